@@ -4,7 +4,6 @@
  * at descriptors and never at elements (there are none under the dry device); nothing runs after an error. */
 #include "kernels/ops.h"
 
-#include <math.h>
 #include <stdio.h>
 
 /* What a tensor's elements may be. */
@@ -210,6 +209,7 @@ int op_operands(const struct op *op, const struct tensor *list[OP_OPERANDS_MAX])
         list[n++] = &norm->statistics;
         list[n++] = &norm->weight;
         list[n++] = &norm->bias;
+        if (op->kind == OP_CONV2D) list[n++] = &op->conv.pixel_norm.weight;
         break;
     default:
         break;
@@ -333,17 +333,6 @@ void op_attention(struct context *x, struct tensor out, struct tensor q, struct 
                                   .causal = heads.causal});
 }
 
-/* Places by logarithm in f32, step by step as PyTorch rounds them; the logarithm itself is taken in double
- * and rounded, so that it is the C library's business no more. */
-int32_t distance_bucket(int32_t distance, int32_t n_buckets, int32_t max_distance) {
-    int32_t half = n_buckets / 2, exact = half / 2, after = distance > 0 ? half : 0;
-    int64_t size = distance < 0 ? -(int64_t)distance : distance;
-    if (size < exact) return after + (int32_t)size;
-    float whole = (float)log((double)max_distance / exact);
-    float part = (float)log((double)((float)size / (float)exact)) / whole * (float)(half - exact);
-    return after + (part < (float)(half - exact) ? exact + (int32_t)part : half - 1);
-}
-
 void op_relative_bias(struct context *x, struct tensor out, struct tensor table,
                       struct distance_buckets buckets) {
     struct check c = check_begin(x, OP_RELATIVE_BIAS);
@@ -426,6 +415,22 @@ void op_group_norm(struct context *x, struct tensor out, struct tensor in, struc
     ops_dispatch(&c, &(struct op){.kind = OP_GROUP_NORM, .out = out, .in = {in}, .group_norm = norm});
 }
 
+static bool walk_fits(struct token_walk walk, int64_t rows, int64_t columns) {
+    int block = walk.block > 1 ? walk.block : 1;
+    return walk.window >= 0 && walk.block >= 0 && walk.window % block == 0 && rows % block == 0 &&
+           columns % block == 0;
+}
+
+/* Tokens of a grid; 0: it does not fit. */
+static int64_t grid_tokens(const struct rope_options *options, const struct rope_grid *grid) {
+    int axes = grid->diagonal ? 1 : options->n_axes;
+    bool walks = grid->walk.window || grid->walk.block;
+    int64_t n = 1;
+    for (int a = 0; a < axes; a++) n *= grid->extent[a] > 0 ? grid->extent[a] : 0;
+    if (!walks) return n;
+    return axes >= 2 && walk_fits(grid->walk, grid->extent[axes - 2], grid->extent[axes - 1]) ? n : 0;
+}
+
 void op_rope_table(struct context *x, struct tensor out, const struct rope_options *options) {
     struct check c = check_begin(x, OP_ROPE_TABLE);
     int64_t tokens = 0, pairs = 0;
@@ -436,12 +441,12 @@ void op_rope_table(struct context *x, struct tensor out, const struct rope_optio
         pairs += options->axis_dim[a] / 2;
     }
     for (int g = 0; fits && g < options->n_grids; g++) {
-        int64_t n = 1;
-        for (int a = 0; a < options->n_axes; a++) n *= options->grid[g].extent[a];
+        int64_t n = grid_tokens(options, &options->grid[g]);
         fits = n > 0;
         tokens += n;
     }
-    check_true(&c, fits, "axes or grids", &out, "1 to 3 even axes, 1 to 4 grids that are not empty");
+    check_true(&c, fits, "axes or grids", &out,
+               "1 to 3 even axes, 1 to 8 grids that are not empty, walked in whole blocks");
     ops_check_tensor(&c, "out", &out, F32, 3, DIMS(tokens, pairs, 2));
     check_packed(&c, "out", &out);
     ops_dispatch(&c, &(struct op){.kind = OP_ROPE_TABLE, .out = out, .rope = *options});
@@ -505,46 +510,32 @@ void op_broadcast_row(struct context *x, struct tensor out, struct tensor row) {
 }
 
 static void check_patches(struct check *c, const struct tensor *tokens, const struct tensor *latent,
-                          int patch) {
+                          const struct patches *p) {
     ops_check_tensor(c, "latent", latent, F32, 3, DIMS(-1, -1, -1));
-    check_true(c, c->ok && patch > 0 && latent->dim[1] % patch == 0 && latent->dim[2] % patch == 0, "latent",
-               latent, "rows and columns in whole patches");
+    int64_t rows = latent->dim[p->pixels ? 0 : 1], columns = latent->dim[p->pixels ? 1 : 2];
+    check_true(c, c->ok && p->side > 0 && rows % p->side == 0 && columns % p->side == 0, "latent", latent,
+               "rows and columns in whole patches");
     if (!c->ok) return;
-    int64_t n = (int64_t)(latent->dim[1] / patch) * (latent->dim[2] / patch);
-    ops_check_tensor(c, "tokens", tokens, F32, 2, DIMS(n, (int64_t)patch * patch * latent->dim[0]));
+    rows /= p->side, columns /= p->side;
+    check_true(c, walk_fits(p->walk, rows, columns), "latent", latent, "patches in whole blocks");
+    int64_t channels = latent->dim[p->pixels ? 2 : 0];
+    ops_check_tensor(c, "tokens", tokens, F32, 2,
+                     DIMS(rows * columns, (int64_t)p->side * p->side * channels));
 }
 
-void op_patchify(struct context *x, struct tensor tokens, struct tensor latent, int patch,
-                 enum patch_order order) {
+void op_patchify(struct context *x, struct tensor tokens, struct tensor latent, struct patches patches) {
     struct check c = check_begin(x, OP_PATCHIFY);
-    check_patches(&c, &tokens, &latent, patch);
-    ops_dispatch(
-        &c, &(struct op){.kind = OP_PATCHIFY, .out = tokens, .in = {latent}, .n = patch, .order = order});
+    check_patches(&c, &tokens, &latent, &patches);
+    ops_dispatch(&c, &(struct op){.kind = OP_PATCHIFY, .out = tokens, .in = {latent}, .patches = patches});
 }
 
-void op_unpatchify(struct context *x, struct tensor latent, struct tensor tokens, int patch,
-                   enum patch_order order, float factor) {
+void op_unpatchify(struct context *x, struct tensor latent, struct tensor tokens, struct patches patches,
+                   float factor) {
     struct check c = check_begin(x, OP_UNPATCHIFY);
-    check_patches(&c, &tokens, &latent, patch);
-    ops_dispatch(&c, &(struct op){.kind = OP_UNPATCHIFY,
-                                  .out = latent,
-                                  .in = {tokens},
-                                  .n = patch,
-                                  .order = order,
-                                  .scale = factor});
-}
-
-/* Rounded to f32 wherever the reference (diffusers: TimestepEmbedder, and get_guidance_scale_embedding of
- * pipelines/latent_consistency_models) rounds: at t = 1000 an angle in double is another one by 3e-5. What is
- * left is PyTorch's exp, which is an ulp off in 2 of 128 frequencies. */
-float timestep_value(float t, enum timestep_form form, int32_t half, int32_t i) {
-    float all = (float)log(10000), place = (float)(i % half);
-    float exponent =
-        form == TIMESTEP_TO_END ? -(all / (float)(half - 1)) * place : -all * place / (float)half;
-    float angle = t * (float)exp((double)exponent);
-    if (form == TIMESTEP_OF_SIGMA) angle *= 1000;
-    bool cosine = (form == TIMESTEP_TO_END) != (i < half);
-    return (float)(cosine ? cos((double)angle) : sin((double)angle));
+    check_patches(&c, &tokens, &latent, &patches);
+    ops_dispatch(
+        &c, &(struct op){
+                .kind = OP_UNPATCHIFY, .out = latent, .in = {tokens}, .patches = patches, .scale = factor});
 }
 
 void op_timestep(struct context *x, struct tensor out, float t, enum timestep_form form) {
@@ -617,7 +608,8 @@ static void check_stride(struct check *c, const struct tensor *in, const struct 
     check_true(c, o->before || (in->dim[0] % 2 == 0 && in->dim[1] % 2 == 0), "in", in,
                "even rows and columns to stride");
     check_true(c, weight->dim[2] == 3, "weight", weight, "a kernel of 3 to stride");
-    check_true(c, !o->norm.statistics.rank && o->upsample == 1 && !e->residual.rank, "options", in,
+    bool normed = o->norm.statistics.rank || o->pixel_norm.weight.rank;
+    check_true(c, !normed && o->upsample == 1 && !e->residual.rank, "options", in,
                "no norm, upsampling or residual to stride");
 }
 
@@ -643,6 +635,9 @@ void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct te
                "bias and residual alone");
     check_overlap(&c, &out, &in, &e.residual, &options, weight.dim[2] / 2);
     if (options.norm.statistics.rank) check_group_norm(&c, &options.norm, in.dim[2]);
+    check_vector(&c, "pixel norm", &options.pixel_norm.weight, in.dim[2], true);
+    check_true(&c, !options.norm.statistics.rank || !options.pixel_norm.weight.rank, "pixel norm", &in,
+               "one norm");
     ops_dispatch(
         &c,
         &(struct op){.kind = OP_CONV2D, .out = out, .in = {in, weight, e.bias, e.residual}, .conv = options});

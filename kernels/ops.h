@@ -28,13 +28,14 @@ enum op_kind {
     OP_GROUP_STATISTICS, /* out[groups,2] = mean and 1/sqrt(var + eps) of in[Y,X,C], and of the rows before
                             it, over pixels and group channels */
     OP_GROUP_NORM,       /* out = (in - mean) * rstd * weight + bias, statistics given */
-    OP_ROPE_TABLE,       /* out[T,D/2,2] = cos, sin of position * theta^(-2i/d), axis by axis */
+    OP_ROPE_TABLE,       /* out[T,D/2,2] = cos, sin of position * theta^(-2i/d), axis by axis; or over D */
     OP_ROPE,             /* out = pairs (2i,2i+1) or (i,i+D/2) of rms_norm(in[T,H,D]), turned by the table */
     OP_GLU,              /* out = act(a) * b */
     OP_ADD,              /* out = a + b */
     OP_COPY,             /* out = in, of any weight's type */
     OP_BROADCAST_ROW,    /* every row of out[T,C] = in[1,C] */
-    OP_PATCHIFY,         /* tokens[Y/p*X/p, p*p*C], order (py,px,c) or (c,py,px), from latent[C,Y,X] */
+    OP_PATCHIFY,         /* tokens[Y/p*X/p, p*p*C], order (py,px,c) or (c,py,px), from latent[C,Y,X] or
+                            picture[Y,X,C] */
     OP_UNPATCHIFY,       /* the way back, times factor */
     OP_TIMESTEP,         /* out[1,D] = cos(t f), sin(t f), f_i = 10000^(-i/(D/2)); or as timestep_form says */
     OP_CONV2D, /* out[Y,X,N] = residual + conv(act(norm(up(in[Y,X,C])))) + bias, odd square kernel, same size,
@@ -99,15 +100,41 @@ struct rotation {
     float eps;          /* the norm's */
 };
 
+/* The order of a picture's tokens: window by window in raster order, windows being cut at the right and
+ * bottom edges; in a window block by block, in a block row by row. 0: the picture is one window; no blocks. A
+ * window's side, unless 0, and the picture's rows and columns are multiples of the block's. */
+struct token_walk {
+    int32_t window, block; /* tokens on a side */
+};
+
+/* Where a token lies. */
+struct token_place {
+    int32_t row, column;
+};
+
 enum patch_order { PATCH_CHANNELS_LAST, PATCH_CHANNELS_FIRST };
+
+struct patches {
+    int side;
+    enum patch_order order;
+    bool pixels;            /* they are taken from [Y,X,C], else from [C,Y,X] */
+    struct token_walk walk; /* of the patches, as tokens */
+};
 
 struct group_norm {
     struct tensor statistics; /* [groups,2] */
     struct tensor weight, bias;
 };
 
+/* A pixel over the root mean square of its channels: x / sqrt(mean(x^2) + eps) * weight. */
+struct pixel_norm {
+    struct tensor weight; /* [C] */
+    float eps;
+};
+
 struct conv_options {
-    struct group_norm norm; /* applied to the input on the way in, if statistics are present */
+    struct group_norm norm;       /* applied to the input on the way in, if statistics are present */
+    struct pixel_norm pixel_norm; /* the same, if its weight is; one of both at most */
     enum activation activation;
     int upsample;             /* 1, or 2: nearest neighbour before the convolution */
     bool cut_row, cut_column; /* where it upsamples: to 2Y - 1 rows, 2X - 1 columns: the last one is cut off,
@@ -133,16 +160,22 @@ enum { ROPE_AXES_MAX = 3 };
  * the angle t f, which has been rounded (Qwen-Image). */
 enum timestep_form { TIMESTEP_USUAL, TIMESTEP_TO_END, TIMESTEP_OF_SIGMA };
 
-/* Positions as a list of grids: tokens of a grid run through its last axis fastest. */
+/* Positions as a list of grids: tokens of a grid run through its last axis fastest, or walk through its last
+ * two axes, whose extents are then the picture's rows and columns. */
 struct rope_grid {
     int32_t start[ROPE_AXES_MAX], extent[ROPE_AXES_MAX];
+    bool diagonal; /* no grid: extent[0] tokens, number i of which is at start[0] + i on every axis (text) */
+    struct token_walk walk;
 };
 
-enum { ROPE_GRIDS_MAX = 4 };
+enum { ROPE_GRIDS_MAX = 8 };
 
 struct rope_options {
     double theta;
     int n_axes, axis_dim[ROPE_AXES_MAX]; /* even, summing to D */
+    bool joint; /* pair i of the whole head turns by theta^(-2i/D), and axes have runs of these pairs
+                   (M-RoPE); else every axis begins at theta^0 and ends at its own dimensions */
+    bool f32_frequencies; /* step by step as PyTorch in f32 makes them, and not in double */
     int n_grids;
     struct rope_grid grid[ROPE_GRIDS_MAX];
 };
@@ -159,9 +192,9 @@ struct latent_format {
 
 /* One call, as devices see it. in[] holds the wrapper's tensors in the order of its arguments, with these
  * exceptions: conv2d's in[] is in, weight, bias, residual; rope's in, table, norm;
- * norms, modulation, linear's bias and residual and conv2d's norm are in the union. Key heads are k's columns
- * / (q's columns / n); attention's distance bias is in[3]; layer_norm's in[] is in, weight, bias, scale,
- * shift. */
+ * norms, modulation, linear's bias and residual and conv2d's norms are in the union. Key heads are k's
+ * columns / (q's columns / n); attention's distance bias is in[3]; layer_norm's in[] is in, weight, bias,
+ * scale, shift. */
 struct op {
     enum op_kind kind;
     struct tensor out, in[OP_INPUTS];
@@ -172,7 +205,7 @@ struct op {
         struct conv_options conv;
         struct rope_options rope;    /* rope_table */
         enum rope_pairs pairs;       /* rope */
-        enum patch_order order;      /* patchify, unpatchify */
+        struct patches patches;      /* patchify, unpatchify */
         int32_t rows_before;         /* group_statistics, whose sums are in[1] */
         int32_t max_distance;        /* relative_bias */
         struct latent_format format; /* latent_to_image */
@@ -182,7 +215,7 @@ struct op {
     float eps;
     bool causal;
     enum activation activation; /* linear_few, glu */
-    int n;                      /* heads, groups or patch side */
+    int n;                      /* heads or groups */
     enum precision precision;   /* linear */
 };
 
@@ -213,9 +246,14 @@ void op_layer_norm(struct context *x, struct tensor out, struct tensor in, struc
 void op_group_statistics(struct context *x, struct tensor out, struct tensor in, struct rows_before before,
                          int groups, float eps);
 void op_group_norm(struct context *x, struct tensor out, struct tensor in, struct group_norm norm);
-/* The angle is position * theta^(-2i/d) in double, rounded to f32, as the reference (diffusers, Z-Image)
- * rounds it. */
+/* The angle is position * frequency in double, rounded to f32, as the references (diffusers) round it:
+ * Z-Image's, whose frequencies are double, and Qwen-Image's, whose are f32, so that the product in f32 is the
+ * same. */
 void op_rope_table(struct context *x, struct tensor out, const struct rope_options *options);
+/* The frequency of pair i of a head: the host's part of the above, a pure function. */
+double rope_frequency(const struct rope_options *options, int32_t i);
+/* Where token number i of a picture of so many rows and columns of tokens lies. A pure function. */
+struct token_place token_place(struct token_walk walk, int32_t rows, int32_t columns, int64_t i);
 /* in, out [T,H*D], rows may be strided; table [T,D/2,2]. D at most 512. out may be in, or an operand. */
 void op_rope(struct context *x, struct tensor out, struct tensor in, struct tensor table,
              struct rotation rotation);
@@ -229,12 +267,13 @@ void op_add(struct context *x, struct tensor out, struct tensor a, struct tensor
 /* Rows may be strided; out may be an operand. */
 void op_copy(struct context *x, struct tensor out, struct tensor in);
 void op_broadcast_row(struct context *x, struct tensor out, struct tensor row);
-/* Rows of tokens may be strided. */
-void op_patchify(struct context *x, struct tensor tokens, struct tensor latent, int patch,
-                 enum patch_order order);
-void op_unpatchify(struct context *x, struct tensor latent, struct tensor tokens, int patch,
-                   enum patch_order order, float factor);
-/* Exponent, frequency and angle are rounded to f32 each, as the reference (diffusers) rounds them. */
+/* Rows of tokens may be strided, and those of a latent or a picture. Of patches of one pixel [Y,X,C]
+ * unpatchify brings rows back from a walk's order into raster order. */
+void op_patchify(struct context *x, struct tensor tokens, struct tensor latent, struct patches patches);
+void op_unpatchify(struct context *x, struct tensor latent, struct tensor tokens, struct patches patches,
+                   float factor);
+/* Exponent, frequency and angle are rounded to f32 each, as the reference (diffusers) rounds them; of a sigma
+ * also what is multiplied by 1000. */
 void op_timestep(struct context *x, struct tensor out, float t, enum timestep_form form);
 /* Value i of out[1,2 half]: the host's part of the above, a pure function. */
 float timestep_value(float t, enum timestep_form form, int32_t half, int32_t i);
@@ -277,7 +316,7 @@ enum op_class op_class_of(const struct op *op);
 const char *op_class_name(enum op_class of);
 /* Seconds that a call takes at these rates. */
 double op_seconds(const struct op *op, const struct op_rates *rates);
-enum { OP_OPERANDS_MAX = OP_INPUTS + 3 };
+enum { OP_OPERANDS_MAX = OP_INPUTS + 4 };
 /* What an operator reads, absent tensors too, into list; returns how many: the one place that knows which of
  * the union's are its own. */
 int op_operands(const struct op *op, const struct tensor *list[OP_OPERANDS_MAX]);

@@ -248,7 +248,7 @@ static void clip_forward_transposed(struct context *x, const void *weights, cons
     struct tensor as_picture = context_tensor(x, DTYPE_F32, 3, (int32_t[]){rows, 1, columns});
     struct tensor projection = context_tensor(x, DTYPE_F32, 2, (int32_t[]){columns, rows});
     op_copy(x, tensor_reshape(as_picture, 2, w->projection.dim), w->projection);
-    op_patchify(x, projection, as_picture, 1, PATCH_CHANNELS_LAST);
+    op_patchify(x, projection, as_picture, (struct patches){.side = 1});
     op_linear_few(x, scope->lane->pooled, state->pooled, projection, (struct tensor){0}, ACTIVATION_NONE);
 }
 

@@ -41,6 +41,7 @@ enum {
 enum { PATCH_SIDE = 2, DIM_MAX = 1 << 16, MASK_SIDE = 8 };
 
 static const float flux_norm_eps = 1e-6f, flux_time_scale = 1000;
+static const struct patches flux_patches = {.side = PATCH_SIDE, .order = PATCH_CHANNELS_FIRST};
 
 struct flux_settings {
     int axis_dim[3];
@@ -329,15 +330,13 @@ static void flux_forward_embedder(struct context *x, const void *weights, const 
     int32_t patch = PATCH_SIDE * PATCH_SIDE * lane->latent.dim[0];
     struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){all, in});
     struct tensor image = tensor_slice(patches, 0, first);
-    op_patchify(x, tensor_slice_columns(image, 0, patch), latent_planes(lane->latent), PATCH_SIDE,
-                PATCH_CHANNELS_FIRST);
+    op_patchify(x, tensor_slice_columns(image, 0, patch), latent_planes(lane->latent), flux_patches);
     if (in > patch)
         op_patchify(x, tensor_slice_columns(image, patch, in - patch), latent_planes(lane->concat),
-                    PATCH_SIDE, PATCH_CHANNELS_FIRST);
+                    flux_patches);
     for (int i = 0; i < flux_n_references(lane); i++) {
         int32_t rows = flux_tokens_of(lane->reference[i]);
-        op_patchify(x, tensor_slice(patches, first, rows), latent_planes(lane->reference[i]), PATCH_SIDE,
-                    PATCH_CHANNELS_FIRST);
+        op_patchify(x, tensor_slice(patches, first, rows), latent_planes(lane->reference[i]), flux_patches);
         first += rows;
     }
     flux_product(x, flux_picture_rows(state->tokens, lane), patches, &w->linear);
@@ -485,7 +484,7 @@ static void flux_forward_final(struct context *x, const void *weights, const str
     op_layer_norm(x, n, tensor_slice(flux_picture_rows(state->tokens, scope->lane), 0, rows), affine,
                   flux_norm_eps);
     flux_product(x, patches, n, &w->linear);
-    op_unpatchify(x, latent_planes(latent), patches, PATCH_SIDE, PATCH_CHANNELS_FIRST, 1);
+    op_unpatchify(x, latent_planes(latent), patches, flux_patches, 1);
 }
 
 /* ---- the family ---- */

@@ -22,6 +22,7 @@
 enum { MEMORY_ROW = 64 };
 
 static const float unet_transformer_eps = 1e-6f, unet_layer_eps = 1e-5f;
+static const struct patches unet_pixels = {.side = 1, .order = PATCH_CHANNELS_FIRST};
 
 struct unet_state {
     struct tensor skip[UNET_SKIPS_MAX]; /* [Y, X, C]: the stream on the way down */
@@ -290,10 +291,10 @@ static void unet_forward_in(struct context *x, const void *weights, const struct
     struct tensor latent = latent_planes(scope->lane->latent);
     int32_t C = latent.dim[0], read = w->product.weight.dim[1];
     struct tensor in = context_tensor(x, DTYPE_F32, 3, (int32_t[]){latent.dim[1], latent.dim[2], read});
-    op_patchify(x, tensor_slice_columns(unet_rows(in), 0, C), latent, 1, PATCH_CHANNELS_FIRST);
+    op_patchify(x, tensor_slice_columns(unet_rows(in), 0, C), latent, unet_pixels);
     if (read > C)
         op_patchify(x, tensor_slice_columns(unet_rows(in), C, read - C), latent_planes(scope->lane->concat),
-                    1, PATCH_CHANNELS_FIRST);
+                    unet_pixels);
     op_conv2d(x, state->skip[0], in, w->product.weight, (struct epilogue){.bias = w->product.bias},
               (struct conv_options){.upsample = 1});
 }
@@ -372,7 +373,7 @@ static void unet_forward_out(struct context *x, const void *weights, const struc
     struct tensor out = context_tensor(x, DTYPE_F32, 3, dim);
     options.norm = unet_measure(x, scope, in, &w->norm, v.settings->norm_eps);
     op_conv2d(x, out, in, w->product.weight, (struct epilogue){.bias = w->product.bias}, options);
-    op_unpatchify(x, latent_planes(scope->lane->prediction), unet_rows(out), 1, PATCH_CHANNELS_FIRST, 1);
+    op_unpatchify(x, latent_planes(scope->lane->prediction), unet_rows(out), unet_pixels, 1);
 }
 
 /* ---- transformers ---- */

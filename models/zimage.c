@@ -34,6 +34,8 @@ enum {
 
 enum { PAD_TO = 32, PATCH_SIDE = 2 }; /* tokens come in multiples of PAD_TO */
 
+static const struct patches zimage_patches = {.side = PATCH_SIDE, .order = PATCH_CHANNELS_LAST};
+
 struct zimage_settings {
     double rope_theta;
     int axis_dim[3];
@@ -244,7 +246,7 @@ static void zimage_forward_embedder(struct context *x, const void *weights, cons
     int32_t Y = latent.dim[2] / PATCH_SIDE, X = latent.dim[3] / PATCH_SIDE;
     struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){Y * X, w->patch.dim[1]});
     struct tensor rows = zimage_image_rows(state->tokens, state);
-    op_patchify(x, patches, latent_planes(latent), PATCH_SIDE, PATCH_CHANNELS_LAST);
+    op_patchify(x, patches, latent_planes(latent), zimage_patches);
     op_linear(x, tensor_slice(rows, 0, Y * X), patches, w->patch, (struct epilogue){.bias = w->patch_bias});
     zimage_pad_rows(x, rows, Y * X, w->pad);
     op_copy(x, zimage_caption_rows(state->tokens, state), state->caption);
@@ -357,7 +359,7 @@ static void zimage_forward_final(struct context *x, const void *weights, const s
     struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows, w->weight.dim[0]});
     op_layer_norm(x, n, tensor_slice(state->tokens, 0, rows), (struct affine){.scale = scale}, 1e-6f);
     op_linear(x, patches, n, w->weight, (struct epilogue){.bias = w->bias});
-    op_unpatchify(x, latent_planes(latent), patches, PATCH_SIDE, PATCH_CHANNELS_LAST, -1);
+    op_unpatchify(x, latent_planes(latent), patches, zimage_patches, -1);
 }
 
 /* ---- the family ---- */

@@ -228,13 +228,13 @@ static struct tensor latent(struct call *c) {
 }
 
 static void patchify(struct call *c) {
-    op_patchify(c->x, matrix(c, DTYPE_F32, c->s->latent * c->s->latent / 4, 64), latent(c), 2,
-                PATCH_CHANNELS_LAST);
+    op_patchify(c->x, matrix(c, DTYPE_F32, c->s->latent * c->s->latent / 4, 64), latent(c),
+                (struct patches){.side = 2});
 }
 
 static void unpatchify(struct call *c) {
-    op_unpatchify(c->x, latent(c), matrix(c, DTYPE_F32, c->s->latent * c->s->latent / 4, 64), 2,
-                  PATCH_CHANNELS_LAST, -1);
+    op_unpatchify(c->x, latent(c), matrix(c, DTYPE_F32, c->s->latent * c->s->latent / 4, 64),
+                  (struct patches){.side = 2}, -1);
 }
 
 static void timestep(struct call *c) {

@@ -100,6 +100,11 @@ static struct conv_weights weights_layout(const struct cpu *cpu, const struct co
     return w;
 }
 
+static uint64_t conv_norm_bytes(const struct op *op, int32_t channels) {
+    if (op->conv.pixel_norm.weight.rank) return sizeof(float) * (uint64_t)channels;
+    return op->conv.norm.statistics.rank ? channel_norm_bytes(channels) : 0;
+}
+
 static struct conv_layout cpu_conv_layout_of(const struct cpu *cpu, const struct op *op) {
     struct conv_layout l = {0};
     struct onednn_key keys[2];
@@ -107,7 +112,7 @@ static struct conv_layout cpu_conv_layout_of(const struct cpu *cpu, const struct
     conv_keys(&l, keys);
     uint64_t used = 0, row = sizeof(float) * (uint64_t)l.c_padded * (uint64_t)l.width;
     uint64_t piece = sizeof(float) * (uint64_t)l.panel * (uint64_t)l.piece * (uint64_t)l.columns;
-    l.norm = workspace_take(&used, op->conv.norm.statistics.rank ? channel_norm_bytes(l.c) : 0);
+    l.norm = workspace_take(&used, conv_norm_bytes(op, l.c));
     l.bias = workspace_take(&used, sizeof(float) * (uint64_t)l.n_padded);
     l.in = workspace_take(&used, row * (uint64_t)gathered(&l, l.band));
     if (l.shared) l.weights = weights_layout(cpu, &l, keys, &used);
@@ -142,12 +147,31 @@ static enum status conv_prepare(struct cpu *cpu, const struct op *op, struct err
     return e->code;
 }
 
+/* What is done to a pixel on the way in: one of both norms, or none. */
+struct conv_norm {
+    bool groups;
+    struct channel_norm channels; /* if groups */
+    const float *factor;          /* of the pixel's norm; NULL: there is none */
+    float eps;
+};
+
+static struct conv_norm conv_norm_of(const struct op *op, char *workspace) {
+    const struct pixel_norm *pixel = &op->conv.pixel_norm;
+    struct conv_norm norm = {.groups = op->conv.norm.statistics.rank > 0, .eps = pixel->eps};
+    if (norm.groups) norm.channels = channel_norm(&op->conv.norm, op->in[0].dim[2], workspace);
+    if (pixel->weight.rank) {
+        weights_widen((float *)workspace, &pixel->weight, 0, 1);
+        norm.factor = (const float *)workspace;
+    }
+    return norm;
+}
+
 /* What members of the team share: one operator, and a band of it. */
 struct conv_work {
     struct cpu *cpu;
     const struct op *op;
     const struct conv_layout *layout;
-    const struct channel_norm *norm; /* NULL: none */
+    const struct conv_norm *norm;
     char *workspace;
     int32_t first, rows, lead; /* of out: the band; rows before it that its only piece reaches back to */
     struct team_error *failed;
@@ -204,10 +228,12 @@ static void pad_bias(const struct tensor *bias, const struct conv_layout *l, flo
     if (bias->rank) weights_widen(to, bias, 0, 1);
 }
 
-static void gather_pixel(const struct conv_layout *l, const float *from, const struct channel_norm *norm,
+static void gather_pixel(const struct conv_layout *l, const float *from, const struct conv_norm *norm,
                          enum activation activation, float *to) {
-    if (norm)
-        channel_norm_apply(norm, to, from, l->c);
+    if (norm->groups)
+        channel_norm_apply(&norm->channels, to, from, l->c);
+    else if (norm->factor)
+        rms_norm_run(to, from, norm->factor, norm->eps, l->c);
     else
         memcpy(to, from, (size_t)l->c * sizeof *to);
     simd_activate(activation, to, to, l->c);
@@ -216,7 +242,7 @@ static void gather_pixel(const struct conv_layout *l, const float *from, const s
 
 /* Row y of the upsampled input, with zeros around it; rows outside the picture are zero, those outside of out
  * are not. */
-static void gather_row(const struct op *op, const struct conv_layout *l, const struct channel_norm *norm,
+static void gather_row(const struct op *op, const struct conv_layout *l, const struct conv_norm *norm,
                        int32_t y, float *to) {
     const struct tensor *in = &op->in[0];
     int32_t rows = in->dim[0] * l->up - op->conv.cut_row, columns = in->dim[1] * l->up - op->conv.cut_column;
@@ -311,11 +337,9 @@ static void convolve_pieces(const void *context, int64_t first, int64_t end, int
 
 static enum status conv_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     struct conv_layout l = cpu_conv_layout_of(cpu, op);
-    struct channel_norm norm = {0};
-    bool normed = op->conv.norm.statistics.rank > 0;
-    if (normed) norm = channel_norm(&op->conv.norm, l.c, workspace + l.norm);
+    struct conv_norm norm = conv_norm_of(op, workspace + l.norm);
     struct team_error failed = {ATOMIC_FLAG_INIT, e};
-    struct conv_work work = {cpu, op, &l, normed ? &norm : NULL, workspace, .failed = &failed};
+    struct conv_work work = {cpu, op, &l, &norm, workspace, .failed = &failed};
     pad_bias(&op->in[2], &l, (float *)(workspace + l.bias));
     if (l.shared && repack_shared(&work, e)) return e->code;
     for (; work.first < l.rows && !e->code; work.first += l.band) {

@@ -3,34 +3,44 @@
 
 #include <math.h>
 
-/* A patch of the latent and its token. */
-struct patch {
-    int32_t y, x, side, channels;
+/* What tokens are patches of: a latent [C,Y,X], or pixels [Y,X,C]. */
+struct patched {
+    const struct tensor *latent;
+    struct patches patches;
+    int32_t channels, rows, columns; /* the latter of the latent */
 };
 
-static struct patch patch_of(const struct tensor *latent, int side, int64_t token) {
-    int64_t across = latent->dim[2] / side;
-    return (struct patch){(int32_t)(token / across) * side, (int32_t)(token % across) * side, side,
-                          latent->dim[0]};
+static struct patched patched_of(const struct tensor *latent, const struct patches *p) {
+    const int32_t *dim = latent->dim;
+    return p->pixels ? (struct patched){latent, *p, dim[2], dim[0], dim[1]}
+                     : (struct patched){latent, *p, dim[0], dim[1], dim[2]};
+}
+
+/* The first row and column of a token's patch. */
+static struct token_place patch_corner(const struct patched *p, int64_t token) {
+    int32_t side = p->patches.side;
+    struct token_place place = token_place(p->patches.walk, p->rows / side, p->columns / side, token);
+    return (struct token_place){place.row * side, place.column * side};
 }
 
 /* Place i of a token is (py, px, c) or (c, py, px), the last fastest. */
-static float *cpu_patch_value(const struct tensor *latent, const struct patch *p, enum patch_order order,
-                              int32_t i) {
-    bool channels_last = order == PATCH_CHANNELS_LAST;
-    int32_t area = p->side * p->side, c = channels_last ? i % p->channels : i / area;
-    int32_t place = channels_last ? i / p->channels : i % area, px = place % p->side, py = place / p->side;
-    return tensor_row(latent, (int64_t)c * latent->dim[1] + p->y + py) + p->x + px;
+static float *cpu_patch_value(const struct patched *p, struct token_place corner, int32_t i) {
+    bool channels_last = p->patches.order == PATCH_CHANNELS_LAST;
+    int32_t side = p->patches.side, area = side * side, c = channels_last ? i % p->channels : i / area;
+    int32_t place = channels_last ? i / p->channels : i % area;
+    int64_t y = corner.row + place / side, x = corner.column + place % side;
+    if (p->patches.pixels) return tensor_row(p->latent, y * p->columns + x) + c;
+    return tensor_row(p->latent, (int64_t)c * p->rows + y) + x;
 }
 
 static void patchify_tokens(const void *context, int64_t first, int64_t end, int member) {
     (void)member;
     const struct op *op = context;
+    struct patched p = patched_of(&op->in[0], &op->patches);
     for (int64_t t = first; t < end; t++) {
-        struct patch p = patch_of(&op->in[0], op->n, t);
+        struct token_place corner = patch_corner(&p, t);
         float *token = tensor_row(&op->out, t);
-        for (int32_t i = 0; i < op->out.dim[1]; i++)
-            token[i] = *cpu_patch_value(&op->in[0], &p, op->order, i);
+        for (int32_t i = 0; i < op->out.dim[1]; i++) token[i] = *cpu_patch_value(&p, corner, i);
     }
 }
 
@@ -46,11 +56,11 @@ const struct cpu_operator cpu_patchify = {NULL, NULL, cpu_patchify_run};
 static void unpatchify_tokens(const void *context, int64_t first, int64_t end, int member) {
     (void)member;
     const struct op *op = context;
+    struct patched p = patched_of(&op->out, &op->patches);
     for (int64_t t = first; t < end; t++) {
-        struct patch p = patch_of(&op->out, op->n, t);
+        struct token_place corner = patch_corner(&p, t);
         const float *token = tensor_row(&op->in[0], t);
-        for (int32_t i = 0; i < op->in[0].dim[1]; i++)
-            *cpu_patch_value(&op->out, &p, op->order, i) = token[i] * op->scale;
+        for (int32_t i = 0; i < op->in[0].dim[1]; i++) *cpu_patch_value(&p, corner, i) = token[i] * op->scale;
     }
 }
 

@@ -11,25 +11,29 @@ static void table_cost(const struct cpu *cpu, const struct op *op, struct op_cos
     cost->workspace_bytes = sizeof(double) * (uint64_t)op->out.dim[1];
 }
 
-static void frequencies(const struct rope_options *rope, double *to) {
-    for (int a = 0; a < rope->n_axes; a++)
-        for (int i = 0; i < rope->axis_dim[a] / 2; i++)
-            *to++ = 1 / pow(rope->theta, 2.0 * i / rope->axis_dim[a]);
-}
-
 static int64_t grid_tokens(const struct rope_options *rope, int grid) {
-    int64_t n = 1;
-    for (int a = 0; a < rope->n_axes; a++) n *= rope->grid[grid].extent[a];
+    const int32_t *extent = rope->grid[grid].extent;
+    int64_t n = extent[0];
+    for (int a = 1; a < rope->n_axes && !rope->grid[grid].diagonal; a++) n *= extent[a];
     return n;
 }
 
 /* The position of a token on each axis. */
 static void token_position(const struct rope_options *rope, int64_t token, int32_t *position) {
-    int g = 0;
+    int g = 0, n = rope->n_axes;
     for (; token >= grid_tokens(rope, g); g++) token -= grid_tokens(rope, g);
-    for (int a = rope->n_axes - 1; a >= 0; a--) {
-        position[a] = rope->grid[g].start[a] + (int32_t)(token % rope->grid[g].extent[a]);
-        token /= rope->grid[g].extent[a];
+    const struct rope_grid *grid = &rope->grid[g];
+    for (int a = 0; a < n && grid->diagonal; a++) position[a] = grid->start[0] + (int32_t)token;
+    if (grid->diagonal) return;
+    if (n >= 2) {
+        int32_t rows = grid->extent[n - 2], columns = grid->extent[n - 1];
+        int64_t picture = (int64_t)rows * columns;
+        struct token_place place = token_place(grid->walk, rows, columns, token % picture);
+        token = token / picture * picture + (int64_t)place.row * columns + place.column;
+    }
+    for (int a = n - 1; a >= 0; a--) {
+        position[a] = grid->start[a] + (int32_t)(token % grid->extent[a]);
+        token /= grid->extent[a];
     }
 }
 
@@ -59,8 +63,9 @@ static void table_rows(const void *context, int64_t first, int64_t end, int memb
 
 static enum status cpu_table_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     (void)e;
-    struct table_work work = {op, (double *)workspace};
-    frequencies(&op->rope, (double *)workspace);
+    double *frequencies = (double *)workspace;
+    struct table_work work = {op, frequencies};
+    for (int32_t i = 0; i < op->out.dim[1]; i++) frequencies[i] = rope_frequency(&op->rope, i);
     team_run(cpu->team, op->out.dim[0], table_rows, &work);
     return OK;
 }

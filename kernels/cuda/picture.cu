@@ -1,22 +1,25 @@
 /* Between latents, tokens and pictures: patchify, unpatchify, latent_to_image, image_to_rgb. None needs a
  * workspace. Latents are small (64 channels of 128 x 128 are 4 MiB), so their kernels move single values. */
+#include "kernels/cuda/places.cuh"
 #include "kernels/cuda/rows.cuh"
 
-/* A latent [C,Y,X] whose tokens are patches of side x side pixels. */
-struct patches {
+/* A latent [C,Y,X], or pixels [Y,X,C], whose tokens are patches. */
+struct patched {
     struct rows latent;
-    int32_t channels, rows, across; /* across: patches in a row of the latent */
-    int32_t side;
-    enum patch_order order;
+    struct patches patches;
+    int32_t channels, rows, columns; /* the latter of the latent */
 };
 
 /* Place i of a token is (py, px, c) or (c, py, px), the last fastest. */
-__device__ static inline float *cuda_patch_value(const struct patches &p, int64_t token, int32_t i) {
-    bool first = p.order == PATCH_CHANNELS_FIRST;
-    int32_t c = first ? i / (p.side * p.side) : i % p.channels, pixel = first ? i : i / p.channels;
-    int32_t px = pixel % p.side, py = pixel / p.side % p.side;
-    int64_t y = token / p.across * p.side + py, x = token % p.across * p.side + px;
-    return reinterpret_cast<float *>(p.latent.data + (c * (int64_t)p.rows + y) * p.latent.step) + x;
+__device__ static inline float *cuda_patch_value(const struct patched &p, int64_t token, int32_t i) {
+    int32_t side = p.patches.side;
+    bool first = p.patches.order == PATCH_CHANNELS_FIRST;
+    int32_t c = first ? i / (side * side) : i % p.channels, pixel = first ? i : i / p.channels;
+    struct token_place place =
+        cuda_token_place(p.patches.walk, p.rows / side, p.columns / side, (uint32_t)token);
+    int64_t y = place.row * side + pixel / side % side, x = place.column * side + pixel % side;
+    int64_t row = p.patches.pixels ? y * p.columns + x : c * (int64_t)p.rows + y;
+    return reinterpret_cast<float *>(p.latent.data + row * p.latent.step) + (p.patches.pixels ? c : x);
 }
 
 /* One value of a token: to the token from its place, or to its place from the token times factor.
@@ -25,7 +28,7 @@ __device__ static inline float *cuda_patch_value(const struct patches &p, int64_
  * 8 a value. Roof: memory; share of the roof: not measured yet. */
 template <bool BACK>
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
-    move_patches(struct patches p, struct rows tokens, int64_t n, int32_t columns, float factor) {
+    move_patches(struct patched p, struct rows tokens, int64_t n, int32_t columns, float factor) {
     int64_t i = first_quad();
     if (i >= columns) return;
     for (int64_t token = first_row(); token < n; token += next_row()) {
@@ -40,8 +43,11 @@ static __global__ void __launch_bounds__(ROWS_THREADS, 1)
 
 static enum status move_run(struct cuda *cuda, const struct op *op, const struct tensor *latent,
                             const struct tensor *tokens, struct error *e) {
-    struct patches p = {rows_of(latent),        latent->dim[0], latent->dim[1],
-                        latent->dim[2] / op->n, op->n,          op->order};
+    struct patched p = {rows_of(latent), op->patches};
+    const int32_t *dim = latent->dim;
+    p.channels = dim[op->patches.pixels ? 2 : 0];
+    p.rows = dim[op->patches.pixels ? 0 : 1];
+    p.columns = dim[op->patches.pixels ? 1 : 2];
     int64_t n = tokens->dim[0];
     int32_t columns = tokens->dim[1];
     struct rows_grid g = rows_grid_of(n, columns);

@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/arguments.h"
 #include "kernels/cuda/cast.h"
+#include "kernels/cuda/places.cuh"
 #include "kernels/cuda/runs.cuh"
 
 #include <math.h>
@@ -36,17 +37,27 @@ __device__ static inline float2 cos_sin(float angle) {
     return make_float2((float)(turn == 1 || turn == 2 ? -x : x), (float)(turn >= 2 ? -y : y));
 }
 
+__device__ static inline int64_t grid_tokens(const struct rope_options &rope, const struct rope_grid &grid) {
+    int64_t tokens = grid.extent[0];
+    for (int a = 1; a < rope.n_axes && !grid.diagonal; a++) tokens *= grid.extent[a];
+    return tokens;
+}
+
 /* The position of a token on an axis. */
 __device__ static inline int32_t position_of(const struct rope_options &rope, int64_t token, int axis) {
-    int g = 0;
+    int g = 0, last = rope.n_axes - 1;
     for (; g < rope.n_grids - 1; g++) {
-        int64_t tokens = 1;
-        for (int a = 0; a < rope.n_axes; a++) tokens *= rope.grid[g].extent[a];
+        int64_t tokens = grid_tokens(rope, rope.grid[g]);
         if (token < tokens) break;
         token -= tokens;
     }
-    for (int a = rope.n_axes - 1; a > axis; a--) token /= rope.grid[g].extent[a];
-    return rope.grid[g].start[axis] + (int32_t)(token % rope.grid[g].extent[axis]);
+    const struct rope_grid &grid = rope.grid[g];
+    if (grid.diagonal || !last) return grid.start[0] + (int32_t)token;
+    int32_t rows = grid.extent[last - 1], columns = grid.extent[last];
+    int64_t picture = (int64_t)rows * columns;
+    if (axis < last - 1) return grid.start[axis] + (int32_t)(token / picture);
+    struct token_place place = cuda_token_place(grid.walk, rows, columns, (uint32_t)(token % picture));
+    return grid.start[axis] + (axis < last ? place.row : place.column);
 }
 
 /* One pair of one token: cosine and sine of position * frequency, a product in double that is rounded to f32.
@@ -69,12 +80,6 @@ static __global__ void __launch_bounds__(ROWS_THREADS)
     }
 }
 
-static double frequency_of(const struct table_part *part, int32_t pair) {
-    int axis = 0;
-    while (axis + 1 < part->rope.n_axes && pair >= part->axis[axis + 1]) axis++;
-    return 1 / pow(part->rope.theta, 2.0 * (pair - part->axis[axis]) / part->rope.axis_dim[axis]);
-}
-
 static enum status cuda_table_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
     (void)workspace;
     int64_t tokens = op->out.dim[0];
@@ -84,7 +89,7 @@ static enum status cuda_table_run(struct cuda *cuda, const struct op *op, char *
     for (part.first = 0; part.first < part.pairs; part.first += ROPE_PAIRS_AT_ONCE) {
         int32_t left = part.pairs - part.first;
         part.n = left < ROPE_PAIRS_AT_ONCE ? left : ROPE_PAIRS_AT_ONCE;
-        for (int32_t i = 0; i < part.n; i++) part.frequency[i] = frequency_of(&part, part.first + i);
+        for (int32_t i = 0; i < part.n; i++) part.frequency[i] = rope_frequency(&op->rope, part.first + i);
         struct rows_grid g = rows_grid_of(tokens, part.n);
         LAUNCH(table_pairs, g.grid, g.block, 0, cuda->compute, static_cast<float *>(op->out.data), part,
                tokens);

@@ -392,7 +392,7 @@ static void test_operands(void **state) {
     op_conv2d(x, at(0, 3, 4, 4, 3), at(1, 3, 4, 4, 3), at(2, 4, 3, 3, 3),
               (struct epilogue){.bias = at(3, 1, 3, 0, 0), .residual = at(4, 3, 4, 4, 3)}, conv);
     saw(7);
-    op_patchify(x, at(0, 2, 1, 12, 0), at(1, 3, 3, 2, 2), 2, PATCH_CHANNELS_LAST);
+    op_patchify(x, at(0, 2, 1, 12, 0), at(1, 3, 3, 2, 2), (struct patches){.side = 2});
     saw(1);
     assert_int_equal(e.code, OK);
 }

@@ -129,7 +129,8 @@ static struct tensor to_patches(struct bench *b, int32_t rows) {
     struct tensor latent = latent_planes(b->lane.prediction);
     int32_t patch = PATCH_SIDE * PATCH_SIDE * latent.dim[0];
     struct tensor patches = test_tensor(DTYPE_F32, 2, (int32_t[]){rows, patch});
-    op_patchify(&b->context, patches, latent, PATCH_SIDE, PATCH_CHANNELS_FIRST);
+    op_patchify(&b->context, patches, latent,
+                (struct patches){.side = PATCH_SIDE, .order = PATCH_CHANNELS_FIRST});
     assert_ok(&b->error);
     return patches;
 }

@@ -103,7 +103,7 @@ static void test_patches(const struct golden *g) {
                   out = golden(g, "embed.image.out");
     int32_t rows = latent.dim[1] / PATCH_SIDE * (latent.dim[2] / PATCH_SIDE);
     struct tensor patches = test_tensor(DTYPE_F32, 2, (int32_t[]){rows, in.dim[1]});
-    op_patchify(&b->context, patches, latent, PATCH_SIDE, PATCH_CHANNELS_LAST);
+    op_patchify(&b->context, patches, latent, (struct patches){.side = PATCH_SIDE});
     bench_visit(b, bench_block(b, "embedder"), scalar(g, "block.t"));
     expect_close(g, "embed.image.in", patches, in.data);
     expect_close(g, "embed.image.out", tensor_slice(bench_state(b, "tokens"), 0, rows), out.data);

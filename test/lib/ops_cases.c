@@ -6,7 +6,7 @@ double op_gate(enum op_kind kind, int64_t n) {
     return (n < 64 ? 10 : 3) * op_errors[kind].known;
 }
 
-static double *truth_make(const struct tensor *t) {
+double *op_truth(const struct tensor *t) {
     return take(sizeof(double) * (size_t)tensor_elements(t));
 }
 
@@ -34,7 +34,7 @@ static void expect_within(enum op_kind kind, const struct tensor *out, const dou
     if (!(error <= most)) fail_msg("%s: error %g, gate %g", op_name(kind), error, most);
 }
 
-static void expect(enum op_kind kind, const struct tensor *out, const double *truth) {
+void op_expect(enum op_kind kind, const struct tensor *out, const double *truth) {
     expect_within(kind, out, truth, op_gate(kind, tensor_elements(out)));
 }
 
@@ -70,7 +70,7 @@ void case_epilogue(struct linear_case c) {
     if (c.gate) e.gate = tensor_random(DTYPE_F32, SHAPE(n), 0, 2);
     if (c.residual == RESIDUAL_APART) e.residual = tensor_random(DTYPE_F32, SHAPE(t, n), gap, 1);
     if (c.residual == RESIDUAL_OUT) e.residual = out;
-    double *truth = truth_make(&out), *rows = truth_make(&in), *row = take(sizeof *row * (size_t)k);
+    double *truth = op_truth(&out), *rows = op_truth(&in), *row = take(sizeof *row * (size_t)k);
     for (int64_t i = 0; i < tensor_elements(&in); i++) rows[i] = rounded(load(&in, i / k, i % k));
     for (int32_t j = 0; j < n; j++) {
         for (int32_t l = 0; l < k; l++) row[l] = rounded(load(&weight, j, l));
@@ -82,7 +82,7 @@ void case_epilogue(struct linear_case c) {
         }
     }
     op_linear(&x, out, in, weight, e);
-    expect(OP_LINEAR, &out, truth);
+    op_expect(OP_LINEAR, &out, truth);
 }
 
 void case_linear(int32_t t, int32_t n, int32_t k, enum dtype dtype, int gap, bool bias,
@@ -97,7 +97,7 @@ void case_linear_few(int32_t t, int32_t n, int32_t k, enum dtype dtype, int gap,
     struct tensor weight = tensor_random(dtype, SHAPE(n, k), 0, 1);
     struct tensor out = tensor_random(DTYPE_F32, SHAPE(t, n), gap, 1), b = absent;
     if (bias) b = tensor_random(dtype, SHAPE(n), 0, 1);
-    double *truth = truth_make(&out), *at = truth;
+    double *truth = op_truth(&out), *at = truth;
     for (int32_t i = 0; i < t; i++)
         for (int32_t j = 0; j < n; j++, at++) {
             *at = bias ? load(&b, 0, j) : 0;
@@ -107,7 +107,7 @@ void case_linear_few(int32_t t, int32_t n, int32_t k, enum dtype dtype, int gap,
             }
         }
     op_linear_few(&x, out, in, weight, b, activation);
-    expect(OP_LINEAR_FEW, &out, truth);
+    op_expect(OP_LINEAR_FEW, &out, truth);
     /* R4: each row alone has the same bits. */
     struct tensor lone = tensor_random(DTYPE_F32, SHAPE(1, n), 0, 1);
     op_linear_few(&x, lone, tensor_slice(in, t - 1, 1), weight, b, activation);
@@ -199,12 +199,12 @@ void case_relative_bias(int32_t t, int32_t heads, int32_t buckets, int32_t max_d
     case_begin();
     struct tensor table = tensor_random(dtype, SHAPE(buckets, heads), 0, 1);
     struct tensor out = tensor_random(DTYPE_F32, SHAPE(heads, 2 * t - 1), gap, 1);
-    double *truth = truth_make(&out);
+    double *truth = op_truth(&out);
     for (int32_t h = 0; h < heads; h++)
         for (int32_t d = 1 - t; d < t; d++)
             truth[h * (2 * t - 1) + d + t - 1] = load(&table, distance_bucket(d, buckets, max_distance), h);
     op_relative_bias(&x, out, table, (struct distance_buckets){max_distance});
-    expect(OP_RELATIVE_BIAS, &out, truth);
+    op_expect(OP_RELATIVE_BIAS, &out, truth);
 }
 
 void case_rms_norm(int32_t t, int32_t c, int32_t groups, enum dtype dtype, int gap, bool modulated,
@@ -220,7 +220,7 @@ void case_rms_norm(int32_t t, int32_t c, int32_t groups, enum dtype dtype, int g
         m.base = out;
     } else if (in_place)
         out = in;
-    double *truth = truth_make(&out);
+    double *truth = op_truth(&out);
     for (int32_t i = 0; i < t; i++)
         for (int32_t g = 0; g < groups; g++) {
             double sum = 0;
@@ -232,7 +232,7 @@ void case_rms_norm(int32_t t, int32_t c, int32_t groups, enum dtype dtype, int g
             }
         }
     op_rms_norm(&x, out, in, weight, 1e-5f, m);
-    expect(OP_RMS_NORM, &out, truth);
+    op_expect(OP_RMS_NORM, &out, truth);
 }
 
 void case_affine(int32_t t, int32_t c, int gap, int with, bool in_place) {
@@ -244,7 +244,7 @@ void case_affine(int32_t t, int32_t c, int gap, int with, bool in_place) {
     if (with & WITH_SCALE) a.scale = tensor_random(DTYPE_BF16, SHAPE(c), 0, 1);
     if (with & WITH_SHIFT) a.shift = tensor_random(DTYPE_F32, SHAPE(c), 0, 1);
     if (!in_place) out = tensor_random(DTYPE_F32, SHAPE(t, c), 0, 1);
-    double *truth = truth_make(&out);
+    double *truth = op_truth(&out);
     for (int32_t i = 0; i < t; i++) {
         double mean = 0, variance = 0;
         for (int32_t j = 0; j < c; j++) mean += load(&in, i, j) / c;
@@ -258,7 +258,7 @@ void case_affine(int32_t t, int32_t c, int gap, int with, bool in_place) {
         }
     }
     op_layer_norm(&x, out, in, a, 1e-6f);
-    expect(OP_LAYER_NORM, &out, truth);
+    op_expect(OP_LAYER_NORM, &out, truth);
 }
 
 void case_layer_norm(int32_t t, int32_t c, int gap, bool scaled, bool in_place) {
@@ -272,7 +272,7 @@ void case_group_norm(int32_t rows, int32_t columns, int32_t c, int groups, bool 
     struct tensor weight = tensor_random(DTYPE_BF16, SHAPE(c), 0, 1),
                   bias = tensor_random(DTYPE_F32, SHAPE(c), 0, 1);
     if (!in_place) out = tensor_random(DTYPE_F32, SHAPE(rows, columns, c), 1, 1);
-    double *truth = truth_make(&statistics), *normed = truth_make(&in);
+    double *truth = op_truth(&statistics), *normed = op_truth(&in);
     int each = c / groups;
     for (int g = 0; g < groups; g++) {
         double mean = 0, variance = 0, n = (double)rows * columns * each;
@@ -284,7 +284,7 @@ void case_group_norm(int32_t rows, int32_t columns, int32_t c, int groups, bool 
         truth[2 * g + 1] = 1 / sqrt(variance + 1e-6f);
     }
     op_group_statistics(&x, statistics, in, (struct rows_before){0}, groups, 1e-6f);
-    expect(OP_GROUP_STATISTICS, &statistics, truth);
+    op_expect(OP_GROUP_STATISTICS, &statistics, truth);
     for (int64_t i = 0; i < tensor_elements(&in); i++) {
         int64_t j = i % c, g = j / each;
         normed[i] =
@@ -292,32 +292,7 @@ void case_group_norm(int32_t rows, int32_t columns, int32_t c, int groups, bool 
             load(&bias, 0, j);
     }
     op_group_norm(&x, out, in, (struct group_norm){statistics, weight, bias});
-    expect(OP_GROUP_NORM, &out, normed);
-}
-
-void case_rope_table(const struct rope_options *o) {
-    case_begin();
-    int32_t tokens = 0, pairs = 0;
-    for (int a = 0; a < o->n_axes; a++) pairs += o->axis_dim[a] / 2;
-    for (int g = 0; g < o->n_grids; g++)
-        tokens += o->grid[g].extent[0] * o->grid[g].extent[1] * o->grid[g].extent[2];
-    struct tensor out = tensor_random(DTYPE_F32, SHAPE(tokens, pairs, 2), 0, 1);
-    double *truth = truth_make(&out), *at = truth;
-    for (int g = 0; g < o->n_grids; g++)
-        for (int32_t i = 0; i < o->grid[g].extent[0] * o->grid[g].extent[1] * o->grid[g].extent[2]; i++) {
-            const struct rope_grid *r = &o->grid[g];
-            int32_t place[3] = {i / r->extent[2] / r->extent[1], i / r->extent[2] % r->extent[1],
-                                i % r->extent[2]};
-            for (int a = 0; a < o->n_axes; a++)
-                for (int j = 0; j < o->axis_dim[a]; j += 2) {
-                    float angle =
-                        (float)((r->start[a] + place[a]) / pow(o->theta, (double)j / o->axis_dim[a]));
-                    *at++ = cos((double)angle);
-                    *at++ = sin((double)angle);
-                }
-        }
-    op_rope_table(&x, out, o);
-    expect(OP_ROPE_TABLE, &out, truth);
+    op_expect(OP_GROUP_NORM, &out, normed);
 }
 
 /* A head over its root mean square, times weights; as it is without. */
@@ -336,7 +311,7 @@ void case_rope(struct rope_case r) {
     struct rotation rotation = {.heads = heads, .pairs = r.pairs, .eps = 1e-3f};
     if (r.normed) rotation.norm = tensor_random(r.norm, SHAPE(d), 0, 1);
     if (!r.in_place) out = tensor_random(DTYPE_F32, SHAPE(t, heads * d), 2 * r.gap, 1);
-    double *truth = truth_make(&out), *head = take(sizeof *head * (size_t)d);
+    double *truth = op_truth(&out), *head = take(sizeof *head * (size_t)d);
     for (int32_t i = 0; i < t; i++)
         for (int32_t h = 0; h < heads; h++) {
             double *to = truth + ((int64_t)i * heads + h) * d;
@@ -349,7 +324,7 @@ void case_rope(struct rope_case r) {
             }
         }
     op_rope(&x, out, in, table, rotation);
-    expect(OP_ROPE, &out, truth);
+    op_expect(OP_ROPE, &out, truth);
 }
 
 void case_glu(int32_t t, int32_t f, int gap, int place, enum activation activation) {
@@ -357,11 +332,11 @@ void case_glu(int32_t t, int32_t f, int gap, int place, enum activation activati
     struct tensor a = tensor_random(DTYPE_F32, SHAPE(t, f), gap, 20),
                   b = tensor_random(DTYPE_F32, SHAPE(t, f), gap, 1);
     struct tensor out = place == 1 ? a : place == 2 ? b : tensor_random(DTYPE_F32, SHAPE(t, f), 0, 1);
-    double *truth = truth_make(&out);
+    double *truth = op_truth(&out);
     for (int64_t i = 0; i < (int64_t)t * f; i++)
         truth[i] = activated(activation, load(&a, i / f, i % f)) * load(&b, i / f, i % f);
     op_glu(&x, out, a, b, activation);
-    expect(OP_GLU, &out, truth);
+    op_expect(OP_GLU, &out, truth);
 }
 
 void case_add(int32_t t, int32_t c, enum dtype dtype, int gap, bool one_row, int place) {
@@ -369,11 +344,11 @@ void case_add(int32_t t, int32_t c, enum dtype dtype, int gap, bool one_row, int
     struct tensor a = tensor_random(DTYPE_F32, SHAPE(t, c), gap, 3),
                   b = tensor_random(dtype, SHAPE(one_row ? 1 : t, c), 2 * gap, 1);
     struct tensor out = place == 1 ? a : place == 2 ? b : tensor_random(DTYPE_F32, SHAPE(t, c), 3 * gap, 1);
-    double *truth = truth_make(&out);
+    double *truth = op_truth(&out);
     for (int64_t i = 0; i < (int64_t)t * c; i++)
         truth[i] = load(&a, i / c, i % c) + load(&b, one_row ? 0 : i / c, i % c);
     op_add(&x, out, a, b);
-    expect(OP_ADD, &out, truth);
+    op_expect(OP_ADD, &out, truth);
 }
 
 void case_copy(int32_t t, int32_t c, enum dtype dtype, int gap) {
@@ -381,68 +356,34 @@ void case_copy(int32_t t, int32_t c, enum dtype dtype, int gap) {
     struct tensor in = tensor_random(dtype, SHAPE(t, c), gap, 1),
                   out = tensor_random(DTYPE_F32, SHAPE(t, c), gap, 1);
     struct tensor row = tensor_random(dtype, SHAPE(1, c), 0, 1);
-    double *truth = truth_make(&out);
+    double *truth = op_truth(&out);
     for (int64_t i = 0; i < (int64_t)t * c; i++) truth[i] = load(&in, i / c, i % c);
     op_copy(&x, out, in);
-    expect(OP_COPY, &out, truth);
+    op_expect(OP_COPY, &out, truth);
     for (int64_t i = 0; i < (int64_t)t * c; i++) truth[i] = load(&row, 0, i % c);
     op_broadcast_row(&x, out, row);
-    expect(OP_BROADCAST_ROW, &out, truth);
+    op_expect(OP_BROADCAST_ROW, &out, truth);
 }
 
-static void patches(int32_t c, int32_t rows, int32_t columns, int p, int gap, enum patch_order order) {
-    case_begin();
-    struct tensor latent = tensor_random(DTYPE_F32, SHAPE(c, rows, columns), 0, 1);
-    struct tensor tokens = tensor_random(DTYPE_F32, SHAPE(rows / p * (columns / p), p * p * c), gap, 1);
-    double *truth = truth_make(&tokens), *back = truth_make(&latent);
-    for (int32_t ch = 0; ch < c; ch++)
-        for (int32_t i = 0; i < rows * columns; i++) {
-            int32_t y = i / columns, xx = i % columns, token = y / p * (columns / p) + xx / p;
-            int32_t place = y % p * p + xx % p;
-            place = order == PATCH_CHANNELS_LAST ? place * c + ch : ch * p * p + place;
-            truth[(int64_t)token * p * p * c + place] = load(&latent, ch * rows + y, xx);
-            back[ch * rows * columns + i] = 1.7f * load(&latent, ch * rows + y, xx);
-        }
-    op_patchify(&x, tokens, latent, p, order);
-    expect(OP_PATCHIFY, &tokens, truth);
-    memset(latent.data, 0xff, (size_t)tensor_bytes(&latent));
-    op_unpatchify(&x, latent, tokens, p, order, 1.7f);
-    expect(OP_UNPATCHIFY, &latent, back);
-}
-
-void case_patchify(int32_t c, int32_t rows, int32_t columns, int p, int gap) {
-    patches(c, rows, columns, p, gap, PATCH_CHANNELS_LAST);
-    patches(c, rows, columns, p, gap, PATCH_CHANNELS_FIRST);
-}
-
-void case_timestep(int32_t d, float t, enum timestep_form form) {
-    case_begin();
-    struct tensor out = tensor_random(DTYPE_F32, SHAPE(1, d), 0, 1);
-    double *truth = truth_make(&out);
-    bool to_end = form == TIMESTEP_TO_END;
-    for (int i = 0; i < d / 2; i++) {
-        float exponent = (float)-log(10000) * (float)i / (float)(d / 2); /* f32 as in the reference */
-        if (to_end) exponent = (float)-log(10000) / (float)(d / 2 - 1) * (float)i;
-        float angle = t * (float)exp((double)exponent);
-        if (form == TIMESTEP_OF_SIGMA) angle = 1000 * angle;
-        truth[to_end ? d / 2 + i : i] = cos((double)angle);
-        truth[to_end ? i : d / 2 + i] = sin((double)angle);
+static double conv_normed(const struct conv_case *c, const struct tensor *in, const struct conv_options *o,
+                          int64_t i) {
+    int64_t row = i / c->c, j = i % c->c;
+    double v = load(in, row, j), squares = 0;
+    if (c->groups > 0) {
+        const struct tensor *statistics = &o->norm.statistics;
+        int64_t g = j / (c->c / c->groups);
+        return (v - load(statistics, g, 0)) * load(statistics, g, 1) * load(&o->norm.weight, 0, j) +
+               load(&o->norm.bias, 0, j);
     }
-    op_timestep(&x, out, t, form);
-    expect(OP_TIMESTEP, &out, truth);
+    if (c->groups != PIXEL_NORM) return v;
+    for (int32_t k = 0; k < c->c; k++) squares += pow(load(in, row, k), 2);
+    return v / sqrt(squares / c->c + (double)o->pixel_norm.eps) * load(&o->pixel_norm.weight, 0, j);
 }
 
-static void conv_input(const struct conv_case *c, const struct tensor *in, const struct group_norm *norm,
+static void conv_input(const struct conv_case *c, const struct tensor *in, const struct conv_options *o,
                        double *to) {
-    for (int64_t i = 0; i < tensor_elements(in); i++) {
-        int64_t j = i % c->c, g = c->groups ? j / (c->c / c->groups) : 0;
-        double v = load(in, i / c->c, j);
-        if (c->groups)
-            v = (v - load(&norm->statistics, g, 0)) * load(&norm->statistics, g, 1) *
-                    load(&norm->weight, 0, j) +
-                load(&norm->bias, 0, j);
-        to[i] = activated(c->activation, v);
-    }
+    for (int64_t i = 0; i < tensor_elements(in); i++)
+        to[i] = activated(c->activation, conv_normed(c, in, o, i));
 }
 
 /* What a convolution slides over: rows and columns of the input, upsampled. */
@@ -466,12 +407,17 @@ static double conv_value(const struct conv_case *c, const struct conv_source *s,
     return sum;
 }
 
+/* What keeps max(|x|, 1e-12) sqrt(C) of a pixel of 100 channels from 0. */
+static const float PIXEL_EPS = 1e-26f;
+
 void case_conv_sized(struct conv_case c, struct conv_options o) {
     case_begin();
     int32_t stride = o.stride == 2 ? 2 : 1, before = o.stride == 2 ? o.before : c.k / 2;
     struct conv_source s = {.rows = c.rows * c.up - o.cut_row, .columns = c.columns * c.up - o.cut_column};
     int32_t dim[] = {(s.rows + o.before) / stride, (s.columns + o.before) / stride, c.n};
     struct tensor in = tensor_random(DTYPE_F32, SHAPE(c.rows, c.columns, c.c), 0, 1);
+    if (c.groups == PIXEL_NORM)
+        memset(in.data, 0, sizeof(float) * (size_t)c.c); /* has no size to divide by */
     struct tensor weight = tensor_random(c.dtype, SHAPE(c.n, c.c, c.k, c.k), 0, 1);
     struct tensor out = tensor_random(DTYPE_F32, 3, dim, 0, 1);
     struct epilogue e = {0};
@@ -480,12 +426,14 @@ void case_conv_sized(struct conv_case c, struct conv_options o) {
     if (c.bias) e.bias = tensor_random(c.dtype, SHAPE(c.n), 0, 1);
     if (c.residual)
         e.residual = c.residual == RESIDUAL_OUT ? out : tensor_random(DTYPE_F32, 3, out.dim, 0, 1);
-    if (c.groups)
+    if (c.groups == PIXEL_NORM)
+        o.pixel_norm = (struct pixel_norm){tensor_random(c.dtype, SHAPE(c.c), 0, 2), PIXEL_EPS};
+    else if (c.groups)
         o.norm = (struct group_norm){tensor_random(DTYPE_F32, SHAPE(c.groups, 2), 0, 1),
                                      tensor_random(c.dtype, SHAPE(c.c), 0, 2),
                                      tensor_random(DTYPE_F32, SHAPE(c.c), 0, 1)};
-    double *values = truth_make(&in), *w = truth_make(&weight), *truth = truth_make(&out);
-    conv_input(&c, &in, &o.norm, values);
+    double *values = op_truth(&in), *w = op_truth(&weight), *truth = op_truth(&out);
+    conv_input(&c, &in, &o, values);
     s.in = values, s.weight = w;
     for (int64_t i = 0; i < tensor_elements(&weight); i++) w[i] = load(&weight, i / c.k, i % c.k);
     for (int64_t i = 0; i < tensor_elements(&out); i++) {
@@ -495,7 +443,7 @@ void case_conv_sized(struct conv_case c, struct conv_options o) {
                    (c.bias ? load(&e.bias, 0, n) : 0) + (c.residual ? load(&e.residual, i / c.n, n) : 0);
     }
     op_conv2d(&x, out, in, weight, e, o);
-    expect(OP_CONV2D, &out, truth);
+    op_expect(OP_CONV2D, &out, truth);
 }
 
 void case_conv(struct conv_case c) {
@@ -508,7 +456,7 @@ void case_picture(int32_t c, int32_t rows, int32_t columns) {
     struct tensor image = tensor_random(DTYPE_F32, SHAPE(rows, columns, c), 0, 1);
     struct tensor rgb =
         tensor_make(operand_memory((size_t)tensor_elements(&image)), DTYPE_U8, SHAPE(rows, columns, c));
-    double *truth = truth_make(&image);
+    double *truth = op_truth(&image);
     struct latent_format format = {.n = columns % 2 ? c : 1}; /* a channel each, or all alike */
     for (int i = 0; i < format.n; i++)
         format.scale[i] = 0.36f + 0.01f * (float)i, format.shift[i] = 0.12f - 0.03f * (float)i;
@@ -518,13 +466,13 @@ void case_picture(int32_t c, int32_t rows, int32_t columns) {
                    format.shift[channel];
     }
     op_latent_to_image(&x, image, latent, format);
-    expect(OP_LATENT_TO_IMAGE, &image, truth);
+    op_expect(OP_LATENT_TO_IMAGE, &image, truth);
     for (int64_t i = 0; i < tensor_elements(&image); i++) {
         float half = (float)load(&image, i / c, i % c) / 2 + 0.5f;
         truth[i] = nearbyint((double)(255 * fminf(fmaxf(half, 0), 1)));
     }
     op_image_to_rgb(&x, rgb, image);
-    expect(OP_IMAGE_TO_RGB, &rgb, truth);
+    op_expect(OP_IMAGE_TO_RGB, &rgb, truth);
 }
 
 void case_rows_alike(int32_t k, enum dtype dtype, bool silu, int32_t most) {
@@ -581,6 +529,7 @@ static void random_conv(void) {
                           1 + 2 * random_bool(), random_dtype(),  random_int(1, 2), 0,
                           random_bool(),         random_bool(),   random_int(0, 2)};
     if (random_bool()) c.groups = c.c % 4 ? 1 : 4;
+    if (random_bool()) c.groups = PIXEL_NORM;
     struct conv_options o = {0};
     if (c.up == 2) o.cut_row = random_bool(), o.cut_column = random_bool();
     case_conv_sized(c, o);

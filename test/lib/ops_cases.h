@@ -18,6 +18,10 @@ extern struct op_error op_errors[N_OP_KINDS];
 /* Among few values one sum that nearly cancels shows, among many it drowns. */
 double op_gate(enum op_kind kind, int64_t n);
 double activated(enum activation activation, double v);
+/* Room for as many values as a tensor has, for a case. */
+double *op_truth(const struct tensor *t);
+/* Compares out with values in row-major order. */
+void op_expect(enum op_kind kind, const struct tensor *out, const double *truth);
 
 /* --- one case of each operator --- */
 
@@ -66,6 +70,7 @@ void case_layer_norm(int32_t t, int32_t c, int gap, bool scaled, bool in_place);
 /* Statistics, then the norm with the statistics as they were computed. */
 void case_group_norm(int32_t rows, int32_t columns, int32_t c, int groups, bool in_place);
 void case_rope_table(const struct rope_options *o);
+void case_rope_kinds(void);
 
 struct rope_case {
     int32_t t, heads, d;
@@ -85,12 +90,17 @@ void case_glu(int32_t t, int32_t f, int gap, int place, enum activation activati
 void case_add(int32_t t, int32_t c, enum dtype dtype, int gap, bool one_row, int place);
 void case_copy(int32_t t, int32_t c, enum dtype dtype, int gap);
 void case_patchify(int32_t c, int32_t rows, int32_t columns, int p, int gap);
+/* Pixels, their patches in a walk's order. rows and columns are of patches. */
+void case_walk(int32_t c, int32_t rows, int32_t columns, struct patches patches, int gap);
+void case_walks(void);
 void case_timestep(int32_t d, float t, enum timestep_form form);
+
+enum { PIXEL_NORM = -1 };
 
 struct conv_case {
     int32_t rows, columns, c, n, k;
     enum dtype dtype;
-    int up, groups; /* groups 0: no norm */
+    int up, groups; /* groups 0: no norm, PIXEL_NORM: a pixel's */
     enum activation activation;
     bool bias;
     enum residual residual;

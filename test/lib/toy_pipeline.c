@@ -308,7 +308,7 @@ static void toy_mixer_forward_in(struct context *x, const void *weights, const s
     const struct mixer_state *state = scope->lane->state;
     struct tensor latent = latent_planes(scope->lane->latent), t = state->tokens;
     struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){t.dim[0], latent.dim[0]});
-    op_patchify(x, patches, latent, 1, PATCH_CHANNELS_FIRST);
+    op_patchify(x, patches, latent, (struct patches){.side = 1, .order = PATCH_CHANNELS_FIRST});
     op_linear(x, t, patches, w->weight, (struct epilogue){.bias = w->bias, .residual = t});
 }
 
@@ -379,7 +379,7 @@ static void toy_mixer_forward_out(struct context *x, const void *weights, const 
     struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){t.dim[0], out.dim[0]});
     op_layer_norm(x, n, t, (struct affine){0}, TOY_EPS);
     op_linear(x, patches, n, w->weight, (struct epilogue){.bias = w->bias});
-    op_unpatchify(x, out, patches, 1, PATCH_CHANNELS_FIRST, 1);
+    op_unpatchify(x, out, patches, (struct patches){.side = 1, .order = PATCH_CHANNELS_FIRST}, 1);
 }
 
 static const struct block_kind toy_mixer_kind_positions =

@@ -135,9 +135,14 @@ static void test_norms(void **state) {
 
 static void test_rope(void **state) {
     (void)state;
-    case_rope_table(
-        &(struct rope_options){256, 3, {4, 8, 8}, 2, {{{1, 0, 0}, {32, 1, 1}}, {{33, 0, 0}, {1, 6, 9}}}});
-    case_rope_table(&(struct rope_options){1e6, 1, {128}, 1, {{{0}, {300, 1, 1}}}});
+    case_rope_table(&(struct rope_options){.theta = 256,
+                                           .n_axes = 3,
+                                           .axis_dim = {4, 8, 8},
+                                           .n_grids = 2,
+                                           .grid = {{{1, 0, 0}, {32, 1, 1}}, {{33, 0, 0}, {1, 6, 9}}}});
+    case_rope_table(&(struct rope_options){
+        .theta = 1e6, .n_axes = 1, .axis_dim = {128}, .n_grids = 1, .grid = {{.extent = {300}}}});
+    case_rope_kinds();
     static const struct rope_case ropes[] = {
         {1, 1, 2, 0, ROPE_HALVES, false, DTYPE_F32, true},
         {33, 5, 20, 4, ROPE_INTERLEAVED, false, DTYPE_F32, true},
@@ -176,6 +181,7 @@ static void test_elementwise(void **state) {
     case_copy(1, 7, DTYPE_F32, 0);
     case_patchify(16, 8, 12, 2, 3);
     case_patchify(3, 5, 1, 1, 0);
+    case_walks();
     case_picture(3, 7, 9);
     case_picture(16, 1, 1);
 }
@@ -197,6 +203,10 @@ static void test_conv(void **state) {
         {6, 4, 4, 512, 3, DTYPE_F32, 2, 0, false, true, RESIDUAL_NONE},
         {7, 9, 9, 320, 3, DTYPE_F16, 1, 0, false, true, RESIDUAL_NONE}, /* a UNet's that fills in, first */
         {7, 9, 320, 4, 3, DTYPE_F16, 1, 32, true, true, RESIDUAL_NONE}, /* and last */
+        {5, 9, 96, 96, 3, DTYPE_BF16, 1, PIXEL_NORM, ACTIVATION_SILU, true, RESIDUAL_OUT}, /* Qwen-Image's */
+        {4, 3, 384, 12, 1, DTYPE_F32, 1, PIXEL_NORM, ACTIVATION_NONE, true, RESIDUAL_NONE},
+        {37, 300, 3, 8, 3, DTYPE_F16, 1, PIXEL_NORM, ACTIVATION_SILU, true, RESIDUAL_NONE},
+        {1, 1, 1, 1, 3, DTYPE_F32, 2, PIXEL_NORM, ACTIVATION_NONE, false, RESIDUAL_NONE},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) case_conv(cases[i]);
 }
@@ -352,6 +362,42 @@ static void test_conv_refusals(void **state) {
     expect_error("operator conv2d: stride does not fit");
 }
 
+/* Rope tables, patches and norms on the way in that are no such. */
+static void test_places_refusals(void **state) {
+    (void)state;
+    case_begin();
+    struct tensor in = tensor_random(DTYPE_F32, SHAPE(4, 6, 8), 0, 1),
+                  tokens = tensor_random(DTYPE_F32, SHAPE(24, 8), 0, 1),
+                  table = tensor_random(DTYPE_F32, SHAPE(24, 4, 2), 0, 1),
+                  weight = tensor_random(DTYPE_F32, SHAPE(8, 8, 3, 3), 0, 1),
+                  row = tensor_random(DTYPE_F32, SHAPE(8), 0, 1);
+    op_patchify(&x, tokens, in, (struct patches){.side = 1, .pixels = true, .walk = {.block = 4}});
+    expect_error("expected patches in whole blocks");
+    op_patchify(&x, tokens, in, (struct patches){.side = 1, .pixels = true, .walk = {3, 2}});
+    expect_error("expected patches in whole blocks");
+    op_unpatchify(&x, in, tokens, (struct patches){.side = 1}, 1);
+    expect_error("operator unpatchify: tokens does not fit");
+    struct rope_options o = {
+        .theta = 2, .n_axes = 2, .axis_dim = {4, 4}, .n_grids = 1, .grid = {{.extent = {4, 6}}}};
+    o.grid[0].walk.block = 4;
+    op_rope_table(&x, table, &o);
+    expect_error("walked in whole blocks");
+    o.grid[0] = (struct rope_grid){.extent = {24}, .diagonal = true, .walk.window = 1};
+    op_rope_table(&x, table, &o);
+    expect_error("walked in whole blocks");
+    struct conv_options conv = {.upsample = 1, .pixel_norm.weight = tensor_slice(row, 0, 4)};
+    struct tensor out = tensor_random(DTYPE_F32, SHAPE(4, 6, 8), 0, 1);
+    op_conv2d(&x, out, in, weight, (struct epilogue){0}, conv);
+    expect_error("operator conv2d: pixel norm does not fit");
+    conv.pixel_norm.weight = row;
+    conv.norm = (struct group_norm){tensor_reshape(tensor_slice(row, 0, 2), 2, (int32_t[]){1, 2}), row, row};
+    op_conv2d(&x, out, in, weight, (struct epilogue){0}, conv);
+    expect_error("operator conv2d: pixel norm does not fit");
+    conv = (struct conv_options){.upsample = 1, .stride = 2, .pixel_norm.weight = row};
+    op_conv2d(&x, tensor_random(DTYPE_F32, SHAPE(2, 3, 8), 0, 1), in, weight, (struct epilogue){0}, conv);
+    expect_error("no norm, upsampling or residual to stride");
+}
+
 static bool stop(void *user) {
     (void)user;
     error_set(&problem, CANCELLED, "cancelled");
@@ -484,6 +530,7 @@ int main(void) {
         cmocka_unit_test(test_f16),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_conv_refusals),
+        cmocka_unit_test(test_places_refusals),
         cmocka_unit_test(test_context_tensor),
         cmocka_unit_test(test_no_reference_code),
         cmocka_unit_test(test_rgb_rounding),

@@ -1,0 +1,30 @@
+/* Where tokens of a picture lie, for kernels: token_place of ops.h, step by step. */
+#ifndef SLUICE_CUDA_PLACES_CUH
+#define SLUICE_CUDA_PLACES_CUH
+
+#include "kernels/cuda/gpu.h"
+#include "kernels/ops.h"
+
+__device__ static inline int32_t window_part(int32_t window, int32_t first, int32_t of) {
+    return of - first < window ? of - first : window;
+}
+
+/* Pictures have fewer than 2^31 tokens: divisions of 64 bits take some hundred instructions. */
+__device__ static inline struct token_place cuda_token_place(const struct token_walk &walk, int32_t rows,
+                                                             int32_t columns, uint32_t i) {
+    int32_t row = 0, column = 0, window = walk.window;
+    if (window) {
+        row = (int32_t)(i / (uint32_t)(window * columns)) * window;
+        i -= (uint32_t)(row * columns);
+        rows = window_part(window, row, rows);
+        column = (int32_t)(i / (uint32_t)(rows * window)) * window;
+        i -= (uint32_t)(rows * column);
+        columns = window_part(window, column, columns);
+    }
+    uint32_t side = walk.block > 1 ? (uint32_t)walk.block : 1, across = (uint32_t)columns / side;
+    uint32_t block = i / (side * side), inside = i % (side * side);
+    return {row + (int32_t)(block / across * side + inside / side),
+            column + (int32_t)(block % across * side + inside % side)};
+}
+
+#endif

@@ -1,0 +1,74 @@
+/* What operators compute on the host, alike for all devices: distances as buckets, times as sinusoids, a
+ * head's frequencies, the order of a picture's tokens. Pure functions; each is where its reference rounds. */
+#include "kernels/ops.h"
+
+#include <math.h>
+
+/* Places by logarithm in f32, step by step as PyTorch rounds them; the logarithm itself is taken in double
+ * and rounded, so that it is the C library's business no more. */
+int32_t distance_bucket(int32_t distance, int32_t n_buckets, int32_t max_distance) {
+    int32_t half = n_buckets / 2, exact = half / 2, after = distance > 0 ? half : 0;
+    int64_t size = distance < 0 ? -(int64_t)distance : distance;
+    if (size < exact) return after + (int32_t)size;
+    float whole = (float)log((double)max_distance / exact);
+    float part = (float)log((double)((float)size / (float)exact)) / whole * (float)(half - exact);
+    return after + (part < (float)(half - exact) ? exact + (int32_t)part : half - 1);
+}
+
+/* Which dimension of how many a pair begins at: of its axis, or of the whole head. */
+static struct rope_place {
+    int32_t dimension, of;
+} rope_place(const struct rope_options *options, int32_t pair) {
+    struct rope_place place = {2 * pair, 0};
+    for (int a = 0; a < options->n_axes && options->joint; a++) place.of += options->axis_dim[a];
+    if (options->joint) return place;
+    int a = 0;
+    for (; place.dimension >= options->axis_dim[a]; a++) place.dimension -= options->axis_dim[a];
+    place.of = options->axis_dim[a];
+    return place;
+}
+
+/* In f32 as diffusers (QwenEmbedRope) and transformers (inv_freq) make them: exponent, power and its inverse
+ * are rounded, one after another. PyTorch's power is an ulp off in 1 of 64 of Qwen2.5's; this one is the
+ * nearest. */
+double rope_frequency(const struct rope_options *options, int32_t i) {
+    struct rope_place place = rope_place(options, i);
+    if (!options->f32_frequencies) return 1 / pow(options->theta, (double)place.dimension / place.of);
+    float exponent = (float)place.dimension / (float)place.of;
+    return (double)(1 / (float)pow(options->theta, (double)exponent));
+}
+
+/* Of so many, those from first on that a window has. */
+static int32_t window_part(int32_t window, int32_t first, int32_t of) {
+    return of - first < window ? of - first : window;
+}
+
+struct token_place token_place(struct token_walk walk, int32_t rows, int32_t columns, int64_t i) {
+    int32_t side = walk.block > 1 ? walk.block : 1, window = walk.window;
+    struct token_place corner = {0, 0};
+    if (window) {
+        corner.row = (int32_t)(i / ((int64_t)window * columns)) * window;
+        i -= (int64_t)corner.row * columns;
+        rows = window_part(window, corner.row, rows);
+        corner.column = (int32_t)(i / ((int64_t)rows * window)) * window;
+        i -= (int64_t)rows * corner.column;
+        columns = window_part(window, corner.column, columns);
+    }
+    int64_t block = i / (side * side);
+    int32_t inside = (int32_t)(i % (side * side)), across = columns / side;
+    return (struct token_place){corner.row + (int32_t)(block / across) * side + inside / side,
+                                corner.column + (int32_t)(block % across) * side + inside % side};
+}
+
+/* Rounded to f32 wherever the reference (diffusers: TimestepEmbedder, and get_guidance_scale_embedding of
+ * pipelines/latent_consistency_models) rounds: at t = 1000 an angle in double is another one by 3e-5. What is
+ * left is PyTorch's exp, which is an ulp off in 2 of 128 frequencies. */
+float timestep_value(float t, enum timestep_form form, int32_t half, int32_t i) {
+    float all = (float)log(10000), place = (float)(i % half);
+    float exponent =
+        form == TIMESTEP_TO_END ? -(all / (float)(half - 1)) * place : -all * place / (float)half;
+    float angle = t * (float)exp((double)exponent);
+    if (form == TIMESTEP_OF_SIGMA) angle *= 1000;
+    bool cosine = (form == TIMESTEP_TO_END) != (i < half);
+    return (float)(cosine ? cos((double)angle) : sin((double)angle));
+}

@@ -1,0 +1,197 @@
+/* Cases of the operators that say where tokens are: rope tables, patches, times. */
+#include "test/lib/ops_cases.h"
+
+/* Whether a token comes before another one: by its window, then its block, then its place. */
+static int64_t walk_rank(struct token_walk walk, int32_t rows, int32_t columns, int32_t row, int32_t column) {
+    int32_t window = walk.window ? walk.window : rows > columns ? rows : columns;
+    int32_t block = walk.block ? walk.block : 1;
+    int64_t keys[] = {row / window,         column / window,
+                      row % window / block, column % window / block,
+                      row % window % block, column % window % block},
+            rank = 0;
+    for (int i = 0; i < 6; i++) rank = rank * 1000 + keys[i];
+    return rank;
+}
+
+/* Where tokens of a picture lie, found by sorting. */
+static struct token_place *walk_places(struct token_walk walk, int32_t rows, int32_t columns) {
+    struct token_place *places = take(sizeof *places * (size_t)rows * (size_t)columns);
+    int64_t *ranks = take(sizeof *ranks * (size_t)rows * (size_t)columns);
+    int64_t n = 0;
+    for (int32_t row = 0; row < rows; row++)
+        for (int32_t column = 0; column < columns; column++, n++) {
+            int64_t rank = walk_rank(walk, rows, columns, row, column), i = n;
+            for (; i > 0 && ranks[i - 1] > rank; i--) ranks[i] = ranks[i - 1], places[i] = places[i - 1];
+            ranks[i] = rank;
+            places[i] = (struct token_place){row, column};
+        }
+    return places;
+}
+
+static int32_t extent_of(const struct rope_options *o, const struct rope_grid *grid, int axis) {
+    return axis < o->n_axes && !(axis && grid->diagonal) ? grid->extent[axis] : 1;
+}
+
+/* cos and sin of each pair of a token. */
+static double *rope_row(const struct rope_options *o, const int32_t *position, double *at) {
+    int32_t all = 0, dim = 0;
+    for (int a = 0; a < o->n_axes; a++) all += o->axis_dim[a];
+    for (int a = 0; a < o->n_axes; a++)
+        for (int j = 0; j < o->axis_dim[a]; j += 2, dim += 2) {
+            int32_t numerator = o->joint ? dim : j, of = o->joint ? all : o->axis_dim[a];
+            double frequency = pow(o->theta, -(double)numerator / of);
+            if (o->f32_frequencies) {
+                float power = (float)pow(o->theta, (double)((float)numerator / (float)of));
+                frequency = (double)(1.0f / power);
+            }
+            float angle = (float)(position[a] * frequency);
+            *at++ = cos((double)angle);
+            *at++ = sin((double)angle);
+        }
+    return at;
+}
+
+static double *rope_grid_rows(const struct rope_options *o, const struct rope_grid *grid, double *at) {
+    int32_t size[3] = {1, 1, 1}, position[3]; /* of the first axis where there are three; rows; columns */
+    int last = grid->diagonal ? 0 : o->n_axes - 1;
+    for (int a = 0; a <= last; a++) size[2 - last + a] = extent_of(o, grid, a);
+    struct token_place *places = walk_places(grid->walk, size[1], size[2]);
+    for (int32_t i = 0; i < size[0] * size[1] * size[2]; i++) {
+        struct token_place place = places[i % (size[1] * size[2])];
+        int32_t at_grid[3] = {i / (size[1] * size[2]), place.row, place.column};
+        for (int a = 0; a < o->n_axes; a++)
+            position[a] = grid->diagonal ? grid->start[0] + i : grid->start[a] + at_grid[2 - last + a];
+        at = rope_row(o, position, at);
+    }
+    return at;
+}
+
+void case_rope_table(const struct rope_options *o) {
+    case_begin();
+    int32_t tokens = 0, pairs = 0;
+    for (int a = 0; a < o->n_axes; a++) pairs += o->axis_dim[a] / 2;
+    for (int g = 0; g < o->n_grids; g++)
+        tokens += extent_of(o, &o->grid[g], 0) * extent_of(o, &o->grid[g], 1) * extent_of(o, &o->grid[g], 2);
+    struct tensor out = tensor_random(DTYPE_F32, SHAPE(tokens, pairs, 2), 0, 1);
+    double *truth = op_truth(&out), *at = truth;
+    for (int g = 0; g < o->n_grids; g++) at = rope_grid_rows(o, &o->grid[g], at);
+    op_rope_table(&x, out, o);
+    op_expect(OP_ROPE_TABLE, &out, truth);
+}
+
+/* What families of today have, small: text after pictures with frequencies in f32, text around a picture with
+ * frequencies over the whole head, and a tower's windows that are cut at both edges. */
+void case_rope_kinds(void) {
+    static const struct rope_options kinds[] = {
+        {.theta = 10000,
+         .n_axes = 3,
+         .axis_dim = {16, 56, 56},
+         .f32_frequencies = true,
+         .n_grids = 3,
+         .grid = {{.start = {4}, .extent = {9}, .diagonal = true},
+                  {.start = {0, -3, -4}, .extent = {1, 5, 8}},
+                  {.start = {1, -2, -1}, .extent = {1, 3, 2}}}},
+        {.theta = 1e6,
+         .n_axes = 3,
+         .axis_dim = {32, 48, 48},
+         .joint = true,
+         .f32_frequencies = true,
+         .n_grids = 3,
+         .grid = {{.extent = {7}, .diagonal = true},
+                  {.start = {7, 7, 7}, .extent = {1, 4, 6}},
+                  {.start = {13}, .extent = {300}, .diagonal = true}}},
+        {.theta = 10000,
+         .n_axes = 2,
+         .axis_dim = {40, 40},
+         .f32_frequencies = true,
+         .n_grids = 2,
+         .grid = {{.extent = {14, 20}, .walk = {8, 2}}, {.extent = {4, 6}, .walk = {0, 2}}}},
+        {.theta = 100,
+         .n_axes = 3,
+         .axis_dim = {2, 6, 4},
+         .joint = true,
+         .n_grids = 1,
+         .grid = {{.start = {3, -9, 2}, .extent = {3, 7, 5}, .walk = {3, 1}}}},
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) case_rope_table(&kinds[i]);
+}
+
+static void planes(int32_t c, int32_t rows, int32_t columns, int p, int gap, enum patch_order order) {
+    case_begin();
+    struct tensor latent = tensor_random(DTYPE_F32, SHAPE(c, rows, columns), 0, 1);
+    struct tensor tokens = tensor_random(DTYPE_F32, SHAPE(rows / p * (columns / p), p * p * c), gap, 1);
+    double *truth = op_truth(&tokens), *back = op_truth(&latent);
+    for (int32_t ch = 0; ch < c; ch++)
+        for (int32_t i = 0; i < rows * columns; i++) {
+            int32_t y = i / columns, xx = i % columns, token = y / p * (columns / p) + xx / p;
+            int32_t place = y % p * p + xx % p;
+            place = order == PATCH_CHANNELS_LAST ? place * c + ch : ch * p * p + place;
+            truth[(int64_t)token * p * p * c + place] = load(&latent, ch * rows + y, xx);
+            back[ch * rows * columns + i] = 1.7f * load(&latent, ch * rows + y, xx);
+        }
+    struct patches form = {.side = p, .order = order};
+    op_patchify(&x, tokens, latent, form);
+    op_expect(OP_PATCHIFY, &tokens, truth);
+    memset(latent.data, 0xff, (size_t)tensor_bytes(&latent));
+    op_unpatchify(&x, latent, tokens, form, 1.7f);
+    op_expect(OP_UNPATCHIFY, &latent, back);
+}
+
+void case_patchify(int32_t c, int32_t rows, int32_t columns, int p, int gap) {
+    planes(c, rows, columns, p, gap, PATCH_CHANNELS_LAST);
+    planes(c, rows, columns, p, gap, PATCH_CHANNELS_FIRST);
+}
+
+void case_walk(int32_t c, int32_t rows, int32_t columns, struct patches patches, int gap) {
+    case_begin();
+    int32_t p = patches.side, area = p * p;
+    struct tensor picture = tensor_random(DTYPE_F32, SHAPE(rows * p, columns * p, c), gap, 1);
+    struct tensor tokens = tensor_random(DTYPE_F32, SHAPE(rows * columns, area * c), 2 * gap, 1);
+    double *truth = op_truth(&tokens), *back = op_truth(&picture);
+    struct token_place *places = walk_places(patches.walk, rows, columns);
+    for (int64_t i = 0; i < tensor_elements(&tokens); i++) {
+        int32_t place = (int32_t)(i % (area * c)), last = patches.order == PATCH_CHANNELS_LAST;
+        int32_t pixel = last ? place / c : place % area, channel = last ? place % c : place / area;
+        struct token_place corner = places[i / (area * c)];
+        int64_t at = (int64_t)(corner.row * p + pixel / p) * columns * p + corner.column * p + pixel % p;
+        truth[i] = load(&picture, at, channel);
+        back[at * c + channel] = 1.7f * load(&picture, at, channel);
+    }
+    patches.pixels = true;
+    op_patchify(&x, tokens, picture, patches);
+    op_expect(OP_PATCHIFY, &tokens, truth);
+    memset(picture.data, 0xff, (size_t)(rows * p * columns * p * picture.row_bytes));
+    op_unpatchify(&x, picture, tokens, patches, 1.7f);
+    op_expect(OP_UNPATCHIFY, &picture, back);
+}
+
+void case_timestep(int32_t d, float t, enum timestep_form form) {
+    case_begin();
+    struct tensor out = tensor_random(DTYPE_F32, SHAPE(1, d), 0, 1);
+    double *truth = op_truth(&out);
+    bool to_end = form == TIMESTEP_TO_END;
+    for (int i = 0; i < d / 2; i++) {
+        float exponent = (float)-log(10000) * (float)i / (float)(d / 2); /* f32 as in the reference */
+        if (to_end) exponent = (float)-log(10000) / (float)(d / 2 - 1) * (float)i;
+        float angle = t * (float)exp((double)exponent);
+        if (form == TIMESTEP_OF_SIGMA) angle = 1000 * angle;
+        truth[to_end ? d / 2 + i : i] = cos((double)angle);
+        truth[to_end ? i : d / 2 + i] = sin((double)angle);
+    }
+    op_timestep(&x, out, t, form);
+    op_expect(OP_TIMESTEP, &out, truth);
+}
+
+/* Windows that are cut and some that are not, blocks alone, windows alone, neither. */
+void case_walks(void) {
+    static const struct token_walk walks[] = {{8, 2}, {4, 2}, {0, 2}, {4, 0}, {6, 3}, {0, 1}, {0, 0}};
+    for (size_t i = 0; i < sizeof walks / sizeof *walks; i++) {
+        struct patches patches = {.side = 14, .order = PATCH_CHANNELS_FIRST, .walk = walks[i]};
+        case_walk(3, 6, 12, patches, 0);
+        patches.side = 1;
+        case_walk(7, 18, 24, patches, 2);
+        patches.side = 2;
+        patches.order = PATCH_CHANNELS_LAST;
+        case_walk(5, 6, 6, patches, 1);
+    }
+}
