@@ -253,7 +253,7 @@ void op_rope_table(struct context *x, struct tensor out, const struct rope_optio
 /* The frequency of pair i of a head: the host's part of the above, a pure function. */
 double rope_frequency(const struct rope_options *options, int32_t i);
 /* Where token number i of a picture of so many rows and columns of tokens lies. A pure function. */
-struct token_place token_place(struct token_walk walk, int32_t rows, int32_t columns, int64_t i);
+struct token_place place_of_token(struct token_walk walk, int32_t rows, int32_t columns, int64_t i);
 /* in, out [T,H*D], rows may be strided; table [T,D/2,2]. D at most 512. out may be in, or an operand. */
 void op_rope(struct context *x, struct tensor out, struct tensor in, struct tensor table,
              struct rotation rotation);

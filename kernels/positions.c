@@ -43,7 +43,7 @@ static int32_t window_part(int32_t window, int32_t first, int32_t of) {
     return of - first < window ? of - first : window;
 }
 
-struct token_place token_place(struct token_walk walk, int32_t rows, int32_t columns, int64_t i) {
+struct token_place place_of_token(struct token_walk walk, int32_t rows, int32_t columns, int64_t i) {
     int32_t side = walk.block > 1 ? walk.block : 1, window = walk.window;
     struct token_place corner = {0, 0};
     if (window) {

@@ -19,7 +19,7 @@ static struct patched patched_of(const struct tensor *latent, const struct patch
 /* The first row and column of a token's patch. */
 static struct token_place patch_corner(const struct patched *p, int64_t token) {
     int32_t side = p->patches.side;
-    struct token_place place = token_place(p->patches.walk, p->rows / side, p->columns / side, token);
+    struct token_place place = place_of_token(p->patches.walk, p->rows / side, p->columns / side, token);
     return (struct token_place){place.row * side, place.column * side};
 }
 

@@ -28,7 +28,7 @@ static void token_position(const struct rope_options *rope, int64_t token, int32
     if (n >= 2) {
         int32_t rows = grid->extent[n - 2], columns = grid->extent[n - 1];
         int64_t picture = (int64_t)rows * columns;
-        struct token_place place = token_place(grid->walk, rows, columns, token % picture);
+        struct token_place place = place_of_token(grid->walk, rows, columns, token % picture);
         token = token / picture * picture + (int64_t)place.row * columns + place.column;
     }
     for (int a = n - 1; a >= 0; a--) {

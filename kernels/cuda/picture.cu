@@ -16,7 +16,7 @@ __device__ static inline float *cuda_patch_value(const struct patched &p, int64_
     bool first = p.patches.order == PATCH_CHANNELS_FIRST;
     int32_t c = first ? i / (side * side) : i % p.channels, pixel = first ? i : i / p.channels;
     struct token_place place =
-        cuda_token_place(p.patches.walk, p.rows / side, p.columns / side, (uint32_t)token);
+        cuda_place_of_token(p.patches.walk, p.rows / side, p.columns / side, (uint32_t)token);
     int64_t y = place.row * side + pixel / side % side, x = place.column * side + pixel % side;
     int64_t row = p.patches.pixels ? y * p.columns + x : c * (int64_t)p.rows + y;
     return reinterpret_cast<float *>(p.latent.data + row * p.latent.step) + (p.patches.pixels ? c : x);

@@ -1,4 +1,4 @@
-/* Where tokens of a picture lie, for kernels: token_place of ops.h, step by step. */
+/* Where tokens of a picture lie, for kernels: place_of_token of ops.h, step by step. */
 #ifndef SLUICE_CUDA_PLACES_CUH
 #define SLUICE_CUDA_PLACES_CUH
 
@@ -10,8 +10,8 @@ __device__ static inline int32_t window_part(int32_t window, int32_t first, int3
 }
 
 /* Pictures have fewer than 2^31 tokens: divisions of 64 bits take some hundred instructions. */
-__device__ static inline struct token_place cuda_token_place(const struct token_walk &walk, int32_t rows,
-                                                             int32_t columns, uint32_t i) {
+__device__ static inline struct token_place cuda_place_of_token(const struct token_walk &walk, int32_t rows,
+                                                                int32_t columns, uint32_t i) {
     int32_t row = 0, column = 0, window = walk.window;
     if (window) {
         row = (int32_t)(i / (uint32_t)(window * columns)) * window;

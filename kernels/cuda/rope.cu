@@ -56,7 +56,7 @@ __device__ static inline int32_t position_of(const struct rope_options &rope, in
     int32_t rows = grid.extent[last - 1], columns = grid.extent[last];
     int64_t picture = (int64_t)rows * columns;
     if (axis < last - 1) return grid.start[axis] + (int32_t)(token / picture);
-    struct token_place place = cuda_token_place(grid.walk, rows, columns, (uint32_t)(token % picture));
+    struct token_place place = cuda_place_of_token(grid.walk, rows, columns, (uint32_t)(token % picture));
     return grid.start[axis] + (axis < last ? place.row : place.column);
 }
 
