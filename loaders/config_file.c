@@ -176,13 +176,18 @@ static void mend_infinity(char *text) {
 }
 
 enum status config_read(struct sys *sys, const char *path, struct config *config, struct error *e) {
+    return config_read_member(sys, path, NULL, config, e);
+}
+
+enum status config_read_member(struct sys *sys, const char *path, const char *member, struct config *config,
+                               struct error *e) {
     char *text = NULL;
     uint64_t bytes = 0;
     *config = (struct config){.sys = sys};
     if (file_read_text(sys, path, LOADER_CONFIG_BYTES_MAX, &text, &bytes, e) != OK) return e->code;
     mend_infinity(text);
     if (strlen(text) == bytes)
-        config_parse(sys, path, text, NULL, config, e);
+        config_parse(sys, path, text, member, config, e);
     else
         error_where((error_set(e, JSON, "configuration holds a NUL"), e), "%s", path);
     sys->release(sys, text);

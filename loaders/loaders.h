@@ -24,6 +24,9 @@ enum status file_read_text(struct sys *sys, const char *path, uint64_t limit_byt
  * also those that only flattening makes equal, are DUP; bad UTF-8 is UTF8; NaN and whatever else is not JSON
  * is JSON. */
 enum status config_read(struct sys *sys, const char *path, struct config *config, struct error *e);
+/* The object under that name alone, and config->path stays NULL if there is none. */
+enum status config_read_member(struct sys *sys, const char *path, const char *member, struct config *config,
+                               struct error *e);
 
 /* The same from a text; path names where it came from, for messages. member: the object under that name
  * alone, and config->path stays NULL if there is none; NULL: the whole document. */

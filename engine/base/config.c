@@ -118,6 +118,8 @@ void config_destroy(struct config *config) {
         config->sys->release(config->sys, config->values[i].string);
     }
     if (config->sys) {
+        if (config->pictures) config_destroy(config->pictures);
+        config->sys->release(config->sys, config->pictures);
         config->sys->release(config->sys, config->values);
         config->sys->release(config->sys, config->path);
     }

@@ -20,6 +20,8 @@ struct config {
     char *path; /* where it came from, for messages; NULL for an empty one */
     struct config_value *values;
     int n_values;
+    struct config
+        *pictures; /* of a vision encoder, owned: how pictures are prepared for it; NULL: not said */
 };
 
 /* NULL if there is no such key. */

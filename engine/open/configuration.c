@@ -110,8 +110,8 @@ static enum status configuration_read_metadata(struct sys *sys, const struct con
     return e->code;
 }
 
-enum status configuration_read(struct sys *sys, const struct config_place *place, struct config *config,
-                               enum config_origin *origin, struct error *e) {
+static enum status find_configuration(struct sys *sys, const struct config_place *place,
+                                      struct config *config, enum config_origin *origin, struct error *e) {
     *config = (struct config){0};
     *origin = CONFIG_BESIDE;
     if (read_beside(sys, place->path, place->slot->family, config, e) != OK || config->path) return e->code;
@@ -119,6 +119,63 @@ enum status configuration_read(struct sys *sys, const struct config_place *place
     if (configuration_read_metadata(sys, place, config, e) != OK || config->path) return e->code;
     *origin = CONFIG_PUBLISHED;
     return OK;
+}
+
+/* ---- how pictures are prepared ---- */
+
+/* The first that is there; transformers 5 writes one file for all that it calls a processor. */
+static const struct {
+    const char *file, *member;
+} pictures_files[] = {
+    {"processor_config.json", "image_processor"},
+    {"preprocessor_config.json", NULL},
+    {"../processor/processor_config.json", "image_processor"},
+    {"../processor/preprocessor_config.json", NULL},
+};
+
+/* What the engine does with every picture, and so cannot leave or do otherwise. */
+static enum status check_pictures(const struct config *config, struct error *e) {
+    static const char *const done[] = {"do_resize", "do_rescale", "do_normalize", "do_convert_rgb"};
+    enum { PILLOWS_BICUBIC = 3 };
+    int resample = PILLOWS_BICUBIC;
+    double factor = 0;
+    for (size_t i = 0; i < sizeof done / sizeof *done; i++) {
+        bool does = true;
+        if (config_bool(config, done[i], &does, e) != OK || does) continue;
+        error_set(e, UNSUPPORTED, "pictures are to be prepared in another way");
+        error_where(e, "%s", config->path);
+        error_found(e, "%s false", done[i]);
+        return error_expected(e, "true");
+    }
+    config_float(config, "rescale_factor", 0.00392, 0.00393, &factor, e); /* 1 / 255 */
+    return config_int(config, "resample", PILLOWS_BICUBIC, PILLOWS_BICUBIC, &resample, e);
+}
+
+static enum status read_pictures(struct sys *sys, const char *path, struct config *config, struct error *e) {
+    char *folder = path_is_folder(path) ? path_copy(sys, path, e) : path_folder(sys, path, e);
+    config->sys = sys;
+    config->pictures = sys->alloc(sys, LINE_HOST, sizeof *config->pictures);
+    if (folder && !config->pictures) error_set(e, MEMORY, "no memory for a configuration");
+    for (size_t i = 0; i < sizeof pictures_files / sizeof *pictures_files && e->code == OK; i++) {
+        char *file = path_existing(sys, folder, pictures_files[i].file, e);
+        if (file) config_read_member(sys, file, pictures_files[i].member, config->pictures, e);
+        sys->release(sys, file);
+        if (e->code != OK || !config->pictures->path) continue;
+        check_pictures(config->pictures, e);
+        break;
+    }
+    sys->release(sys, folder);
+    return e->code;
+}
+
+/* ---- all ---- */
+
+enum status configuration_read(struct sys *sys, const struct config_place *place, struct config *config,
+                               enum config_origin *origin, struct error *e) {
+    bool sees = place->slot->family->kind == FAMILY_VISION;
+    if (find_configuration(sys, place, config, origin, e) == OK && sees)
+        read_pictures(sys, place->path, config, e);
+    return e->code;
 }
 
 static enum status call_with(struct component *c, const char *path, const struct slot *slot,

@@ -17,7 +17,10 @@ struct config_place {
     const struct tensor_index *index;
 };
 
-/* In a folder of its own config.json is the component's; beside a file, and in metadata, it must name the
+/* How pictures are prepared for a vision encoder says transformers' image processor, beside the weights or in
+ * the pipeline's folder `processor`: config->pictures. UNSUPPORTED for what is not done here.
+ *
+ * In a folder of its own config.json is the component's; beside a file, and in metadata, it must name the
  * family's model or be an object under the name of the slot's folder or flag. */
 enum status configuration_read(struct sys *sys, const struct config_place *place, struct config *config,
                                enum config_origin *origin, struct error *e);

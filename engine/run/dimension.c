@@ -94,6 +94,7 @@ static void setting_read(struct component *c, const struct setting *s, const str
 }
 
 enum status component_configure(struct component *c, const struct config *config, struct error *e) {
+    static const struct config nothing;
     const struct family *family = c->family;
     dimension_choose_reads(c);
     if (family->refuse && family->refuse(c, e) != OK) return e->code;
@@ -102,6 +103,8 @@ enum status component_configure(struct component *c, const struct config *config
     for (const struct expectation *x = family->expects; x && x->key; x++)
         x->value ? config_expect(config, x->key, x->value, e) : config_refuse(config, x->key, e);
     for (int i = 0; i < family->n_settings; i++) setting_read(c, &family->settings[i], config, e);
+    for (int i = 0; i < family->n_picture_settings; i++)
+        setting_read(c, &family->picture_settings[i], config->pictures ? config->pictures : &nothing, e);
     if (e->code != OK || (family->configure && family->configure(c, config, e) != OK)) return e->code;
     if (family->derive) family->derive(c);
     return OK;
@@ -114,6 +117,8 @@ void component_derive(struct component *c, const int *chosen) {
     dimension_choose_reads(c);
     for (int i = 0; i < family->n_settings; i++)
         setting_put(c, &family->settings[i], setting_published(c, &family->settings[i]));
+    for (int i = 0; i < family->n_picture_settings; i++)
+        setting_put(c, &family->picture_settings[i], setting_published(c, &family->picture_settings[i]));
     for (int i = 0; i < family->n_dimensions; i++) {
         const struct dimension *d = &family->dimensions[i];
         if (d->name) c->dims[d->place] = chosen ? chosen[i] : d->published;

@@ -72,6 +72,9 @@ struct family {
     int n_dimensions;
     const struct setting *settings;
     int n_settings;
+    /* Of a vision encoder: what config.pictures tells, and config.json does not. */
+    const struct setting *picture_settings;
+    int n_picture_settings;
     const struct expectation *expects;
     /* What these rows cannot say, after they are read: checks, above all. May be NULL. */
     enum status (*configure)(struct component *c, const struct config *config, struct error *e);

@@ -218,11 +218,16 @@ static int toy_eye_blocks(const struct component *c, struct block_ref *refs) {
     return n;
 }
 
-/* Four pixels high; eight wide if that is its shape. */
+struct toy_eye_settings {
+    int32_t side;
+};
+
+/* As high as that says; twice as wide if that is its shape. */
 static struct sight toy_eye_sees(const struct component *c, int width, int height) {
-    (void)c;
-    int32_t read_width = width > height ? 8 : 4;
-    return (struct sight){.width = read_width, .height = 4, .columns = read_width / 2, .rows = 2};
+    const struct toy_eye_settings *s = (const void *)c->settings;
+    int32_t read_width = width > height ? 2 * s->side : s->side;
+    return (struct sight){
+        .width = read_width, .height = s->side, .columns = read_width / 2, .rows = s->side / 2};
 }
 
 static bool toy_eye_probe(const struct tensor_index *index) {
@@ -241,8 +246,12 @@ static const struct dimension toy_eye_dimensions[] = {
     {"toy_eye_layers", 3, 1, 100, .place = LAYERS, OF_BLOCKS("toy_eye.layers.")},
 };
 
+static const struct setting toy_eye_settings[] = {
+    {{"size.shortest_edge", "side"}, offsetof(struct toy_eye_settings, side), SETTING_INT, 4, 2, 64}};
+
 const struct family family_toy_eye =
     FAMILY(toy_eye, FAMILY_VISION, "toy vision encoder", "model_type", toy_state, .derive = toy_eye_derive,
+           .picture_settings = toy_eye_settings, .n_picture_settings = COUNT_OF(toy_eye_settings),
            .declare = toy_declare, .sees = toy_eye_sees);
 
 /* ---- toy_mixer: a denoiser, whose picture looks at the text ---- */

@@ -332,6 +332,47 @@ static void inspected(const char *folder) {
     sluice_free(text);
 }
 
+/* ---- how pictures are prepared ---- */
+
+/* The side at which pictures are read, or 0 and what is wrong. */
+static int side_read(const char *folder, const char *file, const char *text, struct error *e) {
+    char path[192];
+    struct sluice_model_options from = {.struct_size = sizeof from, .model = folder};
+    struct sluice_model *model = NULL;
+    snprintf(path, sizeof path, "%s/%s", folder, file);
+    FILE *f = fopen(path, "w");
+    if (!check(f && fputs(text, f) >= 0 && !fclose(f), "%s cannot be written", path)) return 0;
+    *e = (struct error){0};
+    int side = 0;
+    if (model_open(NULL, &from, &model, e) == OK)
+        side = family_toy_eye.sees(&model->component[TOY_EYE], 9, 7).height;
+    model_close(model);
+    remove(path);
+    return side;
+}
+
+static void prepared(const char *folder) {
+    static const char nested[] = "{\"image_processor\": {\"size\": {\"shortest_edge\": 6}, \"resample\": 3}}";
+    static const char *const refused[] = {"{\"do_resize\": false}", "{\"resample\": 1}", "{\"side\": 1}", "{",
+                                          "{\"rescale_factor\": 1}"};
+    static const enum status codes[] = {UNSUPPORTED, META, META, JSON, META};
+    struct error e;
+    char path[192];
+    snprintf(path, sizeof path, "%s/processor", folder);
+    check(!mkdir(path, 0700), "%s is there", path);
+    check(side_read(folder, "vae/preprocessor_config.json", "{\"side\": 8}", &e) == 4, "the decoder's");
+    check(side_read(folder, "image_encoder/preprocessor_config.json", "{\"side\": 8}", &e) == 8, "beside");
+    check(side_read(folder, "processor/preprocessor_config.json",
+                    "{\"side\": 8, \"size\": {\"shortest_edge\": 6}}", &e) == 8,
+          "both keys");
+    check(side_read(folder, "processor/processor_config.json", nested, &e) == 6, "nested: %s", e.what);
+    check(side_read(folder, "processor/processor_config.json", "{\"side\": 8}", &e) == 4, "of nothing");
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        check(!side_read(folder, "processor/preprocessor_config.json", refused[i], &e) &&
+                  e.code == codes[i] && strstr(e.where, "processor_config.json"),
+              "%s: %s (%s)", refused[i], e.what, e.where);
+}
+
 int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     temporary_make();
@@ -353,6 +394,7 @@ int main(void) {
     operators_fail(&rig, *request, &want);
     by_flags(folder, *request, &want);
     by_prefixes(&rig, folder, *request, &want);
+    prepared(folder);
     result_free(&want);
     rig_close(&rig);
     return finish();
