@@ -144,20 +144,8 @@ static enum status unet_read(struct component *c, const struct config *config, s
 
 /* ---- what is refused ---- */
 
-/* Relatives whose names begin alike. */
-static const struct index_entry *unet_find_prefix(const struct component *c, const char *prefix) {
-    for (int i = 0; i < c->index.n_entries; i++) {
-        const struct index_entry *entry = &c->index.entries[i];
-        bool begins = !strncmp(index_name(&c->index, entry), prefix, strlen(prefix));
-        if (begins && index_has(&c->index, entry)) return entry;
-    }
-    return NULL;
-}
-
 enum status unet_refuse(const struct component *c, struct error *e) {
-    static const struct {
-        const char *prefix, *what;
-    } relatives[] = {
+    static const struct relative relatives[] = {
         {"controlnet_", "a ControlNet, which is no model by itself"},
         {"input_hint_block.", "a ControlNet, which is no model by itself"},
         {"class_embedding.", "a UNet that is told a class"},
@@ -171,16 +159,9 @@ enum status unet_refuse(const struct component *c, struct error *e) {
         {"down_blocks.0.attentions.0.transformer_blocks.0.fuser.", "a UNet that is told boxes"},
         {"down_blocks.0.attentions.0.transformer_blocks.0.attn2.processor.", "a UNet with an adapter"},
         {"down_blocks.1.attentions.0.transformer_blocks.0.attn2.processor.", "a UNet with an adapter"},
+        {0},
     };
-    for (size_t i = 0; i < sizeof relatives / sizeof *relatives; i++) {
-        const struct index_entry *entry = unet_find_prefix(c, relatives[i].prefix);
-        if (!entry) continue;
-        error_set(e, UNSUPPORTED, "%s", relatives[i].what);
-        error_where(e, "%s", c->index.sources[0].path);
-        error_found(e, "'%s'", entry->name);
-        return error_expected(e, "a UNet of Stable Diffusion 1, 2 or XL");
-    }
-    return OK;
+    return component_refuse_relatives(c, relatives, "a UNet of Stable Diffusion 1, 2 or XL", e);
 }
 
 const struct expectation unet_expects[] = {

@@ -34,6 +34,28 @@ int32_t component_dim(const struct component *c, const char *name, int rank, int
     return 1;
 }
 
+static const struct index_entry *find_prefix(const struct component *c, const char *prefix) {
+    for (int i = 0; i < c->index.n_entries; i++) {
+        const struct index_entry *entry = &c->index.entries[i];
+        bool begins = !strncmp(index_name(&c->index, entry), prefix, strlen(prefix));
+        if (begins && index_has(&c->index, entry)) return entry;
+    }
+    return NULL;
+}
+
+enum status component_refuse_relatives(const struct component *c, const struct relative *relatives,
+                                       const char *expected, struct error *e) {
+    for (const struct relative *r = relatives; r->prefix; r++) {
+        const struct index_entry *entry = find_prefix(c, r->prefix);
+        if (!entry) continue;
+        error_set(e, UNSUPPORTED, "%s", r->what);
+        error_where(e, "%s", c->index.sources[0].path);
+        error_found(e, "'%s'", entry->name);
+        return error_expected(e, "%s", expected);
+    }
+    return OK;
+}
+
 /* CLIP's temperature, under whatever name an encoder was stripped of, and which ComfyUI writes for encoders
  * of any kind: no scale of weights. */
 static bool is_temperature(const char *name) {

@@ -172,6 +172,15 @@ enum status component_check_blocks(const struct component *c, const struct confi
  */
 int32_t component_dim(const struct component *c, const char *name, int rank, int place, struct error *e);
 
+/* What shares a family's names but not what is computed: a tensor whose name begins so tells. A NULL prefix
+ * ends a list. */
+struct relative {
+    const char *prefix, *what;
+};
+/* UNSUPPORTED, saying what it is, for the first of these that the component's tensors are. For refuse. */
+enum status component_refuse_relatives(const struct component *c, const struct relative *relatives,
+                                       const char *expected, struct error *e);
+
 /* The dimensions that a block's weight table refers to. */
 void component_block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims);
 

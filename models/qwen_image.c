@@ -1,0 +1,683 @@
+/* Qwen-Image: a diffusion transformer of double blocks over text tokens followed by those of the picture that
+ * is drawn, and by those of pictures that it is to refer to (Edit).
+ *
+ * Text and pictures keep weights of their own, which meet in attention alone. All conditioning is the
+ * timestep: shifts, scales and gates are blocks of their own, a third of all weights, which can be hoisted.
+ * Some models (Edit 2511) modulate tokens of references as at timestep 0, whatever is drawn. Positions of
+ * pictures are centred, on the first axis is their number; text goes on diagonally behind the largest. Of the
+ * last block only the drawn tokens are of use, so that text gives nothing but keys and values there.
+ * Reference: diffusers 0.42, models/transformers/transformer_qwenimage.py, whose names all files have. */
+#include "kernels/ops.h"
+#include "models/models.h"
+#include "models/row_chunk.h"
+
+#include <math.h>
+
+enum {
+    DIM,
+    TWO_DIM,
+    SIX_DIM,
+    FEED_FORWARD,
+    HEAD,
+    HEADS,
+    AXES, /* three: of rope */
+    IN = AXES + 3,
+    PATCH, /* as IN */
+    LATENT,
+    TEXT,
+    FREQUENCIES,
+    LAYERS,
+    STILL, /* whether references are modulated as at timestep 0 */
+};
+
+enum { PATCH_SIDE = 2, DIM_MAX = 1 << 16 };
+
+static const float qwen_image_eps = 1e-6f;
+static const struct patches qwen_image_patches = {.side = PATCH_SIDE, .order = PATCH_CHANNELS_FIRST};
+
+struct qwen_image_settings {
+    int axis_dim[3];
+};
+
+struct qwen_image_state {
+    struct tensor tokens; /* [text + image + reference rows, DIM] */
+    /* Shared by a prompt's lanes: */
+    struct tensor rope; /* [rows as above, HEAD/2, 2] */
+    struct tensor text; /* [text rows, DIM], embedded once */
+    /* Shared by all lanes; a row for each evaluation or, not hoisted, one. */
+    struct tensor condition;                         /* [rows, DIM] */
+    struct tensor image_modulation, text_modulation; /* [LAYERS, rows, SIX_DIM] */
+    struct tensor final_modulation;                  /* [rows, TWO_DIM]: scale, shift */
+    /* The same of references as at timestep 0, where the model has them so; else of rank 0. */
+    struct tensor still_condition;  /* [1, DIM] */
+    struct tensor still_modulation; /* [LAYERS, 1, SIX_DIM] */
+};
+
+struct linear_weights {
+    struct tensor weight, bias;
+};
+
+struct text_weights {
+    struct tensor norm;
+    struct linear_weights linear;
+};
+
+/* Of blocks that are one product. */
+struct product_weights {
+    struct linear_weights linear;
+};
+
+struct time_weights {
+    struct linear_weights in, out;
+};
+
+struct stream_weights {
+    struct linear_weights q, k, v;
+    struct tensor q_norm, k_norm;
+    struct linear_weights out, up, down;
+};
+
+struct layer_weights {
+    struct stream_weights image, text;
+};
+
+struct layer_modulation_weights {
+    struct linear_weights image, text;
+};
+
+#define LINEAR(structure, field, name, rows, columns)                                                        \
+    BLOCK_WEIGHT(structure, field.weight, 1, name ".weight", 2, rows, columns),                              \
+        BLOCK_WEIGHT(structure, field.bias, 1, name ".bias", 1, rows)
+
+static const struct weight_spec qwen_image_text_table[] = {
+    BLOCK_WEIGHT(text_weights, norm, 0, "txt_norm.weight", 1, TEXT),
+    LINEAR(text_weights, linear, "txt_in", DIM, TEXT),
+};
+
+static const struct weight_spec qwen_image_embedder_table[] = {
+    LINEAR(product_weights, linear, "img_in", DIM, IN)};
+
+#define TIME "time_text_embed.timestep_embedder."
+static const struct weight_spec qwen_image_time_table[] = {
+    LINEAR(time_weights, in, TIME "linear_1", DIM, FREQUENCIES),
+    LINEAR(time_weights, out, TIME "linear_2", DIM, DIM),
+};
+
+#define LAYER  "transformer_blocks.%d."
+#define HEADED LAYER "attn."
+
+#define HEAD_NORM(field, name) BLOCK_WEIGHT(layer_weights, field, 0, HEADED name ".weight", 1, HEAD)
+#define QUERIES(stream, name, norm)                                                                          \
+    LINEAR(layer_weights, stream.q, HEADED name, DIM, DIM), HEAD_NORM(stream.q_norm, norm)
+#define KEYS_AND_VALUES(stream, k_name, norm, v_name)                                                        \
+    LINEAR(layer_weights, stream.k, HEADED k_name, DIM, DIM), HEAD_NORM(stream.k_norm, norm),                \
+        LINEAR(layer_weights, stream.v, HEADED v_name, DIM, DIM)
+#define UP_AND_DOWN(stream, name)                                                                            \
+    LINEAR(layer_weights, stream.up, LAYER name ".net.0.proj", FEED_FORWARD, DIM),                           \
+        LINEAR(layer_weights, stream.down, LAYER name ".net.2", DIM, FEED_FORWARD)
+
+/* In the order of their use. */
+#define IMAGE_HEADS          QUERIES(image, "to_q", "norm_q"), KEYS_AND_VALUES(image, "to_k", "norm_k", "to_v")
+#define TEXT_QUERIES         QUERIES(text, "add_q_proj", "norm_added_q")
+#define TEXT_KEYS_AND_VALUES KEYS_AND_VALUES(text, "add_k_proj", "norm_added_k", "add_v_proj")
+#define IMAGE_OUT            LINEAR(layer_weights, image.out, HEADED "to_out.0", DIM, DIM)
+#define TEXT_OUT             LINEAR(layer_weights, text.out, HEADED "to_add_out", DIM, DIM)
+
+static const struct weight_spec qwen_image_layer_table[] = {
+    IMAGE_HEADS,
+    TEXT_QUERIES,
+    TEXT_KEYS_AND_VALUES,
+    IMAGE_OUT,
+    TEXT_OUT,
+    UP_AND_DOWN(image, "img_mlp"),
+    UP_AND_DOWN(text, "txt_mlp"),
+};
+static const struct weight_spec qwen_image_last_table[] = {IMAGE_HEADS, TEXT_KEYS_AND_VALUES, IMAGE_OUT,
+                                                           UP_AND_DOWN(image, "img_mlp")};
+/* What the last block has and nothing depends on. */
+static const struct weight_spec qwen_image_rest_table[] = {TEXT_QUERIES, TEXT_OUT,
+                                                           UP_AND_DOWN(text, "txt_mlp")};
+
+static const struct weight_spec qwen_image_layer_modulation_table[] = {
+    LINEAR(layer_modulation_weights, image, LAYER "img_mod.1", SIX_DIM, DIM),
+    LINEAR(layer_modulation_weights, text, LAYER "txt_mod.1", SIX_DIM, DIM),
+};
+
+static const struct weight_spec qwen_image_final_modulation_table[] = {
+    LINEAR(product_weights, linear, "norm_out.linear", TWO_DIM, DIM)};
+
+static const struct weight_spec qwen_image_final_table[] = {
+    LINEAR(product_weights, linear, "proj_out", PATCH, DIM)};
+
+/* ---- forwards ---- */
+
+/* Rows of a latent's tokens. */
+static int32_t qwen_image_tokens_of(struct tensor latent) {
+    return latent.dim[1] * (latent.dim[2] / PATCH_SIDE) * (latent.dim[3] / PATCH_SIDE);
+}
+
+static int qwen_image_n_references(const struct lane *lane) {
+    int n = 0;
+    while (n < LANE_REFERENCES_MAX && lane->reference[n].rank) n++;
+    return n;
+}
+
+/* Of what is drawn and what it refers to. */
+static int32_t qwen_image_picture_tokens(const struct lane *lane) {
+    int32_t rows = qwen_image_tokens_of(lane->latent);
+    for (int i = 0; i < qwen_image_n_references(lane); i++) rows += qwen_image_tokens_of(lane->reference[i]);
+    return rows;
+}
+
+static struct tensor qwen_image_text_rows(struct tensor all, const struct lane *lane) {
+    return tensor_slice(all, 0, lane->text.dim[0]);
+}
+
+static struct tensor qwen_image_picture_rows(struct tensor all, const struct lane *lane) {
+    return tensor_slice(all, lane->text.dim[0], all.dim[0] - lane->text.dim[0]);
+}
+
+/* Part number i of a row of parts of that length. */
+static struct tensor qwen_image_part(struct tensor row, int i, int32_t length) {
+    return tensor_slice(tensor_reshape(row, 1, row.dim + 1), i * length, length);
+}
+
+static void qwen_image_product(struct context *x, struct tensor out, struct tensor in,
+                               const struct linear_weights *w) {
+    op_linear(x, out, in, w->weight, (struct epilogue){.bias = w->bias});
+}
+
+static void qwen_image_fill_rope(struct context *x, const struct visit_scope *scope) {
+    const struct qwen_image_settings *settings = scope->settings;
+    const struct qwen_image_state *state = scope->lane->state;
+    const struct lane *lane = scope->lane;
+    int32_t text = 0;
+    struct rope_options rope = {
+        .theta = 10000,
+        .n_axes = 3,
+        .axis_dim = {settings->axis_dim[0], settings->axis_dim[1], settings->axis_dim[2]},
+        .f32_frequencies = true,
+        .n_grids = 2 + qwen_image_n_references(lane),
+    };
+    for (int i = 0; i + 1 < rope.n_grids; i++) {
+        struct tensor latent = i ? lane->reference[i - 1] : lane->latent;
+        int32_t h = latent.dim[2] / PATCH_SIDE, w = latent.dim[3] / PATCH_SIDE;
+        rope.grid[1 + i] =
+            (struct rope_grid){.start = {i, h / 2 - h, w / 2 - w}, .extent = {latent.dim[1], h, w}};
+        if (h / 2 > text) text = h / 2;
+        if (w / 2 > text) text = w / 2;
+    }
+    rope.grid[0] = (struct rope_grid){
+        .start = {text, text, text}, .extent = {lane->text.dim[0], 1, 1}, .diagonal = true};
+    op_rope_table(x, state->rope, &rope);
+}
+
+static void qwen_image_forward_text(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct text_weights *w = weights;
+    const struct qwen_image_state *state = scope->lane->state;
+    struct tensor n = context_operand(x, 2, scope->lane->text.dim);
+    qwen_image_fill_rope(x, scope);
+    op_rms_norm(x, n, scope->lane->text, w->norm, qwen_image_eps, (struct modulation){0});
+    qwen_image_product(x, state->text, n, &w->linear);
+}
+
+/* Of as many rows as there are times. */
+static void qwen_image_embed_times(struct context *x, struct tensor out, const float *times,
+                                   const struct time_weights *w) {
+    int32_t n = out.dim[0];
+    struct tensor f = context_tensor(x, DTYPE_F32, 2, (int32_t[]){n, w->in.weight.dim[1]});
+    struct tensor h = context_tensor(x, DTYPE_F32, 2, out.dim);
+    for (int32_t i = 0; i < n; i++) op_timestep(x, tensor_slice(f, i, 1), times[i], TIMESTEP_OF_SIGMA);
+    op_linear_few(x, h, f, w->in.weight, w->in.bias, ACTIVATION_NONE);
+    op_linear_few(x, out, h, w->out.weight, w->out.bias, ACTIVATION_SILU);
+}
+
+static void qwen_image_forward_time(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct qwen_image_state *state = scope->lane->state;
+    static const float still = 0;
+    qwen_image_embed_times(x, scope_rows(state->condition, scope), scope->timesteps, weights);
+    if (state->still_condition.rank) qwen_image_embed_times(x, state->still_condition, &still, weights);
+}
+
+static void qwen_image_modulate(struct context *x, const struct linear_weights *w, struct tensor rows,
+                                struct tensor condition) {
+    op_linear_few(x, rows, condition, w->weight, w->bias, ACTIVATION_SILU);
+}
+
+/* Of this block, [1, SIX_DIM]. */
+static struct tensor qwen_image_still_row(const struct qwen_image_state *state, int number) {
+    struct tensor all = state->still_modulation;
+    return tensor_reshape(tensor_slice(all, number, 1), 2, all.dim + 1);
+}
+
+static void qwen_image_forward_layer_modulation(struct context *x, const void *weights,
+                                                const struct visit_scope *scope) {
+    const struct layer_modulation_weights *w = weights;
+    const struct qwen_image_state *state = scope->lane->state;
+    struct tensor condition = scope_rows(state->condition, scope);
+    qwen_image_modulate(x, &w->image, scope_rows_of_block(state->image_modulation, scope), condition);
+    qwen_image_modulate(x, &w->text, scope_rows_of_block(state->text_modulation, scope), condition);
+    if (state->still_modulation.rank)
+        qwen_image_modulate(x, &w->image, qwen_image_still_row(state, scope->number), state->still_condition);
+}
+
+static void qwen_image_forward_final_modulation(struct context *x, const void *weights,
+                                                const struct visit_scope *scope) {
+    const struct product_weights *w = weights;
+    const struct qwen_image_state *state = scope->lane->state;
+    qwen_image_modulate(x, &w->linear, scope_rows(state->final_modulation, scope),
+                        scope_rows(state->condition, scope));
+}
+
+static void qwen_image_forward_embedder(struct context *x, const void *weights,
+                                        const struct visit_scope *scope) {
+    const struct product_weights *w = weights;
+    const struct qwen_image_state *state = scope->lane->state;
+    const struct lane *lane = scope->lane;
+    int32_t first = 0, all = qwen_image_picture_tokens(lane);
+    struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){all, w->linear.weight.dim[1]});
+    for (int i = 0; i <= qwen_image_n_references(lane); i++) {
+        struct tensor latent = i ? lane->reference[i - 1] : lane->latent;
+        int32_t rows = qwen_image_tokens_of(latent);
+        op_patchify(x, tensor_slice(patches, first, rows), latent_planes(latent), qwen_image_patches);
+        first += rows;
+    }
+    qwen_image_product(x, qwen_image_picture_rows(state->tokens, lane), patches, &w->linear);
+    op_copy(x, qwen_image_text_rows(state->tokens, lane), state->text);
+}
+
+enum { STREAM_RANGES = 2 };
+
+/* Rows of a stream that are modulated alike. */
+struct stream_range {
+    int32_t rows;
+    struct tensor modulation; /* [1, SIX_DIM]: shift, scale, gate of attention, then of the feed-forward */
+};
+
+/* Text or pictures in a block. */
+struct stream {
+    const struct stream_weights *w;
+    int32_t first, rows;
+    int32_t kept; /* the first so many are of use behind the block; the others only give keys and values */
+    struct stream_range range[STREAM_RANGES]; /* one behind the other; of no rows: none */
+};
+
+/* Of all rows; those of text and pictures are slices. */
+struct attended {
+    struct tensor n, q, k, v;
+    uint64_t mark; /* of the scratch memory that k and v begin at: free once they have been attended to */
+};
+
+static struct attended qwen_image_attended_tensors(struct context *x, const struct tensor *tokens) {
+    struct attended a;
+    a.n = context_operand(x, 2, tokens->dim);
+    a.q = context_operand(x, 2, tokens->dim);
+    a.mark = x->scratch->used;
+    a.k = context_operand(x, 2, tokens->dim);
+    a.v = context_operand(x, 2, tokens->dim);
+    return a;
+}
+
+/* Queries or keys: heads normed and turned. */
+static void qwen_image_project_heads(struct context *x, struct tensor out, struct tensor n,
+                                     const struct linear_weights *w, struct tensor norm, struct tensor rope) {
+    uint64_t mark = x->scratch->used;
+    struct tensor heads = context_unrounded(x, out);
+    qwen_image_product(x, heads, n, w);
+    op_rope(x, out, heads, rope,
+            (struct rotation){.heads = out.dim[1] / norm.dim[0], .norm = norm, .eps = qwen_image_eps});
+    x->scratch->used = mark;
+}
+
+/* From which of the parts of a modulation a norm takes its shift; its scale is the next. */
+static struct affine qwen_image_affine(struct tensor modulation, int part, int32_t dim) {
+    return (struct affine){.shift = qwen_image_part(modulation, part, dim),
+                           .scale = qwen_image_part(modulation, part + 1, dim)};
+}
+
+static void qwen_image_stream_heads(struct context *x, const struct stream *s,
+                                    const struct qwen_image_state *state, const struct attended *a) {
+    struct tensor n = tensor_slice(a->n, s->first, s->rows),
+                  rope = tensor_slice(state->rope, s->first, s->rows);
+    int32_t first = s->first, dim = n.dim[1];
+    for (int i = 0; i < STREAM_RANGES && s->range[i].rows; first += s->range[i++].rows)
+        op_layer_norm(x, tensor_slice(a->n, first, s->range[i].rows),
+                      tensor_slice(state->tokens, first, s->range[i].rows),
+                      qwen_image_affine(s->range[i].modulation, 0, dim), qwen_image_eps);
+    if (s->kept)
+        qwen_image_project_heads(x, tensor_slice(a->q, s->first, s->kept), tensor_slice(n, 0, s->kept),
+                                 &s->w->q, s->w->q_norm, tensor_slice(rope, 0, s->kept));
+    qwen_image_project_heads(x, tensor_slice(a->k, s->first, s->rows), n, &s->w->k, s->w->k_norm, rope);
+    qwen_image_product(x, tensor_slice(a->v, s->first, s->rows), n, &s->w->v);
+}
+
+static void qwen_image_attend(struct context *x, const struct attended *a, int32_t first, int32_t rows,
+                              int32_t head) {
+    int heads = a->q.dim[1] / head;
+    struct tensor q = tensor_slice(a->q, first, rows);
+    op_attention(x, q, q, a->k, a->v,
+                 (struct heads){.queries = heads, .keys = heads, .scale = 1 / sqrtf((float)head)});
+    x->scratch->used = a->mark;
+}
+
+static void qwen_image_feed_forward(struct context *x, const struct stream_weights *w, struct tensor tokens,
+                                    struct tensor modulation) {
+    int32_t dim = tokens.dim[1], chunk = row_chunk(x, tokens.dim[0]);
+    uint64_t before = x->scratch->used;
+    struct tensor n = context_operand(x, 2, (int32_t[]){chunk, dim});
+    struct tensor wide = context_operand(x, 2, (int32_t[]){chunk, w->up.weight.dim[0]});
+    for (int32_t first = 0; first < tokens.dim[0]; first += chunk) {
+        int32_t rows = tokens.dim[0] - first < chunk ? tokens.dim[0] - first : chunk;
+        struct tensor t = tensor_slice(tokens, first, rows);
+        struct tensor h = tensor_slice(n, 0, rows), up = tensor_slice(wide, 0, rows);
+        op_layer_norm(x, h, t, qwen_image_affine(modulation, 3, dim), qwen_image_eps);
+        op_linear(x, up, h, w->up.weight,
+                  (struct epilogue){.bias = w->up.bias, .activation = ACTIVATION_GELU_TANH});
+        op_linear(x, t, up, w->down.weight,
+                  (struct epilogue){
+                      .bias = w->down.bias, .gate = qwen_image_part(modulation, 5, dim), .residual = t});
+    }
+    x->scratch->used = before;
+}
+
+/* Rows of a range that are kept; the ranges before it have done so many. */
+static int32_t qwen_image_kept_of(const struct stream *s, int range, int32_t done) {
+    int32_t left = s->kept - done;
+    return left < s->range[range].rows ? left : s->range[range].rows;
+}
+
+static void qwen_image_stream_out(struct context *x, const struct stream *s, struct tensor tokens,
+                                  struct tensor attended) {
+    for (int32_t i = 0, done = 0, rows; done < s->kept; i++, done += rows) {
+        rows = qwen_image_kept_of(s, i, done);
+        struct tensor t = tensor_slice(tokens, s->first + done, rows);
+        op_linear(x, t, tensor_slice(attended, s->first + done, rows), s->w->out.weight,
+                  (struct epilogue){.bias = s->w->out.bias,
+                                    .gate = qwen_image_part(s->range[i].modulation, 2, tokens.dim[1]),
+                                    .residual = t});
+    }
+}
+
+static void qwen_image_stream_feed_forward(struct context *x, const struct stream *s, struct tensor tokens) {
+    for (int32_t i = 0, done = 0, rows; done < s->kept; i++, done += rows) {
+        rows = qwen_image_kept_of(s, i, done);
+        qwen_image_feed_forward(x, s->w, tensor_slice(tokens, s->first + done, rows), s->range[i].modulation);
+    }
+}
+
+enum { STREAM_IMAGE, STREAM_TEXT, STREAMS };
+
+static void qwen_image_layer(struct context *x, const struct layer_weights *w,
+                             const struct visit_scope *scope, bool last) {
+    const struct qwen_image_state *state = scope->lane->state;
+    struct tensor tokens = state->tokens;
+    int32_t text = scope->lane->text.dim[0], pictures = tokens.dim[0] - text;
+    int32_t drawn = qwen_image_tokens_of(scope->lane->latent);
+    struct stream streams[STREAMS] = {
+        [STREAM_IMAGE] = {.w = &w->image, .first = text, .rows = pictures, .kept = last ? drawn : pictures},
+        [STREAM_TEXT] = {.w = &w->text, .rows = text, .kept = last ? 0 : text}};
+    struct stream_range *of_image = streams[STREAM_IMAGE].range;
+    streams[STREAM_TEXT].range[0] =
+        (struct stream_range){text, scope_rows_of_block(state->text_modulation, scope)};
+    of_image[0] = (struct stream_range){pictures, scope_rows_of_block(state->image_modulation, scope)};
+    if (state->still_modulation.rank) {
+        of_image[0].rows = drawn;
+        of_image[1] = (struct stream_range){pictures - drawn, qwen_image_still_row(state, scope->number)};
+    }
+    uint64_t before = x->scratch->used;
+    struct attended a = qwen_image_attended_tensors(x, &tokens);
+    for (int i = 0; i < STREAMS; i++) qwen_image_stream_heads(x, &streams[i], state, &a);
+    int32_t first = last ? text : 0;
+    qwen_image_attend(x, &a, first, text + streams[STREAM_IMAGE].kept - first, w->image.q_norm.dim[0]);
+    for (int i = 0; i < STREAMS; i++) qwen_image_stream_out(x, &streams[i], tokens, a.q);
+    x->scratch->used = before;
+    for (int i = 0; i < STREAMS; i++) qwen_image_stream_feed_forward(x, &streams[i], tokens);
+}
+
+static void qwen_image_forward_layer(struct context *x, const void *weights,
+                                     const struct visit_scope *scope) {
+    qwen_image_layer(x, weights, scope, false);
+}
+
+static void qwen_image_forward_last(struct context *x, const void *weights, const struct visit_scope *scope) {
+    qwen_image_layer(x, weights, scope, true);
+}
+
+/* The model predicts noise minus data, as flow matching wants it. */
+static void qwen_image_forward_final(struct context *x, const void *weights,
+                                     const struct visit_scope *scope) {
+    const struct product_weights *w = weights;
+    const struct qwen_image_state *state = scope->lane->state;
+    struct tensor latent = scope->lane->prediction, modulation = scope_rows(state->final_modulation, scope);
+    int32_t rows = qwen_image_tokens_of(latent), dim = state->tokens.dim[1];
+    struct affine affine = {.scale = qwen_image_part(modulation, 0, dim),
+                            .shift = qwen_image_part(modulation, 1, dim)};
+    struct tensor n = context_operand(x, 2, (int32_t[]){rows, dim});
+    struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows, w->linear.weight.dim[0]});
+    op_layer_norm(x, n, tensor_slice(qwen_image_picture_rows(state->tokens, scope->lane), 0, rows), affine,
+                  qwen_image_eps);
+    qwen_image_product(x, patches, n, &w->linear);
+    op_unpatchify(x, latent_planes(latent), patches, qwen_image_patches, 1);
+}
+
+/* ---- the family ---- */
+
+static const struct block_kind qwen_image_kind_text =
+    BLOCK_KIND("text", "txt_in", qwen_image_text_table, text_weights, qwen_image_forward_text,
+               .cadence = CADENCE_PROMPT, .keeps_types = true);
+static const struct block_kind qwen_image_kind_time =
+    BLOCK_KIND("time", "time_text_embed", qwen_image_time_table, time_weights, qwen_image_forward_time,
+               .cadence = CADENCE_TIMESTEP, .keeps_types = true);
+static const struct block_kind qwen_image_kind_embedder =
+    BLOCK_KIND("embedder", "img_in", qwen_image_embedder_table, product_weights, qwen_image_forward_embedder,
+               .keeps_types = true);
+static const struct block_kind qwen_image_kind_layer_modulation =
+    BLOCK_KIND("layer_modulation", "transformer_blocks.%d.modulation", qwen_image_layer_modulation_table,
+               layer_modulation_weights, qwen_image_forward_layer_modulation, .cadence = CADENCE_TIMESTEP);
+static const struct block_kind qwen_image_kind_layer = BLOCK_KIND(
+    "layer", "transformer_blocks.%d", qwen_image_layer_table, layer_weights, qwen_image_forward_layer);
+static const struct block_kind qwen_image_kind_last = BLOCK_KIND(
+    "last_layer", "transformer_blocks.%d", qwen_image_last_table, layer_weights, qwen_image_forward_last);
+static const struct block_kind qwen_image_kind_rest = BLOCK_KIND(
+    "rest", "transformer_blocks.%d.rest", qwen_image_rest_table, layer_weights, qwen_image_forward_last);
+static const struct block_kind qwen_image_kind_final_modulation =
+    BLOCK_KIND("final_modulation", "norm_out", qwen_image_final_modulation_table, product_weights,
+               qwen_image_forward_final_modulation, .cadence = CADENCE_TIMESTEP, .keeps_types = true);
+static const struct block_kind qwen_image_kind_final =
+    BLOCK_KIND("final", "proj_out", qwen_image_final_table, product_weights, qwen_image_forward_final,
+               .keeps_types = true);
+
+/* Also of relatives, which are refused by name. */
+static bool qwen_image_probe(const struct tensor_index *index) {
+    return index_find(index, "transformer_blocks.0.img_mod.1.weight") ||
+           index_find(index, "txt_in.text_norm.weight");
+}
+
+static enum status qwen_image_refuse(const struct component *c, struct error *e) {
+    static const struct relative relatives[] = {
+        {"controlnet_", "a ControlNet of Qwen-Image, which is no model by itself"},
+        {"time_text_embed.addition_t_embedding.", "Qwen-Image-Layered, which draws layers"},
+        {"txt_in.text_norm.", "Qwen-Image 2.1, which has another architecture"},
+        {0},
+    };
+    return component_refuse_relatives(c, relatives, "Qwen-Image, Qwen-Image-Edit or Qwen-Image-Edit-Plus", e);
+}
+
+static const struct expectation qwen_image_expects[] = {
+    {"guidance_embeds", NULL}, {"use_additional_t_cond", NULL}, {"use_layer3d_rope", NULL}, {0}};
+
+static enum status qwen_image_check_dims(const struct component *c, struct error *e) {
+    const int32_t *d = c->dims;
+    const struct qwen_image_settings *s = (const struct qwen_image_settings *)c->settings;
+    int axes = 0;
+    bool odd = false;
+    for (int i = 0; i < 3; i++) axes += s->axis_dim[i], odd |= s->axis_dim[i] % 2;
+    if (d[DIM] <= DIM_MAX && d[FEED_FORWARD] <= 8 * DIM_MAX && !(d[DIM] % d[HEAD]) && axes == d[HEAD] &&
+        !odd && d[HEAD] <= 512 && !(d[FREQUENCIES] % 2) && d[LAYERS] >= 1 &&
+        2 * d[LAYERS] + 6 <= FAMILY_BLOCKS_MAX)
+        return OK;
+    error_set(e, SHAPE, "the transformer's sizes do not fit together");
+    error_where(e, "%s", c->index.sources[0].path);
+    error_found(e, "width %d, head %d, rope axes %d+%d+%d, %d blocks", d[DIM], d[HEAD], s->axis_dim[0],
+                s->axis_dim[1], s->axis_dim[2], d[LAYERS]);
+    return error_expected(
+        e, "a width of whole heads, even rope axes that sum to a head (axes_dims_rope in config.json)");
+}
+
+/* Mage-Flow has these names too, and one pixel of 128 channels a token. */
+static enum status qwen_image_check_patch(const struct component *c, struct error *e) {
+    const int32_t *d = c->dims;
+    enum { MAGE_FLOW = 128 };
+    bool whole = d[IN] == d[PATCH] && !(d[IN] % (PATCH_SIDE * PATCH_SIDE));
+    if (whole && d[IN] != MAGE_FLOW) return OK;
+    error_set(e, UNSUPPORTED,
+              whole ? "Mage-Flow, which reads other latents than Qwen-Image"
+                    : "a transformer that reads and predicts other latents than Qwen-Image");
+    error_where(e, "%s", c->index.sources[0].path);
+    error_found(e, "%d values a token, %d predicted", d[IN], d[PATCH]);
+    return error_expected(e, "64: %d of each latent channel", PATCH_SIDE * PATCH_SIDE);
+}
+
+static enum status qwen_image_configure(struct component *c, const struct config *config, struct error *e) {
+    bool still = c->dims[STILL];
+    int patch = PATCH_SIDE;
+    config_int(config, "patch_size", PATCH_SIDE, PATCH_SIDE, &patch, e);
+    config_bool(config, "zero_cond_t", &still, e);
+    c->dims[STILL] = still;
+    if (e->code != OK || qwen_image_check_patch(c, e) != OK) return e->code;
+    return qwen_image_check_dims(c, e);
+}
+
+/* Modulation right before the block that reads it, as the visits of an evaluation have it if they are not
+ * hoisted. */
+static int qwen_image_blocks(const struct component *c, struct block_ref *refs) {
+    int n = 0, last = c->dims[LAYERS] - 1;
+    refs[n++] = (struct block_ref){.kind = &qwen_image_kind_text};
+    refs[n++] = (struct block_ref){.kind = &qwen_image_kind_time};
+    refs[n++] = (struct block_ref){.kind = &qwen_image_kind_embedder};
+    for (int i = 0; i <= last; i++) {
+        refs[n++] = (struct block_ref){.kind = &qwen_image_kind_layer_modulation, .number = i};
+        refs[n++] = (struct block_ref){.kind = i < last ? &qwen_image_kind_layer : &qwen_image_kind_last,
+                                       .number = i};
+    }
+    refs[n++] = (struct block_ref){.kind = &qwen_image_kind_rest, .number = last, .unused = true};
+    refs[n++] = (struct block_ref){.kind = &qwen_image_kind_final_modulation};
+    refs[n++] = (struct block_ref){.kind = &qwen_image_kind_final};
+    return n;
+}
+
+/* What all lanes share. */
+static void qwen_image_declare_rows(const struct component *c, const struct lane *lane, struct arena *arena,
+                                    bool *ok) {
+    struct qwen_image_state *s = lane->state;
+    const int32_t *d = c->dims;
+    int32_t rows = lane->hoisted ? lane->hoisted : 1, layers[] = {d[LAYERS], rows, d[SIX_DIM]};
+    s->condition = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, d[DIM]}, ok);
+    s->image_modulation = arena_tensor(arena, DTYPE_F32, 3, layers, ok);
+    s->text_modulation = arena_tensor(arena, DTYPE_F32, 3, layers, ok);
+    s->final_modulation = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, d[TWO_DIM]}, ok);
+    if (!d[STILL] || !lane->reference[0].rank) return;
+    s->still_condition = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){1, d[DIM]}, ok);
+    s->still_modulation = arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){d[LAYERS], 1, d[SIX_DIM]}, ok);
+}
+
+static void qwen_image_declare(const struct component *c, struct lane *lanes, int n_lanes,
+                               struct arena *arena, struct arena *pictures, bool *ok) {
+    (void)pictures;
+    for (int i = 0; i < n_lanes; i++) {
+        struct qwen_image_state *s = lanes[i].state;
+        int first = lane_first_of_prompt(lanes, i);
+        int32_t dim = c->dims[DIM], text = lanes[i].text.dim[0];
+        int32_t rows = text + qwen_image_picture_tokens(&lanes[i]);
+        if (i)
+            *s = *(const struct qwen_image_state *)lanes[first == i ? 0 : first].state;
+        else
+            qwen_image_declare_rows(c, &lanes[0], arena, ok);
+        s->tokens = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, dim}, ok);
+        if (first != i) continue;
+        s->rope = arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){rows, c->dims[HEAD] / 2, 2}, ok);
+        s->text = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){text, dim}, ok);
+    }
+}
+
+/* Says of files without a configuration that references are modulated as at timestep 0. */
+#define STILL_MARK "__index_timestep_zero__"
+static const char *const qwen_image_ignorable[] = {STILL_MARK, NULL};
+static const char *const qwen_image_architectures[] = {"qwen_image", NULL};
+/* Qwen-Image, 20.4 B. */
+static const struct dimension qwen_image_dimensions[] = {
+    {"heads", 24, 1, 512, .place = HEADS, .key = "num_attention_heads"},
+    {"axis0", 16, 2, 256, .place = AXES},
+    {"axis1", 56, 2, 256, .place = AXES + 1},
+    {"axis2", 56, 2, 256, .place = AXES + 2},
+    {"layers", 60, 1, 500, .place = LAYERS, OF_BLOCKS("transformer_blocks."), .key = "num_layers"},
+    {"hidden", 3584, 8, 65536, .place = TEXT, OF_TENSOR(2, 1, "txt_in.weight"), .key = "joint_attention_dim"},
+    {"latent_channels", 16, 1, 1024, .place = LATENT, .key = "out_channels"},
+    {"zero_cond", 0, 0, 1, .place = STILL, OF_TENSOR(0, 0, STILL_MARK), .key = "zero_cond_t",
+     .form = FORM_BOOL},
+    {.place = DIM, OF_TENSOR(2, 0, "img_in.weight")},
+    {.place = IN, OF_TENSOR(2, 1, "img_in.weight"), .key = "in_channels"},
+    {.place = PATCH, OF_TENSOR(2, 0, "proj_out.weight")},
+    {.place = FREQUENCIES, OF_TENSOR(2, 1, TIME "linear_1.weight")},
+    {.place = HEAD, OF_TENSOR(1, 0, "transformer_blocks.0.attn.norm_q.weight"), .key = "attention_head_dim"},
+    {.place = FEED_FORWARD, OF_TENSOR(2, 0, "transformer_blocks.0.img_mlp.net.0.proj.weight")},
+};
+
+#define AXIS(i, published)                                                                                   \
+    {                                                                                                        \
+        {"axes_dims_rope." #i}, offsetof(struct qwen_image_settings, axis_dim[i]), SETTING_INT, published,   \
+            2, 512                                                                                           \
+    }
+static const struct setting qwen_image_settings[] = {AXIS(0, 16), AXIS(1, 56), AXIS(2, 56)};
+
+static void qwen_image_follow(struct component *c) {
+    struct qwen_image_settings *s = (struct qwen_image_settings *)c->settings;
+    int32_t *d = c->dims;
+    for (int i = 0; i < 3; i++) s->axis_dim[i] = d[AXES + i];
+    d[HEAD] = d[AXES] + d[AXES + 1] + d[AXES + 2];
+    d[DIM] = d[HEADS] * d[HEAD];
+    d[FEED_FORWARD] = 4 * d[DIM];
+    d[FREQUENCIES] = 256;
+    d[IN] = d[PATCH] = PATCH_SIDE * PATCH_SIDE * d[LATENT];
+}
+
+static void qwen_image_derive(struct component *c) {
+    int32_t *d = c->dims;
+    d[TWO_DIM] = 2 * d[DIM];
+    d[SIX_DIM] = 6 * d[DIM];
+    d[HEADS] = d[DIM] / d[HEAD];
+    d[LATENT] = d[PATCH] / (PATCH_SIDE * PATCH_SIDE);
+    c->text_columns = d[TEXT];
+    c->latent_channels = d[LATENT];
+}
+
+static const struct state_tensor qwen_image_state_tensors[] = {
+    STATE_TENSOR(qwen_image_state, tokens), STATE_TENSOR(qwen_image_state, rope),
+    STATE_TENSOR(qwen_image_state, text), STATE_TENSOR(qwen_image_state, condition),
+    STATE_TENSOR(qwen_image_state, still_condition)};
+
+const struct family family_qwen_image = {
+    .name = "qwen_image",
+    .kind = FAMILY_DENOISER,
+    .word = "transformer",
+    .architectures = qwen_image_architectures,
+    .config_key = "_class_name",
+    .config_value = "QwenImageTransformer2DModel",
+    .probe = qwen_image_probe,
+    .refuse = qwen_image_refuse,
+    .dimensions = qwen_image_dimensions,
+    .n_dimensions = COUNT_OF(qwen_image_dimensions),
+    .settings = qwen_image_settings,
+    .n_settings = COUNT_OF(qwen_image_settings),
+    .expects = qwen_image_expects,
+    .configure = qwen_image_configure,
+    .follow = qwen_image_follow,
+    .derive = qwen_image_derive,
+    .config_rest = "\"patch_size\": 2, \"guidance_embeds\": false",
+    .blocks = qwen_image_blocks,
+    .ignorable = qwen_image_ignorable,
+    .lane_state_bytes = sizeof(struct qwen_image_state),
+    .state = qwen_image_state_tensors,
+    .n_state = COUNT_OF(qwen_image_state_tensors),
+    .declare = qwen_image_declare,
+};
