@@ -227,6 +227,27 @@ const struct recipe recipe_flux_fill = {
     .strength = 1,
 };
 
+/* Defaults are those of QwenImagePipeline's __call__, the schedule's the published scheduler_config.json:
+ * Lightning's has another (base_shift and max_shift the logarithm of 3, no terminal). */
+/* clang-format off */
+#define QWEN_IMAGE(text, ...)                                                                                  \
+    .slot = {text, DENOISER(family_qwen_image, __VA_ARGS__), VAE_KL},                                          \
+    .condition = {{.slot = 0, .what = CONDITION_TOKENS}}, .n_conditions = 1, .span = {{1, INFINITY}},          \
+    .patch = 2, .shift_rule = FLOW_SHIFT_BY_TOKENS,                                                            \
+    .shift_line = {.base_shift = 0.5, .max_shift = 0.9, .base_tokens = 256, .max_tokens = 8192},               \
+    .shift_terminal = 0.02,                                                                                    \
+    .sampling = {.prediction = &prediction_flow, .schedule = &schedule_flow, .sampler = &sampler_euler,        \
+                 .grid = {.grid_f64 = true}},                                                                  \
+    .guide = guidance_keep_norm, .guides_if_negative = true, .samples_init = true,                             \
+    .width = 1024, .height = 1024, .steps = 50, .cfg_scale = 4, .strength = 0.6
+/* clang-format on */
+
+const struct recipe recipe_qwen_image = {
+    QWEN_IMAGE(TEXT_QWEN25VL()),
+    .name = "qwen_image",
+    .pipelines = {"QwenImagePipeline", "QwenImageImg2ImgPipeline", "QwenImageInpaintPipeline"},
+};
+
 /* Stable Diffusion: diffusers 0.42, pipelines/stable_diffusion and stable_diffusion_xl. Steps, guidance and
  * strength are those of each pipeline's __call__, guidance of 1 and 2 rounded down; sizes those of the
  * published UNets. */

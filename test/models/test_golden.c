@@ -143,16 +143,15 @@ static void expect_schedule(const struct golden *g, const char *prefix, struct s
 
 /* What "schedule.7.3" and "schedule_tokens.7.1024" are of; n is 0 for other tensors. */
 static struct schedule_options schedule_named(const struct golden *g, const char *name) {
-    const struct recipe *recipe = g->model->recipe;
-    const struct flow_shift_line *line = &recipe->shift_line;
-    struct schedule_options options = {.grid_f64 = recipe->sampling.grid.grid_f64};
+    const struct flow_shift_line *line = &g->model->shift_line;
+    struct schedule_options options = {.grid_f64 = g->model->sampling.grid.grid_f64};
     int steps, tokens;
     if (sscanf(name, "schedule.%d.%lf", &steps, &options.shift) == 2) {
         options.n = steps;
     } else if (sscanf(name, "schedule_tokens.%d.%d", &steps, &tokens) == 2) {
         options.n = steps;
         options.exponential = true;
-        options.terminal = recipe->shift_terminal;
+        options.terminal = g->model->shift_terminal;
         options.shift = schedule_shift_of_tokens(tokens, line->base_tokens, line->base_shift,
                                                  line->max_tokens, line->max_shift);
     }
