@@ -1,17 +1,31 @@
-/* Both halves of the KL autoencoder: see vae_blocks.h. */
+/* Blocks of autoencoders: see vae_blocks.h. */
 #include "models/vae_blocks.h"
 
 #include <math.h>
-#include <stdio.h>
 
 /* ---- forwards ---- */
 
-struct group_norm vae_measure(struct context *x, const struct vae_settings *settings, struct tensor picture,
-                              struct tensor weight, struct tensor bias) {
+/* The norm of a picture over groups, its statistics taken. */
+static struct group_norm vae_measure(struct context *x, const struct vae_settings *settings,
+                                     struct tensor picture, struct tensor weight, struct tensor bias) {
     struct group_norm norm = {.weight = weight, .bias = bias};
     norm.statistics = context_tensor(x, DTYPE_F32, 2, (int32_t[]){settings->groups, 2});
     op_group_statistics(x, norm.statistics, picture, (struct rows_before){0}, settings->groups, VAE_EPS);
     return norm;
+}
+
+/* Over a pixel: x / max(|x|, 1e-12) sqrt(C), as a root mean square. */
+static float vae_pixel_eps(struct tensor weight) {
+    return 1e-24f / (float)weight.dim[0];
+}
+
+/* On the way into a convolution that is told of the norm of all of its picture. */
+static void vae_norm(struct context *x, const struct vae_settings *settings, struct tensor picture,
+                     struct tensor weight, struct tensor bias, struct conv_options *options) {
+    if (settings->groups)
+        options->norm = vae_measure(x, settings, picture, weight, bias);
+    else
+        options->pixel_norm = (struct pixel_norm){weight, vae_pixel_eps(weight)};
 }
 
 /* Rows of out at a time where h is not kept. Whole bands of convolutions, so that these and the picture's
@@ -25,8 +39,55 @@ static int32_t vae_least(int32_t a, int32_t b) {
     return a < b ? a : b;
 }
 
-/* h in bands, or in one that is all of it: first for its statistics; then again, unless it is still there,
- * with the rows around each band of out. */
+/* What a resnet's bands have in common. */
+struct vae_bands {
+    struct tensor in, out, h;
+    int32_t Y, band;
+    struct conv_options one, two;
+};
+
+/* h in bands: all of it where it is kept, and its statistics where the second norm has some. */
+static void vae_resnet_first(struct context *x, const struct resnet_weights *w,
+                             const struct vae_settings *settings, struct vae_bands *b) {
+    struct rows_before before = {0};
+    if (settings->groups) {
+        b->two.norm = (struct group_norm){.weight = w->norm2, .bias = w->norm2_bias};
+        before.sums = context_tensor(x, DTYPE_F64, 2, (int32_t[]){settings->groups, 2});
+        b->two.norm.statistics = context_tensor(x, DTYPE_F32, 2, (int32_t[]){settings->groups, 2});
+    } else {
+        vae_norm(x, settings, b->h, w->norm2, w->norm2_bias, &b->two);
+        if (b->band < b->Y) return;
+    }
+    for (int32_t y = 0; y < b->Y; y += b->band) {
+        struct tensor rows = tensor_slice(b->h, 0, vae_least(b->band, b->Y - y));
+        b->one.first_row = before.rows = y;
+        op_conv2d(x, rows, b->in, w->conv1, (struct epilogue){.bias = w->conv1_bias}, b->one);
+        if (settings->groups)
+            op_group_statistics(x, b->two.norm.statistics, rows, before, settings->groups, VAE_EPS);
+    }
+}
+
+/* Then again, unless it is still there, with the rows around each band of out. */
+static void vae_resnet_second(struct context *x, const struct resnet_weights *w, struct vae_bands *b) {
+    struct conv_options plain = {.upsample = 1};
+    for (int32_t y = 0; y < b->Y; y += b->band) {
+        int32_t n = vae_least(b->band, b->Y - y), from = y ? y - 1 : 0,
+                to = vae_least(from + b->band + 2, b->Y);
+        struct tensor rows = tensor_slice(b->h, 0, to - from), piece = tensor_slice(b->out, y, n);
+        struct epilogue epilogue = {.bias = w->conv2_bias, .residual = tensor_slice(b->in, y, n)};
+        b->one.first_row = from;
+        if (b->band < b->Y)
+            op_conv2d(x, rows, b->in, w->conv1, (struct epilogue){.bias = w->conv1_bias}, b->one);
+        if (w->shortcut.rank) {
+            plain.first_row = y;
+            op_conv2d(x, piece, b->in, w->shortcut, (struct epilogue){.bias = w->shortcut_bias}, plain);
+            epilogue.residual = piece;
+        }
+        b->two.first_row = y - from;
+        op_conv2d(x, piece, rows, w->conv2, epilogue, b->two);
+    }
+}
+
 void vae_forward_resnet(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct resnet_weights *w = weights;
     const struct vae_settings *settings = scope->settings;
@@ -37,38 +98,17 @@ void vae_forward_resnet(struct context *x, const void *weights, const struct vis
     int32_t band = h.rank ? Y : vae_resnet_band(Y, X);
     if (w->shortcut.rank || !h.rank) out = canvas_put(canvas, canvas_before(canvas, C), Y, X, C);
     if (!h.rank) h = context_tensor(x, DTYPE_F32, 3, (int32_t[]){vae_least(band + 2, Y), X, C});
-    struct conv_options one = {.activation = ACTIVATION_SILU, .upsample = 1}, two = one,
-                        plain = {.upsample = 1};
-    struct epilogue one_epilogue = {.bias = w->conv1_bias};
-    struct rows_before before = {.sums = context_tensor(x, DTYPE_F64, 2, (int32_t[]){settings->groups, 2})};
-    one.norm = vae_measure(x, settings, in, w->norm1, w->norm1_bias);
-    two.norm = (struct group_norm){.weight = w->norm2, .bias = w->norm2_bias};
-    two.norm.statistics = context_tensor(x, DTYPE_F32, 2, (int32_t[]){settings->groups, 2});
-    for (int32_t y = 0; y < Y; y += band) {
-        struct tensor rows = tensor_slice(h, 0, vae_least(band, Y - y));
-        one.first_row = before.rows = y;
-        op_conv2d(x, rows, in, w->conv1, one_epilogue, one);
-        op_group_statistics(x, two.norm.statistics, rows, before, settings->groups, VAE_EPS);
-    }
-    for (int32_t y = 0; y < Y; y += band) {
-        int32_t n = vae_least(band, Y - y), from = y ? y - 1 : 0, to = vae_least(from + band + 2, Y);
-        struct tensor rows = tensor_slice(h, 0, to - from), piece = tensor_slice(out, y, n);
-        struct epilogue epilogue = {.bias = w->conv2_bias, .residual = tensor_slice(in, y, n)};
-        one.first_row = from;
-        if (band < Y) op_conv2d(x, rows, in, w->conv1, one_epilogue, one);
-        if (w->shortcut.rank) {
-            plain.first_row = y;
-            op_conv2d(x, piece, in, w->shortcut, (struct epilogue){.bias = w->shortcut_bias}, plain);
-            epilogue.residual = piece;
-        }
-        two.first_row = y - from;
-        op_conv2d(x, piece, rows, w->conv2, epilogue, two);
-    }
+    struct conv_options silu = {.activation = ACTIVATION_SILU, .upsample = 1};
+    struct vae_bands bands = {in, out, h, Y, band, silu, silu};
+    vae_norm(x, settings, in, w->norm1, w->norm1_bias, &bands.one);
+    vae_resnet_first(x, w, settings, &bands);
+    vae_resnet_second(x, w, &bands);
 }
 
 /* Keys and values are read over and over, so they are scratch: a canvas may lie far from the device. */
 void vae_forward_attention(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct attention_weights *w = weights;
+    const struct vae_settings *settings = scope->settings;
     const struct vae_state *state = scope->lane->state;
     struct tensor in = state->canvas.picture;
     int32_t Y = in.dim[0], X = in.dim[1], C = in.dim[2], dim[2] = {Y * X, C};
@@ -77,7 +117,10 @@ void vae_forward_attention(struct context *x, const void *weights, const struct 
     struct tensor n = tensor_reshape(normed, 2, dim);
     struct tensor q = tensor_reshape(canvas_back(&state->canvas, 1, Y, X, C), 2, dim);
     struct tensor k = context_operand(x, 2, dim), v = context_operand(x, 2, dim);
-    op_group_norm(x, normed, in, vae_measure(x, scope->settings, in, w->norm, w->norm_bias));
+    if (settings->groups)
+        op_group_norm(x, normed, in, vae_measure(x, settings, in, w->norm, w->norm_bias));
+    else
+        op_rms_norm(x, n, tokens, w->norm, vae_pixel_eps(w->norm), (struct modulation){0});
     op_linear(x, q, n, w->q, (struct epilogue){.bias = w->q_bias});
     op_linear(x, k, n, w->k, (struct epilogue){.bias = w->k_bias});
     op_linear(x, v, n, w->v, (struct epilogue){.bias = w->v_bias});
@@ -85,102 +128,127 @@ void vae_forward_attention(struct context *x, const void *weights, const struct 
     op_linear(x, tokens, q, w->out, (struct epilogue){.bias = w->out_bias, .residual = tokens});
 }
 
-/* ---- a half's family ---- */
+/* ---- at a decoder's ends, and from level to level ---- */
 
-static int vae_last_of_either(const struct component *c, const char *prefix, const char *original) {
-    int last = index_last_block(&c->index, prefix);
-    return last < 0 ? index_last_block(&c->index, original) : last;
-}
-
-static int vae_resnets(const struct component *c, const struct vae_half *half) {
-    char name[BLOCK_NAME_MAX], original[BLOCK_NAME_MAX];
-    snprintf(name, sizeof name, "%s0.resnets.", half->level);
-    snprintf(original, sizeof original, "%s0.block.", half->level_original);
-    return vae_last_of_either(c, name, original) + 1;
-}
-
-static int32_t vae_level_channels(const struct component *c, const struct vae_half *half, int level,
-                                  struct error *e) {
-    char format[BLOCK_NAME_MAX], name[2 * BLOCK_NAME_MAX], original[2 * BLOCK_NAME_MAX];
-    int authors = half->turned ? c->dims[LEVELS] - 1 - level : level;
-    snprintf(format, sizeof format, "%sconv1.weight", half->resnet);
-    block_weight_name(format, level * BLOCK_NUMBER_STEP, name);
-    snprintf(format, sizeof format, "%sconv1.weight", half->resnet_original);
-    block_weight_name(format, authors * BLOCK_NUMBER_STEP, original);
-    return component_dim(c, component_either(c, name, original), 4, 0, e);
-}
-
-static bool vae_has_attention(const struct component *c, const struct vae_half *half) {
-    char name[BLOCK_NAME_MAX], original[BLOCK_NAME_MAX];
-    snprintf(name, sizeof name, "%sgroup_norm.weight", half->attention);
-    snprintf(original, sizeof original, "%snorm.weight", half->attention_original);
-    return index_find(&c->index, component_either(c, name, original)) != NULL;
-}
-
-static enum status vae_check_dims(const struct component *c, const struct vae_half *half, struct error *e) {
-    const struct vae_settings *s = (const struct vae_settings *)c->settings;
-    int bad = 0, deepest = half->turned ? 0 : c->dims[LEVELS] - 1;
-    for (int i = 0; i < c->dims[LEVELS]; i++)
-        if (c->dims[CHANNELS + i] % s->groups) bad = c->dims[CHANNELS + i];
-    if (!bad && (!s->attention || c->dims[CHANNELS + deepest] <= 512) && s->scale != 0) return OK;
-    error_set(e, SHAPE, "the %s's sizes do not fit together", half->word);
-    error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "%d channels in %d groups, attention over %d, scale %g", bad, s->groups,
-                c->dims[CHANNELS + deepest], (double)s->scale);
-    return error_expected(e, "whole groups, attention over at most 512 channels, a scale");
-}
-
-enum status vae_configure(struct component *c, const struct vae_half *half, const struct config *config,
-                          struct error *e) {
-    struct vae_settings *s = (struct vae_settings *)c->settings;
-    int32_t *d = c->dims;
-    d[LEVELS] = vae_last_of_either(c, half->level, half->level_original) + 1;
-    d[RESNETS] = vae_resnets(c, half);
-    if (d[LEVELS] < 1 || d[LEVELS] > CANVAS_LEVELS_MAX || d[RESNETS] < 1 || d[RESNETS] > 8) {
-        error_set(e, SHAPE, "the %s has %d levels of %d resnets", half->word, d[LEVELS], d[RESNETS]);
-        error_where(e, "%s", c->index.sources[0].path);
-        return error_expected(e, "1 to %d levels of 1 to 8", CANVAS_LEVELS_MAX);
+void vae_forward_latent_in(struct context *x, const void *weights, const struct visit_scope *scope,
+                           const struct latent_format *format) {
+    const struct latent_in_weights *w = weights;
+    struct vae_state *state = scope->lane->state;
+    struct tensor latent = latent_planes(scope->lane->latent);
+    int32_t Y = latent.dim[1], X = latent.dim[2], dim[3] = {Y, X, latent.dim[0]};
+    struct tensor image = context_tensor(x, DTYPE_F32, 3, dim), mixed = image;
+    struct conv_options plain = {.upsample = 1};
+    op_latent_to_image(x, image, latent, *format);
+    if (w->post.rank) {
+        mixed = context_tensor(x, DTYPE_F32, 3, dim);
+        op_conv2d(x, mixed, image, w->post, (struct epilogue){.bias = w->post_bias}, plain);
     }
-    for (int i = 0; i < d[LEVELS]; i++) d[CHANNELS + i] = vae_level_channels(c, half, i, e);
-    s->attention = vae_has_attention(c, half);
-    /* null is no shift, as for those of diffusers' pipelines (0.42) that allow it. A key that is not there at
-     * all leaves the published shift, as for a single file without a configuration. */
-    const struct config_value *given = config_find(config, "shift_factor");
-    if (given && given->kind == CONFIG_NULL) s->shift = 0;
-    return e->code == OK ? vae_check_dims(c, half, e) : e->code;
+    struct tensor out = canvas_put(&state->canvas, state->front[0], Y, X, w->weight.dim[0]);
+    op_conv2d(x, out, mixed, w->weight, (struct epilogue){.bias = w->bias}, plain);
 }
+
+void vae_forward_upsample(struct context *x, const struct conv_weights *w, const struct visit_scope *scope,
+                          int level) {
+    struct vae_state *state = scope->lane->state;
+    struct tensor in = state->canvas.picture;
+    int32_t Y = in.dim[0], X = in.dim[1];
+    struct tensor back = canvas_back(&state->canvas, 0, Y, X, in.dim[2]);
+    op_copy(x, back, in);
+    struct tensor out = canvas_put(&state->canvas, state->front[level], 2 * Y, 2 * X, w->weight.dim[0]);
+    op_conv2d(x, out, back, w->weight, (struct epilogue){.bias = w->bias},
+              (struct conv_options){.upsample = 2});
+}
+
+void vae_forward_colours(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct out_weights *w = weights;
+    const struct vae_state *state = scope->lane->state;
+    struct tensor in = state->canvas.picture;
+    struct conv_options options = {.activation = ACTIVATION_SILU, .upsample = 1};
+    vae_norm(x, scope->settings, in, w->norm, w->norm_bias, &options);
+    op_conv2d(x, lane_picture(scope->lane), in, w->weight, (struct epilogue){.bias = w->bias}, options);
+}
+
+/* ---- at an encoder's ends, and from level to level ---- */
+
+void vae_forward_picture_in(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct conv_weights *w = weights;
+    struct vae_state *state = scope->lane->state;
+    struct tensor in = lane_picture(scope->lane);
+    struct tensor out = canvas_put(&state->canvas, state->front[0], in.dim[0], in.dim[1], w->weight.dim[0]);
+    op_conv2d(x, out, in, w->weight, (struct epilogue){.bias = w->bias},
+              (struct conv_options){.upsample = 1});
+}
+
+void vae_forward_downsample(struct context *x, const struct conv_weights *w, const struct visit_scope *scope,
+                            int level) {
+    struct vae_state *state = scope->lane->state;
+    struct tensor in = state->canvas.picture;
+    int32_t Y = in.dim[0] / 2, X = in.dim[1] / 2, C = w->weight.dim[0];
+    int64_t front = state->front[level];
+    struct tensor out = canvas_put(&state->canvas, 0, Y, X, C);
+    op_conv2d(x, out, in, w->weight, (struct epilogue){.bias = w->bias},
+              (struct conv_options){.upsample = 1, .stride = 2});
+    if (front) op_copy(x, canvas_put(&state->canvas, front, Y, X, C), out);
+}
+
+void vae_forward_moments(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct out_weights *w = weights;
+    const struct vae_state *state = scope->lane->state;
+    struct tensor in = state->canvas.picture, moments = scope->lane->moments, out = moments;
+    struct conv_options plain = {.upsample = 1}, options = {.activation = ACTIVATION_SILU, .upsample = 1};
+    if (w->post.rank) out = context_tensor(x, DTYPE_F32, 3, moments.dim);
+    vae_norm(x, scope->settings, in, w->norm, w->norm_bias, &options);
+    op_conv2d(x, out, in, w->weight, (struct epilogue){.bias = w->bias}, options);
+    if (w->post.rank) op_conv2d(x, moments, out, w->post, (struct epilogue){.bias = w->post_bias}, plain);
+}
+
+/* ---- state ---- */
 
 bool vae_widens(const struct component *c, int level) {
-    return level > 0 && c->dims[CHANNELS + level] != c->dims[CHANNELS + level - 1];
+    return c->dims[CHANNELS + level] != c->dims[BEFORE + level];
 }
 
-#define SETTING(key, field, type_, published, least, most)                                                   \
-    { {key}, offsetof(struct vae_settings, field), type_, published, least, most }
-const struct setting vae_settings_rows[N_VAE_SETTINGS] = {
-    SETTING("norm_num_groups", groups, SETTING_INT, 32, 1, 4096),
-    SETTING("scaling_factor", scale, SETTING_FLOAT, 0.3611, -1e6, 1e6), /* Flux's and Z-Image's */
-    SETTING("shift_factor", shift, SETTING_FLOAT, 0.1159, -1e6, 1e6),
-};
-/* A mean and a deviation a channel: Playground 2.5's. */
-const struct expectation vae_expects[] = {
-    {"act_fn", "silu"}, {"latents_mean", NULL}, {"latents_std", NULL}, {0}};
-
-void vae_follow(struct component *c) {
-    struct vae_settings *s = (struct vae_settings *)c->settings;
-    s->groups = c->dims[GROUPS];
-    s->attention = true;
-    c->dims[LEVELS] = VAE_LEVELS;
+static int vae_spare(const struct component *c) {
+    return ((const struct vae_settings *)c->settings)->attention ? VAE_ATTENTION_SPARE : 0;
 }
 
-void vae_derive(struct component *c) {
-    const struct vae_settings *s = (const struct vae_settings *)c->settings;
-    int32_t *d = c->dims;
-    d[MOMENTS] = 2 * d[LATENT];
-    d[COLOURS] = 3;
-    d[K1] = 1;
-    d[K3] = 3;
-    d[ENCODER_RESNETS] = d[RESNETS] - 1;
-    c->latent_channels = d[LATENT];
-    c->pixel_factor = 1 << (d[LEVELS] - 1);
-    c->latent_format = (struct latent_format){1, {s->scale}, {s->shift}};
+void vae_declare_decoder(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+                         struct arena *pictures, bool *ok) {
+    struct canvas_level levels[CANVAS_LEVELS_MAX];
+    struct vae_state first = {0};
+    (void)arena;
+    for (int i = 0; i < c->dims[LEVELS]; i++)
+        levels[i] = (struct canvas_level){.Y = lanes[0].latent.dim[2] << i,
+                                          .X = lanes[0].latent.dim[3] << i,
+                                          .before = c->dims[BEFORE + i],
+                                          .channels = c->dims[CHANNELS + i],
+                                          .n_resnets = c->dims[RESNETS] + (i ? 0 : VAE_MID_RESNETS)};
+    int64_t rows = canvas_measure_up(levels, c->dims[LEVELS], vae_spare(c), lanes[0].tiled, first.front);
+    first.canvas.memory = arena_tensor(pictures, DTYPE_F32, 2, (int32_t[]){(int32_t)rows, CANVAS_ROW}, ok);
+    for (int i = 0; i < n_lanes; i++) *(struct vae_state *)lanes[i].state = first;
+}
+
+static int64_t vae_measure_encoder(const struct component *c, const struct lane *lane, int64_t *front) {
+    struct canvas_level levels[CANVAS_LEVELS_MAX];
+    int n = c->dims[LEVELS];
+    for (int i = 0; i < n; i++)
+        levels[i] = (struct canvas_level){.Y = lane->picture.dim[1] >> i,
+                                          .X = lane->picture.dim[2] >> i,
+                                          .before = c->dims[BEFORE + i],
+                                          .channels = c->dims[CHANNELS + i],
+                                          .n_resnets = c->dims[RESNETS] + (i + 1 == n ? VAE_MID_RESNETS : 0)};
+    return canvas_measure_down(levels, n, vae_spare(c), lane->tiled, front);
+}
+
+/* Of lanes of unlike sizes: large enough for each. */
+void vae_declare_encoder(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+                         struct arena *pictures, bool *ok) {
+    int64_t rows = 0;
+    (void)arena;
+    for (int i = 0; i < n_lanes; i++) {
+        int64_t needs = vae_measure_encoder(c, &lanes[i], ((struct vae_state *)lanes[i].state)->front);
+        if (needs > rows) rows = needs;
+    }
+    struct tensor memory = arena_tensor(pictures, DTYPE_F32, 2, (int32_t[]){(int32_t)rows, CANVAS_ROW}, ok);
+    for (int i = 0; i < n_lanes; i++) ((struct vae_state *)lanes[i].state)->canvas.memory = memory;
 }

@@ -29,10 +29,10 @@ static int64_t canvas_resnet_lead(int32_t Y, int32_t X, int32_t before, int32_t 
     return canvas_lead_rows(lead, canvas_picture_rows(Y, X, channels));
 }
 
-static int64_t canvas_upsample_lead(const struct canvas_level *to) {
-    int64_t C = to->before;
-    return canvas_lead_rows(conv_lead(to->Y, to->X, 1, 2, to->X / 2 * C, to->X * C),
-                            canvas_picture_rows(to->Y, to->X, C));
+static int64_t canvas_upsample_lead(const struct canvas_level *from, const struct canvas_level *to) {
+    int64_t in_row = (int64_t)from->X * from->channels, out_row = (int64_t)to->X * to->before;
+    return canvas_lead_rows(conv_lead(to->Y, to->X, 1, 2, in_row, out_row),
+                            canvas_picture_rows(to->Y, to->X, to->before));
 }
 
 /* Rows that a level needs with its first picture at *front, which is chosen as near to 0 as its resnets
@@ -43,7 +43,8 @@ static int64_t canvas_measure_level(const struct canvas_level *l, const struct c
     int64_t first = canvas_picture_rows(l->Y, l->X, l->before),
             h = canvas_picture_rows(l->Y, l->X, l->channels);
     int64_t lead = widens ? canvas_resnet_lead(l->Y, l->X, l->before, l->channels) : 0;
-    int64_t up = below ? canvas_picture_rows(below->Y, below->X, l->before) + canvas_upsample_lead(l) : first;
+    int64_t up = first;
+    if (below) up = canvas_picture_rows(below->Y, below->X, below->channels) + canvas_upsample_lead(below, l);
     *front = lead;
     if (!tiled) return lead + canvas_most(up, canvas_most(first, h) + h);
     if (2 * h > lead + up)

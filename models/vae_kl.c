@@ -3,27 +3,15 @@
  * conv_in, two resnets around one single-head attention, then per level resnets and a nearest-neighbour
  * upsampling convolution, group norm, SiLU, conv_out: see vae_blocks.h. */
 #include "models/models.h"
-#include "models/vae_blocks.h"
-
-struct in_weights {
-    struct tensor post, post_bias, weight, bias;
-};
-
-struct upsample_weights {
-    struct tensor weight, bias;
-};
-
-struct out_weights {
-    struct tensor norm, norm_bias, weight, bias;
-};
+#include "models/vae_kl_half.h"
 
 #define IN_ROWS                                                                                              \
-    BLOCK_WEIGHT(in_weights, weight, 1, "decoder.conv_in.weight", 4, OUT, LATENT, K3, K3),                   \
-        BLOCK_WEIGHT(in_weights, bias, 1, "decoder.conv_in.bias", 1, OUT)
+    BLOCK_WEIGHT(latent_in_weights, weight, 1, "decoder.conv_in.weight", 4, OUT, LATENT, K3, K3),            \
+        BLOCK_WEIGHT(latent_in_weights, bias, 1, "decoder.conv_in.bias", 1, OUT)
 static const struct weight_spec vae_kl_in_table[] = {IN_ROWS};
 static const struct weight_spec vae_kl_quant_in_table[] = {
-    BLOCK_WEIGHT(in_weights, post, 1, "post_quant_conv.weight", 4, LATENT, LATENT, K1, K1),
-    BLOCK_WEIGHT(in_weights, post_bias, 1, "post_quant_conv.bias", 1, LATENT),
+    BLOCK_WEIGHT(latent_in_weights, post, 1, "post_quant_conv.weight", 4, LATENT, LATENT, K1, K1),
+    BLOCK_WEIGHT(latent_in_weights, post_bias, 1, "post_quant_conv.bias", 1, LATENT),
     IN_ROWS,
 };
 
@@ -41,9 +29,9 @@ static const struct weight_spec vae_kl_wider_resnet_table[] = {VAE_RESNET(UP_RES
 static const struct weight_spec vae_kl_attention_table[] = {VAE_ATTENTION(ATTENTION, ATTENTION_ORIGINAL)};
 
 static const struct weight_spec vae_kl_upsample_table[] = {
-    BLOCK_WEIGHT_ORIGINALLY(upsample_weights, weight, 1, "decoder.up_blocks.%d.upsamplers.0.conv.weight",
+    BLOCK_WEIGHT_ORIGINALLY(conv_weights, weight, 1, "decoder.up_blocks.%d.upsamplers.0.conv.weight",
                             "decoder.up.%d.upsample.conv.weight", 4, OUT, OUT, K3, K3),
-    BLOCK_WEIGHT_ORIGINALLY(upsample_weights, bias, 1, "decoder.up_blocks.%d.upsamplers.0.conv.bias",
+    BLOCK_WEIGHT_ORIGINALLY(conv_weights, bias, 1, "decoder.up_blocks.%d.upsamplers.0.conv.bias",
                             "decoder.up.%d.upsample.conv.bias", 1, OUT),
 };
 
@@ -59,49 +47,22 @@ static const struct weight_spec vae_kl_out_table[] = {
 /* ---- forwards ---- */
 
 static void vae_kl_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct in_weights *w = weights;
     const struct vae_settings *settings = scope->settings;
-    struct vae_state *state = scope->lane->state;
-    struct tensor latent = latent_planes(scope->lane->latent);
-    int32_t Y = latent.dim[1], X = latent.dim[2], dim[3] = {Y, X, latent.dim[0]};
-    struct tensor image = context_tensor(x, DTYPE_F32, 3, dim), mixed = image;
-    struct conv_options plain = {.upsample = 1};
-    op_latent_to_image(x, image, latent, (struct latent_format){1, {settings->scale}, {settings->shift}});
-    if (w->post.rank) {
-        mixed = context_tensor(x, DTYPE_F32, 3, dim);
-        op_conv2d(x, mixed, image, w->post, (struct epilogue){.bias = w->post_bias}, plain);
-    }
-    struct tensor out = canvas_put(&state->canvas, state->front[0], Y, X, w->weight.dim[0]);
-    op_conv2d(x, out, mixed, w->weight, (struct epilogue){.bias = w->bias}, plain);
+    struct latent_format format = {1, {settings->scale}, {settings->shift}};
+    vae_forward_latent_in(x, weights, scope, &format);
 }
 
 static void vae_kl_forward_upsample(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct upsample_weights *w = weights;
-    struct vae_state *state = scope->lane->state;
-    struct tensor in = state->canvas.picture;
-    int32_t Y = in.dim[0], X = in.dim[1], C = in.dim[2];
-    struct tensor back = canvas_back(&state->canvas, 0, Y, X, C);
-    op_copy(x, back, in);
-    struct tensor out = canvas_put(&state->canvas, state->front[scope->number + 1], 2 * Y, 2 * X, C);
-    op_conv2d(x, out, back, w->weight, (struct epilogue){.bias = w->bias},
-              (struct conv_options){.upsample = 2});
-}
-
-static void vae_kl_forward_out(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct out_weights *w = weights;
-    const struct vae_state *state = scope->lane->state;
-    struct tensor in = state->canvas.picture;
-    struct conv_options options = {.activation = ACTIVATION_SILU, .upsample = 1};
-    options.norm = vae_measure(x, scope->settings, in, w->norm, w->norm_bias);
-    op_conv2d(x, lane_picture(scope->lane), in, w->weight, (struct epilogue){.bias = w->bias}, options);
+    vae_forward_upsample(x, weights, scope, scope->number + 1);
 }
 
 /* ---- the family ---- */
 
-static const struct block_kind vae_kl_kind_in =
-    BLOCK_KIND("conv_in", "conv_in", vae_kl_in_table, in_weights, vae_kl_forward_in, .keeps_types = true);
-static const struct block_kind vae_kl_kind_quant_in = BLOCK_KIND(
-    "quant_conv_in", "conv_in", vae_kl_quant_in_table, in_weights, vae_kl_forward_in, .keeps_types = true);
+static const struct block_kind vae_kl_kind_in = BLOCK_KIND(
+    "conv_in", "conv_in", vae_kl_in_table, latent_in_weights, vae_kl_forward_in, .keeps_types = true);
+static const struct block_kind vae_kl_kind_quant_in =
+    BLOCK_KIND("quant_conv_in", "conv_in", vae_kl_quant_in_table, latent_in_weights, vae_kl_forward_in,
+               .keeps_types = true);
 static const struct block_kind vae_kl_kind_mid_resnet =
     BLOCK_KIND("mid_resnet", "mid_block.resnets.%d", vae_kl_mid_resnet_table, resnet_weights,
                vae_forward_resnet, .keeps_types = true);
@@ -115,14 +76,14 @@ static const struct block_kind vae_kl_kind_wider_resnet =
     BLOCK_KIND("wider_resnet", "up_blocks.%d.resnets.%d", vae_kl_wider_resnet_table, resnet_weights,
                vae_forward_resnet, .keeps_types = true);
 static const struct block_kind vae_kl_kind_upsample =
-    BLOCK_KIND("upsample", "up_blocks.%d.upsample", vae_kl_upsample_table, upsample_weights,
+    BLOCK_KIND("upsample", "up_blocks.%d.upsample", vae_kl_upsample_table, conv_weights,
                vae_kl_forward_upsample, .keeps_types = true);
 static const struct block_kind vae_kl_kind_out = BLOCK_KIND(
-    "conv_out", "conv_out", vae_kl_out_table, out_weights, vae_kl_forward_out, .keeps_types = true);
+    "conv_out", "conv_out", vae_kl_out_table, out_weights, vae_forward_colours, .keeps_types = true);
 
 static bool vae_kl_probe(const struct tensor_index *index) {
     return index_find(index, "decoder.conv_in.weight") &&
-           (index_find(index, "decoder.mid_block.resnets.0.conv1.weight") ||
+           (index_find(index, "decoder.mid_block.resnets.0.norm1.weight") ||
             index_find(index, "decoder.mid.block_1.conv1.weight"));
 }
 
@@ -173,25 +134,6 @@ static void vae_kl_block_dims(const struct component *c, const struct block_ref 
     dims[IN] = ref->kind == &vae_kl_kind_wider_resnet ? dims[CHANNELS + level - 1] : dims[OUT];
 }
 
-/* All lanes share the canvas: they run one after another. */
-static void vae_kl_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
-                           struct arena *pictures, bool *ok) {
-    const struct vae_settings *s = (const struct vae_settings *)c->settings;
-    struct canvas_level levels[CANVAS_LEVELS_MAX];
-    struct vae_state first = {0};
-    (void)arena;
-    for (int i = 0; i < c->dims[LEVELS]; i++)
-        levels[i] = (struct canvas_level){.Y = lanes[0].latent.dim[2] << i,
-                                          .X = lanes[0].latent.dim[3] << i,
-                                          .before = c->dims[CHANNELS + (i ? i - 1 : 0)],
-                                          .channels = c->dims[CHANNELS + i],
-                                          .n_resnets = c->dims[RESNETS] + (i ? 0 : VAE_MID_RESNETS)};
-    int spare = s->attention ? VAE_ATTENTION_SPARE : 0;
-    int64_t rows = canvas_measure_up(levels, c->dims[LEVELS], spare, lanes[0].tiled, first.front);
-    first.canvas.memory = arena_tensor(pictures, DTYPE_F32, 2, (int32_t[]){(int32_t)rows, CANVAS_ROW}, ok);
-    for (int i = 0; i < n_lanes; i++) *(struct vae_state *)lanes[i].state = first;
-}
-
 static const char *const vae_kl_ignorable[] = {"encoder.", "quant_conv.", NULL};
 
 /* diffusers builds as many levels as it is told types of, not as there are widths. */
@@ -233,5 +175,5 @@ const struct family family_vae_kl = {
     .block_dims = vae_kl_block_dims,
     .ignorable = vae_kl_ignorable,
     .lane_state_bytes = sizeof(struct vae_state),
-    .declare = vae_kl_declare,
+    .declare = vae_declare_decoder,
 };

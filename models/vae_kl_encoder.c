@@ -4,15 +4,7 @@
  * around one single-head attention, group norm, SiLU, conv_out: see vae_blocks.h. It lies in the decoder's
  * files. */
 #include "models/models.h"
-#include "models/vae_blocks.h"
-
-struct conv_weights {
-    struct tensor weight, bias;
-};
-
-struct out_weights {
-    struct tensor norm, norm_bias, weight, bias, post, post_bias;
-};
+#include "models/vae_kl_half.h"
 
 static const struct weight_spec vae_kl_encoder_in_table[] = {
     BLOCK_WEIGHT(conv_weights, weight, 1, "encoder.conv_in.weight", 4, OUT, COLOURS, K3, K3),
@@ -55,48 +47,15 @@ static const struct weight_spec vae_kl_encoder_quant_out_table[] = {
     BLOCK_WEIGHT(out_weights, post_bias, 1, "quant_conv.bias", 1, MOMENTS),
 };
 
-/* ---- forwards ---- */
-
-static void vae_kl_encoder_forward_in(struct context *x, const void *weights,
-                                      const struct visit_scope *scope) {
-    const struct conv_weights *w = weights;
-    struct vae_state *state = scope->lane->state;
-    struct tensor in = lane_picture(scope->lane);
-    struct tensor out = canvas_put(&state->canvas, state->front[0], in.dim[0], in.dim[1], w->weight.dim[0]);
-    op_conv2d(x, out, in, w->weight, (struct epilogue){.bias = w->bias},
-              (struct conv_options){.upsample = 1});
-}
-
 static void vae_kl_encoder_forward_downsample(struct context *x, const void *weights,
                                               const struct visit_scope *scope) {
-    const struct conv_weights *w = weights;
-    struct vae_state *state = scope->lane->state;
-    struct tensor in = state->canvas.picture;
-    int32_t Y = in.dim[0] / 2, X = in.dim[1] / 2, C = in.dim[2];
-    int64_t front = state->front[scope->number + 1];
-    struct tensor out = canvas_put(&state->canvas, 0, Y, X, C);
-    op_conv2d(x, out, in, w->weight, (struct epilogue){.bias = w->bias},
-              (struct conv_options){.upsample = 1, .stride = 2});
-    if (front) op_copy(x, canvas_put(&state->canvas, front, Y, X, C), out);
-}
-
-static void vae_kl_encoder_forward_out(struct context *x, const void *weights,
-                                       const struct visit_scope *scope) {
-    const struct out_weights *w = weights;
-    const struct vae_state *state = scope->lane->state;
-    struct tensor in = state->canvas.picture, moments = scope->lane->moments, out = moments;
-    struct conv_options plain = {.upsample = 1}, options = {.activation = ACTIVATION_SILU, .upsample = 1};
-    if (w->post.rank) out = context_tensor(x, DTYPE_F32, 3, moments.dim);
-    options.norm = vae_measure(x, scope->settings, in, w->norm, w->norm_bias);
-    op_conv2d(x, out, in, w->weight, (struct epilogue){.bias = w->bias}, options);
-    if (w->post.rank) op_conv2d(x, moments, out, w->post, (struct epilogue){.bias = w->post_bias}, plain);
+    vae_forward_downsample(x, weights, scope, scope->number + 1);
 }
 
 /* ---- the family ---- */
 
-static const struct block_kind vae_kl_encoder_kind_in =
-    BLOCK_KIND("conv_in", "conv_in", vae_kl_encoder_in_table, conv_weights, vae_kl_encoder_forward_in,
-               .keeps_types = true);
+static const struct block_kind vae_kl_encoder_kind_in = BLOCK_KIND(
+    "conv_in", "conv_in", vae_kl_encoder_in_table, conv_weights, vae_forward_picture_in, .keeps_types = true);
 static const struct block_kind vae_kl_encoder_kind_down_resnet =
     BLOCK_KIND("resnet", "down_blocks.%d.resnets.%d", vae_kl_encoder_down_resnet_table, resnet_weights,
                vae_forward_resnet, .keeps_types = true);
@@ -112,17 +71,16 @@ static const struct block_kind vae_kl_encoder_kind_mid_resnet =
 static const struct block_kind vae_kl_encoder_kind_attention =
     BLOCK_KIND("attention", "mid_block.attentions.0", vae_kl_encoder_attention_table, attention_weights,
                vae_forward_attention, .keeps_types = true);
-static const struct block_kind vae_kl_encoder_kind_out =
-    BLOCK_KIND("conv_out", "conv_out", vae_kl_encoder_out_table, out_weights, vae_kl_encoder_forward_out,
-               .keeps_types = true);
+static const struct block_kind vae_kl_encoder_kind_out = BLOCK_KIND(
+    "conv_out", "conv_out", vae_kl_encoder_out_table, out_weights, vae_forward_moments, .keeps_types = true);
 
 static const struct block_kind vae_kl_encoder_kind_quant_out =
-    BLOCK_KIND("quant_conv_out", "conv_out", vae_kl_encoder_quant_out_table, out_weights,
-               vae_kl_encoder_forward_out, .keeps_types = true);
+    BLOCK_KIND("quant_conv_out", "conv_out", vae_kl_encoder_quant_out_table, out_weights, vae_forward_moments,
+               .keeps_types = true);
 
 static bool vae_kl_encoder_probe(const struct tensor_index *index) {
     return index_find(index, "encoder.conv_in.weight") &&
-           (index_find(index, "encoder.mid_block.resnets.0.conv1.weight") ||
+           (index_find(index, "encoder.mid_block.resnets.0.norm1.weight") ||
             index_find(index, "encoder.mid.block_1.conv1.weight"));
 }
 
@@ -173,34 +131,6 @@ static void vae_kl_encoder_block_dims(const struct component *c, const struct bl
     dims[IN] = ref->kind == &vae_kl_encoder_kind_wider_resnet ? dims[CHANNELS + level - 1] : dims[OUT];
 }
 
-static int64_t vae_kl_encoder_measure_lane(const struct component *c, const struct lane *lane,
-                                           int64_t *front) {
-    const struct vae_settings *s = (const struct vae_settings *)c->settings;
-    struct canvas_level levels[CANVAS_LEVELS_MAX];
-    int n = c->dims[LEVELS];
-    for (int i = 0; i < n; i++)
-        levels[i] = (struct canvas_level){.Y = lane->picture.dim[1] >> i,
-                                          .X = lane->picture.dim[2] >> i,
-                                          .before = c->dims[CHANNELS + (i ? i - 1 : 0)],
-                                          .channels = c->dims[CHANNELS + i],
-                                          .n_resnets = c->dims[RESNETS] + (i + 1 == n ? VAE_MID_RESNETS : 0)};
-    return canvas_measure_down(levels, n, s->attention ? VAE_ATTENTION_SPARE : 0, lane->tiled, front);
-}
-
-/* All lanes share the canvas, which is large enough for each: they run one after another. */
-static void vae_kl_encoder_declare(const struct component *c, struct lane *lanes, int n_lanes,
-                                   struct arena *arena, struct arena *pictures, bool *ok) {
-    int64_t rows = 0;
-    (void)arena;
-    for (int i = 0; i < n_lanes; i++) {
-        int64_t needs =
-            vae_kl_encoder_measure_lane(c, &lanes[i], ((struct vae_state *)lanes[i].state)->front);
-        if (needs > rows) rows = needs;
-    }
-    struct tensor memory = arena_tensor(pictures, DTYPE_F32, 2, (int32_t[]){(int32_t)rows, CANVAS_ROW}, ok);
-    for (int i = 0; i < n_lanes; i++) ((struct vae_state *)lanes[i].state)->canvas.memory = memory;
-}
-
 static const char *const vae_kl_encoder_ignorable[] = {"decoder.", "post_quant_conv.", NULL};
 
 static const struct dimension vae_kl_encoder_dimensions[] = {
@@ -234,5 +164,5 @@ const struct family family_vae_kl_encoder = {
     .block_dims = vae_kl_encoder_block_dims,
     .ignorable = vae_kl_encoder_ignorable,
     .lane_state_bytes = sizeof(struct vae_state),
-    .declare = vae_kl_encoder_declare,
+    .declare = vae_declare_encoder,
 };
