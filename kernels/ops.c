@@ -92,13 +92,14 @@ static bool ops_read_on(enum op_kind kind, const struct tensor *t) {
     return kind == OP_CONV2D || kind == OP_RELATIVE_BIAS;
 }
 
-/* Blocks fill its rows, or run on and fill the whole of it. */
+/* Blocks fill its rows, or run on and fill the whole of it, unless they are groups of a matrix's columns. */
 static bool sound(const struct tensor *t) {
     int values = dtype_block_values(t->dtype), bytes = dtype_block_bytes(t->dtype);
     if (t->rank > TENSOR_RANK_MAX || !values) return false;
     for (int i = 0; i < t->rank; i++)
         if (t->dim[i] < 1) return false;
-    if (tensor_runs_on(t)) return !t->scales && tensor_packed(t) && tensor_elements(t) % values == 0;
+    bool grouped = t->scales || dtype_is_rotated(t->dtype);
+    if (tensor_runs_on(t)) return !grouped && tensor_packed(t) && tensor_elements(t) % values == 0;
     return t->row_bytes % bytes == 0 && t->row_bytes >= dtype_bytes(t->dtype, tensor_columns(t));
 }
 

@@ -144,11 +144,17 @@ static enum status quantised_check_rows(struct pairing *p, const struct index_en
     return e->code;
 }
 
-/* One for all, or a column of one a row. */
+/* A column of one a row; of int8 also a list of them, as other programs than ComfyUI write it. */
+static bool is_of_rows(const struct index_entry *scale, const struct index_entry *w) {
+    bool column = scale->rank == 2 && scale->dim[1] == 1, list = scale->rank == 1 && w->dtype == DTYPE_I8;
+    return w->rank == 2 && (column || list) && scale->dim[0] == w->dim[0];
+}
+
+/* One for all, or one a row. */
 static enum status pair_scale(struct pairing *p, struct index_entry *scale, struct error *e) {
     const struct index_entry *w = p->weight;
     if (is_single(scale)) return read_scale(p, scale, e);
-    if (w->rank == 2 && scale->rank == 2 && scale->dim[0] == w->dim[0] && scale->dim[1] == 1) {
+    if (is_of_rows(scale, w)) {
         take_scales(p, scale);
         return quantised_check_rows(p, scale, e);
     }
@@ -216,24 +222,32 @@ static bool is_power_of_4(int64_t n) {
     return n == 1;
 }
 
-/* Weights whose columns were rotated group by group: they are refused, after what could never be right. */
-static enum status refuse_rotated(const struct pairing *p, struct error *e) {
-    const struct index_entry *w = p->weight;
+static enum status refuse_group(const struct pairing *p, int64_t group, int64_t columns, struct error *e) {
+    bool possible = group >= 4 && is_power_of_4(group) && columns % group == 0;
+    quantised_fail(
+        p, p->weight, possible ? UNSUPPORTED : META,
+        possible ? "is rotated in groups that are not read" : "cannot have been rotated in such groups", e);
+    error_found(e, "groups of %" PRId64 " for %" PRId64 " columns", group, columns);
+    return error_expected(e, possible ? "16, 64 or 256" : "a power of 4 that divides a matrix's columns");
+}
+
+/* Integers whose columns were rotated group by group (ConvRot). */
+static enum status pair_rotated(struct pairing *p, struct index_entry *scale, struct error *e) {
+    static const enum dtype types[] = {DTYPE_I8_ROT16, DTYPE_I8_ROT64, DTYPE_I8_ROT256};
+    struct index_entry *w = p->weight;
     int64_t group = p->form->group ? p->form->group : ROTATION_COLUMNS;
-    int64_t columns = w->rank ? w->dim[w->rank - 1] : 1;
-    if (group < 4 || !is_power_of_4(group) || columns % group) {
-        quantised_fail(p, w, META, "cannot have been rotated in such groups", e);
-        error_found(e, "groups of %" PRId64 " for %" PRId64 " columns", group, columns);
-        return error_expected(e, "a power of 4 that divides the columns");
+    int64_t columns = w->rank == 2 ? w->dim[1] : 1;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        if (dtype_block_values(types[i]) != group || columns % group) continue;
+        if (pair_single(p, scale, e) == OK) w->dtype = types[i];
+        return e->code;
     }
-    quantised_fail(p, w, UNSUPPORTED, "is quantised in a form that is not read", e);
-    error_found(e, "%s with convrot", p->form->name);
-    return error_expected(e, "the same without rotation");
+    return refuse_group(p, group, columns, e);
 }
 
 static enum status pair_described(struct pairing *p, struct index_entry *scale, struct error *e) {
     p->weight->described = true;
-    if (p->form->rotated) return refuse_rotated(p, e);
+    if (p->form->rotated) return pair_rotated(p, scale, e);
     switch (p->form->kind) {
     case QUANTISED_NVFP4:
         return pair_nvfp4(p, scale, e);

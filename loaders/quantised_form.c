@@ -47,7 +47,13 @@ static enum status take_rotation(const struct described *at, const json_t *json,
                                  struct error *e) {
     const json_t *group = json_object_get(json, "convrot_groupsize");
     form->rotated = json_is_true(json_object_get(json, "convrot"));
-    if (!form->rotated || !group) return OK;
+    if (!form->rotated) return OK;
+    if (form->stored != DTYPE_I8) {
+        quantised_form_fail(at, UNSUPPORTED, "names a form that is not read", e);
+        error_found(e, "%s with convrot", form->name);
+        return error_expected(e, "convrot of int8_tensorwise alone");
+    }
+    if (!group) return OK;
     form->group = json_integer_value(group);
     if (json_is_integer(group) && form->group > 0) return OK;
     quantised_form_fail(at, META, "is wrong", e);

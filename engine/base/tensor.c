@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <stddef.h>
 
-enum { WEIGHT = 1, QUANTISED = 2 };
+enum { WEIGHT = 1, QUANTISED = 2, ROW_SCALES = 4, ROTATED = 8 };
 
 /* Blocks: values and bytes. Sources: ggml's block types (ggml-common.h), OCP Microscaling 1.0, safetensors.
  */
@@ -19,14 +19,14 @@ static const struct {
     [DTYPE_I64] = {"I64", 1, 8, 0, 0},
     [DTYPE_I32] = {"I32", 1, 4, 0, 0},
     [DTYPE_I16] = {"I16", 1, 2, 0, 0},
-    [DTYPE_I8] = {"I8", 1, 1, WEIGHT | QUANTISED, 0},
+    [DTYPE_I8] = {"I8", 1, 1, WEIGHT | QUANTISED | ROW_SCALES, 0},
     [DTYPE_U64] = {"U64", 1, 8, 0, 0},
     [DTYPE_U32] = {"U32", 1, 4, 0, 0},
     [DTYPE_U16] = {"U16", 1, 2, 0, 0},
     [DTYPE_U8] = {"U8", 1, 1, 0, 0},
     [DTYPE_BOOL] = {"BOOL", 1, 1, 0, 0},
-    [DTYPE_F8_E4M3] = {"F8_E4M3", 1, 1, WEIGHT | QUANTISED, 0},
-    [DTYPE_F8_E5M2] = {"F8_E5M2", 1, 1, WEIGHT | QUANTISED, 0},
+    [DTYPE_F8_E4M3] = {"F8_E4M3", 1, 1, WEIGHT | QUANTISED | ROW_SCALES, 0},
+    [DTYPE_F8_E5M2] = {"F8_E5M2", 1, 1, WEIGHT | QUANTISED | ROW_SCALES, 0},
     [DTYPE_Q4_0] = {"Q4_0", 32, 18, WEIGHT | QUANTISED, 0},
     [DTYPE_Q4_1] = {"Q4_1", 32, 20, WEIGHT | QUANTISED, 0},
     [DTYPE_Q5_0] = {"Q5_0", 32, 22, WEIGHT | QUANTISED, 0},
@@ -43,6 +43,9 @@ static const struct {
     [DTYPE_NVFP4] = {"NVFP4", 64, 36, WEIGHT | QUANTISED, 0},
     [DTYPE_NVFP4_TILED] = {"NVFP4_TILED", 16, 8, WEIGHT | QUANTISED, 16},
     [DTYPE_MXFP8_TILED] = {"MXFP8_TILED", 32, 32, WEIGHT | QUANTISED, 32},
+    [DTYPE_I8_ROT16] = {"I8_ROT16", 16, 16, WEIGHT | QUANTISED | ROW_SCALES | ROTATED, 0},
+    [DTYPE_I8_ROT64] = {"I8_ROT64", 64, 64, WEIGHT | QUANTISED | ROW_SCALES | ROTATED, 0},
+    [DTYPE_I8_ROT256] = {"I8_ROT256", 256, 256, WEIGHT | QUANTISED | ROW_SCALES | ROTATED, 0},
     [DTYPE_OTHER] = {"OTHER", 0, 0, 0, 0},
 };
 
@@ -72,6 +75,14 @@ bool dtype_is_quantised(enum dtype dtype) {
 
 int dtype_tiled_values(enum dtype dtype) {
     return dtypes[dtype].tiled;
+}
+
+bool dtype_scales_rows(enum dtype dtype) {
+    return dtypes[dtype].is & ROW_SCALES;
+}
+
+bool dtype_is_rotated(enum dtype dtype) {
+    return dtypes[dtype].is & ROTATED;
 }
 
 const char *dtype_name(enum dtype dtype) {

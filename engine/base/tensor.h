@@ -47,7 +47,13 @@ enum dtype {
      * tensor (tensor.scales), whose bytes lie in tiles of 128 rows by 4 blocks. */
     DTYPE_NVFP4_TILED, /* two E2M1 a byte, the first in the high half; an E4M3 scale for 16 */
     DTYPE_MXFP8_TILED, /* E4M3; an E8M0 scale for 32 */
-    DTYPE_OTHER,       /* a legal element type that nothing here computes with */
+    /* I8 of safetensors files of ComfyUI (ConvRot): every so many columns of a row w are stored as w H, where
+     * H is the Kronecker power of 1/2 [1 1 1 -1; 1 1 -1 1; 1 -1 1 1; -1 1 1 1], its own inverse. A group is a
+     * block: its values are the stored ones times H. */
+    DTYPE_I8_ROT16,
+    DTYPE_I8_ROT64,
+    DTYPE_I8_ROT256,
+    DTYPE_OTHER, /* a legal element type that nothing here computes with */
     N_DTYPES,
 };
 
@@ -67,6 +73,10 @@ bool dtype_is_quantised(enum dtype dtype);
 /* Values of a row that one of its scales in tensor.scales is for: 0 where there are none but a whole row's.
  */
 int dtype_tiled_values(enum dtype dtype);
+/* Can a matrix of this type have an f32 for each row in tensor.scales? */
+bool dtype_scales_rows(enum dtype dtype);
+/* Is a group of columns stored rotated? Its size is dtype_block_values. */
+bool dtype_is_rotated(enum dtype dtype);
 /* Upper-case name as in safetensors ("BF16"). */
 const char *dtype_name(enum dtype dtype);
 
@@ -74,7 +84,7 @@ const char *dtype_name(enum dtype dtype);
  * its row (or of its tile) if there is one, times `scale`. */
 struct tensor {
     void *data;
-    const void *scales; /* F8, I8: an f32 a row. The tiled types: their tiles. Else, or without: NULL */
+    const void *scales; /* F8, I8, rotated or not: an f32 a row. The tiled types: their tiles. Else NULL */
     int32_t scale_row;  /* the row of `scales` that row 0 has */
     float scale;        /* one scale for all, 1 if none */
     enum dtype dtype;

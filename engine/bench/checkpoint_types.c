@@ -17,6 +17,9 @@ struct stored_type {
     const char *description; /* of comfy_quant; NULL: none */
 };
 
+#define ROTATED(group)                                                                                       \
+    "{\"format\": \"int8_tensorwise\", \"convrot\": true, \"convrot_groupsize\": " group "}"
+
 static const struct stored_type known[] = {
     {"bf16", DTYPE_BF16, ANY_FILE, NO_SCALES, NULL},
     {"f16", DTYPE_F16, ANY_FILE, NO_SCALES, NULL},
@@ -28,6 +31,9 @@ static const struct stored_type known[] = {
     {"f8_e4m3_rows", DTYPE_F8_E4M3, SAFETENSORS, ROW_SCALES, "{\"format\": \"float8_e4m3fn\"}"},
     {"i8", DTYPE_I8, SAFETENSORS, ONE_SCALE, "{\"format\": \"int8_tensorwise\"}"},
     {"i8_rows", DTYPE_I8, SAFETENSORS, ROW_SCALES, "{\"format\": \"int8_tensorwise\"}"},
+    {"i8_rot16", DTYPE_I8_ROT16, SAFETENSORS, ONE_SCALE, ROTATED("16")},
+    {"i8_rot64", DTYPE_I8_ROT64, SAFETENSORS, ROW_SCALES, ROTATED("64")},
+    {"i8_rot256", DTYPE_I8_ROT256, SAFETENSORS, ROW_SCALES, ROTATED("256")},
     {"nvfp4_tiled", DTYPE_NVFP4_TILED, SAFETENSORS, TILES, "{\"format\": \"nvfp4\"}"},
     {"mxfp8_tiled", DTYPE_MXFP8_TILED, SAFETENSORS, TILES, "{\"format\": \"mxfp8\"}"},
     {"q4_0", DTYPE_Q4_0, GGUF, NO_SCALES, NULL},
@@ -52,8 +58,15 @@ static const struct stored_type *stored_type_find(const char *name, size_t lengt
     return NULL;
 }
 
+/* The first of that type, bf16 if there is none. */
+static const struct stored_type *stored_type_of(enum dtype dtype) {
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (known[i].dtype == dtype) return &known[i];
+    return &known[0];
+}
+
 static enum status stored_type_fail(const char *name, size_t length, const char *what, struct error *e) {
-    char names[320] = "";
+    char names[400] = "";
     size_t n = 0;
     for (size_t i = 0; i < sizeof known / sizeof *known && n < sizeof names; i++)
         n += (size_t)snprintf(names + n, sizeof names - n, " %s", known[i].name);
@@ -97,8 +110,6 @@ enum status stored_types_read(const char *text, size_t length, struct stored_typ
 /* What the weight is stored in. */
 static const struct stored_type *stored_type_choose(struct stored_types *types, const struct block_kind *kind,
                                                     const struct tensor *shape) {
-    static const struct stored_type smaller[] = {{"q8_0", DTYPE_Q8_0, GGUF, NO_SCALES, NULL},
-                                                 {"q5_0", DTYPE_Q5_0, GGUF, NO_SCALES, NULL}};
     struct index_entry entry = {.dtype = DTYPE_BF16, .rank = shape->rank};
     const struct stored_type *type = types->in_turn[types->next];
     if (stored_types_are_plain(types)) return type;
@@ -107,7 +118,7 @@ static const struct stored_type *stored_type_choose(struct stored_types *types, 
     bool kept = block_stored_type(kind, &entry, DTYPE_F32) == entry.dtype;
     if (kept || (type->scales == TILES && shape->dim[0] % 16)) return &known[0];
     types->next = (types->next + 1) % types->n;
-    return dtype == type->dtype ? type : dtype == DTYPE_BF16 ? &known[0] : &smaller[dtype == DTYPE_Q5_0];
+    return dtype == type->dtype ? type : stored_type_of(dtype);
 }
 
 static void stored_type_add(struct weight_tensors *out, int *n, const char *end, struct tensor tensor,
@@ -126,6 +137,7 @@ static struct tensor file_values(const struct tensor *values) {
     int32_t rows = values->dim[0], columns = values->dim[1];
     if (values->dtype == DTYPE_NVFP4_TILED) return file_tensor(DTYPE_U8, 2, rows, columns / 2);
     if (values->dtype == DTYPE_MXFP8_TILED) return file_tensor(DTYPE_F8_E4M3, 2, rows, columns);
+    if (dtype_is_rotated(values->dtype)) return file_tensor(DTYPE_I8, 2, rows, columns);
     return *values;
 }
 

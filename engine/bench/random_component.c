@@ -46,7 +46,7 @@ static struct tensor make_weight(const struct weight_spec *spec, struct tensor s
     t.scale = random_weights_scale(&t, spec->spread);
     t.scales = &t; /* whatever it is: their size is asked for */
     int32_t bytes = dtype_is_quantised(t.dtype) ? (int32_t)tensor_scales_bytes(&t) : 0;
-    bool apart = bytes && (dtype_tiled_values(t.dtype) || dtype_block_values(t.dtype) == 1);
+    bool apart = bytes && (dtype_tiled_values(t.dtype) || dtype_scales_rows(t.dtype));
     t.scales = apart ? arena_tensor(arena, DTYPE_U8, 1, &bytes, ok).data : NULL;
     if (t.data) random_weights_fill(random, &t, spec->spread, t.data, (uint64_t)tensor_bytes(&t));
     if (t.scales)

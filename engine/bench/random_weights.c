@@ -158,6 +158,9 @@ float random_weights_scale(const struct tensor *shape, double spread) {
     case DTYPE_F8_E5M2:
         return (float)(size / f8_size(shape->dtype, f8_codes(shape->dtype)));
     case DTYPE_I8:
+    case DTYPE_I8_ROT16:
+    case DTYPE_I8_ROT64:
+    case DTYPE_I8_ROT256:
         return (float)(size / i8_size);
     case DTYPE_NVFP4_TILED:
         return (float)(size / (e2m1_size * tile_size));
@@ -183,6 +186,9 @@ void random_weights_fill(uint64_t *random, const struct tensor *shape, double sp
         make_f8(random, DTYPE_F8_E4M3, INFINITY, to, bytes);
         break;
     case DTYPE_I8:
+    case DTYPE_I8_ROT16:
+    case DTYPE_I8_ROT64:
+    case DTYPE_I8_ROT256:
         for (uint64_t i = 0; i < bytes; i++)
             ((int8_t *)to)[i] = (int8_t)((int)(random_next(random) % 255) - 127);
         break;

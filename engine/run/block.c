@@ -57,8 +57,12 @@ struct index_entry *block_find_weight(const struct block_ref *ref, const struct 
     return block_find_place(ref, spec, index).entry;
 }
 
-/* What holds at least as much as a type with blocks of 256, in blocks of 32. */
+/* What holds at least as much as a type with blocks of 256, in blocks of 32; the same rotated in smaller
+ * groups; or the type itself. */
 static enum dtype in_smaller_blocks(enum dtype dtype) {
+    if (dtype == DTYPE_I8_ROT256) return DTYPE_I8_ROT64;
+    if (dtype == DTYPE_I8_ROT64) return DTYPE_I8_ROT16;
+    if (dtype_block_values(dtype) != 256) return dtype;
     return dtype == DTYPE_Q4_K ? DTYPE_Q5_0 : DTYPE_Q8_0;
 }
 
@@ -70,7 +74,7 @@ enum dtype block_stored_type(const struct block_kind *kind, const struct index_e
     if (dim[1] % dtype_block_values(entry->dtype)) return entry->dtype;
     if (kind && (kind->keeps_types || kind->gathers_rows)) return entry->dtype;
     if ((int64_t)dim[0] * dim[1] <= KEPT_VALUES) return entry->dtype;
-    if (dim[1] % dtype_block_values(wanted) && dtype_block_values(wanted) == 256)
+    while (dim[1] % dtype_block_values(wanted) && in_smaller_blocks(wanted) != wanted)
         wanted = in_smaller_blocks(wanted);
     return dim[1] % dtype_block_values(wanted) ? entry->dtype : wanted;
 }
@@ -113,7 +117,8 @@ static bool fills_blocks(const struct place *place, const struct block_kind *kin
     int64_t all = 1;
     for (int i = 0; i < rank; i++) all *= dim[i];
     if (dim[rank - 1] % values == 0) return true;
-    bool alone = !place->slice && place->slices == 1 && !kind->gathers_rows && !entry->scales.bytes;
+    bool grouped = entry->scales.bytes || dtype_is_rotated(entry->dtype);
+    bool alone = !place->slice && place->slices == 1 && !kind->gathers_rows && !grouped;
     return alone && all % values == 0 && (rank == 4 || (rank == 2 && dim[1] % EIGHT == 0));
 }
 

@@ -184,10 +184,10 @@ char *block_missing_name(const struct block_ref *ref, const struct weight_spec *
                          const struct tensor_index *index, char *out);
 
 /* The type that a weight has when weights are to be of the type `wanted`: that, a larger type with blocks of
- * 32 where rows are no whole blocks of 256, or its own. Matrices of kinds that do not keep their types
- * change; vectors, convolutions, tensors of at most 1,024 values and whatever no type suits stay. kind: NULL
- * where no family knows the tensor. One answer for all who ask, so that quantising beforehand and while
- * loading give the same picture. */
+ * 32 (of rotated types one with smaller groups) where rows are no whole blocks of 256, or its own. Matrices
+ * of kinds that do not keep their types change; vectors, convolutions, tensors of at most 1,024 values and
+ * whatever no type suits stay. kind: NULL where no family knows the tensor. One answer for all who ask, so
+ * that quantising beforehand and while loading give the same picture. */
 enum dtype block_stored_type(const struct block_kind *kind, const struct index_entry *entry,
                              enum dtype wanted);
 

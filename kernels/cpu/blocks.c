@@ -359,19 +359,70 @@ static void decode_tiled_e4m3(float *to, const unsigned char *from, int64_t n) {
     decode_e4m3(to, from, 32 * n);
 }
 
+/* One of a rotation's 4 x 4 steps: over the highest of its indices' base-4 digits, which becomes the lowest.
+ */
+INLINE void rotate_digit(int16_t *restrict to, const int16_t *restrict from, int quarter) {
+    for (int i = 0; i < quarter; i++) {
+        int16_t a = from[i], b = from[quarter + i], c = from[2 * quarter + i], d = from[3 * quarter + i];
+        to[4 * i] = (int16_t)((a + b) + (c - d));
+        to[4 * i + 1] = (int16_t)((a + b) - (c - d));
+        to[4 * i + 2] = (int16_t)((a - b) + (c + d));
+        to[4 * i + 3] = (int16_t)((c + d) - (a - b));
+    }
+}
+
+/* After as many steps as there are digits all are back in their places. Codes are summed, without H's factor
+ * 1/sqrt(group): sums of 256 with H's signs (136 of one, 120 of the other) fit 16 bits, and what comes out is
+ * exact, in whatever order. */
+INLINE void rotate_codes(float *restrict to, const unsigned char *restrict from, int group, float factor) {
+    int16_t codes[256], turned[256];
+    for (int i = 0; i < group; i++) codes[i] = (int8_t)from[i];
+    for (int left = group; left > 1; left /= 16) {
+        rotate_digit(turned, codes, group / 4);
+        if (left == 4)
+            memcpy(codes, turned, sizeof *codes * (size_t)group);
+        else
+            rotate_digit(codes, turned, group / 4);
+    }
+    for (int i = 0; i < group; i++) to[i] = (float)codes[i] * factor;
+}
+
+#define ROTATED_DECODER(group, factor)                                                                       \
+    WIDE static void decode_i8_rot##group(float *restrict to, const unsigned char *restrict from,            \
+                                          int64_t n) {                                                       \
+        for (int64_t i = 0; i < n; i++) rotate_codes(to + i * group, from + i * group, group, factor);       \
+    }
+ROTATED_DECODER(16, 0x1p-2f)
+ROTATED_DECODER(64, 0x1p-3f)
+ROTATED_DECODER(256, 0x1p-4f)
+
 block_decoder *blocks_decoder(enum dtype dtype) {
     static block_decoder *const decoders[N_DTYPES] = {
-        [DTYPE_F32] = decode_f32,          [DTYPE_F16] = decode_f16,
-        [DTYPE_BF16] = decode_bf16,        [DTYPE_I8] = decode_i8,
-        [DTYPE_F8_E4M3] = decode_e4m3,     [DTYPE_F8_E5M2] = decode_e5m2,
-        [DTYPE_Q4_0] = decode_q4_0,        [DTYPE_Q4_1] = decode_q4_1,
-        [DTYPE_Q5_0] = decode_q5_0,        [DTYPE_Q5_1] = decode_q5_1,
-        [DTYPE_Q8_0] = decode_q8_0,        [DTYPE_Q2_K] = decode_q2_k,
-        [DTYPE_Q3_K] = decode_q3_k,        [DTYPE_Q4_K] = decode_q4_k,
-        [DTYPE_Q5_K] = decode_q5_k,        [DTYPE_Q6_K] = decode_q6_k,
-        [DTYPE_IQ4_NL] = decode_iq4_nl,    [DTYPE_IQ4_XS] = decode_iq4_xs,
-        [DTYPE_MXFP4] = decode_mxfp4,      [DTYPE_NVFP4] = decode_nvfp4,
-        [DTYPE_NVFP4_TILED] = decode_e2m1, [DTYPE_MXFP8_TILED] = decode_tiled_e4m3,
+        [DTYPE_F32] = decode_f32,
+        [DTYPE_F16] = decode_f16,
+        [DTYPE_BF16] = decode_bf16,
+        [DTYPE_I8] = decode_i8,
+        [DTYPE_F8_E4M3] = decode_e4m3,
+        [DTYPE_F8_E5M2] = decode_e5m2,
+        [DTYPE_Q4_0] = decode_q4_0,
+        [DTYPE_Q4_1] = decode_q4_1,
+        [DTYPE_Q5_0] = decode_q5_0,
+        [DTYPE_Q5_1] = decode_q5_1,
+        [DTYPE_Q8_0] = decode_q8_0,
+        [DTYPE_Q2_K] = decode_q2_k,
+        [DTYPE_Q3_K] = decode_q3_k,
+        [DTYPE_Q4_K] = decode_q4_k,
+        [DTYPE_Q5_K] = decode_q5_k,
+        [DTYPE_Q6_K] = decode_q6_k,
+        [DTYPE_IQ4_NL] = decode_iq4_nl,
+        [DTYPE_IQ4_XS] = decode_iq4_xs,
+        [DTYPE_MXFP4] = decode_mxfp4,
+        [DTYPE_NVFP4] = decode_nvfp4,
+        [DTYPE_NVFP4_TILED] = decode_e2m1,
+        [DTYPE_MXFP8_TILED] = decode_tiled_e4m3,
+        [DTYPE_I8_ROT16] = decode_i8_rot16,
+        [DTYPE_I8_ROT64] = decode_i8_rot64,
+        [DTYPE_I8_ROT256] = decode_i8_rot256,
     };
     return decoders[dtype];
 }

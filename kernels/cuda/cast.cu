@@ -6,7 +6,7 @@
 /* Eight columns of a row, rounded to bf16, to nearest even. Of a product's weight this is the dequantising,
  * so each type has a kernel.
  *
- * Grid: rows_grid_of, of eights; no shared memory; 22 to 25 registers, of quantised types 28 to 46. Bytes: 2
+ * Grid: rows_grid_of, of eights; no shared memory; 22 to 25 registers, of quantised types 25 to 46. Bytes: 2
  * a value and what is read. Roof: memory; share of the roof: not measured yet. */
 template <enum dtype D>
 static __global__ void __launch_bounds__(ROWS_THREADS)

@@ -99,7 +99,7 @@ __device__ static inline void few_sums(const struct few_call &f, int32_t first_c
 /* few_outputs of every row, ROWS at a time: rows of weights come from memory once, then from the cache.
  *
  * Grid: a warp for few_outputs; block: 4 warps; no shared memory; 64, 107 and 168 registers for 1, 4 and 8
- * rows, 48 and 64 for 1 and 4 of what is not plain. Bytes: the weights; FLOPs: 2 T a weight. Roof: memory,
+ * rows, 48 and 56 for 1 and 4 of what is not plain. Bytes: the weights; FLOPs: 2 T a weight. Roof: memory,
  * from about 8 rows on f32 arithmetic; share of the roof: not measured yet. */
 template <int ROWS, bool PLAIN>
 static __global__ void __launch_bounds__(FEW_WARPS *WARP, 1) few_columns(struct few_call f) {

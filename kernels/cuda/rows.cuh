@@ -135,7 +135,7 @@ __device__ static inline void load_plain(float to[N], const char *row, int64_t i
 /* The same of a quantised row. Blocks end with their row, or N is 1. */
 template <enum dtype D, int N>
 __device__ static inline void load_quantised(float to[N], const char *row, int64_t i, int64_t n, bool wide) {
-    constexpr bool bytes = block_layout_of(D).low.bits == 8 && scaled_elsewhere(D);
+    constexpr bool bytes = block_layout_of(D).low.bits == 8 && scaled_elsewhere(D) && !rotated(D);
     if (i + N <= n) {
         load_values<D, N>(to, row, i, wide);
         return;

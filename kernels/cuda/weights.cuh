@@ -1,10 +1,11 @@
 /* From stored weights to numbers: the one conversion point of the CUDA device (R7).
  *
  * A thread takes N values that follow each other in a row, 1, 4 or 8 of them, from a multiple of N on: they
- * lie in one block, and in the part of it that shares a scale. Codes are unpacked four at a time, a byte each
- * of a word. Arithmetic is that of ggml's CPU code (ggml-quants.c) in f32 and in its order, every step
- * rounded by name, for a contraction would change bits; subnormal numbers are kept. So values are ggml's, bit
- * for bit, but that NaNs may differ.
+ * lie in one block, and in the part of it that shares a scale. Where N is 8 neighbouring lanes take
+ * neighbouring values, from a multiple of 8 times their number on: rotated types are read by lanes together.
+ * Codes are unpacked four at a time, a byte each of a word. Arithmetic is that of ggml's CPU code
+ * (ggml-quants.c) in f32 and in its order, every step rounded by name, for a contraction would change bits;
+ * subnormal numbers are kept. So values are ggml's, bit for bit, but that NaNs may differ.
  *
  * Blocks lie at any byte. Loads are as wide as a block's layout lets them be where all rows allow it, and
  * single bytes elsewhere: the same values. */
@@ -37,7 +38,10 @@
     _(DTYPE_MXFP4)                                                                                           \
     _(DTYPE_NVFP4)                                                                                           \
     _(DTYPE_NVFP4_TILED)                                                                                     \
-    _(DTYPE_MXFP8_TILED)
+    _(DTYPE_MXFP8_TILED)                                                                                     \
+    _(DTYPE_I8_ROT16)                                                                                        \
+    _(DTYPE_I8_ROT64)                                                                                        \
+    _(DTYPE_I8_ROT256)
 
 /* Codes of `bits` bits from byte `at` of a block on, `run` bytes at a time: the lowest bits of these bytes
  * are the first `run` codes, the next bits the next `run`. */
@@ -89,15 +93,26 @@ __host__ __device__ static constexpr struct block_layout block_layout_of(enum dt
         return {64, 36, 4, {4, 8, 4}, {0, 0, 0}, 0};
     case DTYPE_NVFP4_TILED:
         return {16, 8, 4, {0, 0, 4}, {0, 0, 0}, 0};
+    case DTYPE_I8_ROT16:
+        return {16, 16, 8, {0, 16, 8}, {0, 0, 0}, 0};
+    case DTYPE_I8_ROT64:
+        return {64, 64, 8, {0, 64, 8}, {0, 0, 0}, 0};
+    case DTYPE_I8_ROT256:
+        return {256, 256, 8, {0, 256, 8}, {0, 0, 0}, 0};
     default:
         return {};
     }
 }
 
+/* Types whose values are sums over the codes of their block. */
+__host__ __device__ static constexpr bool rotated(enum dtype dtype) {
+    return dtype == DTYPE_I8_ROT16 || dtype == DTYPE_I8_ROT64 || dtype == DTYPE_I8_ROT256;
+}
+
 /* Types whose values share nothing in their block: what they share, if anything, is in another tensor. */
 __host__ __device__ static constexpr bool scaled_elsewhere(enum dtype dtype) {
     return dtype == DTYPE_I8 || dtype == DTYPE_F8_E4M3 || dtype == DTYPE_F8_E5M2 ||
-           dtype == DTYPE_NVFP4_TILED || dtype == DTYPE_MXFP8_TILED;
+           dtype == DTYPE_NVFP4_TILED || dtype == DTYPE_MXFP8_TILED || rotated(dtype);
 }
 
 /* --- loads --- */
@@ -331,11 +346,105 @@ __device__ static inline float cuda_value_of(const struct shared_part &shared, u
     return v;
 }
 
+/* --- rotated codes --- */
+
+/* Values of a rotated block are codes times H: row i of it has a minus where a digit of base 4 of i ^ k is 3,
+ * for an odd number of digits. Sums of codes are whole numbers and fit 16 bits (cpu/blocks.c): exact, so that
+ * how they are made is seen in none of them. What H has beside its signs: */
+__host__ __device__ static constexpr float rotated_factor(enum dtype dtype) {
+    return dtype == DTYPE_I8_ROT16 ? 0.25f : dtype == DTYPE_I8_ROT64 ? 0.125f : 0.0625f;
+}
+
+/* Sums first to first + N - 1 of a block, by one thread alone: not for inner loops. */
+template <int N>
+__device__ static inline void rotated_alone(int32_t to[N], block_bytes block, int first, int values) {
+#pragma unroll
+    for (int i = 0; i < N; i++) to[i] = 0;
+#pragma unroll 1
+    for (int k = 0; k < values; k++) {
+        int32_t code = (int8_t)block[k];
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            uint32_t apart = (uint32_t)((first + i) ^ k), threes = apart & apart >> 1 & 0x55;
+            to[i] += __popc(threes) % 2 ? -code : code;
+        }
+    }
+}
+
+/* Pairs of whole numbers in one, low + 65536 high: they add and multiply as such, and what does not fit in
+ * between is gone in the end. */
+__device__ static inline int32_t pair_low(uint32_t pair) {
+    return (int16_t)pair;
+}
+
+__device__ static inline int32_t pair_high(uint32_t pair) {
+    return (int16_t)((pair - (uint32_t)pair_low(pair)) >> 16);
+}
+
+__device__ static inline uint32_t pair_of(int32_t low, int32_t high) {
+    return (uint32_t)low + ((uint32_t)high << 16);
+}
+
+__device__ static inline uint32_t pair_swapped(uint32_t pair) {
+    return pair_of(pair_high(pair), pair_low(pair));
+}
+
+/* Along the digit that these two bits of the lane are: each is the sum of all four, less twice the one that
+ * differs in both. */
+__device__ static inline uint32_t rotate_lanes(uint32_t mask, uint32_t own, int bit) {
+    uint32_t two = own + __shfl_xor_sync(mask, own, bit);
+    uint32_t four = two + __shfl_xor_sync(mask, two, 2 * bit);
+    return four - 2 * __shfl_xor_sync(mask, own, 3 * bit);
+}
+
+/* Sums first to first + 7 of a block whose other eights the lanes beside this one have, in order, at a
+ * multiple of as many lanes as there are eights. `codes`: this lane's, a byte each. The lowest digit is
+ * within four codes; the lowest bit of the next is which four, its other one the lane's lowest. */
+template <enum dtype D> __device__ static inline void rotated_sums(int32_t to[8], const uint32_t codes[2]) {
+    constexpr int lanes = block_layout_of(D).values / 8;
+    uint32_t lane = (threadIdx.y * blockDim.x + threadIdx.x) % WARP;
+    uint32_t mask = (uint32_t)(((uint64_t)1 << lanes) - 1) << (lane & ~(uint32_t)(lanes - 1));
+    uint32_t x[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) x[i] = pair_of((int8_t)(codes[0] >> 8 * i), (int8_t)(codes[1] >> 8 * i));
+    uint32_t all = x[0] + x[1] + x[2] + x[3];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        uint32_t y = all - 2 * x[3 - i], other = __shfl_xor_sync(mask, y, 1);
+        y += pair_swapped(y) + other - pair_swapped(other);
+        if (lanes >= 8) y = rotate_lanes(mask, y, 2);
+        if (lanes >= 32) y = rotate_lanes(mask, y, 8);
+        to[i] = pair_low(y), to[i + 4] = pair_high(y);
+    }
+}
+
+/* As load_values below. Eight by lanes together, all of a block at once; fewer by a thread alone. */
+template <enum dtype D, int N>
+__device__ static inline void load_rotated(float to[N], const char *row, int64_t first, bool wide) {
+    constexpr int size = block_layout_of(D).values;
+    block_bytes block = reinterpret_cast<block_bytes>(row) + first / size * size;
+    int in_block = (int)(first % size);
+    int32_t sums[N];
+    if constexpr (N == 8) {
+        uint32_t codes[2];
+        load_codes<D, 8>(codes, block, in_block, wide);
+        rotated_sums<D>(sums, codes);
+    } else {
+        rotated_alone<N>(sums, block, in_block, size);
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++) to[i] = (float)sums[i] * rotated_factor(D);
+}
+
 /* Values first to first + N - 1 of a row of blocks, without scales that lie elsewhere. All of them are there.
  */
 template <enum dtype D, int N>
 __device__ static inline void load_values(float to[N], const char *row, int64_t first, bool wide) {
     constexpr struct block_layout l = block_layout_of(D);
+    if constexpr (rotated(D)) {
+        load_rotated<D, N>(to, row, first, wide);
+        return;
+    }
     block_bytes block = reinterpret_cast<block_bytes>(row) + first / l.values * l.bytes;
     int in_block = (int)(first % l.values);
     uint32_t codes[(N + 3) / 4];

@@ -129,6 +129,7 @@ int main(void) {
     temporary_make();
     test_type("f8_e4m3_scaled", "F8_E4M3", 8);
     test_type("i8_rows", "I8", 8);
+    test_type("i8_rot256", "I8_ROT256", 8);
     test_type("nvfp4_tiled", "NVFP4_TILED", 4.5);
     test_type("mxfp8_tiled", "MXFP8_TILED", 8.25);
     test_type("q4_k", "Q4_K", 4.5);

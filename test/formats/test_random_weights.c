@@ -79,8 +79,9 @@ static void test_all_types(void **state) {
     (void)state;
     for (int dtype = 0; dtype < N_DTYPES; dtype++)
         for (double spread = 0.5; spread < 9 && dtype_is_weight((enum dtype)dtype); spread += 3.5) {
-            bool eight = dtype == DTYPE_I8 || dtype == DTYPE_F8_E4M3 || dtype == DTYPE_F8_E5M2;
-            if (dtype != DTYPE_I8) check((enum dtype)dtype, spread, dtype == DTYPE_NVFP4_TILED, false);
+            bool eight = dtype_scales_rows((enum dtype)dtype);
+            bool alone = dtype != DTYPE_I8 && !dtype_is_rotated((enum dtype)dtype);
+            if (alone) check((enum dtype)dtype, spread, dtype == DTYPE_NVFP4_TILED, false);
             if (eight) check((enum dtype)dtype, spread, true, false);
             if (eight) check((enum dtype)dtype, spread, true, true);
         }

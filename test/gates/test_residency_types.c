@@ -13,8 +13,8 @@ static const struct stored {
     const char *dtype;
     enum dtype of[4]; /* some matrices of the transformer; F32: no more */
 } stored[] = {
-    {"f8_e4m3_rows/i8/nvfp4_tiled/mxfp8_tiled/bf16",
-     {DTYPE_F8_E4M3, DTYPE_I8, DTYPE_NVFP4_TILED, DTYPE_MXFP8_TILED}},
+    {"f8_e4m3_rows/i8_rot256/nvfp4_tiled/mxfp8_tiled/i8/bf16",
+     {DTYPE_F8_E4M3, DTYPE_I8_ROT256, DTYPE_NVFP4_TILED, DTYPE_MXFP8_TILED}},
     {"f8_e4m3_scaled", {DTYPE_F8_E4M3}},
     {"nvfp4_tiled", {DTYPE_NVFP4_TILED}},
     {"q4_0", {DTYPE_Q4_0}},
@@ -39,6 +39,7 @@ static const struct stored {
     {"mxfp4", {DTYPE_MXFP4}},
     {"nvfp4", {DTYPE_NVFP4}},
     {"f16", {DTYPE_F16}},
+    {"i8_rot16/i8_rot64/i8_rot256", {DTYPE_I8_ROT16, DTYPE_I8_ROT64, DTYPE_I8_ROT256}},
 };
 
 /* Matrices of a type that the transformer's blocks hold. */

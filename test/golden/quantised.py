@@ -11,7 +11,7 @@ Each file quantised/TYPE.safetensors holds
   scale   F32 [1]                  likewise
   sweep   U8 [32]                  SHA-256 of the f32 of the sweep below, little-endian, NaN as above
 GGUF's types are decoded by the gguf package, E4M3, E5M2 and E8M0 by PyTorch, E2M1 by the table of OCP Microscaling
-1.0, tiles of scales are laid out as cuBLAS 13's manual has them (block scaling factors, 128x4).
+1.0, rotations (I8_ROT) are products with the matrix that comfy-kitchen builds, tiles of scales are laid out as cuBLAS 13's manual has them (block scaling factors, 128x4).
 
 A sweep's bytes are those of noise() with the scales in their places: every f16 as d, and as dmin where there is one,
 every E8M0 or E4M3 as a block's scale.  Of types whose scales lie elsewhere it is ramp(): every code in each of 256 rows,
@@ -136,6 +136,37 @@ def make_plain(name):
     save(name, sweep, bytes=codes, values=scaled(name, codes, scales, scale[0]), scales=scales, scale=scale)
 
 
+def hadamard(group):
+    """ConvRot's, without its factor 1 / sqrt(group)."""
+    h, h4 = np.ones((1, 1), np.int64), np.array([[1, 1, 1, -1], [1, 1, -1, 1], [1, -1, 1, 1], [-1, 1, 1, 1]])
+    while len(h) < group:
+        h = np.kron(h, h4)
+    return h
+
+
+def rotated(group, codes, scales, scale):
+    """Sums of codes are whole numbers and exact; the factor is a power of 2."""
+    sums = codes.view(np.int8).astype(np.int64).reshape(len(codes), -1, group) @ hadamard(group)
+    with np.errstate(all="ignore"):
+        return settled((sums.reshape(codes.shape) / group ** 0.5).astype(np.float32) * scales[:, None] * scale)
+
+
+def make_rotated(group):
+    """The first rows are such that a sum is as large as it can be, of either sign."""
+    sweep_scales = noise(0, 1024).view(np.uint32).view(np.float32)
+    sweep = hashlib.sha256(rotated(group, ramp(256), sweep_scales, np.float32(1)).tobytes())
+    rng = np.random.default_rng(group)
+    scales = rng.uniform(1e-4, 1e-2, 24).astype(np.float32)
+    scales[16:] = [0, -0., 1e-45, -3e-39, 3e38, np.inf, -np.inf, np.nan]
+    scale = np.array([0.37], np.float32)
+    codes = rng.integers(0, 256, (24, 768), np.uint8)
+    signs = np.tile(hadamard(group)[rng.integers(0, group, 4)], (1, 768 // group))
+    codes[0:4] = np.where(signs > 0, -128, 127).astype(np.int8).view(np.uint8)
+    codes[4:8] = np.where(signs > 0, 127, -128).astype(np.int8).view(np.uint8)
+    codes[8] = 128
+    save(f"I8_ROT{group}", sweep, bytes=codes, values=rotated(group, codes, scales, scale[0]), scales=scales, scale=scale)
+
+
 def tiles(scales):
     """[rows, blocks] to tiles of 128 rows by 4 blocks, what pads them 0xff, one tile after another along a row of tiles."""
     rows, blocks = scales.shape
@@ -177,6 +208,8 @@ def main():
         make_byte(name)
     for name in PLAIN:
         make_plain(name)
+    for group in (16, 64, 256):
+        make_rotated(group)
     make_tiled("NVFP4_TILED", nvfp4_values, 8, 16)
     make_tiled("MXFP8_TILED", mxfp8_values, 32, 32)
 

@@ -59,7 +59,7 @@ static struct twins make_twins(enum dtype dtype, int rank, const int32_t *dim) {
         t.data = operand_memory((size_t)tensor_bytes(&t));
         fill_quantised(&t);
         t.scales = t.data; /* so that their size can be told */
-        bool has = dtype_tiled_values(dtype) || (rank == 2 && dtype_block_values(dtype) == 1);
+        bool has = dtype_tiled_values(dtype) || (rank == 2 && dtype_scales_rows(dtype));
         has ? fill_scales(&t) : (void)(t.scales = NULL);
     } else {
         t = tensor_random(dtype, rank, larger, 0, 1);
@@ -164,7 +164,7 @@ static void same_norms(enum dtype dtype, int32_t rows, int32_t columns) {
 /* Kernels are rows of 1 or 3, which no block ends with. */
 static void same_conv(enum dtype dtype, int32_t side, int32_t channels, int32_t kernel) {
     case_begin();
-    if (dtype_tiled_values(dtype)) return;
+    if (dtype_tiled_values(dtype) || dtype_is_rotated(dtype)) return;
     struct tensor in = tensor_random(DTYPE_F32, SHAPE(side, side, channels), 0, 1);
     struct twins weight = make_twins(dtype, SHAPE(channels, channels, kernel, kernel));
     struct twins bias = make_twins(dtype_is_quantised(dtype) ? DTYPE_BF16 : dtype, SHAPE(channels));
@@ -192,7 +192,8 @@ void same_everywhere(enum dtype dtype) {
     same_linear(dtype, 3, n, 256); /* what is bf16 might be used where it lies */
     same_linear_few(dtype, 1, n, 256 + odd);
     same_linear_few(dtype, small_operands ? 2 : 7, n + odd, 512);
-    if (block >= 16 && !dtype_tiled_values(dtype)) { /* blocks that run on from row to row */
+    if (block >= 16 && !dtype_tiled_values(dtype) &&
+        !dtype_is_rotated(dtype)) { /* blocks that run on from row to row */
         same_linear(dtype, 3, n, block / 2 * 3);
         same_linear_few(dtype, 1, n, block / 2 * 3);
         same_linear_few(dtype, 3, n, block / 2 * 3);

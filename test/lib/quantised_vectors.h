@@ -16,7 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { N_QUANTISED = 19 };
+enum { N_QUANTISED = 22 };
 
 /* Every type that takes blocks or scales to tell. */
 extern const enum dtype quantised_types[N_QUANTISED];

@@ -174,11 +174,11 @@ static void check_rows(const struct made *m, const struct tensor *t, int64_t fir
 static const struct {
     enum dtype dtype;
     bool row_scales;
-} stored[] = {{DTYPE_BF16, false},       {DTYPE_F8_E4M3, false}, {DTYPE_F8_E4M3, true},
-              {DTYPE_F8_E5M2, true},     {DTYPE_I8, false},      {DTYPE_I8, true},
-              {DTYPE_Q4_0, false},       {DTYPE_Q8_0, false},    {DTYPE_Q6_K, false},
-              {DTYPE_MXFP4, false},      {DTYPE_NVFP4, false},   {DTYPE_NVFP4_TILED, false},
-              {DTYPE_MXFP8_TILED, false}};
+} stored[] = {{DTYPE_BF16, false},        {DTYPE_F8_E4M3, false}, {DTYPE_F8_E4M3, true},
+              {DTYPE_F8_E5M2, true},      {DTYPE_I8, false},      {DTYPE_I8, true},
+              {DTYPE_Q4_0, false},        {DTYPE_Q8_0, false},    {DTYPE_Q6_K, false},
+              {DTYPE_MXFP4, false},       {DTYPE_NVFP4, false},   {DTYPE_NVFP4_TILED, false},
+              {DTYPE_MXFP8_TILED, false}, {DTYPE_I8_ROT64, true}};
 enum { N_STORED = sizeof stored / sizeof *stored };
 
 /* Multiples of a tile's rows, parts of one, more than several. */
