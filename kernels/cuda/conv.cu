@@ -30,10 +30,10 @@ static enum status cuda_conv_prepare(struct cuda *cuda, const struct op *op, str
 }
 
 /* NULL: there is none. */
-static const float *cuda_conv_ready_bias(const struct cuda *cuda, const struct tensor *bias, float *to) {
-    if (!bias->rank) return NULL;
-    if (!conv_widens(bias)) return static_cast<const float *>(bias->data);
-    cuda_widen_vector(to, bias, tensor_columns(bias), cuda->compute);
+static const float *cuda_conv_ready(const struct cuda *cuda, const struct tensor *vector, float *to) {
+    if (!vector->rank) return NULL;
+    if (!conv_widens(vector)) return static_cast<const float *>(vector->data);
+    cuda_widen_vector(to, vector, tensor_columns(vector), cuda->compute);
     return to;
 }
 
@@ -42,7 +42,7 @@ struct call {
     struct cuda *cuda;
     const struct op *op;
     struct conv_layout l;
-    const float *norm, *bias;
+    const float *norm, *pixel_norm, *bias;
     char *workspace;
 };
 
@@ -52,7 +52,9 @@ static enum status cuda_run_band(const struct call *c, int32_t first, struct err
     int32_t rows = l->rows - first < l->band ? l->rows - first : l->band;
     float *in = reinterpret_cast<float *>(c->workspace + l->in);
     float *out = reinterpret_cast<float *>(c->workspace + l->out);
-    struct conv_gather gather = {&op->in[0], c->norm, op->conv.activation, op->conv.upsample};
+    struct conv_gather gather = {&op->in[0], c->norm, c->pixel_norm, op->conv.pixel_norm.eps};
+    gather.activation = op->conv.activation;
+    gather.upsample = op->conv.upsample;
     gather.cut_row = op->conv.cut_row;
     gather.cut_column = op->conv.cut_column;
     gather.left = l->halo;
@@ -71,13 +73,14 @@ static enum status cuda_run_band(const struct call *c, int32_t first, struct err
 }
 
 static enum status cuda_conv_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
-    struct call c = {cuda, op, cuda_conv_layout(op), NULL, NULL, workspace};
+    struct call c = {cuda, op, cuda_conv_layout(op), NULL, NULL, NULL, workspace};
+    float *norm = reinterpret_cast<float *>(workspace + c.l.norm);
+    c.pixel_norm = cuda_conv_ready(cuda, &op->conv.pixel_norm.weight, norm);
     if (op->conv.norm.statistics.rank) {
-        float *norm = reinterpret_cast<float *>(workspace + c.l.norm);
         cuda_channel_norm(norm, &op->conv.norm, op->in[0].dim[2], cuda->compute);
         c.norm = norm;
     }
-    c.bias = cuda_conv_ready_bias(cuda, &op->in[2], reinterpret_cast<float *>(workspace + c.l.bias));
+    c.bias = cuda_conv_ready(cuda, &op->in[2], reinterpret_cast<float *>(workspace + c.l.bias));
     cuda_conv_pad_weights(reinterpret_cast<float *>(workspace + c.l.weights), &op->in[1], cuda->compute);
     for (int32_t first = 0; first < c.l.rows; first += c.l.band)
         if (cuda_run_band(&c, first, e)) return e->code;

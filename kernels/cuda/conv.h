@@ -22,9 +22,15 @@ struct conv_layout {
     uint64_t norm, bias, weights, in, out, library, end; /* offsets; end: bytes of all */
 };
 
-/* Is this bias not f32 as it lies? */
-static inline bool conv_widens(const struct tensor *bias) {
-    return bias->rank && (bias->dtype != DTYPE_F32 || !weight_is_plain(bias));
+/* Is this bias, or norm of pixels, not f32 as it lies? */
+static inline bool conv_widens(const struct tensor *vector) {
+    return vector->rank && (vector->dtype != DTYPE_F32 || !weight_is_plain(vector));
+}
+
+static inline uint64_t cuda_conv_norm_bytes(const struct op *op) {
+    int32_t channels = op->in[0].dim[2];
+    if (conv_widens(&op->conv.pixel_norm.weight)) return sizeof(float) * (uint64_t)channels;
+    return op->conv.norm.statistics.rank ? cuda_channel_norm_bytes(channels) : 0;
 }
 
 /* Rows or columns that so many of out are made of. */
@@ -51,9 +57,8 @@ static inline struct conv_layout cuda_conv_layout(const struct op *op) {
     uint64_t c = (uint64_t)l.c_padded, n = (uint64_t)l.n_padded, taps = (uint64_t)(l.kernel * l.kernel);
     uint64_t band_rows = (uint64_t)l.band, columns = (uint64_t)l.columns;
     uint64_t in_rows = (uint64_t)conv_reach(&l, l.band), in_columns = (uint64_t)conv_reach(&l, l.columns);
-    bool normed = op->conv.norm.statistics.rank > 0, widens = conv_widens(&op->in[2]);
-    l.norm = workspace_part(&l.end, normed ? cuda_channel_norm_bytes(weight->dim[1]) : 0);
-    l.bias = workspace_part(&l.end, widens ? sizeof(float) * n : 0);
+    l.norm = workspace_part(&l.end, cuda_conv_norm_bytes(op));
+    l.bias = workspace_part(&l.end, conv_widens(&op->in[2]) ? sizeof(float) * n : 0);
     l.weights = workspace_part(&l.end, sizeof(float) * n * c * taps);
     l.in = workspace_part(&l.end, sizeof(float) * c * in_columns * in_rows);
     l.out = workspace_part(&l.end, sizeof(float) * n * columns * band_rows);

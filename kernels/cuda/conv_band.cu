@@ -2,9 +2,9 @@
 #include "kernels/cuda/conv_band.h"
 
 #include "kernels/cuda/cast.h"
-#include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/runs.cuh"
 
-/* What gather_pixels needs to know, in pixels. */
+/* What gathering needs to know, in pixels. */
 struct gather_shape {
     int32_t rows, columns; /* of the upsampled input, less what is cut off */
     int32_t in_columns;    /* of the input */
@@ -13,6 +13,15 @@ struct gather_shape {
     int32_t channels, padded;
     enum activation activation;
 };
+
+/* The pixel of in that one of the band is; -1: it is zeros. */
+__device__ static inline int64_t source_of(const struct gather_shape &s, uint32_t pixel) {
+    int32_t y = (int32_t)(pixel / (uint32_t)s.width) + s.first;
+    int32_t x = (int32_t)(pixel % (uint32_t)s.width) - s.left;
+    int half = s.upsample - 1; /* of 1 or 2: the base-2 logarithm */
+    bool inside = y >= 0 && y < s.rows && x >= 0 && x < s.columns;
+    return inside ? (int64_t)(y >> half) * s.in_columns + (x >> half) : -1;
+}
 
 /* Four channels of pixels of a band: normed, activated; zeros beyond the picture and the channels.
  *
@@ -24,13 +33,9 @@ static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     int64_t i = 4 * first_quad();
     if (i >= s.padded) return;
     for (int64_t pixel = first_row(); pixel < pixels; pixel += next_row()) {
-        int32_t y = (int32_t)((uint32_t)pixel / (uint32_t)s.width) + s.first;
-        int32_t x = (int32_t)((uint32_t)pixel % (uint32_t)s.width) - s.left;
-        int half = s.upsample - 1; /* of 1 or 2: the base-2 logarithm */
-        bool inside = y >= 0 && y < s.rows && x >= 0 && x < s.columns;
+        int64_t source = source_of(s, (uint32_t)pixel);
         float4 v = all_four(0);
-        if (inside && i < s.channels) {
-            int64_t source = (int64_t)(y >> half) * s.in_columns + (x >> half);
+        if (source >= 0 && i < s.channels) {
             v = rows_load_f32(in, source, i, s.channels);
             if (norm.data) {
                 float4 mean = rows_load_f32(norm, 0, i, s.channels);
@@ -44,6 +49,65 @@ static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     }
 }
 
+struct normed_call {
+    struct rows to, in, factor;
+    struct gather_shape s;
+    struct runs runs; /* the band's pixels, of padded channels */
+    float eps;
+};
+
+__device__ static inline float4 load_source(const struct normed_call &g, int64_t source, int64_t i) {
+    return source < 0 ? all_four(0) : rows_load_f32(g.in, source, i, g.s.channels);
+}
+
+/* A pixel of a band over its root mean square, times factors, activated: a team holds it as rms_norm's holds
+ * a run, and reads it once. Zeros as above.
+ *
+ * Grid: a team a pixel (norm_team_of), blocks of 128 threads or one team; shared memory: 128 bytes; 30
+ * registers for one quad a thread, 48 for four. Bytes and roof: as above; FLOPs: 8; share of the roof: not
+ * measured yet. */
+template <int HELD> static __global__ void __launch_bounds__(512) gather_normed(const struct normed_call g) {
+    SMEM_ARRAY(float, parts, WARP);
+    struct run run = run_of(g.runs);
+    int32_t channels = g.s.channels, quads = quads_of<HELD>(g.runs);
+    int64_t source = source_of(g.s, (uint32_t)run.row);
+    float4 held[HELD ? HELD : 1];
+    for (int j = 0; j < HELD; j++) held[j] = load_source(g, source, column_of(g.runs, run, j));
+    float sum = 0;
+    for (int j = 0; j < quads; j++) {
+        float4 v = HELD ? held[HELD ? j : 0] : load_source(g, source, column_of(g.runs, run, j));
+        sum += sum_four(multiply_four(v, v));
+    }
+    float mean = team_sum(sum, g.runs.threads, parts) / (float)channels;
+    float4 rstd = all_four(source < 0 ? 0 : 1.0f / sqrtf(mean + g.eps));
+#pragma unroll HELD ? HELD : 1 /* what is held has to be in registers */
+    for (int j = 0; j < quads; j++) {
+        int64_t i = column_of(g.runs, run, j);
+        float4 v = HELD ? held[HELD ? j : 0] : load_source(g, source, i);
+        v = multiply_four(multiply_four(v, rstd), rows_load_f32(g.factor, 0, i, channels));
+        rows_store(g.to, run.row, i, run.end, activate_four(v, g.s.activation));
+    }
+}
+
+static void gather_normed_pixels(float *to, const struct conv_gather *gather, const struct gather_shape *s,
+                                 cudaStream_t stream) {
+    struct norm_team team = norm_team_of(s->padded);
+    struct normed_call call = {};
+    call.s = *s;
+    call.to = rows_floats(to, s->padded);
+    call.in = rows_of(gather->in);
+    call.factor = rows_floats(gather->pixel_norm, 0);
+    call.runs = {(int64_t)gather->rows * s->width, 1, s->padded, team.threads};
+    call.eps = gather->eps;
+    unsigned blocks = blocks_of(&call.runs, &team);
+    if (team.held == 1)
+        LAUNCH((gather_normed<1>), blocks, team.block, 0, stream, call);
+    else if (team.held == 4)
+        LAUNCH((gather_normed<4>), blocks, team.block, 0, stream, call);
+    else
+        LAUNCH((gather_normed<0>), blocks, team.block, 0, stream, call);
+}
+
 void cuda_conv_gather(float *to, const struct conv_gather *gather, cudaStream_t stream) {
     const struct tensor *in = gather->in;
     struct gather_shape s = {.in_columns = in->dim[1], .upsample = gather->upsample};
@@ -55,6 +119,10 @@ void cuda_conv_gather(float *to, const struct conv_gather *gather, cudaStream_t 
     s.channels = in->dim[2];
     s.padded = conv_pad_channels(s.channels);
     s.activation = gather->activation;
+    if (gather->pixel_norm) {
+        gather_normed_pixels(to, gather, &s, stream);
+        return;
+    }
     int64_t pixels = (int64_t)gather->rows * s.width;
     struct rows_grid g = rows_grid_of(pixels, s.padded / 4);
     LAUNCH(gather_pixels, g.grid, g.block, 0, stream, rows_floats(to, s.padded), rows_of(in),
@@ -122,5 +190,10 @@ void cuda_conv_finish(const struct conv_finish *finish, cudaStream_t stream) {
            rows_from(finish->residual, finish->first), finish->pixels, channels);
 }
 
-const void *const cuda_conv_band_kernels[] = {KERNEL(gather_pixels), KERNEL(cuda_pad_weights),
-                                              KERNEL(finish_pixels), NULL};
+const void *const cuda_conv_band_kernels[] = {KERNEL(gather_pixels),
+                                              KERNEL(gather_normed<0>),
+                                              KERNEL(gather_normed<1>),
+                                              KERNEL(gather_normed<4>),
+                                              KERNEL(cuda_pad_weights),
+                                              KERNEL(finish_pixels),
+                                              NULL};

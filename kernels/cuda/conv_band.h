@@ -21,6 +21,8 @@ extern "C" {
 struct conv_gather {
     const struct tensor *in;    /* [Y,X,C] */
     const float *norm;          /* what cuda_channel_norm wrote, or NULL */
+    const float *pixel_norm;    /* [C], or NULL: a pixel's norm instead of it */
+    float eps;                  /* the latter's */
     enum activation activation; /* after the norm */
     int32_t upsample;           /* 1 or 2 */
     bool cut_row, cut_column;   /* the last one of the upsampled picture is zeros */

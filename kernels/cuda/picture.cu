@@ -24,7 +24,7 @@ __device__ static inline float *cuda_patch_value(const struct patched &p, int64_
 
 /* One value of a token: to the token from its place, or to its place from the token times factor.
  *
- * Grid: rows_grid_of, rows being tokens and values in place of quads; no shared memory; 40 registers. Bytes:
+ * Grid: rows_grid_of, rows being tokens and values in place of quads; no shared memory; 37 registers. Bytes:
  * 8 a value. Roof: memory; share of the roof: not measured yet. */
 template <bool BACK>
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)

@@ -3,7 +3,7 @@
 #define SLUICE_CUDA_PLACES_CUH
 
 #include "kernels/cuda/gpu.h"
-#include "kernels/ops.h"
+#include "kernels/cuda/operators.h"
 
 __device__ static inline int32_t window_part(int32_t window, int32_t first, int32_t of) {
     return of - first < window ? of - first : window;

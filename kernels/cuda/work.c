@@ -176,12 +176,15 @@ static void conv_work(const struct op *op, struct work_list *list) {
     double gathered_rows = (double)l.rows * l.stride + (double)bands * (l.kernel - l.stride);
     double gathered = FLOAT * gathered_rows * conv_reach(&l, l.columns) * l.c_padded;
     double result = FLOAT * (double)l.rows * l.columns * l.n_padded;
+    const struct tensor *pixel_norm = &op->conv.pixel_norm.weight;
     if (op->conv.norm.statistics.rank) add_channel_norm(list, &op->conv.norm, op->in[0].dim[2]);
+    if (conv_widens(pixel_norm)) add_widening(list, pixel_norm);
     if (conv_widens(&op->in[2])) add_widening(list, &op->in[2]);
     work_add_pass(list, "cuda_pad_weights", 0, bytes_of(&op->in[1]), weights);
     double area = op->conv.upsample * op->conv.upsample;
-    work_add(list, (struct work){"gather_pixels", WORK_PASS, bands, 7 * gathered / FLOAT, gathered / area,
-                                 gathered, 0, 0, 0});
+    const char *gather = pixel_norm->rank ? "gather_normed" : "gather_pixels";
+    work_add(list, (struct work){gather, WORK_PASS, bands, 7 * gathered / FLOAT, gathered / area, gathered, 0,
+                                 0, 0});
     work_add(list, (struct work){"convolution", WORK_CONV, bands, op_flops(op), gathered + bands * weights,
                                  result, 0, 0, 0});
     work_add(list, (struct work){"finish_pixels", WORK_PASS, bands, 2 * result / FLOAT,

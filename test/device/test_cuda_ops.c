@@ -192,10 +192,15 @@ static void test_rope(void **state) {
     case_timestep(256, 999.5f, TIMESTEP_USUAL);
     case_timestep(256, 6500.25f, TIMESTEP_TO_END);
     case_timestep(256, 0.9767442f, TIMESTEP_OF_SIGMA);
-    case_rope_table(
-        &(struct rope_options){256, 3, {4, 8, 8}, 2, {{{1, 0, 0}, {32, 1, 1}}, {{33, 0, 0}, {1, 6, 9}}}});
+    case_rope_table(&(struct rope_options){.theta = 256,
+                                           .n_axes = 3,
+                                           .axis_dim = {4, 8, 8},
+                                           .n_grids = 2,
+                                           .grid = {{{1, 0, 0}, {32, 1, 1}}, {{33, 0, 0}, {1, 6, 9}}}});
     if (SMALL) return;
-    case_rope_table(&(struct rope_options){1e6, 1, {128}, 1, {{{0}, {300, 1, 1}}}});
+    case_rope_kinds();
+    case_rope_table(&(struct rope_options){
+        .theta = 1e6, .n_axes = 1, .axis_dim = {128}, .n_grids = 1, .grid = {{.extent = {300}}}});
     for (size_t i = 5; i < sizeof cases / sizeof *cases; i++) case_rope(cases[i]);
 }
 
@@ -219,6 +224,7 @@ static void test_elementwise(void **state) {
     case_copy(1, 7, DTYPE_F32, 0);
     case_patchify(16, 8, 12, 2, 3);
     case_patchify(3, 5, 1, 1, 0);
+    case_walk(3, 6, 10, (struct patches){.side = 3, .order = PATCH_CHANNELS_FIRST, .walk = {4, 2}}, 0);
     case_picture(3, 7, 9);
     case_picture(16, 1, 1);
     if (SMALL) return;
@@ -227,6 +233,7 @@ static void test_elementwise(void **state) {
     case_relative_bias(600, 3, 128, 1000, DTYPE_F16, 0); /* two launches */
     case_copy(40, 2560, DTYPE_BF16, 0);
     case_patchify(16, 64, 48, 2, 0);
+    case_walks();
     case_picture(3, 100, 130);
 }
 
@@ -238,7 +245,7 @@ static void test_conv(void **state) {
         {1, 1, 3, 16, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE},
         {8, 8, 16, 3, 3, DTYPE_BF16, 1, 4, true, true, RESIDUAL_NONE},
         {5, 9, 4, 20, 1, DTYPE_F16, 1, 0, false, false, RESIDUAL_APART},
-        {6, 7, 10, 12, 3, DTYPE_BF16, 2, 0, false, true, RESIDUAL_OUT},
+        {6, 7, 10, 12, 3, DTYPE_BF16, 2, PIXEL_NORM, ACTIVATION_SILU, true, RESIDUAL_OUT},
         {12, 7, 20, 36, 3, DTYPE_BF16, 2, 0, false, true, RESIDUAL_OUT},
         {6, 5, 36, 20, 3, DTYPE_F32, 1, 2, true, false, RESIDUAL_OUT},
         {37, 300, 8, 8, 3, DTYPE_F32, 1, 4, true, true, RESIDUAL_APART}, /* bands of 27 and 10 rows */
@@ -249,6 +256,12 @@ static void test_conv(void **state) {
         {6, 4, 4, 512, 3, DTYPE_F32, 2, 0, false, true, RESIDUAL_NONE},
         {5, 3, 9, 320, 3, DTYPE_F16, 1, 0, false, true, RESIDUAL_NONE}, /* a UNet's that fills in, first */
         {5, 3, 320, 4, 3, DTYPE_F16, 1, 32, true, true, RESIDUAL_NONE}, /* and last */
+        {5, 9, 96, 16, 3, DTYPE_BF16, 1, PIXEL_NORM, ACTIVATION_SILU, true, RESIDUAL_OUT}, /* Qwen-Image's */
+        {4, 3, 384, 12, 1, DTYPE_F32, 1, PIXEL_NORM, ACTIVATION_NONE, true, RESIDUAL_NONE},
+        {3, 2, 609, 8, 1, DTYPE_F16, 1, PIXEL_NORM, ACTIVATION_SILU, false,
+         RESIDUAL_NONE}, /* several warps */
+        {1, 2, 8200, 8, 1, DTYPE_F32, 1, PIXEL_NORM, ACTIVATION_NONE, true, RESIDUAL_NONE}, /* read again */
+        {37, 300, 3, 8, 3, DTYPE_F32, 1, PIXEL_NORM, ACTIVATION_SILU, true, RESIDUAL_APART},
     };
     for (size_t i = 0; i < (SMALL ? 4 : sizeof cases / sizeof *cases); i++) case_conv(cases[i]);
 }
@@ -308,7 +321,9 @@ static struct conv make_conv(int up) {
                      .out = tensor_random(DTYPE_F32, SHAPE(rows * up, columns * up, n), 0, 1),
                      .epilogue.bias = tensor_random(random_dtype(), SHAPE(n), 0, 1),
                      .options = {.upsample = up, .activation = (enum activation)(k / 2)}};
-    if (k > 1 && up == 1)
+    if (up == 1 && (k == 1 || random_bool()))
+        v.options.pixel_norm = (struct pixel_norm){tensor_random(random_dtype(), SHAPE(c), 0, 1), 1e-5f};
+    else if (up == 1)
         v.options.norm = (struct group_norm){tensor_random(DTYPE_F32, SHAPE(1, 2), 0, 1),
                                              tensor_random(random_dtype(), SHAPE(c), 0, 1),
                                              tensor_random(DTYPE_F32, SHAPE(c), 0, 1)};
