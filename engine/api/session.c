@@ -114,8 +114,8 @@ static void warn_of_guidance(struct sluice_session *s, const struct job *job, do
                     "--cfg-scale 0 draws the negative prompt alone; without guidance it is 1");
     if (job->request.cfg_scale == asked) return;
     session_say(s, asked == job->model->cfg_scale ? SLUICE_INFO : SLUICE_WARNING,
-                "--cfg-scale %g changes nothing: this model is guided away from a negative prompt "
-                "(--negative-prompt), and there is none",
+                "without a negative prompt (--negative-prompt \" \") this model draws without guidance: "
+                "--cfg-scale %g changes nothing",
                 asked);
 }
 
