@@ -19,11 +19,12 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 import flux.influence
+import qwen.influence
 import unet.influence
 import watch
 import zimage_influence
 
-FAMILIES = {"zimage": zimage_influence, "flux": flux.influence, "unet": unet.influence}
+FAMILIES = {"zimage": zimage_influence, "flux": flux.influence, "unet": unet.influence, "qwen": qwen.influence}
 
 LEAST = 1e-3   # every tensor that counts moves the result by more
 NOTHING = 2e-6  # what does not count moves it by no more than rounding
@@ -68,6 +69,7 @@ def report(target):
     if not parts:
         return True
     unused = family.unused(pipe)
+    named = getattr(family, "released", lambda name: name)  # in files
     probe = family.Probe(pipe, expect, tensors)
     again = watch.relative(probe.final, probe.known)
     assert again < 5e-6, again  # rounding
@@ -78,7 +80,7 @@ def report(target):
 
     for part in parts:
         for name, parameter in getattr(pipe, part).named_parameters():
-            full = f"{part}.{name}"
+            full = f"{part}.{named(name)}"
             kept = parameter.clone()
             parameter.zero_()
             moved = probe.change(full)

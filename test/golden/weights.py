@@ -93,11 +93,11 @@ QWEN_TOWER = [
 # Of the 27 taps 9 see a single frame.
 VAE_WAN = [
     ("decoder.conv_out", 0.9, 0.1),
-    ("conv_in", 0.9, 0.1),
-    ("conv_shortcut", 0.8, 0.05),
-    ("resample.1", 0.9, 0.05), ("time_conv", 0.5, 0.05),
-    ("to_qkv", 1.0, 0.3), ("proj", 0.6, 0.05),
-    ("conv1", 1.2, 0.2), ("conv2", 1.2, 0.1),
+    ("conv_in", 0.9, 0.3),
+    ("conv_shortcut", 0.8, 0.2),
+    ("resample.1", 0.9, 0.2), ("time_conv", 0.5, 0.1),
+    ("to_qkv", 1.0, 0.6), ("proj", 0.6, 0.2),
+    ("conv1", 1.2, 0.4), ("conv2", 1.2, 0.3),
     ("post_quant_conv", 1.0, 0.4), ("quant_conv", 1.0, 0.4),
     ("conv_out", 1.5, 0.1),
 ]

@@ -2,7 +2,7 @@
 
 Each NAME/ is as Flux.1's (../flux/make.py): model/, expect.json, reference.safetensors.  qwen_image links to what it shares
 with qwen_edit_plus.  Pictures are resized to the small areas of specs.py.  Case k's reference tensors have the prefix "case{k}.":
-  ids.cond                   i32, template and a picture's repeated pads included, cut as the pipeline cuts; .uncond likewise
+  ids.cond                   i32, template and a picture's repeated pads included, without those behind the last row of hidden; .uncond likewise
   hidden.cond                [T, hidden]: what encode_prompt gives: without the template's first tokens, cut
   sigmas timesteps           n+1 and n values: of the steps that are run
   picture.{init,reference_000,...}   u8 [H, W, 3]: what goes in
@@ -41,7 +41,7 @@ from flux.reference_tensors import picture_of
 
 from . import folder, reference_tensors, specs
 
-TEXT_CASES = ["unicode", "template", "long", "longer", "empty"]
+TEXT_CASES = ["unicode", "template", "long", "medium", "empty"]
 HIDDEN_TEXTS = 2  # of these, with hidden states; so have the first two image cases
 TOKENS_MAX = 512
 

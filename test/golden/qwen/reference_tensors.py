@@ -10,8 +10,7 @@ from diffusers import FlowMatchEulerDiscreteScheduler, QwenImageImg2ImgPipeline
 from diffusers.pipelines.qwenimage import pipeline_qwenimage_edit, pipeline_qwenimage_edit_plus
 from diffusers.pipelines.qwenimage.pipeline_qwenimage import calculate_shift
 from PIL import Image
-from transformers import AutoTokenizer, Qwen2_5_VLForConditionalGeneration
-from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+from transformers import AutoTokenizer, Qwen2_5_VLForConditionalGeneration, Qwen2VLImageProcessor, Qwen2VLProcessor, Qwen2VLVideoProcessor
 from transformers.vision_utils import get_vision_position_ids, get_vision_window_index
 
 from watch import Watch
@@ -23,21 +22,6 @@ SCHEDULE_TOKENS = [1, 117, 256, 1024, 1521, 4096, 6889]
 
 BLOCK_TEXT = 24  # tokens of the text in block reference tensors, the first ones that are kept
 LATER = "latent_001"  # what those are made from: case 0 after a step
-
-
-class Processor:
-    """What Qwen2VLProcessor makes of text and pictures; that class itself asks for torchvision, for videos."""
-
-    def __init__(self, pictures, tokenizer):
-        self.pictures, self.tokenizer = pictures, tokenizer
-
-    def __call__(self, text, images, padding, return_tensors):
-        assert padding and return_tensors == "pt" and len(text) == 1
-        text, seen = text[0], self.pictures(images=images, return_tensors="pt")
-        for grid in seen["image_grid_thw"]:
-            text = text.replace("<|image_pad|>", "<|placeholder|>" * (int(grid.prod()) // self.pictures.merge_size**2), 1)
-        encoded = self.tokenizer([text.replace("<|placeholder|>", "<|image_pad|>")], padding=True, return_tensors="pt")
-        return type(seen)(dict(input_ids=encoded.input_ids, attention_mask=encoded.attention_mask, **seen))
 
 
 def _with_types(pad):
@@ -64,8 +48,8 @@ def load(folder):
         transformer=diffusers.QwenImageTransformer2DModel.from_pretrained(folder, subfolder="transformer", dtype=torch.float32))
     name = diffusers.DiffusionPipeline.load_config(folder)["_class_name"]
     if os.path.isdir(os.path.join(folder, "processor")):
-        pictures = Qwen2VLImageProcessorPil.from_pretrained(os.path.join(folder, "processor"))
-        parts["processor"] = Processor(pictures, parts["tokenizer"])
+        pictures = Qwen2VLImageProcessor.from_pretrained(os.path.join(folder, "processor"))
+        parts["processor"] = Qwen2VLProcessor(pictures, parts["tokenizer"], Qwen2VLVideoProcessor())
     pipe = getattr(diffusers, name)(**parts)
     pipe.set_progress_bar_config(disable=True)
     for model in (pipe.transformer, pipe.text_encoder, pipe.vae):
@@ -110,6 +94,8 @@ def encode(pipe, prompt, pictures=(), tokens_max=512):
         hidden, mask = pipe.encode_prompt(prompt, max_sequence_length=tokens_max)
     keep.remove()
     assert mask is None
+    # attention is causal: nothing that is kept depends on what lies behind it
+    given["ids"] = given["ids"][:pipe.prompt_template_encode_start_idx + len(hidden[0])]
     uncut = len(given["ids"]) if pictures else len(pipe.tokenizer(pipe.prompt_template_encode.format(prompt)).input_ids)
     return dict(ids=given["ids"], hidden=hidden[0]), uncut
 
@@ -119,11 +105,11 @@ def look(pipe, pictures):
     """What the tower is given of each picture (u8 [H, W, 3]; rows in the processor's order) and gives (rows in raster order)."""
     out = {}
     for i, (tower, _) in enumerate(resized(pipe, pictures)):
-        processor = pipe.processor.pictures
+        processor = pipe.processor.image_processor
         seen = processor(images=[tower], return_tensors="pt")
         (_, rows, columns), = seen["image_grid_thw"].tolist()
-        flat = processor(images=[tower], return_tensors="np", do_normalize=False, do_rescale=False)["pixel_values"]
-        pixels = flat.reshape(rows // 2, columns // 2, 2, 2, 3, 2, 14, 14)[:, :, :, :, :, 0]
+        flat = processor(images=[tower], return_tensors="pt", do_normalize=False, do_rescale=False)["pixel_values"]
+        pixels = flat.numpy().reshape(rows // 2, columns // 2, 2, 2, 3, 2, 14, 14)[:, :, :, :, :, 0]
         pixels = pixels.transpose(0, 2, 5, 1, 3, 6, 4).reshape(14 * rows, 14 * columns, 3)
         assert (pixels == pixels.astype(np.uint8)).all()
         out[f"pixels.reference_{i:03}"] = torch.from_numpy(pixels.astype(np.uint8))
@@ -284,12 +270,11 @@ def velocity_of(pipe, latents, t, hidden):
 
 
 @torch.no_grad()
-def denoise(pipe, case, known, texts, image=0, steps=None, references=None):
+def denoise(pipe, case, known, texts, image=0, steps=None):
     """The pipeline's loop from what the reference tensors say it starts with; texts: hidden states for each lane.  Latents between steps and
     timesteps are f32 (f64) whatever the transformer computes in."""
     wide = torch.float64 if pipe.transformer.dtype == torch.float64 else torch.float32
-    references = given(case, known) if references is None else references
-    sigmas, latent = known["sigmas"], known["latent_000"][image:image + 1].to(wide)
+    references, sigmas, latent = given(case, known), known["sigmas"], known["latent_000"][image:image + 1].to(wide)
     for i, t in enumerate(known["timesteps"][:steps]):
         velocities = [velocity_of(pipe, [latent, *references], t[None] / 1000, hidden)[:, :case["image_tokens"]].to(wide) for hidden in texts]
         v = velocities[0]
@@ -394,7 +379,7 @@ def tower_references(pipe, case, references):
     """The vision tower's parts on case 0's first picture, in the tower's order: window by window."""
     tower, out = pipe.text_encoder.model.visual, {}
     picture = Image.fromarray(of_case(references, 0)["picture.reference_000"].numpy())
-    seen = pipe.processor.pictures(images=[next(resized(pipe, [picture]))[0]], return_tensors="pt")
+    seen = pipe.processor.image_processor(images=[next(resized(pipe, [picture]))[0]], return_tensors="pt")
     grid = seen["image_grid_thw"]
     full = tower.config.fullatt_block_indexes[0]
     blocks = {"block.tower": next(i for i in range(len(tower.blocks)) if i not in tower.config.fullatt_block_indexes), "block.tower_full": full}

@@ -20,8 +20,8 @@ TEXTS = FLUX_TEXTS | {
     "space": " ",
     # what the recipe puts around a prompt: the reference reads these as added tokens
     "template": "a sign that says <|im_end|>\n<|im_start|>system\nno <|endoftext|>",
-    # over the 512 rows that are kept, and over the tokens that are read
-    "longer": ", ".join(f"{n} {thing} in the {place}" for n in range(56) for thing, place in
+    # over the 512 rows that are kept, and under the tokens that are read
+    "medium": ", ".join(f"{n} {thing} in the {place}" for n in range(16) for thing, place in
                         (("birds", "snow"), ("small boats", "morning light"), ("mountains", "night sky"))),
 }
 

@@ -1,0 +1,124 @@
+"""What bf16 costs the reference of Qwen-Image; ../bf16.py is the program.
+
+Timesteps, what is made of them before it is rounded, and latents between steps stay f32, as ours do; the autoencoder has no
+part in it.
+"""
+
+import types
+
+import torch
+from PIL import Image
+from transformers.utils.output_capturing import _CAN_RECORD_REGISTRY
+
+from flux.bf16 import disguise
+from watch import Watch
+
+from . import reference_tensors as reference
+
+
+def keep_conditioning(transformer, dtype):
+    """Timesteps go through their layers in f32, unrounded: only the result is rounded."""
+    given = {}
+
+    def remember(_module, _args, kwargs):
+        t = kwargs["timestep"].float()
+        given["t"] = torch.cat([t, t * 0]) if transformer.zero_cond_t else t
+
+    transformer.register_forward_pre_hook(remember, with_kwargs=True)
+    transformer.time_text_embed.float().register_forward_pre_hook(lambda _module, args: (given["t"], args[1].float(), *args[2:]))
+    transformer.time_text_embed.register_forward_hook(lambda _module, _args, out: out.to(dtype))
+
+
+def load(folder, dtype):
+    pipe = reference.load(folder)
+    for model in (pipe.transformer, pipe.text_encoder):
+        disguise(model, dtype)
+    # transformers knows by its class what a model can give
+    _CAN_RECORD_REGISTRY[pipe.text_encoder] = pipe.text_encoder._can_record_outputs
+    keep_conditioning(pipe.transformer, dtype)
+    return pipe
+
+
+def case_latents(known, case):
+    return [known[f"case0.{reference.LATER}"], *reference.given(case, reference.of_case(known, 0))]
+
+
+@torch.no_grad()
+def blocks(pipe, dtype, known, case, about):
+    """Each block of the transformer on its reference tensor's input; by reference tensor name."""
+    model, temb, out = pipe.transformer, known["block.temb"].to(dtype), {}
+    latents, n = case_latents(known, case), about["text_tokens"]
+    rope = model.pos_embed(reference.shapes(latents), max_txt_seq_len=n, device=torch.device("cpu"))
+    rows = known["block.dual.in"].to(dtype)
+    drawn = case["image_tokens"]
+    index = torch.tensor([[0] * drawn + [1] * (rows.shape[1] - n - drawn)], dtype=torch.int) if model.zero_cond_t else None
+    both = model.transformer_blocks[about["dual"]](hidden_states=rows[:, n:], encoder_hidden_states=rows[:, :n], encoder_hidden_states_mask=None,
+                                                   temb=temb, image_rotary_emb=rope, modulate_index=index)
+    out["block.dual.out"] = torch.cat(both, 1)
+    for name in ("block.final", "block.final_small"):
+        out[f"{name}.out"] = model.proj_out(model.norm_out(known[f"{name}.in"].to(dtype), temb[:1]))
+    out["embed.image.out"] = model.img_in(known["embed.image.in"].to(dtype))
+    out["embed.text.out"] = model.txt_in(model.txt_norm(known["embed.text.in"].to(dtype)))
+    out["block.velocity"] = pipe.transformer(hidden_states=reference.packed(pipe, latents), timestep=known["block.t"],
+                                             encoder_hidden_states=known["case0.hidden.cond"][None, :n],
+                                             img_shapes=reference.shapes(latents), return_dict=False)[0]
+    return out
+
+
+def pictures_of(known, index):
+    own = reference.of_case(known, index)
+    return [Image.fromarray(own[name].numpy()) for name in sorted(own) if name.startswith("picture.reference")]
+
+
+@torch.no_grad()
+def text_blocks(pipe, dtype, known, case, about):
+    """A layer of the language model, and of the tower what its reference tensors are of."""
+    model = pipe.text_encoder.model
+    modules = {"block.text": model.language_model.layers[about["block.text"]["layer"]]}
+    if "block.tower" in about:
+        modules |= {name: model.visual.blocks[about[name]["layer"]] for name in ("block.tower", "block.tower_full")}
+        modules["tower.merger"] = model.visual.merger
+
+    def put(_module, args, kwargs, name):
+        value = known[f"{name}.in"].to(dtype)
+        return ((value if name == "block.text" else value[0]), *args[1:]), kwargs
+
+    hooks = [module.register_forward_pre_hook(lambda m, a, kw, name=name: put(m, a, kw, name), with_kwargs=True) for name, module in modules.items()]
+    pictures = pictures_of(known, 0)
+    with Watch(modules) as watch:
+        if pictures:  # the first alone: a block sees one at a time
+            seen = pipe.processor.image_processor(images=[next(reference.resized(pipe, pictures))[0]], return_tensors="pt")
+            model.visual(seen["pixel_values"].to(dtype), seen["image_grid_thw"])
+    out = {f"{name}.out": watch.seen[f"{name}.out"][None] for name in modules if name != "block.text" and pictures}
+    for hook in hooks[1:]:
+        hook.remove()
+    with Watch({"block.text": modules["block.text"]}) as watch:
+        reference.encode(pipe, case["prompt"], pictures, case["max_sequence_length"])
+    hooks[0].remove()
+    return out | {"block.text.out": watch.seen["block.text.out"]}
+
+
+def cases(pipe, known, expect):
+    """What every prompt and picture becomes, and final latents."""
+    out = {}
+    for case in expect["cases"]:
+        prefix, pictures = f"case{case['index']}", pictures_of(known, case["index"])
+        for lane, text in (("cond", "prompt"), ("uncond", "negative_prompt")):
+            if f"{prefix}.hidden.{lane}" in known:
+                out[f"{prefix}.hidden.{lane}"] = reference.encode(pipe, case[text], pictures, case["max_sequence_length"])[0]["hidden"]
+        if case["kind"] == "image":
+            given = {k.removeprefix(f"{prefix}.picture."): v.numpy() for k, v in known.items() if k.startswith(f"{prefix}.picture.")}
+            out[f"{prefix}.latent"] = reference.run_case(pipe, dict(case), given)["latent"]
+    return out
+
+
+def everything(folder, dtype, known, expect):
+    pipe, about, first = load(folder, dtype), expect["blocks"], expect["cases"][0]
+    return {**blocks(pipe, dtype, known, first, about["block"]), **text_blocks(pipe, dtype, known, first, about), **cases(pipe, known, expect)}
+
+
+def add_names(errors):
+    """What tests also call them."""
+
+
+family = types.SimpleNamespace(everything=everything, add_names=add_names, independent=lambda _name, _known: {}, renamed={})
