@@ -61,6 +61,26 @@ done <<END
 --prediction v|flow model
 END
 
+# ---- a last step with a little noise: the model's own schedule has it, not a shift that somebody asks for ----
+last_sigma() { # last_sigma WANTED ARGS...: of the report's steps
+    wanted=$1
+    shift
+    expect 0 "generate $*" generate -m terminal -p x -W 64 -H 48 --no-decode --report r.json "$@"
+    found=$(tr -d ' \n' <r.json | grep -o '"sigma":[0-9.]*' | tail -n 1)
+    check "is $wanted, not $found" [ "${found#"\"sigma\":$wanted"}" != "$found" ]
+}
+cp -r "$model" terminal
+sed -i 's/"shift": /"shift_terminal": 0.02, "shift": /' terminal/scheduler/scheduler_config.json
+last_sigma 0.0199999 --steps 4
+last_sigma 0.5 --steps 4 --flow-shift 3
+last_sigma 1.0 --steps 1
+echo '{"flow_shift": 3}' >terminal/sluice.json
+last_sigma 0.5 --steps 4
+sed -i 's/0.02/1/' terminal/scheduler/scheduler_config.json
+expect 3 "a terminal of noise alone" plan -m terminal
+check "says which key" has ../err "'shift_terminal'"
+rm -rf terminal r.json
+
 # ---- defaults of Stable Diffusion: its configurations say the size, and whether the model is distilled ----
 defaults() { # defaults WANTED ARGS...: "width, steps, cfg_scale" as planned
     wanted=$1
