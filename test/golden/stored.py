@@ -170,9 +170,9 @@ def write_comfy(path, state, types, prefix, by_metadata):
         tensors |= {f"{prefix}{layer}.{end}": t for end, t in stored.items()}
         used[kind] = used.get(kind, 0) + 1
         if form and any(part in name for part in by_metadata):
-            described[layer] = {"format": form}
+            described[layer] = form
         elif form:
-            text = json.dumps({"format": form}).encode()
+            text = json.dumps(form).encode()
             tensors[f"{prefix}{layer}.comfy_quant"] = torch.tensor(list(text), dtype=torch.uint8)
     metadata = {"_quantization_metadata": json.dumps({"format_version": "1.0", "layers": described})} if described else None
     save_file({name: t.contiguous() for name, t in tensors.items()}, path, metadata=metadata)
@@ -297,6 +297,30 @@ def zimage_comfy(folder):
     return "zimage", pipe, zimage_case(pipe), run_zimage, dict(transformer=used), (transformer, original)
 
 
+# The feed-forward's rows of 682 are no whole groups.
+CONVROT_TYPES = [("attention.qkv", "convrot 256 rows"), ("attention.out", "convrot 64 rows"), ("w1", "convrot 16 rows"), ("w3", "convrot 256"),
+                 ("w2", "int8 rows"), ("adaLN_modulation", "convrot 64"), ("t_embedder.mlp.0", "convrot 256 rows"),
+                 ("t_embedder.mlp.2", "convrot 16"), ("cap_embedder.1", "convrot 64 rows")]
+CONVROT_QWEN_TYPES = [("embed_tokens", "convrot 64 rows"), ("q_proj", "convrot 256 rows"), ("k_proj", "convrot 16 rows"), ("v_proj", "convrot 64"),
+                      ("o_proj", "convrot 256 rows"), ("mlp", "convrot 256 rows")]
+
+
+def zimage_convrot(folder):
+    """Rotated int8 in groups of every size that is read, with a scale or a scale a row; of an embedding table too."""
+    pipe, transformer = zimage_pipe(), zimage_transformer(QWEN["hidden_size"])
+    text = qwen(pipe)
+    values, used = write_comfy(part(folder, "diffusion_models", "zimage.safetensors"), zimage_names(transformer.state_dict()), CONVROT_TYPES,
+                               "model.diffusion_model.", ("w1",))
+    transformer.load_state_dict(single_file_utils.convert_z_image_transformer_checkpoint_to_diffusers(values))
+    values, more = write_comfy(part(folder, "text_encoders", "qwen3.safetensors"), text.state_dict(), CONVROT_QWEN_TYPES, "model.", ())
+    text.load_state_dict(values)
+    files.write_json(part(folder, "text_encoders", "config.json"), text.config.to_dict())
+    link(folder, "tokenizer", "zimage_a/model/tokenizer")
+    link(folder, "vae", "zimage_a/model/vae")
+    pipe.transformer, pipe.text_encoder = transformer, text
+    return "zimage", pipe, zimage_case(pipe), run_zimage, dict(transformer=used, text=more), None
+
+
 # ---- Flux.1 ----
 
 FLUX = dict(in_channels=20, num_layers=1, num_single_layers=1, attention_head_dim=128, num_attention_heads=2, joint_attention_dim=256,
@@ -396,7 +420,7 @@ def flux_fp8(folder):
     return "flux", pipe, flux_case(pipe), run_flux, dict(t5={"f8_e4m3": len(state)}), (text, original)
 
 
-MODELS = dict(zimage_gguf=zimage_gguf, zimage_comfy=zimage_comfy, flux_gguf=flux_gguf, flux_fp8=flux_fp8)
+MODELS = dict(zimage_gguf=zimage_gguf, zimage_comfy=zimage_comfy, zimage_convrot=zimage_convrot, flux_gguf=flux_gguf, flux_fp8=flux_fp8)
 
 
 def make(name):

@@ -102,17 +102,29 @@ def _int8(weight, by_row):
     return dict(weight=codes, weight_scale=scale), codes.float() * scale
 
 
+def _rotated(weight, group, by_row):
+    """Groups of columns times H, then as int8; H is its own inverse."""
+    h = torch.from_numpy(quantised.hadamard(group)).double() / group ** 0.5
+    turned = (weight.double().reshape(len(weight), -1, group) @ h).reshape(weight.shape).float()
+    stored, values = _int8(turned, by_row)
+    return stored, (values.double().reshape(len(weight), -1, group) @ h).reshape(weight.shape).float()
+
+
 def of_comfy(weight, name):
-    """(tensors by the ends of their names, values f32, ComfyUI's name of the form or None)."""
+    """(tensors by the ends of their names, values f32, what ComfyUI says of the form or None)."""
     if name in ("f8_e4m3", "f8_e5m2"):
         dtype = {"f8_e4m3": torch.float8_e4m3fn, "f8_e5m2": torch.float8_e5m2}[name]
         codes, scale, values = _fp8(weight, dtype)
-        return dict(weight=codes, weight_scale=scale), values, {"f8_e4m3": "float8_e4m3fn", "f8_e5m2": "float8_e5m2"}[name]
+        return dict(weight=codes, weight_scale=scale), values, dict(format={"f8_e4m3": "float8_e4m3fn", "f8_e5m2": "float8_e5m2"}[name])
     if name in ("f8_e4m3 plain", "f8_e5m2 plain"):
         codes = weight.to(torch.float8_e4m3fn if "e4m3" in name else torch.float8_e5m2)
         return dict(weight=codes), codes.float(), None
     if name in ("int8", "int8 rows"):
         stored, values = _int8(weight, name == "int8 rows")
-        return stored, values, "int8_tensorwise"
+        return stored, values, dict(format="int8_tensorwise")
+    if name.startswith("convrot"):
+        _, group, *rows = name.split()
+        stored, values = _rotated(weight, int(group), bool(rows))
+        return stored, values, dict(format="int8_tensorwise", convrot=True, convrot_groupsize=int(group))
     stored, values = {"nvfp4": _nvfp4, "mxfp8": _mxfp8}[name](weight)
-    return stored, values, name
+    return stored, values, dict(format=name)

@@ -36,6 +36,13 @@ static const struct stored zimage_comfy = {
                                          .tokenizer = "../../zimage_gguf/model/text_encoders/qwen3.gguf"},
     .text_encoder = "text_encoder_a",
     .tokenizer = "tokenizer"};
+static const struct stored zimage_convrot = {
+    .flags = &(const struct model_paths){.diffusion_model = "diffusion_models/zimage.safetensors",
+                                         .llm = "text_encoders/qwen3.safetensors",
+                                         .vae = VAE_FILE,
+                                         .tokenizer = "tokenizer"},
+    .text_encoder = "text_encoders",
+    .tokenizer = "tokenizer"};
 static const struct stored flux_gguf = {.flags =
                                             &(const struct model_paths){.diffusion_model = "unet/flux.gguf",
                                                                         .t5xxl = "t5/t5.gguf",
@@ -80,6 +87,7 @@ const struct fixture fixtures[] = {
     {.name = "clip/g", CLIP_KIND},
     {.name = "stored/zimage_gguf", .stored = &zimage_gguf},
     {.name = "stored/zimage_comfy", .stored = &zimage_comfy},
+    {.name = "stored/zimage_convrot", .stored = &zimage_convrot},
     {.name = "stored/flux_gguf", .stored = &flux_gguf},
     {.name = "stored/flux_fp8", .stored = &flux_fp8},
 };
