@@ -157,8 +157,10 @@ static void give_shared(struct sys *sys, enum memory_line line, void *memory, si
  * pictures of more than one band. A UNet whole: it is up- and downsampled to odd sizes. */
 static const int zimage_sizes[] = {4, 8, 8, 8, 1, 1, 64, 16};
 static const int flux_sizes[] = {4, 8, 8, 8, 1, 1, 64, 32, 16, 1, 0};
+static const int qwen_image_sizes[] = {4, 4, 6, 6, 2, 72, 16, 0};
 static const int unet_sizes[] = {40, 64, 0, 0, 1, 1, 0, 0, 1, 1, 4, 8, 2, 72, 40, 2, 0, 4, 16};
 static const int qwen3_sizes[] = {300, 72, 4, 2, 16, 104, 2};
+static const int qwen25vl_sizes[] = {300, 72, 4, 2, 104, 2};
 static const int clip_sizes[] = {300, 64, 4, 100, 2, 77, 64};
 static const int t5_sizes[] = {300, 72, 4, 16, 120, 2, 32};
 static const int vae_sizes[] = {4, 16, 16, 8, 8, 2, 4, 0};
@@ -176,6 +178,16 @@ static const struct predict_case blocks[] = {
     {{.family = &family_zimage, .chosen = zimage_sizes, SMALL(8), ONLY("layer"), .type = DTYPE_Q8_0}, 0},
     {{.family = &family_flux, .chosen = flux_sizes, SMALL(12), ONLY("single"), .type = DTYPE_BF16}, 0},
     {{.family = &family_flux, .chosen = flux_sizes, SMALL(8), ONLY("double"), .type = DTYPE_F16}, 0},
+    {{.family = &family_qwen_image,
+      .chosen = qwen_image_sizes,
+      .text_rows = 32,
+      .text_columns = 72,
+      .latent_channels = 16,
+      .latent_side = 10,
+      .picture_side = 80,
+      ONLY("layer"),
+      .type = DTYPE_BF16},
+     0},
     {{.family = &family_unet,
       .chosen = unet_sizes,
       .text_rows = 77,
@@ -186,6 +198,8 @@ static const struct predict_case blocks[] = {
       .type = DTYPE_F16},
      0},
     {{.family = &family_qwen3, .chosen = qwen3_sizes, TEXT(50, 72), ONLY("layer"), .type = DTYPE_BF16}, 0},
+    {{.family = &family_qwen25vl, .chosen = qwen25vl_sizes, TEXT(50, 72), ONLY("layer"), .type = DTYPE_BF16},
+     0},
     {{.family = &family_clip, .chosen = clip_sizes, TEXT(77, 64), ONLY("layer"), .type = DTYPE_BF16}, 0},
     {{.family = &family_t5, .chosen = t5_sizes, TEXT(30, 72), ONLY("layer"), .type = DTYPE_BF16}, 0},
     {{.family = &family_vae_kl, .chosen = vae_sizes, PICTURE, .last = {"resnet", 301}, .type = DTYPE_BF16},

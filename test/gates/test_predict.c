@@ -73,6 +73,7 @@ struct formula {
 
 static const double T = 4128, C = 3840, F = 10240; /* Z-Image */
 static const double FT = 4608, FC = 3072, FF = 12288;
+static const double QT = 4160, QC = 3072, QF = 12288; /* Qwen-Image, 64 of whose tokens are text */
 static const double UT = 4096, UC = 320;
 static const double PIXELS = 1024.0 * 1024;
 
@@ -82,8 +83,11 @@ static void test_flops(void **state) {
         {&family_zimage, T, 2 * T * (4 * C * C + 3 * C * F), 4 * T * T * C, 0},
         {&family_flux, FT, 2 * FT * (3 * FC * FC + FC * FF + (FC + FF) * FC), 4 * FT * FT * FC, 0},
         {&family_unet, UT, 2 * UT * 18 * UC * UC, 4 * UT * (UT + 77) * UC, 0},
+        {&family_qwen_image, QT, 2 * QT * (4 * QC * QC + 2 * QC * QF), 4 * QT * QT * QC, 0},
         {&family_qwen3, 512, 2 * 512.0 * (2 * 4096 + 2 * 1024 + 3 * 9728) * 2560, 4 * 512.0 * 513 / 2 * 4096,
          0},
+        {&family_qwen25vl, 512, 2 * 512.0 * (2 * 3584 + 2 * 512 + 3 * 18944) * 3584,
+         4 * 512.0 * 513 / 2 * 3584, 0},
         {&family_clip, 77, 2 * 77.0 * (4 * 768 + 2 * 3072) * 768, 4 * 77.0 * 78 / 2 * 768, 0},
         {&family_t5, 512, 2 * 512.0 * (4 * 4096 + 3 * 10240) * 4096, 4 * 512.0 * 512 * 4096, 0},
         {&family_vae_kl, PIXELS, 0, 0, 2 * 2 * PIXELS * 9 * 128 * 128},
