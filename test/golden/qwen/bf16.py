@@ -49,19 +49,21 @@ def blocks(pipe, dtype, known, case, about):
     model, temb, out = pipe.transformer, known["block.temb"].to(dtype), {}
     latents, n = case_latents(known, case), about["text_tokens"]
     rope = model.pos_embed(reference.shapes(latents), max_txt_seq_len=n, device=torch.device("cpu"))
-    rows = known["block.dual.in"].to(dtype)
     drawn = case["image_tokens"]
-    index = torch.tensor([[0] * drawn + [1] * (rows.shape[1] - n - drawn)], dtype=torch.int) if model.zero_cond_t else None
-    both = model.transformer_blocks[about["dual"]](hidden_states=rows[:, n:], encoder_hidden_states=rows[:, :n], encoder_hidden_states_mask=None,
-                                                   temb=temb, image_rotary_emb=rope, modulate_index=index)
-    out["block.dual.out"] = torch.cat(both, 1)
+    for name in ("dual", "last"):
+        rows = known[f"block.{name}.in"].to(dtype)
+        index = torch.tensor([[0] * drawn + [1] * (rows.shape[1] - n - drawn)], dtype=torch.int) if model.zero_cond_t else None
+        text, pictures = model.transformer_blocks[about[name]](
+            hidden_states=rows[:, n:], encoder_hidden_states=rows[:, :n], encoder_hidden_states_mask=None, temb=temb, image_rotary_emb=rope,
+            modulate_index=index)
+        out[f"block.{name}.out"] = torch.cat([text, pictures], 1) if name == "dual" else pictures[:, :drawn]
     for name in ("block.final", "block.final_small"):
         out[f"{name}.out"] = model.proj_out(model.norm_out(known[f"{name}.in"].to(dtype), temb[:1]))
     out["embed.image.out"] = model.img_in(known["embed.image.in"].to(dtype))
     out["embed.text.out"] = model.txt_in(model.txt_norm(known["embed.text.in"].to(dtype)))
     out["block.velocity"] = pipe.transformer(hidden_states=reference.packed(pipe, latents), timestep=known["block.t"],
                                              encoder_hidden_states=known["case0.hidden.cond"][None, :n],
-                                             img_shapes=reference.shapes(latents), return_dict=False)[0]
+                                             img_shapes=reference.shapes(latents), return_dict=False)[0][:, :drawn]
     return out
 
 

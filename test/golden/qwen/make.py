@@ -16,8 +16,9 @@ Block reference tensors, from one forward at case 0's step 1 with the text's fir
 case 0's references (in: latent_001, hidden.cond; batch of one):
   block.t block.temb         timestep / 1000 as the pipeline gives it; [1, dim], and a second row of timestep 0 with zero_cond_t
   block.dual.{in,out}        [1, tokens, dim], text, image, references: of the block that expect.json names
-  block.final.{in,out}  block.final_small.{in,out}   image and reference rows before the last norm, and packed velocity
-  block.velocity             as block.final.out: [1, tokens, 4 C]; rows of references included
+  block.last.{in,out}        of the last one; out: the image's rows alone, which is what goes on
+  block.final.{in,out}  block.final_small.{in,out}   image rows before the last norm, and packed velocity
+  block.velocity             as block.final.out: [1, tokens, 4 C]
   embed.image.{in,out}       packed rows (C, ph, pw in a row);  embed.text.{in,out}: before the norm, and embedded
   rope rope.ids              [tokens, head_dim / 2, 2] cos and sin; i32 [tokens, 3]
 Where the text encoder is its own:

@@ -298,41 +298,39 @@ def positions(latents, text_tokens):
 
 @torch.no_grad()
 def block_references(pipe, case, references):
-    """One block inside a whole forward, after case 0's first step, of the text's first tokens."""
+    """The last two blocks inside a whole forward, after case 0's first step, of the text's first tokens."""
     model, out = pipe.transformer, {}
     known = of_case(references, 0)
     latents = [known[LATER], *given(case, known)]
     hidden, t = known["hidden.cond"][:BLOCK_TEXT], known["timesteps"][1:2] / 1000
-    i = len(model.transformer_blocks) - 1
-    kept = {}
+    last, drawn, kept = len(model.transformer_blocks) - 1, case["image_tokens"], {}
 
-    def keep_block(_module, _args, kwargs, result):
-        kept["in"] = torch.cat([kwargs["encoder_hidden_states"], kwargs["hidden_states"]], 1)
-        kept["out"] = torch.cat(result, 1)
+    def keep_block(name):
+        def hook(_module, _args, kwargs, result):
+            kept[f"{name}.in"] = torch.cat([kwargs["encoder_hidden_states"], kwargs["hidden_states"]], 1)
+            kept[f"{name}.out"] = torch.cat(result, 1) if name == "block.dual" else result[1][:, :drawn]
+        return hook
 
-    def keep_temb(_module, _args, result):
-        kept["temb"] = result.clone()
-
-    hooks = [model.transformer_blocks[i].register_forward_hook(keep_block, with_kwargs=True),
-             model.time_text_embed.register_forward_hook(keep_temb)]
+    hooks = [model.transformer_blocks[i].register_forward_hook(keep_block(name), with_kwargs=True)
+             for name, i in (("block.dual", last - 1), ("block.last", last))]
+    hooks.append(model.time_text_embed.register_forward_hook(lambda _module, _args, result: kept.update({"block.temb": result.clone()})))
     with Watch({"block.final": model.proj_out, "block.norm_out": model.norm_out, "embed.image": model.img_in, "embed.text": model.txt_in,
                 "embed.text_norm": model.txt_norm}) as watch:
         velocity = velocity_of(pipe, latents, t, hidden)
     for hook in hooks:
         hook.remove()
-    seen = watch.seen
-    out["block.dual.in"], out["block.dual.out"] = kept["in"], kept["out"]
-    out["block.t"], out["block.temb"], out["block.velocity"] = t, kept["temb"], velocity
-    out["block.final.in"], out["block.final.out"] = seen["block.norm_out.in"], seen["block.final.out"]
+    seen, temb = watch.seen, kept["block.temb"]
+    out |= kept | {"block.t": t, "block.velocity": velocity[:, :drawn]}
+    out["block.final.in"], out["block.final.out"] = seen["block.norm_out.in"][:, :drawn], seen["block.final.out"][:, :drawn]
     small = seen["block.norm_out.in"][:, :8] * 0.01
-    out["block.final_small.in"], out["block.final_small.out"] = small, model.proj_out(model.norm_out(small, kept["temb"][:1]))
+    out["block.final_small.in"], out["block.final_small.out"] = small, model.proj_out(model.norm_out(small, temb[:1]))
     out["embed.image.in"], out["embed.image.out"] = seen["embed.image.in"], seen["embed.image.out"]
     out["embed.text.in"], out["embed.text.out"] = seen["embed.text_norm.in"], seen["embed.text.out"]
     pictures, text = model.pos_embed(shapes(latents), max_txt_seq_len=BLOCK_TEXT, device=torch.device("cpu"))
     out["rope"] = torch.view_as_real(torch.cat([text, pictures]))
     out["rope.ids"] = positions(latents, BLOCK_TEXT).to(torch.int32)
     check_rope(model, out)
-    return out, {"block": dict(text_tokens=BLOCK_TEXT, dual=i)}
+    return out, {"block": dict(text_tokens=BLOCK_TEXT, dual=last - 1, last=last)}
 
 
 def check_rope(model, out):
