@@ -16,7 +16,8 @@ static const struct {
     {DECODE,
      " --model --vae --output --max-ram --max-vram --device --vae-tiling --report --threads --verbose "},
     {PLAN, " --model --prompt --width --height --batch --max-ram --max-vram --type --rates --json "},
-    {INSPECT, " --model --diffusion-model --llm --clip_l --t5xxl --vae --tokenizer --json --tensors "},
+    {INSPECT,
+     " --model --diffusion-model --llm --llm_vision --clip_l --t5xxl --vae --tokenizer --json --tensors "},
     {TOKENIZE, " --model --llm --clip_l --t5xxl --tokenizer --prompt --json "},
     {BENCH, " --model --seed --json --type --threads --dims --save --clock --dir "},
 };

@@ -8,11 +8,17 @@
 static const struct {
     const char *theirs, *ours;
 } same[] = {
-    {"--cfg", "--cfg-scale"},          {"--negative", "--negative-prompt"},
-    {"--batch-count", "--batch"},      {"--sampling-method", "--sampler"},
-    {"--schedule", "--scheduler"},     {"--num-inference-steps", "--steps"},
-    {"--init-image", "--init-img"},    {"--video-frames", "--frames"},
-    {"--tensor-type-rules", "--rule"}, {"--qwen2vl", "--llm"},
+    {"--cfg", "--cfg-scale"},
+    {"--negative", "--negative-prompt"},
+    {"--batch-count", "--batch"},
+    {"--sampling-method", "--sampler"},
+    {"--schedule", "--scheduler"},
+    {"--num-inference-steps", "--steps"},
+    {"--init-image", "--init-img"},
+    {"--video-frames", "--frames"},
+    {"--tensor-type-rules", "--rule"},
+    {"--qwen2vl", "--llm"},
+    {"--qwen2vl_vision", "--llm_vision"},
 };
 
 static const struct {
@@ -38,7 +44,7 @@ static const struct {
     {" --guidance-scale ", "--cfg-scale S, or --guidance S for models that were distilled with it"},
     {" --eta --sigmas --timestep-shift --prediction --skip-layers --slg-scale --img-cfg-scale ",
      "a run without it: no model of this build takes it"},
-    {" --embd-dir --photo-maker --pm-id-images-dir --pm-style-strength --clip_vision --llm_vision --end-img "
+    {" --embd-dir --photo-maker --pm-id-images-dir --pm-style-strength --clip_vision --end-img "
      "--high-noise-steps --high-noise-cfg-scale --moe-boundary --vace-strength ",
      "a run without it: no model of this build takes it"},
     {" --size --resolution ", "-W N -H N"},

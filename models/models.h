@@ -8,7 +8,9 @@
 
 /* All that are published: X(name) for family_NAME, each in models/NAME.c. */
 #define PUBLISHED_FAMILIES(X)                                                                                \
-    X(zimage) X(flux) X(unet) X(qwen_image) X(qwen3) X(qwen25vl) X(clip) X(t5) X(vae_kl) X(vae_kl_encoder)
+    X(zimage)                                                                                                \
+    X(flux)                                                                                                  \
+    X(unet) X(qwen_image) X(qwen3) X(qwen25vl) X(qwen25vl_vision) X(clip) X(t5) X(vae_kl) X(vae_kl_encoder)
 /* X(name) for recipe_NAME of models/recipes.c. Where nothing names the pipeline the first that fits the
  * weights is taken. */
 /* clang-format off */
@@ -81,11 +83,14 @@ struct slot {
     /* That chooses its file ("--t5xxl"), and the name of that file's part where it is converted. An
      * autoencoder's encoder lies in its decoder's files: it has neither flag nor prefixes. */
     const char *flag;
+    const char *with;   /* the flag of another slot, in whose file it is looked for too; NULL: none */
+    bool optional;      /* a model may be without it, and is refused what needs it */
     const char *word;   /* what people call what stands here, where its family has a wider word; or NULL */
     const char *folder; /* of Hugging Face's layout */
     /* What its tensors' names may begin with in files that hold other components too, NULL-terminated; the
      * first is "". */
     const char *const *prefixes;
+    const char *prefix; /* and do in the published folder, which it shares with another slot; NULL: nothing */
     /* Where content must tell which slot of one family these weights are for: are they for this one? NULL:
      * whatever the family is. */
     bool (*is)(const struct tensor_index *view);

@@ -44,7 +44,7 @@ static enum status qwen25vl_check_rope(const struct config *config, struct error
 /* Pairs of a head that turn with time, row and column: where nothing says it, in the published proportion. */
 static void qwen25vl_divide_head(struct component *c) {
     struct qwen_settings *s = (struct qwen_settings *)c->settings;
-    int pairs = c->dims[QWEN_HEAD] / 2, turned = pairs * 3 / 8;
+    int pairs = c->dims[QWEN_HEAD] / 2, turned = pairs < 4 ? 1 : pairs * 3 / 8;
     s->sections[0] = pairs - 2 * turned;
     s->sections[1] = s->sections[2] = turned;
 }
@@ -52,11 +52,11 @@ static void qwen25vl_divide_head(struct component *c) {
 static enum status qwen25vl_check_sections(const struct component *c, struct error *e) {
     const struct qwen_settings *s = (const struct qwen_settings *)c->settings;
     const int *n = s->sections;
-    if (n[0] + n[1] + n[2] == c->dims[QWEN_HEAD] / 2) return OK;
+    if (n[0] > 0 && n[1] > 0 && n[2] > 0 && n[0] + n[1] + n[2] == c->dims[QWEN_HEAD] / 2) return OK;
     error_set(e, META, "'mrope_section' does not fit the heads");
     error_where(e, "%s", c->index.sources[0].path);
     error_found(e, "%d, %d, %d", n[0], n[1], n[2]);
-    return error_expected(e, "a sum of %d", c->dims[QWEN_HEAD] / 2);
+    return error_expected(e, "three numbers above 0 with a sum of %d", c->dims[QWEN_HEAD] / 2);
 }
 
 /* Shapes do not tell how many heads there are. */

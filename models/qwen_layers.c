@@ -78,18 +78,43 @@ static void qwen_place_tokens(struct context *x, const struct lane *lane, struct
     }
 }
 
+/* A grid for each run of text and each picture: text goes on behind the longer side of a picture. */
+enum { QWEN_GRIDS_MAX = 2 * LANE_REFERENCES_MAX + 1 };
+_Static_assert((int)QWEN_GRIDS_MAX <= (int)ROPE_GRIDS_MAX, "a prompt with all its pictures has a table");
+
+static void qwen_list_grids(const struct lane *lane, int32_t n_tokens, struct rope_options *rope) {
+    int32_t p = 0;
+    for (int i = 0;; i++) {
+        struct qwen_run run = qwen_run(lane, n_tokens, i);
+        const struct seen_picture *picture = run.picture;
+        if (run.n)
+            rope->grid[rope->n_grids++] =
+                (struct rope_grid){.start = {p}, .extent = {run.n}, .diagonal = true};
+        p += run.n;
+        if (!picture) return;
+        rope->grid[rope->n_grids++] =
+            (struct rope_grid){.start = {p, p, p}, .extent = {1, picture->height, picture->width}};
+        p += picture->height > picture->width ? picture->height : picture->width;
+    }
+}
+
+/* Where a head's pairs are divided the reference has frequencies in f32. */
+static struct rope_options qwen_rope(const struct qwen_settings *settings, int head) {
+    struct rope_options rope = {.theta = settings->rope_theta, .n_axes = 1, .axis_dim = {head}};
+    if (!settings->sections[0]) return rope;
+    rope.n_axes = QWEN_SECTIONS;
+    rope.joint = rope.f32_frequencies = true;
+    for (int i = 0; i < QWEN_SECTIONS; i++) rope.axis_dim[i] = 2 * settings->sections[i];
+    return rope;
+}
+
 static void qwen_forward_embedding(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct embedding_weights *w = weights;
     const struct qwen_settings *settings = scope->settings;
     const struct qwen_state *state = scope->lane->state;
     qwen_place_tokens(x, scope->lane, w->rows);
-    struct rope_options rope = {
-        .theta = settings->rope_theta,
-        .n_axes = 1,
-        .axis_dim = {2 * state->rope.dim[1]},
-        .n_grids = 1,
-        .grid = {{.start = {0}, .extent = {state->rope.dim[0]}}},
-    };
+    struct rope_options rope = qwen_rope(settings, 2 * state->rope.dim[1]);
+    qwen_list_grids(scope->lane, state->rope.dim[0], &rope);
     op_rope_table(x, state->rope, &rope);
 }
 

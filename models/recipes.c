@@ -45,10 +45,16 @@ static const char *const t5xxl_prefixes[] = {"", "text_encoders.t5xxl.transforme
     {.family = &family_vae_kl_encoder, .folder = "vae"}
 /* clang-format on */
 
-/* Qwen-Image: diffusers 0.42, pipelines/qwenimage. The reference reads 512 rows behind the 34 of the
- * template's beginning, of up to 1,058 tokens: those behind them are seen by none of these. More initialisers
- * of the text may follow. */
+/* Qwen-Image: diffusers 0.42, pipelines/qwenimage. Both halves of Qwen2.5-VL lie in one folder, and in one
+ * file as ComfyUI has it; llama.cpp's files (mmproj) have them apart. The reference reads 512 rows behind the
+ * 34 of the template's beginning, of up to 1,058 tokens: those behind them are seen by none of these. More
+ * initialisers of the text may follow. */
 /* clang-format off */
+#define VISION_QWEN25VL                                                                                        \
+    {.family = &family_qwen25vl_vision, .flag = "--llm_vision", .with = "--llm", .optional = true,             \
+     .folder = "text_encoder", .prefix = "visual.",                                                            \
+     .prefixes = (const char *const[]){"", "visual.", "model.visual.",                                         \
+                                       "text_encoders.qwen25_7b.transformer.visual.", NULL}}
 #define TEXT_QWEN25VL(...)                                                                                     \
     {.family = &family_qwen25vl, .flag = "--llm", .folder = "text_encoder",                                    \
      .prefixes = (const char *const[]){"", "model.language_model.", "language_model.",                         \
@@ -231,8 +237,8 @@ const struct recipe recipe_flux_fill = {
  * Lightning's has another (base_shift and max_shift the logarithm of 3, no terminal). */
 /* clang-format off */
 #define QWEN_IMAGE(text, ...)                                                                                  \
-    .slot = {text, DENOISER(family_qwen_image, __VA_ARGS__), VAE_KL},                                          \
-    .condition = {{.slot = 0, .what = CONDITION_TOKENS}}, .n_conditions = 1, .span = {{1, INFINITY}},          \
+    .slot = {VISION_QWEN25VL, text, DENOISER(family_qwen_image, __VA_ARGS__), VAE_KL},                                          \
+    .condition = {{.slot = 1, .what = CONDITION_TOKENS}}, .n_conditions = 1, .span = {{2, INFINITY}},          \
     .patch = 2, .shift_rule = FLOW_SHIFT_BY_TOKENS,                                                            \
     .shift_line = {.base_shift = 0.5, .max_shift = 0.9, .base_tokens = 256, .max_tokens = 8192},               \
     .shift_terminal = 0.02,                                                                                    \

@@ -17,6 +17,9 @@
 #include <sys/statvfs.h>
 
 enum { CHECKPOINT_SHARDS_MAX = 99 };
+
+/* Parts of one tensor stand at most so many rows of a weight table apart. */
+enum { PARTS_APART = 8 };
 enum { TENSORS_MAX = FAMILY_BLOCKS_MAX * BLOCK_WEIGHTS_MAX * TENSORS_OF_WEIGHT_MAX };
 
 /* Large parts are published in shards of about this size; what is made here has two at least, so that small
@@ -167,12 +170,31 @@ static char *name_tensor(struct sys *sys, const char *weight, const char *end) {
     return name;
 }
 
-static enum status add_weight(struct writer *w, const struct block_ref *ref, const struct weight_spec *spec,
-                              const int32_t *dims, struct error *e) {
-    char name[2 * BLOCK_NAME_MAX];
+/* Several weights may be parts of one tensor, which then come one behind the other. */
+static bool is_listed(const struct writer *w, const char *name) {
+    for (int i = w->n_tensors - 1; i >= 0 && i >= w->n_tensors - PARTS_APART; i--)
+        if (!strcmp(w->tensors[i].name, name)) return true;
+    return false;
+}
+
+/* As the published files have it. */
+static struct weight_spec published_spec(const struct weight_spec *spec) {
+    struct weight_spec published = *spec;
+    if (!spec->fused.all) return published;
+    published.names[0] = spec->fused.name;
+    published.dim[0] = spec->fused.all;
+    return published;
+}
+
+static enum status add_weight(struct writer *w, const char *prefix, const struct block_ref *ref,
+                              const struct weight_spec *spec, const int32_t *dims, struct error *e) {
+    char name[2 * BLOCK_NAME_MAX + BLOCK_NAME_MAX];
     struct weight_tensors tensors;
-    int n = stored_types_divide(&w->listed, ref->kind, spec, dims, &tensors);
-    block_weight_name(spec->names[0], ref->number, name);
+    const struct weight_spec published = published_spec(spec);
+    size_t before = (size_t)snprintf(name, BLOCK_NAME_MAX, "%s", prefix ? prefix : "");
+    block_weight_name(published.names[0], ref->number, name + before);
+    if (is_listed(w, name)) return OK;
+    int n = stored_types_divide(&w->listed, ref->kind, &published, dims, &tensors);
     for (int i = 0; i < n; i++) {
         char *kept = name_tensor(w->sys, name, tensors.end[i]);
         if (!kept) return error_set(e, MEMORY, "no memory for a tensor's name");
@@ -183,7 +205,8 @@ static enum status add_weight(struct writer *w, const struct block_ref *ref, con
     return OK;
 }
 
-static enum status list_tensors(struct writer *w, const struct component *c, struct error *e) {
+static enum status list_tensors(struct writer *w, const char *prefix, const struct component *c,
+                                struct error *e) {
     struct block_ref *refs = w->sys->alloc(w->sys, LINE_HOST, FAMILY_BLOCKS_MAX * sizeof *refs);
     if (!refs) return error_set(e, MEMORY, "no memory for a list of blocks");
     int n = c->family->blocks(c, refs);
@@ -192,7 +215,7 @@ static enum status list_tensors(struct writer *w, const struct component *c, str
         component_block_dims(c, &refs[b], dims);
         for (int i = 0; i < refs[b].kind->n_weights && e->code == OK; i++)
             if (!refs[b].kind->weights[i].optional)
-                add_weight(w, &refs[b], &refs[b].kind->weights[i], dims, e);
+                add_weight(w, prefix, &refs[b], &refs[b].kind->weights[i], dims, e);
     }
     w->sys->release(w->sys, refs);
     return e->code;
@@ -358,30 +381,57 @@ static enum status list_slot(struct writer *w, int slot, struct component *c, st
     if (stored_types_are_gguf(&w->types) && c->family->kind != FAMILY_DENOISER)
         stored_types_read("bf16", 4, &w->listed, e);
     component_derive(c, w->chosen[slot]);
-    return list_tensors(w, c, e);
+    return list_tensors(w, w->recipe->slot[slot].prefix, c, e);
 }
 
-/* Lists a component's tensors; counts or writes them. An autoencoder's encoder lies with its decoder. */
-static enum status do_slot(struct writer *w, int i_slot, bool write, struct error *e) {
-    struct component c, encoder;
-    char config[2048];
-    const struct slot *slot = &w->recipe->slot[i_slot];
-    int i_encoder = recipe_slot(w->recipe, FAMILY_ENCODER);
-    if (slot->family->kind == FAMILY_DECODER && i_encoder < SLOTS_MAX) list_slot(w, i_encoder, &encoder, e);
-    if (e->code != OK || list_slot(w, i_slot, &c, e) != OK) goto out;
+/* What lies in one folder: the slot whose folder it is first, the encoder of an autoencoder, whose
+ * configuration is its decoder's, before that. */
+struct sharing {
+    struct component components[SLOTS_MAX];
+    const struct component *configured[SLOTS_MAX];
+    int n, n_configured;
+};
+
+static enum status checkpoint_list_folder(struct writer *w, const char *folder, struct sharing *s,
+                                          struct error *e) {
+    int n_slots = 0;
+    while (n_slots < SLOTS_MAX && w->recipe->slot[n_slots].family) n_slots++;
+    for (int i = n_slots; i-- > 0 && e->code == OK;) {
+        if (strcmp(w->recipe->slot[i].folder, folder) != 0) continue;
+        struct component *c = &s->components[s->n++];
+        list_slot(w, i, c, e);
+        if (c->family->kind != FAMILY_ENCODER) s->configured[s->n_configured++] = c;
+    }
+    return e->code;
+}
+
+/* Lists the tensors in a folder; counts or writes them. Of the slots that share it this is the first. */
+static enum status do_folder(struct writer *w, const struct slot *slot, bool write, struct error *e) {
+    struct sharing *s = w->sys->alloc(w->sys, LINE_HOST, sizeof *s);
+    char config[4096];
+    if (!s) return error_set(e, MEMORY, "no memory for a list of parts");
+    *s = (struct sharing){0};
+    if (checkpoint_list_folder(w, slot->folder, s, e) != OK) goto out;
     for (int i = 0; i < w->n_tensors && !write; i++) w->all += (uint64_t)tensor_bytes(&w->tensors[i].tensor);
     if (!write) goto out;
-    component_write_config((const struct component *[]){&c}, 1, config, sizeof config);
+    component_write_config(s->configured, s->n_configured, config, sizeof config);
     if (write_small(w, slot->folder, "config.json", config, strlen(config), e) == OK)
-        write_weights(w, slot, &c, e);
+        write_weights(w, slot, s->configured[0], e);
 out:
     forget_tensors(w);
+    w->sys->release(w->sys, s);
     return e->code;
+}
+
+static bool shares_earlier(const struct recipe *recipe, int slot) {
+    for (int i = 0; i < slot; i++)
+        if (!strcmp(recipe->slot[i].folder, recipe->slot[slot].folder)) return true;
+    return false;
 }
 
 static enum status do_slots(struct writer *w, bool write, struct error *e) {
     for (int i = 0; i < SLOTS_MAX && w->recipe->slot[i].family && e->code == OK; i++)
-        if (w->recipe->slot[i].family->kind != FAMILY_ENCODER) do_slot(w, i, write, e);
+        if (!shares_earlier(w->recipe, i)) do_folder(w, &w->recipe->slot[i], write, e);
     return e->code;
 }
 
@@ -443,7 +493,7 @@ static enum status write_model_index(struct writer *w, struct error *e) {
     json_t *json = json_pack("{s:s}", "_class_name", r->pipelines[0]);
     add_class(json, "scheduler", "diffusers", sampling_class(&r->sampling));
     for (const struct slot *s = r->slot; s->family; s++) {
-        if (s->family->kind == FAMILY_ENCODER) continue;
+        if (s->family->kind == FAMILY_ENCODER || s->prefix) continue;
         if (s->family->kind != FAMILY_TEXT) {
             add_class(json, s->folder, "diffusers", s->family->config_value);
             continue;

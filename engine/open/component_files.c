@@ -12,6 +12,10 @@ static bool has_flag(const struct slot *slot, const char *flag) {
     return slot->flag && !strcmp(slot->flag, flag);
 }
 
+static bool has_with(const struct slot *slot, const char *flag) {
+    return slot->with && !strcmp(slot->with, flag);
+}
+
 static bool is_first(int i_slot) {
     for (int i = 0; i < i_slot; i++)
         if (has_flag(models_slot(i), models_slot(i_slot)->flag)) return false;
@@ -73,10 +77,13 @@ void part_flag_list(char *list, size_t bytes) {
 
 /* ---- which counts ---- */
 
-/* How much a component is worth where several are of a kind: 0 where it does not count. */
+enum { RANK_NONE, RANK_FOUND, RANK_FOLDER, RANK_WITH, RANK_FLAG };
+
+/* How much a component is worth where several are of a kind. */
 static int rank_of(const struct component_file *file) {
-    if (!file->family || file->misplaced) return 0;
-    return file->flag ? 3 : file->folder ? 2 : 1;
+    if (!file->family || file->misplaced) return RANK_NONE;
+    if (file->flag) return file->with ? RANK_WITH : RANK_FLAG;
+    return file->folder ? RANK_FOLDER : RANK_FOUND;
 }
 
 const struct component_file *component_files_find(const struct component_files *files,
@@ -111,7 +118,7 @@ static int component_files_fits(const struct component_files *files, const struc
     struct tensor_index view = parts_view(files, file);
     if (slot->is && !slot->is(&view)) return 0;
     if (alone) return rank_of(file);
-    if (file->flag) return slot->flag && !strcmp(file->flag, slot->flag) ? FITS_BY_FLAG : 0;
+    if (file->flag) return (file->with ? has_with : has_flag)(slot, file->flag) ? FITS_BY_FLAG : 0;
     if (file->folder) return !strcmp(file->folder, slot->folder) ? FITS_BY_FOLDER : 0;
     if (!file->prefix) return FITS_BY_ORDER;
     return slot_takes(slot, file->family, file->prefix) ? FITS_BY_PREFIX : 0;

@@ -16,7 +16,7 @@ bool part_flag_chooses(const char *flag, enum family_kind kind);
 /* Is it that family's, in any recipe? */
 bool part_flag_takes(const char *flag, const struct family *family);
 
-/* "transformer (zimage, flux or unet)": the families that a flag chooses among. */
+/* "transformer (zimage, flux, unet or qwen_image)": the families that a flag chooses among. */
 void part_flag_families(const char *flag, char *list, size_t bytes);
 /* "--vae, --llm ...": all of them. */
 void part_flag_list(char *list, size_t bytes);
@@ -26,6 +26,7 @@ struct component_file {
     int opened, view;            /* whose, and as which view of it */
     const char *prefix;          /* of its tensors' names; NULL: none */
     const char *flag;            /* that chose its file, or NULL */
+    bool with;                   /* it chose another slot's part of it, beside which this lies */
     const char *folder;          /* of Hugging Face's layout in which it lies, or NULL */
     bool misplaced;              /* neither its flag nor its folder */
 };

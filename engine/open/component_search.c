@@ -93,6 +93,15 @@ static bool component_search_belongs(const struct component_file *place, enum fa
     return false;
 }
 
+/* Is it looked for in the file that this flag chooses for another part? */
+static bool component_search_lies_with(const struct component_file *place, const struct family *family,
+                                       const char *prefix) {
+    const struct slot *slot;
+    for (int i = 0; place->flag && (slot = models_slot(i)); i++)
+        if (slot->with && !strcmp(slot->with, place->flag) && slot_takes(slot, family, prefix)) return true;
+    return false;
+}
+
 /* Of a file that one place names the components for it; else whatever else it holds, which is misplaced. */
 static enum status open_located(struct sys *sys, struct component_files *files, const char *path,
                                 struct component_file place, enum family_kind kind, struct error *e) {
@@ -106,11 +115,15 @@ static enum status open_located(struct sys *sys, struct component_files *files, 
         place.family = contents.component[i].family;
         place.prefix = contents.component[i].prefix;
         place.view = i;
-        if (!component_search_belongs(&place, kind, &seen, place.family, place.prefix)) continue;
-        found = true;
+        place.with = false;
+        bool belongs = component_search_belongs(&place, kind, &seen, place.family, place.prefix);
+        place.with = !belongs && component_search_lies_with(&place, place.family, place.prefix);
+        if (!belongs && !place.with) continue;
+        found |= belongs;
         component_files_add(files, place, e);
     }
     place.misplaced = true;
+    place.with = false;
     return found ? e->code : component_files_add(files, place, e);
 }
 

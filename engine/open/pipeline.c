@@ -266,7 +266,7 @@ static enum status pipeline_check_flags(const struct component_files *files, con
     }
     for (int i = 0; i < files->n_files && recipe; i++) {
         const struct component_file *file = &files->file[i];
-        if (!file->flag || has_use(recipe, file)) continue;
+        if (!file->flag || file->with || has_use(recipe, file)) continue;
         const struct family *denoiser = recipe_family(recipe, FAMILY_DENOISER);
         error_set(e, USAGE, "this model has no use for %s", file->flag);
         error_where(e, "%s", component_files_path(files, file));
@@ -323,7 +323,7 @@ int pipeline_missing(const struct component_files *files, const struct recipe *r
     parts_assign(files, recipe, in);
     for (int i = 0; recipe->slot[i].family; i++) {
         const struct slot *slot = &recipe->slot[i];
-        if (!in[i] && slot->family->kind != FAMILY_ENCODER)
+        if (!in[i] && !slot->optional && slot->family->kind != FAMILY_ENCODER)
             missing[n++] = (struct missing_part){slot, slot->folder, slot->flag,
                                                  slot->word ? slot->word : slot->family->word};
     }

@@ -20,11 +20,12 @@ char *block_weight_name(const char *format, int number, char *out) {
     return out;
 }
 
-/* Where a weight lies: an entry, or so many of its rows, or the last slice in time of a kernel. */
+/* Where a weight lies: an entry, or so many of its rows, or a slice in time of a kernel. */
 struct place {
     struct index_entry *entry;
     const struct weight_slice *slice; /* NULL: all of it */
     int32_t slices;                   /* in time; 1: none but itself */
+    int32_t at;                       /* which of them */
 };
 
 int block_file_shape(const struct weight_spec *spec, const int32_t *dims, int32_t dim[WEIGHT_FILE_RANK_MAX]) {
@@ -254,7 +255,7 @@ static enum status lay_out_scales(struct block *block, const struct index_entry 
     return OK;
 }
 
-/* Rows of a weight that are in the file as they are, or whose kernels lie there behind earlier slices. */
+/* Rows of a weight that are in the file as they are, or whose kernels lie there among other slices. */
 static void add_rows(struct block *block, const struct place *place, const struct tensor *shape,
                      struct row_part part) {
     const struct index_entry *entry = place->entry;
@@ -265,7 +266,7 @@ static void add_rows(struct block *block, const struct place *place, const struc
     segment->run = (uint64_t)dtype_bytes(shape->dtype,
                                          (int64_t)shape->dim[shape->rank - 2] * shape->dim[shape->rank - 1]);
     segment->stride = segment->run * slices;
-    segment->file_offset += segment->run * (slices - 1);
+    segment->file_offset += segment->run * (uint64_t)place->at;
 }
 
 static enum status lay_out_weight(struct block *block, const struct place *place, const int32_t *dims,
@@ -287,6 +288,7 @@ static enum status bind_weight(struct block *block, const struct block_ref *ref,
     int rank = block_file_shape(spec, dims, whole);
     for (int i = 0; i < spec->rank; i++) dim[i] = dims[spec->dim[i]];
     if (spec->slices) place.slices = dims[spec->slices];
+    place.at = place.slices - 1 - spec->before_last;
     if (place.slice) whole[0] = rows_above(place.slice, dims, place.slice->n_parts);
     if (check_weight(&place, block, rank, whole, e) != OK) return e->code;
     struct packed_tensor *t = &block->tensors[block->n_tensors++];

@@ -29,6 +29,8 @@ struct weight_slice {
     int n_parts;
     int rows[WEIGHT_SLICES_MAX]; /* of each part, as places in the family's dimensions */
     int n_taken, taken[WEIGHT_SLICES_MAX];
+    int all; /* place of how many rows all parts have, where what is published has them so; 0: it has the
+                weight apart */
 };
 
 /* One row of a weight table. It is looked for under its names, then under the original one, then as a slice.
@@ -45,8 +47,9 @@ struct weight_spec {
      * slice is the weight: what a causal convolution sees of a picture alone. The others take no memory and
      * are not moved. Files may have the two outermost axes as one. 0: no such axis. */
     int slices;
-    bool optional; /* absent: a tensor of rank 0 */
-    double spread; /* made-up weights: uniform in +- this times 1/sqrt(inputs); 0: around 1 */
+    int before_last; /* with slices: the weight is not the last one, but so many before it */
+    bool optional;   /* absent: a tensor of rank 0 */
+    double spread;   /* made-up weights: uniform in +- this times 1/sqrt(inputs); 0: around 1 */
 };
 
 /* A row of a weight table: the field of a weights structure, how made-up values spread, the tensor's name,

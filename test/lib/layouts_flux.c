@@ -108,7 +108,7 @@ static struct pile *original(const struct pile *of) {
 
 static const struct layout_part parts[] = {
     {"transformer", "flux1.safetensors", offsetof(options, diffusion_model), original, NULL, NULL,
-     "transformer (flux)", "transformer (zimage, flux or unet)", "for --diffusion-model"},
+     "transformer (flux)", "transformer (zimage, flux, unet or qwen_image)", "for --diffusion-model"},
     {"text_encoder", "clip_l.safetensors", offsetof(options, clip_l), NULL, NULL, NULL,
      "CLIP text encoder (clip)", "CLIP-L text encoder (clip)", "for --clip_l"},
     {"text_encoder_2", "t5xxl.safetensors", offsetof(options, t5xxl), NULL, NULL, NULL,

@@ -1,0 +1,563 @@
+/* The vision encoder of Qwen2.5-VL: what its language model (qwen25vl.c) sees of a picture.
+ *
+ * Patches of 14x14 pixels become tokens, which go window by window, in a window in blocks of 2x2, so that
+ * both what sees each other and what is merged lies together. A layer: x += out(attention(rope(q), rope(k),
+ * v)); x += down(silu(gate(n)) * up(n)), with RMS norms before each half, biases everywhere, rope on halves
+ * of rows and columns. Most layers look into their window, a few at the whole picture. In the end the four
+ * tokens of a block become one, and rows go back into raster order.
+ *
+ * The reference shows a picture as two equal frames of a video; the first product with each is made here of
+ * the one.
+ * Reference: transformers 5.23, models/qwen2_5_vl/modeling_qwen2_5_vl.py. */
+#include "kernels/ops.h"
+#include "models/models.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum {
+    WIDTH,
+    QKV,
+    HEAD,
+    HEADS,
+    FEED_FORWARD,
+    LAYERS,
+    OUT,
+    JOINED, /* what is merged, side by side */
+    COLOURS,
+    FRAMES,
+    PATCH,
+    MERGED, /* tokens on a block's side */
+};
+
+/* Layers that look at the whole picture. */
+enum { FULL_MAX = 16 };
+
+struct vision_settings {
+    double rope_theta;
+    int heads;  /* 0: nothing says it */
+    int merged; /* tokens on a block's side */
+    int window; /* pixels on a side */
+    int full[FULL_MAX];
+    int every; /* of so many layers the last is one of them, if above 0; else full lists them */
+    int activation;
+    int least_pixels, most_pixels; /* of a picture as it is read */
+    struct picture_format format;
+};
+
+static const float norm_eps = 1e-6F; /* nothing configures it */
+
+/* A picture's tokens, before or after they are merged. */
+struct vision_grid {
+    int32_t rows, columns;
+    struct token_walk walk;
+};
+
+struct vision_state {
+    struct tensor tokens;    /* [T, WIDTH] */
+    struct tensor rope;      /* [T, HEAD/2, 2] */
+    struct vision_grid grid; /* before they are merged */
+};
+
+/* ---- patches ---- */
+
+struct patch_weights {
+    struct tensor first, second; /* of two frames: [WIDTH, COLOURS, PATCH, PATCH] */
+};
+
+#define PATCH_WEIGHT(field, name, ...)                                                                       \
+    {                                                                                                        \
+        .offset = offsetof(struct patch_weights, field), .names = {name}, .rank = 4,                         \
+        .dim = {WIDTH, COLOURS, PATCH, PATCH}, .spread = 1, __VA_ARGS__                                      \
+    }
+
+static const struct weight_spec vision_patch_table[] = {
+    PATCH_WEIGHT(first, "patch_embed.proj.weight", .slices = FRAMES, .before_last = 1),
+    PATCH_WEIGHT(second, "patch_embed.proj.weight", .slices = FRAMES),
+};
+static const struct weight_spec vision_patch_halves_table[] = {
+    PATCH_WEIGHT(first, "v.patch_embd.weight", .slices = 0),
+    PATCH_WEIGHT(second, "v.patch_embd.weight.1", .slices = 0),
+};
+
+static struct tensor vision_matrix(struct tensor weight) {
+    return tensor_reshape(weight, 2,
+                          (int32_t[]){weight.dim[0], weight.dim[1] * weight.dim[2] * weight.dim[3]});
+}
+
+static void vision_forward_patch(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct patch_weights *w = weights;
+    const struct vision_settings *settings = scope->settings;
+    const struct vision_state *state = scope->lane->state;
+    struct tensor first = vision_matrix(w->first), tokens = state->tokens;
+    struct vision_grid grid = state->grid;
+    int32_t half = state->rope.dim[1];
+    struct tensor vectors = context_tensor(x, DTYPE_F32, 2, (int32_t[]){tokens.dim[0], first.dim[1]});
+    op_patchify(
+        x, vectors, lane_picture(scope->lane),
+        (struct patches){
+            .side = w->first.dim[2], .order = PATCH_CHANNELS_FIRST, .pixels = true, .walk = grid.walk});
+    op_linear(x, tokens, vectors, first, (struct epilogue){0});
+    op_linear(x, tokens, vectors, vision_matrix(w->second), (struct epilogue){.residual = tokens});
+    struct rope_options rope = {
+        .theta = settings->rope_theta,
+        .n_axes = 2,
+        .axis_dim = {half, half},
+        .f32_frequencies = true,
+        .n_grids = 1,
+        .grid = {{.start = {0}, .extent = {grid.rows, grid.columns}, .walk = grid.walk}},
+    };
+    op_rope_table(x, state->rope, &rope);
+}
+
+static const struct block_kind vision_kind_patch = BLOCK_KIND(
+    "patch", "patch_embed", vision_patch_table, patch_weights, vision_forward_patch, .keeps_types = true);
+static const struct block_kind vision_kind_patch_halves =
+    BLOCK_KIND("patch", "patch_embed", vision_patch_halves_table, patch_weights, vision_forward_patch,
+               .keeps_types = true);
+
+/* ---- layers ---- */
+
+struct vision_layer_weights {
+    struct tensor norm1, q, k, v, q_bias, k_bias, v_bias, out, out_bias;
+    struct tensor norm2, gate, gate_bias, up, up_bias, down, down_bias;
+};
+
+#define LAYER_WEIGHT(field, tail, gguf, r, ...)                                                              \
+    {                                                                                                        \
+        .offset = offsetof(struct vision_layer_weights, field),                                              \
+        .names = {"blocks.%d." tail, "v.blk.%d." gguf}, .rank = r, .dim = {__VA_ARGS__}, .spread = (r) > 1   \
+    }
+
+#define LAYER_LINEAR(field, tail, gguf, outputs, inputs)                                                     \
+    LAYER_WEIGHT(field, tail ".weight", gguf ".weight", 2, outputs, inputs),                                 \
+        LAYER_WEIGHT(field##_bias, tail ".bias", gguf ".bias", 1, outputs)
+
+/* GGUF files have them apart. */
+#define QKV_PART(field, part, tail, gguf, r, ...)                                                            \
+    {                                                                                                        \
+        .offset = offsetof(struct vision_layer_weights, field), .names = {"v.blk.%d." gguf},                 \
+        .fused = {"blocks.%d.attn.qkv." tail, 3, {WIDTH, WIDTH, WIDTH}, 1, {part}, QKV}, .rank = r,          \
+        .dim = {__VA_ARGS__}, .spread = (r) > 1                                                              \
+    }
+#define QKV_LINEAR(field, part, gguf)                                                                        \
+    QKV_PART(field, part, "weight", gguf ".weight", 2, WIDTH, WIDTH),                                        \
+        QKV_PART(field##_bias, part, "bias", gguf ".bias", 1, WIDTH)
+
+static const struct weight_spec vision_layer_table[] = {
+    LAYER_WEIGHT(norm1, "norm1.weight", "ln1.weight", 1, WIDTH),
+    QKV_LINEAR(q, 0, "attn_q"),
+    QKV_LINEAR(k, 1, "attn_k"),
+    QKV_LINEAR(v, 2, "attn_v"),
+    LAYER_LINEAR(out, "attn.proj", "attn_out", WIDTH, WIDTH),
+    LAYER_WEIGHT(norm2, "norm2.weight", "ln2.weight", 1, WIDTH),
+    LAYER_LINEAR(gate, "mlp.gate_proj", "ffn_gate", FEED_FORWARD, WIDTH),
+    LAYER_LINEAR(up, "mlp.up_proj", "ffn_up", FEED_FORWARD, WIDTH),
+    LAYER_LINEAR(down, "mlp.down_proj", "ffn_down", WIDTH, FEED_FORWARD),
+};
+
+static bool vision_looks_everywhere(const struct vision_settings *s, int layer) {
+    if (s->every > 0) return layer % s->every == s->every - 1;
+    for (int i = 0; i < FULL_MAX; i++)
+        if (s->full[i] == layer) return true;
+    return false;
+}
+
+static int32_t vision_least(int32_t a, int32_t b) {
+    return a < b ? a : b;
+}
+
+/* Window by window, as its tokens lie; those at the right and bottom edges are smaller. */
+static void vision_look_around(struct context *x, struct vision_grid grid, struct tensor q, struct tensor k,
+                               struct tensor v, struct heads heads) {
+    int32_t side = grid.walk.window;
+    for (int32_t row = 0, first = 0; row < grid.rows; row += side)
+        for (int32_t column = 0; column < grid.columns; column += side) {
+            int32_t n = vision_least(side, grid.rows - row) * vision_least(side, grid.columns - column);
+            struct tensor seen = tensor_slice(q, first, n);
+            op_attention(x, seen, seen, tensor_slice(k, first, n), tensor_slice(v, first, n), heads);
+            first += n;
+        }
+}
+
+static void vision_project_heads(struct context *x, struct tensor out, struct tensor n, struct tensor weight,
+                                 struct tensor bias, struct tensor rope) {
+    uint64_t mark = x->scratch->used;
+    struct tensor heads = context_unrounded(x, out);
+    op_linear(x, heads, n, weight, (struct epilogue){.bias = bias});
+    op_rope(x, out, heads, rope,
+            (struct rotation){.heads = out.dim[1] / (2 * rope.dim[1]), .pairs = ROPE_HALVES});
+    x->scratch->used = mark;
+}
+
+static void vision_attend(struct context *x, const struct vision_layer_weights *w,
+                          const struct visit_scope *scope, struct tensor n) {
+    const struct vision_settings *settings = scope->settings;
+    const struct vision_state *state = scope->lane->state;
+    struct tensor tokens = state->tokens;
+    int32_t head = 2 * state->rope.dim[1], n_heads = tokens.dim[1] / head;
+    struct heads heads = {.queries = n_heads, .keys = n_heads, .scale = 1 / sqrtf((float)head)};
+    struct tensor q = context_operand(x, 2, tokens.dim), k = context_operand(x, 2, tokens.dim);
+    struct tensor v = context_operand(x, 2, tokens.dim);
+    vision_project_heads(x, q, n, w->q, w->q_bias, state->rope);
+    vision_project_heads(x, k, n, w->k, w->k_bias, state->rope);
+    op_linear(x, v, n, w->v, (struct epilogue){.bias = w->v_bias});
+    if (vision_looks_everywhere(settings, scope->number))
+        op_attention(x, q, q, k, v, heads);
+    else
+        vision_look_around(x, state->grid, q, k, v, heads);
+    op_linear(x, tokens, q, w->out, (struct epilogue){.bias = w->out_bias, .residual = tokens});
+}
+
+static void vision_forward_layer(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct vision_layer_weights *w = weights;
+    const struct vision_state *state = scope->lane->state;
+    struct tensor tokens = state->tokens, n = context_operand(x, 2, tokens.dim);
+    int32_t T = tokens.dim[0];
+    op_rms_norm(x, n, tokens, w->norm1, norm_eps, (struct modulation){0});
+    uint64_t mark = x->scratch->used;
+    vision_attend(x, w, scope, n);
+    x->scratch->used = mark;
+    op_rms_norm(x, n, tokens, w->norm2, norm_eps, (struct modulation){0});
+    struct tensor gated = context_operand(x, 2, (int32_t[]){T, w->gate.dim[0]});
+    struct tensor gate = context_unrounded(x, gated);
+    struct tensor up = context_tensor(x, DTYPE_F32, 2, (int32_t[]){T, w->up.dim[0]});
+    op_linear(x, gate, n, w->gate, (struct epilogue){.bias = w->gate_bias});
+    op_linear(x, up, n, w->up, (struct epilogue){.bias = w->up_bias});
+    op_glu(x, gated, gate, up, ACTIVATION_SILU);
+    op_linear(x, tokens, gated, w->down, (struct epilogue){.bias = w->down_bias, .residual = tokens});
+}
+
+static const struct block_kind vision_kind_layer =
+    BLOCK_KIND("layer", "blocks.%d", vision_layer_table, vision_layer_weights, vision_forward_layer);
+
+/* ---- merging ---- */
+
+struct merger_weights {
+    struct tensor norm, in, in_bias, out, out_bias;
+};
+
+#define MERGER_WEIGHT(field, name, gguf, r, ...)                                                             \
+    {                                                                                                        \
+        .offset = offsetof(struct merger_weights, field), .names = {name, gguf}, .rank = r,                  \
+        .dim = {__VA_ARGS__}, .spread = (r) > 1                                                              \
+    }
+
+static const struct weight_spec vision_merger_table[] = {
+    MERGER_WEIGHT(norm, "merger.ln_q.weight", "v.post_ln.weight", 1, WIDTH),
+    MERGER_WEIGHT(in, "merger.mlp.0.weight", "mm.0.weight", 2, JOINED, JOINED),
+    MERGER_WEIGHT(in_bias, "merger.mlp.0.bias", "mm.0.bias", 1, JOINED),
+    MERGER_WEIGHT(out, "merger.mlp.2.weight", "mm.2.weight", 2, OUT, JOINED),
+    MERGER_WEIGHT(out_bias, "merger.mlp.2.bias", "mm.2.bias", 1, OUT),
+};
+
+static void vision_forward_merger(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct merger_weights *w = weights;
+    const struct vision_state *state = scope->lane->state;
+    struct tensor tokens = state->tokens, rows = scope->lane->text;
+    struct vision_grid grid = state->grid;
+    int32_t side = grid.walk.block, joined[] = {rows.dim[0], w->in.dim[1]};
+    struct tensor n = context_operand(x, 2, tokens.dim), inner = context_operand(x, 2, joined);
+    struct tensor merged = context_tensor(x, DTYPE_F32, 2, rows.dim);
+    op_rms_norm(x, n, tokens, w->norm, norm_eps, (struct modulation){0});
+    op_linear(x, inner, tensor_reshape(n, 2, joined), w->in,
+              (struct epilogue){.bias = w->in_bias, .activation = ACTIVATION_GELU_ERF});
+    op_linear(x, merged, inner, w->out, (struct epilogue){.bias = w->out_bias});
+    struct tensor raster =
+        tensor_reshape(rows, 3, (int32_t[]){grid.rows / side, grid.columns / side, rows.dim[1]});
+    struct patches walked = {.side = 1, .pixels = true, .walk = {grid.walk.window / side, 0}};
+    op_unpatchify(x, raster, merged, walked, 1);
+}
+
+static const struct block_kind vision_kind_merger =
+    BLOCK_KIND("merger", "merger", vision_merger_table, merger_weights, vision_forward_merger);
+
+/* ---- the family ---- */
+
+/* Its relatives' too, to refuse them by name. */
+static bool qwen25vl_vision_probe(const struct tensor_index *index) {
+    bool merges = index_find(index, "merger.ln_q.weight") || index_find(index, "merger.norm.weight");
+    bool converted = index_find(index, "v.patch_embd.weight.1") && index_find(index, "mm.0.weight");
+    return (index_find(index, "patch_embed.proj.weight") && merges &&
+            index_find(index, "blocks.0.attn.qkv.weight")) ||
+           (converted &&
+            (index_find(index, "v.blk.0.attn_q.weight") || index_find(index, "v.blk.0.attn_qkv.weight")));
+}
+
+static bool vision_is_gguf(const struct component *c) {
+    return index_find(&c->index, "v.patch_embd.weight");
+}
+
+static enum status qwen25vl_vision_refuse(const struct component *c, struct error *e) {
+    const struct tensor_index *index = &c->index;
+    if (index_find(index, "blocks.0.mlp.gate_proj.weight") || index_find(index, "v.blk.0.ffn_gate.weight"))
+        return OK;
+    bool third = index_find(index, "merger.norm.weight") || index_find(index, "v.blk.0.attn_qkv.weight");
+    error_set(e, UNSUPPORTED, "a vision encoder of this kind is not supported");
+    error_where(e, "%s", index->sources[0].path);
+    error_found(e, third ? "Qwen3-VL's" : "Qwen2-VL's");
+    return error_expected(e, "Qwen2.5-VL's, whose layers have gates");
+}
+
+static enum status vision_read_patch(struct component *c, struct error *e) {
+    int32_t *d = c->dims;
+    bool gguf = vision_is_gguf(c);
+    const char *name = gguf ? "v.patch_embd.weight" : "patch_embed.proj.weight";
+    d[COLOURS] = component_dim(c, name, gguf ? 4 : 5, 1, e);
+    d[FRAMES] = gguf ? 2 : component_dim(c, name, 5, 2, e);
+    d[PATCH] = component_dim(c, name, gguf ? 4 : 5, gguf ? 3 : 4, e);
+    return e->code;
+}
+
+static enum status vision_check_dims(const struct component *c, struct error *e) {
+    const struct vision_settings *s = (const struct vision_settings *)c->settings;
+    const int32_t *d = c->dims;
+    bool heads = s->heads > 0 && d[WIDTH] % s->heads == 0 && d[HEAD] % 4 == 0 && d[HEAD] <= 512;
+    bool merges = (int64_t)d[WIDTH] * s->merged * s->merged == d[JOINED] && d[PATCH] <= 64;
+    bool windows = s->window >= d[PATCH] * s->merged;
+    if (heads && merges && windows && d[COLOURS] == 3 && d[FRAMES] == 2 && d[LAYERS] > 0 &&
+        d[LAYERS] <= FAMILY_BLOCKS_MAX - 2 && s->least_pixels <= s->most_pixels)
+        return OK;
+    error_set(e, SHAPE, "the vision encoder's sizes do not fit together");
+    error_where(e, "%s", c->index.sources[0].path);
+    error_found(e,
+                "width %d, heads %d, %d layers, patches [%d, %d, %d, %d], %d merged to %d, windows %d, "
+                "pictures of %d to %d pixels",
+                d[WIDTH], s->heads, d[LAYERS], d[COLOURS], d[FRAMES], d[PATCH], d[PATCH], s->merged,
+                d[JOINED], s->window, s->least_pixels, s->most_pixels);
+    return error_expected(e, "heads of a multiple of 4, patches [3, 2, n, n], blocks within windows");
+}
+
+/* What pictures are cut into must be what their own configuration says, and lists must be no longer than what
+ * is read of them. */
+static enum status vision_check_config(const struct component *c, const struct config *config,
+                                       struct error *e) {
+    static const char *const lists[] = {"vision_config.fullatt_block_indexes.16", "fullatt_block_indexes.16"};
+    const struct vision_settings *s = (const struct vision_settings *)c->settings;
+    const struct {
+        const char *key;
+        int value;
+    } wanted[] = {{"patch_size", c->dims[PATCH]}, {"merge_size", s->merged}, {"temporal_patch_size", 2}};
+    for (int i = 0; i < COUNT_OF(lists); i++)
+        if (config_find(config, lists[i])) config_refuse(config, lists[i], e);
+    for (int i = 0; i < COUNT_OF(wanted) && config->pictures; i++) {
+        int value = wanted[i].value;
+        config_int(config->pictures, wanted[i].key, value, value, &value, e);
+    }
+    return e->code;
+}
+
+/* Where the configuration has a list, it is that long. */
+static void vision_end_list(struct vision_settings *s, const struct config *config) {
+    char nested[64], flat[64];
+    for (int i = 0, listed = 0; i < FULL_MAX; i++) {
+        snprintf(nested, sizeof nested, "vision_config.fullatt_block_indexes.%d", i);
+        snprintf(flat, sizeof flat, "fullatt_block_indexes.%d", i);
+        bool there = config_find(config, nested) || config_find(config, flat);
+        listed += there;
+        if (listed && !there) s->full[i] = -1;
+    }
+}
+
+enum { HEAD_PUBLISHED = 80 };
+
+static enum status qwen25vl_vision_configure(struct component *c, const struct config *config,
+                                             struct error *e) {
+    struct vision_settings *s = (struct vision_settings *)c->settings;
+    int32_t *d = c->dims;
+    if (!s->heads) s->heads = d[WIDTH] / HEAD_PUBLISHED;
+    d[HEAD] = s->heads ? d[WIDTH] / s->heads : 0;
+    vision_end_list(s, config);
+    if (vision_read_patch(c, e) != OK || vision_check_dims(c, e) != OK) return e->code;
+    return vision_check_config(c, config, e);
+}
+
+static int qwen25vl_vision_blocks(const struct component *c, struct block_ref *refs) {
+    int n = 0;
+    refs[n++] =
+        (struct block_ref){.kind = vision_is_gguf(c) ? &vision_kind_patch_halves : &vision_kind_patch};
+    for (int i = 0; i < c->dims[LAYERS]; i++)
+        refs[n++] = (struct block_ref){.kind = &vision_kind_layer, .number = i};
+    refs[n++] = (struct block_ref){.kind = &vision_kind_merger};
+    return n;
+}
+
+/* Tokens on a side of a picture that is read at these sides. */
+static struct vision_grid vision_cut(const struct component *c, int32_t height, int32_t width) {
+    const struct vision_settings *s = (const struct vision_settings *)c->settings;
+    int32_t patch = c->dims[PATCH], window = s->window / patch / s->merged * s->merged;
+    return (struct vision_grid){height / patch, width / patch, {window, s->merged}};
+}
+
+/* Lanes take turns in one state, which is the largest's. */
+static void qwen25vl_vision_declare(const struct component *c, struct lane *lanes, int n_lanes,
+                                    struct arena *arena, struct arena *pictures, bool *ok) {
+    int32_t most = 0, width = c->dims[WIDTH], pairs = c->dims[HEAD] / 2;
+    (void)pictures;
+    for (int i = 0; i < n_lanes; i++) {
+        struct vision_state *state = lanes[i].state;
+        state->grid = vision_cut(c, lanes[i].picture.dim[1], lanes[i].picture.dim[2]);
+        if (state->grid.rows * state->grid.columns > most) most = state->grid.rows * state->grid.columns;
+    }
+    struct tensor tokens = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){most, width}, ok);
+    struct tensor rope = arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){most, pairs, 2}, ok);
+    for (int i = 0; i < n_lanes; i++) {
+        struct vision_state *state = lanes[i].state;
+        int32_t T = state->grid.rows * state->grid.columns;
+        state->tokens = tensor_slice(tokens, 0, T);
+        state->rope = tensor_slice(rope, 0, T);
+    }
+}
+
+/* models/qwen2_vl/image_processing_qwen2_vl.py, smart_resize, whose sides are rounded half to even. */
+static struct sight qwen25vl_vision_sees(const struct component *c, int width, int height) {
+    const struct vision_settings *s = (const struct vision_settings *)c->settings;
+    enum { ASPECT_MOST = 200 };
+    double unit = (double)c->dims[PATCH] * s->merged, area = (double)width * height;
+    double rows = nearbyint(height / unit), columns = nearbyint(width / unit), pixels = unit * unit;
+    double longer = width > height ? width : height, shorter = width > height ? height : width;
+    if (longer / shorter > ASPECT_MOST) return (struct sight){0};
+    if (rows * columns * pixels > s->most_pixels) {
+        double beta = sqrt(area / s->most_pixels);
+        rows = fmax(1, floor(height / beta / unit));
+        columns = fmax(1, floor(width / beta / unit));
+    } else if (rows * columns * pixels < s->least_pixels) {
+        double beta = sqrt(s->least_pixels / area);
+        rows = ceil(height * beta / unit);
+        columns = ceil(width * beta / unit);
+    }
+    return (struct sight){.width = (int32_t)(columns * unit),
+                          .height = (int32_t)(rows * unit),
+                          .columns = (int32_t)columns,
+                          .rows = (int32_t)rows};
+}
+
+static const char *const qwen25vl_vision_ignorable[] = {NULL};
+static const char *const qwen25vl_vision_architectures[] = {"clip", NULL};
+
+/* Qwen2.5-VL-7B. */
+static const struct dimension qwen25vl_vision_dimensions[] = {
+    {"vision_layers", 32, 1, 400, .place = LAYERS, OF_BLOCKS("blocks.", "v.blk."),
+     .key = "vision_config.depth"},
+    {"vision_width", 1280, 8, 65536, .place = WIDTH,
+     OF_TENSOR(1, 0, "merger.ln_q.weight", "v.post_ln.weight"), .key = "vision_config.hidden_size"},
+    {"vision_heads", 16, 1, 1024, .place = HEADS},
+    {"vision_ff", 3420, 8, 262144, .place = FEED_FORWARD,
+     OF_TENSOR(2, 0, "blocks.0.mlp.gate_proj.weight", "v.blk.0.ffn_gate.weight"),
+     .key = "vision_config.intermediate_size"},
+    {"hidden", 3584, 8, 65536, .place = OUT, OF_TENSOR(2, 0, "merger.mlp.2.weight", "mm.2.weight"),
+     .key = "vision_config.out_hidden_size"},
+    {.place = JOINED, OF_TENSOR(2, 1, "merger.mlp.2.weight", "mm.2.weight")},
+    {.place = COLOURS, .key = "vision_config.in_channels"},
+    {.place = FRAMES, .key = "vision_config.temporal_patch_size"},
+    {.place = PATCH, .key = "vision_config.patch_size"},
+};
+
+#define SETTING(field, type_, published_, least_, most_, ...)                                                \
+    { {__VA_ARGS__}, offsetof(struct vision_settings, field), type_, published_, least_, most_ }
+#define FULL(i, published)                                                                                   \
+    {                                                                                                        \
+        {"vision_config.fullatt_block_indexes." #i, "fullatt_block_indexes." #i},                            \
+            offsetof(struct vision_settings, full) + (i) * sizeof(int), SETTING_INT, published, 0, 1023      \
+    }
+
+/* In config.json and in GGUF files. */
+static const struct setting qwen25vl_vision_settings[] = {
+    SETTING(heads, SETTING_INT, 0, 1, 1024, "vision_config.num_heads", "num_heads",
+            "clip.vision.attention.head_count"),
+    SETTING(merged, SETTING_INT, 2, 1, 16, "vision_config.spatial_merge_size", "spatial_merge_size",
+            "clip.vision.spatial_merge_size"),
+    SETTING(window, SETTING_INT, 112, 1, 65536, "vision_config.window_size", "window_size",
+            "clip.vision.window_size"),
+    SETTING(every, SETTING_INT, 0, 1, 1024, "vision_config.n_wa_pattern", "clip.vision.n_wa_pattern"),
+    SETTING(activation, SETTING_WORD, 0, 0, 0, "vision_config.hidden_act", "silu"),
+    FULL(0, 7),
+    FULL(1, 15),
+    FULL(2, 23),
+    FULL(3, 31),
+    FULL(4, -1),
+    FULL(5, -1),
+    FULL(6, -1),
+    FULL(7, -1),
+    FULL(8, -1),
+    FULL(9, -1),
+    FULL(10, -1),
+    FULL(11, -1),
+    FULL(12, -1),
+    FULL(13, -1),
+    FULL(14, -1),
+    FULL(15, -1),
+    SETTING(rope_theta, SETTING_DOUBLE, 1e4, 1, 1e12, "vision_config.rope_parameters.rope_theta"),
+};
+
+static const struct expectation qwen25vl_vision_expects[] = {
+    {"vision_config.rope_parameters.rope_type", "axial"},
+    {"clip.projector_type", "qwen2.5vl_merger"},
+    {0},
+};
+
+#define PER_COLOUR(field, a, b, c, ...)                                                                      \
+    SETTING(format.field[0], SETTING_FLOAT, a, __VA_ARGS__ ".0"),                                            \
+        SETTING(format.field[1], SETTING_FLOAT, b, __VA_ARGS__ ".1"),                                        \
+        SETTING(format.field[2], SETTING_FLOAT, c, __VA_ARGS__ ".2")
+
+static const struct setting qwen25vl_vision_pictures[] = {
+    SETTING(least_pixels, SETTING_INT, 56 * 56, 1, 1 << 28, "size.shortest_edge", "min_pixels"),
+    SETTING(most_pixels, SETTING_INT, 12845056, 1, 1 << 28, "size.longest_edge", "max_pixels"),
+    PER_COLOUR(mean, 0.48145466, 0.4578275, 0.40821073, -10, 10, "image_mean"),
+    PER_COLOUR(deviation, 0.26862954, 0.26130258, 0.27577711, 1e-6, 10, "image_std"),
+};
+
+/* Of a few layers the last looks at the whole picture, of many as many as of the published ones. */
+static void qwen25vl_vision_follow(struct component *c) {
+    enum { PUBLISHED = 4, FEW = 8 };
+    struct vision_settings *s = (struct vision_settings *)c->settings;
+    int32_t *d = c->dims;
+    s->heads = d[HEADS];
+    d[HEAD] = d[WIDTH] / d[HEADS];
+    d[JOINED] = d[WIDTH] * s->merged * s->merged;
+    d[COLOURS] = 3;
+    d[FRAMES] = 2;
+    d[PATCH] = 14;
+    for (int i = 0; i < PUBLISHED; i++)
+        s->full[i] = d[LAYERS] < FEW ? (i ? -1 : d[LAYERS] - 1) : (i + 1) * d[LAYERS] / PUBLISHED - 1;
+}
+
+static void qwen25vl_vision_derive(struct component *c) {
+    const struct vision_settings *s = (const struct vision_settings *)c->settings;
+    c->dims[HEADS] = s->heads;
+    c->dims[QKV] = 3 * c->dims[WIDTH];
+    c->text_columns = c->dims[OUT];
+    c->picture_format = s->format;
+}
+
+static const struct state_tensor vision_state_tensors[] = {STATE_TENSOR(vision_state, tokens),
+                                                           STATE_TENSOR(vision_state, rope)};
+
+const struct family family_qwen25vl_vision = {
+    .name = "qwen25vl_vision",
+    .kind = FAMILY_VISION,
+    .word = "Qwen2.5-VL vision encoder",
+    .architectures = qwen25vl_vision_architectures,
+    .config_key = "model_type",
+    .config_value = "qwen2_5_vl",
+    .probe = qwen25vl_vision_probe,
+    .refuse = qwen25vl_vision_refuse,
+    .dimensions = qwen25vl_vision_dimensions,
+    .n_dimensions = COUNT_OF(qwen25vl_vision_dimensions),
+    .settings = qwen25vl_vision_settings,
+    .n_settings = COUNT_OF(qwen25vl_vision_settings),
+    .picture_settings = qwen25vl_vision_pictures,
+    .n_picture_settings = COUNT_OF(qwen25vl_vision_pictures),
+    .expects = qwen25vl_vision_expects,
+    .configure = qwen25vl_vision_configure,
+    .follow = qwen25vl_vision_follow,
+    .derive = qwen25vl_vision_derive,
+    .blocks = qwen25vl_vision_blocks,
+    .ignorable = qwen25vl_vision_ignorable,
+    .lane_state_bytes = sizeof(struct vision_state),
+    .state = vision_state_tensors,
+    .n_state = COUNT_OF(vision_state_tensors),
+    .declare = qwen25vl_vision_declare,
+    .sees = qwen25vl_vision_sees,
+};
