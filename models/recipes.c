@@ -70,6 +70,19 @@ static const char *const t5xxl_prefixes[] = {"", "text_encoders.t5xxl.transforme
               .classes = {"Qwen2_5_VLForConditionalGeneration", "Qwen2Tokenizer"}, __VA_ARGS__}}
 /* clang-format on */
 
+/* With pictures, whose text says each's number first, or nothing. */
+/* clang-format off */
+#define PICTURED(number)                                                                                       \
+    .pictured = {.template_before =                                                                            \
+                     "<|im_start|>system\nDescribe the key features of the input image (color, shape, size, "  \
+                     "texture, objects, background), then explain how the user's text instruction should "     \
+                     "alter or modify the image. Generate a new image that meets the user's requirements "     \
+                     "while maintaining consistency with the original input where appropriate.<|im_end|>\n"    \
+                     "<|im_start|>user\n",                                                                     \
+                 .dropped = 64, .before = number "<|vision_start|>", .after = "<|vision_end|>",                \
+                 .pad = "<|image_pad|>"}
+/* clang-format on */
+
 /* Template and limits: diffusers 0.42, pipelines/z_image (Qwen3's chat template with thinking enabled adds no
  * think block). Sizes and steps are those of the published Turbo model, which is distilled and takes no
  * guidance. Strength: pipeline_z_image_img2img.py. */
@@ -248,10 +261,38 @@ const struct recipe recipe_flux_fill = {
     .width = 1024, .height = 1024, .steps = 50, .cfg_scale = 4, .strength = 0.6
 /* clang-format on */
 
+/* Areas: the first editing pipeline shows one picture to both encoders at the size that is drawn, later ones
+ * each picture to the vision encoder at a smaller one. Where nothing names the pipeline pictures are taken as
+ * later ones take them. */
+enum { QWEN_AREA = 1024 * 1024, QWEN_AREA_SEEN = 384 * 384 };
+
 const struct recipe recipe_qwen_image = {
-    QWEN_IMAGE(TEXT_QWEN25VL()),
+    QWEN_IMAGE(TEXT_QWEN25VL(PICTURED("Picture %d: "))),
     .name = "qwen_image",
     .pipelines = {"QwenImagePipeline", "QwenImageImg2ImgPipeline", "QwenImageInpaintPipeline"},
+    .references_max = LANE_REFERENCES_MAX,
+    .references_if_unnamed = true,
+    .areas = {.seen = QWEN_AREA_SEEN, .encoded = QWEN_AREA, .drawn = QWEN_AREA, .multiple = 32},
+};
+
+const struct recipe recipe_qwen_image_edit = {
+    QWEN_IMAGE(TEXT_QWEN25VL(PICTURED(""))),
+    .name = "qwen_image_edit",
+    .edit = "plain",
+    .pipelines = {"QwenImageEditPipeline", "QwenImageEditInpaintPipeline"},
+    .references_min = 1,
+    .references_max = 1,
+    .areas = {.seen = QWEN_AREA, .encoded = QWEN_AREA, .drawn = QWEN_AREA, .multiple = 32},
+};
+
+const struct recipe recipe_qwen_image_edit_plus = {
+    QWEN_IMAGE(TEXT_QWEN25VL(PICTURED("Picture %d: "))),
+    .name = "qwen_image_edit_plus",
+    .edit = "plus",
+    .pipelines = {"QwenImageEditPlusPipeline"},
+    .references_min = 1,
+    .references_max = LANE_REFERENCES_MAX,
+    .areas = {.seen = QWEN_AREA_SEEN, .encoded = QWEN_AREA, .drawn = QWEN_AREA, .multiple = 32},
 };
 
 /* Stable Diffusion: diffusers 0.42, pipelines/stable_diffusion and stable_diffusion_xl. Steps, guidance and

@@ -3,6 +3,8 @@
 
 #include "engine/open/windows.h"
 
+#include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 static enum status check_special(const struct tokenizer *tokenizer, const char *token, struct error *e) {
@@ -22,25 +24,64 @@ enum status prompt_check(const struct text_recipe *recipe, const struct tokenize
     for (int i = 0; recipe->special[i]; i++) check_special(tokenizer, recipe->special[i], e);
     check_special(tokenizer, recipe->first, e);
     check_special(tokenizer, recipe->last, e);
+    check_special(tokenizer, recipe->pictured.pad, e);
     return check_special(tokenizer, recipe->pad, e);
 }
 
-/* The ids of the prompt with the text around it. */
+/* ---- the text ---- */
+
+/* A text that grows; without `at` it is only counted. */
+struct growing {
+    char *at;
+    size_t bytes;
+};
+
+static void grow(struct growing *whole, const char *text, size_t bytes) {
+    if (whole->at && bytes) memcpy(whole->at + whole->bytes, text, bytes);
+    whole->bytes += bytes;
+}
+
+/* text may be NULL; a %d in it is the number. */
+static void grow_by(struct growing *whole, const char *text, int number) {
+    const char *mark = text ? strstr(text, "%d") : NULL;
+    char digits[16];
+    if (!text) return;
+    if (!mark) return grow(whole, text, strlen(text));
+    grow(whole, text, (size_t)(mark - text));
+    grow(whole, digits, (size_t)snprintf(digits, sizeof digits, "%d", number));
+    grow(whole, mark + 2, strlen(mark + 2));
+}
+
+/* The prompt with the text around it, and one token of each picture. */
+static void write_prompt(struct growing *whole, const struct text_recipe *recipe, const char *text,
+                         size_t bytes, int n_pictures) {
+    const struct pictured *pictured = &recipe->pictured;
+    grow_by(whole, n_pictures ? pictured->template_before : recipe->template_before, 0);
+    for (int i = 0; i < n_pictures; i++) {
+        grow_by(whole, pictured->before, i + 1);
+        grow_by(whole, pictured->pad, 0);
+        grow_by(whole, pictured->after, i + 1);
+    }
+    grow(whole, text, bytes);
+    grow_by(whole, recipe->template_after, 0);
+}
+
 static enum status encode_text(struct sys *sys, const struct text_recipe *recipe,
                                const struct tokenizer *tokenizer, const char *text, size_t bytes,
-                               struct prompt_tokens *tokens, struct error *e) {
-    const char *before = recipe->template_before ? recipe->template_before : "";
-    const char *after = recipe->template_after ? recipe->template_after : "";
-    size_t before_bytes = strlen(before), after_bytes = strlen(after);
-    char *whole = sys->alloc(sys, LINE_HOST, before_bytes + bytes + after_bytes + 1);
-    if (!whole) return error_set(e, MEMORY, "no memory for a prompt of %zu bytes", bytes);
-    memcpy(whole, before, before_bytes);
-    memcpy(whole + before_bytes, text, bytes);
-    memcpy(whole + before_bytes + bytes, after, after_bytes);
-    tokenizer_encode(tokenizer, whole, before_bytes + bytes + after_bytes, &tokens->ids, &tokens->n_ids, e);
-    sys->release(sys, whole);
+                               int n_pictures, struct prompt_tokens *tokens, struct error *e) {
+    struct growing whole = {0};
+    write_prompt(&whole, recipe, text, bytes, n_pictures);
+    whole.at = sys->alloc(sys, LINE_HOST, whole.bytes + 1);
+    whole.bytes = 0;
+    if (!whole.at) return error_set(e, MEMORY, "no memory for a prompt of %zu bytes", bytes);
+    write_prompt(&whole, recipe, text, bytes, n_pictures);
+    tokenizer_encode(tokenizer, whole.at, whole.bytes, &tokens->ids, &tokens->n_ids, e);
+    tokens->dropped = n_pictures ? recipe->pictured.dropped : recipe->dropped;
+    sys->release(sys, whole.at);
     return e->code;
 }
+
+/* ---- tokens around it ---- */
 
 static bool is_framed(const struct text_recipe *recipe) {
     return recipe->first || recipe->last || recipe->pad || recipe->pads_with_0;
@@ -90,13 +131,50 @@ enum status prompt_encode(struct sys *sys, const struct text_recipe *recipe,
     if (recipe->windows_max) {
         if (windows_encode(sys, recipe, tokenizer, text, bytes, weighs, tokens, e) == OK)
             tokens->pooled_row = find_last(tokens, tokenizer_special(tokenizer, recipe->last));
+        tokens->dropped = recipe->dropped;
         return e->code;
     }
-    if (encode_text(sys, recipe, tokenizer, text, bytes, tokens, e) != OK) return e->code;
+    if (encode_text(sys, recipe, tokenizer, text, bytes, 0, tokens, e) != OK) return e->code;
     if (is_framed(recipe)) return frame(sys, recipe, tokenizer, tokens, e);
     tokens->cut = tokens->n_ids > recipe->tokens_max;
     if (tokens->cut) tokens->n_ids = recipe->tokens_max;
     return OK;
+}
+
+/* The first n_pictures pads, which the recipe's text has ahead of any in the prompt, become as many tokens as
+ * their pictures have. */
+static enum status make_room(struct sys *sys, const char *token, int32_t pad, const int32_t *pictures,
+                             int n_pictures, struct prompt_tokens *tokens, struct error *e) {
+    int n_ids = tokens->n_ids, found = 0, n = 0, at = 0;
+    for (int i = 0; i < tokens->n_ids; i++) found += tokens->ids[i] == pad;
+    if (found < n_pictures) { /* another added token begins earlier and swallows it */
+        error_set(e, META, "the tokenizer does not find the token '%s' where a picture stands", token);
+        return error_found(e, "%d of %d", found, n_pictures);
+    }
+    for (int i = 0; i < n_pictures; i++) n_ids += pictures[i] - 1;
+    int32_t *ids = sys->alloc(sys, LINE_HOST, (size_t)n_ids * sizeof *ids);
+    if (!ids) return error_set(e, MEMORY, "no memory for %d tokens", n_ids);
+    for (int i = 0; i < tokens->n_ids; i++) {
+        bool stands = tokens->ids[i] == pad && n < n_pictures;
+        if (stands) tokens->picture[n] = at;
+        for (int k = stands ? pictures[n] : 1; k > 0; k--) ids[at++] = tokens->ids[i];
+        n += stands;
+    }
+    assert(at == n_ids);
+    sys->release(sys, tokens->ids);
+    tokens->ids = ids;
+    tokens->n_ids = n_ids;
+    return OK;
+}
+
+enum status prompt_encode_pictured(struct sys *sys, const struct text_recipe *recipe,
+                                   const struct tokenizer *tokenizer, const char *text, size_t bytes,
+                                   const int32_t *pictures, int n_pictures, struct prompt_tokens *tokens,
+                                   struct error *e) {
+    *tokens = (struct prompt_tokens){0};
+    if (encode_text(sys, recipe, tokenizer, text, bytes, n_pictures, tokens, e) != OK) return e->code;
+    const char *pad = recipe->pictured.pad;
+    return make_room(sys, pad, tokenizer_special(tokenizer, pad), pictures, n_pictures, tokens, e);
 }
 
 void prompt_destroy(struct sys *sys, struct prompt_tokens *tokens) {

@@ -50,6 +50,16 @@ void picture_to_tensor(const struct sluice_picture *picture, const struct sluice
     }
 }
 
+void picture_to_seen(const struct sluice_picture *picture, const float mean[3], const float deviation[3],
+                     struct tensor out) {
+    float *to = out.data;
+    size_t pixels = (size_t)picture->width * (size_t)picture->height;
+    assert(out.dtype == DTYPE_F32 && tensor_elements(&out) == (int64_t)pixels * 3 && tensor_packed(&out));
+    for (int c = 0; c < 3; c++)
+        for (size_t i = (size_t)c; i < 3 * pixels; i += 3)
+            to[i] = ((float)picture->rgb[i] - mean[c] * 255) / (deviation[c] * 255);
+}
+
 void mask_to_channels(const struct sluice_picture *mask, int factor, struct tensor out) {
     float *to = out.data;
     size_t width = (size_t)mask->width, height = (size_t)mask->height, side = (size_t)factor;
@@ -113,6 +123,13 @@ static struct picture_size nearest_trained(int width, int height) {
         if (away < least) least = away;
     }
     return nearest;
+}
+
+struct picture_size picture_area_size(struct picture_size from, int64_t area, int multiple) {
+    double aspect = (double)from.width / from.height;
+    double width = sqrt((double)area * aspect), height = width / aspect;
+    return (struct picture_size){(int)nearbyint(width / multiple) * multiple,
+                                 (int)nearbyint(height / multiple) * multiple};
 }
 
 static enum status refuse_reference(const struct sluice_picture *picture, const char *why, struct error *e) {

@@ -2,7 +2,8 @@
  * encoder makes of them. Pure functions over host memory; must not know of jobs, devices or files.
  *
  * Source of the arithmetic: diffusers 0.42, image_processor.py (VaeImageProcessor), pipelines/flux
- * (pipeline_flux_fill.py, pipeline_flux_kontext.py), models/autoencoders/vae.py. */
+ * (pipeline_flux_fill.py, pipeline_flux_kontext.py), pipelines/qwenimage (pipeline_qwenimage_edit.py),
+ * models/autoencoders/vae.py; transformers 5.23, image_processing_backends.py (TorchvisionBackend). */
 #ifndef SLUICE_PICTURES_PICTURES_H
 #define SLUICE_PICTURES_PICTURES_H
 
@@ -22,6 +23,9 @@ enum status picture_check(const struct sluice_picture *picture, const char *what
  * it draws, out is 0 (the grey that a model that fills has seen there). */
 void picture_to_tensor(const struct sluice_picture *picture, const struct sluice_picture *mask,
                        struct tensor out);
+/* (v / 255 - mean) / deviation, a colour each, rounded as transformers 5 rounds it. */
+void picture_to_seen(const struct sluice_picture *picture, const float mean[3], const float deviation[3],
+                     struct tensor out);
 
 /* out [factor^2, Y, X] f32, packed, of a mask of Y factor by X factor pixels: channel y factor + x of a
  * latent pixel is 1 where the mask draws at (y, x) within its square, else 0. A mask draws where its grey, as
@@ -38,6 +42,10 @@ void mask_to_latent(const struct sluice_picture *mask, int factor, struct tensor
  * beyond 4 to 1 that would be squeezed into a trained size. multiple: 1 to 672. */
 enum status picture_reference_size(const struct sluice_picture *picture, int multiple,
                                    struct picture_size *size, struct error *e);
+
+/* Of about so many pixels, with that aspect, both sides rounded to multiples; a side may be 0. area: up to
+ * 2^40. */
+struct picture_size picture_area_size(struct picture_size from, int64_t area, int multiple);
 
 /* Draws a latent from what the encoder says of it: out [C, Y, X] f32, packed, = (mean + exp(logvar / 2) noise
  * - shift) scale, from moments [Y, X, 2 C] f32 with the C means first; logvar is clamped to -30 to 20. noise:
