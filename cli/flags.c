@@ -23,6 +23,10 @@ static const struct flag own[] = {
      "Hugging Face folder, folder of parts, or one file with all of them", NULL},
     {NULL, MODELS, NULL, "--tokenizer", "PATH", FLAG_STRING, AT(model.tokenizer), 0, 0, NULL,
      "tokenizer.json, a GGUF file, or a folder with the tokenizer's files", NULL},
+    {NULL, MODELS, NULL, "--edit", "HOW", FLAG_CHOICE, AT(model.edit), 0, 0, "plain|plus",
+     "how Qwen-Image-Edit's files are to be used that name no pipeline: plain, its first, edits one picture; "
+     "plus, from 2509 on, up to three; default: plus where there are pictures",
+     NULL},
     {NULL, MODELS, NULL, "--high-noise-diffusion-model", "PATH", FLAG_PART, 0, 0, 0, NULL,
      "second transformer (not in this build)", "no model of this build has a second transformer"},
 
@@ -39,9 +43,9 @@ static const struct flag own[] = {
      "which of CLIP's layers is read of a prompt: 1 the last, 2 the one before ...; default the model's",
      NULL},
     {NULL, RUNS, "-W", "--width", "N", FLAG_WHOLE, AT(width), 1, SLUICE_SIDE_MAX, NULL,
-     "pixels, default those of -i, else the model's", NULL},
+     "pixels, default those of -i, else of the last -r of a model that edits, else the model's", NULL},
     {NULL, RUNS, "-H", "--height", "N", FLAG_WHOLE, AT(height), 1, SLUICE_SIDE_MAX, NULL,
-     "pixels, default those of -i, else the model's", NULL},
+     "pixels, default those of -i, else of the last -r of a model that edits, else the model's", NULL},
     {NULL, RUNS, NULL, "--steps", "N", FLAG_WHOLE, AT(steps), 1, SLUICE_STEPS_MAX, NULL,
      "denoising steps, default the model's", NULL},
     {NULL, RUNS, NULL, "--cfg-scale", "S", FLAG_REAL, AT(cfg_scale), 0, SLUICE_SCALE_MAX, NULL,

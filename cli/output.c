@@ -142,7 +142,8 @@ static int cli_output_check_pictures(const struct args *args, struct output_of o
 }
 
 static bool is_dumped(const struct args *args, const char *base) {
-    static const char *const names[] = {"decoded*", "tokens*", "*cond", "sigmas", "latent_[0-9]*"};
+    static const char *const names[] = {"decoded*",      "tokens*",  "*cond", "sigmas",
+                                        "latent_[0-9]*", "encoded*", "seen*", "pooled*"};
     size_t n = args->command->bit == DECODE ? 1 : sizeof names / sizeof *names;
     char pattern[32];
     for (size_t i = 0; i < n; i++) {

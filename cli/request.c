@@ -97,9 +97,9 @@ void request_free_files(struct request_files *files) {
     free(files->rates);
 }
 
-/* A picture to start from gives the size that no flag gives: which that is the library knows. */
+/* A picture may give the size that no flag gives: which that is the library knows. */
 static void fill_size(struct sluice_request *request, const struct args *args) {
-    if (request->init_image) request->width = request->height = 0;
+    if (request->init_image || request->n_references) request->width = request->height = 0;
     if (args->width) request->width = args->width;
     if (args->height) request->height = args->height;
 }

@@ -234,8 +234,8 @@ struct sluice_request {
     size_t struct_size;
     const char *prompt;          /* NULL: the longest the model takes (for planning only) */
     const char *negative_prompt; /* NULL: "", or of models that are trained so (SDXL) no text at all */
-    int width, height; /* pixels, multiples of the model's step; 0: init_image's, rounded down to it,
-                          else the model's */
+    int width, height; /* pixels, multiples of the model's step; 0: init_image's, rounded down to it, else, of
+                          a model that edits, the last reference's aspect, else the model's */
     int steps;         /* at least 1 */
     int batch;         /* images, seeds seed, seed+1, ...; 0 means 1 */
     double cfg_scale;  /* uncond + s*(cond - uncond); exactly 1: no second lane; of models that are trained

@@ -358,7 +358,7 @@ static void settle_slots(struct sys *sys, const struct component_files *files, s
                          struct error *e) {
     struct error misfit = {0};
     if (!component_files_find_kind(files, FAMILY_DENOISER)) return;
-    if (pipeline_settle(sys, files, "", &to->recipe, &misfit) == MEMORY) *e = misfit;
+    if (pipeline_settle(sys, files, "", NULL, &to->recipe, &misfit) == MEMORY) *e = misfit;
 }
 
 static enum status inspect_all(struct sys *sys, const struct sluice_model_options *o,
@@ -479,7 +479,7 @@ static enum status find_recipe(struct sys *sys, const struct sluice_model_option
     if (component_files_open(sys, o, files, recipe, e) != OK) return e->code;
     if (!*recipe) return pipeline_check(files, NULL, o->model, e);
     if (!component_files_find_kind(files, FAMILY_DENOISER)) return OK;
-    return pipeline_settle(sys, files, name, recipe, e);
+    return pipeline_settle(sys, files, name, o->edit, recipe, e);
 }
 
 static enum status tokenize_seen(struct sys *sys, const struct sluice_model_options *o,

@@ -15,18 +15,56 @@ char *job_numbered(const char *name, int i, char out[16]) {
 
 /* ---- tokens ---- */
 
+/* The tokens of each picture that the encoder in that slot is told of, in their order. Returns how many. */
+static int job_list_told(const struct job *job, int slot, int32_t tokens[LANE_REFERENCES_MAX]) {
+    int n = 0;
+    if (!job->model->recipe->slot[slot].text.pictured.pad) return 0;
+    for (int i = 0; i < job->n_encoded; i++)
+        if (job->encoded[i].kind == ENCODED_VISION)
+            tokens[n++] = job->encoded[i].columns * job->encoded[i].rows;
+    return n;
+}
+
+void job_see(const struct job *job, int slot, int prompt, struct seen_picture seen[LANE_REFERENCES_MAX]) {
+    if (!job->model->recipe->slot[slot].text.pictured.pad) return;
+    for (int i = 0, n = 0; i < job->n_encoded; i++) {
+        const struct encoded *encoded = &job->encoded[i];
+        if (encoded->kind != ENCODED_VISION) continue;
+        seen[n] = (struct seen_picture){.first = job->tokens[slot][prompt].picture[n],
+                                        .height = encoded->rows,
+                                        .width = encoded->columns};
+        n++;
+    }
+}
+
 /* Without a prompt (planning only) the longest there is, or a whole window: ids do not matter, their number
  * does. */
+static enum status job_encode_longest(const struct job *job, const struct text_recipe *recipe, int n_told,
+                                      struct prompt_tokens *tokens, struct error *e) {
+    int around = n_told ? tokens->n_ids : 0, n_ids = around + recipe->tokens_max;
+    int32_t *ids = job->sys->alloc(job->sys, LINE_HOST, (size_t)n_ids * sizeof *ids);
+    if (!ids) return error_set(e, MEMORY, "no memory for tokens");
+    for (int i = 0; i < around; i++) ids[i] = tokens->ids[i];
+    job->sys->release(job->sys, tokens->ids);
+    tokens->ids = ids;
+    tokens->n_ids = n_ids;
+    if (!n_told) tokens->dropped = recipe->dropped;
+    return OK;
+}
+
 static enum status job_encode(const struct job *job, int slot, const char *prompt,
                               struct prompt_tokens *tokens, struct error *e) {
     const struct text_recipe *recipe = &job->model->recipe->slot[slot].text;
+    const struct tokenizer *tokenizer = job->model->tokenizer[slot];
     bool weighs = !asked_for(job->request.prompt_weights, "off");
-    if (prompt)
-        return prompt_encode(job->sys, recipe, job->model->tokenizer[slot], prompt, strlen(prompt), weighs,
-                             tokens, e);
-    tokens->n_ids = recipe->tokens_max;
-    tokens->ids = job->sys->alloc(job->sys, LINE_HOST, (size_t)tokens->n_ids * sizeof *tokens->ids);
-    return tokens->ids ? OK : error_set(e, MEMORY, "no memory for tokens");
+    const char *text = prompt ? prompt : "";
+    int32_t told[LANE_REFERENCES_MAX];
+    int n_told = job_list_told(job, slot, told);
+    if (n_told)
+        prompt_encode_pictured(job->sys, recipe, tokenizer, text, strlen(text), told, n_told, tokens, e);
+    else if (prompt)
+        prompt_encode(job->sys, recipe, tokenizer, text, strlen(text), weighs, tokens, e);
+    return prompt || e->code != OK ? e->code : job_encode_longest(job, recipe, n_told, tokens, e);
 }
 
 /* All prompts for one encoder. */
@@ -35,8 +73,10 @@ static enum status job_encode_all(struct job *job, int slot, struct error *e) {
     const char *negative = r->negative_prompt ? r->negative_prompt : "";
     for (int i = 0; i < job->n_read && e->code == OK; i++)
         job_encode(job, slot, i ? negative : r->prompt, &job->tokens[slot][i], e);
+    const struct text_recipe *recipe = &job->model->recipe->slot[slot].text;
     for (int i = job->n_read; i < job->n_prompts; i++)
-        job->tokens[slot][i].n_ids = job->model->recipe->slot[slot].text.tokens_max;
+        job->tokens[slot][i] =
+            (struct prompt_tokens){.n_ids = recipe->tokens_max, .dropped = recipe->dropped};
     return e->code;
 }
 
@@ -53,6 +93,7 @@ static enum status job_gather(struct job *job, int slot, struct error *e) {
         for (int i = 0; i < n_lanes && e->code == OK; i++) {
             lane.tokens = job->tokens[slot][i].ids;
             lane.n_tokens = job->tokens[slot][i].n_ids;
+            job_see(job, slot, i, lane.seen);
             component_gather_rows(c, table, &lane, &job->rows[slot][table * n_lanes + i], e);
         }
     return e->code;
@@ -60,8 +101,8 @@ static enum status job_gather(struct job *job, int slot, struct error *e) {
 
 int32_t job_text_rows(const struct job *job, int slot, int prompt) {
     int32_t n = 0;
-    const struct slot *s = &job->model->recipe->slot[slot];
-    if (s->family->kind == FAMILY_TEXT) return job->tokens[slot][prompt].n_ids - s->text.dropped;
+    const struct prompt_tokens *tokens = &job->tokens[slot][prompt];
+    if (job->model->recipe->slot[slot].family->kind == FAMILY_TEXT) return tokens->n_ids - tokens->dropped;
     for (int i = 0; i < job->n_encoded; i++)
         if (job->encoded[i].slot == slot) n += job->encoded[i].columns * job->encoded[i].rows;
     return n;
@@ -153,10 +194,45 @@ const struct sluice_picture *job_source(const struct job *job, const struct enco
     return NULL;
 }
 
+static bool is_of(struct picture_size size, int width, int height) {
+    return size.width == width && size.height == height;
+}
+
+bool job_resizes_twice(const struct job *job, const struct encoded *encoded) {
+    const struct sluice_picture *source = job_source(job, encoded);
+    return !is_of(encoded->shown, source->width, source->height) &&
+           !is_of(encoded->shown, encoded->size.width, encoded->size.height);
+}
+
+bool job_resizes(const struct job *job, const struct encoded *encoded) {
+    const struct sluice_picture *source = job_source(job, encoded);
+    return !is_of(encoded->size, source->width, source->height) || job_resizes_twice(job, encoded);
+}
+
 static const struct sluice_picture *job_copy_picture(struct job *job, int i,
                                                      const struct sluice_picture *given) {
     if (given) copy_sized(&job->given[i], sizeof job->given[i], given);
     return given ? &job->given[i] : NULL;
+}
+
+static int job_read_nothing(const struct sluice_picture *picture, uint8_t *rgb, struct sluice_error *e) {
+    (void)picture, (void)rgb;
+    struct error none = {0};
+    error_set(&none, USAGE, "a picture that was assumed has no pixels");
+    return publish_error(&none, e);
+}
+
+/* Planning, without a prompt, a model that edits pictures: there is one of the size that it draws. */
+static void job_assume_reference(struct job *job) {
+    struct sluice_request *r = &job->request;
+    const struct sluice_model *m = job->model;
+    if (r->prompt || job->decode_only || r->n_references || !m->recipe->references_min) return;
+    job->given[PICTURE_REFERENCES] = (struct sluice_picture){
+        .struct_size = sizeof *job->given, .width = m->width, .height = m->height, .read = job_read_nothing};
+    job->references[0] = &job->given[PICTURE_REFERENCES];
+    r->references = job->references;
+    r->n_references = 1;
+    job->reference_assumed = true;
 }
 
 /* More references than any model takes stay where they are, to be refused. */
@@ -212,10 +288,12 @@ static void job_list_vision(struct job *job, int slot) {
     const struct component *c = &job->model->component[slot];
     for (int i = 0; i < job->request.n_references; i++) {
         const struct sluice_picture *given = job->request.references[i];
-        struct sight sight = c->family->sees(c, given->width, given->height);
+        struct picture_size shown = request_shown_size(job->model->recipe, given);
+        struct sight sight = c->family->sees(c, shown.width, shown.height);
         job->encoded[job->n_encoded++] = (struct encoded){.kind = ENCODED_VISION,
                                                           .slot = slot,
                                                           .reference = i,
+                                                          .shown = shown,
                                                           .size = {sight.width, sight.height},
                                                           .columns = sight.columns,
                                                           .rows = sight.rows};
@@ -236,7 +314,8 @@ static bool job_reads_init(const struct job *job) {
 static void job_list_encoded(struct job *job) {
     const struct sluice_request *r = &job->request;
     const struct recipe *recipe = job->model->recipe;
-    struct encoded drawn = {.slot = recipe_slot(recipe, FAMILY_ENCODER), .size = {r->width, r->height}};
+    struct picture_size size = {r->width, r->height};
+    struct encoded drawn = {.slot = recipe_slot(recipe, FAMILY_ENCODER), .shown = size, .size = size};
     for (int slot = 0; slot < SLOTS_MAX && recipe->slot[slot].family; slot++)
         if (recipe->slot[slot].family->kind == FAMILY_VISION) job_list_vision(job, slot);
     if (drawn.slot == SLOTS_MAX) return;
@@ -245,8 +324,11 @@ static void job_list_encoded(struct job *job) {
     drawn.kind = ENCODED_MASKED;
     if (r->mask && !job_keeps(job)) job->encoded[job->n_encoded++] = drawn;
     for (int i = 0; i < r->n_references; i++)
-        job->encoded[job->n_encoded++] =
-            (struct encoded){ENCODED_REFERENCE, drawn.slot, i, job->reference_size[i], 0, 0};
+        job->encoded[job->n_encoded++] = (struct encoded){.kind = ENCODED_REFERENCE,
+                                                          .slot = drawn.slot,
+                                                          .reference = i,
+                                                          .shown = job->reference_size[i],
+                                                          .size = job->reference_size[i]};
 }
 
 /* ---- all ---- */
@@ -297,6 +379,7 @@ enum status job_open(struct job *job, const struct job_place *place, const struc
     copy_sized(&job->request, sizeof job->request, request);
     job_copy_pictures(job);
     if (latent_dim) job_decode_only(job, latent_dim);
+    job_assume_reference(job);
     struct settling settling = {.model = model,
                                 .device = job->device,
                                 .decode_only = job->decode_only,
@@ -312,11 +395,11 @@ enum status job_open(struct job *job, const struct job_place *place, const struc
         return e->code;
     if (job_size(job, e) != OK) return e->code;
     if (!job->decode_only) {
+        job_list_encoded(job);
         for (int i = 0; i < job->n_texts && e->code == OK; i++) job_encode_all(job, job->text_slot[i], e);
         for (int i = 0; i < SLOTS_MAX && e->code == OK; i++)
             if (model->component[i].n_tables) job_gather(job, i, e);
         if (e->code != OK || job_make_calls(job, e) != OK) return e->code;
-        job_list_encoded(job);
     }
     return job_measure(job, e);
 }

@@ -18,9 +18,10 @@ enum encoded_kind { ENCODED_VISION, ENCODED_INIT, ENCODED_MASKED, ENCODED_REFERE
 struct encoded {
     enum encoded_kind kind;
     int slot;
-    int reference;            /* number, of references and what vision encoders see of them */
-    struct picture_size size; /* as it is encoded */
-    int32_t columns, rows;    /* of the tokens that a vision encoder makes of it */
+    int reference;             /* number, of references and what vision encoders see of them */
+    struct picture_size shown; /* to a vision encoder, which reads it at that: */
+    struct picture_size size;  /* as it is encoded */
+    int32_t columns, rows;     /* of the tokens that a vision encoder makes of it */
 };
 
 /* Where jobs are for. */
@@ -65,6 +66,7 @@ struct job {
     struct fitting fitting[PICTURES_MAX];        /* from the one to the other */
     uint8_t *pixels[PICTURES_MAX];               /* of those that the job has read */
     const struct sluice_picture *references[LANE_REFERENCES_MAX];
+    bool reference_assumed; /* planning only: no picture was given to a model that edits one */
     bool decode_only;
     enum precision precision; /* of text encoder and denoiser */
     enum dtype weights;       /* what theirs are converted to; N_DTYPES: nothing */
@@ -117,11 +119,17 @@ enum status job_lay_out(struct job *job, int groups, bool tiled, struct error *e
 bool job_keeps(const struct job *job);
 /* The picture behind one that is encoded, made to fit; of a masked one that is the mask. */
 const struct sluice_picture *job_source(const struct job *job, const struct encoded *encoded);
+/* Is that picture resampled, and is it twice: to what a vision encoder is shown, and to what it reads? */
+bool job_resizes(const struct job *job, const struct encoded *encoded);
+bool job_resizes_twice(const struct job *job, const struct encoded *encoded);
 /* What reading pictures takes for a while beside their pixels: one after another. */
 uint64_t job_reading_bytes(const struct job *job);
 /* Reads the pictures that the caller has no pixels of yet, or not of their size: once the plan is known to
  * fit, for it counts them. Whatever the caller's function fails with; MEMORY. */
 enum status job_read_pictures(struct job *job, struct error *e);
+/* Where pictures stand among the tokens of a prompt, as the text encoder in that slot sees it, and their
+ * grids; rows have no data. */
+void job_see(const struct job *job, int slot, int prompt, struct seen_picture seen[LANE_REFERENCES_MAX]);
 /* Rows that the encoder in that slot adds to a prompt's text. */
 int32_t job_text_rows(const struct job *job, int slot, int prompt);
 /* Takes the memory of what crosses stages. */

@@ -55,7 +55,8 @@ static void layout_texts(const struct job *job, struct layout *l, struct arena *
                           : arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){1, c->pooled_columns}, ok);
             } else if (is_text) {
                 int32_t own[2] = {job->tokens[slot][prompt].n_ids, c->text_columns};
-                bool whole = own[0] == p.rows && own[1] == p.columns && !recipe->slot[slot].text.dropped;
+                bool dropped = job->tokens[slot][prompt].dropped > 0;
+                bool whole = own[0] == p.rows && own[1] == p.columns && !dropped;
                 l->encoder_text[slot][prompt] =
                     whole ? l->text[prompt] : arena_tensor(arena, DTYPE_F32, 2, own, ok);
             }
@@ -69,6 +70,17 @@ static int32_t layout_chunk_frames(const struct job *job) {
     for (int i = 0; i < job->n_chunks; i++)
         if (job->chunks[i].n_frames > most) most = job->chunks[i].n_frames;
     return most;
+}
+
+/* Pictures are resized one after another, before anything is encoded. */
+static void layout_shown(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {
+    int64_t most = 0;
+    for (int i = 0; i < job->n_encoded; i++) {
+        const struct encoded *encoded = &job->encoded[i];
+        int64_t bytes = 3 * (int64_t)encoded->shown.width * encoded->shown.height;
+        if (job_resizes_twice(job, encoded) && bytes > most) most = bytes;
+    }
+    if (most) l->shown = arena_tensor(arena, DTYPE_U8, 2, (int32_t[]){1, (int32_t)most}, ok);
 }
 
 /* One picture is encoded after another, and the host takes the moments in between: they share the memory of
@@ -100,8 +112,6 @@ static void layout_pictures(const struct job *job, struct layout *l, struct aren
         const struct encoded *encoded = &job->encoded[i];
         struct encoded_tensors *t = &l->encoded[i];
         int32_t Y = encoded->size.height, X = encoded->size.width;
-        const struct sluice_picture *given = job_source(job, encoded);
-        bool resized = given->width != X || given->height != Y;
         t->picture = tensor_make(all.data, DTYPE_F32, 4, (int32_t[]){1, Y, X, 3});
         if (encoded->kind == ENCODED_VISION)
             t->tokens = arena_tensor(arena, DTYPE_F32, 2,
@@ -114,7 +124,8 @@ static void layout_pictures(const struct job *job, struct layout *l, struct aren
         if (encoded->kind == ENCODED_REFERENCE)
             l->reference[encoded->reference] = arena_tensor(
                 arena, DTYPE_F32, 4, (int32_t[]){c->latent_channels, 1, Y / factor, X / factor}, ok);
-        if (resized) t->resized = arena_tensor(arena, DTYPE_U8, 3, (int32_t[]){Y, X, 3}, ok);
+        if (job_resizes(job, encoded))
+            t->resized = arena_tensor(arena, DTYPE_U8, 3, (int32_t[]){Y, X, 3}, ok);
     }
 }
 
@@ -147,6 +158,7 @@ static void layout_tensors(const struct job *job, struct layout *l, struct arena
     for (int i = 0; i < l->together * job->n_prompts; i++)
         l->prediction[i] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
     layout_pictures(job, l, arena, ok);
+    layout_shown(job, l, arena, ok);
 }
 
 /* ---- stages ---- */

@@ -33,6 +33,7 @@ static void put_pictures(const struct job *job, json_t *json) {
         json_push(references, json_pack("{s:i, s:i}", "width", job->reference_size[i].width, "height",
                                         job->reference_size[i].height));
     json_put(json, "references", references);
+    if (job->reference_assumed) json_put(json, "reference_assumed", json_true());
 }
 
 static json_t *request_json(const struct job *job) {

@@ -116,6 +116,52 @@ static enum status check_mask(const struct settling *s, struct error *e) {
     return r->mask ? picture_check(r->mask, "--mask", e) : OK;
 }
 
+/* ---- references ---- */
+
+struct picture_size request_shown_size(const struct recipe *recipe, const struct sluice_picture *picture) {
+    struct picture_size size = {picture->width, picture->height};
+    const struct picture_areas *areas = &recipe->areas;
+    return areas->seen ? picture_area_size(size, areas->seen, areas->multiple) : size;
+}
+
+/* Does the vision encoder read a picture that is shown at that size, if there is one? */
+static bool reads_shown(const struct sluice_model *model, struct picture_size size) {
+    const struct component *vision = model_component(model, FAMILY_VISION);
+    if (!size.width || !size.height) return false;
+    return !vision->family || vision->family->sees(vision, size.width, size.height).columns;
+}
+
+static enum status find_reference_size(const struct settling *s, const struct sluice_picture *picture,
+                                       struct picture_size *size, struct error *e) {
+    const struct recipe *recipe = s->model->recipe;
+    const struct picture_areas *areas = &recipe->areas;
+    struct picture_size shown = request_shown_size(recipe, picture),
+                        given = {picture->width, picture->height};
+    if (areas->encoded)
+        *size = picture_area_size(given, areas->encoded, areas->multiple);
+    else if (picture_reference_size(picture, s->model->size_step, size, e) != OK)
+        return e->code;
+    if (size->width && size->height && reads_shown(s->model, shown)) return OK;
+    error_set(e, SHAPE, "the reference picture is too long for its width, or too wide for its height");
+    if (picture->name) error_where(e, "%s", picture->name);
+    error_found(e, "%dx%d", picture->width, picture->height);
+    return error_expected(e, "a picture nearer to a square");
+}
+
+static enum status check_number_of_references(const struct settling *s, struct error *e) {
+    const struct sluice_request *r = s->request;
+    int least = s->model->recipe->references_min, most = s->model->references_max;
+    if (r->n_references >= least && r->n_references <= most) return OK;
+    if (r->n_references < least)
+        error_set(e, USAGE, "this model edits a picture, and there is none (--ref-image)");
+    else
+        error_set(e, USAGE, "there are more references (--ref-image) than this model takes");
+    error_where(e, "%s", s->model->name);
+    error_found(e, "%d", r->n_references);
+    if (!least) return error_expected(e, "at most %d", most);
+    return least == most ? error_expected(e, "%d", most) : error_expected(e, "%d to %d", least, most);
+}
+
 static enum status check_references(struct settling *s, struct error *e) {
     const struct sluice_request *r = s->request;
     int most = s->model->references_max;
@@ -123,23 +169,33 @@ static enum status check_references(struct settling *s, struct error *e) {
         return usage(e, "the number of references", r->n_references, "that of those given");
     if (r->n_references && !most)
         return refuse_of_model(s, "--ref-image", "a model that takes references, as FLUX.1-Kontext", e);
-    if (r->n_references > most) {
-        error_set(e, USAGE, "there are more references (--ref-image) than this model takes");
-        error_where(e, "%s", s->model->name);
-        error_found(e, "%d", r->n_references);
-        return error_expected(e, "at most %d", most);
-    }
+    if (check_number_of_references(s, e) != OK) return e->code;
     for (int i = 0; i < r->n_references && e->code == OK; i++)
         if (picture_check(r->references[i], "--ref-image", e) == OK)
-            picture_reference_size(r->references[i], s->model->size_step, &s->reference_size[i], e);
+            find_reference_size(s, r->references[i], &s->reference_size[i], e);
     return e->code;
 }
+
+/* A vision encoder may be absent from a model, which then takes no references. */
+static enum status check_vision(const struct settling *s, struct error *e) {
+    const struct sluice_model *m = s->model;
+    int slot = recipe_slot(m->recipe, FAMILY_VISION);
+    if (!s->request->n_references || slot == SLOTS_MAX || m->component[slot].family) return OK;
+    error_set(e, MISSING, "the model has no %s, which references are seen with",
+              m->recipe->slot[slot].family->word);
+    error_where(e, "%s", model_component(m, FAMILY_TEXT)->index.sources[0].path);
+    return error_expected(e, "its tensors there, or %s with a file that has them",
+                          m->recipe->slot[slot].flag);
+}
+
+/* ---- all pictures ---- */
 
 static enum status request_check_pictures(struct settling *s, struct error *e) {
     const struct sluice_request *r = s->request;
     if (s->decode_only) return OK;
     if (fit_find(r->fit, &s->fit, e) != OK) return e->code;
     if (check_init(s, e) != OK || check_mask(s, e) != OK || check_references(s, e) != OK) return e->code;
+    if (check_vision(s, e) != OK) return e->code;
     /* References may be for a vision encoder alone. */
     bool refers = r->n_references && recipe_slot(s->model->recipe, FAMILY_ENCODER) < SLOTS_MAX;
     if (!(r->init_image || refers) || model_component(s->model, FAMILY_ENCODER)->family) return OK;
@@ -262,12 +318,33 @@ static int side_of(int pixels, int step) {
     return pixels < step ? step : pixels - pixels % step;
 }
 
+/* What is drawn where the request does not say: as large as the picture to start from; of a model that edits
+ * an area with the last reference's aspect. */
+static struct picture_size drawn_size(const struct settling *s) {
+    const struct sluice_request *r = s->request;
+    const struct sluice_model *m = s->model;
+    const struct picture_areas *areas = &m->recipe->areas;
+    const struct sluice_picture *init = r->init_image, *last = NULL;
+    struct picture_size size = {m->width, m->height};
+    if (s->decode_only) return size;
+    if (r->references && r->n_references > 0 && r->n_references <= m->references_max)
+        last = r->references[r->n_references - 1];
+    if (init)
+        size = (struct picture_size){init->width, init->height};
+    else if (areas->drawn && last && last->width > 0 && last->height > 0)
+        size = picture_area_size((struct picture_size){last->width, last->height}, areas->drawn,
+                                 areas->multiple);
+    else
+        return size;
+    return (struct picture_size){side_of(size.width, m->size_step), side_of(size.height, m->size_step)};
+}
+
 static void fill_defaults(struct settling *s) {
     struct sluice_request *r = s->request;
     const struct sluice_model *m = s->model;
-    const struct sluice_picture *init = s->decode_only ? NULL : r->init_image;
-    if (!r->width) r->width = init ? side_of(init->width, m->size_step) : m->width;
-    if (!r->height) r->height = init ? side_of(init->height, m->size_step) : m->height;
+    struct picture_size drawn = drawn_size(s);
+    if (!r->width) r->width = drawn.width;
+    if (!r->height) r->height = drawn.height;
     if (!r->frames) r->frames = m->recipe->frames ? m->recipe->frames : 1;
     if (!r->batch) r->batch = 1;
     s->terminal = r->flow_shift == 0 ? m->shift_terminal : 0;

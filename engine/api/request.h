@@ -23,8 +23,11 @@ struct settling {
     struct picture_size *reference_size; /* LANE_REFERENCES_MAX of them: as references are encoded; found */
 };
 
+/* The size at which a picture is shown to a vision encoder, which may read it at another. */
+struct picture_size request_shown_size(const struct recipe *recipe, const struct sluice_picture *picture);
+
 /* Fills, checks and finds all of that. USAGE for what is wrong with the request; SHAPE (of usage) for a
- * reference of a size that no model reads; MISSING where the model lacks what it needs. */
+ * reference of a size that the model does not read; MISSING where the model lacks what it needs. */
 enum status request_settle(struct settling *s, struct error *e);
 
 /* Is this choice, which may be NULL, that one? */

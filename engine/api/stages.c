@@ -18,6 +18,10 @@ static void stages_connect_text(const struct job *job, const struct layout *l, i
                                  .pooled_row = tokens->pooled_row,
                                  .text = l->encoder_text[slot][i],
                                  .pooled = l->encoder_pooled[slot][i]};
+        job_see(job, slot, i, lanes[i].seen);
+        for (int k = 0, n = 0; k < job->n_encoded; k++)
+            if (job->encoded[k].kind == ENCODED_VISION && lanes[i].seen[n].height)
+                lanes[i].seen[n++].rows = l->encoded[k].tokens;
     }
 }
 

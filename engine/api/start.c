@@ -64,13 +64,26 @@ void start_scale_input(struct job *job, int image, int i_call) {
 
 /* ---- pictures in ---- */
 
-static enum status resize_references(struct job *job, struct error *e) {
-    for (int i = 0; i < job->n_encoded && e->code == OK; i++) {
-        const struct encoded *encoded = &job->encoded[i];
-        const struct tensor *to = &job->layout.encoded[i].resized;
-        enum resampler by = encoded->kind == ENCODED_VISION ? TORCH_BICUBIC : PILLOW_LANCZOS;
-        if (to->rank) picture_resize(job->sys, job_source(job, encoded), by, encoded->size, to->data, e);
+/* To what is shown, and on to what is read. */
+static enum status resize_reference(struct job *job, int i, struct error *e) {
+    const struct encoded *encoded = &job->encoded[i];
+    struct sluice_picture picture = *job_source(job, encoded);
+    struct picture_size shown = encoded->shown, given = {picture.width, picture.height};
+    uint8_t *to = job->layout.encoded[i].resized.data, *between = job->layout.shown.data;
+    bool twice = job_resizes_twice(job, encoded), is_shown = !memcmp(&shown, &given, sizeof shown);
+    if (!is_shown) {
+        picture_resize(job->sys, &picture, PILLOW_LANCZOS, shown, twice ? between : to, e);
+        if (!twice || e->code != OK) return e->code;
+        picture.width = shown.width;
+        picture.height = shown.height;
+        picture.rgb = between;
     }
+    return picture_resize(job->sys, &picture, TORCH_BICUBIC, encoded->size, to, e);
+}
+
+static enum status resize_references(struct job *job, struct error *e) {
+    for (int i = 0; i < job->n_encoded && e->code == OK; i++)
+        if (job->layout.encoded[i].resized.rank) resize_reference(job, i, e);
     return e->code;
 }
 
@@ -88,7 +101,12 @@ static void fill_picture(const struct job *job, int i) {
         mask = &job->picture[PICTURE_MASK];
         picture = job->picture[PICTURE_INIT];
     }
-    picture_to_tensor(&picture, mask, tensor_reshape(t->picture, 3, t->picture.dim + 1));
+    const struct picture_format *format = &job->model->component[encoded->slot].picture_format;
+    struct tensor out = tensor_reshape(t->picture, 3, t->picture.dim + 1);
+    if (format->deviation[0] == 0)
+        picture_to_tensor(&picture, mask, out);
+    else
+        picture_to_seen(&picture, format->mean, format->deviation, out);
 }
 
 /* ---- what the encoder made of them ---- */
@@ -153,10 +171,16 @@ static void take_masked(struct start *start, int image, struct tensor moments) {
     take_mask(job, job->layout.concat[image]);
 }
 
-static enum status dump_encoded(const struct job *job, int i, struct tensor latent, struct error *e) {
-    char name[32] = "encoded";
-    if (i) snprintf(name, sizeof name, "encoded_%03d", i);
-    return job->request.dump ? dump_save(job->sys, job->request.dump, name, latent_planes(latent), e) : OK;
+/* Latents of pictures, and what vision encoders see of them, are numbered each by themselves. */
+static enum status dump_encoded(const struct job *job, int i, struct tensor made, struct error *e) {
+    bool sees = job->encoded[i].kind == ENCODED_VISION;
+    const char *what = sees ? "seen" : "encoded";
+    char name[32];
+    int number = 0;
+    if (!job->request.dump) return OK;
+    for (int k = 0; k < i; k++) number += (job->encoded[k].kind == ENCODED_VISION) == sees;
+    number ? snprintf(name, sizeof name, "%s_%03d", what, number) : snprintf(name, sizeof name, "%s", what);
+    return dump_save(job->sys, job->request.dump, name, made, e);
 }
 
 enum status start_encoded(struct start *start, int i, struct error *e) {
@@ -167,6 +191,7 @@ enum status start_encoded(struct start *start, int i, struct error *e) {
     struct tensor moments = l->encoded[i].moments, shown = job_keeps(job) ? l->kept[0] : l->prediction[0];
     check_finite(sees ? l->encoded[i].tokens : moments, "the encoded picture", sees ? "vision" : "encode", -1,
                  e);
+    if (sees && e->code == OK) dump_encoded(job, i, l->encoded[i].tokens, e);
     for (int image = 0; image < job->batch && !sees && e->code == OK; image++) {
         if (encoded->kind == ENCODED_REFERENCE) {
             shown = l->reference[encoded->reference];
@@ -177,7 +202,7 @@ enum status start_encoded(struct start *start, int i, struct error *e) {
             take_masked(start, image, moments);
             shown = masked_latent(job, 0);
         }
-        if (!image) dump_encoded(job, i, shown, e);
+        if (!image) dump_encoded(job, i, latent_planes(shown), e);
     }
     if (e->code == OK && i + 1 < job->n_encoded) fill_picture(job, i + 1);
     return e->code;

@@ -82,7 +82,7 @@ static void turn_place(const struct job *job, int slot, int prompt) {
     for (int i = 0; i < recipe->n_conditions; i++) {
         const struct condition *c = &recipe->condition[i];
         struct tensor own = l->encoder_text[c->slot][prompt], row = l->encoder_pooled[c->slot][prompt];
-        int32_t dropped = recipe->slot[c->slot].text.dropped, at = p.row[i];
+        int32_t dropped = job->tokens[c->slot][prompt].dropped, at = p.row[i];
         if (c->what == CONDITION_POOLED) {
             if (c->slot == slot && row.data != l->pooled[prompt].data)
                 turn_place_rows(l->pooled[prompt], 0, pooled, row);

@@ -291,14 +291,14 @@ static enum status name_model(struct sluice_model *m, const char *path, struct e
 
 /* Which pipeline this is follows from the denoiser's weights. */
 static enum status settle_recipe(struct sluice_model *m, const struct component_files *files,
-                                 const char *name, const char *path, struct error *e) {
+                                 const char *name, const struct sluice_model_options *o, struct error *e) {
     const struct component_file *denoiser = component_files_find_kind(files, FAMILY_DENOISER);
     const struct recipe *guess = m->recipe;
-    if (pipeline_settle(m->sys, files, name, &m->recipe, e) != OK) return e->code;
-    m->named = *name && !denoiser->flag;
+    if (pipeline_settle(m->sys, files, name, o->edit, &m->recipe, e) != OK) return e->code;
+    m->named = o->edit || (*name && !denoiser->flag);
     if (!m->named || !m->recipe->references_if_unnamed) m->references_max = m->recipe->references_max;
     /* It may have other encoders than what was found pointed to. */
-    return m->recipe == guess ? OK : pipeline_check(files, m->recipe, path, e);
+    return m->recipe == guess ? OK : pipeline_check(files, m->recipe, o->model, e);
 }
 
 /* Denoisers first: what is wrong with them says most. */
@@ -317,8 +317,7 @@ static enum status fill_from(struct sluice_model *m, struct component_files *fil
                              const struct sluice_model_options *o, const char *name, struct error *e) {
     if (pipeline_check(files, m->recipe, o->model, e) != OK) return e->code;
     if (m->decodes_only) m->recipe = pipeline_of_decoder(m->sys, files);
-    if (!m->decodes_only && settle_recipe(m, files, name, o->model, e) == OK &&
-        open_kind(m, files, true, e) == OK)
+    if (!m->decodes_only && settle_recipe(m, files, name, o, e) == OK && open_kind(m, files, true, e) == OK)
         open_tokenizers(m, files, o, e);
     if (e->code == OK) open_kind(m, files, false, e);
     if (e->code == OK) read_schedule(m, files->scheduler, e);

@@ -17,7 +17,7 @@ struct sluice_model {
     enum config_origin config_origin[SLOTS_MAX];
     bool decodes_only; /* of the components only the decoder is there, and no tokenizer */
     bool has_schedule; /* a file says the schedule, or its flow shift */
-    bool named;        /* a model_index.json names the pipeline */
+    bool named;        /* a model_index.json, or --edit, names the pipeline */
     struct tokenizer *tokenizer[SLOTS_MAX];
     struct sampling sampling;
     enum flow_shift_rule shift_rule;

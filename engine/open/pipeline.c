@@ -132,8 +132,29 @@ enum status pipeline_choose(const char *name, const struct component *denoiser, 
     return error_expected(e, "%s for these weights", known);
 }
 
+/* Of the recipes with this denoiser the one that is called so. */
+static enum status choose_edit(const char *edit, const struct component *denoiser,
+                               const struct recipe **recipe, struct error *e) {
+    const char *known[] = {"", "", ""};
+    size_t n = 0, most = sizeof known / sizeof *known;
+    for (const struct recipe *const *r = recipes; *r; r++) {
+        if (recipe_family(*r, FAMILY_DENOISER) != denoiser->family || !(*r)->edit) continue;
+        if ((*r)->variant != denoiser->variant) continue;
+        if (!strcmp((*r)->edit, edit)) {
+            *recipe = *r;
+            return OK;
+        }
+        if (n < most) known[n++] = (*r)->edit;
+    }
+    error_set(e, USAGE, "--edit cannot be used with this model");
+    error_where(e, "%s", denoiser->index.sources[0].path);
+    error_found(e, "%s of %s", edit, denoiser->family->name);
+    if (!n) return error_expected(e, "nothing: its weights have no editing pipelines");
+    return error_expected(e, "%s%s%s", known[0], n > 1 ? " or " : "", known[1]);
+}
+
 enum status pipeline_settle(struct sys *sys, const struct component_files *files, const char *name,
-                            const struct recipe **recipe, struct error *e) {
+                            const char *edit, const struct recipe **recipe, struct error *e) {
     const struct component_file *in[SLOTS_MAX];
     int i = 0;
     parts_assign(files, *recipe, in);
@@ -141,6 +162,7 @@ enum status pipeline_settle(struct sys *sys, const struct component_files *files
     struct component c = {.sys = sys, .family = in[i]->family, .index = parts_view(files, in[i])};
     if (configuration_look(&c, component_files_path(files, in[i]), &(*recipe)->slot[i], e) != OK)
         return e->code;
+    if (edit) return choose_edit(edit, &c, recipe, e);
     return pipeline_choose(in[i]->flag ? "" : name, &c, recipe, e);
 }
 

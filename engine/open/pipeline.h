@@ -50,9 +50,10 @@ enum status pipeline_choose(const char *name, const struct component *denoiser, 
                             struct error *e);
 
 /* From the recipe that was guessed to the one that the denoiser's weights and that name say. A name stands
- * for the whole folder, so not where a flag gives another denoiser. */
+ * for the whole folder, so not where a flag gives another denoiser. edit: what a flag calls it whatever it is
+ * named, or NULL; USAGE where these weights have no such recipe. */
 enum status pipeline_settle(struct sys *sys, const struct component_files *files, const char *name,
-                            const struct recipe **recipe, struct error *e);
+                            const char *edit, const struct recipe **recipe, struct error *e);
 
 /* One line for a recipe that nothing named, where others have weights of the same shapes. */
 bool pipeline_note_alike(const struct recipe *recipe, char *line, size_t bytes);
