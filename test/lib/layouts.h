@@ -22,6 +22,11 @@ struct layout_part {
     const char *asked, *by; /* and what another is told in its own */
 };
 
+/* What a slot of several families is told to want. */
+#define ASKED_TRANSFORMER "transformer (zimage, flux, unet or qwen_image)"
+#define ASKED_LLM         "text encoder (qwen3 or qwen25vl)"
+#define ASKED_VAE         "autoencoder (vae_kl)"
+
 struct all_in_one {
     const char *prefix[LAYOUT_PARTS];
     const char *key[LAYOUT_PARTS];    /* of each part's configuration */
@@ -75,11 +80,11 @@ struct misfits {
     void (*const *own)(void); /* as in struct layouts */
 };
 
-extern const struct layout_family layouts_of_zimage, layouts_of_flux, layouts_of_sd1;
+extern const struct layout_family layouts_of_zimage, layouts_of_flux, layouts_of_sd1, layouts_of_qwen;
 extern const struct layouts layouts_zimage, layouts_zimage_wide, layouts_flux, layouts_flux_schnell,
     layouts_flux_published, layouts_sd1, layouts_sdxl;
 extern const struct named_recipe named_flux, named_flux_schnell, named_flux_kontext, named_flux_fill;
-extern const struct misfits misfits_zimage, misfits_flux, misfits_unet;
+extern const struct misfits misfits_zimage, misfits_flux, misfits_unet, misfits_qwen;
 
 /* ---- the fixture at hand ---- */
 

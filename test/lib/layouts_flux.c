@@ -108,13 +108,13 @@ static struct pile *original(const struct pile *of) {
 
 static const struct layout_part parts[] = {
     {"transformer", "flux1.safetensors", offsetof(options, diffusion_model), original, NULL, NULL,
-     "transformer (flux)", "transformer (zimage, flux, unet or qwen_image)", "for --diffusion-model"},
+     "transformer (flux)", ASKED_TRANSFORMER, "for --diffusion-model"},
     {"text_encoder", "clip_l.safetensors", offsetof(options, clip_l), NULL, NULL, NULL,
      "CLIP text encoder (clip)", "CLIP-L text encoder (clip)", "for --clip_l"},
     {"text_encoder_2", "t5xxl.safetensors", offsetof(options, t5xxl), NULL, NULL, NULL,
      "T5 text encoder (t5)", "T5 text encoder (t5)", "for --t5xxl"},
     {"vae", "ae.safetensors", offsetof(options, vae), layouts_vae_originally, NULL, NULL,
-     "autoencoder (vae_kl)", "autoencoder (vae_kl)", "for --vae"},
+     "autoencoder (vae_kl)", ASKED_VAE, "for --vae"},
 };
 
 /* What ComfyUI writes for every text encoder beside it. */

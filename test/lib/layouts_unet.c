@@ -155,7 +155,7 @@ static struct pile *openclip_originally(const struct pile *of) {
 #define VAE                                                                                                  \
     {                                                                                                        \
         "vae", "vae.safetensors", offsetof(options, vae), layouts_vae_originally, NULL, NULL,                \
-            "autoencoder (vae_kl)", "autoencoder (vae_kl)", "for --vae"                                      \
+            "autoencoder (vae_kl)", ASKED_VAE, "for --vae"                                                   \
     }
 
 /* What training leaves: averaged weights under flat names, the latents' scale; and what other programs leave

@@ -17,11 +17,11 @@ static struct pile *original(const struct pile *of) {
 /* Text encoders have both styles of names: as released, and as transformers 5 saves them. */
 static const struct layout_part parts[] = {
     {"transformer", "fused.safetensors", offsetof(options, diffusion_model), original, NULL, NULL,
-     "transformer (zimage)", "transformer (zimage, flux, unet or qwen_image)", "for --diffusion-model"},
+     "transformer (zimage)", ASKED_TRANSFORMER, "for --diffusion-model"},
     {"text_encoder", "qwen.safetensors", offsetof(options, llm), NULL, "model.", "embed_tokens.weight",
-     "text encoder (qwen3)", "text encoder (qwen3 or qwen25vl)", "for --llm"},
+     "text encoder (qwen3)", ASKED_LLM, "for --llm"},
     {"vae", "ae.safetensors", offsetof(options, vae), layouts_vae_originally, NULL, NULL,
-     "autoencoder (vae_kl)", "autoencoder (vae_kl)", "for --vae"},
+     "autoencoder (vae_kl)", ASKED_VAE, "for --vae"},
 };
 
 #define KEYS                                                                                                 \

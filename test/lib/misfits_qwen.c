@@ -1,0 +1,62 @@
+/* Models that are nearly Qwen-Image. */
+#include "test/lib/layouts.h"
+
+#define TRANSFORMER        .component = "transformer"
+#define CONFIG(k, v)       .key = k, .value = v
+#define SHAPED(t, d, size) .tensor = t, .dimension = d, .n = size
+#define REFUSED(c, ...)    .code = c, .words = {__VA_ARGS__}
+
+static void add(struct pile *p, const char *name) {
+    pile_add(p, "", name, "F32", 1, (int32_t[]){1}, "1234", 4);
+}
+
+static void of_layers(struct pile *p) {
+    add(p, "time_text_embed.addition_t_embedding.weight");
+}
+
+static void of_one_stream(struct pile *p) {
+    add(p, "txt_in.text_norm.weight");
+}
+
+/* Its blocks are the transformer's, and there is no way out of it. */
+static void of_controlnet(struct pile *p) {
+    add(p, "controlnet_blocks.0.weight");
+    pile_drop(p, "proj_out.");
+    pile_drop(p, "norm_out.");
+}
+
+static void of_wide_pixels(struct pile *p) {
+    layouts_resize(p, "img_in.weight", 1, 128);
+    layouts_resize(p, "proj_out.weight", 0, 128);
+}
+
+static const struct misfit rows[] = {
+    {TRANSFORMER, .change = of_layers, .what = "layers",
+     REFUSED(UNSUPPORTED, "Qwen-Image-Layered", "'time_text_embed.addition_t_embedding.weight'",
+             "Qwen-Image-Edit")},
+    {TRANSFORMER, .change = of_one_stream, .what = "one stream", REFUSED(UNSUPPORTED, "Qwen-Image 2.1")},
+    {TRANSFORMER, .change = of_controlnet, .what = "a ControlNet",
+     REFUSED(UNSUPPORTED, "a ControlNet of Qwen-Image")},
+    {TRANSFORMER, .change = of_wide_pixels, .what = "wide pixels",
+     REFUSED(UNSUPPORTED, "Mage-Flow", "128 values a token")},
+    /* Of 5 latent channels. */
+    {TRANSFORMER, SHAPED("img_in.weight", 1, 24), REFUSED(UNSUPPORTED, "24 values a token, 20 predicted")},
+    {TRANSFORMER, SHAPED("proj_out.weight", 0, 22), REFUSED(UNSUPPORTED, "20 values a token, 22 predicted")},
+
+    {TRANSFORMER, CONFIG("use_additional_t_cond", "true"), REFUSED(UNSUPPORTED, "'use_additional_t_cond'")},
+    {TRANSFORMER, CONFIG("use_layer3d_rope", "true"), REFUSED(UNSUPPORTED, "'use_layer3d_rope'")},
+    {TRANSFORMER, CONFIG("guidance_embeds", "true"), REFUSED(UNSUPPORTED, "'guidance_embeds'")},
+    {TRANSFORMER, CONFIG("zero_cond_t", "7"), REFUSED(META, "'zero_cond_t'")},
+    {TRANSFORMER, CONFIG("patch_size", "1"), REFUSED(META, "'patch_size'")},
+    {TRANSFORMER, CONFIG("axes_dims_rope", "[4, 6, 4]"), REFUSED(SHAPE, "head 12", "rope axes 4+6+4")},
+    {TRANSFORMER, CONFIG("axes_dims_rope", "[3, 5, 4]"), REFUSED(SHAPE, "rope axes 3+5+4")},
+    {TRANSFORMER, .tensor = "transformer_blocks.1.txt_mlp.net.2", .what = "a part of a block",
+     REFUSED(MISSING, "'transformer_blocks.1.txt_mlp.net.2.weight'")},
+    {TRANSFORMER, .tensor = "transformer_blocks.2.attn.add_k_proj", .what = "keys of the last block's text",
+     REFUSED(MISSING, "'transformer_blocks.2.attn.add_k_proj.weight'")},
+    {TRANSFORMER, SHAPED("txt_norm.weight", 0, 40), REFUSED(SHAPE, "'txt_norm.weight'", "[48]")},
+};
+
+static void (*const own[])(void) = {NULL};
+
+const struct misfits misfits_qwen = {&layouts_of_qwen, rows, COUNT_OF(rows), own};
