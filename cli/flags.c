@@ -163,7 +163,7 @@ static const struct flag own[] = {
      "they "
      "are read: less memory and less to move, another picture, and `plan --types` says what each would "
      "bring; "
-     "convert: what is written; bench block: of its matrices, beside bf16",
+     "convert: what is written, also int8_convrot; bench block: of its matrices, beside bf16",
      NULL},
     {NULL, CONVERT, NULL, "--rule", "REGEX=TYPE", FLAG_STRINGS, AT(rules), 0, 0, NULL,
      "tensors in whose name the regex is found get that type; the first that fits wins, before --type; up to "

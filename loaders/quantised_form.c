@@ -219,3 +219,20 @@ enum status quantised_read_forms(const struct tensor_index *index, struct quanti
     }
     return e->code == OK ? read_tensors(index, form, e) : e->code;
 }
+
+#define INT8_FORM           "{\"format\": \"int8_tensorwise\""
+#define ROTATED_FORM(group) INT8_FORM ", \"convrot\": true, \"convrot_groupsize\": " group "}"
+
+const char *quantised_form_text(enum dtype dtype) {
+    static const char *const texts[N_DTYPES] = {
+        [DTYPE_F8_E4M3] = "{\"format\": \"float8_e4m3fn\"}",
+        [DTYPE_F8_E5M2] = "{\"format\": \"float8_e5m2\"}",
+        [DTYPE_I8] = INT8_FORM "}",
+        [DTYPE_NVFP4_TILED] = "{\"format\": \"nvfp4\"}",
+        [DTYPE_MXFP8_TILED] = "{\"format\": \"mxfp8\"}",
+        [DTYPE_I8_ROT16] = ROTATED_FORM("16"),
+        [DTYPE_I8_ROT64] = ROTATED_FORM("64"),
+        [DTYPE_I8_ROT256] = ROTATED_FORM("256"),
+    };
+    return texts[dtype];
+}

@@ -19,4 +19,7 @@ struct quantised_form {
 enum status quantised_read_forms(const struct tensor_index *index, struct quantised_form *form,
                                  struct error *e);
 
+/* What `comfy_quant` says of a weight of that type; NULL: no form has it. */
+const char *quantised_form_text(enum dtype dtype);
+
 #endif

@@ -16,10 +16,11 @@
 
 enum status requantised_type(const char *name, enum dtype *wanted, struct error *e) {
     *wanted = name ? quantise_type(name) : N_DTYPES;
-    if (!name || *wanted != N_DTYPES) return OK;
+    if (!name || (*wanted != N_DTYPES && !dtype_is_rotated(*wanted))) return OK;
     error_set(e, USAGE, "--type names no type that weights can be kept in");
     error_found(e, "%s", name);
-    return error_expected(e, "%s", REQUANTISED_TYPES);
+    return error_expected(e, "%s%s", REQUANTISED_TYPES,
+                          *wanted == N_DTYPES ? "" : " (what `sluice convert` makes is read as it is)");
 }
 
 /* What a search for a scale reads through. */

@@ -2,6 +2,7 @@
 #include "engine/bench/checkpoint_types.h"
 
 #include "engine/bench/random_weights.h"
+#include "loaders/quantised_form.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -14,42 +15,39 @@ struct stored_type {
     enum dtype dtype;
     enum files files;
     enum scales scales;
-    const char *description; /* of comfy_quant; NULL: none */
+    bool described; /* by comfy_quant */
 };
 
-#define ROTATED(group)                                                                                       \
-    "{\"format\": \"int8_tensorwise\", \"convrot\": true, \"convrot_groupsize\": " group "}"
-
 static const struct stored_type known[] = {
-    {"bf16", DTYPE_BF16, ANY_FILE, NO_SCALES, NULL},
-    {"f16", DTYPE_F16, ANY_FILE, NO_SCALES, NULL},
-    {"f32", DTYPE_F32, ANY_FILE, NO_SCALES, NULL},
-    {"f8_e4m3", DTYPE_F8_E4M3, SAFETENSORS, NO_SCALES, NULL},
-    {"f8_e5m2", DTYPE_F8_E5M2, SAFETENSORS, NO_SCALES, NULL},
-    {"f8_e4m3_scaled", DTYPE_F8_E4M3, SAFETENSORS, ONE_SCALE, NULL},
-    {"f8_e5m2_scaled", DTYPE_F8_E5M2, SAFETENSORS, ONE_SCALE, "{\"format\": \"float8_e5m2\"}"},
-    {"f8_e4m3_rows", DTYPE_F8_E4M3, SAFETENSORS, ROW_SCALES, "{\"format\": \"float8_e4m3fn\"}"},
-    {"i8", DTYPE_I8, SAFETENSORS, ONE_SCALE, "{\"format\": \"int8_tensorwise\"}"},
-    {"i8_rows", DTYPE_I8, SAFETENSORS, ROW_SCALES, "{\"format\": \"int8_tensorwise\"}"},
-    {"i8_rot16", DTYPE_I8_ROT16, SAFETENSORS, ONE_SCALE, ROTATED("16")},
-    {"i8_rot64", DTYPE_I8_ROT64, SAFETENSORS, ROW_SCALES, ROTATED("64")},
-    {"i8_rot256", DTYPE_I8_ROT256, SAFETENSORS, ROW_SCALES, ROTATED("256")},
-    {"nvfp4_tiled", DTYPE_NVFP4_TILED, SAFETENSORS, TILES, "{\"format\": \"nvfp4\"}"},
-    {"mxfp8_tiled", DTYPE_MXFP8_TILED, SAFETENSORS, TILES, "{\"format\": \"mxfp8\"}"},
-    {"q4_0", DTYPE_Q4_0, GGUF, NO_SCALES, NULL},
-    {"q4_1", DTYPE_Q4_1, GGUF, NO_SCALES, NULL},
-    {"q5_0", DTYPE_Q5_0, GGUF, NO_SCALES, NULL},
-    {"q5_1", DTYPE_Q5_1, GGUF, NO_SCALES, NULL},
-    {"q8_0", DTYPE_Q8_0, GGUF, NO_SCALES, NULL},
-    {"q2_k", DTYPE_Q2_K, GGUF, NO_SCALES, NULL},
-    {"q3_k", DTYPE_Q3_K, GGUF, NO_SCALES, NULL},
-    {"q4_k", DTYPE_Q4_K, GGUF, NO_SCALES, NULL},
-    {"q5_k", DTYPE_Q5_K, GGUF, NO_SCALES, NULL},
-    {"q6_k", DTYPE_Q6_K, GGUF, NO_SCALES, NULL},
-    {"iq4_nl", DTYPE_IQ4_NL, GGUF, NO_SCALES, NULL},
-    {"iq4_xs", DTYPE_IQ4_XS, GGUF, NO_SCALES, NULL},
-    {"mxfp4", DTYPE_MXFP4, GGUF, NO_SCALES, NULL},
-    {"nvfp4", DTYPE_NVFP4, GGUF, NO_SCALES, NULL},
+    {"bf16", DTYPE_BF16, ANY_FILE, NO_SCALES, false},
+    {"f16", DTYPE_F16, ANY_FILE, NO_SCALES, false},
+    {"f32", DTYPE_F32, ANY_FILE, NO_SCALES, false},
+    {"f8_e4m3", DTYPE_F8_E4M3, SAFETENSORS, NO_SCALES, false},
+    {"f8_e5m2", DTYPE_F8_E5M2, SAFETENSORS, NO_SCALES, false},
+    {"f8_e4m3_scaled", DTYPE_F8_E4M3, SAFETENSORS, ONE_SCALE, false},
+    {"f8_e5m2_scaled", DTYPE_F8_E5M2, SAFETENSORS, ONE_SCALE, true},
+    {"f8_e4m3_rows", DTYPE_F8_E4M3, SAFETENSORS, ROW_SCALES, true},
+    {"i8", DTYPE_I8, SAFETENSORS, ONE_SCALE, true},
+    {"i8_rows", DTYPE_I8, SAFETENSORS, ROW_SCALES, true},
+    {"i8_rot16", DTYPE_I8_ROT16, SAFETENSORS, ONE_SCALE, true},
+    {"i8_rot64", DTYPE_I8_ROT64, SAFETENSORS, ROW_SCALES, true},
+    {"i8_rot256", DTYPE_I8_ROT256, SAFETENSORS, ROW_SCALES, true},
+    {"nvfp4_tiled", DTYPE_NVFP4_TILED, SAFETENSORS, TILES, true},
+    {"mxfp8_tiled", DTYPE_MXFP8_TILED, SAFETENSORS, TILES, true},
+    {"q4_0", DTYPE_Q4_0, GGUF, NO_SCALES, false},
+    {"q4_1", DTYPE_Q4_1, GGUF, NO_SCALES, false},
+    {"q5_0", DTYPE_Q5_0, GGUF, NO_SCALES, false},
+    {"q5_1", DTYPE_Q5_1, GGUF, NO_SCALES, false},
+    {"q8_0", DTYPE_Q8_0, GGUF, NO_SCALES, false},
+    {"q2_k", DTYPE_Q2_K, GGUF, NO_SCALES, false},
+    {"q3_k", DTYPE_Q3_K, GGUF, NO_SCALES, false},
+    {"q4_k", DTYPE_Q4_K, GGUF, NO_SCALES, false},
+    {"q5_k", DTYPE_Q5_K, GGUF, NO_SCALES, false},
+    {"q6_k", DTYPE_Q6_K, GGUF, NO_SCALES, false},
+    {"iq4_nl", DTYPE_IQ4_NL, GGUF, NO_SCALES, false},
+    {"iq4_xs", DTYPE_IQ4_XS, GGUF, NO_SCALES, false},
+    {"mxfp4", DTYPE_MXFP4, GGUF, NO_SCALES, false},
+    {"nvfp4", DTYPE_NVFP4, GGUF, NO_SCALES, false},
 };
 
 static const struct stored_type *stored_type_find(const char *name, size_t length) {
@@ -161,11 +159,11 @@ static int add_scales(const struct stored_type *type, struct made_tensor made, s
         stored_type_add(out, &n, type->scales == ONE_SCALE ? ".weight_scale" : ".weight_scale_2",
                         file_tensor(DTYPE_F32, 0, 0, 0), made);
     }
-    if (type->description) {
+    if (type->described) {
         made.what = MADE_DESCRIPTION;
-        made.description = type->description;
+        made.description = quantised_form_text(type->dtype);
         stored_type_add(out, &n, ".comfy_quant",
-                        file_tensor(DTYPE_U8, 1, (int32_t)strlen(type->description), 0), made);
+                        file_tensor(DTYPE_U8, 1, (int32_t)strlen(made.description), 0), made);
     }
     return n;
 }

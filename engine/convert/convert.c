@@ -200,8 +200,10 @@ static enum status convert_write_gguf(struct conversion *c, const struct named_t
 static char *layers_text(const struct conversion *c, unsigned losses) {
     json_t *layers = json_object();
     for (int i = 1; i < c->n_items; i++) {
-        if (!c->items[i - 1].is_scale) continue;
-        const char *form = c->items[i].dtype == DTYPE_F8_E4M3 ? "float8_e4m3fn" : "float8_e5m2";
+        enum dtype dtype = c->items[i].dtype;
+        bool f8 = dtype == DTYPE_F8_E4M3 || dtype == DTYPE_F8_E5M2;
+        if (!f8 || c->items[i - 1].what != CONVERTED_SCALE) continue;
+        const char *form = dtype == DTYPE_F8_E4M3 ? "float8_e4m3fn" : "float8_e5m2";
         int n = (int)(strlen(c->items[i].name) - strlen(".weight"));
         json_t *name = json_sprintf("%.*s", n, c->items[i].name);
         json_put(layers, json_string_value(name), json_pack("{s:s}", "format", form));
@@ -257,7 +259,7 @@ static json_t *convert_types_json(const struct conversion *c) {
 static enum status convert_summarise(const struct conversion *c, char **json, struct error *e) {
     unsigned losses = json_losses();
     uint64_t from = 0;
-    for (int i = 0; i < c->n_items; i++) from += c->items[i].is_scale ? 0 : c->items[i].entry->bytes;
+    for (int i = 0; i < c->n_items; i++) from += c->items[i].what ? 0 : c->items[i].entry->bytes;
     json_t *summary =
         json_pack("{s:i, s:s?, s:i, s:I, s:I, s:o}", "version", 1, "family",
                   c->family ? c->family->name : NULL, "tensors", c->n_items, "from_bytes", (json_int_t)from,

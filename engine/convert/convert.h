@@ -16,14 +16,14 @@
 /* Values converted at a time: whole rows, at least one. */
 enum { CONVERT_VALUES = 1 << 20 };
 
-/* A tensor of the output. */
+/* A tensor of the output. What a weight needs stands before it: its form, then its scale or scales. */
 struct converted {
-    const struct index_entry *entry;
-    char *name;         /* owned */
-    enum dtype dtype;   /* what it becomes */
-    bool is_scale;      /* it is the scale of the tensor behind it, one f32 */
-    float scale;        /* of an F8 tensor: what its values are divided by */
-    struct tensor made; /* its shape, without data */
+    enum { CONVERTED_WEIGHT, CONVERTED_FORM, CONVERTED_SCALE, CONVERTED_ROW_SCALES } what;
+    const struct index_entry *entry; /* the weight's */
+    char *name;                      /* owned */
+    enum dtype dtype;                /* what it becomes */
+    float scale;                     /* of an F8 tensor: what its values are divided by */
+    struct tensor made;              /* as the file calls it, without data */
 };
 
 /* What rows go through. */

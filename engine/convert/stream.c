@@ -9,6 +9,7 @@
 #include "engine/base/half.h"
 #include "kernels/cpu/weights.h"
 #include "loaders/quantise/quantise.h"
+#include "loaders/quantised_form.h"
 
 #include <math.h>
 #include <stdatomic.h>
@@ -97,6 +98,7 @@ struct convert_work {
     const struct tensor *read;
     float *numbers;
     char *to;             /* NULL: the numbers alone */
+    float *scales;        /* NULL, or where rows' own go instead */
     atomic_uint *largest; /* see largest_bits */
 };
 
@@ -110,16 +112,18 @@ static void convert_rows(const void *context, int64_t first, int64_t end, int me
         uint32_t here = largest_bits(row, columns), largest = atomic_load(w->largest);
         while (here > largest && !atomic_compare_exchange_weak(w->largest, &largest, here)) {
         }
+        if (w->scales) w->scales[r] = quantise_row_scale(w->item->dtype, row, columns);
         if (w->to) quantise_rows(w->item->dtype, w->item->scale, row, 1, columns, w->to + r * row_bytes);
     }
 }
 
 /* Numbers of the rows read, on all threads, and, unless `to` is NULL, their bytes. Returns the largest
  * magnitude, infinity or NaN if a value is not finite. */
-static float work(struct conversion *c, const struct converted *item, const struct tensor *read, char *to) {
+static float work(struct conversion *c, struct convert_work w) {
     atomic_uint largest = 0;
-    struct convert_work w = {item, read, c->buffers.numbers, to, &largest};
-    team_run(c->team, read->dim[0], convert_rows, &w);
+    w.numbers = c->buffers.numbers;
+    w.largest = &largest;
+    team_run(c->team, w.read->dim[0], convert_rows, &w);
     return (union float_bits){.bits = atomic_load(&largest)}.value;
 }
 
@@ -154,6 +158,13 @@ static enum status convert_tell(const struct conversion *c, const struct convert
 
 /* ---- the next bytes ---- */
 
+static enum status make_form(struct conversion *c, const struct converted *weight) {
+    const char *text = quantised_form_text(weight->dtype);
+    c->buffers.out_to = strlen(text);
+    memcpy(c->buffers.out, text, c->buffers.out_to);
+    return OK;
+}
+
 /* A first pass over the tensor whose scale this is. */
 static enum status make_scale(struct conversion *c, struct converted *scale, struct error *e) {
     struct converted *item = scale + 1;
@@ -165,7 +176,7 @@ static enum status make_scale(struct conversion *c, struct converted *scale, str
     for (int64_t first = 0; first < rows && item->dtype != entry->dtype && e->code == OK; first += at_once) {
         if (convert_tell(c, item, e) != OK) break;
         if (read_rows(c, entry, first, convert_least(at_once, rows - first), &read, e) != OK) break;
-        float here = work(c, item, &read, NULL);
+        float here = work(c, (struct convert_work){.item = item, .read = &read});
         largest = here > largest ? here : largest;
         convert_check_finite(c, entry, here, e);
     }
@@ -182,9 +193,26 @@ static enum status make_rows(struct conversion *c, const struct converted *item,
     if (read_rows(c, item->entry, b->row, rows, &read, e) != OK) return e->code;
     b->row += rows;
     b->out_to = (uint64_t)(dtype_bytes(item->dtype, read.dim[1]) * rows);
-    if (item->dtype != item->entry->dtype) return check_held(c, item, work(c, item, &read, b->out), e);
+    struct convert_work w = {.item = item, .read = &read, .to = b->out};
+    if (item->dtype != item->entry->dtype) return check_held(c, item, work(c, w), e);
     memcpy(b->out, b->stored, b->out_to);
     return OK;
+}
+
+/* Those of the next rows: as they are, or what rows are divided by once they are rotated. */
+static enum status make_row_scales(struct conversion *c, const struct converted *item, struct error *e) {
+    struct convert_buffers *b = &c->buffers;
+    struct tensor whole = stored_shape(item->entry), read;
+    int64_t first = b->row, rows = convert_least(rows_at_once(c, &whole), tensor_rows(&whole) - first);
+    struct convert_work w = {.item = item, .read = &read, .scales = (float *)(void *)b->out};
+    b->row += rows;
+    b->out_to = sizeof(float) * (uint64_t)rows;
+    if (item->dtype == item->entry->dtype) {
+        memcpy(b->out, b->scales + sizeof(float) * (uint64_t)first, b->out_to);
+        return OK;
+    }
+    if (read_rows(c, item->entry, first, rows, &read, e) != OK) return e->code;
+    return check_held(c, item, work(c, w), e);
 }
 
 static enum status make_more(struct conversion *c, int i, struct error *e) {
@@ -197,7 +225,16 @@ static enum status make_more(struct conversion *c, int i, struct error *e) {
         if (read_scales(c, item->entry, e) != OK) return e->code;
     }
     if (convert_tell(c, item, e) != OK) return e->code;
-    return item->is_scale ? make_scale(c, item, e) : make_rows(c, item, e);
+    switch (item->what) {
+    case CONVERTED_FORM:
+        return make_form(c, item + 2);
+    case CONVERTED_SCALE:
+        return make_scale(c, item, e);
+    case CONVERTED_ROW_SCALES:
+        return make_row_scales(c, item + 1, e);
+    default:
+        return make_rows(c, item, e);
+    }
 }
 
 enum status convert_make(void *conversion, int i, void *to, uint64_t bytes, struct error *e) {

@@ -6,6 +6,7 @@
 #include "engine/convert/convert.h"
 
 #include "loaders/quantise/quantise.h"
+#include "loaders/quantised_form.h"
 
 #include <pcre2.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 #include <string.h>
 
 enum { RULES_MAX = 64, RULE_BYTES_MAX = 1024, MATCH_LIMIT = 100000, SMALL_VALUES = 1024 };
+enum { WITH_WEIGHT = 3 }; /* tensors of one weight: its form and its scales are two */
 
 struct rules {
     pcre2_code *code[RULES_MAX];
@@ -31,19 +33,28 @@ static enum status convert_fail_type(const char *where, const char *found, bool 
     error_found(e, "%s", found);
     return error_expected(e, "%s",
                           to_gguf ? "q8_0, q6_k, q5_k, q5_0, q4_k, q4_0, bf16, f16 or f32 in .gguf"
-                                  : "f8_e4m3, f8_e5m2, bf16, f16 or f32 in .safetensors");
+                                  : "int8_convrot, f8_e4m3, f8_e5m2, bf16, f16 or f32 in .safetensors");
 }
 
 static bool is_f8(enum dtype dtype) {
     return dtype == DTYPE_F8_E4M3 || dtype == DTYPE_F8_E5M2;
 }
 
+static bool is_int8(enum dtype dtype) {
+    return dtype == DTYPE_I8 || dtype_is_rotated(dtype);
+}
+
+/* Types of safetensors files alone, which have scales beside a layer's weight. */
+static bool has_scales(enum dtype dtype) {
+    return is_f8(dtype) || is_int8(dtype);
+}
+
 static enum status read_type(const char *where, const char *name, bool to_gguf, enum dtype *dtype,
                              struct error *e) {
     *dtype = quantise_type(name);
-    bool blocks = *dtype != N_DTYPES && dtype_block_values(*dtype) > 1;
-    if (*dtype == N_DTYPES || (to_gguf ? is_f8(*dtype) : blocks))
-        return convert_fail_type(where, name, to_gguf, e);
+    bool scaled = *dtype != N_DTYPES && has_scales(*dtype);
+    bool blocks = *dtype != N_DTYPES && dtype_block_values(*dtype) > 1 && !scaled;
+    if (*dtype == N_DTYPES || (to_gguf ? scaled : blocks)) return convert_fail_type(where, name, to_gguf, e);
     return OK;
 }
 
@@ -131,6 +142,7 @@ static enum dtype kept_in_gguf(const struct index_entry *entry) {
     int values = dtype_block_values(entry->dtype);
     bool blocks =
         values > 1 && !dtype_tiled_values(entry->dtype) && entry->dim[entry->rank - 1] % values == 0;
+    if (dtype_is_rotated(entry->dtype)) return plain_type(entry);
     return blocks ? entry->dtype : plain_type(entry);
 }
 
@@ -143,6 +155,7 @@ static bool has_layer_name(const char *name) {
 static enum dtype kept_in_safetensors(const struct index_entry *entry, const char *name) {
     enum dtype dtype = entry->dtype;
     if (!dtype_is_weight(dtype) || dtype_bits(dtype) >= 16) return dtype;
+    if (is_int8(dtype)) return has_layer_name(name) ? dtype : plain_type(entry);
     if (!is_f8(dtype) || entry->scales.bytes) return plain_type(entry);
     return entry->scale == 1 || has_layer_name(name) ? dtype : plain_type(entry);
 }
@@ -155,7 +168,7 @@ static enum dtype convert_type_of(const struct conversion *c, const struct index
         dtype = ruled_type(entry, ruled);
     else if (wanted != N_DTYPES)
         dtype = block_stored_type(kind, entry, wanted);
-    if (is_f8(dtype) && !has_layer_name(name)) dtype = entry->dtype;
+    if (has_scales(dtype) && !has_layer_name(name)) dtype = entry->dtype;
     bool asked = dtype == ruled && dtype_bits(dtype) >= 16;
     if (dtype != entry->dtype || asked) return dtype;
     return c->to_gguf ? kept_in_gguf(entry) : kept_in_safetensors(entry, name);
@@ -163,33 +176,44 @@ static enum dtype convert_type_of(const struct conversion *c, const struct index
 
 /* ---- all tensors ---- */
 
-static enum status add_item(struct conversion *c, const struct index_entry *entry, const char *name,
-                            enum dtype dtype, struct error *e) {
-    struct converted *item = &c->items[c->n_items];
-    item->entry = entry;
-    item->dtype = dtype;
-    item->scale = 1;
-    item->made = tensor_make(NULL, dtype, entry->rank, entry->dim);
-    item->name = c->sys->alloc(c->sys, LINE_HOST, strlen(name) + 1);
-    if (!item->name) return error_set(e, MEMORY, "no memory for a tensor's name");
-    strcpy(item->name, name);
-    c->bytes += (uint64_t)tensor_bytes(&item->made);
-    c->n_items++;
+/* item: without its name. */
+static enum status add_item(struct conversion *c, struct converted item, const char *name, struct error *e) {
+    item.scale = 1;
+    item.name = c->sys->alloc(c->sys, LINE_HOST, strlen(name) + 1);
+    if (!item.name) return error_set(e, MEMORY, "no memory for a tensor's name");
+    strcpy(item.name, name);
+    c->items[c->n_items++] = item;
+    c->bytes += (uint64_t)tensor_bytes(&item.made);
     return OK;
 }
 
-/* Scaled fp8, as ComfyUI has it: LAYER.weight_scale beside LAYER.weight. */
+static enum status add_weight(struct conversion *c, const struct index_entry *entry, const char *name,
+                              enum dtype dtype, struct error *e) {
+    enum dtype called = dtype_is_rotated(dtype) ? DTYPE_I8 : dtype;
+    struct converted item = {.entry = entry, .dtype = dtype};
+    item.made = tensor_make(NULL, called, entry->rank, entry->dim);
+    return add_item(c, item, name, e);
+}
+
+/* As ComfyUI has it: LAYER.weight_scale beside LAYER.weight, one or one a row. */
 static enum status add_scale(struct conversion *c, const struct index_entry *entry, const char *name,
-                             struct error *e) {
+                             bool of_rows, struct error *e) {
     char scale[LOADER_NAME_MAX + 32];
     snprintf(scale, sizeof scale, "%s_scale", name);
-    if (add_item(c, entry, scale, DTYPE_F32, e) != OK) return e->code;
-    struct converted *item = &c->items[c->n_items - 1];
-    c->bytes -= (uint64_t)tensor_bytes(&item->made);
-    item->made = tensor_make(NULL, DTYPE_F32, 0, NULL);
-    item->is_scale = true;
-    c->bytes += sizeof(float);
-    return OK;
+    struct converted item = {.what = of_rows ? CONVERTED_ROW_SCALES : CONVERTED_SCALE, .entry = entry};
+    item.made = tensor_make(NULL, DTYPE_F32, of_rows ? 2 : 0, (int32_t[]){entry->dim[0], 1});
+    return add_item(c, item, scale, e);
+}
+
+/* What the weight's integers are: LAYER.comfy_quant. */
+static enum status add_form(struct conversion *c, const struct index_entry *entry, const char *name,
+                            enum dtype dtype, struct error *e) {
+    char form[LOADER_NAME_MAX + 32];
+    int layer = (int)(strlen(name) - strlen(".weight")), bytes = (int)strlen(quantised_form_text(dtype));
+    snprintf(form, sizeof form, "%.*s.comfy_quant", layer, name);
+    struct converted item = {.what = CONVERTED_FORM, .entry = entry, .dtype = DTYPE_U8};
+    item.made = tensor_make(NULL, DTYPE_U8, 1, (int32_t[]){bytes});
+    return add_item(c, item, form, e);
 }
 
 static enum status check_rank(const struct conversion *c, const struct index_entry *entry, struct error *e) {
@@ -207,9 +231,12 @@ static enum status choose_one(struct conversion *c, const struct index_entry *en
     int rule = find_rule(rules, name, e);
     if (e->code != OK || check_rank(c, entry, e) != OK) return e->code;
     enum dtype dtype = convert_type_of(c, entry, name, rule < 0 ? N_DTYPES : rules->dtype[rule], wanted);
-    bool scaled = is_f8(dtype) && (dtype != entry->dtype || entry->scale != 1);
-    if (scaled && add_scale(c, entry, name, e) != OK) return e->code;
-    return add_item(c, entry, name, dtype, e);
+    bool made = dtype != entry->dtype, int8 = is_int8(dtype);
+    bool of_rows = int8 && (made || entry->scales.bytes);
+    bool scaled = int8 || (is_f8(dtype) && (made || entry->scale != 1));
+    if (int8 && add_form(c, entry, name, dtype, e) != OK) return e->code;
+    if (scaled && add_scale(c, entry, name, of_rows, e) != OK) return e->code;
+    return add_weight(c, entry, name, dtype, e);
 }
 
 static int convert_compare_places(const void *a, const void *b) {
@@ -235,7 +262,7 @@ static enum status choose_all(struct conversion *c, const struct rules *rules, s
     const char *type = c->options->type;
     if (type && read_type("--type", type, c->to_gguf, &wanted, e) != OK) return e->code;
     const struct index_entry **sorted = sys->alloc(sys, LINE_HOST, n * sizeof(void *));
-    c->items = sys->alloc(sys, LINE_HOST, 2 * n * sizeof *c->items);
+    c->items = sys->alloc(sys, LINE_HOST, WITH_WEIGHT * n * sizeof *c->items);
     if (!sorted || !c->items) error_set(e, MEMORY, "no memory for %zu tensors", n);
     int found = e->code == OK ? sort_entries(c, sorted) : 0;
     for (int i = 0; i < found && e->code == OK; i++) choose_one(c, sorted[i], rules, wanted, e);

@@ -2,6 +2,8 @@
 #ifndef SLUICE_LOADERS_QUANTISE_INTERNAL_H
 #define SLUICE_LOADERS_QUANTISE_INTERNAL_H
 
+#include "engine/base/tensor.h"
+
 #include <stdint.h>
 
 enum { F16_NAN = 0x7e00 }; /* the scale of a block with a value that is not finite */
@@ -18,5 +20,8 @@ void quantise_q8_0(const float *from, int64_t n_blocks, unsigned char *to);
 void quantise_q4_k(const float *from, int64_t n_blocks, unsigned char *to);
 void quantise_q5_k(const float *from, int64_t n_blocks, unsigned char *to);
 void quantise_q6_k(const float *from, int64_t n_blocks, unsigned char *to);
+
+/* A row of a rotated type, divided by quantise_row_scale. */
+void quantise_rotated(enum dtype dtype, const float *row, int64_t columns, int8_t *to);
 
 #endif

@@ -86,6 +86,9 @@ bool quantise_can(enum dtype dtype, int64_t columns) {
     case DTYPE_Q4_K:
     case DTYPE_Q5_K:
     case DTYPE_Q6_K:
+    case DTYPE_I8_ROT16:
+    case DTYPE_I8_ROT64:
+    case DTYPE_I8_ROT256:
         return columns > 0 && columns % dtype_block_values(dtype) == 0;
     default:
         return false;
@@ -97,9 +100,10 @@ enum dtype quantise_type(const char *name) {
         const char *name;
         enum dtype dtype;
     } others[] = {
-        {"fp32", DTYPE_F32},         {"fp16", DTYPE_F16},         {"fp8", DTYPE_F8_E4M3},
-        {"f8", DTYPE_F8_E4M3},       {"fp8_e4m3", DTYPE_F8_E4M3}, {"fp8_e4m3fn", DTYPE_F8_E4M3},
-        {"fp8_e5m2", DTYPE_F8_E5M2},
+        {"fp32", DTYPE_F32},         {"fp16", DTYPE_F16},
+        {"fp8", DTYPE_F8_E4M3},      {"f8", DTYPE_F8_E4M3},
+        {"fp8_e4m3", DTYPE_F8_E4M3}, {"fp8_e4m3fn", DTYPE_F8_E4M3},
+        {"fp8_e5m2", DTYPE_F8_E5M2}, {"int8_convrot", DTYPE_I8_ROT256},
     };
     for (unsigned i = 0; i < sizeof others / sizeof *others; i++)
         if (!strcasecmp(name, others[i].name)) return others[i].dtype;
@@ -147,6 +151,12 @@ void quantise_rows(enum dtype dtype, float scale, const float *from, int64_t row
     case DTYPE_Q6_K:
         quantise_q6_k(from, blocks, to);
         break;
+    case DTYPE_I8_ROT16:
+    case DTYPE_I8_ROT64:
+    case DTYPE_I8_ROT256:
+        for (int64_t i = 0; i < rows; i++)
+            quantise_rotated(dtype, from + i * columns, columns, (int8_t *)to + i * columns);
+        break;
     default:
         break;
     }
@@ -181,6 +191,10 @@ float quantise_most(enum dtype dtype) {
         return half * 62;
     case DTYPE_Q6_K:
         return half * 30;
+    case DTYPE_I8_ROT16:
+    case DTYPE_I8_ROT64:
+    case DTYPE_I8_ROT256: /* sums of a group are finite */
+        return scale_most;
     default:
         return INFINITY;
     }

@@ -137,12 +137,19 @@ static void check_numbers(const struct opened *from, const struct index_entry *o
     for (int64_t i = 0; i < n; i++) largest = fmaxf(largest, fabsf(numbers[i]));
     t.scale = other->dtype == one->dtype ? one->scale : quantise_scale(other->dtype, largest);
     check(other->scale == t.scale, "%s: scale %g, not %g", one->name, (double)other->scale, (double)t.scale);
+    float *scales = malloc(((size_t)n + 1) * sizeof *scales);
+    bool of_rows = other->dtype != one->dtype && dtype_is_rotated(other->dtype);
+    if (!scales || !check(!of_rows || other->scales.bytes, "%s: no scales", one->name)) abort();
+    for (int64_t i = 0; of_rows && i < tensor_rows(&t); i++)
+        scales[i] = quantise_row_scale(other->dtype, numbers + i * tensor_columns(&t), tensor_columns(&t));
+    t.scales = of_rows ? scales : NULL;
     if (other->dtype != one->dtype) {
         quantise_rows(other->dtype, t.scale, numbers, tensor_rows(&t), tensor_columns(&t), bytes);
         weights_widen(numbers, &t, 0, tensor_rows(&t));
     }
     check(!memcmp(numbers, found, (size_t)n * sizeof *numbers), "%s as %s: other numbers", one->name,
           dtype_name(other->dtype));
+    free(scales);
     free(bytes);
     free(numbers);
     free(found);
@@ -395,6 +402,59 @@ static void test_scales_of_rows(void) {
     write_free(from, tensors, 3);
     if (convert_well(ASK(from, to, "q8_0"))) compare_files(from, to, DTYPE_Q8_0);
     check(type_in(to, "a.weight_scale") == N_DTYPES, "a scale that nothing needs any more is written");
+    char *kept = in_temporary("kept8.safetensors");
+    if (convert_well(ASK(from, kept, NULL))) check(compare_files(from, kept, DTYPE_I8) == 1, "kept");
+}
+
+/* In groups of 256, and of what rows allow; each layer says what it is. */
+static void test_rotated(void) {
+    char *output = in_temporary("rotated.safetensors"), *again = in_temporary("again.safetensors");
+    char *from = in_temporary("shapes.safetensors");
+    if (!convert_well(ASK(transformer(), output, "int8_convrot"))) return;
+    check(compare_files(transformer(), output, DTYPE_I8_ROT256) == MATRICES_IN_BLOCKS, "matrices");
+    check(type_in(output, "layers.0.attention.to_q.comfy_quant") == DTYPE_U8, "nothing says what it is");
+    check(type_in(output, "t_embedder.mlp.0.weight") == DTYPE_BF16, "an embedder does not stay");
+    if (convert_well(ASK(output, again, "int8_convrot")))
+        check(compare_files(output, again, DTYPE_I8_ROT256) == MATRICES_IN_BLOCKS, "again");
+    if (convert_well(ASK(output, again, NULL)))
+        check(compare_files(output, again, DTYPE_I8_ROT256) == MATRICES_IN_BLOCKS, "kept");
+    if (convert_well(ASK(output, again, "i8_rot16")))
+        check(compare_files(output, again, DTYPE_I8_ROT16) == MATRICES_IN_BLOCKS, "in other groups");
+    if (convert_well(ASK(output, in_temporary("of_rotated.gguf"), "q8_0")))
+        check(compare_files(output, in_temporary("of_rotated.gguf"), DTYPE_Q8_0) == MATRICES_IN_BLOCKS,
+              "to q8_0");
+    struct named_tensor shapes[] = {
+        made_tensor("a.weight", DTYPE_BF16, 6000, 192),
+        made_tensor("b.weight", DTYPE_BF16, 8, 144),
+        made_tensor("c.weight", DTYPE_BF16, 8, 136),
+        made_tensor("d", DTYPE_BF16, 8, 256),
+    };
+    write_free(from, shapes, 4);
+    if (!convert_well(ASK(from, again, "int8_convrot"))) return;
+    check(compare_files(from, again, DTYPE_I8_ROT64) == 1, "rows of 192");
+    if (convert_well(ASK(again, output, NULL)))
+        check(compare_files(again, output, DTYPE_I8_ROT64) == 1, "kept in several pieces");
+    check(type_in(again, "b.weight") == DTYPE_I8_ROT16, "rows of 144");
+    check(type_in(again, "c.weight") == DTYPE_BF16, "rows of 136");
+    check(type_in(again, "d") == DTYPE_BF16, "no layer to put scales beside");
+    refuse(ASK(from, in_temporary("rotated.gguf"), "int8_convrot"), USAGE, "int8_convrot");
+}
+
+/* One for all of a rotated matrix. */
+static void test_one_scale(void) {
+    char *from = in_temporary("single.safetensors"), *to = in_temporary("single2.safetensors");
+    static const char form[] = "{\"format\":\"int8_tensorwise\",\"convrot\":true,\"convrot_groupsize\":64}";
+    struct named_tensor tensors[3] = {
+        made_tensor("a.weight", DTYPE_I8, 70, 192),
+        {"a.weight_scale", tensor_make(NULL, DTYPE_F32, 0, NULL)},
+        {"a.comfy_quant", tensor_make(strdup(form), DTYPE_U8, 1, (int32_t[]){sizeof form - 1})}};
+    float *scale = tensors[1].tensor.data = malloc(sizeof *scale);
+    if (scale) *scale = 0.25f;
+    write_free(from, tensors, 3);
+    if (convert_well(ASK(from, to, NULL))) check(compare_files(from, to, DTYPE_I8_ROT64) == 1, "kept");
+    if (convert_well(ASK(from, to, "f32"))) check(compare_files(from, to, DTYPE_F32) == 1, "as numbers");
+    if (convert_well(ASK(from, in_temporary("single.gguf"), NULL)))
+        check(compare_files(from, in_temporary("single.gguf"), DTYPE_F32) == 1, "GGUF has no such type");
 }
 
 /* All that one file says but what is about itself, its tokenizer for one: another says the same. */
@@ -495,6 +555,7 @@ static void test_not_finite(void) {
         write_free(from, tensors, 1);
         refuse(ASK(from, to, "q8_0"), NONFINITE, "a.weight");
         refuse(ASK(from, in_temporary("nan8.safetensors"), "fp8"), NONFINITE, "a.weight");
+        refuse(ASK(from, in_temporary("nan8.safetensors"), "int8_convrot"), NONFINITE, "a.weight");
     }
 }
 
@@ -517,6 +578,10 @@ static void test_too_large(void) {
             else if (convert_well(ASK(from, to, types[i].type)))
                 convert_well(ASK(to, back, "f32"));
         }
+    struct named_tensor huge = made_tensor("a.weight", DTYPE_F32, 8, 256);
+    for (int i = 0; i < 256; i++) ((float *)huge.tensor.data)[i] = 3e38f;
+    write_free(from, &huge, 1);
+    refuse(ASK(from, back, "int8_convrot"), LIMIT, "a.weight");
 }
 
 /* ---- memory ---- */
@@ -646,6 +711,7 @@ int main(void) {
     watch_init(&watch, 1);
     test_every_type();
     test_scaled_f8();
+    test_rotated();
     test_what_it_says();
     test_autoencoder_stays();
     test_flattened();
@@ -654,6 +720,7 @@ int main(void) {
     test_sources_of_every_type();
     test_odd_shapes();
     test_scales_of_rows();
+    test_one_scale();
     test_metadata_goes_along();
     test_several_inputs();
     test_parts();

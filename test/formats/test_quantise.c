@@ -45,6 +45,9 @@ static void test_short_rows_take_smaller_blocks(void **state) {
     assert_int_equal(stored_type(&layer, DTYPE_BF16, DTYPE_Q6_K, 2, 64, 288), DTYPE_Q8_0);
     assert_int_equal(stored_type(&layer, DTYPE_BF16, DTYPE_Q6_K, 2, 64, 296), DTYPE_BF16);
     assert_int_equal(stored_type(&layer, DTYPE_F32, DTYPE_Q4_0, 2, 64, 40), DTYPE_F32);
+    assert_int_equal(stored_type(&layer, DTYPE_BF16, DTYPE_I8_ROT256, 2, 64, 320), DTYPE_I8_ROT64);
+    assert_int_equal(stored_type(&layer, DTYPE_BF16, DTYPE_I8_ROT256, 2, 64, 336), DTYPE_I8_ROT16);
+    assert_int_equal(stored_type(&layer, DTYPE_BF16, DTYPE_I8_ROT256, 2, 64, 296), DTYPE_BF16);
 }
 
 static void test_small_tensors_and_kept_kinds_stay(void **state) {
@@ -288,12 +291,94 @@ static void test_names(void **state) {
     assert_int_equal(quantise_type("f8_e4m3"), DTYPE_F8_E4M3);
     assert_int_equal(quantise_type("fp8"), DTYPE_F8_E4M3);
     assert_int_equal(quantise_type("bf16"), DTYPE_BF16);
+    assert_int_equal(quantise_type("int8_convrot"), DTYPE_I8_ROT256);
     assert_int_equal(quantise_type("i8"), N_DTYPES);
     assert_int_equal(quantise_type("q2_k"), N_DTYPES);
     assert_int_equal(quantise_type(""), N_DTYPES);
     assert_true(quantise_can(DTYPE_Q4_K, 512));
     assert_false(quantise_can(DTYPE_Q4_K, 288));
     assert_false(quantise_can(DTYPE_IQ4_XS, 256));
+}
+
+/* ---- rotated ---- */
+
+/* Row i of H, column k, times the root of the group. */
+static int sign_of(int i, int k) {
+    int threes = (i ^ k) & (i ^ k) >> 1 & 0x55;
+    return __builtin_parity((unsigned)threes) ? -1 : 1;
+}
+
+static double turned_of(const float *row, int column, int group) {
+    double sum = 0;
+    int first = column / group * group;
+    for (int k = 0; k < group; k++) sum += sign_of(column % group, k) * (double)row[first + k];
+    return sum / sqrt(group);
+}
+
+/* Codes are the nearest to what f64 finds, scales its largest over 127. */
+static void check_rotated(enum dtype dtype, const float *scales) {
+    int group = dtype_block_values(dtype);
+    const int8_t *codes = (const int8_t *)bytes;
+    for (int r = 0; r < ROWS; r += 5) {
+        double largest = 1e-300;
+        for (int i = 0; i < COLUMNS; i++) {
+            double turned = turned_of(values + r * COLUMNS, i, group), scale = (double)scales[r];
+            largest = fmax(largest, fabs(turned));
+            if (fabs(codes[r * COLUMNS + i] - turned / scale) > 0.5001)
+                fail_msg("%s: code %d of %g", dtype_name(dtype), codes[r * COLUMNS + i], turned / scale);
+        }
+        assert_true(fabs((double)scales[r] * 127 - fmax(largest, 127e-30)) <= 1e-6 * largest + 1e-34);
+    }
+}
+
+static double error_of_rotated(enum dtype dtype) {
+    static float scales[ROWS];
+    struct tensor t = tensor_make(bytes, dtype, 2, (int32_t[]){ROWS, COLUMNS});
+    double sum = 0;
+    for (int r = 0; r < ROWS; r++) scales[r] = quantise_row_scale(dtype, values + r * COLUMNS, COLUMNS);
+    quantise_rows(dtype, 1, values, ROWS, COLUMNS, bytes);
+    check_rotated(dtype, scales);
+    t.scales = scales;
+    weights_widen(seen, &t, 0, ROWS);
+    for (int i = 0; i < VALUES; i++) sum += ((double)seen[i] - values[i]) * ((double)seen[i] - values[i]);
+    return sqrt(sum / VALUES);
+}
+
+/* Of int8 by rows that are not rotated. */
+static double error_of_plain(void) {
+    double sum = 0;
+    for (int r = 0; r < ROWS; r++) {
+        const float *row = values + r * COLUMNS;
+        double most = 0;
+        for (int i = 0; i < COLUMNS; i++) most = fmax(most, fabs((double)row[i]));
+        for (int i = 0; i < COLUMNS && most > 0; i++) {
+            double off = rint(row[i] / (most / 127)) * (most / 127) - (double)row[i];
+            sum += off * off;
+        }
+    }
+    return sqrt(sum / VALUES);
+}
+
+/* What rotating is for: rows with outliers lose much less; where all columns are alike there is nothing to
+ * win, and of values without tails something to lose. Measured, of the plain one's error, in groups of 16, 64
+ * and 256: an outlier a row 0.29, 0.17, 0.12; heavy tails 0.44, 0.37, 0.34; normal values 1.08 to 1.14;
+ * uniform ones 1.97 to 2.02. */
+static void test_rotated(void **state) {
+    static const enum dtype types[] = {DTYPE_I8_ROT16, DTYPE_I8_ROT64, DTYPE_I8_ROT256};
+    (void)state;
+    for (size_t k = 0; k < sizeof reference_errors / sizeof *reference_errors; k++) {
+        const char *name = reference_errors[k].tensor;
+        make_tensor(name);
+        double plain = error_of_plain();
+        printf("%-18s plain int8 %.3g:", name, plain);
+        for (int t = 0; t < 3; t++) {
+            double ratio = error_of_rotated(types[t]) / fmax(plain, 1e-300);
+            printf(" %s %.3f", dtype_name(types[t]), ratio);
+            bool tailed = !strcmp(name, "outlier_a_row") || !strcmp(name, "heavy_tailed");
+            assert_true(ratio < (tailed ? 0.5 : !strcmp(name, "normal") ? 1.2 : 2.2));
+        }
+        printf("\n");
+    }
 }
 
 int main(void) {
@@ -309,6 +394,7 @@ int main(void) {
         cmocka_unit_test(test_very_large_values),
         cmocka_unit_test(test_the_same_bytes_everywhere),
         cmocka_unit_test(test_names),
+        cmocka_unit_test(test_rotated),
     };
     return cmocka_run_group_tests_name("quantise", tests, NULL, NULL);
 }

@@ -107,7 +107,7 @@ static void session_changes(const char *folder, const struct result *results) {
 }
 
 static void refusals(const char *folder) {
-    static const char *const wrong[] = {"", "q9_0", "q2_k", "nvfp4", "i8"};
+    static const char *const wrong[] = {"", "q9_0", "q2_k", "nvfp4", "i8", "int8_convrot"};
     struct rig rig;
     if (!rig_open(&rig, folder, 1, 3)) return;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {

@@ -40,6 +40,17 @@ for type in q8_0 q4_k f8_e4m3; do
     rm -f ./*
 done
 
+# ---- rotated int8: the numbers that it stands for, as f32, draw the same ----
+expect 0 "convert to int8_convrot" convert "$transformer" -o t.safetensors --type int8_convrot
+check "types" has ../out "^  I8_ROT256 "
+expect 0 "to numbers" convert t.safetensors -o numbers.safetensors --type f32 -q
+expect 0 "the encoder" convert "$model/text_encoder" -o l.safetensors --type int8_convrot -q
+draw 0 "with int8_convrot" -p "a red fox" --diffusion-model t.safetensors --llm l.safetensors -o rotated.png
+expect 0 "the encoder to numbers" convert l.safetensors -o words.safetensors --type f32 -q
+draw 0 "with numbers" -p "a red fox" --diffusion-model numbers.safetensors --llm words.safetensors -o numbers.png
+check "the same picture" cmp -s rotated.png numbers.png
+rm -f ./*
+
 # ---- plan --types ----
 expect 0 "plan" plan -m "$model" $size --max-ram 1G --json
 check "types only where they are asked for" lacks ../out '"types"'
@@ -80,6 +91,7 @@ done <<END
 2|$transformer -o x.bin --type q8_0|.gguf or .safetensors
 2|$transformer -o x.gguf --type q9_0|q9_0
 2|$transformer -o x.gguf --type f8_e4m3|in .gguf
+2|$transformer -o x.gguf --type int8_convrot|in .gguf
 2|$transformer -o x.safetensors --type q4_k|in .safetensors
 2|$transformer -o x.gguf --rule x|regex=type
 2|$transformer -o x.gguf --rule (=q8_0|--rule

@@ -1,0 +1,60 @@
+/* Rotated int8: groups of columns times H (tensor.h), a scale a row, codes. Source: comfy-kitchen 0.2.40,
+ * quantize_int8_convrot_weight in f32. */
+#include "loaders/quantise/internal.h"
+#include "loaders/quantise/quantise.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { GROUP_MOST = 256 };
+
+/* What a code is at most, and the least scale: rows of zeros have one too. */
+#define CODE_MOST   127.0f
+#define SCALE_LEAST 1e-30f
+
+/* Over the highest of the indices' base-4 digits, which becomes the lowest. Halves are exact. */
+static void rotate_digit(const float *restrict from, int quarter, float *restrict to) {
+    for (int i = 0; i < quarter; i++) {
+        float a = from[i], b = from[quarter + i], c = from[2 * quarter + i], d = from[3 * quarter + i];
+        to[4 * i] = 0.5f * ((a + b) + (c - d));
+        to[4 * i + 1] = 0.5f * ((a + b) - (c - d));
+        to[4 * i + 2] = 0.5f * ((a - b) + (c + d));
+        to[4 * i + 3] = 0.5f * ((c + d) - (a - b));
+    }
+}
+
+/* After as many steps as a group has digits all are back in their places. */
+static void rotate_group(const float *from, int group, float *to) {
+    float turned[GROUP_MOST];
+    memcpy(to, from, sizeof *to * (size_t)group);
+    for (int left = group; left > 1; left /= 4) {
+        rotate_digit(to, group / 4, turned);
+        memcpy(to, turned, sizeof *to * (size_t)group);
+    }
+}
+
+float quantise_row_scale(enum dtype dtype, const float *row, int64_t columns) {
+    int group = dtype_block_values(dtype);
+    float turned[GROUP_MOST], most = 0;
+    for (int64_t at = 0; at < columns; at += group) {
+        rotate_group(row + at, group, turned);
+        for (int i = 0; i < group; i++) most = fabsf(turned[i]) > most ? fabsf(turned[i]) : most;
+    }
+    return fmaxf(most / CODE_MOST, SCALE_LEAST);
+}
+
+/* To nearest even, as PyTorch rounds: in the sum the last place is that of whole numbers. */
+static int8_t code_of(float value, float scale) {
+    const float whole = 12582912;
+    float code = value / scale + whole - whole;
+    return (int8_t)(code > CODE_MOST ? CODE_MOST : code < -CODE_MOST ? -CODE_MOST : code);
+}
+
+void quantise_rotated(enum dtype dtype, const float *row, int64_t columns, int8_t *to) {
+    int group = dtype_block_values(dtype);
+    float turned[GROUP_MOST], scale = quantise_row_scale(dtype, row, columns);
+    for (int64_t at = 0; at < columns; at += group) {
+        rotate_group(row + at, group, turned);
+        for (int i = 0; i < group; i++) to[at + i] = code_of(turned[i], scale);
+    }
+}
