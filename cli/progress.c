@@ -36,6 +36,7 @@ static void name_stage(const struct progress *progress, const char *stage, char 
         const char *stage, *one, *several;
     } names[] = {
         {"text", "reading the prompt", "reading the prompt"},
+        {"vision", "looking at the picture", "looking at the pictures"},
         {"encode", "reading the picture", "reading the pictures"},
         {"hoist", "preparing", "preparing"},
         {"denoise", "drawing", "drawing %d pictures"},

@@ -167,7 +167,7 @@ typedef struct sluice_session sluice_session;
 
 struct sluice_progress {
     size_t struct_size;
-    const char *stage;    /* "text", "text_2", "encode", "hoist", "denoise", "decode" */
+    const char *stage;    /* "vision", "text", "text_2", "encode", "hoist", "denoise", "decode" */
     int step, of;         /* evaluation of this stage, from 1; 0 before the first */
     double fraction;      /* of the whole run's work, moves inside long visits too; a run that ends well ends
                              with 1 */

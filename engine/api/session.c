@@ -156,10 +156,11 @@ static void say_resized(struct sluice_session *s, const struct job *job) {
     for (int i = 0; i < job->n_encoded; i++) {
         const struct tensor *to = &job->layout.encoded[i].resized;
         const struct sluice_picture *from = job_source(job, &job->encoded[i]);
+        bool sees = job->encoded[i].kind == ENCODED_VISION;
         if (to->rank)
-            session_say(s, SLUICE_INFO, "%s is read at %dx%d instead of %dx%d",
-                        from->name ? from->name : "a reference", to->dim[1], to->dim[0], from->width,
-                        from->height);
+            session_say(s, SLUICE_INFO, "%s is %s at %dx%d instead of %dx%d",
+                        from->name ? from->name : "a reference", sees ? "seen" : "read", to->dim[1],
+                        to->dim[0], from->width, from->height);
     }
 }
 

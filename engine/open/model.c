@@ -257,6 +257,19 @@ static enum status check_encoder(const struct sluice_model *m, const struct comp
     return OK;
 }
 
+/* Rows of pictures stand among those of a text encoder's tokens. */
+static enum status check_vision(const struct sluice_model *m, const struct component *vision,
+                                struct error *e) {
+    const struct recipe *recipe = m->recipe;
+    for (int slot = 0; recipe->slot[slot].family && e->code == OK; slot++) {
+        const struct component *text = &m->component[slot];
+        if (recipe->slot[slot].text.pictured.pad && text->text_columns != vision->text_columns)
+            mismatch(vision, "features of a picture's tokens", vision->text_columns, vision->family->word,
+                     text->text_columns, text->family->word, e);
+    }
+    return e->code;
+}
+
 /* Each component with what it works with. */
 static enum status model_check_parts(const struct sluice_model *m, struct error *e) {
     for (int slot = 0; m->recipe->slot[slot].family && e->code == OK; slot++) {
@@ -264,6 +277,7 @@ static enum status model_check_parts(const struct sluice_model *m, struct error 
         if (m->tokenizer[slot]) check_tokenizer(m, slot, e);
         if (e->code == OK && c->family && c->family->kind == FAMILY_DENOISER) check_denoiser(m, c, e);
         if (c->family && c->family->kind == FAMILY_ENCODER) check_encoder(m, c, e);
+        if (c->family && c->family->kind == FAMILY_VISION) check_vision(m, c, e);
     }
     return e->code;
 }
