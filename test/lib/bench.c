@@ -1,6 +1,7 @@
 #include "test/lib/bench.h"
 
 #include "engine/run/pins.h"
+#include "engine/run/reader.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -74,11 +75,8 @@ void bench_close(struct bench *b) {
 void bench_visit(struct bench *b, const struct block *block, float timestep) {
     char *packed = device_bytes(block->bytes);
     void *weights = calloc(1, block->kind->weights_bytes);
-    for (int i = 0; i < block->n_segments; i++) {
-        const struct packed_segment *s = &block->segments[i];
-        source_read(&block->index->sources[s->source], packed + s->packed_offset, s->bytes, s->file_offset,
-                    &b->error);
-    }
+    struct reader reader = {0};
+    reader_read(&reader, block, 0, block->bytes, packed, &b->error);
     block_point(block, packed, weights);
     struct visit_scope scope = {.settings = b->settings,
                                 .lane = &b->lane,
@@ -101,7 +99,9 @@ const struct block *bench_block(const struct bench *b, const char *name) {
 
 void bench_gather(struct bench *b, struct tensor ids) {
     struct block rows;
-    block_gather_rows(&golden_state.sys, &b->component->tables[0], ids.data, ids.dim[0], &rows, &b->error);
+    b->lane.tokens = ids.data;
+    b->lane.n_tokens = ids.dim[0];
+    component_gather_rows(b->component, 0, &b->lane, &rows, &b->error);
     assert_ok(&b->error);
     bench_visit(b, &rows, 0);
     block_destroy(&golden_state.sys, &rows);

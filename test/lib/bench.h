@@ -41,7 +41,7 @@ void bench_visit(struct bench *b, const struct block *block, float timestep);
 /* The block of that name. */
 const struct block *bench_block(const struct bench *b, const char *name);
 
-/* The rows of these tokens, of a text encoder. */
+/* The rows of these tokens, of a text encoder; where pictures stand the lane says. */
 void bench_gather(struct bench *b, struct tensor ids);
 
 /* All visits of one evaluation, as the family lists them. */

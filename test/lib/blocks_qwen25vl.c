@@ -1,0 +1,119 @@
+/* The blocks of Qwen2.5-VL's language model one by one, each on the reference's input; see blocks_flux.c.
+ * What the vision encoder would make of pictures is the reference's. */
+#include "test/lib/bench.h"
+#include "test/lib/suites.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct tolerance tolerances[] = {
+    {"text.embedding", 3.44e-8, 1e-7},
+    {"text.rope", 1.8e-8, 5.4e-8},
+    {"block.text", 2.03e-7, 6e-7},
+    {"hidden", 5.76e-7, 1.7e-6},
+    {0},
+};
+
+static int slot_of(const struct golden *g) {
+    return recipe_slot(g->model->recipe, FAMILY_TEXT);
+}
+
+static const struct component *tower_of(const struct golden *g) {
+    return model_component(g->model, FAMILY_VISION);
+}
+
+/* Picture number i of a case: its rows, and the grid that the tower makes of a picture of that size. */
+static struct seen_picture picture_of(const struct golden *g, size_t one, int i) {
+    char rows[64], pixels[64];
+    struct seen_picture seen = {0};
+    snprintf(rows, sizeof rows, "case%zu.seen.reference_%03d", one, i);
+    snprintf(pixels, sizeof pixels, "case%zu.pixels.reference_%03d", one, i);
+    if (!has_golden(g, rows)) return seen;
+    const struct component *c = tower_of(g);
+    struct tensor picture = golden(g, pixels);
+    struct sight sight = c->family->sees(c, picture.dim[1], picture.dim[0]);
+    seen.rows = golden(g, rows);
+    seen.height = sight.rows;
+    seen.width = sight.columns;
+    assert_int_equal(seen.height * seen.width, seen.rows.dim[0]);
+    return seen;
+}
+
+/* Its tokens' rows lie in longer ones, as where some of them are dropped. */
+static struct bench *open_case(const struct golden *g, size_t one, struct tensor ids) {
+    int32_t columns = g->model->component[slot_of(g)].text_columns, n = ids.dim[0], at = 0;
+    int32_t pad = tokenizer_special(g->model->tokenizer[slot_of(g)], "<|image_pad|>");
+    struct lane lane = {.n_tokens = n, .text = test_tensor(DTYPE_F32, 2, (int32_t[]){n, columns})};
+    const int32_t *id = ids.data;
+    for (int i = 0; i < LANE_REFERENCES_MAX; i++) {
+        struct seen_picture seen = picture_of(g, one, i);
+        if (!seen.height) break;
+        while (at < n && id[at] != pad) at++;
+        seen.first = at;
+        at += seen.rows.dim[0];
+        assert_true(at < n && id[at - 1] == pad && id[at] != pad);
+        lane.seen[i] = seen;
+    }
+    return bench_open(g, slot_of(g), lane);
+}
+
+static void test_embedding(const struct golden *g) {
+    struct tensor ids = golden(g, "case0.ids.cond");
+    struct bench *b = open_case(g, 0, ids);
+    bench_gather(b, ids);
+    expect_close(g, "text.embedding", b->lane.text, golden(g, "text.embedding").data);
+    expect_close(g, "text.rope", bench_state(b, "rope"), golden(g, "text.rope").data);
+    bench_close(b);
+}
+
+static void test_layer(const struct golden *g) {
+    const json_t *blocks = json_object_get(g->expect, "blocks"),
+                 *about = json_object_get(blocks, "block.text");
+    struct tensor ids = golden(g, "case0.ids.cond");
+    struct tensor in = golden_single(g, "block.text.in"), out = golden_single(g, "block.text.out");
+    struct bench *b = open_case(g, 0, ids);
+    char name[64];
+    snprintf(name, sizeof name, "layers.%d", (int)json_integer_value(json_object_get(about, "layer")));
+    bench_gather(b, ids);
+    memcpy(b->lane.text.data, in.data, (size_t)tensor_bytes(&in));
+    bench_visit(b, bench_block(b, name), 0);
+    expect_close(g, "block.text", b->lane.text, out.data);
+    bench_close(b);
+}
+
+static void expect_hidden(const struct golden *g, size_t one, const char *branch) {
+    char ids_name[64], hidden_name[64], detail[32];
+    int dropped = g->model->recipe->slot[slot_of(g)].text.dropped;
+    snprintf(detail, sizeof detail, "case %zu %s", one, branch);
+    snprintf(ids_name, sizeof ids_name, "case%zu.ids.%s", one, branch);
+    snprintf(hidden_name, sizeof hidden_name, "case%zu.hidden.%s", one, branch);
+    if (!has_golden(g, hidden_name)) return;
+    struct tensor ids = golden(g, ids_name), hidden = golden(g, hidden_name);
+    struct bench *b = open_case(g, one, ids);
+    if (b->lane.seen[0].height) dropped = g->model->recipe->slot[slot_of(g)].text.pictured.dropped;
+    bench_gather(b, ids);
+    for (int k = 0; k < b->component->n_blocks; k++) bench_visit(b, &b->component->blocks[k], 0);
+    struct tensor given = tensor_slice(b->lane.text, dropped, hidden.dim[0]);
+    expect_values(g, "hidden", detail, given.data, hidden.data, tensor_elements(&hidden));
+    bench_close(b);
+}
+
+/* Every prompt that the reference encoded and whose states are in the data. */
+static void test_hidden(const struct golden *g) {
+    size_t n = json_array_size(json_object_get(g->expect, "cases"));
+    for (size_t i = 0; i < n; i++) {
+        expect_hidden(g, i, "cond");
+        expect_hidden(g, i, "uncond");
+    }
+}
+
+static const struct golden_test tests[] = {
+    {"embedding", test_embedding, PRECISION_F32, false, "block.text.in"},
+    {"layer", test_layer, PRECISION_F32, false, "block.text.in"},
+    {"hidden", test_hidden, PRECISION_F32, false, "case0.hidden.cond"},
+    {"embedding, bf16", test_embedding, PRECISION_BF16, true, "block.text.in"},
+    {"layer, bf16", test_layer, PRECISION_BF16, true, "block.text.in"},
+    {"hidden, bf16", test_hidden, PRECISION_BF16, true, "case0.hidden.cond"},
+};
+
+const struct suite blocks_qwen25vl = {"qwen25vl", tests, COUNT_OF(tests), tolerances, tolerances};

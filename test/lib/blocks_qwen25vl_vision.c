@@ -1,0 +1,127 @@
+/* The blocks of Qwen2.5-VL's vision encoder one by one, each on the reference's input; see blocks_flux.c. */
+#include "test/lib/bench.h"
+#include "test/lib/suites.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct tolerance tolerances[] = {
+    {"tower.patches", 7.03e-7, 2.1e-6},
+    {"tower.rope", 1.69e-8, 5e-8},
+    {"block.tower", 1.56e-7, 4.7e-7},
+    {"block.tower_full", 1.41e-7, 4.2e-7},
+    {"tower.merger", 1.88e-7, 5.6e-7},
+    {"seen", 8.48e-7, 2.5e-6},
+    {0},
+};
+
+static int slot_of(const struct golden *g) {
+    return recipe_slot(g->model->recipe, FAMILY_VISION);
+}
+
+/* Colours as the family has them, of what is shown to the tower at the size that it reads. */
+static struct tensor show(const struct component *c, struct tensor pixels) {
+    struct tensor picture = test_tensor(DTYPE_F32, 3, pixels.dim);
+    const struct picture_format *format = &c->picture_format;
+    const uint8_t *from = pixels.data;
+    float *to = picture.data;
+    for (int64_t i = 0; i < tensor_elements(&pixels); i++)
+        to[i] = ((float)from[i] - format->mean[i % 3] * 255) / (format->deviation[i % 3] * 255);
+    return picture;
+}
+
+/* Reference i of a case; NULL: there is none. */
+static struct bench *open_picture(const struct golden *g, size_t one, int i) {
+    const struct component *c = &g->model->component[slot_of(g)];
+    char name[64];
+    snprintf(name, sizeof name, "case%zu.pixels.reference_%03d", one, i);
+    if (!has_golden(g, name)) return NULL;
+    struct tensor pixels = golden(g, name);
+    struct sight sight = c->family->sees(c, pixels.dim[1], pixels.dim[0]);
+    assert_int_equal(sight.width, pixels.dim[1]);
+    assert_int_equal(sight.height, pixels.dim[0]);
+    int32_t rows[] = {sight.columns * sight.rows, c->text_columns};
+    struct lane lane = {.picture = show(c, pixels), .text = test_tensor(DTYPE_F32, 2, rows)};
+    return bench_open(g, slot_of(g), lane);
+}
+
+static void put(struct tensor to, struct tensor from) {
+    assert_int_equal(tensor_elements(&to), tensor_elements(&from));
+    memcpy(to.data, from.data, (size_t)tensor_bytes(&from));
+}
+
+static void test_patches(const struct golden *g) {
+    struct bench *b = open_picture(g, 0, 0);
+    bench_visit(b, bench_block(b, "patch_embed"), 0);
+    expect_close(g, "tower.patches", bench_state(b, "tokens"), golden(g, "tower.patches.out").data);
+    expect_close(g, "tower.rope", bench_state(b, "rope"), golden(g, "tower.rope").data);
+    bench_close(b);
+}
+
+/* One that looks into windows and one that looks everywhere. */
+static void test_layers(const struct golden *g) {
+    static const char *const names[] = {"block.tower", "block.tower_full"};
+    for (int i = 0; i < 2; i++) {
+        const json_t *about = json_object_get(json_object_get(g->expect, "blocks"), names[i]);
+        char in[64], out[64], block[64];
+        snprintf(in, sizeof in, "%s.in", names[i]);
+        snprintf(out, sizeof out, "%s.out", names[i]);
+        snprintf(block, sizeof block, "blocks.%d", (int)json_integer_value(json_object_get(about, "layer")));
+        struct bench *b = open_picture(g, 0, 0);
+        bench_visit(b, bench_block(b, "patch_embed"), 0);
+        put(bench_state(b, "tokens"), golden(g, in));
+        bench_visit(b, bench_block(b, block), 0);
+        expect_close(g, names[i], bench_state(b, "tokens"), golden(g, out).data);
+        bench_close(b);
+    }
+}
+
+/* The reference's rows go window by window; in raster order they are its pictures', see below. */
+static void test_merger(const struct golden *g) {
+    struct bench *b = open_picture(g, 0, 0);
+    struct tensor out = golden_single(g, "tower.merger.out");
+    struct tensor merged = test_tensor(DTYPE_F32, 2, out.dim), rows = b->lane.text;
+    const struct component *c = b->component;
+    struct tensor pixels = golden(g, "case0.pixels.reference_000");
+    struct sight sight = c->family->sees(c, pixels.dim[1], pixels.dim[0]);
+    int32_t window =
+        (int32_t)json_integer_value(json_object_get(json_object_get(g->expect, "model"), "tower_window")) /
+        28;
+    put(bench_state(b, "tokens"), golden(g, "tower.merger.in"));
+    bench_visit(b, bench_block(b, "merger"), 0);
+    op_patchify(&b->context, merged,
+                tensor_reshape(rows, 3, (int32_t[]){sight.rows, sight.columns, rows.dim[1]}),
+                (struct patches){.side = 1, .pixels = true, .walk = {window, 0}});
+    expect_close(g, "tower.merger", merged, out.data);
+    bench_close(b);
+}
+
+/* Every picture that the reference was shown. */
+static void test_seen(const struct golden *g) {
+    size_t n = json_array_size(json_object_get(g->expect, "cases"));
+    for (size_t one = 0; one < n; one++)
+        for (int i = 0; i < LANE_REFERENCES_MAX; i++) {
+            struct bench *b = open_picture(g, one, i);
+            char name[64], detail[48];
+            if (!b) break;
+            snprintf(name, sizeof name, "case%zu.seen.reference_%03d", one, i);
+            snprintf(detail, sizeof detail, "case %zu picture %d", one, i);
+            for (int k = 0; k < b->component->n_blocks; k++) bench_visit(b, &b->component->blocks[k], 0);
+            struct tensor seen = golden(g, name);
+            assert_int_equal(tensor_elements(&seen), tensor_elements(&b->lane.text));
+            expect_values(g, "seen", detail, b->lane.text.data, seen.data, tensor_elements(&seen));
+            bench_close(b);
+        }
+}
+
+static const struct golden_test tests[] = {
+    {"patches", test_patches, PRECISION_F32, false, "tower.patches.out"},
+    {"layers", test_layers, PRECISION_F32, false, "block.tower.in"},
+    {"merger", test_merger, PRECISION_F32, false, "tower.merger.in"},
+    {"seen", test_seen, PRECISION_F32, false, "case0.seen.reference_000"},
+    {"layers, bf16", test_layers, PRECISION_BF16, true, "block.tower.in"},
+    {"merger, bf16", test_merger, PRECISION_BF16, true, "tower.merger.in"},
+};
+
+const struct suite blocks_qwen25vl_vision = {"qwen25vl_vision", tests, COUNT_OF(tests), tolerances,
+                                             tolerances};
