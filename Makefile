@@ -92,15 +92,15 @@ $B/headers: $(HEADERS_O) $(ENGINE_O)
 	@echo "  ld $@"
 	@$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 
-# Convolutions beside PyTorch's, for bench/torch_convolutions.py.
-CONVOLUTIONS_O := $B/obj/bench/convolutions.o
-$B/convolutions.so: $(CONVOLUTIONS_O) $(ENGINE_O)
+# Operators beside PyTorch's, for bench/torch_operators.py.
+CPU_OPERATORS_O := $B/obj/bench/cpu_operators.o
+$B/cpu_operators.so: $(CPU_OPERATORS_O) $(ENGINE_O)
 	@echo "  ld $@"
 	@$(CC) -shared $(LDFLAGS) -o $@ $^ $(LIBS)
 
 $B/obj/cli/%.o: CFLAGS += $(foreach kind,$(PICTURES),$(PICTURES_$(kind)))
 
--include $(HEADERS_O:.o=.d) $(CONVOLUTIONS_O:.o=.d) $(ENGINE_O:.o=.d) $(CLI_O:.o=.d) $(GALLERY_O:.o=.d) $(PICTURE_O:.o=.d)
+-include $(HEADERS_O:.o=.d) $(CPU_OPERATORS_O:.o=.d) $(ENGINE_O:.o=.d) $(CLI_O:.o=.d) $(GALLERY_O:.o=.d) $(PICTURE_O:.o=.d)
 
 include test/check.mk
 include bench/gpu/gpu.mk

@@ -1,0 +1,237 @@
+/* One operator of a model as the CPU device computes it: a convolution, a product or attention; and the first
+ * two as oneDNN does at its best: whole, with weights that are f32, channels in eights and repacked already.
+ * torch_operators.py loads this as a library and calls both in turn with PyTorch, so that all are measured in
+ * the same seconds of a machine that others use.
+ *
+ * One shape at a time: operator_open, any number of runs, operator_close. Not for threads of the caller's. */
+#include "engine/bench/random_weights.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/onednn.h"
+#include "kernels/dry/dry.h"
+#include "kernels/ops.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+enum operator{ CONVOLUTION, PRODUCT, ATTENTION };
+enum norm { NORM_NONE, NORM_GROUPS, NORM_PIXEL };
+
+/* A convolution: rows, columns and channels of in; channels of out; a kernel of 1 or 3, 1 or 2 as upsampling,
+ * as stride; a norm, with SiLU behind it, on the way in. A product: rows, inputs, outputs. Attention: tokens,
+ * heads, their size. The weights' type by its name. */
+struct shape {
+    int32_t operator, n[8];
+    const char *type;
+};
+
+EXPORT int operator_open(const struct shape *shape, int threads);
+EXPORT double operator_ours(void);
+/* 0: the library has none. */
+EXPORT double operator_library(void);
+EXPORT double operator_flops(void);
+EXPORT void operator_close(void);
+
+/* What the library reads and writes. */
+enum part { IN, WEIGHTS, BIAS, OUT, SCRATCH, N_PARTS };
+
+static struct {
+    struct sys sys;
+    struct error error;
+    struct shape shape;
+    struct device *device;
+    struct onednn *onednn;
+    struct context context;
+    struct arena arena;
+    struct onednn_key key;
+    struct onednn_operands operands;
+    char *memory;
+    uint64_t bytes, library_bytes;
+    double flops, floats[N_PARTS];
+} b;
+
+/* Of the whole process: what others do on the machine is not in it. */
+static double processor_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static double report(double seconds) {
+    char line[1200];
+    if (b.error.code) fprintf(stderr, "%s\n", error_line(&b.error, line, sizeof line));
+    return b.error.code ? -1 : seconds;
+}
+
+static enum dtype type_of(const char *name) {
+    for (int i = 0; i < N_DTYPES; i++)
+        if (!strcmp(name, dtype_name((enum dtype)i))) return (enum dtype)i;
+    return DTYPE_F32;
+}
+
+static struct tensor made(struct context *x, enum dtype dtype, int rank, const int32_t *dim) {
+    return context_tensor(x, dtype, rank, dim);
+}
+
+static struct conv_options options_of(const struct shape *s) {
+    return (struct conv_options){.upsample = s->n[5], .stride = s->n[6], .before = s->n[6] == 2};
+}
+
+static void convolve(struct context *x) {
+    enum { GROUPS = 32 };
+    const int32_t *n = b.shape.n;
+    struct conv_options o = options_of(&b.shape);
+    int32_t rows = conv_size(n[0], &o, false), columns = conv_size(n[1], &o, false);
+    struct tensor in = made(x, DTYPE_F32, 3, n), channels = made(x, DTYPE_F32, 1, &n[2]);
+    struct tensor out = made(x, DTYPE_F32, 3, (int32_t[]){rows, columns, n[3]});
+    struct tensor weight = made(x, type_of(b.shape.type), 4, (int32_t[]){n[3], n[2], n[4], n[4]});
+    struct tensor bias = made(x, DTYPE_F32, 1, &n[3]);
+    if (n[7]) o.activation = ACTIVATION_SILU;
+    if (n[7] == NORM_PIXEL) o.pixel_norm = (struct pixel_norm){channels, 1e-26f};
+    if (n[7] == NORM_GROUPS) {
+        struct tensor statistics = made(x, DTYPE_F32, 2, (int32_t[]){GROUPS, 2});
+        op_group_statistics(x, statistics, in, (struct rows_before){0}, GROUPS, 1e-6f);
+        o.norm = (struct group_norm){statistics, channels, channels};
+    }
+    op_conv2d(x, out, in, weight, (struct epilogue){.bias = bias}, o);
+}
+
+static void multiply(struct context *x) {
+    const int32_t *n = b.shape.n;
+    struct tensor in = made(x, DTYPE_F32, 2, n), out = made(x, DTYPE_F32, 2, (int32_t[]){n[0], n[2]});
+    struct tensor weight = made(x, type_of(b.shape.type), 2, (int32_t[]){n[2], n[1]});
+    op_linear(x, out, in, weight, (struct epilogue){.bias = made(x, DTYPE_F32, 1, &n[2])});
+}
+
+static void attend(struct context *x) {
+    const int32_t *n = b.shape.n;
+    int32_t dim[] = {n[0], n[1] * n[2]};
+    struct tensor q = made(x, DTYPE_F32, 2, dim), k = made(x, DTYPE_F32, 2, dim);
+    struct tensor v = made(x, DTYPE_F32, 2, dim), out = made(x, DTYPE_F32, 2, dim);
+    op_attention(x, out, q, k, v, (struct heads){.queries = n[1], .keys = n[1], .scale = 0.09f});
+}
+
+static void compute(struct context *x) {
+    static void (*const forwards[])(struct context * x) = {
+        [CONVOLUTION] = convolve, [PRODUCT] = multiply, [ATTENTION] = attend};
+    x->scratch->used = 0;
+    forwards[b.shape.operator](x);
+}
+
+/* Memory and workspace of the operator, from a dry run, which prepares the device too. */
+static void open_ours(void) {
+    struct arena counting = arena_counting();
+    struct op_rates ones = {.per_second = {1, 1, 1, 1, 1}};
+    struct dry dry;
+    struct context x = {.device = &dry.device, .scratch = &counting, .error = &b.error};
+    dry_init(&dry, &b.sys, b.device, true);
+    dry.rates = &ones;
+    compute(&x);
+    b.flops = x.flops;
+    b.arena.bytes = counting.peak;
+    b.context = (struct context){
+        .device = b.device, .scratch = &b.arena, .error = &b.error, .workspace_bytes = dry.workspace_bytes};
+    b.bytes = b.arena.bytes + dry.workspace_bytes;
+    dry_destroy(&dry);
+}
+
+static int32_t eights(int32_t n) {
+    return (n + 7) / 8 * 8;
+}
+
+/* Offsets of what the library reads and writes become addresses once there is memory. */
+static uint64_t library_part(double floats) {
+    uint64_t at = b.bytes + b.library_bytes;
+    b.library_bytes += align_up((uint64_t)floats * sizeof(float), ARENA_ALIGN);
+    return at;
+}
+
+static void layout_convolution(void) {
+    const int32_t *n = b.shape.n;
+    struct conv_options o = options_of(&b.shape);
+    int32_t rows = conv_size(n[0], &o, false), columns = conv_size(n[1], &o, false);
+    int32_t c = eights(n[2]), outputs = eights(n[3]), kernel = n[4], stride = n[6];
+    b.key = (struct onednn_key){ONEDNN_CONV, {rows, columns, c, outputs, kernel, stride - 1}};
+    double pixels = (double)((rows - 1) * stride + kernel) * ((columns - 1) * stride + kernel);
+    b.floats[IN] = pixels * c;
+    b.floats[OUT] = (double)rows * columns * outputs;
+    b.floats[BIAS] = outputs;
+}
+
+static void layout_product(void) {
+    const int32_t *n = b.shape.n;
+    b.key = (struct onednn_key){ONEDNN_PRODUCT_T, {n[0], n[2], n[1]}};
+    b.floats[IN] = (double)n[0] * n[1];
+    b.floats[OUT] = (double)n[0] * n[2];
+    b.floats[WEIGHTS] = (double)n[1] * n[2];
+}
+
+static void open_library(void) {
+    uint64_t at[N_PARTS];
+    if (b.shape.operator== CONVOLUTION) layout_convolution();
+    if (b.shape.operator== PRODUCT) layout_product();
+    if (b.shape.operator!= ATTENTION) {
+        b.key.number[ONEDNN_SHARED] = 1;
+        if (onednn_prepare(b.onednn, &b.key, &b.error)) return;
+        struct onednn_facts facts = onednn_facts(b.onednn, &b.key);
+        if (b.shape.operator== CONVOLUTION) b.floats[WEIGHTS] = (double)facts.weights_bytes / sizeof(float);
+        b.floats[SCRATCH] = (double)facts.scratch_bytes / sizeof(float);
+    }
+    for (int i = 0; i < N_PARTS; i++) at[i] = library_part(b.floats[i]);
+    b.memory = b.sys.map(&b.sys, LINE_ACTIVATION, b.bytes + b.library_bytes);
+    if (!b.memory) {
+        error_set(&b.error, MEMORY, "no memory for a bench of %llu bytes",
+                  (unsigned long long)(b.bytes + b.library_bytes));
+        return;
+    }
+    b.operands = (struct onednn_operands){.src = b.memory + at[IN],
+                                          .weights = b.memory + at[WEIGHTS],
+                                          .bias = b.memory + at[BIAS],
+                                          .dst = b.memory + at[OUT],
+                                          .scratch = b.memory + at[SCRATCH]};
+}
+
+int operator_open(const struct shape *shape, int threads) {
+    memset(&b, 0, sizeof b);
+    b.shape = *shape;
+    sys_init_machine(&b.sys);
+    b.device = cpu_open(&b.sys, threads, &b.error);
+    b.onednn = b.device ? onednn_open(&b.sys, threads, &b.error) : NULL;
+    if (b.onednn) open_ours();
+    if (b.onednn && !b.error.code) open_library();
+    if (b.error.code) return (int)report(0);
+    /* Numbers near 0.01 in f32 and bf16, near 1 in f16: no page is zeros, no value slow. */
+    uint16_t *numbers = (uint16_t *)(void *)b.memory;
+    for (uint64_t i = 0; i < (b.bytes + b.library_bytes) / sizeof *numbers; i++)
+        numbers[i] = (uint16_t)(0x3C00 + i * 37 % 128);
+    b.arena.base = b.memory;
+    b.context.workspace = b.memory + b.arena.bytes;
+    return 0;
+}
+
+double operator_ours(void) {
+    double start = processor_seconds();
+    compute(&b.context);
+    return report(processor_seconds() - start);
+}
+
+double operator_library(void) {
+    if (b.shape.operator== ATTENTION) return 0;
+    double start = processor_seconds();
+    onednn_run(b.onednn, &b.key, b.operands, &b.error);
+    return report(processor_seconds() - start);
+}
+
+double operator_flops(void) {
+    return b.flops;
+}
+
+void operator_close(void) {
+    if (b.memory) b.sys.unmap(&b.sys, LINE_ACTIVATION, b.memory, b.bytes + b.library_bytes);
+    onednn_close(b.onednn);
+    if (b.device) b.device->destroy(b.device);
+    memset(&b, 0, sizeof b);
+}
