@@ -120,6 +120,19 @@ static void test_reference_sizes(void **state) {
     for (int i = 0; i < sizes.dim[0]; i++, row += 4) assert_read_at(row[0], row[1], 16, row[2], row[3]);
 }
 
+static void test_area_sizes(void **state) {
+    (void)state;
+    struct tensor areas = known("areas");
+    const int32_t *row = areas.data;
+    for (int i = 0; i < areas.dim[0]; i++, row += 5) {
+        struct picture_size size = picture_area_size((struct picture_size){row[0], row[1]}, row[2], 32);
+        if (size.width != row[3] || size.height != row[4])
+            fail_msg("%dx%d of %d: %dx%d, not %dx%d", row[0], row[1], row[2], size.width, size.height, row[3],
+                     row[4]);
+    }
+    assert_int_equal(areas.dim[0], 300);
+}
+
 static void test_absurd_references(void **state) {
     (void)state;
     static const int sides[][2] = {{15, 64}, {64, 15}, {1, 1}, {4097, 1024}, {1024, 4097}, {16384, 65}};
@@ -255,6 +268,11 @@ static void test_tensor_of_picture(void **state) {
     picture_to_tensor(&p, NULL, ours);
     const float *made = ours.data, *expected = t.data;
     for (int i = 0; i < 768; i++) assert_true(made[i] == expected[i % 3 * 256 + i / 3]);
+    static const float mean[] = {0.48145466F, 0.4578275F, 0.40821073F},
+                       deviation[] = {0.26862954F, 0.26130258F, 0.27577711F};
+    picture_to_seen(&p, mean, deviation, ours);
+    const float *seen = known("seen").data;
+    for (int i = 0; i < 768; i++) assert_true(made[i] == seen[i % 3 * 256 + i / 3]);
 }
 
 static void test_mask(void **state) {
@@ -318,8 +336,15 @@ static int close_truth(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(test_checks),     TEST(test_reference_sizes), TEST(test_absurd_references), TEST(test_resizing),
-        TEST(test_what_stays), TEST(test_resizing_memory), TEST(test_tensor_of_picture), TEST(test_mask),
+        TEST(test_checks),
+        TEST(test_reference_sizes),
+        TEST(test_area_sizes),
+        TEST(test_absurd_references),
+        TEST(test_resizing),
+        TEST(test_what_stays),
+        TEST(test_resizing_memory),
+        TEST(test_tensor_of_picture),
+        TEST(test_mask),
         TEST(test_posterior),
     };
     return cmocka_run_group_tests(tests, open_truth, close_truth);

@@ -10,7 +10,8 @@ resize/W/H/W2/H2[/Y/X]: resampled by Pillow's Lanczos, of seed W 65536 + H; ever
 bicubic/W/H/W2/H2[/Y/X]: likewise by PyTorch, as torchvision resizes bytes (its functional.resize calls just this).
 tensor [3, H, W]: every value of every channel.  mask [H, W], channels [64, H/8, W/8] and masked [3, H, W]: of a mask
 whose grey lies on both sides of the threshold (mask_rgb).  moments, noise, sampled, mean: of an autoencoder's
-distribution.  sizes [N, 4]: of pictures larger than trained sizes, and what they are read at.
+distribution.  sizes [N, 4]: of pictures larger than trained sizes, and what they are read at.  areas [N, 5]: of pictures,
+an area, and the sizes of that area.  seen [3, H, W]: tensor's picture as CLIP reads colours.
 """
 
 import os
@@ -22,9 +23,11 @@ from diffusers.image_processor import VaeImageProcessor
 from diffusers.models.autoencoders.vae import DiagonalGaussianDistribution
 from diffusers.pipelines.flux.pipeline_flux_fill import FluxFillPipeline
 from diffusers.pipelines.flux.pipeline_flux_kontext import PREFERRED_KONTEXT_RESOLUTIONS
+from diffusers.pipelines.qwenimage.pipeline_qwenimage_edit_plus import calculate_dimensions
 from drawn import draw
 from PIL import Image
 from safetensors.torch import save_file
+from transformers import Qwen2VLImageProcessor
 
 SCALE, SHIFT = 0.3611, 0.1159
 RESIZE = [(97, 61, 48, 32), (20, 13, 32, 16), (200, 10, 16, 16), (1, 1, 16, 16), (33, 35, 48, 16), (50, 700, 48, 32),
@@ -54,6 +57,9 @@ def numbers(out):
     ramp = np.arange(768, dtype=np.uint16).reshape(3, 256) % 256
     picture = Image.fromarray(ramp.T.reshape(16, 16, 3).astype(np.uint8))
     out["tensor"] = VaeImageProcessor(vae_scale_factor=16).preprocess(picture)[0]
+    planes = torch.from_numpy(np.array(picture)).permute(2, 0, 1)
+    clip = Qwen2VLImageProcessor()
+    out["seen"] = clip.rescale_and_normalize(planes[None], True, clip.rescale_factor, True, clip.image_mean, clip.image_std)[0]
     rng = np.random.default_rng(1)
     rgb = rng.integers(0, 256, (400000, 3))
     grey = np.array(Image.fromarray(rgb.astype(np.uint8)[None]).convert("L"))[0]
@@ -99,9 +105,19 @@ def sizes(out):
     out["sizes"] = torch.tensor(rows, dtype=torch.int32)
 
 
+def areas(out):
+    rng = np.random.default_rng(3)
+    rows = []
+    for area in [384 * 384, 1024 * 1024, 96 * 96]:
+        for _ in range(100):
+            width, height = (int(n) for n in 2 ** rng.uniform(0, 14, 2))
+            rows.append([width, height, area, *calculate_dimensions(area, width / height)])
+    out["areas"] = torch.tensor(rows, dtype=torch.int32)
+
+
 def main():
     out = {}
-    for part in (resized, numbers, posterior, sizes):
+    for part in (resized, numbers, posterior, sizes, areas):
         part(out)
     out = {name: tensor.contiguous() for name, tensor in out.items()}
     save_file(out, os.path.join(os.path.dirname(os.path.abspath(__file__)), "arithmetic.safetensors"))
