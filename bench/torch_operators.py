@@ -4,8 +4,10 @@
     OMP_WAIT_POLICY=passive python3 bench/torch_operators.py [THREADS] [MODEL] [TYPE] [ROUNDS]
 
 MODEL: sdxl or sd15, the convolutions of a UNet's evaluation; qwen_image, products and attention of one of its blocks
-at 1024x1024; qwen_image_vae, the convolutions of its decoder at 1024x1024, with the norms and SiLU before them; norms,
-convolutions of 128 channels without a norm on their way in, with that of groups (and its statistics), and of pixels.
+at 1024x1024; qwen_image_vision, those of its vision encoder for a picture of 1036x1036, a layer with windows and
+attention of one without; qwen_image_vae, the convolutions of its decoder at 1024x1024, with the norms and SiLU before
+them; norms, convolutions of 128 channels without a norm on their way in, with that of groups (and its statistics), and
+of pixels.
 
 Seconds are the process's on its processors, so that other work on the machine does not count; of several threads their
 sum. TYPE: of our weights (F32, F16, BF16); PyTorch's are f32. oneDNN's own has neither norm nor bias to add, and is not
@@ -74,6 +76,15 @@ def qwen_image(text, image):
     return shapes
 
 
+def qwen_image_vision(side):
+    """Of a picture of side x side patches: a layer of its tower that looks into windows, and one that does not."""
+    width, between, tokens = 1280, 3420, side * side
+    shapes = 4 * [(PRODUCT, tokens, width, width)] + 2 * [(PRODUCT, tokens, width, between)]
+    windows = [min(8, side - i) for i in range(0, side, 8)]
+    return shapes + [(PRODUCT, tokens, between, width), (ATTENTION, tokens, 16, 80)] + \
+        [(ATTENTION, a * b, 16, 80) for a in windows for b in windows]
+
+
 def qwen_image_decoder(side):
     """All that it convolves; its attention is one of 384 columns."""
     wide = 384
@@ -89,6 +100,7 @@ MODELS = {
     "sdxl": lambda: unet(128, (320, 640, 1280)),
     "sd15": lambda: unet(64, (320, 640, 1280, 1280)),
     "qwen_image": lambda: qwen_image(64, 4096),
+    "qwen_image_vision": lambda: qwen_image_vision(74),
     "qwen_image_vae": lambda: qwen_image_decoder(128),
     "norms": lambda: [convolution(side, 128, 128, kernel, norm=norm)
                       for side in (128, 512) for kernel in (1, 3) for norm in (NO_NORM, GROUPS, PIXEL)],

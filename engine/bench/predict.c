@@ -12,8 +12,8 @@
 /* ---- blocks ---- */
 
 /* A picture of 1024 x 1024 (of Stable Diffusion 1 512 x 512), the longest prompts. Of Flux.1's two kinds the
- * one in which it spends more time, of UNets a transformer's layer at full size; of autoencoders one of the
- * resnets at full size. */
+ * one in which it spends more time, of vision encoders a layer that looks into windows, of UNets a
+ * transformer's layer at full size; of autoencoders one of the resnets at full size. */
 #define LATENT .latent_channels = 16, .latent_side = 128, .picture_side = 1024, .type = DTYPE_BF16
 #define TEXT(rows, columns)                                                                                  \
     .text_rows = rows, .text_columns = columns, .latent_channels = 1, .latent_side = 1, .picture_side = 1,   \
@@ -36,6 +36,15 @@ static const struct predict_case cases[] = {
     {{.family = &family_qwen_image, .text_rows = 64, .text_columns = 3584, LATENT, ONLY("layer")}, 4160},
     {{.family = &family_qwen3, TEXT(512, 2560), ONLY("layer")}, 512},
     {{.family = &family_qwen25vl, TEXT(512, 3584), ONLY("layer")}, 512},
+    {{.family = &family_qwen25vl_vision,
+      .text_rows = 37 * 37,
+      .text_columns = 3584,
+      .latent_channels = 1,
+      .latent_side = 1,
+      .picture_side = 1036,
+      .type = DTYPE_BF16,
+      ONLY("layer")},
+     74 * 74},
     {{.family = &family_clip, TEXT(77, 768), ONLY("layer")}, 77},
     {{.family = &family_t5, TEXT(512, 4096), ONLY("layer")}, 512},
     {{.family = &family_vae_kl,

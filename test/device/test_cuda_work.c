@@ -161,6 +161,7 @@ static const int qwen_image_sizes[] = {4, 4, 6, 6, 2, 72, 16, 0};
 static const int unet_sizes[] = {40, 64, 0, 0, 1, 1, 0, 0, 1, 1, 4, 8, 2, 72, 40, 2, 0, 4, 16};
 static const int qwen3_sizes[] = {300, 72, 4, 2, 16, 104, 2};
 static const int qwen25vl_sizes[] = {300, 72, 4, 2, 104, 2};
+static const int vision_sizes[] = {2, 80, 4, 104, 72};
 static const int clip_sizes[] = {300, 64, 4, 100, 2, 77, 64};
 static const int t5_sizes[] = {300, 72, 4, 16, 120, 2, 32};
 static const int vae_sizes[] = {4, 16, 16, 8, 8, 2, 4, 0};
@@ -199,6 +200,16 @@ static const struct predict_case blocks[] = {
      0},
     {{.family = &family_qwen3, .chosen = qwen3_sizes, TEXT(50, 72), ONLY("layer"), .type = DTYPE_BF16}, 0},
     {{.family = &family_qwen25vl, .chosen = qwen25vl_sizes, TEXT(50, 72), ONLY("layer"), .type = DTYPE_BF16},
+     0},
+    {{.family = &family_qwen25vl_vision,
+      .chosen = vision_sizes,
+      .text_rows = 25,
+      .text_columns = 72,
+      .latent_channels = 1,
+      .latent_side = 1,
+      .picture_side = 140,
+      ONLY("layer"),
+      .type = DTYPE_BF16},
      0},
     {{.family = &family_clip, .chosen = clip_sizes, TEXT(77, 64), ONLY("layer"), .type = DTYPE_BF16}, 0},
     {{.family = &family_t5, .chosen = t5_sizes, TEXT(30, 72), ONLY("layer"), .type = DTYPE_BF16}, 0},
