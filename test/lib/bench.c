@@ -97,6 +97,31 @@ const struct block *bench_block(const struct bench *b, const char *name) {
     return NULL;
 }
 
+void bench_put(struct tensor to, struct tensor from) {
+    assert_int_equal(tensor_elements(&to), tensor_elements(&from));
+    memcpy(to.data, from.data, (size_t)tensor_bytes(&from));
+}
+
+struct tensor bench_text_rows(const struct bench *b, struct tensor all) {
+    return tensor_slice(all, 0, b->lane.text.dim[0]);
+}
+
+struct tensor bench_picture_rows(const struct bench *b, struct tensor all) {
+    int32_t text = b->lane.text.dim[0];
+    return tensor_slice(all, text, all.dim[0] - text);
+}
+
+struct tensor bench_patches(struct bench *b, struct tensor latent) {
+    struct tensor planes = latent_planes(latent);
+    int32_t rows = planes.dim[1] / BENCH_PATCH * (planes.dim[2] / BENCH_PATCH);
+    struct tensor patches =
+        test_tensor(DTYPE_F32, 2, (int32_t[]){rows, BENCH_PATCH * BENCH_PATCH * planes.dim[0]});
+    op_patchify(&b->context, patches, planes,
+                (struct patches){.side = BENCH_PATCH, .order = PATCH_CHANNELS_FIRST});
+    assert_ok(&b->error);
+    return patches;
+}
+
 void bench_gather(struct bench *b, struct tensor ids) {
     struct block rows;
     b->lane.tokens = ids.data;

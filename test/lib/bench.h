@@ -41,6 +41,18 @@ void bench_visit(struct bench *b, const struct block *block, float timestep);
 /* The block of that name. */
 const struct block *bench_block(const struct bench *b, const char *name);
 
+/* As many values, over what a tensor holds. */
+void bench_put(struct tensor to, struct tensor from);
+
+/* Of tokens of a denoiser whose text stands in front of its pictures. */
+struct tensor bench_text_rows(const struct bench *b, struct tensor all);
+struct tensor bench_picture_rows(const struct bench *b, struct tensor all);
+
+enum { BENCH_PATCH = 2 };
+
+/* A latent as rows of patches, channels first, as the reference's last products give them. */
+struct tensor bench_patches(struct bench *b, struct tensor latent);
+
 /* The rows of these tokens, of a text encoder; where pictures stand the lane says. */
 void bench_gather(struct bench *b, struct tensor ids);
 

@@ -22,21 +22,6 @@ static const struct tolerance tolerances[] = {
     {0},
 };
 
-enum { PATCH_SIDE = 2 };
-
-static struct tensor text_rows(struct tensor all, const struct lane *lane) {
-    return tensor_slice(all, 0, lane->text.dim[0]);
-}
-
-static struct tensor picture_rows(struct tensor all, const struct lane *lane) {
-    return tensor_slice(all, lane->text.dim[0], all.dim[0] - lane->text.dim[0]);
-}
-
-static void put(struct tensor to, struct tensor from) {
-    assert_int_equal(tensor_elements(&to), tensor_elements(&from));
-    memcpy(to.data, from.data, (size_t)tensor_bytes(&from));
-}
-
 static const json_t *about(const struct golden *g, const char *name) {
     return json_object_get(json_object_get(json_object_get(g->expect, "blocks"), "block"), name);
 }
@@ -97,19 +82,18 @@ static void test_conditioning(const struct golden *g) {
 
 static void test_embedders(const struct golden *g) {
     struct bench *b = open_case(g);
-    const struct lane *lane = &b->lane;
     struct tensor tokens = bench_state(b, "tokens");
     expect_close(g, "rope", bench_state(b, "rope"), golden(g, "rope").data);
     bench_visit(b, bench_block(b, "x_embedder"), timestep_of(g));
-    expect_close(g, "embed.text", text_rows(tokens, lane), golden(g, "embed.text.out").data);
-    expect_close(g, "embed.image", picture_rows(tokens, lane), golden(g, "embed.image.out").data);
+    expect_close(g, "embed.text", bench_text_rows(b, tokens), golden(g, "embed.text.out").data);
+    expect_close(g, "embed.image", bench_picture_rows(b, tokens), golden(g, "embed.image.out").data);
     bench_close(b);
 }
 
 static void test_double(const struct golden *g) {
     struct bench *b = open_case(g);
-    put(bench_state(b, "condition"), golden(g, "block.temb"));
-    put(bench_state(b, "tokens"), golden(g, "block.double.in"));
+    bench_put(bench_state(b, "condition"), golden(g, "block.temb"));
+    bench_put(bench_state(b, "tokens"), golden(g, "block.double.in"));
     visit_numbered(b, "transformer_blocks.%d", (int)json_integer_value(about(g, "double")));
     expect_close(g, "block.double", bench_state(b, "tokens"), golden(g, "block.double.out").data);
     bench_close(b);
@@ -117,22 +101,11 @@ static void test_double(const struct golden *g) {
 
 static void test_single(const struct golden *g) {
     struct bench *b = open_case(g);
-    put(bench_state(b, "condition"), golden(g, "block.temb"));
-    put(bench_state(b, "tokens"), golden(g, "block.single.in"));
+    bench_put(bench_state(b, "condition"), golden(g, "block.temb"));
+    bench_put(bench_state(b, "tokens"), golden(g, "block.single.in"));
     visit_numbered(b, "single_transformer_blocks.%d", (int)json_integer_value(about(g, "single")));
     expect_close(g, "block.single", bench_state(b, "tokens"), golden(g, "block.single.out").data);
     bench_close(b);
-}
-
-/* A velocity as rows of patches, as the reference's last product gives them. */
-static struct tensor to_patches(struct bench *b, int32_t rows) {
-    struct tensor latent = latent_planes(b->lane.prediction);
-    int32_t patch = PATCH_SIDE * PATCH_SIDE * latent.dim[0];
-    struct tensor patches = test_tensor(DTYPE_F32, 2, (int32_t[]){rows, patch});
-    op_patchify(&b->context, patches, latent,
-                (struct patches){.side = PATCH_SIDE, .order = PATCH_CHANNELS_FIRST});
-    assert_ok(&b->error);
-    return patches;
 }
 
 /* The last layer writes the image's rows only, so here all rows of the tensor are an image's. */
@@ -142,14 +115,14 @@ static void final_layer(const struct golden *g, const char *name) {
     snprintf(out_name, sizeof out_name, "%s.out", name);
     struct tensor in = golden_single(g, in_name), out = golden_single(g, out_name);
     struct lane lane = {.text = tensor_slice(golden(g, "case0.hidden.cond"), 0, 1)};
-    int32_t latent[] = {out.dim[1] / (PATCH_SIDE * PATCH_SIDE), PATCH_SIDE, PATCH_SIDE * in.dim[0]};
+    int32_t latent[] = {out.dim[1] / (BENCH_PATCH * BENCH_PATCH), BENCH_PATCH, BENCH_PATCH * in.dim[0]};
     lane.latent = lane.prediction = test_tensor(DTYPE_F32, 3, latent);
     struct bench *b = bench_open(g, recipe_slot(g->model->recipe, FAMILY_DENOISER), lane);
-    put(bench_state(b, "condition"), golden(g, "block.temb"));
-    put(picture_rows(bench_state(b, "tokens"), &b->lane), in);
+    bench_put(bench_state(b, "condition"), golden(g, "block.temb"));
+    bench_put(bench_picture_rows(b, bench_state(b, "tokens")), in);
     bench_visit(b, bench_block(b, "norm_out"), 0);
     bench_visit(b, bench_block(b, "proj_out"), 0);
-    expect_close(g, name, to_patches(b, in.dim[0]), out.data);
+    expect_close(g, name, bench_patches(b, b->lane.prediction), out.data);
     bench_close(b);
 }
 
@@ -162,10 +135,8 @@ static void test_final(const struct golden *g) {
 static void test_transformer(const struct golden *g) {
     struct bench *b = bench_open(g, recipe_slot(g->model->recipe, FAMILY_DENOISER), lane_of(g));
     bench_all(b, timestep_of(g));
-    struct tensor planes = latent_planes(b->lane.latent);
     const char *name = by_guidance(b, "block.velocity", "block.velocity.far");
-    expect_close(g, name, to_patches(b, planes.dim[1] / PATCH_SIDE * (planes.dim[2] / PATCH_SIDE)),
-                 golden(g, "block.velocity").data);
+    expect_close(g, name, bench_patches(b, b->lane.prediction), golden(g, "block.velocity").data);
     bench_close(b);
 }
 

@@ -75,7 +75,7 @@ static void test_layer(const struct golden *g) {
     char name[64];
     snprintf(name, sizeof name, "layers.%d", (int)json_integer_value(json_object_get(about, "layer")));
     bench_gather(b, ids);
-    memcpy(b->lane.text.data, in.data, (size_t)tensor_bytes(&in));
+    bench_put(b->lane.text, in);
     bench_visit(b, bench_block(b, name), 0);
     expect_close(g, "block.text", b->lane.text, out.data);
     bench_close(b);

@@ -45,11 +45,6 @@ static struct bench *open_picture(const struct golden *g, size_t one, int i) {
     return bench_open(g, slot_of(g), lane);
 }
 
-static void put(struct tensor to, struct tensor from) {
-    assert_int_equal(tensor_elements(&to), tensor_elements(&from));
-    memcpy(to.data, from.data, (size_t)tensor_bytes(&from));
-}
-
 static void test_patches(const struct golden *g) {
     struct bench *b = open_picture(g, 0, 0);
     bench_visit(b, bench_block(b, "patch_embed"), 0);
@@ -69,7 +64,7 @@ static void test_layers(const struct golden *g) {
         snprintf(block, sizeof block, "blocks.%d", (int)json_integer_value(json_object_get(about, "layer")));
         struct bench *b = open_picture(g, 0, 0);
         bench_visit(b, bench_block(b, "patch_embed"), 0);
-        put(bench_state(b, "tokens"), golden(g, in));
+        bench_put(bench_state(b, "tokens"), golden(g, in));
         bench_visit(b, bench_block(b, block), 0);
         expect_close(g, names[i], bench_state(b, "tokens"), golden(g, out).data);
         bench_close(b);
@@ -87,7 +82,7 @@ static void test_merger(const struct golden *g) {
     int32_t window =
         (int32_t)json_integer_value(json_object_get(json_object_get(g->expect, "model"), "tower_window")) /
         28;
-    put(bench_state(b, "tokens"), golden(g, "tower.merger.in"));
+    bench_put(bench_state(b, "tokens"), golden(g, "tower.merger.in"));
     bench_visit(b, bench_block(b, "merger"), 0);
     op_patchify(&b->context, merged,
                 tensor_reshape(rows, 3, (int32_t[]){sight.rows, sight.columns, rows.dim[1]}),
@@ -102,10 +97,10 @@ static void test_seen(const struct golden *g) {
     for (size_t one = 0; one < n; one++)
         for (int i = 0; i < LANE_REFERENCES_MAX; i++) {
             struct bench *b = open_picture(g, one, i);
-            char name[64], detail[48];
+            char name[64], detail[64];
             if (!b) break;
             snprintf(name, sizeof name, "case%zu.seen.reference_%03d", one, i);
-            snprintf(detail, sizeof detail, "case %zu picture %d", one, i);
+            snprintf(detail, sizeof detail, "case %zu reference_%03d", one, i);
             for (int k = 0; k < b->component->n_blocks; k++) bench_visit(b, &b->component->blocks[k], 0);
             struct tensor seen = golden(g, name);
             assert_int_equal(tensor_elements(&seen), tensor_elements(&b->lane.text));
@@ -119,8 +114,10 @@ static const struct golden_test tests[] = {
     {"layers", test_layers, PRECISION_F32, false, "block.tower.in"},
     {"merger", test_merger, PRECISION_F32, false, "tower.merger.in"},
     {"seen", test_seen, PRECISION_F32, false, "case0.seen.reference_000"},
+    {"patches, bf16", test_patches, PRECISION_BF16, true, "tower.patches.out"},
     {"layers, bf16", test_layers, PRECISION_BF16, true, "block.tower.in"},
     {"merger, bf16", test_merger, PRECISION_BF16, true, "tower.merger.in"},
+    {"seen, bf16", test_seen, PRECISION_BF16, true, "case0.seen.reference_000"},
 };
 
 const struct suite blocks_qwen25vl_vision = {"qwen25vl_vision", tests, COUNT_OF(tests), tolerances,

@@ -42,11 +42,6 @@ static void set_float(struct component *c, const char *key, float value) {
     memcpy(c->settings + s->offset, &value, sizeof value);
 }
 
-static void put(struct tensor to, struct tensor from) {
-    assert_int_equal(tensor_elements(&to), tensor_elements(&from));
-    memcpy(to.data, from.data, (size_t)tensor_bytes(&from));
-}
-
 static struct bench *open_lane(const struct golden *g, struct tensor text, struct tensor latent) {
     struct lane lane = {.text = text, .latent = latent, .prediction = test_tensor(DTYPE_F32, 3, latent.dim)};
     return bench_open(g, recipe_slot(g->model->recipe, FAMILY_DENOISER), lane);
@@ -77,7 +72,7 @@ static void test_timestep(const struct golden *g) {
         float t = ((float *)in.data)[i];
         op_timestep(&b->context, tensor_slice(ours, i, 1), t, TIMESTEP_USUAL);
         bench_visit(b, bench_block(b, "time"), t);
-        put(tensor_slice(time, i, 1), bench_state(b, "time"));
+        bench_put(tensor_slice(time, i, 1), bench_state(b, "time"));
     }
     expect_close(g, "t_embedder.freq", ours, freq.data);
     expect_close(g, "t_embedder.out", time, out.data);
@@ -112,12 +107,12 @@ static void test_patches(const struct golden *g) {
 
 static void test_refiners(const struct golden *g) {
     struct bench *b = open_case(g);
-    put(bench_state(b, "caption"), golden(g, "block.context_refiner.0.in"));
+    bench_put(bench_state(b, "caption"), golden(g, "block.context_refiner.0.in"));
     bench_visit(b, bench_block(b, "context_refiner.0"), 0);
     expect_close(g, "block.context_refiner", bench_state(b, "caption"),
                  golden(g, "block.context_refiner.0.out").data);
-    put(bench_state(b, "time"), golden(g, "block.adaln_input"));
-    put(image_rows(b, "tokens"), golden(g, "block.noise_refiner.1.in"));
+    bench_put(bench_state(b, "time"), golden(g, "block.adaln_input"));
+    bench_put(image_rows(b, "tokens"), golden(g, "block.noise_refiner.1.in"));
     bench_visit(b, bench_block(b, "noise_refiner.1.modulation"), 0);
     bench_visit(b, bench_block(b, "noise_refiner.1"), 0);
     expect_close(g, "block.noise_refiner", image_rows(b, "tokens"),
@@ -127,8 +122,8 @@ static void test_refiners(const struct golden *g) {
 
 static void test_layer(const struct golden *g) {
     struct bench *b = open_case(g);
-    put(bench_state(b, "time"), golden(g, "block.adaln_input"));
-    put(bench_state(b, "tokens"), golden(g, "block.layers.1.in"));
+    bench_put(bench_state(b, "time"), golden(g, "block.adaln_input"));
+    bench_put(bench_state(b, "tokens"), golden(g, "block.layers.1.in"));
     bench_visit(b, bench_block(b, "layers.1.modulation"), 0);
     bench_visit(b, bench_block(b, "layers.1"), 0);
     expect_close(g, "block.layers", bench_state(b, "tokens"), golden(g, "block.layers.1.out").data);
@@ -160,8 +155,8 @@ static void final_layer(const struct golden *g, const char *name) {
     int32_t latent[3] = {out.dim[1] / (PATCH_SIDE * PATCH_SIDE), PATCH_SIDE, PATCH_SIDE * in.dim[0]};
     struct bench *b =
         open_lane(g, tensor_slice(golden(g, "case0.hidden.cond"), 0, 1), test_tensor(DTYPE_F32, 3, latent));
-    put(bench_state(b, "time"), golden(g, "block.adaln_input"));
-    put(tensor_slice(bench_state(b, "tokens"), 0, in.dim[0]), in);
+    bench_put(bench_state(b, "time"), golden(g, "block.adaln_input"));
+    bench_put(tensor_slice(bench_state(b, "tokens"), 0, in.dim[0]), in);
     bench_visit(b, bench_block(b, "final_layer.modulation"), 0);
     bench_visit(b, bench_block(b, "final_layer"), 0);
     expect_close(g, name, to_patches(latent_planes(b->lane.prediction)), out.data);

@@ -5,8 +5,8 @@
 
 #include "test/lib/golden.h"
 
-extern const struct suite blocks_zimage, blocks_flux, blocks_clip, blocks_unet, blocks_t5, blocks_vae,
-    blocks_vae_encoder, blocks_clip_kinds, blocks_qwen25vl, blocks_qwen25vl_vision;
+extern const struct suite blocks_zimage, blocks_flux, blocks_qwen_image, blocks_clip, blocks_unet, blocks_t5,
+    blocks_vae, blocks_vae_encoder, blocks_clip_kinds, blocks_qwen25vl, blocks_qwen25vl_vision;
 
 /* Of the encoder alone, whose data are no whole model's. */
 void vae_encoder_open(struct golden *g);

@@ -87,11 +87,13 @@ def text_blocks(pipe, dtype, known, case, about):
 
     hooks = [module.register_forward_pre_hook(lambda m, a, kw, name=name: put(m, a, kw, name), with_kwargs=True) for name, module in modules.items()]
     pictures = pictures_of(known, 0)
-    with Watch(modules) as watch:
+    out = {}
+    with Watch(modules | {"tower.patches": model.visual.patch_embed}) as watch:
         if pictures:  # the first alone: a block sees one at a time
             seen = pipe.processor.image_processor(images=[next(reference.resized(pipe, pictures))[0]], return_tensors="pt")
             model.visual(seen["pixel_values"].to(dtype), seen["image_grid_thw"])
-    out = {f"{name}.out": watch.seen[f"{name}.out"][None] for name in modules if name != "block.text" and pictures}
+            out = {f"{name}.out": watch.seen[f"{name}.out"][None] for name in modules if name != "block.text"}
+            out["tower.patches.out"] = reference.walked(model.visual, seen["image_grid_thw"], watch.seen["tower.patches.out"])
     for hook in hooks[1:]:
         hook.remove()
     with Watch({"block.text": modules["block.text"]}) as watch:
@@ -108,6 +110,8 @@ def cases(pipe, known, expect):
         for lane, text in (("cond", "prompt"), ("uncond", "negative_prompt")):
             if f"{prefix}.hidden.{lane}" in known:
                 out[f"{prefix}.hidden.{lane}"] = reference.encode(pipe, case[text], pictures, case["max_sequence_length"])[0]["hidden"]
+        if pictures:
+            out |= {f"{prefix}.{name}": rows for name, rows in reference.look(pipe, pictures).items() if name.startswith("seen.")}
         if case["kind"] == "image":
             given = {k.removeprefix(f"{prefix}.picture."): v.numpy() for k, v in known.items() if k.startswith(f"{prefix}.picture.")}
             out[f"{prefix}.latent"] = reference.run_case(pipe, dict(case), given)["latent"]

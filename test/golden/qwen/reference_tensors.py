@@ -362,7 +362,19 @@ def text_references(pipe, case, references):
     cos, sin = model.language_model.rotary_emb(kept["embedding"], out["text.positions"][:, None].long())
     half = cos.shape[-1] // 2
     out["text.rope"] = torch.stack([cos[0, :, :half], sin[0, :, :half]], dim=-1)
-    return out, {"block.text": dict(layer=layer, name=f"layers.{layer}", tokens=len(ids))}
+    return out, {"block.text": dict(layer=layer, name=f"layers.{layer}", tokens=len(ids), seen=places(pipe, ids, known))}
+
+
+def places(pipe, ids, known):
+    """First token, rows and columns of each picture in a prompt."""
+    where, out = (ids == pipe.text_encoder.config.image_token_id).nonzero().flatten().tolist(), []
+    for name in sorted(known):
+        if name.startswith("pixels."):
+            rows, columns = (side // 28 for side in known[name].shape[:2])
+            out.append([where[0], rows, columns])
+            where = where[rows * columns:]
+    assert not where
+    return out
 
 
 def model_positions(given_positions, n):
@@ -370,6 +382,12 @@ def model_positions(given_positions, n):
     if given_positions is None:
         return torch.arange(n, dtype=torch.int32).expand(3, -1)
     return given_positions[-3:, 0].to(torch.int32)
+
+
+def walked(tower, grid, rows):
+    """From the image processor's order to the tower's: window by window."""
+    order, _ = get_vision_window_index(grid, spatial_merge_size=2, window_size=tower.window_size, patch_size=14)
+    return rows.reshape(len(order), 4, -1)[order].reshape(4 * len(order), -1)
 
 
 @torch.no_grad()
@@ -386,16 +404,11 @@ def tower_references(pipe, case, references):
     with Watch({name: tower.blocks[i] for name, i in blocks.items()} | {"tower.patches": tower.patch_embed, "tower.merger": tower.merger}) as watch:
         tower(seen["pixel_values"], grid)
     hook.remove()
-    order, _ = get_vision_window_index(grid, spatial_merge_size=2, window_size=tower.window_size, patch_size=14)
-
-    def walked(rows):  # from the processor's order
-        return rows.reshape(len(order), 4, -1)[order].reshape(4 * len(order), -1)
-
     out |= {name: value for name, value in watch.seen.items() if not name.startswith("tower.patches")}
-    out["tower.patches.out"] = walked(watch.seen["tower.patches.out"])
-    out["tower.positions"] = walked(get_vision_position_ids(grid, 2).T).to(torch.int32)
+    out["tower.patches.out"] = walked(tower, grid, watch.seen["tower.patches.out"])
+    out["tower.positions"] = walked(tower, grid, get_vision_position_ids(grid, 2).T).to(torch.int32)
     half = kept["rope"][0].shape[-1] // 2
-    out["tower.rope"] = torch.stack([walked(table)[:, :half] for table in kept["rope"]], dim=-1)
+    out["tower.rope"] = torch.stack([walked(tower, grid, table)[:, :half] for table in kept["rope"]], dim=-1)
     rows = {name: value[None] if value.dim() == 2 and name.startswith(("block.", "tower.merger", "tower.patches")) else value for name, value in out.items()}
     return rows, {name: dict(layer=i) for name, i in blocks.items()} | {"tower": dict(grid=grid[0, 1:].tolist())}
 
