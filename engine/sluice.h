@@ -139,8 +139,8 @@ struct sluice_model_options {
                           need nothing else; whatever else would draw is a USAGE error */
     int64_t max_ram_bytes; /* a request's budget: a header beyond it is refused (BUDGET) before it is read,
                               but for small ones, so that a plan can say what the request needs. 0: any */
-    const char *edit; /* "plain", "plus": which of a model's editing pipelines it is, where its weights serve
-                         several; NULL: as its files say */
+    const char *edit;      /* "plain", "plus", "2511": which of a model's editing pipelines it is, where its
+                              weights serve several; NULL: as its files say */
 };
 
 /* Opens headers and configurations, matches families and checks every tensor's name, shape and type; reads no

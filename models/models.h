@@ -17,7 +17,7 @@
 #define PUBLISHED_RECIPES(X)                                                                                 \
     X(zimage)                                                                                                \
     X(flux) X(flux_schnell) X(flux_kontext) X(flux_fill)                                                     \
-    X(qwen_image) X(qwen_image_edit) X(qwen_image_edit_plus)                                                 \
+    X(qwen_image) X(qwen_image_edit) X(qwen_image_edit_plus) X(qwen_image_edit_2511)                         \
     X(sd1) X(sd1_inpaint) X(sd2) X(sd2_inpaint) X(sdxl) X(sdxl_inpaint) X(sdxl_refiner)                      \
     X(sd1_lcm) X(sdxl_lcm)
 /* clang-format on */

@@ -27,16 +27,20 @@ enum {
     TEXT,
     FREQUENCIES,
     LAYERS,
-    STILL, /* whether references are modulated as at timestep 0 */
 };
 
 enum { PATCH_SIDE = 2, DIM_MAX = 1 << 16 };
+
+/* That references are modulated as at timestep 0 a configuration says, or a tensor where there is none. */
+#define ZERO_COND  "zero_cond_t"
+#define STILL_MARK "__index_timestep_zero__"
 
 static const float qwen_image_eps = 1e-6f;
 static const struct patches qwen_image_patches = {.side = PATCH_SIDE, .order = PATCH_CHANNELS_FIRST};
 
 struct qwen_image_settings {
     int axis_dim[3];
+    int still; /* whether references are modulated as at timestep 0 */
 };
 
 struct qwen_image_state {
@@ -539,11 +543,10 @@ static enum status qwen_image_check_patch(const struct component *c, struct erro
 }
 
 static enum status qwen_image_configure(struct component *c, const struct config *config, struct error *e) {
-    bool still = c->dims[STILL];
+    struct qwen_image_settings *s = (struct qwen_image_settings *)c->settings;
     int patch = PATCH_SIDE;
     config_int(config, "patch_size", PATCH_SIDE, PATCH_SIDE, &patch, e);
-    config_bool(config, "zero_cond_t", &still, e);
-    c->dims[STILL] = still;
+    if (index_find(&c->index, STILL_MARK) && !config_find(config, ZERO_COND)) s->still = 1;
     if (e->code != OK || qwen_image_check_patch(c, e) != OK) return e->code;
     return qwen_image_check_dims(c, e);
 }
@@ -576,7 +579,7 @@ static void qwen_image_declare_rows(const struct component *c, const struct lane
     s->image_modulation = arena_tensor(arena, DTYPE_F32, 3, layers, ok);
     s->text_modulation = arena_tensor(arena, DTYPE_F32, 3, layers, ok);
     s->final_modulation = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, d[TWO_DIM]}, ok);
-    if (!d[STILL] || !lane->reference[0].rank) return;
+    if (!((const struct qwen_image_settings *)c->settings)->still || !lane->reference[0].rank) return;
     s->still_condition = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){1, d[DIM]}, ok);
     s->still_modulation = arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){d[LAYERS], 1, d[SIX_DIM]}, ok);
 }
@@ -600,8 +603,6 @@ static void qwen_image_declare(const struct component *c, struct lane *lanes, in
     }
 }
 
-/* Says of files without a configuration that references are modulated as at timestep 0. */
-#define STILL_MARK "__index_timestep_zero__"
 static const char *const qwen_image_ignorable[] = {STILL_MARK, NULL};
 static const char *const qwen_image_architectures[] = {"qwen_image", NULL};
 /* Qwen-Image, 20.4 B. */
@@ -613,8 +614,6 @@ static const struct dimension qwen_image_dimensions[] = {
     {"layers", 60, 1, 500, .place = LAYERS, OF_BLOCKS("transformer_blocks."), .key = "num_layers"},
     {"hidden", 3584, 8, 65536, .place = TEXT, OF_TENSOR(2, 1, "txt_in.weight"), .key = "joint_attention_dim"},
     {"latent_channels", 16, 1, 1024, .place = LATENT, .key = "out_channels"},
-    {"zero_cond", 0, 0, 1, .place = STILL, OF_TENSOR(0, 0, STILL_MARK), .key = "zero_cond_t",
-     .form = FORM_BOOL},
     {.place = DIM, OF_TENSOR(2, 0, "img_in.weight")},
     {.place = IN, OF_TENSOR(2, 1, "img_in.weight"), .key = "in_channels"},
     {.place = PATCH, OF_TENSOR(2, 0, "proj_out.weight")},
@@ -628,7 +627,12 @@ static const struct dimension qwen_image_dimensions[] = {
         {"axes_dims_rope." #i}, offsetof(struct qwen_image_settings, axis_dim[i]), SETTING_INT, published,   \
             2, 512                                                                                           \
     }
-static const struct setting qwen_image_settings[] = {AXIS(0, 16), AXIS(1, 56), AXIS(2, 56)};
+static const struct setting qwen_image_settings[] = {
+    AXIS(0, 16),
+    AXIS(1, 56),
+    AXIS(2, 56),
+    {{ZERO_COND}, offsetof(struct qwen_image_settings, still), SETTING_BOOL, 0, 0, 1},
+};
 
 static void qwen_image_follow(struct component *c) {
     struct qwen_image_settings *s = (struct qwen_image_settings *)c->settings;

@@ -295,6 +295,20 @@ const struct recipe recipe_qwen_image_edit_plus = {
     .areas = {.seen = QWEN_AREA_SEEN, .encoded = QWEN_AREA, .drawn = QWEN_AREA, .multiple = 32},
 };
 
+/* Edit-Plus whose references are modulated as at timestep 0, which files without a configuration may not say.
+ */
+static const struct published_setting qwen_2511[] = {{"zero_cond_t", 1}, {0}};
+
+const struct recipe recipe_qwen_image_edit_2511 = {
+    QWEN_IMAGE(TEXT_QWEN25VL(PICTURED("Picture %d: ")), .published = qwen_2511),
+    .name = "qwen_image_edit_2511",
+    .edit = "2511",
+    .pipelines = {"QwenImageEditPlusPipeline"},
+    .references_min = 1,
+    .references_max = LANE_REFERENCES_MAX,
+    .areas = {.seen = QWEN_AREA_SEEN, .encoded = QWEN_AREA, .drawn = QWEN_AREA, .multiple = 32},
+};
+
 /* Stable Diffusion: diffusers 0.42, pipelines/stable_diffusion and stable_diffusion_xl. Steps, guidance and
  * strength are those of each pipeline's __call__, guidance of 1 and 2 rounded down; sizes those of the
  * published UNets. */

@@ -150,7 +150,8 @@ static enum status choose_edit(const char *edit, const struct component *denoise
     error_where(e, "%s", denoiser->index.sources[0].path);
     error_found(e, "%s of %s", edit, denoiser->family->name);
     if (!n) return error_expected(e, "nothing: its weights have no editing pipelines");
-    return error_expected(e, "%s%s%s", known[0], n > 1 ? " or " : "", known[1]);
+    return error_expected(e, "%s%s%s%s%s", known[0], n > 2 ? ", " : "", n > 2 ? known[1] : "",
+                          n > 1 ? " or " : "", n > 1 ? known[n - 1] : "");
 }
 
 enum status pipeline_settle(struct sys *sys, const struct component_files *files, const char *name,

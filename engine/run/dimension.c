@@ -42,6 +42,7 @@ static void setting_put(struct component *c, const struct setting *s, double val
     switch (s->type) {
     case SETTING_INT:
     case SETTING_WORD:
+    case SETTING_BOOL:
         memcpy(at, &whole, sizeof whole);
         break;
     case SETTING_FLOAT:
@@ -80,17 +81,29 @@ static double setting_published(const struct component *c, const struct setting 
     return s->published;
 }
 
+static void setting_read_number(const struct setting *s, const char *key, const struct config *config,
+                                double *value, struct error *e) {
+    int whole = (int)*value;
+    bool is = whole;
+    if (s->type == SETTING_BOOL) {
+        config_bool(config, key, &is, e);
+        *value = is;
+    } else if (s->type == SETTING_INT) {
+        config_int(config, key, (int)s->least, (int)s->most, &whole, e);
+        *value = whole;
+    } else {
+        config_float(config, key, s->least, s->most, value, e);
+    }
+}
+
 static void setting_read(struct component *c, const struct setting *s, const struct config *config,
                          struct error *e) {
     double value = setting_published(c, s);
-    int whole = (int)value;
-    if (s->type == SETTING_WORD) setting_read_word(s, config, &whole, e);
+    int word = (int)value;
+    if (s->type == SETTING_WORD) setting_read_word(s, config, &word, e);
     for (int i = 0; i < SETTING_KEYS_MAX && s->keys[i] && s->type != SETTING_WORD; i++)
-        if (s->type == SETTING_INT)
-            config_int(config, s->keys[i], (int)s->least, (int)s->most, &whole, e);
-        else
-            config_float(config, s->keys[i], s->least, s->most, &value, e);
-    setting_put(c, s, s->type == SETTING_INT || s->type == SETTING_WORD ? whole : value);
+        setting_read_number(s, s->keys[i], config, &value, e);
+    setting_put(c, s, s->type == SETTING_WORD ? word : value);
 }
 
 enum status component_configure(struct component *c, const struct config *config, struct error *e) {
@@ -210,6 +223,10 @@ static void config_text_setting(struct config_text *text, const struct component
     config_text_key(text, s->keys[0]);
     if (s->type == SETTING_WORD) {
         config_text_add(text, "\"%s\"", s->keys[1 + whole]);
+        return;
+    }
+    if (s->type == SETTING_BOOL) {
+        config_text_add(text, whole ? "true" : "false");
         return;
     }
     if (s->type == SETTING_INT) snprintf(digits, sizeof digits, "%d", whole);

@@ -44,7 +44,7 @@ struct setting {
                                            the only one: the others are what it may be, and the number is
                                            that of the word */
     size_t offset;                      /* in the settings structure */
-    enum { SETTING_INT, SETTING_FLOAT, SETTING_DOUBLE, SETTING_WORD } type;
+    enum { SETTING_INT, SETTING_FLOAT, SETTING_DOUBLE, SETTING_WORD, SETTING_BOOL } type; /* BOOL: an int */
     double published; /* where nothing says it; an int outside of what follows stands for none, and is not
                          written */
     double least, most;
