@@ -270,6 +270,15 @@ static void conv_resnet(struct call *c) {
               (struct conv_options){.norm = norm, .activation = ACTIVATION_SILU, .upsample = 1});
 }
 
+/* The same with a norm of pixels, as Qwen-Image's has it. */
+static void conv_pixel(struct call *c) {
+    struct tensor in = picture(c, c->n[0], c->n[1]), out = picture(c, c->n[0], c->n[2]);
+    struct tensor weight = context_tensor(c->x, DTYPE_BF16, 4, (int32_t[]){c->n[2], c->n[1], 3, 3});
+    struct conv_options o = {.pixel_norm = {row(c, c->n[1]), 1e-26f}, .activation = ACTIVATION_SILU};
+    o.upsample = 1;
+    op_conv2d(c->x, out, in, weight, (struct epilogue){.bias = row(c, c->n[2]), .residual = out}, o);
+}
+
 static void group_statistics(struct call *c) {
     struct tensor in = picture(c, c->n[0], c->n[1]), out = matrix(c, DTYPE_F32, groups_of(c->n[1]), 2);
     op_group_statistics(c->x, out, in, (struct rows_before){0}, out.dim[0], 1e-6f);
@@ -414,6 +423,16 @@ static void list_unet(struct list *l, const struct sizes *s) {
     add(l, (struct bench_case){"conv2d", "UNet, out", conv, {side, n, 4, 1}, 0, c, 0});
     add(l, (struct bench_case){"attention", "UNet, level 2", attention, {side * side / 4, n / 32, n / 32, 64}, 0, CLASS_ATTENTION, 0});
     add(l, (struct bench_case){"glu", "UNet, GELU by erf, level 3", geglu_erf, {side * side / 16, 16 * n}, 0, CLASS_BYTES, 0});
+}
+
+/* Of its vision encoder's windows one; of its autoencoder's resnets the largest picture and the most channels. */
+static void list_qwen_image(struct list *l, const struct sizes *s) {
+    enum op_class c = CLASS_CONV;
+    int32_t n = s->wide * 3 / 16, side = s->side;
+    add(l, (struct bench_case){"attention", "Qwen2.5-VL, a window", attention, {64, 16, 16, 80}, 0, CLASS_ATTENTION, 0});
+    add(l, (struct bench_case){"conv2d", "Qwen-Image, resnet, level 4", conv_pixel, {side, n, n}, 0, c, 0});
+    add(l, (struct bench_case){"conv2d", "Qwen-Image, resnet, level 1", conv_pixel, {side / 8, 4 * n, 4 * n}, 0, c, 0});
+    add(l, (struct bench_case){"conv2d", "Qwen-Image, out", conv_pixel, {side, n, 3}, 0, c, 0});
 }
 /* clang-format on */
 
@@ -606,13 +625,13 @@ static json_t *rates_of(const struct measuring *m) {
     return rates;
 }
 
-const char *const operators_groups[] = {"products", "attention", "bytes", "decoder",
-                                        "unet",     "quantised", NULL};
+const char *const operators_groups[] = {"products", "attention",  "bytes",     "decoder",
+                                        "unet",     "qwen_image", "quantised", NULL};
 
 json_t *operators_measure(struct rig *rig, const struct operators_options *options,
                           void (*on_row)(const json_t *row)) {
     static void (*const lists[])(struct list * l, const struct sizes *s) = {
-        list_products, list_attention, list_bytes, list_decoder, list_unet, list_quantised};
+        list_products, list_attention, list_bytes, list_decoder, list_unet, list_qwen_image, list_quantised};
     struct measuring m = {
         .rig = rig, .s = options->small ? &tiny : &real, .rows = json_array(), .on_row = on_row};
     struct list list = {0};

@@ -78,6 +78,12 @@ static void heads_in_halves(void) {
 static void conv(void) {
     case_conv((struct conv_case){16, 16, 128, 128, 3, DTYPE_BF16, 1, 32, true, true, RESIDUAL_OUT});
 }
+static void conv_of_pixels(void) {
+    case_conv(
+        (struct conv_case){6, 8, 96, 32, 3, DTYPE_BF16, 1, PIXEL_NORM, ACTIVATION_SILU, true, RESIDUAL_OUT});
+    case_conv(
+        (struct conv_case){3, 8, 384, 32, 1, DTYPE_F32, 1, PIXEL_NORM, ACTIVATION_NONE, true, RESIDUAL_OUT});
+}
 
 /* At most so many hundredths: sectors for each that a request needs at least, passes for each phase. What is
  * above 100 is known: heads of 80 have 11 pieces a row, so eight lanes write into two rows of keys; f32 that
@@ -105,6 +111,7 @@ static const struct accesses_case {
     {"round", rounding, 170, 0},
     {"few", few, 175, 0},
     {"", conv, 105, 0},
+    {"gather_normed", conv_of_pixels, 100, 0},
 };
 
 static int hundredths(uint64_t found, uint64_t least) {
