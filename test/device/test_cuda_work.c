@@ -157,7 +157,7 @@ static void give_shared(struct sys *sys, enum memory_line line, void *memory, si
  * pictures of more than one band. A UNet whole: it is up- and downsampled to odd sizes. */
 static const int zimage_sizes[] = {4, 8, 8, 8, 1, 1, 64, 16};
 static const int flux_sizes[] = {4, 8, 8, 8, 1, 1, 64, 32, 16, 1, 0};
-static const int qwen_image_sizes[] = {4, 4, 6, 6, 2, 72, 16, 0};
+static const int qwen_image_sizes[] = {4, 4, 6, 6, 2, 72, 16};
 static const int unet_sizes[] = {40, 64, 0, 0, 1, 1, 0, 0, 1, 1, 4, 8, 2, 72, 40, 2, 0, 4, 16};
 static const int qwen3_sizes[] = {300, 72, 4, 2, 16, 104, 2};
 static const int qwen25vl_sizes[] = {300, 72, 4, 2, 104, 2};
