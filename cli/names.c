@@ -47,6 +47,7 @@ static const struct {
     {" --embd-dir --photo-maker --pm-id-images-dir --pm-style-strength --clip_vision --end-img "
      "--high-noise-steps --high-noise-cfg-scale --moe-boundary --vace-strength ",
      "a run without it: no model of this build takes it"},
+    {" --qwen-image-zero-cond-t ", "--edit 2511"},
     {" --size --resolution ", "-W N -H N"},
     {" --lowvram --medvram --low-vram --cpu-offload ", "--max-vram SIZE"},
 };

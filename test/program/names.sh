@@ -50,6 +50,7 @@ while IFS='|' read -r line pattern; do
     check "in one line" [ "$(wc -l <../err)" = 1 ]
 done <<END
 generate --offload-to-cpu|--offload-to-cpu, expected --max-vram SIZE and --max-ram SIZE
+generate --qwen-image-zero-cond-t|--qwen-image-zero-cond-t, expected --edit 2511
 generate --vae-on-cpu|--max-vram
 generate --clip-on-cpu|--max-vram
 generate --diffusion-fa|nothing to switch
