@@ -1,0 +1,87 @@
+/* Cases of convolutions: what comes before them on the way in, cuts, strides. */
+#include "test/lib/ops_cases.h"
+
+static double conv_normed(const struct conv_case *c, const struct tensor *in, const struct conv_options *o,
+                          int64_t i) {
+    int64_t row = i / c->c, j = i % c->c;
+    double v = load(in, row, j), squares = 0;
+    if (c->groups > 0) {
+        const struct tensor *statistics = &o->norm.statistics;
+        int64_t g = j / (c->c / c->groups);
+        return (v - load(statistics, g, 0)) * load(statistics, g, 1) * load(&o->norm.weight, 0, j) +
+               load(&o->norm.bias, 0, j);
+    }
+    if (c->groups != PIXEL_NORM) return v;
+    for (int32_t k = 0; k < c->c; k++) squares += pow(load(in, row, k), 2);
+    return v / sqrt(squares / c->c + (double)o->pixel_norm.eps) * load(&o->pixel_norm.weight, 0, j);
+}
+
+static void conv_input(const struct conv_case *c, const struct tensor *in, const struct conv_options *o,
+                       double *to) {
+    for (int64_t i = 0; i < tensor_elements(in); i++)
+        to[i] = activated(c->activation, conv_normed(c, in, o, i));
+}
+
+/* What a convolution slides over: rows and columns of the input, upsampled. */
+struct conv_source {
+    const double *in, *weight;
+    int32_t rows, columns;
+};
+
+/* y, xx: at the kernel's first row and column. */
+static double conv_value(const struct conv_case *c, const struct conv_source *s, int32_t y, int32_t xx,
+                         int32_t n) {
+    double sum = 0;
+    for (int32_t ky = 0; ky < c->k; ky++)
+        for (int32_t kx = 0; kx < c->k; kx++) {
+            int32_t sy = y + ky, sx = xx + kx;
+            if (sy < 0 || sx < 0 || sy >= s->rows || sx >= s->columns) continue;
+            const double *pixel = s->in + ((int64_t)(sy / c->up) * c->columns + sx / c->up) * c->c;
+            const double *weight = s->weight + (n * c->c * c->k + ky) * c->k + kx;
+            for (int32_t i = 0; i < c->c; i++) sum += pixel[i] * weight[i * c->k * c->k];
+        }
+    return sum;
+}
+
+/* What keeps max(|x|, 1e-12) sqrt(C) of a pixel of 100 channels from 0. */
+static const float PIXEL_EPS = 1e-26f;
+
+void case_conv_sized(struct conv_case c, struct conv_options o) {
+    case_begin();
+    int32_t stride = o.stride == 2 ? 2 : 1, before = o.stride == 2 ? o.before : c.k / 2;
+    struct conv_source s = {.rows = c.rows * c.up - o.cut_row, .columns = c.columns * c.up - o.cut_column};
+    int32_t dim[] = {(s.rows + o.before) / stride, (s.columns + o.before) / stride, c.n};
+    struct tensor in = tensor_random(DTYPE_F32, SHAPE(c.rows, c.columns, c.c), 0, 1);
+    if (c.groups == PIXEL_NORM)
+        memset(in.data, 0, sizeof(float) * (size_t)c.c); /* has no size to divide by */
+    struct tensor weight = tensor_random(c.dtype, SHAPE(c.n, c.c, c.k, c.k), 0, 1);
+    struct tensor out = tensor_random(DTYPE_F32, 3, dim, 0, 1);
+    struct epilogue e = {0};
+    o.upsample = c.up;
+    o.activation = c.activation;
+    if (c.bias) e.bias = tensor_random(c.dtype, SHAPE(c.n), 0, 1);
+    if (c.residual)
+        e.residual = c.residual == RESIDUAL_OUT ? out : tensor_random(DTYPE_F32, 3, out.dim, 0, 1);
+    if (c.groups == PIXEL_NORM)
+        o.pixel_norm = (struct pixel_norm){tensor_random(c.dtype, SHAPE(c.c), 0, 2), PIXEL_EPS};
+    else if (c.groups)
+        o.norm = (struct group_norm){tensor_random(DTYPE_F32, SHAPE(c.groups, 2), 0, 1),
+                                     tensor_random(c.dtype, SHAPE(c.c), 0, 2),
+                                     tensor_random(DTYPE_F32, SHAPE(c.c), 0, 1)};
+    double *values = op_truth(&in), *w = op_truth(&weight), *truth = op_truth(&out);
+    conv_input(&c, &in, &o, values);
+    s.in = values, s.weight = w;
+    for (int64_t i = 0; i < tensor_elements(&weight); i++) w[i] = load(&weight, i / c.k, i % c.k);
+    for (int64_t i = 0; i < tensor_elements(&out); i++) {
+        int32_t n = (int32_t)(i % c.n), xx = (int32_t)(i / c.n % out.dim[1]),
+                y = (int32_t)(i / c.n / out.dim[1]);
+        truth[i] = conv_value(&c, &s, y * stride - before, xx * stride - before, n) +
+                   (c.bias ? load(&e.bias, 0, n) : 0) + (c.residual ? load(&e.residual, i / c.n, n) : 0);
+    }
+    op_conv2d(&x, out, in, weight, e, o);
+    op_expect(OP_CONV2D, &out, truth);
+}
+
+void case_conv(struct conv_case c) {
+    case_conv_sized(c, (struct conv_options){0});
+}
