@@ -43,6 +43,9 @@ static const char *const t5xxl_prefixes[] = {"", "text_encoders.t5xxl.transforme
 #define VAE_KL                                                                                                 \
     {.family = &family_vae_kl, .flag = "--vae", .folder = "vae", .prefixes = vae_prefixes},                    \
     {.family = &family_vae_kl_encoder, .folder = "vae"}
+#define VAE_WAN                                                                                                \
+    {.family = &family_vae_wan, .flag = "--vae", .folder = "vae", .prefixes = vae_prefixes},                   \
+    {.family = &family_vae_wan_encoder, .folder = "vae"}
 /* clang-format on */
 
 /* Qwen-Image: diffusers 0.42, pipelines/qwenimage. Both halves of Qwen2.5-VL lie in one folder, and in one
@@ -250,7 +253,7 @@ const struct recipe recipe_flux_fill = {
  * Lightning's has another (base_shift and max_shift the logarithm of 3, no terminal). */
 /* clang-format off */
 #define QWEN_IMAGE(text, ...)                                                                                  \
-    .slot = {VISION_QWEN25VL, text, DENOISER(family_qwen_image, __VA_ARGS__), VAE_KL},                                          \
+    .slot = {VISION_QWEN25VL, text, DENOISER(family_qwen_image, __VA_ARGS__), VAE_WAN},                        \
     .condition = {{.slot = 1, .what = CONDITION_TOKENS}}, .n_conditions = 1, .span = {{2, INFINITY}},          \
     .patch = 2, .shift_rule = FLOW_SHIFT_BY_TOKENS,                                                            \
     .shift_line = {.base_shift = 0.5, .max_shift = 0.9, .base_tokens = 256, .max_tokens = 8192},               \

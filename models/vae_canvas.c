@@ -45,11 +45,14 @@ static int64_t canvas_measure_level(const struct canvas_level *l, const struct c
     int64_t lead = widens ? canvas_resnet_lead(l->Y, l->X, l->before, l->channels) : 0;
     int64_t up = first;
     if (below) up = canvas_picture_rows(below->Y, below->X, below->channels) + canvas_upsample_lead(below, l);
+    int64_t kept = lead + canvas_most(up, canvas_most(first, h) + h), far = lead;
     *front = lead;
-    if (!tiled) return lead + canvas_most(up, canvas_most(first, h) + h);
+    if (!tiled) return kept;
     if (2 * h > lead + up)
-        *front += (l->n_resnets - widens) * canvas_resnet_lead(l->Y, l->X, l->channels, l->channels);
-    return *front + up;
+        far += (l->n_resnets - widens) * canvas_resnet_lead(l->Y, l->X, l->channels, l->channels);
+    if (far + up >= kept) return kept; /* what resnets need before them is more than h */
+    *front = far;
+    return far + up;
 }
 
 int64_t canvas_measure_up(const struct canvas_level *levels, int n, int spare, bool tiled, int64_t *front) {

@@ -13,13 +13,18 @@ bool random_component_at_last(const struct random_component_sizes *sizes, const 
            ref->number == sizes->last.number;
 }
 
+/* Those that run. */
 static int choose_blocks(struct random_component *c, const struct random_component_sizes *sizes) {
-    int n = c->component.family->blocks(&c->component, c->refs);
-    for (int i = 0; i < n; i++) {
-        if (random_component_at_last(sizes, &c->refs[i])) n = i + 1;
-        if (!sizes->block || strcmp(c->refs[i].kind->name, sizes->block) != 0) continue;
-        c->refs[0] = c->refs[i];
-        return 1;
+    int all = c->component.family->blocks(&c->component, c->refs), n = 0;
+    for (int i = 0; i < all; i++) {
+        struct block_ref ref = c->refs[i];
+        if (random_component_at_last(sizes, &ref)) all = i + 1;
+        if (ref.unused) continue;
+        if (sizes->block && !strcmp(ref.kind->name, sizes->block)) {
+            c->refs[0] = ref;
+            return 1;
+        }
+        c->refs[n++] = ref;
     }
     return n;
 }

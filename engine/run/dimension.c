@@ -81,6 +81,48 @@ static double setting_published(const struct component *c, const struct setting 
     return s->published;
 }
 
+/* The first of those that are published, as many as there are of both. */
+static void setting_publish_list(struct component *c, const struct setting_list *s) {
+    int n = c->dims[s->count] < s->n_published ? c->dims[s->count] : s->n_published;
+    memcpy(c->settings + s->offset, s->published, (size_t)n * sizeof *s->published);
+}
+
+static void setting_misfit(const struct component *c, const struct setting_list *s,
+                           const struct config *config, int said, struct error *e) {
+    int n = c->dims[s->count];
+    if (n > s->room) {
+        error_set(e, SHAPE, "there are too many numbers in '%s'", s->key);
+        error_where(e, "%s", c->index.sources[0].path);
+        error_found(e, "%d", n);
+        error_expected(e, "at most %d", s->room);
+        return;
+    }
+    error_set(e, META, "'%s' is not as many numbers as it must be", s->key);
+    error_where(e, "%s", config->path ? config->path : c->index.sources[0].path);
+    error_found(e, said > n ? "more than %d" : "%d", said > n ? n : said);
+    error_expected(e, "%d", n);
+}
+
+/* As many as there are, or META; where a configuration has none of them all are published. */
+static void setting_read_list(struct component *c, const struct setting_list *s, const struct config *config,
+                              struct error *e) {
+    const struct config_value *number = config_find(config, s->key);
+    int n = c->dims[s->count], said = 0;
+    char key[64];
+    do snprintf(key, sizeof key, "%s.%d", s->key, said);
+    while (config_find(config, key) && said++ < n);
+    bool none = !said && (!number || number->kind == CONFIG_NULL);
+    bool published = none && n <= s->n_published;
+    if (n > s->room || (said != n && !published)) setting_misfit(c, s, config, said, e);
+    if (published) setting_publish_list(c, s);
+    for (int i = 0; i < said && e->code == OK; i++) {
+        double value = 0;
+        snprintf(key, sizeof key, "%s.%d", s->key, i);
+        config_float(config, key, s->least, s->most, &value, e);
+        ((float *)(void *)(c->settings + s->offset))[i] = (float)value;
+    }
+}
+
 static void setting_read_number(const struct setting *s, const char *key, const struct config *config,
                                 double *value, struct error *e) {
     int whole = (int)*value;
@@ -116,6 +158,7 @@ enum status component_configure(struct component *c, const struct config *config
     for (const struct expectation *x = family->expects; x && x->key; x++)
         x->value ? config_expect(config, x->key, x->value, e) : config_refuse(config, x->key, e);
     for (int i = 0; i < family->n_settings; i++) setting_read(c, &family->settings[i], config, e);
+    for (int i = 0; i < family->n_lists; i++) setting_read_list(c, &family->lists[i], config, e);
     for (int i = 0; i < family->n_picture_settings; i++)
         setting_read(c, &family->picture_settings[i], config->pictures ? config->pictures : &nothing, e);
     if (e->code != OK || (family->configure && family->configure(c, config, e) != OK)) return e->code;
@@ -128,14 +171,15 @@ enum status component_configure(struct component *c, const struct config *config
 void component_derive(struct component *c, const int *chosen) {
     const struct family *family = c->family;
     dimension_choose_reads(c);
-    for (int i = 0; i < family->n_settings; i++)
-        setting_put(c, &family->settings[i], setting_published(c, &family->settings[i]));
-    for (int i = 0; i < family->n_picture_settings; i++)
-        setting_put(c, &family->picture_settings[i], setting_published(c, &family->picture_settings[i]));
     for (int i = 0; i < family->n_dimensions; i++) {
         const struct dimension *d = &family->dimensions[i];
         if (d->name) c->dims[d->place] = chosen ? chosen[i] : d->published;
     }
+    for (int i = 0; i < family->n_settings; i++)
+        setting_put(c, &family->settings[i], setting_published(c, &family->settings[i]));
+    for (int i = 0; i < family->n_picture_settings; i++)
+        setting_put(c, &family->picture_settings[i], setting_published(c, &family->picture_settings[i]));
+    for (int i = 0; i < family->n_lists; i++) setting_publish_list(c, &family->lists[i]);
     if (family->follow) family->follow(c);
     if (family->derive) family->derive(c);
 }
@@ -209,10 +253,30 @@ static void config_text_dimension(struct config_text *text, const struct dimensi
 }
 
 /* With as many digits as it takes to read the same number again. */
+static void config_text_number(struct config_text *text, double value, bool narrow) {
+    char digits[32] = "";
+    for (int n = 6; n <= 17; n++) {
+        snprintf(digits, sizeof digits, "%.*g", n, value);
+        double again = strtod(digits, NULL);
+        if (narrow ? (float)again == (float)value : again == value) break;
+    }
+    config_text_add(text, "%s", digits);
+}
+
+static void config_text_list(struct config_text *text, const struct component *c,
+                             const struct setting_list *s) {
+    const float *list = (const float *)(const void *)(c->settings + s->offset);
+    config_text_key(text, s->key);
+    for (int i = 0; i < c->dims[s->count]; i++) {
+        config_text_add(text, i ? ", " : "[");
+        config_text_number(text, (double)list[i], true);
+    }
+    config_text_add(text, "]");
+}
+
 static void config_text_setting(struct config_text *text, const struct component *c,
                                 const struct setting *s) {
     const unsigned char *at = c->settings + s->offset;
-    char digits[32] = "";
     double value = 0;
     float narrow;
     int whole;
@@ -229,13 +293,10 @@ static void config_text_setting(struct config_text *text, const struct component
         config_text_add(text, whole ? "true" : "false");
         return;
     }
-    if (s->type == SETTING_INT) snprintf(digits, sizeof digits, "%d", whole);
-    for (int n = 6; n <= 17 && s->type != SETTING_INT; n++) {
-        snprintf(digits, sizeof digits, "%.*g", n, s->type == SETTING_FLOAT ? (double)narrow : value);
-        double again = strtod(digits, NULL);
-        if (s->type == SETTING_FLOAT ? (float)again == narrow : again == value) break;
-    }
-    config_text_add(text, "%s", digits);
+    if (s->type == SETTING_INT)
+        config_text_add(text, "%d", whole);
+    else
+        config_text_number(text, s->type == SETTING_FLOAT ? (double)narrow : value, s->type == SETTING_FLOAT);
 }
 
 static void config_text_component(struct config_text *text, const struct component *c) {
@@ -243,6 +304,7 @@ static void config_text_component(struct config_text *text, const struct compone
     for (int i = 0; i < family->n_dimensions; i++)
         config_text_dimension(text, &family->dimensions[i], c->dims[family->dimensions[i].place]);
     for (int i = 0; i < family->n_settings; i++) config_text_setting(text, c, &family->settings[i]);
+    for (int i = 0; i < family->n_lists; i++) config_text_list(text, c, &family->lists[i]);
 }
 
 int component_write_config(const struct component *const *components, int n, char *out, size_t out_bytes) {

@@ -50,6 +50,17 @@ struct setting {
     double least, most;
 };
 
+/* As many of them as a dim says, in configurations under "KEY.0" and on. */
+struct setting_list {
+    const char *key;
+    size_t offset; /* of floats in the settings structure */
+    int room;      /* for so many; files that need more are SHAPE */
+    int count;     /* place in dims */
+    double least, most;
+    const float *published; /* where nothing says them; where there are more, files must say all */
+    int n_published;
+};
+
 /* Where the published model of a pipeline has another value than its family's: a setting's first key. */
 struct published_setting {
     const char *key; /* NULL ends a list */

@@ -72,6 +72,8 @@ struct family {
     int n_dimensions;
     const struct setting *settings;
     int n_settings;
+    const struct setting_list *lists;
+    int n_lists;
     /* Of a vision encoder: what config.pictures tells, and config.json does not. */
     const struct setting *picture_settings;
     int n_picture_settings;

@@ -1,0 +1,148 @@
+/* Halves of the autoencoder of Wan 2.1 and Qwen-Image: see vae_wan_half.h. */
+#include "models/vae_wan_half.h"
+
+#include <stdio.h>
+
+/* ---- forwards ---- */
+
+void vae_wan_forward_attention(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct vae_wan_attention_weights *w = weights;
+    int32_t C = w->norm.dim[0];
+    vae_forward_attention(x,
+                          &(struct attention_weights){.norm = w->norm,
+                                                      .q = tensor_slice(w->qkv, 0, C),
+                                                      .q_bias = tensor_slice(w->qkv_bias, 0, C),
+                                                      .k = tensor_slice(w->qkv, C, C),
+                                                      .k_bias = tensor_slice(w->qkv_bias, C, C),
+                                                      .v = tensor_slice(w->qkv, 2 * C, C),
+                                                      .v_bias = tensor_slice(w->qkv_bias, 2 * C, C),
+                                                      .out = w->out,
+                                                      .out_bias = w->out_bias},
+                          scope);
+}
+
+/* From latents of the denoiser's scale, and to it. */
+struct latent_format vae_wan_format(const struct vae_wan_settings *settings, int32_t channels) {
+    struct latent_format format = {.n = channels};
+    for (int32_t i = 0; i < channels; i++) {
+        format.scale[i] = 1 / settings->deviation[i];
+        format.shift[i] = settings->mean[i];
+    }
+    return format;
+}
+
+/* ---- what files say ---- */
+
+/* Which of the names of blocks in a row the file has: 0 or 1. */
+static int vae_wan_style(const struct component *c, const struct vae_wan_half *half) {
+    return !half->row[0] || index_last_block(&c->index, half->row[0]) < 0;
+}
+
+static bool vae_wan_counts_levels(const struct component *c, const struct vae_wan_half *half) {
+    return half->level && index_last_block(&c->index, half->level) >= 0;
+}
+
+/* In a row a level ends with what goes to the next, and the last with nothing. */
+static void vae_wan_count_row(struct component *c, const struct vae_wan_half *half) {
+    const char *row = half->row[vae_wan_style(c, half)];
+    char name[2 * BLOCK_NAME_MAX];
+    int n = index_last_block(&c->index, row) + 1, resnets = 0;
+    for (; resnets < n; resnets++) {
+        snprintf(name, sizeof name, "%s%d.resample.1.weight", row, resnets);
+        if (index_find(&c->index, name)) break;
+    }
+    c->dims[RESNETS] = resnets;
+    c->dims[LEVELS] = (n + 1) / (resnets + 1);
+}
+
+static void vae_wan_count(struct component *c, const struct vae_wan_half *half) {
+    char resnets[BLOCK_NAME_MAX];
+    if (!vae_wan_counts_levels(c, half)) {
+        vae_wan_count_row(c, half);
+        return;
+    }
+    snprintf(resnets, sizeof resnets, "%s0.resnets.", half->level);
+    c->dims[LEVELS] = index_last_block(&c->index, half->level) + 1;
+    c->dims[RESNETS] = index_last_block(&c->index, resnets) + 1;
+}
+
+static int32_t vae_wan_level_channels(const struct component *c, const struct vae_wan_half *half, int level,
+                                      struct error *e) {
+    char name[2 * BLOCK_NAME_MAX];
+    int style = vae_wan_style(c, half);
+    if (vae_wan_counts_levels(c, half))
+        snprintf(name, sizeof name, "%s%d.resnets.0.conv1.bias", half->level, level);
+    else
+        snprintf(name, sizeof name, "%s%d.%s", half->row[style], level * (c->dims[RESNETS] + 1),
+                 half->row_bias[style]);
+    return component_dim(c, name, 1, 0, e);
+}
+
+static enum status vae_wan_check_dims(const struct component *c, const struct vae_wan_half *half,
+                                      struct error *e) {
+    int32_t deepest = c->dims[CHANNELS + (half->from_deepest ? 0 : c->dims[LEVELS] - 1)];
+    if (deepest <= 512) return OK;
+    error_set(e, SHAPE, "the %s's sizes do not fit together", half->word);
+    error_where(e, "%s", c->index.sources[0].path);
+    error_found(e, "attention over %d channels", deepest);
+    return error_expected(e, "at most 512");
+}
+
+enum status vae_wan_configure(struct component *c, const struct vae_wan_half *half, struct error *e) {
+    int32_t *d = c->dims;
+    vae_wan_count(c, half);
+    if (d[LEVELS] < 1 || d[LEVELS] > CANVAS_LEVELS_MAX || d[RESNETS] < 1 || d[RESNETS] > 8) {
+        error_set(e, SHAPE, "the %s has %d levels of %d resnets", half->word, d[LEVELS], d[RESNETS]);
+        error_where(e, "%s", c->index.sources[0].path);
+        return error_expected(e, "1 to %d levels of 1 to 8", CANVAS_LEVELS_MAX);
+    }
+    for (int i = 0; i < d[LEVELS]; i++) d[CHANNELS + i] = vae_wan_level_channels(c, half, i, e);
+    return e->code == OK ? vae_wan_check_dims(c, half, e) : e->code;
+}
+
+/* ---- either way ---- */
+
+void vae_wan_follow(struct component *c, const struct vae_wan_half *half) {
+    int32_t *d = c->dims;
+    d[LEVELS] = VAE_WAN_LEVELS;
+    for (int i = 0; i < VAE_WAN_LEVELS; i++)
+        d[CHANNELS + i] = d[BASE] * d[MULTIPLE + (half->from_deepest ? VAE_WAN_LEVELS - 1 - i : i)];
+}
+
+void vae_wan_derive(struct component *c, const struct vae_wan_half *half) {
+    struct vae_wan_settings *s = (struct vae_wan_settings *)c->settings;
+    int32_t *d = c->dims;
+    s->half.attention = true;
+    s->level_blocks = d[RESNETS] + 1;
+    d[MOMENTS] = 2 * d[LATENT];
+    d[COLOURS] = 3;
+    d[K1] = 1;
+    d[K3] = 3;
+    d[NORM_AXES] = 3;
+    d[PICTURE_AXES] = 2;
+    d[ENCODER_RESNETS] = d[RESNETS] - 1;
+    d[BEFORE] = d[CHANNELS];
+    for (int i = 1; i < d[LEVELS]; i++) d[BEFORE + i] = d[CHANNELS + i - 1] / (half->from_deepest ? 2 : 1);
+    c->latent_channels = d[LATENT];
+    c->pixel_factor = 1 << (d[LEVELS] - 1);
+    c->latent_format = vae_wan_format(s, d[LATENT]);
+}
+
+static const float published_mean[VAE_WAN_LATENT] = {
+    -0.7571f, -0.7089f, -0.9113f, 0.1075f,  -0.1745f, 0.9653f,  -0.1517f, 1.5508f,
+    0.4134f,  -0.0715f, 0.5517f,  -0.3632f, -0.1922f, -0.9497f, 0.2503f,  -0.2921f};
+static const float published_deviation[VAE_WAN_LATENT] = {
+    2.8184f, 1.4541f, 2.3275f, 2.6558f, 1.2196f, 1.7708f, 2.6052f, 2.0743f,
+    3.2687f, 2.1526f, 2.8652f, 1.5579f, 1.6382f, 1.1253f, 2.8251f, 1.9160f};
+#define LIST(key, field, least, list)                                                                        \
+    {                                                                                                        \
+        key, offsetof(struct vae_wan_settings, field), VAE_WAN_LATENT_MAX, LATENT, least, 1e6, list,         \
+            VAE_WAN_LATENT                                                                                   \
+    }
+const struct setting_list vae_wan_lists[N_VAE_WAN_LISTS] = {
+    LIST("latents_mean", mean, -1e6, published_mean),
+    LIST("latents_std", deviation, 1e-6, published_deviation),
+};
+/* Attention elsewhere than in the middle, and what Wan 2.2 has. */
+const struct expectation vae_wan_expects[] = {
+    {"attn_scales", NULL}, {"is_residual", NULL}, {"patch_size", NULL}, {0}};
