@@ -76,10 +76,12 @@ static const char *part_name(const struct family *family, const char *prefix) {
     return flag + strspn(flag, "-");
 }
 
-/* By its flag without dashes, its folder in Hugging Face's layout, its family, or its prefix. */
+/* By its flag without dashes, its folder in Hugging Face's layout, unless it is a guest there, its family, or
+ * its prefix. */
 static bool is_called(const struct family *family, const char *prefix, const char *name) {
     size_t n = strlen(prefix);
-    return !strcmp(name, part_name(family, prefix)) || !strcmp(name, part_slot(family, prefix)->folder) ||
+    const struct slot *slot = part_slot(family, prefix);
+    return !strcmp(name, part_name(family, prefix)) || (!slot->prefix && !strcmp(name, slot->folder)) ||
            !strcmp(name, family->name) ||
            (n && (!strcmp(name, prefix) || (strlen(name) == n - 1 && !strncmp(name, prefix, n - 1))));
 }
