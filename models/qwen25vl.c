@@ -14,12 +14,27 @@ static const struct weight_spec qwen25vl_layer_table[] = {
 static const struct block_kind qwen25vl_kind_layer =
     BLOCK_KIND("layer", "layers.%d", qwen25vl_layer_table, qwen_layer_weights, qwen_forward_layer);
 
+/* Qwen3-VL has Qwen3's tensors behind a prefix that only models which see pictures have. */
+static const char qwen3_norm[] = "layers.0.self_attn.q_norm.";
+
+static bool is_qwen3_vl(const struct tensor_index *index) {
+    const char *prefix = index_prefix(index);
+    return strstr(prefix, "language_model.") && index_find(index, "layers.0.self_attn.q_norm.weight");
+}
+
+/* And that relative, to refuse it by name. */
 static bool qwen25vl_probe(const struct tensor_index *index) {
     return (index_find(index, "model.layers.0.self_attn.q_proj.bias") &&
             index_find(index, "model.embed_tokens.weight")) ||
            (index_find(index, "layers.0.self_attn.q_proj.bias") &&
             index_find(index, "embed_tokens.weight")) ||
-           (index_find(index, "blk.0.attn_q.bias") && index_find(index, "token_embd.weight"));
+           (index_find(index, "blk.0.attn_q.bias") && index_find(index, "token_embd.weight")) ||
+           is_qwen3_vl(index);
+}
+
+static enum status qwen25vl_refuse(const struct component *c, struct error *e) {
+    static const struct relative relatives[] = {{qwen3_norm, "the language model of Qwen3-VL"}, {0}};
+    return component_refuse_relatives(c, relatives, "that of Qwen2.5-VL", e);
 }
 
 /* Qwen2, Qwen2.5 and Qwen2-VL have the same tensors, and other numbers in them. */
@@ -158,6 +173,7 @@ const struct family family_qwen25vl = {
     .config_key = "model_type",
     .config_value = "qwen2_5_vl",
     .probe = qwen25vl_probe,
+    .refuse = qwen25vl_refuse,
     .dimensions = qwen25vl_dimensions,
     .n_dimensions = COUNT_OF(qwen25vl_dimensions),
     .settings = qwen25vl_settings,

@@ -274,7 +274,7 @@ static const struct block_kind vision_kind_merger =
 
 /* ---- the family ---- */
 
-/* Its relatives' too, to refuse them by name. */
+/* Its relatives too, to refuse them by name. */
 static bool qwen25vl_vision_probe(const struct tensor_index *index) {
     bool merges = index_find(index, "merger.ln_q.weight") || index_find(index, "merger.norm.weight");
     bool converted = index_find(index, "v.patch_embd.weight.1") && index_find(index, "mm.0.weight");
@@ -289,14 +289,14 @@ static bool vision_is_gguf(const struct component *c) {
 }
 
 static enum status qwen25vl_vision_refuse(const struct component *c, struct error *e) {
-    const struct tensor_index *index = &c->index;
-    if (index_find(index, "blocks.0.mlp.gate_proj.weight") || index_find(index, "v.blk.0.ffn_gate.weight"))
-        return OK;
-    bool third = index_find(index, "merger.norm.weight") || index_find(index, "v.blk.0.attn_qkv.weight");
-    error_set(e, UNSUPPORTED, "a vision encoder of this kind is not supported");
-    error_where(e, "%s", index->sources[0].path);
-    error_found(e, third ? "Qwen3-VL's" : "Qwen2-VL's");
-    return error_expected(e, "Qwen2.5-VL's, whose layers have gates");
+    static const struct relative relatives[] = {
+        {"blocks.0.mlp.fc1.", "the vision encoder of Qwen2-VL"},
+        {"v.blk.0.ln1.bias", "the vision encoder of Qwen2-VL"},
+        {"blocks.0.mlp.linear_fc1.", "the vision encoder of Qwen3-VL"},
+        {"v.blk.0.attn_qkv.", "the vision encoder of Qwen3-VL"},
+        {0},
+    };
+    return component_refuse_relatives(c, relatives, "that of Qwen2.5-VL", e);
 }
 
 static enum status vision_read_patch(struct component *c, struct error *e) {
