@@ -38,18 +38,20 @@ void job_see(const struct job *job, int slot, int prompt, struct seen_picture se
 }
 
 /* Without a prompt (planning only) the longest there is, or a whole window: ids do not matter, their number
- * does. */
-static enum status job_encode_longest(const struct job *job, const struct text_recipe *recipe, int n_told,
-                                      struct prompt_tokens *tokens, struct error *e) {
-    int around = n_told ? tokens->n_ids : 0, n_ids = around + recipe->tokens_max;
-    int32_t *ids = job->sys->alloc(job->sys, LINE_HOST, (size_t)n_ids * sizeof *ids);
-    if (!ids) return error_set(e, MEMORY, "no memory for tokens");
-    for (int i = 0; i < around; i++) ids[i] = tokens->ids[i];
-    job->sys->release(job->sys, tokens->ids);
-    tokens->ids = ids;
-    tokens->n_ids = n_ids;
-    if (!n_told) tokens->dropped = recipe->dropped;
-    return OK;
+ * does. Of the text around a picture it is enough to know that it is short. */
+static enum status job_encode_longest(const struct job *job, const struct text_recipe *recipe,
+                                      const int32_t *told, int n_told, struct prompt_tokens *tokens,
+                                      struct error *e) {
+    enum { AROUND_PICTURE = 8 };
+    tokens->dropped = n_told ? recipe->pictured.dropped : recipe->dropped;
+    tokens->n_ids = tokens->dropped;
+    for (int i = 0; i < n_told; i++) {
+        tokens->picture[i] = tokens->n_ids + AROUND_PICTURE;
+        tokens->n_ids = tokens->picture[i] + told[i];
+    }
+    tokens->n_ids += recipe->tokens_max - recipe->dropped;
+    tokens->ids = job->sys->alloc(job->sys, LINE_HOST, (size_t)tokens->n_ids * sizeof *tokens->ids);
+    return tokens->ids ? OK : error_set(e, MEMORY, "no memory for tokens");
 }
 
 static enum status job_encode(const struct job *job, int slot, const char *prompt,
@@ -57,14 +59,12 @@ static enum status job_encode(const struct job *job, int slot, const char *promp
     const struct text_recipe *recipe = &job->model->recipe->slot[slot].text;
     const struct tokenizer *tokenizer = job->model->tokenizer[slot];
     bool weighs = !asked_for(job->request.prompt_weights, "off");
-    const char *text = prompt ? prompt : "";
     int32_t told[LANE_REFERENCES_MAX];
     int n_told = job_list_told(job, slot, told);
-    if (n_told)
-        prompt_encode_pictured(job->sys, recipe, tokenizer, text, strlen(text), told, n_told, tokens, e);
-    else if (prompt)
-        prompt_encode(job->sys, recipe, tokenizer, text, strlen(text), weighs, tokens, e);
-    return prompt || e->code != OK ? e->code : job_encode_longest(job, recipe, n_told, tokens, e);
+    if (!prompt) return job_encode_longest(job, recipe, told, n_told, tokens, e);
+    if (!n_told) return prompt_encode(job->sys, recipe, tokenizer, prompt, strlen(prompt), weighs, tokens, e);
+    return prompt_encode_pictured(job->sys, recipe, tokenizer, prompt, strlen(prompt), told, n_told, tokens,
+                                  e);
 }
 
 /* All prompts for one encoder. */

@@ -1,0 +1,280 @@
+/* Requests to models that edit pictures: what they refuse, the sizes at which pictures are seen, read and
+ * drawn, what a plan assumes where there is none, which pipeline files without a name are, and models that
+ * lack what sees or reads them. That the pixels are the reference's test_pictured.c says, that the pictures
+ * drawn are test_golden.c. */
+#include "engine/pictures/pictures.h"
+#include "engine/base/random.h"
+#include "test/lib/gates.h"
+#include "test/lib/layout_checks.h"
+
+static uint8_t noise[640 * 64 * 3];
+
+static struct sluice_picture picture_of(int width, int height) {
+    return (struct sluice_picture){.struct_size = sizeof(struct sluice_picture),
+                                   .width = width,
+                                   .height = height,
+                                   .rgb = noise,
+                                   .name = "fox.png"};
+}
+
+/* A short prompt that edits so many pictures. */
+static struct sluice_request request_of(const struct sluice_picture *const *references, int n) {
+    struct sluice_request r = request_fox(0, 0, 2, 1, 1);
+    r.references = references;
+    r.n_references = n;
+    r.no_decode = true;
+    return r;
+}
+
+static void refused_as(struct rig *rig, const struct sluice_request *request, const char *code, int exit_code,
+                       const char *words) {
+    struct result r = run(rig, request);
+    char line[1024];
+    sluice_error_line(&r.error, line, sizeof line);
+    check(r.code && !strcmp(sluice_code_name(r.code), code) && r.error.exit_code == exit_code &&
+              strstr(line, words),
+          "not refused as '%s': %s %s", words, sluice_code_name(r.code), line);
+    result_free(&r);
+}
+
+/* ---- how many, and of which aspect ---- */
+
+static void numbers(struct rig *rig, int most) {
+    struct sluice_picture fox = picture_of(40, 30);
+    const struct sluice_picture *const references[] = {&fox, &fox, &fox, &fox};
+    struct sluice_request r = request_of(NULL, 0);
+    refused_as(rig, &r, "USAGE", 2, "--ref-image");
+    r = request_of(references, most + 1);
+    refused_as(rig, &r, "USAGE", 2, most == 1 ? "found 2, expected 1" : "found 4, expected 1 to 3");
+}
+
+/* Both encoders' limits: sides that round to nothing, and what is more than 200 times as long as it is wide
+ * after that. */
+static void aspects(struct rig *rig) {
+    static const int wrong[][2] = {{16384, 1}, {1, 16384}, {640, 1}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct sluice_picture thread = picture_of(wrong[i][0], wrong[i][1]);
+        const struct sluice_picture *one = &thread;
+        struct sluice_request r = request_of(&one, 1);
+        r.width = r.height = 64;
+        refused_as(rig, &r, "SHAPE", 3, "fox.png");
+    }
+    struct sluice_picture dot = picture_of(1, 1), none = picture_of(0, 1);
+    const struct sluice_picture *one = &dot, *nothing = &none;
+    struct sluice_request r = request_of(&one, 1);
+    r.width = r.height = 64;
+    struct result got = run(rig, &r);
+    check(!got.code && got.n_latents == 1, "one pixel: %s", got.error.what);
+    result_free(&got);
+    r = request_of(&nothing, 1);
+    refused_as(rig, &r, "LIMIT", 3, "0x1");
+}
+
+/* ---- sizes ---- */
+
+static json_t *planned_request(struct rig *rig, const struct sluice_request *r, json_t **plan) {
+    *plan = query(rig, r, NULL);
+    return json_object_get(*plan, "request");
+}
+
+static void sizes(struct rig *rig) {
+    const struct picture_areas *areas = &rig->model->recipe->areas;
+    int n = rig->model->references_max;
+    struct sluice_picture wide = picture_of(300, 200), tall = picture_of(100, 310);
+    const struct sluice_picture *const references[] = {&wide, &wide, &tall}, *const *first =
+                                                                                 references + 3 - n;
+    struct sluice_request r = request_of(first, n);
+    const struct sluice_picture *last = first[n - 1];
+    struct picture_size from = {last->width, last->height},
+                        drawn = picture_area_size(from, areas->drawn, areas->multiple),
+                        read = picture_area_size(from, areas->encoded, areas->multiple);
+    json_t *plan, *request = planned_request(rig, &r, &plan);
+    check(number(request, "width") == drawn.width && number(request, "height") == drawn.height,
+          "drawn at %dx%d", (int)number(request, "width"), (int)number(request, "height"));
+    json_t *seen = json_object_get(request, "references"), *one = json_array_get(seen, (size_t)n - 1);
+    check((int)json_array_size(seen) == n && number(one, "width") == read.width &&
+              number(one, "height") == read.height,
+          "read at %dx%d", (int)number(one, "width"), (int)number(one, "height"));
+    check(number(stage_of(plan, "vision"), "evaluations") == n &&
+              number(stage_of(plan, "encode"), "lanes") == n,
+          "pictures of the stages");
+    json_decref(plan);
+    r.height = 80;
+    request = planned_request(rig, &r, &plan);
+    check(number(request, "width") == drawn.width && number(request, "height") == 80, "a height is given");
+    json_decref(plan);
+}
+
+/* Tokens of the prompt, of the first text encoder. */
+static int tokens_of(json_t *request) {
+    return (int)json_integer_value(json_array_get(json_object_get(request, "tokens"), 0));
+}
+
+/* Without a prompt there is one picture; more pictures are more tokens. */
+static void assumed(struct rig *rig) {
+    struct sluice_picture fox = picture_of(64, 64);
+    const struct sluice_picture *const references[] = {&fox, &fox, &fox};
+    struct sluice_request r = request_of(NULL, 0);
+    r.prompt = NULL;
+    json_t *plan, *request = planned_request(rig, &r, &plan);
+    int tokens = tokens_of(request), last = 0;
+    check(json_is_true(json_object_get(request, "reference_assumed")) &&
+              json_array_size(json_object_get(request, "references")) == 1 && stage_of(plan, "vision"),
+          "no picture is assumed");
+    json_decref(plan);
+    for (int n = 1; n <= rig->model->references_max; n++) {
+        r = request_of(references, n);
+        request = planned_request(rig, &r, &plan);
+        check(tokens_of(request) > last && !json_object_get(request, "reference_assumed"),
+              "%d pictures: %d tokens", n, tokens_of(request));
+        if (n == 1) check(tokens_of(request) < tokens, "the longest prompt has %d tokens", tokens);
+        last = tokens_of(request);
+        json_decref(plan);
+    }
+}
+
+/* ---- which pipeline ---- */
+
+static bool opened(struct rig *rig, const char *folder, const char *edit, const char *recipe, int least,
+                   int most) {
+    struct sluice_model_options from = {.struct_size = sizeof from, .model = folder, .edit = edit};
+    struct sluice_session_options one = {.threads = 1};
+    struct error e = {0};
+    *rig = (struct rig){0};
+    watch_init(&rig->watch, 5);
+    if (!check(model_open(&rig->watch.sys, &from, &rig->model, &e) == OK, "%s: %s (%s)", folder, e.what,
+               e.where))
+        return false;
+    const struct recipe *found = rig->model->recipe;
+    check(!strcmp(found->name, recipe) && found->references_min == least &&
+              rig->model->references_max == most,
+          "%s as %s: %s, %d to %d pictures", folder, edit ? edit : "it is", found->name,
+          found->references_min, rig->model->references_max);
+    return rig_open_session(rig, &one);
+}
+
+static void unnamed(const char *fixture) {
+    const char *folder = copy_of(fixture, "unnamed");
+    struct sluice_picture fox = picture_of(64, 64);
+    const struct sluice_picture *const references[] = {&fox, &fox, &fox};
+    struct sluice_request r = request_of(references, 2), none = request_of(NULL, 0);
+    char index[PILE_PATH];
+    struct rig rig;
+    struct error e = {0};
+    snprintf(index, sizeof index, "%s/model_index.json", folder);
+    check(!remove(index), "%s is not there", index);
+    if (opened(&rig, folder, NULL, "qwen_image", 0, 3)) {
+        json_t *plan, *request = planned_request(&rig, &r, &plan);
+        check(json_array_size(json_object_get(request, "references")) == 2, "pictures of what is not named");
+        json_decref(plan);
+        request = planned_request(&rig, &none, &plan);
+        check(!stage_of(plan, "vision") && number(request, "width") == rig.model->width, "none of them");
+        json_decref(plan);
+        rig_close(&rig);
+    }
+    if (opened(&rig, folder, "plus", "qwen_image_edit_plus", 1, 3)) rig_close(&rig);
+    if (opened(&rig, folder, "plain", "qwen_image_edit", 1, 1)) rig_close(&rig);
+    struct sluice_model_options from = {.struct_size = sizeof from, .model = folder, .edit = "twice"};
+    struct sluice_model *model = NULL;
+    check(model_open(NULL, &from, &model, &e) == USAGE && strstr(e.expected, "plain, plus or 2511"), "%s: %s",
+          e.what, e.expected);
+    from = (struct sluice_model_options){
+        .struct_size = sizeof from, .model = "test/golden/zimage_a/model", .edit = "plus"};
+    e = (struct error){0};
+    check(model_open(NULL, &from, &model, &e) == USAGE && strstr(e.where, "zimage_a"), "%s", e.what);
+    if (opened(&rig, fixture, "plain", "qwen_image_edit", 1, 1)) rig_close(&rig);
+}
+
+/* ---- what is missing ---- */
+
+/* What begins so is not in that component's files. */
+static const char *without(const char *fixture, const char *component, const char *prefix, const char *name) {
+    const char *folder = copy_of(fixture, name);
+    char path[PILE_PATH], command[PILE_PATH + 64];
+    struct pile *p = pile_read(fixture, component);
+    pile_drop(p, prefix);
+    snprintf(command, sizeof command, "rm %s/%s/*.safetensors*", folder, component);
+    check(!system(command), "%s", command);
+    snprintf(path, sizeof path, "%s/%s/%s.safetensors", folder, component,
+             strcmp(component, "vae") ? "model" : "diffusion_pytorch_model");
+    write_pile(p, path, NULL);
+    pile_free(p);
+    return folder;
+}
+
+static void blind(const char *fixture) {
+    struct sluice_picture fox = picture_of(64, 64);
+    const struct sluice_picture *one = &fox;
+    struct sluice_request r = request_of(&one, 1);
+    struct rig rig;
+    if (opened(&rig, without(fixture, "text_encoder", "visual.", "blind"), NULL, "qwen_image_edit_plus", 1,
+               3)) {
+        refused_as(&rig, &r, "MISSING", 3, "--llm_vision");
+        rig_close(&rig);
+    }
+    if (opened(&rig, without(fixture, "vae", "encoder.", "unread"), NULL, "qwen_image_edit_plus", 1, 3)) {
+        refused_as(&rig, &r, "MISSING", 3, "'encoder.'");
+        rig_close(&rig);
+    }
+}
+
+/* ---- what is read ---- */
+
+static int fails(const struct sluice_picture *picture, uint8_t *rgb, struct sluice_error *e) {
+    struct error no = {0};
+    (void)picture, (void)rgb;
+    error_set(&no, TRUNC, "the picture ends early");
+    return publish_error(&no, e);
+}
+
+/* The order of pictures matters, and which they are; one that cannot be read ends the run, and nothing is
+ * left. */
+static void read_in_order(struct rig *rig) {
+    struct sluice_picture a = picture_of(60, 40), b = picture_of(60, 40), broken = picture_of(60, 40);
+    b.rgb = noise + 999;
+    broken.rgb = NULL;
+    broken.read = fails;
+    const struct sluice_picture *const orders[][2] = {{&a, &b}, {&b, &a}, {&a, &a}, {&a, &b}, {&a, &broken}};
+    struct result got[5];
+    for (int i = 0; i < 5; i++) {
+        struct sluice_request r = request_of(orders[i], 2);
+        r.width = 64;
+        r.height = 48;
+        got[i] = run(rig, &r);
+    }
+    check(strcmp(got[0].latent[0], got[1].latent[0]) && strcmp(got[0].latent[0], got[2].latent[0]) &&
+              strcmp(got[1].latent[0], got[2].latent[0]),
+          "other pictures, the same latent");
+    check(!got[0].code && !strcmp(got[0].latent[0], got[3].latent[0]),
+          "the same pictures, another latent: %s", got[0].error.what);
+    check(got[4].code && !strcmp(sluice_code_name(got[4].code), "TRUNC"), "a broken picture: %s",
+          got[4].error.what);
+    check_given_back(rig, true, "pictures");
+    for (int i = 0; i < 5; i++) result_free(&got[i]);
+}
+
+int main(void) {
+    static const char plus[] = "test/golden/qwen_edit_plus/model", plain[] = "test/golden/qwen_edit/model";
+    uint64_t random = 7;
+    struct rig rig;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    temporary_make();
+    for (size_t i = 0; i < sizeof noise; i++) noise[i] = (uint8_t)(random_next(&random) >> 56);
+    if (opened(&rig, plus, NULL, "qwen_image_edit_plus", 1, 3)) {
+        numbers(&rig, 3);
+        aspects(&rig);
+        sizes(&rig);
+        assumed(&rig);
+        read_in_order(&rig);
+        rig_close(&rig);
+    }
+    if (opened(&rig, plain, NULL, "qwen_image_edit", 1, 1)) {
+        numbers(&rig, 1);
+        sizes(&rig);
+        assumed(&rig);
+        rig_close(&rig);
+    }
+    unnamed(plus);
+    blind(plus);
+    return finish();
+}
