@@ -59,6 +59,18 @@ static const struct predict_case cases[] = {
       LATENT,
       .last = {"resnet", RESNET_OF_DOWN_0}},
      PIXELS},
+    {{.family = &family_vae_wan,
+      .text_rows = 1,
+      .text_columns = 1,
+      LATENT,
+      .last = {"resnet", RESNET_OF_UP_3}},
+     PIXELS},
+    {{.family = &family_vae_wan_encoder,
+      .text_rows = 1,
+      .text_columns = 1,
+      LATENT,
+      .last = {"resnet", RESNET_OF_DOWN_0}},
+     PIXELS},
 };
 
 const struct predict_case *predict_cases(int *n) {

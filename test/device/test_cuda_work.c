@@ -165,6 +165,7 @@ static const int vision_sizes[] = {2, 80, 4, 104, 72};
 static const int clip_sizes[] = {300, 64, 4, 100, 2, 77, 64};
 static const int t5_sizes[] = {300, 72, 4, 16, 120, 2, 32};
 static const int vae_sizes[] = {4, 16, 16, 8, 8, 2, 4, 0};
+static const int vae_wan_sizes[] = {16, 8, 1, 2, 2, 2, 2};
 
 #define TEXT(rows, columns)                                                                                  \
     .text_rows = rows, .text_columns = columns, .latent_channels = 1, .latent_side = 1, .picture_side = 1
@@ -172,6 +173,8 @@ static const int vae_sizes[] = {4, 16, 16, 8, 8, 2, 4, 0};
     .text_rows = 32, .text_columns = 64, .latent_channels = 16, .latent_side = side, .picture_side = 8 * side
 #define PICTURE                                                                                              \
     .text_rows = 1, .text_columns = 1, .latent_channels = 4, .latent_side = 16, .picture_side = 128
+#define WAN_PICTURE                                                                                          \
+    .text_rows = 1, .text_columns = 1, .latent_channels = 16, .latent_side = 16, .picture_side = 128
 #define ONLY(kind_) .block = kind_, .last = {kind_, 0}
 
 static const struct predict_case blocks[] = {
@@ -218,6 +221,18 @@ static const struct predict_case blocks[] = {
     {{.family = &family_vae_kl_encoder,
       .chosen = vae_sizes,
       PICTURE,
+      .last = {"resnet", 0},
+      .type = DTYPE_BF16},
+     0},
+    {{.family = &family_vae_wan,
+      .chosen = vae_wan_sizes,
+      WAN_PICTURE,
+      .last = {"resnet", 301},
+      .type = DTYPE_BF16},
+     0},
+    {{.family = &family_vae_wan_encoder,
+      .chosen = vae_wan_sizes,
+      WAN_PICTURE,
       .last = {"resnet", 0},
       .type = DTYPE_BF16},
      0},

@@ -94,6 +94,8 @@ static void test_flops(void **state) {
         {&family_t5, 512, 2 * 512.0 * (4 * 4096 + 3 * 10240) * 4096, 4 * 512.0 * 512 * 4096, 0},
         {&family_vae_kl, PIXELS, 0, 0, 2 * 2 * PIXELS * 9 * 128 * 128},
         {&family_vae_kl_encoder, PIXELS, 0, 0, 2 * 2 * PIXELS * 9 * 128 * 128},
+        {&family_vae_wan, PIXELS, 0, 0, 2 * 2 * PIXELS * 9 * 96 * 96},
+        {&family_vae_wan_encoder, PIXELS, 0, 0, 2 * 2 * PIXELS * 9 * 96 * 96},
     };
     assert_int_equal(sizeof formulas / sizeof *formulas, N_PUBLISHED);
     for (int i = 0; i < N_PUBLISHED; i++) {
