@@ -21,6 +21,10 @@ int n_flags;
 static const struct flag own[] = {
     {"Model", MODELS | BENCH, "-m", "--model", "PATH", FLAG_STRING, AT(model.model), 0, 0, NULL,
      "Hugging Face folder, folder of parts, or one file with all of them", NULL},
+    {NULL, PLAN, NULL, "--family", "NAME", FLAG_STRING, AT(model.family), 0, 0, NULL,
+     "instead of any files: a model of this name as it is published, in bf16 or in --type, and the longest "
+     "prompt (zimage, flux, sd1, sdxl, qwen_image ...; `sluice bench checkpoint help` lists them)",
+     NULL},
     {NULL, MODELS, NULL, "--tokenizer", "PATH", FLAG_STRING, AT(model.tokenizer), 0, 0, NULL,
      "tokenizer.json, a GGUF file, or a folder with the tokenizer's files", NULL},
     {NULL, MODELS, NULL, "--edit", "HOW", FLAG_CHOICE, AT(model.edit), 0, 0, "plain|plus|2511",
@@ -179,7 +183,7 @@ static const struct flag own[] = {
      NULL, "default the physical cores that it may use, or fewer where a control group's quota is less",
      NULL},
 
-    {"Benchmark", BENCH, NULL, "--dims", "LIST", FLAG_STRING, AT(dimensions), 0, 0, NULL,
+    {"Benchmark", BENCH | PLAN, NULL, "--dims", "LIST", FLAG_STRING, AT(dimensions), 0, 0, NULL,
      "checkpoint: name=value,... of those that `sluice bench checkpoint help` lists, or clip_g.name=value of "
      "one "
      "part alone; instead of the family's published sizes",

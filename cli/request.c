@@ -23,12 +23,18 @@ static int cli_request_check_parts(const struct args *args, struct sluice_error 
     const struct sluice_model_options *m = &args->model;
     bool decodes = args->operands[0] != NULL;
     /* Which parts a run needs is the library's to say; to decode it needs one of these. */
-    if (m->model || args_given(args, "--vae")) return SLUICE_OK;
+    if (m->model || m->family || args_given(args, "--vae")) return SLUICE_OK;
     if (!decodes && (m->n_parts || m->tokenizer)) return SLUICE_OK;
     fail(e, SLUICE_USAGE, "which model?");
     fail_where(e, "sluice %s", args->command->name);
     fail_found(e, decodes ? "no --model and no --vae" : "no --model");
     return fail_expected(e, decodes ? "-m PATH, or --vae PATH" : "-m PATH, or a flag for every part");
+}
+
+static int check_dimensions(const struct args *args, struct sluice_error *e) {
+    if (!args->dimensions || args->model.family) return SLUICE_OK;
+    return cli_request_refuse("--dims", "files have sizes of their own", args->dimensions,
+                              "--family NAME beside it", e);
 }
 
 static int cli_request_check_prompt(const struct args *args, struct sluice_error *e) {
@@ -62,6 +68,7 @@ int request_check(const struct args *args, struct sluice_error *e) {
             return cli_request_refuse(flags[i].name, flags[i].refused, args->typed[i],
                                       "a run without this flag", e);
     int status = cli_request_check_parts(args, e);
+    if (!status) status = check_dimensions(args, e);
     if (!status) status = cli_request_check_prompt(args, e);
     if (!status) status = check_seeds(args, e);
     if (!status) status = check_strength(args, e);
@@ -130,6 +137,7 @@ void request_fill(struct sluice_request *request, const sluice_model *model, con
     request->no_decode = args->no_decode;
     if (args->precision) request->precision = args->precision;
     request->type = args->type;
+    request->converted = args->type && args->model.family; /* no files of another type are there either */
     request->init_latent = args->init_latent;
     request->save_latent = args->save_latent;
     request->dump = args->dump;

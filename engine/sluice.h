@@ -137,10 +137,14 @@ struct sluice_model_options {
     const char *tokenizer;
     bool decodes_only; /* only the autoencoder is looked for and opened: for sluice_decode and its plan, which
                           need nothing else; whatever else would draw is a USAGE error */
-    int64_t max_ram_bytes; /* a request's budget: a header beyond it is refused (BUDGET) before it is read,
-                              but for small ones, so that a plan can say what the request needs. 0: any */
-    const char *edit;      /* "plain", "plus", "2511": which of a model's editing pipelines it is, where its
-                              weights serve several; NULL: as its files say */
+    int64_t max_ram_bytes;  /* a request's budget: a header beyond it is refused (BUDGET) before it is read,
+                               but for small ones, so that a plan can say what the request needs. 0: any */
+    const char *edit;       /* "plain", "plus", "2511": which of a model's editing pipelines it is, where its
+                               weights serve several; NULL: as its files say */
+    const char *family;     /* for planning only, instead of all files: as if those that are published for the
+                               pipeline of this name ("zimage", as sluice_checkpoint_families lists them) were
+                               there, in bf16. Prompts are as long as they can be. NULL: there are files */
+    const char *dimensions; /* with family: "name=value,..." instead of its published sizes, or NULL */
 };
 
 /* Opens headers and configurations, matches families and checks every tensor's name, shape and type; reads no

@@ -37,8 +37,8 @@ void job_see(const struct job *job, int slot, int prompt, struct seen_picture se
     }
 }
 
-/* Without a prompt (planning only) the longest there is, or a whole window: ids do not matter, their number
- * does. Of the text around a picture it is enough to know that it is short. */
+/* Without a prompt, or without a tokenizer (planning only), the longest there is, or a whole window: ids do
+ * not matter, their number does. Of the text around a picture it is enough to know that it is short. */
 static enum status job_encode_longest(const struct job *job, const struct text_recipe *recipe,
                                       const int32_t *told, int n_told, struct prompt_tokens *tokens,
                                       struct error *e) {
@@ -61,7 +61,8 @@ static enum status job_encode(const struct job *job, int slot, const char *promp
     bool weighs = !asked_for(job->request.prompt_weights, "off");
     int32_t told[LANE_REFERENCES_MAX];
     int n_told = job_list_told(job, slot, told);
-    if (!prompt) return job_encode_longest(job, recipe, told, n_told, tokens, e);
+    bool unknown = !prompt || job->model->published;
+    if (unknown) return job_encode_longest(job, recipe, told, n_told, tokens, e);
     if (!n_told) return prompt_encode(job->sys, recipe, tokenizer, prompt, strlen(prompt), weighs, tokens, e);
     return prompt_encode_pictured(job->sys, recipe, tokenizer, prompt, strlen(prompt), told, n_told, tokens,
                                   e);
@@ -222,17 +223,31 @@ static int job_read_nothing(const struct sluice_picture *picture, uint8_t *rgb, 
     return publish_error(&none, e);
 }
 
-/* Planning, without a prompt, a model that edits pictures: there is one of the size that it draws. */
-static void job_assume_reference(struct job *job) {
+/* One of the size that is drawn, which nobody can look at. */
+static const struct sluice_picture *job_assume_picture(struct job *job, int place) {
+    job->given[place] = (struct sluice_picture){.struct_size = sizeof *job->given,
+                                                .width = job->model->width,
+                                                .height = job->model->height,
+                                                .read = job_read_nothing};
+    return &job->given[place];
+}
+
+/* Planning, without a prompt or without files, a model that cannot do without pictures: they are there. */
+static void job_assume_pictures(struct job *job) {
     struct sluice_request *r = &job->request;
-    const struct sluice_model *m = job->model;
-    if (r->prompt || job->decode_only || r->n_references || !m->recipe->references_min) return;
-    job->given[PICTURE_REFERENCES] = (struct sluice_picture){
-        .struct_size = sizeof *job->given, .width = m->width, .height = m->height, .read = job_read_nothing};
-    job->references[0] = &job->given[PICTURE_REFERENCES];
-    r->references = job->references;
-    r->n_references = 1;
-    job->reference_assumed = true;
+    const struct recipe *recipe = job->model->recipe;
+    if (job->decode_only || (r->prompt && !job->model->published)) return;
+    if (!r->n_references && recipe->references_min) {
+        job->references[0] = job_assume_picture(job, PICTURE_REFERENCES);
+        r->references = job->references;
+        r->n_references = 1;
+        job->reference_assumed = true;
+    }
+    if (recipe->concat == CONCAT_NONE || r->mask || r->init_image) return;
+    r->init_image = job_assume_picture(job, PICTURE_INIT);
+    r->mask = job_assume_picture(job, PICTURE_MASK);
+    r->strength = 1;
+    job->mask_assumed = true;
 }
 
 /* More references than any model takes stay where they are, to be refused. */
@@ -375,19 +390,20 @@ enum status job_open(struct job *job, const struct job_place *place, const struc
         return error_expected(e, "a latent to decode, or the model opened without decodes_only");
     }
     for (int i = 0; i < SLOTS_MAX; i++)
-        if (model->tokenizer[i]) job->text_slot[job->n_texts++] = i;
+        if (model->component[i].family && model->component[i].family->kind == FAMILY_TEXT)
+            job->text_slot[job->n_texts++] = i;
     copy_sized(&job->request, sizeof job->request, request);
     job_copy_pictures(job);
     if (latent_dim) job_decode_only(job, latent_dim);
-    job_assume_reference(job);
+    job_assume_pictures(job);
     struct settling settling = {.model = model,
                                 .device = job->device,
                                 .decode_only = job->decode_only,
                                 .request = &job->request,
                                 .sampling = &job->sampling,
                                 .reference_size = job->reference_size};
-    if (request_settle(&settling, e) != OK || requantised_type(job->request.type, &job->weights, e) != OK)
-        return e->code;
+    if (request_settle(&settling, e) != OK) return e->code;
+    if (requantised_type(job->request.type, job->request.converted, &job->weights, e) != OK) return e->code;
     job->precision = settling.precision;
     job->terminal = settling.terminal;
     if (!job->decode_only) job_fit_pictures(job, settling.fit);

@@ -67,6 +67,7 @@ struct job {
     uint8_t *pixels[PICTURES_MAX];               /* of those that the job has read */
     const struct sluice_picture *references[LANE_REFERENCES_MAX];
     bool reference_assumed; /* planning only: no picture was given to a model that edits one */
+    bool mask_assumed;      /* the same of picture and mask, of one that fills masks */
     bool decode_only;
     enum precision precision; /* of text encoder and denoiser */
     enum dtype weights;       /* what theirs are converted to; N_DTYPES: nothing */

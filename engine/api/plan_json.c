@@ -34,6 +34,7 @@ static void put_pictures(const struct job *job, json_t *json) {
                                         job->reference_size[i].height));
     json_put(json, "references", references);
     if (job->reference_assumed) json_put(json, "reference_assumed", json_true());
+    if (job->mask_assumed) json_put(json, "mask_assumed", json_true());
 }
 
 static json_t *request_json(const struct job *job) {
@@ -44,8 +45,8 @@ static json_t *request_json(const struct job *job) {
                              "height", r->height, "steps", r->steps, "cfg_scale", r->cfg_scale, "flow_shift",
                              r->flow_shift, "batch", job->batch, "precision", precision_name(job->precision),
                              "tokens", tokens_json(job, job->text_slot[0]), "longest_prompt_assumed",
-                             !job->decode_only && !r->prompt, "decode", !r->no_decode, "vae_tiling",
-                             r->vae_tiling ? r->vae_tiling : "auto");
+                             !job->decode_only && (!r->prompt || job->model->published), "decode",
+                             !r->no_decode, "vae_tiling", r->vae_tiling ? r->vae_tiling : "auto");
     if (json && job->weights != N_DTYPES) json_put(json, "type", json_string(dtype_name(job->weights)));
     if (r->converted) json_put(json, "converted", json_true());
     if (!json || job->decode_only) return json;

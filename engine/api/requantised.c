@@ -14,9 +14,9 @@
 #define ROUNDED_VALUES  1e8
 #define SEARCHED_VALUES 5e7
 
-enum status requantised_type(const char *name, enum dtype *wanted, struct error *e) {
+enum status requantised_type(const char *name, bool converted, enum dtype *wanted, struct error *e) {
     *wanted = name ? quantise_type(name) : N_DTYPES;
-    if (!name || (*wanted != N_DTYPES && !dtype_is_rotated(*wanted))) return OK;
+    if (!name || (*wanted != N_DTYPES && (converted || !dtype_is_rotated(*wanted)))) return OK;
     error_set(e, USAGE, "--type names no type that weights can be kept in");
     error_found(e, "%s", name);
     return error_expected(e, "%s%s", REQUANTISED_TYPES,

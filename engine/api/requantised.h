@@ -13,8 +13,9 @@ struct requantised {
     struct component component[SLOTS_MAX]; /* without family: as the model has it */
 };
 
-/* The type of that name, N_DTYPES for NULL. USAGE, listing those that there are. */
-enum status requantised_type(const char *name, enum dtype *wanted, struct error *e);
+/* The type of that name, N_DTYPES for NULL. converted: it may be one that only files have. USAGE, listing
+ * those that there are. */
+enum status requantised_type(const char *name, bool converted, enum dtype *wanted, struct error *e);
 /* Lays the components out; reads nothing. A type of N_DTYPES frees them. */
 enum status requantised_make(struct requantised *r, const struct sluice_model *model, enum dtype wanted,
                              struct error *e);

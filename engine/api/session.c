@@ -191,7 +191,8 @@ static struct job_place session_place(struct sluice_session *s, const struct slu
     enum dtype wanted;
     struct sluice_request r;
     copy_sized(&r, sizeof r, request);
-    if (requantised_type(r.type, &wanted, &e) == OK && s->requantised.made && s->requantised.wanted != wanted)
+    if (requantised_type(r.type, r.converted, &wanted, &e) == OK && s->requantised.made &&
+        s->requantised.wanted != wanted)
         residents_destroy(&s->residents);
     return (struct job_place){s->model, s->device, &s->requantised};
 }
@@ -271,6 +272,11 @@ static void say_pins(struct sluice_session *s, const struct job *job) {
 
 /* What may be left out, or assumed, for planning only. */
 static enum status session_check_drawable(const struct job *job, struct error *e) {
+    if (job->model->published) {
+        error_set(e, USAGE, "a model without files can be planned with, not drawn with");
+        error_where(e, "%s", job->model->name);
+        return error_expected(e, "a model opened from its files");
+    }
     if (job->request.converted) {
         error_set(e, USAGE, "files that are not converted yet can be planned with, not drawn with");
         return error_expected(e, "a request that is not `converted`");

@@ -5,6 +5,7 @@
 #include "engine/api/caller.h"
 #include "engine/open/model.h"
 #include "engine/open/paths.h"
+#include "engine/open/sizes.h"
 #include "engine/sluice_bench.h"
 #include "loaders/gguf/gguf.h"
 #include "loaders/json.h"
@@ -41,7 +42,7 @@ struct writer {
     struct sys *sys;
     const struct recipe *recipe;
     const char *folder;
-    int chosen[SLOTS_MAX][DIMENSIONS_MAX];
+    struct sizes sizes;
     struct stored_types types;
     uint64_t random;
     /* the component being written */
@@ -53,101 +54,6 @@ struct writer {
     void (*on_progress)(void *user, double fraction);
     void *user;
 };
-
-/* ---- dimensions ---- */
-
-static bool bench_checkpoint_is_listed(const char *names, const char *name) {
-    char word[64];
-    snprintf(word, sizeof word, " %s ", name);
-    return strstr(names, word) != NULL;
-}
-
-/* One name may be two families'. */
-static enum status list_choices(const struct recipe *recipe, struct error *e) {
-    char names[320] = " dtype ";
-    size_t n = strlen(names);
-    for (const struct slot *s = recipe->slot; s->family; s++)
-        for (int i = 0; i < s->family->n_dimensions && n < sizeof names; i++) {
-            const char *name = s->family->dimensions[i].name;
-            if (name && !bench_checkpoint_is_listed(names, name))
-                n += (size_t)snprintf(names + n, sizeof names - n, "%s ", name);
-        }
-    return error_where(e, "known:%.*s", (int)strlen(names) - 1, names);
-}
-
-/* Is a name's "clip_g." this slot's flag? Without such a part it may be any's. */
-static bool checkpoint_is_for(const struct slot *slot, const char *part, size_t part_bytes) {
-    const char *flag = slot->flag ? slot->flag + strspn(slot->flag, "-") : "";
-    return !part_bytes || (strlen(flag) == part_bytes - 1 && !strncmp(flag, part, part_bytes - 1));
-}
-
-/* One "name=value" for every family that has a dimension of that name, or "part.name=value" for one slot. */
-static enum status checkpoint_choose(struct writer *w, const char *name, size_t name_bytes, long value,
-                                     struct error *e) {
-    const char *part = name, *dot = memchr(name, '.', name_bytes);
-    size_t part_bytes = dot ? (size_t)(dot - name) + 1 : 0;
-    bool known = false;
-    name += part_bytes;
-    name_bytes -= part_bytes;
-    for (int s = 0; s < SLOTS_MAX && w->recipe->slot[s].family; s++)
-        for (int i = 0; i < w->recipe->slot[s].family->n_dimensions; i++) {
-            const struct dimension *d = &w->recipe->slot[s].family->dimensions[i];
-            if (!d->name || strlen(d->name) != name_bytes || strncmp(d->name, name, name_bytes)) continue;
-            if (!checkpoint_is_for(&w->recipe->slot[s], part, part_bytes)) continue;
-            known = true;
-            if (value < d->least || value > d->most) {
-                error_set(e, USAGE, "the dimension '%s' cannot be used", d->name);
-                error_found(e, "%ld", value);
-                return error_expected(e, "%d to %d", d->least, d->most);
-            }
-            w->chosen[s][i] = (int)value;
-        }
-    if (known) return OK;
-    error_set(e, USAGE, "there is no dimension '%.*s'", (int)(part_bytes + name_bytes), part);
-    return list_choices(w->recipe, e);
-}
-
-/* One "name=value" of length bytes. */
-static enum status read_choice(struct writer *w, const char *text, size_t length, struct error *e) {
-    const char *equals = memchr(text, '=', length);
-    char *end = NULL;
-    if (!equals) {
-        error_set(e, USAGE, "dimensions are not readable");
-        error_found(e, "'%.*s'", (int)length, text);
-        return error_expected(e, "name=value,name=value");
-    }
-    size_t name = (size_t)(equals - text), bytes = length - name - 1;
-    if (name == 5 && !strncmp(text, "dtype", name)) return stored_types_read(equals + 1, bytes, &w->types, e);
-    long number = strtol(equals + 1, &end, 10);
-    if (end == equals + 1 || end != text + length) {
-        error_set(e, USAGE, "the dimension '%.*s' is no number", (int)name, text);
-        return error_found(e, "'%.*s'", (int)bytes, equals + 1);
-    }
-    return checkpoint_choose(w, text, name, number, e);
-}
-
-/* Has the name at `at`, up to its "=", come before in text? */
-static bool came_before(const char *text, const char *at) {
-    size_t bytes = strcspn(at, "=,") + 1;
-    while (text < at && strncmp(text, at, bytes)) text += strcspn(text, ",") + 1;
-    return text < at;
-}
-
-static enum status read_choices(struct writer *w, const char *text, struct error *e) {
-    for (int s = 0; s < SLOTS_MAX && w->recipe->slot[s].family; s++)
-        for (int i = 0; i < w->recipe->slot[s].family->n_dimensions; i++)
-            w->chosen[s][i] = slot_dimension(&w->recipe->slot[s], &w->recipe->slot[s].family->dimensions[i]);
-    for (const char *at = text; at && *at && e->code == OK;) {
-        size_t length = strcspn(at, ",");
-        if (read_choice(w, at, length, e) == OK && came_before(text, at)) {
-            error_set(e, USAGE, "a dimension is given twice");
-            error_found(e, "'%.*s'", (int)length, at);
-            error_expected(e, "each once");
-        }
-        at += length + (at[length] == ',');
-    }
-    return e->code;
-}
 
 /* ---- weights ---- */
 
@@ -177,20 +83,11 @@ static bool is_listed(const struct writer *w, const char *name) {
     return false;
 }
 
-/* As the published files have it. */
-static struct weight_spec published_spec(const struct weight_spec *spec) {
-    struct weight_spec published = *spec;
-    if (!spec->fused.all) return published;
-    published.names[0] = spec->fused.name;
-    published.dim[0] = spec->fused.all;
-    return published;
-}
-
 static enum status add_weight(struct writer *w, const char *prefix, const struct block_ref *ref,
                               const struct weight_spec *spec, const int32_t *dims, struct error *e) {
     char name[2 * BLOCK_NAME_MAX + BLOCK_NAME_MAX];
     struct weight_tensors tensors;
-    const struct weight_spec published = published_spec(spec);
+    const struct weight_spec published = block_published_weight(spec);
     size_t before = (size_t)snprintf(name, BLOCK_NAME_MAX, "%s", prefix ? prefix : "");
     block_weight_name(published.names[0], ref->number, name + before);
     if (is_listed(w, name)) return OK;
@@ -380,7 +277,7 @@ static enum status list_slot(struct writer *w, int slot, struct component *c, st
     w->listed = w->types;
     if (stored_types_are_gguf(&w->types) && c->family->kind != FAMILY_DENOISER)
         stored_types_read("bf16", 4, &w->listed, e);
-    component_derive(c, w->chosen[slot]);
+    component_derive(c, w->sizes.of[slot]);
     return list_tensors(w, w->recipe->slot[slot].prefix, c, e);
 }
 
@@ -511,20 +408,6 @@ static enum status write_rest(struct writer *w, struct error *e) {
     return e->code == OK ? write_model_index(w, e) : e->code;
 }
 
-static const struct recipe *checkpoint_find_recipe(const char *name, struct error *e) {
-    for (const struct recipe *const *r = recipes; *r; r++)
-        if (!strcmp((*r)->name, name)) return *r;
-    error_set(e, USAGE, "there is no such family");
-    error_found(e, "'%s'", name);
-    char known[160] = "";
-    for (const struct recipe *const *r = recipes; *r; r++) {
-        size_t n = strlen(known);
-        snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", (*r)->name);
-    }
-    error_expected(e, "%s", known);
-    return NULL;
-}
-
 int sluice_checkpoint_write(const char *family, const char *folder, const char *dimensions, uint64_t seed,
                             void (*on_progress)(void *user, double fraction), void *user,
                             struct sluice_error *error) {
@@ -536,9 +419,11 @@ int sluice_checkpoint_write(const char *family, const char *folder, const char *
     sys_init_machine(&sys);
     struct writer w = {
         .sys = &sys, .folder = folder, .random = seed, .on_progress = on_progress, .user = user};
-    stored_types_read("bf16", 4, &w.types, &e);
-    w.recipe = checkpoint_find_recipe(family, &e);
-    if (!w.recipe || read_choices(&w, dimensions, &e) != OK) return publish_error(&e, error);
+    w.recipe = sizes_find_recipe(family, &e);
+    if (!w.recipe || sizes_read(&w.sizes, w.recipe, dimensions, &e) != OK ||
+        stored_types_read(w.sizes.dtype ? w.sizes.dtype : "bf16", w.sizes.dtype ? w.sizes.dtype_bytes : 4,
+                          &w.types, &e) != OK)
+        return publish_error(&e, error);
     w.tensors = sys.alloc(&sys, LINE_HOST, TENSORS_MAX * sizeof *w.tensors);
     w.made = sys.alloc(&sys, LINE_HOST, TENSORS_MAX * sizeof *w.made);
     if (!w.tensors || !w.made) error_set(&e, MEMORY, "no memory for a list of tensors");

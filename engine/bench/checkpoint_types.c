@@ -171,9 +171,7 @@ static int add_scales(const struct stored_type *type, struct made_tensor made, s
 int stored_types_divide(struct stored_types *types, const struct block_kind *kind,
                         const struct weight_spec *spec, const int32_t *dims, struct weight_tensors *out) {
     int32_t dim[WEIGHT_FILE_RANK_MAX];
-    int n = 0, values_rank = block_file_shape(spec, dims, dim);
-    int rank = values_rank + (spec->ones ? dims[spec->ones] : 0);
-    for (int i = values_rank; i < rank; i++) dim[i] = 1;
+    int n = 0, rank = block_published_shape(spec, dims, dim);
     struct made_tensor made = {.values = tensor_make(NULL, DTYPE_BF16, rank, dim), .spread = spec->spread};
     const struct stored_type *type = stored_type_choose(types, kind, &made.values);
     made.values = tensor_make(NULL, type->dtype, rank, dim);

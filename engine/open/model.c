@@ -3,6 +3,7 @@
 #include "engine/open/component_search.h"
 #include "engine/open/pipeline.h"
 #include "engine/open/prompt.h"
+#include "engine/open/published.h"
 #include "engine/open/recognition.h"
 #include "engine/open/tokenizers.h"
 
@@ -341,10 +342,10 @@ static enum status fill_from(struct sluice_model *m, struct component_files *fil
     return e->code == OK && !m->decodes_only ? model_check_parts(m, e) : e->code;
 }
 
-static enum status fill_model(struct sluice_model *m, const struct sluice_model_options *o, struct error *e) {
+static enum status fill_from_files(struct sluice_model *m, const struct sluice_model_options *o,
+                                   struct error *e) {
     struct component_files files;
     char name[PIPELINE_NAME_BYTES] = "";
-    int64_t before = sys_memory_use(m->sys).live_bytes[LINE_HOST];
     const char *file = parts_given(o, o->decodes_only ? FAMILY_DECODER : FAMILY_DENOISER);
     m->decodes_only = o->decodes_only;
     if (component_files_locate(m->sys, o, &files, e) == OK)
@@ -353,10 +354,36 @@ static enum status fill_model(struct sluice_model *m, const struct sluice_model_
     if (e->code == OK) component_files_open(m->sys, o, &files, &m->recipe, e);
     if (e->code == OK) fill_from(m, &files, o, name, e);
     component_files_destroy(m->sys, &files);
-    if (e->code != OK) return e->code;
+    return e->code;
+}
+
+/* With what is published where files would say it. */
+static enum status fill_published(struct sluice_model *m, const struct sluice_model_options *o,
+                                  struct error *e) {
+    struct sizes sizes;
+    m->published = m->named = true;
+    m->recipe = sizes_find_recipe(o->family, e);
+    if (!m->recipe || sizes_read(&sizes, m->recipe, o->dimensions, e) != OK) return e->code;
+    if (o->model || o->n_parts || o->tokenizer || o->edit || o->decodes_only || sizes.dtype) {
+        error_set(e, USAGE, "--family plans a run without files: what says which they are cannot be used");
+        error_where(e, "--family %s", o->family);
+        return error_expected(e, "no --model, part of one, --tokenizer, --edit, latent or dtype");
+    }
+    if (name_model(m, o->family, e) == OK)
+        published_bind(m->sys, m->recipe, &sizes, m->component, &m->tokenizer_bytes, e);
+    m->references_max = m->recipe->references_max;
+    if (e->code == OK) read_schedule(m, NULL, e);
+    if (e->code == OK) read_negative(m, NULL, e);
+    if (e->code == OK) read_defaults(m, NULL, e);
+    return e->code == OK ? model_check_parts(m, e) : e->code;
+}
+
+static enum status fill_model(struct sluice_model *m, const struct sluice_model_options *o, struct error *e) {
+    int64_t before = sys_memory_use(m->sys).live_bytes[LINE_HOST];
+    if ((o->family ? fill_published(m, o, e) : fill_from_files(m, o, e)) != OK) return e->code;
     m->size_step = m->recipe->patch * model_component(m, FAMILY_DECODER)->pixel_factor;
     struct memory_use use = sys_memory_use(m->sys);
-    m->host_bytes = (uint64_t)(use.live_bytes[LINE_HOST] - before);
+    m->host_bytes = (uint64_t)(use.live_bytes[LINE_HOST] - before) + m->tokenizer_bytes;
     uint64_t gone = (uint64_t)(use.peak_bytes[LINE_HOST] - use.live_bytes[LINE_HOST]);
     if (gone > m->open_bytes) m->open_bytes = gone;
     return OK;
@@ -383,6 +410,11 @@ static int note_schedule(const struct sluice_model *m, char line[MODEL_NOTE_BYTE
 
 int model_notes(const struct sluice_model *m, char lines[MODEL_NOTES_MAX][MODEL_NOTE_BYTES]) {
     int n = 0;
+    if (m->published)
+        return snprintf(
+                   lines[0], MODEL_NOTE_BYTES,
+                   "no files: planned with the published sizes of %s, in bf16 where nothing else is said",
+                   m->recipe->name) > 0;
     for (int i = 0; i < SLOTS_MAX; i++)
         if (m->component[i].family && m->component[i].family->kind != FAMILY_ENCODER &&
             m->config_origin[i] != CONFIG_BESIDE)

@@ -37,6 +37,21 @@ int block_file_shape(const struct weight_spec *spec, const int32_t *dims, int32_
     return n;
 }
 
+struct weight_spec block_published_weight(const struct weight_spec *spec) {
+    struct weight_spec published = *spec;
+    if (!spec->fused.all) return published;
+    published.names[0] = spec->fused.name;
+    published.dim[0] = spec->fused.all;
+    return published;
+}
+
+int block_published_shape(const struct weight_spec *spec, const int32_t *dims,
+                          int32_t dim[WEIGHT_FILE_RANK_MAX]) {
+    int n = block_file_shape(spec, dims, dim);
+    for (int ones = spec->ones ? dims[spec->ones] : 0; ones > 0; ones--) dim[n++] = 1;
+    return n;
+}
+
 static struct place block_find_place(const struct block_ref *ref, const struct weight_spec *spec,
                                      const struct tensor_index *index) {
     char name[2 * BLOCK_NAME_MAX];

@@ -177,6 +177,12 @@ char *block_weight_name(const char *format, int number, char *out);
 
 /* The shape that files give a weight of these dimensions, without axes of 1: returns its rank. */
 int block_file_shape(const struct weight_spec *spec, const int32_t *dims, int32_t dim[WEIGHT_FILE_RANK_MAX]);
+/* A row of a table as the published files have it, which keep some weights with others in one tensor: its
+ * first name and its shape are those of that. */
+struct weight_spec block_published_weight(const struct weight_spec *spec);
+/* That one's shape there, its axes of 1 included; returns its rank. */
+int block_published_shape(const struct weight_spec *spec, const int32_t *dims,
+                          int32_t dim[WEIGHT_FILE_RANK_MAX]);
 
 /* The entry that holds a weight of the block, whole or as a slice, or NULL. */
 struct index_entry *block_find_weight(const struct block_ref *ref, const struct weight_spec *spec,

@@ -12,6 +12,17 @@ static int64_t requantise_values_of(const struct packed_segment *segment, enum d
     return (int64_t)segment->bytes / dtype_block_bytes(dtype) * dtype_block_values(dtype);
 }
 
+/* Of rows, behind the values, as a file would have them: from none, so they can only be planned with. */
+static void add_scales(struct packed_tensor *t, struct block *to) {
+    struct packed_segment *segment = &to->segments[to->n_segments];
+    *segment = segment[-1];
+    t->scales_offset = segment->packed_offset = to->bytes;
+    segment->bytes = (uint64_t)tensor_rows(&t->shape) * sizeof(float);
+    segment->conversion = (struct packed_conversion){DTYPE_F32, DTYPE_F32, 1, 1};
+    to->n_segments++;
+    to->bytes += segment->bytes;
+}
+
 /* Rows are whole blocks of either type, so segments are too. */
 static void convert_tensor(const struct block *from, const struct packed_tensor *t, enum dtype wanted,
                            struct block *to) {
@@ -29,6 +40,7 @@ static void convert_tensor(const struct block *from, const struct packed_tensor 
         segment->conversion = (struct packed_conversion){t->shape.dtype, wanted, t->shape.scale, 1};
         to->bytes += segment->bytes;
     }
+    if (dtype_is_rotated(wanted)) add_scales(out, to);
     to->bytes = align_up(to->bytes, ARENA_ALIGN);
 }
 
@@ -56,7 +68,8 @@ static enum status block_requantise(struct sys *sys, const struct block *from, e
     *to = *from;
     to->n_segments = to->n_tensors = 0;
     to->bytes = 0;
-    to->segments = sys->alloc(sys, LINE_HOST, (size_t)from->n_segments * sizeof *to->segments);
+    size_t most = (size_t)(from->n_segments + from->n_tensors);
+    to->segments = sys->alloc(sys, LINE_HOST, most * sizeof *to->segments);
     if (!to->segments) return error_set(e, MEMORY, "no memory for the layout of block '%s'", from->name);
     for (int i = 0; i < from->n_tensors; i++) {
         const struct packed_tensor *t = &from->tensors[i];

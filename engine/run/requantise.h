@@ -3,7 +3,8 @@
  *
  * The new packed blocks say of each segment what it is converted from; readers convert on the way from the
  * file. Which weights change is block_stored_type's to say; of those that do not lie in a file as blocks or
- * single values (rows of scales, tiles) none. */
+ * single values (rows of scales, tiles) none. Of rotated types, whose rows have scales that no file holds,
+ * only the layout is right: for plans. */
 #ifndef SLUICE_RUN_REQUANTISE_H
 #define SLUICE_RUN_REQUANTISE_H
 

@@ -113,6 +113,27 @@ static void nothing_given(void) {
     rig_close(&rig);
 }
 
+/* A model that is published, and not there, is planned with; it draws nothing. */
+static void without_files(void) {
+    struct sluice_error e;
+    struct sluice_model_options from = {.struct_size = sizeof from, .family = "sd15"};
+    struct sluice_session_options to = {.struct_size = sizeof to, .device = "cpu", .threads = 1};
+    struct sluice_request request = request_fox(64, 64, 1, 1, 1);
+    sluice_model *model = NULL;
+    sluice_session *session = NULL;
+    char *json = NULL;
+    bool fits = false;
+    check(!sluice_model_open(&from, &model, &e) && !sluice_session_open(model, &to, &session, &e), "%s",
+          e.what);
+    request.max_ram_bytes = (int64_t)1 << 30;
+    check(!sluice_plan_query(session, &request, NULL, &json, &fits, &e) && fits, "planned: %s", e.what);
+    check(sluice_run(session, &request, &e) == SLUICE_USAGE && strstr(e.what, "without files"), "drawn: %s",
+          e.what);
+    sluice_free(json);
+    sluice_session_close(session);
+    sluice_model_close(model);
+}
+
 /* Structs whose size was not set: what follows in them is not believed, and that is what is said. */
 static void nothing_filled(void) {
     struct rig rig;
@@ -408,6 +429,7 @@ int main(void) {
     progress_ends_at_one();
     nothing_given();
     nothing_filled();
+    without_files();
     texts();
     if (!FRAMES_ARE_LARGE) {
         little_stack();

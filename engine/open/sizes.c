@@ -1,0 +1,119 @@
+/* Sizes of a pipeline: see sizes.h. */
+#include "engine/open/sizes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const struct recipe *sizes_find_recipe(const char *name, struct error *e) {
+    for (const struct recipe *const *r = recipes; *r; r++)
+        if (!strcmp((*r)->name, name)) return *r;
+    char known[sizeof e->where] = "";
+    for (const struct recipe *const *r = recipes; *r; r++) {
+        size_t n = strlen(known);
+        snprintf(known + n, sizeof known - n, " %s", (*r)->name);
+    }
+    error_set(e, USAGE, "there is no such family");
+    error_where(e, "known:%s", known);
+    error_found(e, "'%s'", name);
+    return NULL;
+}
+
+static bool sizes_is_listed(const char *names, const char *name) {
+    char word[64];
+    snprintf(word, sizeof word, " %s ", name);
+    return strstr(names, word) != NULL;
+}
+
+/* One name may be two families'. */
+static enum status list_choices(const struct recipe *recipe, struct error *e) {
+    char names[320] = " dtype ";
+    size_t n = strlen(names);
+    for (const struct slot *s = recipe->slot; s->family; s++)
+        for (int i = 0; i < s->family->n_dimensions && n < sizeof names; i++) {
+            const char *name = s->family->dimensions[i].name;
+            if (name && !sizes_is_listed(names, name))
+                n += (size_t)snprintf(names + n, sizeof names - n, "%s ", name);
+        }
+    return error_where(e, "known:%.*s", (int)strlen(names) - 1, names);
+}
+
+/* Is a name's "clip_g." this slot's flag? Without such a part it may be any's. */
+static bool sizes_are_for(const struct slot *slot, const char *part, size_t part_bytes) {
+    const char *flag = slot->flag ? slot->flag + strspn(slot->flag, "-") : "";
+    return !part_bytes || (strlen(flag) == part_bytes - 1 && !strncmp(flag, part, part_bytes - 1));
+}
+
+/* One "name=value" for every family that has a dimension of that name, or "part.name=value" for one slot. */
+static enum status sizes_choose(struct sizes *sizes, const struct recipe *recipe, const char *name,
+                                size_t name_bytes, long value, struct error *e) {
+    const char *part = name, *dot = memchr(name, '.', name_bytes);
+    size_t part_bytes = dot ? (size_t)(dot - name) + 1 : 0;
+    bool known = false;
+    name += part_bytes;
+    name_bytes -= part_bytes;
+    for (int s = 0; s < SLOTS_MAX && recipe->slot[s].family; s++)
+        for (int i = 0; i < recipe->slot[s].family->n_dimensions; i++) {
+            const struct dimension *d = &recipe->slot[s].family->dimensions[i];
+            if (!d->name || strlen(d->name) != name_bytes || strncmp(d->name, name, name_bytes)) continue;
+            if (!sizes_are_for(&recipe->slot[s], part, part_bytes)) continue;
+            known = true;
+            if (value < d->least || value > d->most) {
+                error_set(e, USAGE, "the dimension '%s' cannot be used", d->name);
+                error_found(e, "%ld", value);
+                return error_expected(e, "%d to %d", d->least, d->most);
+            }
+            sizes->of[s][i] = (int)value;
+        }
+    if (known) return OK;
+    error_set(e, USAGE, "there is no dimension '%.*s'", (int)(part_bytes + name_bytes), part);
+    return list_choices(recipe, e);
+}
+
+/* One "name=value" of length bytes. */
+static enum status read_choice(struct sizes *sizes, const struct recipe *recipe, const char *text,
+                               size_t length, struct error *e) {
+    const char *equals = memchr(text, '=', length);
+    char *end = NULL;
+    if (!equals) {
+        error_set(e, USAGE, "dimensions are not readable");
+        error_found(e, "'%.*s'", (int)length, text);
+        return error_expected(e, "name=value,name=value");
+    }
+    size_t name = (size_t)(equals - text), bytes = length - name - 1;
+    if (name == 5 && !strncmp(text, "dtype", name)) {
+        sizes->dtype = equals + 1;
+        sizes->dtype_bytes = bytes;
+        return OK;
+    }
+    long number = strtol(equals + 1, &end, 10);
+    if (end == equals + 1 || end != text + length) {
+        error_set(e, USAGE, "the dimension '%.*s' is no number", (int)name, text);
+        return error_found(e, "'%.*s'", (int)bytes, equals + 1);
+    }
+    return sizes_choose(sizes, recipe, text, name, number, e);
+}
+
+/* Has the name at `at`, up to its "=", come before in text? */
+static bool came_before(const char *text, const char *at) {
+    size_t bytes = strcspn(at, "=,") + 1;
+    while (text < at && strncmp(text, at, bytes)) text += strcspn(text, ",") + 1;
+    return text < at;
+}
+
+enum status sizes_read(struct sizes *sizes, const struct recipe *recipe, const char *text, struct error *e) {
+    *sizes = (struct sizes){.dtype = NULL};
+    for (int s = 0; s < SLOTS_MAX && recipe->slot[s].family; s++)
+        for (int i = 0; i < recipe->slot[s].family->n_dimensions; i++)
+            sizes->of[s][i] = slot_dimension(&recipe->slot[s], &recipe->slot[s].family->dimensions[i]);
+    for (const char *at = text; at && *at && e->code == OK;) {
+        size_t length = strcspn(at, ",");
+        if (read_choice(sizes, recipe, at, length, e) == OK && came_before(text, at)) {
+            error_set(e, USAGE, "a dimension is given twice");
+            error_found(e, "'%.*s'", (int)length, at);
+            error_expected(e, "each once");
+        }
+        at += length + (at[length] == ',');
+    }
+    return e->code;
+}

@@ -1,0 +1,20 @@
+/* Sizes of a pipeline that no file tells: the published ones, and what is typed instead of some. */
+#ifndef SLUICE_OPEN_SIZES_H
+#define SLUICE_OPEN_SIZES_H
+
+#include "models/models.h"
+
+struct sizes {
+    int of[SLOTS_MAX][DIMENSIONS_MAX]; /* each slot's family's dimensions, as component_derive takes them */
+    const char *dtype;                 /* what is said of stored types, not ended by a NUL; NULL: nothing */
+    size_t dtype_bytes;
+};
+
+/* The recipe of that name; NULL with USAGE, which lists them. */
+const struct recipe *sizes_find_recipe(const char *name, struct error *e);
+/* text: "name=value,..." with families' names of dimensions ("clip_g.name=value": of the slot that this flag
+ * fills alone) and "dtype=TYPE", or NULL. Borrows it. USAGE for a name that is unknown, which lists them, or
+ * given twice, and for a value beyond its range. */
+enum status sizes_read(struct sizes *sizes, const struct recipe *recipe, const char *text, struct error *e);
+
+#endif

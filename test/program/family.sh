@@ -1,0 +1,87 @@
+#!/bin/sh
+# `sluice plan --family`: every family can be planned without files, and what is planned is what the files would be.
+#
+# usage: family.sh SLUICE MODEL_DIR [SCRATCH_DIR]   (the folder is what every such script is given: models are made)
+. "$(dirname "$0")/program.sh"
+
+# ---- each, at its published sizes ----
+expect 0 "the families" bench checkpoint help
+families=$(sed -n 's/^\([a-z0-9_]*\):.*/\1/p' ../out)
+check "there are some" [ "$(echo "$families" | wc -l)" -ge 12 ]
+for family in $families; do
+    expect 0 "plan $family" plan --family "$family" --max-ram 2G
+    check "it fits" has ../out '^least  *[0-9.]* [MG]iB'
+    check "a line says so" has ../err "^no files: planned with the published sizes of $family"
+done
+expect 0 "on a card" plan --family qwen_image --device cuda:4090 --max-vram 20G --max-ram 2G --json
+tr -d ' \n' <../out >../flat
+check "its time" has ../flat '"card":"[^"]*4090.*"seconds":[0-9]'
+
+# ---- what a written checkpoint's plan is: the same, numbers and hash ----
+zimage=heads=4,axis0=16,axis1=24,axis2=24,layers=2,refiners=1,hidden=256,text_heads=4,text_key_heads=2,text_head_dim=64,text_ff=512,text_layers=2,vae0=32,vae1=32,vae2=16,vae3=16,vae_groups=8,latent_channels=4,vocabulary=400
+flux=heads=2,axis0=16,axis1=24,axis2=24,double_layers=1,single_layers=1,hidden=64,clip_heads=2,clip_ff=32,clip_layers=1,pooled=32,clip_projection=32,t5_heads=2,t5_head_dim=16,t5_ff=32,t5_layers=1,vae0=32,vae1=32,vae2=16,vae3=16,vae_groups=8,latent_channels=4,clip_vocabulary=600,t5_vocabulary=600
+parts() { # of a plan, but for the name of its model and what tokenizers take of memory
+    tr -d ' \n' <../out | sed -e 's/.*"stages":\[//' -e 's/"peak_ram_bytes":[0-9]*//g'
+}
+same() { # same NAME FAMILY SIZES FLAGS...: of the folder NAME, or of the family
+    folder=$1 family=$2 sizes=$3
+    shift 3
+    expect 0 "plan $folder $*" plan -m "../$folder" --max-ram 1G --json "$@"
+    parts >../had
+    expect 0 "plan $family $*" plan --family "$family" --dims "$sizes" --max-ram 1G --json "$@"
+    parts >../planned
+    check "the same stages" cmp -s ../had ../planned
+}
+for family in zimage flux; do
+    rm -rf "../$family"
+    eval "sizes=\$$family"
+    expect 0 "write $family" bench checkpoint $family "../$family" -q --dims "$sizes"
+    same $family $family "$sizes"
+    same $family $family "$sizes" -W 640 -H 384 --steps 3 -b 2 --no-decode
+    same $family $family "$sizes" --device cuda:3060 --max-vram 2G
+done
+
+# ---- types: as if the files had been converted ----
+for part in transformer text_encoder; do
+    expect 0 "convert" convert ../zimage/$part -o ../$part.safetensors --type int8_convrot -q
+done
+expect 0 "the files" plan -m ../zimage --diffusion-model ../transformer.safetensors --llm ../text_encoder.safetensors \
+    --max-ram 1G --json
+parts >../had
+expect 0 "the type" plan --family zimage --dims $zimage --type int8_convrot --max-ram 1G --json
+parts >../planned
+check "rotated int8 as files have it" cmp -s ../had ../planned
+check "what is assumed" has ../out '"longest_prompt_assumed": *true'
+expect 0 "another type" plan --family zimage --dims $zimage --type q4_k --max-ram 1G --json
+parts >../planned
+check "another plan" sh -c '! cmp -s ../had ../planned'
+
+# ---- pictures that a model cannot do without are there ----
+expect 0 "a mask" plan --family flux_fill --max-ram 2G --json -p fox
+check "it is said" has ../out '"mask_assumed": *true'
+expect 0 "a reference" plan --family qwen_image_edit --max-ram 2G --json -p fox
+check "it is said" has ../out '"reference_assumed": *true'
+
+# ---- refusals ----
+while IFS='|' read -r line pattern; do
+    # shellcheck disable=SC2086
+    expect 2 "plan $line" plan $line
+    check "message has $pattern" has ../err "^sluice: .*$pattern"
+done <<END
+--family nothing|known: zimage flux .*sdxl
+--family zimage -m ../zimage|--family
+--family zimage --vae ../zimage/vae|--family
+--family zimage --tokenizer ../zimage|--family
+--family zimage --dims dtype=f32|dtype
+--family zimage --dims nothing=3|known: dtype vocabulary
+--family zimage --dims heads=2,heads=3|twice
+--family zimage --type nothing|--type
+--family zimage latent.safetensors|latent
+-m ../zimage --dims heads=2|--family NAME
+END
+expect 2 "generate" generate --family zimage -p fox
+expect 2 "as it is read" plan -m ../zimage --type int8_convrot
+check "it says how" has ../err 'sluice convert'
+rm -rf ../zimage ../flux ../transformer.safetensors ../text_encoder.safetensors ../had ../planned
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]
