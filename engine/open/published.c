@@ -71,21 +71,44 @@ static enum status published_make_source(struct tensor_index *index, const char 
     return OK;
 }
 
-/* The index of what `made` has, a component of the sizes that were chosen. */
-static enum status published_make_index(const struct component *made, const struct block_ref *refs,
-                                        int n_refs, struct tensor_index *index, struct error *e) {
-    struct sys *sys = made->sys;
+/* What all slots need in turn: a component of the sizes that were chosen, and its blocks. */
+struct binding {
+    struct sys *sys;
+    const struct recipe *recipe;
+    const struct sizes *sizes;
+    struct component *made;
+    struct block_ref *refs;
+};
+
+static void derive_slot(const struct binding *b, int slot) {
+    model_configure_slot(b->recipe, slot, b->sys, b->made);
+    component_derive(b->made, b->sizes->of[slot]);
+}
+
+/* The slot's weights, and those of an autoencoder's other half, which lie in one file. */
+static void list_file(struct listing *l, const struct binding *b, int slot) {
+    const struct slot *all = b->recipe->slot, *of = &all[slot];
+    for (int i = 0; all[i].family; i++) {
+        bool half = of->family->kind == FAMILY_DECODER && all[i].family->kind == FAMILY_ENCODER;
+        if (i != slot && !(half && !strcmp(all[i].folder, of->folder))) continue;
+        derive_slot(b, i);
+        list_weights(l, b->made, b->refs, b->made->family->blocks(b->made, b->refs));
+    }
+}
+
+static enum status published_make_index(const struct binding *b, int slot, struct tensor_index *index,
+                                        struct error *e) {
     struct listing l = {0};
-    list_weights(&l, made, refs, n_refs);
-    *index = (struct tensor_index){.sys = sys};
-    index->entries = sys->alloc(sys, LINE_HOST, (size_t)l.n * sizeof *index->entries);
-    index->names = sys->alloc(sys, LINE_HOST, l.name_bytes);
+    list_file(&l, b, slot);
+    *index = (struct tensor_index){.sys = b->sys};
+    index->entries = b->sys->alloc(b->sys, LINE_HOST, (size_t)l.n * sizeof *index->entries);
+    index->names = b->sys->alloc(b->sys, LINE_HOST, l.name_bytes);
     if (!index->entries || !index->names) return error_set(e, MEMORY, "no memory for a component's index");
     index->host_bytes = (uint64_t)l.n * sizeof *index->entries + l.name_bytes;
     l = (struct listing){.entries = index->entries, .names = index->names};
-    list_weights(&l, made, refs, n_refs);
+    list_file(&l, b, slot);
     settle_entries(index, l.n);
-    return published_make_source(index, made->family->name, e);
+    return published_make_source(index, b->recipe->slot[slot].family->name, e);
 }
 
 /* What shapes cannot tell: the configuration that such sizes have. */
@@ -98,18 +121,17 @@ static enum status bind_configured(struct component *c, const struct component *
     return e->code;
 }
 
-static enum status bind_slot(struct sys *sys, const struct recipe *recipe, int slot,
-                             const struct sizes *sizes, struct component *c, struct error *e) {
-    struct component made;
-    struct block_ref *refs = sys->alloc(sys, LINE_HOST, FAMILY_BLOCKS_MAX * sizeof *refs);
-    if (!refs) return error_set(e, MEMORY, "no memory for a list of blocks");
-    model_configure_slot(recipe, slot, sys, &made);
-    model_configure_slot(recipe, slot, sys, c);
-    component_derive(&made, sizes->of[slot]);
-    int n = made.family->blocks(&made, refs);
-    if (published_make_index(&made, refs, n, &c->index, e) == OK) bind_configured(c, &made, e);
-    sys->release(sys, refs);
-    return e->code;
+/* An encoder sees what is its decoder's, which has been bound before it. */
+static enum status bind_slot(const struct binding *b, int slot, struct component *all, struct error *e) {
+    struct component *c = &all[slot];
+    int decoder = recipe_slot(b->recipe, FAMILY_DECODER);
+    model_configure_slot(b->recipe, slot, b->sys, c);
+    if (c->family->kind == FAMILY_ENCODER)
+        c->index = index_view(&all[decoder].index, NULL, all[decoder].index.view);
+    else if (published_make_index(b, slot, &c->index, e) != OK)
+        return e->code;
+    derive_slot(b, slot);
+    return bind_configured(c, b->made, e);
 }
 
 /* Measured with made-up tokenizers of published sizes (bench checkpoint): 25.5 bytes an id of BPE, 23.0 of
@@ -123,9 +145,14 @@ static uint64_t tokenizer_bytes_of(const struct slot *slot, const struct compone
 
 enum status published_bind(struct sys *sys, const struct recipe *recipe, const struct sizes *sizes,
                            struct component *component, uint64_t *tokenizer_bytes, struct error *e) {
+    struct binding b = {sys, recipe, sizes, sys->alloc(sys, LINE_HOST, sizeof *b.made),
+                        sys->alloc(sys, LINE_HOST, FAMILY_BLOCKS_MAX * sizeof *b.refs)};
     *tokenizer_bytes = 0;
+    if (!b.made || !b.refs) error_set(e, MEMORY, "no memory for a list of blocks");
     for (int slot = 0; recipe->slot[slot].family && e->code == OK; slot++)
-        if (bind_slot(sys, recipe, slot, sizes, &component[slot], e) == OK)
+        if (bind_slot(&b, slot, component, e) == OK)
             *tokenizer_bytes += tokenizer_bytes_of(&recipe->slot[slot], &component[slot]);
+    sys->release(sys, b.made);
+    sys->release(sys, b.refs);
     return e->code;
 }

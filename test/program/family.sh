@@ -20,6 +20,7 @@ check "its time" has ../flat '"card":"[^"]*4090.*"seconds":[0-9]'
 # ---- what a written checkpoint's plan is: the same, numbers and hash ----
 zimage=heads=4,axis0=16,axis1=24,axis2=24,layers=2,refiners=1,hidden=256,text_heads=4,text_key_heads=2,text_head_dim=64,text_ff=512,text_layers=2,vae0=32,vae1=32,vae2=16,vae3=16,vae_groups=8,latent_channels=4,vocabulary=400
 flux=heads=2,axis0=16,axis1=24,axis2=24,double_layers=1,single_layers=1,hidden=64,clip_heads=2,clip_ff=32,clip_layers=1,pooled=32,clip_projection=32,t5_heads=2,t5_head_dim=16,t5_ff=32,t5_layers=1,vae0=32,vae1=32,vae2=16,vae3=16,vae_groups=8,latent_channels=4,clip_vocabulary=600,t5_vocabulary=600
+qwen_image=vision_layers=2,vision_width=64,vision_heads=2,vision_ff=96,hidden=128,vocabulary=600,text_heads=2,text_key_heads=1,text_ff=96,text_layers=2,heads=2,axis0=16,axis1=24,axis2=24,layers=2,vae_base=16
 parts() { # of a plan, but for the name of its model and what tokenizers take of memory
     tr -d ' \n' <../out | sed -e 's/.*"stages":\[//' -e 's/"peak_ram_bytes":[0-9]*//g'
 }
@@ -32,7 +33,7 @@ same() { # same NAME FAMILY SIZES FLAGS...: of the folder NAME, or of the family
     parts >../planned
     check "the same stages" cmp -s ../had ../planned
 }
-for family in zimage flux; do
+for family in zimage flux qwen_image; do
     rm -rf "../$family"
     eval "sizes=\$$family"
     expect 0 "write $family" bench checkpoint $family "../$family" -q --dims "$sizes"
@@ -82,6 +83,6 @@ END
 expect 2 "generate" generate --family zimage -p fox
 expect 2 "as it is read" plan -m ../zimage --type int8_convrot
 check "it says how" has ../err 'sluice convert'
-rm -rf ../zimage ../flux ../transformer.safetensors ../text_encoder.safetensors ../had ../planned
+rm -rf ../zimage ../flux ../qwen_image ../transformer.safetensors ../text_encoder.safetensors ../had ../planned
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]
