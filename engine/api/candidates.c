@@ -56,7 +56,8 @@ static void candidates_measure_fills(const struct job *job, const struct stage *
         double more = (double)block_file_bytes(block) - (double)block->bytes;
         if (values ? job->request.converted : more <= 0) continue;
         if (rates->disk <= 0) continue;
-        need->block_fill_seconds[i] = more / rates->disk + requantised_seconds(job->weights, values);
+        need->block_fill_seconds[i] = more / rates->disk;
+        if (values) need->block_fill_seconds[i] += requantised_seconds(job->weights, values);
     }
 }
 
