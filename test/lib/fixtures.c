@@ -72,6 +72,7 @@ const struct fixture fixtures[] = {
     {PIPELINE("sdxl", unet_alone), .gate = &gate_sdxl, .layouts = &layouts_sdxl},
     {PIPELINE("inpaint", unet), .gate = &gate_inpaint},
     {PIPELINE("refiner", unet), .gate = &gate_refiner},
+    {PIPELINE("qwen_image", NULL), .layouts = &layouts_qwen, .misfits = &misfits_qwen},
     {.name = "zimage_wide",
      .model = wide_checkpoint,
      .gate = &gate_zimage_wide,

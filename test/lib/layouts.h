@@ -25,7 +25,7 @@ struct layout_part {
 /* What a slot of several families is told to want. */
 #define ASKED_TRANSFORMER "transformer (zimage, flux, unet or qwen_image)"
 #define ASKED_LLM         "text encoder (qwen3 or qwen25vl)"
-#define ASKED_VAE         "autoencoder (vae_kl)"
+#define ASKED_VAE         "autoencoder (vae_kl or vae_wan)"
 
 struct all_in_one {
     const char *prefix[LAYOUT_PARTS];
@@ -50,6 +50,7 @@ struct layouts {
     double guidance, flow_shift;
     bool no_configs;          /* in its files: sizes are the published ones */
     const char *said[2];      /* of what is assumed */
+    const char *both;         /* a part whose file holds another, too: which is converted must be said */
     bool one_file;            /* all in one file, too */
     bool wrong_slots;         /* and each part in another's slot */
     void (*const *own)(void); /* then these, up to NULL */
@@ -82,7 +83,7 @@ struct misfits {
 
 extern const struct layout_family layouts_of_zimage, layouts_of_flux, layouts_of_sd1, layouts_of_qwen;
 extern const struct layouts layouts_zimage, layouts_zimage_wide, layouts_flux, layouts_flux_schnell,
-    layouts_flux_published, layouts_sd1, layouts_sdxl;
+    layouts_flux_published, layouts_sd1, layouts_sdxl, layouts_qwen;
 extern const struct named_recipe named_flux, named_flux_schnell, named_flux_kontext, named_flux_fill;
 extern const struct misfits misfits_zimage, misfits_flux, misfits_unet, misfits_qwen, misfits_qwen25vl;
 

@@ -2,6 +2,7 @@
 #include "test/lib/layouts.h"
 
 #define TRANSFORMER        .component = "transformer"
+#define VAE                .component = "vae"
 #define CONFIG(k, v)       .key = k, .value = v
 #define SHAPED(t, d, size) .tensor = t, .dimension = d, .n = size
 #define REFUSED(c, ...)    .code = c, .words = {__VA_ARGS__}
@@ -30,7 +31,48 @@ static void of_wide_pixels(struct pile *p) {
     layouts_resize(p, "proj_out.weight", 0, 128);
 }
 
+/* As Qwen-Image-Layered's and Wan 2.2's autoencoders have them. */
+static void of_colours(struct pile *p, int32_t colours) {
+    layouts_resize(p, "decoder.conv_out.weight", 0, colours);
+    layouts_resize(p, "decoder.conv_out.bias", 0, colours);
+    layouts_resize(p, "encoder.conv_in.weight", 1, colours);
+}
+
+static void of_four_colours(struct pile *p) {
+    of_colours(p, 4);
+}
+
+static void of_twelve_colours(struct pile *p) {
+    of_colours(p, 12);
+}
+
+static void of_two_slices(struct pile *p) {
+    layouts_resize(p, "decoder.up_blocks.1.resnets.0.conv1.weight", 2, 2);
+}
+
 static const struct misfit rows[] = {
+    {VAE, .change = of_four_colours, .what = "layers' autoencoder",
+     REFUSED(UNSUPPORTED, "Qwen-Image-Layered's", "4 channels", "3, as Qwen-Image's")},
+    {VAE, .change = of_twelve_colours, .what = "a later Wan's autoencoder",
+     REFUSED(UNSUPPORTED, "Wan 2.2's", "12 channels")},
+    {VAE, .change = of_two_slices, .what = "kernels of two slices",
+     REFUSED(SHAPE, "'decoder.up_blocks.1.resnets.0.conv1.weight'", "[12, 6, 2, 3, 3]", "[12, 6, 3, 3, 3]")},
+    {VAE, CONFIG("attn_scales", "[0.5]"), REFUSED(UNSUPPORTED, "'attn_scales.0'")},
+    {VAE, CONFIG("is_residual", "true"), REFUSED(UNSUPPORTED, "'is_residual'")},
+    {VAE, CONFIG("latents_mean", "[1, 2, 3, 4]"), REFUSED(META, "'latents_mean'", "4", "5")},
+    {VAE, CONFIG("latents_mean", "[1, 2, 3, 4, 5, 6]"), REFUSED(META, "'latents_mean'", "more than 5", "5")},
+    {VAE, CONFIG("latents_mean", "7"), REFUSED(META, "'latents_mean'", "0", "5")},
+    {VAE, CONFIG("latents_std", "[1, 1, 1, 0, 1]"), REFUSED(META, "'latents_std.3'")},
+    {VAE, CONFIG("latents_std", "[1, 1, \"2\", 1, 1]"), REFUSED(META, "'latents_std.2'")},
+    {VAE, SHAPED("post_quant_conv.bias", 0, 4), REFUSED(META, "'latents_mean'")},
+    {VAE, SHAPED("post_quant_conv.bias", 0, 49), REFUSED(SHAPE, "'latents_mean'", "49", "at most 48")},
+    {VAE, SHAPED("decoder.mid_block.attentions.0.to_qkv.weight", 0, 24),
+     REFUSED(SHAPE, "'decoder.mid_block.attentions.0.to_qkv.weight'", "[36, 12]")},
+    {VAE, .tensor = "decoder.up_blocks.2.upsamplers.0.resample", .what = "a step to the next level",
+     REFUSED(MISSING, "'decoder.up_blocks.2.upsamplers.0.resample.1.weight'")},
+    {VAE, .tensor = "post_quant_conv.", .what = "what mixes the latent's channels",
+     REFUSED(MISSING, "'post_quant_conv.bias'")},
+
     {TRANSFORMER, .change = of_layers, .what = "layers",
      REFUSED(UNSUPPORTED, "Qwen-Image-Layered", "'time_text_embed.addition_t_embedding.weight'",
              "Qwen-Image-Edit")},

@@ -13,7 +13,7 @@ struct item {
     char name[PILE_NAME];
     const char *type;
     int rank;
-    int32_t dim[4];
+    int32_t dim[5];
     unsigned char *data;
     size_t bytes;
 };

@@ -29,7 +29,9 @@ static void test_slots(const struct layout_family *family) {
 
 /* ---- everything in one file ---- */
 
-static void test_all_in_one(const struct layout_family *family) {
+static void test_all_in_one(const struct layouts *l) {
+    const struct layout_family *family = l->family;
+    size_t n = (size_t)family->n_parts + (l->both != NULL);
     for (int i = 0; i < family->n_all; i++) {
         const struct all_in_one *one = &family->all[i];
         const char *what = one->prefix[1];
@@ -39,8 +41,7 @@ static void test_all_in_one(const struct layout_family *family) {
         check(!strstr(said, "unknown"), "%s: %s", what, said);
         json_t *root = inspect(from), *components = json_object_get(root, "components"), *component;
         size_t k;
-        check(count(root, "components") == (size_t)family->n_parts && !count(root, "unknown") &&
-                  !count(root, "missing"),
+        check(count(root, "components") == n && !count(root, "unknown") && !count(root, "missing"),
               "%s: inspect finds %zu, %zu unknown, %zu missing", what, count(root, "components"),
               count(root, "unknown"), count(root, "missing"));
         json_array_foreach(components, k, component) found += (int)number(component, "tensors");
@@ -81,8 +82,9 @@ static void test_converted(const struct layouts *l) {
         snprintf(path, sizeof path, "%s/%s", at_hand.folder, part->component);
         draws_converted(part, folder, at_hand.folder, part->component, "part.safetensors");
         draws_converted(part, folder, at_hand.folder, part->component, "part.gguf");
-        draws_converted(part, folder, path, NULL, "part.safetensors");
-        draws_converted(part, layouts_split(), under(part->file), NULL, "part.safetensors");
+        const char *which = l->both && !strcmp(l->both, part->component) ? part->component : NULL;
+        draws_converted(part, folder, path, which, "part.safetensors");
+        draws_converted(part, layouts_split(), under(part->file), which, "part.safetensors");
         for (int k = 0; l->one_file && k < l->family->n_all; k++) {
             options all = {.model = under("all.safetensors"), .tokenizer = at_hand.tokenizer};
             layouts_write_all(all.model, &l->family->all[k]);
@@ -144,7 +146,7 @@ static bool read_model(const struct fixture *f) {
 static void test_layouts(const struct layouts *l) {
     test_split(l);
     test_converted(l);
-    if (l->one_file) test_all_in_one(l->family);
+    if (l->one_file) test_all_in_one(l);
     if (l->wrong_slots) test_slots(l->family);
     for (int i = 0; l->own[i]; i++) l->own[i]();
 }
