@@ -1,0 +1,219 @@
+/* Qwen2.5-VL's language model and vision encoder give the same bits whoever named them and wherever they lie:
+ * in one file or two, under the names of transformers 4 and 5, ComfyUI and llama.cpp. */
+#include "test/lib/bench.h"
+#include "test/lib/pile.h"
+
+#include "engine/base/random.h"
+
+static const char folder[] = "test/golden/qwen_edit_plus/model";
+
+enum { ROWS = 2, COLUMNS = 3, PIXELS = 28, TOKENS = 11, FIRST = 4 };
+
+/* ---- files ---- */
+
+static void rename_front(struct pile *p, const char *from, const char *to) {
+    for (int i = 0; i < p->n; i++)
+        if (!strncmp(p->item[i].name, from, strlen(from))) rename_part(&p->item[i], from, to);
+}
+
+static void as_they_are(struct pile *p) {
+    (void)p;
+}
+
+static void as_in_memory(struct pile *p) {
+    rename_front(p, "visual.", "model.visual.");
+    rename_front(p, "model.layers.", "model.language_model.layers.");
+    rename_front(p, "model.norm.", "model.language_model.norm.");
+    rename_front(p, "model.embed_tokens.", "model.language_model.embed_tokens.");
+}
+
+static void as_comfyui(struct pile *p) {
+    static const float one = 1;
+    struct pile *prefixed = pile_copy(p, "text_encoders.qwen25_7b.transformer.");
+    pile_drop(p, "");
+    pile_append(p, prefixed, "");
+    pile_add(p, "", "text_encoders.qwen25_7b.logit_scale", "F32", 1, (int32_t[]){1}, &one, sizeof one);
+    pile_free(prefixed);
+}
+
+/* Part i of n of a tensor's bytes, as a tensor of its own. */
+static void add_part(struct pile *p, const struct item *t, const char *name, int i, int n) {
+    int32_t dim[5];
+    memcpy(dim, t->dim, sizeof dim);
+    dim[0] /= n;
+    pile_add(p, "", name, t->type, t->rank, dim, t->data + t->bytes / (size_t)n * (size_t)i,
+             t->bytes / (size_t)n);
+}
+
+static void split_qkv(struct pile *p) {
+    for (int i = 0, n = p->n; i < n; i++) {
+        char name[PILE_NAME];
+        char *fused = strstr(p->item[i].name, "attn.qkv.");
+        if (!fused) continue;
+        for (int part = 0; part < 3; part++) {
+            snprintf(name, sizeof name, "v.blk.%c.attn_%c.%s", p->item[i].name[strlen("visual.blocks.")],
+                     "qkv"[part], fused + strlen("attn.qkv."));
+            struct item whole = p->item[i];
+            add_part(p, &whole, name, part, 3);
+        }
+        snprintf(p->item[i].name, PILE_NAME, "-");
+    }
+}
+
+/* Kernels of two frames: the values of one. */
+static void split_frames(struct pile *p) {
+    struct item whole = *pile_find(p, "visual.patch_embed.proj.weight");
+    size_t kernel = (size_t)whole.dim[3] * (size_t)whole.dim[4] *
+                    (whole.bytes / 2 / (size_t)whole.dim[0] / (size_t)whole.dim[1] / (size_t)whole.dim[3] /
+                     (size_t)whole.dim[4]);
+    int kernels = whole.dim[0] * whole.dim[1];
+    unsigned char *half = malloc(whole.bytes / 2);
+    if (!half) abort();
+    for (int frame = 0; frame < 2; frame++) {
+        for (int i = 0; i < kernels; i++)
+            memcpy(half + kernel * (size_t)i, whole.data + kernel * (size_t)(2 * i + frame), kernel);
+        pile_add(p, "", frame ? "v.patch_embd.weight.1" : "v.patch_embd.weight", whole.type, 4,
+                 (int32_t[]){whole.dim[0], whole.dim[1], whole.dim[3], whole.dim[4]}, half, whole.bytes / 2);
+    }
+    free(half);
+    pile_drop(p, "visual.patch_embed.");
+}
+
+static void as_llama_cpp(struct pile *p) {
+    static const char *const parts[][2] = {
+        {"visual.blocks.", "v.blk."},
+        {"visual.merger.ln_q.", "v.post_ln."},
+        {"visual.merger.mlp.", "mm."},
+        {"attn.proj.", "attn_out."},
+        {"mlp.gate_proj.", "ffn_gate."},
+        {"mlp.up_proj.", "ffn_up."},
+        {"mlp.down_proj.", "ffn_down."},
+        {"norm1.", "ln1."},
+        {"norm2.", "ln2."},
+    };
+    split_frames(p);
+    split_qkv(p);
+    pile_drop(p, "-");
+    for (int i = 0; i < p->n; i++)
+        for (size_t k = 0; k < sizeof parts / sizeof *parts; k++)
+            rename_part(&p->item[i], parts[k][0], parts[k][1]);
+}
+
+static void without_prefix(struct pile *p) {
+    rename_front(p, "visual.", "");
+}
+
+/* Another vision encoder's, which is not to be seen with. */
+static void with_others(struct pile *p) {
+    struct item *norm = pile_find(p, "visual.merger.ln_q.weight");
+    for (int i = 0; i < norm->dim[0]; i++) ((float *)(void *)norm->data)[i] *= 2;
+}
+
+static const struct {
+    const char *what;
+    void (*together)(struct pile *p); /* a file with both; NULL: with the text encoder alone */
+    void (*apart)(struct pile *p);    /* a file with the vision encoder; NULL: none */
+} layouts[] = {
+    {"one file", as_they_are, NULL},     {"transformers 5", as_in_memory, NULL},
+    {"ComfyUI", as_comfyui, NULL},       {"llama.cpp", NULL, as_llama_cpp},
+    {"two files", NULL, without_prefix}, {"another beside the text encoder", with_others, as_they_are},
+};
+
+static const char *write_layout(void (*name)(struct pile *p), const char *file, const char *drop) {
+    struct pile *p = pile_read(folder, "text_encoder");
+    const char *path = under(file);
+    if (drop) pile_drop(p, drop);
+    if (name) name(p);
+    write_pile(p, path, p->config);
+    pile_free(p);
+    return path;
+}
+
+/* ---- what both give ---- */
+
+struct given {
+    float *seen, *text;
+    int64_t n_seen, n_text;
+};
+
+static struct tensor noise(int rank, const int32_t *dim) {
+    struct tensor t = test_tensor(DTYPE_F32, rank, dim);
+    uint64_t random = 5;
+    for (int64_t i = 0; i < tensor_elements(&t); i++)
+        ((float *)t.data)[i] = (float)random_below(&random, 2001) / 1000 - 1;
+    return t;
+}
+
+static void run_all(struct bench *b) {
+    for (int i = 0; i < b->component->n_blocks; i++) bench_visit(b, &b->component->blocks[i], 0);
+}
+
+static void give(const struct sluice_model_options *from, struct given *given) {
+    struct golden g = {.name = "names"};
+    struct error e = {0};
+    static int32_t ids[TOKENS];
+    model_open(&golden_state.sys, from, &g.model, &e);
+    assert_ok(&e);
+    int eye = recipe_slot(g.model->recipe, FAMILY_VISION), text = recipe_slot(g.model->recipe, FAMILY_TEXT);
+    int32_t seen[] = {ROWS * COLUMNS, g.model->component[eye].text_columns};
+    struct lane lane = {.picture = noise(3, (int32_t[]){ROWS * PIXELS, COLUMNS * PIXELS, 3}),
+                        .text = test_tensor(DTYPE_F32, 2, seen)};
+    struct bench *b = bench_open(&g, eye, lane);
+    run_all(b);
+    given->seen = b->lane.text.data;
+    given->n_seen = tensor_elements(&b->lane.text);
+    bench_close(b);
+    for (int i = 0; i < TOKENS; i++) ids[i] = 3 * i;
+    struct lane prompt = {.n_tokens = TOKENS,
+                          .text = test_tensor(DTYPE_F32, 2, (int32_t[]){TOKENS, seen[1]}),
+                          .seen = {{.rows = lane.text, .first = FIRST, .height = ROWS, .width = COLUMNS}}};
+    b = bench_open(&g, text, prompt);
+    bench_gather(b, tensor_make(ids, DTYPE_I32, 1, (int32_t[]){TOKENS}));
+    run_all(b);
+    given->text = b->lane.text.data;
+    given->n_text = tensor_elements(&b->lane.text);
+    bench_close(b);
+    model_close(g.model);
+}
+
+static struct given wanted;
+
+static void test_layout(void **state) {
+    int i = *(int *)*state;
+    struct sluice_part parts[] = {{.flag = "--llm"}, {.flag = "--llm_vision"}};
+    struct sluice_model_options from = {
+        .struct_size = sizeof from, .model = folder, .parts = parts, .n_parts = layouts[i].apart ? 2 : 1};
+    struct given found;
+    parts[0].path =
+        write_layout(layouts[i].together, "llm.safetensors", layouts[i].together ? NULL : "visual.");
+    if (layouts[i].apart) parts[1].path = write_layout(layouts[i].apart, "vision.safetensors", "model.");
+    give(&from, &found);
+    assert_memory_equal(found.seen, wanted.seen, (size_t)wanted.n_seen * sizeof *wanted.seen);
+    assert_memory_equal(found.text, wanted.text, (size_t)wanted.n_text * sizeof *wanted.text);
+}
+
+/* Kept until the end. */
+static void test_folder(void **state) {
+    const struct sluice_model_options from = {.struct_size = sizeof from, .model = folder};
+    (void)state;
+    give(&from, &wanted);
+    assert_true(wanted.n_seen && wanted.n_text);
+}
+
+int main(void) {
+    enum { N = sizeof layouts / sizeof *layouts };
+    struct CMUnitTest tests[N + 1] = {cmocka_unit_test(test_folder)};
+    int which[N];
+    temporary_make();
+    if (!golden_begin()) return 1;
+    for (int i = 0; i < N; i++) {
+        which[i] = i;
+        tests[i + 1] = (struct CMUnitTest){
+            .name = layouts[i].what, .test_func = test_layout, .initial_state = &which[i]};
+    }
+    int failed = _cmocka_run_group_tests("vision names", tests, N + 1, NULL, NULL);
+    printf("%d passed, %d failed\n", N + 1 - failed, failed);
+    test_memory_free_to(NULL);
+    golden_end();
+    return failed != 0;
+}
