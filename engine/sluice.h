@@ -223,7 +223,8 @@ struct sluice_picture {
     const uint8_t *rgb;
     const char *name; /* what messages call it, a file's name; or NULL */
     /* Where rgb is NULL: writes height rows to memory that the library takes once a run is known to fit its
-     * budget, so that what is refused, or only planned, is never read. Not 0: the error, which ends the run.
+     * budget, so that what is refused, or only planned, is never read. A reference may be read twice, for two
+     * encoders. Not 0: the error, which ends the run.
      */
     int (*read)(const struct sluice_picture *picture, uint8_t *rgb, struct sluice_error *error);
     void *user; /* for read and read_rows */

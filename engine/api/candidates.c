@@ -17,7 +17,8 @@ static uint64_t candidates_host_bytes(const struct job *job, const struct layout
     for (int i = 0; i < PICTURES_MAX; i++) {
         const struct sluice_picture *given = &job->given[i], *used = &job->picture[i];
         pictures += (uint64_t)used->width * (uint64_t)used->height * 3;
-        if (given->rgb && !used->rgb) pictures += (uint64_t)given->width * (uint64_t)given->height * 3;
+        if (i < PICTURE_SHOWN && given->rgb && !used->rgb)
+            pictures += (uint64_t)given->width * (uint64_t)given->height * 3;
     }
     if (!job->request.no_decode && job->request.image_bytes_a_pixel)
         pictures += (1 << 20) + (uint64_t)job->request.width * (uint64_t)job->request.height *

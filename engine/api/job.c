@@ -189,25 +189,18 @@ const struct sluice_picture *job_source(const struct job *job, const struct enco
     case ENCODED_MASKED:
         return &job->picture[PICTURE_MASK];
     case ENCODED_VISION:
+        if (job->picture[PICTURE_SHOWN + encoded->reference].width)
+            return &job->picture[PICTURE_SHOWN + encoded->reference];
+        return &job->picture[PICTURE_REFERENCES + encoded->reference];
     case ENCODED_REFERENCE:
         return &job->picture[PICTURE_REFERENCES + encoded->reference];
     }
     return NULL;
 }
 
-static bool is_of(struct picture_size size, int width, int height) {
-    return size.width == width && size.height == height;
-}
-
-bool job_resizes_twice(const struct job *job, const struct encoded *encoded) {
-    const struct sluice_picture *source = job_source(job, encoded);
-    return !is_of(encoded->shown, source->width, source->height) &&
-           !is_of(encoded->shown, encoded->size.width, encoded->size.height);
-}
-
 bool job_resizes(const struct job *job, const struct encoded *encoded) {
     const struct sluice_picture *source = job_source(job, encoded);
-    return !is_of(encoded->size, source->width, source->height) || job_resizes_twice(job, encoded);
+    return encoded->size.width != source->width || encoded->size.height != source->height;
 }
 
 static const struct sluice_picture *job_copy_picture(struct job *job, int i,
@@ -261,19 +254,35 @@ static void job_copy_pictures(struct job *job) {
     r->references = job->references;
 }
 
-/* References are resized to what the model reads only when they are encoded, so here they stay as they are.
- */
+static void job_fit_picture(struct job *job, int i, enum fit fit, struct picture_size size) {
+    job->fitting[i] = fit_make(fit, (struct picture_size){job->given[i].width, job->given[i].height}, size);
+    job->picture[i] = job->given[i];
+    job->picture[i].width = size.width;
+    job->picture[i].height = size.height;
+    if (fit_changes(&job->fitting[i])) job->picture[i].rgb = NULL;
+}
+
+/* References are read at the sizes at which encoders see them: twice where those are two. */
+static void job_fit_references(struct job *job) {
+    const struct recipe *recipe = job->model->recipe;
+    bool reads = recipe_slot(recipe, FAMILY_ENCODER) < SLOTS_MAX;
+    bool sees = recipe_slot(recipe, FAMILY_VISION) < SLOTS_MAX;
+    for (int i = 0; i < job->request.n_references; i++) {
+        const struct sluice_picture *given = &job->given[PICTURE_REFERENCES + i];
+        struct picture_size shown = request_shown_size(recipe, given),
+                            size = reads ? job->reference_size[i] : shown;
+        job_fit_picture(job, PICTURE_REFERENCES + i, FIT_STRETCH, size);
+        if (!sees || !memcmp(&size, &shown, sizeof size)) continue;
+        job->given[PICTURE_SHOWN + i] = *given;
+        job_fit_picture(job, PICTURE_SHOWN + i, FIT_STRETCH, shown);
+    }
+}
+
 static void job_fit_pictures(struct job *job, enum fit fit) {
     struct picture_size drawn = {job->request.width, job->request.height};
-    for (int i = 0; i < PICTURES_MAX; i++) {
-        struct picture_size from = {job->given[i].width, job->given[i].height};
-        if (!from.width) continue;
-        job->fitting[i] = fit_make(fit, from, i < PICTURE_REFERENCES ? drawn : from);
-        job->picture[i] = job->given[i];
-        job->picture[i].width = job->fitting[i].size.width;
-        job->picture[i].height = job->fitting[i].size.height;
-        if (fit_changes(&job->fitting[i])) job->picture[i].rgb = NULL;
-    }
+    for (int i = 0; i < PICTURE_REFERENCES; i++)
+        if (job->given[i].width) job_fit_picture(job, i, fit, drawn);
+    job_fit_references(job);
 }
 
 uint64_t job_reading_bytes(const struct job *job) {
@@ -308,7 +317,6 @@ static void job_list_vision(struct job *job, int slot) {
         job->encoded[job->n_encoded++] = (struct encoded){.kind = ENCODED_VISION,
                                                           .slot = slot,
                                                           .reference = i,
-                                                          .shown = shown,
                                                           .size = {sight.width, sight.height},
                                                           .columns = sight.columns,
                                                           .rows = sight.rows};
@@ -329,8 +337,7 @@ static bool job_reads_init(const struct job *job) {
 static void job_list_encoded(struct job *job) {
     const struct sluice_request *r = &job->request;
     const struct recipe *recipe = job->model->recipe;
-    struct picture_size size = {r->width, r->height};
-    struct encoded drawn = {.slot = recipe_slot(recipe, FAMILY_ENCODER), .shown = size, .size = size};
+    struct encoded drawn = {.slot = recipe_slot(recipe, FAMILY_ENCODER), .size = {r->width, r->height}};
     for (int slot = 0; slot < SLOTS_MAX && recipe->slot[slot].family; slot++)
         if (recipe->slot[slot].family->kind == FAMILY_VISION) job_list_vision(job, slot);
     if (drawn.slot == SLOTS_MAX) return;
@@ -339,11 +346,8 @@ static void job_list_encoded(struct job *job) {
     drawn.kind = ENCODED_MASKED;
     if (r->mask && !job_keeps(job)) job->encoded[job->n_encoded++] = drawn;
     for (int i = 0; i < r->n_references; i++)
-        job->encoded[job->n_encoded++] = (struct encoded){.kind = ENCODED_REFERENCE,
-                                                          .slot = drawn.slot,
-                                                          .reference = i,
-                                                          .shown = job->reference_size[i],
-                                                          .size = job->reference_size[i]};
+        job->encoded[job->n_encoded++] = (struct encoded){
+            .kind = ENCODED_REFERENCE, .slot = drawn.slot, .reference = i, .size = job->reference_size[i]};
 }
 
 /* ---- all ---- */

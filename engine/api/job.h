@@ -18,10 +18,9 @@ enum encoded_kind { ENCODED_VISION, ENCODED_INIT, ENCODED_MASKED, ENCODED_REFERE
 struct encoded {
     enum encoded_kind kind;
     int slot;
-    int reference;             /* number, of references and what vision encoders see of them */
-    struct picture_size shown; /* to a vision encoder, which reads it at that: */
-    struct picture_size size;  /* as it is encoded */
-    int32_t columns, rows;     /* of the tokens that a vision encoder makes of it */
+    int reference;            /* number, of references and what vision encoders see of them */
+    struct picture_size size; /* as it is encoded */
+    int32_t columns, rows;    /* of the tokens that a vision encoder makes of it */
 };
 
 /* Where jobs are for. */
@@ -50,7 +49,9 @@ enum {
     PICTURE_INIT,
     PICTURE_MASK,
     PICTURE_REFERENCES,
-    PICTURES_MAX = PICTURE_REFERENCES + LANE_REFERENCES_MAX
+    PICTURE_SHOWN =
+        PICTURE_REFERENCES + LANE_REFERENCES_MAX, /* to vision encoders, where that is not the same */
+    PICTURES_MAX = PICTURE_SHOWN + LANE_REFERENCES_MAX
 };
 
 enum { GATHERED_MAX = TABLES_MAX * PROMPTS_MAX };
@@ -120,9 +121,8 @@ enum status job_lay_out(struct job *job, int groups, bool tiled, struct error *e
 bool job_keeps(const struct job *job);
 /* The picture behind one that is encoded, made to fit; of a masked one that is the mask. */
 const struct sluice_picture *job_source(const struct job *job, const struct encoded *encoded);
-/* Is that picture resampled, and is it twice: to what a vision encoder is shown, and to what it reads? */
+/* Does a vision encoder read it at another size than it is shown? */
 bool job_resizes(const struct job *job, const struct encoded *encoded);
-bool job_resizes_twice(const struct job *job, const struct encoded *encoded);
 /* What reading pictures takes for a while beside their pixels: one after another. */
 uint64_t job_reading_bytes(const struct job *job);
 /* Reads the pictures that the caller has no pixels of yet, or not of their size: once the plan is known to

@@ -72,17 +72,6 @@ static int32_t layout_chunk_frames(const struct job *job) {
     return most;
 }
 
-/* Pictures are resized one after another, before anything is encoded. */
-static void layout_shown(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {
-    int64_t most = 0;
-    for (int i = 0; i < job->n_encoded; i++) {
-        const struct encoded *encoded = &job->encoded[i];
-        int64_t bytes = 3 * (int64_t)encoded->shown.width * encoded->shown.height;
-        if (job_resizes_twice(job, encoded) && bytes > most) most = bytes;
-    }
-    if (most) l->shown = arena_tensor(arena, DTYPE_U8, 2, (int32_t[]){1, (int32_t)most}, ok);
-}
-
 /* One picture is encoded after another, and the host takes the moments in between: they share the memory of
  * the largest, which the decoder's pictures take later. */
 static void layout_pictures(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {
@@ -158,7 +147,6 @@ static void layout_tensors(const struct job *job, struct layout *l, struct arena
     for (int i = 0; i < l->together * job->n_prompts; i++)
         l->prediction[i] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
     layout_pictures(job, l, arena, ok);
-    layout_shown(job, l, arena, ok);
 }
 
 /* ---- stages ---- */

@@ -24,7 +24,8 @@ struct layout_choice {
 
 /* A picture that is encoded, in memory that all of them share: see job.h. */
 struct encoded_tensors {
-    struct tensor resized; /* [Y, X, 3] U8: the picture at the size that is encoded; rank 0: as it comes */
+    struct tensor
+        resized; /* [Y, X, 3] U8: the picture at the size that a vision encoder reads; rank 0: it has it */
     struct tensor picture; /* [1, Y, X, 3] */
     struct tensor moments; /* of an autoencoder */
     struct tensor tokens;  /* of a vision encoder; memory of its own */
@@ -59,7 +60,6 @@ struct layout {
     struct tensor prediction[BATCH_MAX * PROMPTS_MAX]; /* of one group: prompt * together + place in it */
     struct tensor picture, rgb;                        /* frames of a chunk [N, Y, X, 3]; one of them */
     struct encoded_tensors encoded[ENCODED_MAX];
-    struct tensor shown; /* [1, bytes] U8: for a picture on its way to a vision encoder's size; or rank 0 */
 };
 
 /* memory: of layout->cross.peak bytes as a layout of the same choice without memory tells; NULL: tensors have

@@ -151,16 +151,18 @@ static void say_fitted(struct sluice_session *s, const struct sluice_picture *gi
                 f->from.height, resized, cut);
 }
 
-/* A picture of another size than its model reads. */
-static void say_resized(struct sluice_session *s, const struct job *job) {
+/* References of other sizes than the model reads. */
+static void say_references(struct sluice_session *s, const struct job *job) {
     for (int i = 0; i < job->n_encoded; i++) {
-        const struct tensor *to = &job->layout.encoded[i].resized;
-        const struct sluice_picture *from = job_source(job, &job->encoded[i]);
-        bool sees = job->encoded[i].kind == ENCODED_VISION;
-        if (to->rank)
+        const struct encoded *encoded = &job->encoded[i];
+        const struct sluice_picture *given = &job->given[PICTURE_REFERENCES + encoded->reference];
+        struct picture_size size = encoded->size;
+        bool sees = encoded->kind == ENCODED_VISION;
+        if (!sees && encoded->kind != ENCODED_REFERENCE) continue;
+        if (size.width != given->width || size.height != given->height)
             session_say(s, SLUICE_INFO, "%s is %s at %dx%d instead of %dx%d",
-                        from->name ? from->name : "a reference", sees ? "seen" : "read", to->dim[1],
-                        to->dim[0], from->width, from->height);
+                        given->name ? given->name : "a reference", sees ? "seen" : "read", size.width,
+                        size.height, given->width, given->height);
     }
 }
 
@@ -324,9 +326,9 @@ static enum status run_job(struct sluice_session *s, const struct sluice_request
     warn_of_cuts(s, &job);
     warn_of_marks(s, &job);
     warn_of_guidance(s, &job, request->cfg_scale);
-    for (int i = 0; i < PICTURES_MAX; i++)
+    for (int i = 0; i < PICTURE_REFERENCES; i++)
         if (fit_changes(&job.fitting[i])) say_fitted(s, &job.given[i], &job.fitting[i]);
-    say_resized(s, &job);
+    say_references(s, &job);
     say_budget(s, &job);
     say_pins(s, &job);
     if (job_read_pictures(&job, e) != OK) goto out;

@@ -64,26 +64,13 @@ void start_scale_input(struct job *job, int image, int i_call) {
 
 /* ---- pictures in ---- */
 
-/* To what is shown, and on to what is read. */
-static enum status resize_reference(struct job *job, int i, struct error *e) {
-    const struct encoded *encoded = &job->encoded[i];
-    struct sluice_picture picture = *job_source(job, encoded);
-    struct picture_size shown = encoded->shown, given = {picture.width, picture.height};
-    uint8_t *to = job->layout.encoded[i].resized.data, *between = job->layout.shown.data;
-    bool twice = job_resizes_twice(job, encoded), is_shown = !memcmp(&shown, &given, sizeof shown);
-    if (!is_shown) {
-        picture_resize(job->sys, &picture, PILLOW_LANCZOS, shown, twice ? between : to, e);
-        if (!twice || e->code != OK) return e->code;
-        picture.width = shown.width;
-        picture.height = shown.height;
-        picture.rgb = between;
+static enum status resize_shown(struct job *job, struct error *e) {
+    for (int i = 0; i < job->n_encoded && e->code == OK; i++) {
+        const struct encoded *encoded = &job->encoded[i];
+        const struct tensor *to = &job->layout.encoded[i].resized;
+        if (to->rank)
+            picture_resize(job->sys, job_source(job, encoded), TORCH_BICUBIC, encoded->size, to->data, e);
     }
-    return picture_resize(job->sys, &picture, TORCH_BICUBIC, encoded->size, to, e);
-}
-
-static enum status resize_references(struct job *job, struct error *e) {
-    for (int i = 0; i < job->n_encoded && e->code == OK; i++)
-        if (job->layout.encoded[i].resized.rank) resize_reference(job, i, e);
     return e->code;
 }
 
@@ -220,7 +207,7 @@ enum status start_open(struct start *start, struct job *job, const char *latent_
     *start = (struct start){.job = job, .latent_file = latent_file};
     if (latent_file && load_latents(job, latent_file, e) != OK) return e->code;
     if (job->decode_only) return OK;
-    if (seed_generators(start, e) != OK || resize_references(job, e) != OK) return e->code;
+    if (seed_generators(start, e) != OK || resize_shown(job, e) != OK) return e->code;
     for (int i = 0; i < job->batch && start_is_early(job); i++) {
         if (!latent_file) start_draw(start, i, job->layout.latent[i]);
         start_begin(start, i, NULL);

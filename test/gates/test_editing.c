@@ -7,7 +7,7 @@
 #include "test/lib/gates.h"
 #include "test/lib/layout_checks.h"
 
-static uint8_t noise[640 * 64 * 3];
+static uint8_t noise[6000 * 64 * 3];
 
 static struct sluice_picture picture_of(int width, int height) {
     return (struct sluice_picture){.struct_size = sizeof(struct sluice_picture),
@@ -227,6 +227,37 @@ static int fails(const struct sluice_picture *picture, uint8_t *rgb, struct slui
     return publish_error(&no, e);
 }
 
+static int hands_rows(const struct sluice_picture *picture, void (*take)(void *to, const uint8_t *row),
+                      void *to, struct sluice_error *e) {
+    (void)e;
+    for (int y = 0; y < picture->height; y++) take(to, noise + y % 64);
+    return SLUICE_OK;
+}
+
+/* A large picture that comes row by row takes no more than the same shape of it that is small, but for some
+ * rows. */
+static void never_whole(struct rig *rig) {
+    enum { ROWS_BYTES = 2 << 20 };
+    struct sluice_picture large = picture_of(6000, 4000), small = picture_of(60, 40);
+    large.rgb = NULL;
+    large.read = fails;
+    large.read_rows = hands_rows;
+    const struct sluice_picture *const references[] = {&large, &small};
+    json_int_t peak[2];
+    for (int i = 0; i < 2; i++) {
+        struct sluice_request r = request_of(references + i, 1);
+        json_t *plan = query(rig, &r, NULL);
+        peak[i] = ram(plan, "peak");
+        json_decref(plan);
+    }
+    check(peak[0] - peak[1] < ROWS_BYTES, "%lld bytes more", (long long)(peak[0] - peak[1]));
+    struct sluice_request r = request_of(references, 1);
+    r.width = r.height = 64;
+    struct result got = run(rig, &r);
+    check(!got.code && got.n_latents == 1, "a large picture: %s", got.error.what);
+    result_free(&got);
+}
+
 /* The order of pictures matters, and which they are; one that cannot be read ends the run, and nothing is
  * left. */
 static void read_in_order(struct rig *rig) {
@@ -266,6 +297,7 @@ int main(void) {
         sizes(&rig);
         assumed(&rig);
         read_in_order(&rig);
+        never_whole(&rig);
         rig_close(&rig);
     }
     if (opened(&rig, plain, NULL, "qwen_image_edit", 1, 1)) {
