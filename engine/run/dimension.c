@@ -103,7 +103,8 @@ static void setting_misfit(const struct component *c, const struct setting_list 
     error_expected(e, "%d", n);
 }
 
-/* As many as there are, or META; where a configuration has none of them all are published. */
+/* As many as there are, or META; where a configuration has none of them they are the published ones, if those
+ * are as many. */
 static void setting_read_list(struct component *c, const struct setting_list *s, const struct config *config,
                               struct error *e) {
     const struct config_value *number = config_find(config, s->key);
@@ -112,7 +113,7 @@ static void setting_read_list(struct component *c, const struct setting_list *s,
     do snprintf(key, sizeof key, "%s.%d", s->key, said);
     while (config_find(config, key) && said++ < n);
     bool none = !said && (!number || number->kind == CONFIG_NULL);
-    bool published = none && n <= s->n_published;
+    bool published = none && n == s->n_published;
     if (n > s->room || (said != n && !published)) setting_misfit(c, s, config, said, e);
     if (published) setting_publish_list(c, s);
     for (int i = 0; i < said && e->code == OK; i++) {

@@ -57,7 +57,7 @@ struct setting_list {
     int room;      /* for so many; files that need more are SHAPE */
     int count;     /* place in dims */
     double least, most;
-    const float *published; /* where nothing says them; where there are more, files must say all */
+    const float *published; /* where nothing says them and there are as many; of made-up ones the first */
     int n_published;
 };
 

@@ -66,6 +66,34 @@ static const struct all_in_one all_in_one[] = {
 
 const struct layout_family layouts_of_qwen = {parts, COUNT_OF(parts), all_in_one, COUNT_OF(all_in_one)};
 
+/* ---- the autoencoder in other files ---- */
+
+/* As files of four axes at most have kernels of five. */
+static void test_merged_kernels(void) {
+    struct pile *p = layouts_original("vae");
+    for (int i = 0; i < p->n; i++) {
+        struct item *t = &p->item[i];
+        if (t->rank != 5) continue;
+        t->rank = 4;
+        t->dim[0] *= t->dim[1];
+        memmove(t->dim + 1, t->dim + 2, 3 * sizeof *t->dim);
+    }
+    gives_the_same(layouts_with("vae", p), "kernels whose outer axes are one");
+}
+
+/* Published values are of 16 channels; this one has 5. */
+static void test_unsaid_scale(void) {
+    struct pile *p = layouts_original("vae");
+    write_pile(p, under("unsaid.safetensors"), NULL);
+    is_refused((options){.model = at_hand.folder, .vae = under("unsaid.safetensors")}, META,
+               "a latent's scale that nothing says", WORDS("'latents_mean'", "0", "5"));
+    pile_free(p);
+}
+
+/* ---- the row ---- */
+
+static void (*const own[])(void) = {test_merged_kernels, test_unsaid_scale, NULL};
+
 const struct layouts layouts_qwen = {.family = &layouts_of_qwen,
                                      .tokenizer = "/tokenizer",
                                      .width = 48,
@@ -73,4 +101,5 @@ const struct layouts layouts_qwen = {.family = &layouts_of_qwen,
                                      .said = {"metadata", "flow shift from e^0.5"},
                                      .both = "text_encoder",
                                      .one_file = true,
-                                     .wrong_slots = true};
+                                     .wrong_slots = true,
+                                     .own = own};
