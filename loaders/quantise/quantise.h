@@ -21,7 +21,8 @@ enum dtype quantise_type(const char *name);
 void quantise_rows(enum dtype dtype, float scale, const float *from, int64_t rows, int64_t columns, void *to);
 /* The scale of an F8 weight whose largest magnitude is this: it becomes the type's largest number; 1 of 0. */
 float quantise_scale(enum dtype dtype, float largest);
-/* The scale of a row of a rotated type: the largest magnitude once it is rotated becomes 127. */
+/* The scale of a row of a rotated type: the largest magnitude once it is rotated becomes 127. Such rows must
+ * be finite, and within quantise_most: nothing in a row of codes would say that one was not. */
 float quantise_row_scale(enum dtype dtype, const float *row, int64_t columns);
 /* The largest magnitude that rows of that type are sure to hold (F8: with its scale); what is larger is cut
  * or becomes infinite. */

@@ -47,7 +47,7 @@ float quantise_row_scale(enum dtype dtype, const float *row, int64_t columns) {
 static int8_t code_of(float value, float scale) {
     const float whole = 12582912;
     float code = value / scale + whole - whole;
-    return (int8_t)(code > CODE_MOST ? CODE_MOST : code < -CODE_MOST ? -CODE_MOST : code);
+    return (int8_t)(code > CODE_MOST ? CODE_MOST : code > -CODE_MOST ? code : -CODE_MOST);
 }
 
 void quantise_rotated(enum dtype dtype, const float *row, int64_t columns, int8_t *to) {
