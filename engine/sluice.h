@@ -159,9 +159,9 @@ SLUICE_API int sluice_inspect(const struct sluice_model_options *options, bool t
                               struct sluice_error *error);
 
 /* Token ids of a text. With a model: {"encoders":[{"name","ids":[...],"tokens","truncated"}]} as the model
- * sees them, template included; of an encoder that sees a long prompt in windows also "window", the tokens of
- * each, and where words have weights "weights", a number a token. With options->tokenizer alone: one array of
- * the plain ids. */
+ * sees them, template included; of a model that edits there is one picture, which is one token; of an
+ * encoder that sees a long prompt in windows also "window", the tokens of each, and where words have weights
+ * "weights", a number a token. With options->tokenizer alone: one array of the plain ids. */
 SLUICE_API int sluice_tokenize(const struct sluice_model_options *options, const char *text,
                                size_t text_bytes, char **json, struct sluice_error *error);
 

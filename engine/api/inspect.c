@@ -457,15 +457,19 @@ static json_t *encoder_json(const char *name, const struct prompt_tokens *tokens
     return json;
 }
 
-/* As the encoder in that slot sees it. */
+/* As the encoder in that slot sees it; of a model that needs pictures with the fewest, each a token. */
 static enum status tokenize_slot(struct tokenizer_search *search, int slot, const char *text, size_t bytes,
                                  json_t *encoders, struct error *e) {
     struct tokenizer *tokenizer = NULL;
     struct prompt_tokens tokens = {0};
     const struct text_recipe *recipe = &search->recipe->slot[slot].text;
-    if (tokenizer_find(search, slot, &tokenizer, e) == OK &&
-        prompt_encode(search->sys, recipe, tokenizer, text, bytes, true, &tokens, e) == OK)
-        json_push(encoders, encoder_json(search->recipe->slot[slot].folder, &tokens));
+    const int32_t ones[LANE_REFERENCES_MAX] = {1, 1, 1};
+    int pictures = recipe->pictured.pad ? search->recipe->references_min : 0;
+    if (tokenizer_find(search, slot, &tokenizer, e) == OK && pictures)
+        prompt_encode_pictured(search->sys, recipe, tokenizer, text, bytes, ones, pictures, &tokens, e);
+    else if (e->code == OK)
+        prompt_encode(search->sys, recipe, tokenizer, text, bytes, true, &tokens, e);
+    if (e->code == OK) json_push(encoders, encoder_json(search->recipe->slot[slot].folder, &tokens));
     prompt_destroy(search->sys, &tokens);
     tokenizer_close(tokenizer);
     return e->code;
