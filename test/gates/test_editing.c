@@ -133,6 +133,24 @@ static void assumed(struct rig *rig) {
     }
 }
 
+/* One picture stands among the tokens, as one. */
+static void tokenized(struct rig *rig, const char *folder) {
+    static const char prompt[] = "a fox";
+    struct sluice_model_options from = {.struct_size = sizeof from, .model = folder};
+    int slot = recipe_slot(rig->model->recipe, FAMILY_TEXT), n = 0;
+    int32_t pad = tokenizer_special(rig->model->tokenizer[slot], "<|image_pad|>");
+    struct sluice_error e;
+    char *text = NULL;
+    check(!sluice_tokenize(&from, prompt, sizeof prompt - 1, &text, &e), "tokenize: %s", e.what);
+    json_t *json = text ? json_loads(text, 0, NULL) : NULL, *id,
+           *encoder = json_array_get(json_object_get(json, "encoders"), 0);
+    size_t i;
+    json_array_foreach(json_object_get(encoder, "ids"), i, id) n += json_integer_value(id) == pad;
+    check(n == 1, "tokenize: %d pads", n);
+    json_decref(json);
+    sluice_free(text);
+}
+
 /* ---- which pipeline ---- */
 
 static bool opened(struct rig *rig, const char *folder, const char *edit, const char *recipe, int least,
@@ -302,6 +320,7 @@ int main(void) {
     }
     if (opened(&rig, plain, NULL, "qwen_image_edit", 1, 1)) {
         numbers(&rig, 1);
+        tokenized(&rig, plain);
         sizes(&rig);
         assumed(&rig);
         rig_close(&rig);
