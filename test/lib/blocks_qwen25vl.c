@@ -9,7 +9,7 @@
 static const struct tolerance tolerances[] = {
     {"text.embedding", 3.44e-8, 1e-7},
     {"text.rope", 1.8e-8, 5.4e-8},
-    {"block.text", 2.03e-7, 6e-7},
+    {"block.language", 2.03e-7, 6e-7},
     {"hidden", 5.76e-7, 1.7e-6},
     {0},
 };
@@ -68,16 +68,16 @@ static void test_embedding(const struct golden *g) {
 
 static void test_layer(const struct golden *g) {
     const json_t *blocks = json_object_get(g->expect, "blocks"),
-                 *about = json_object_get(blocks, "block.text");
+                 *about = json_object_get(blocks, "block.language");
     struct tensor ids = golden(g, "case0.ids.cond");
-    struct tensor in = golden_single(g, "block.text.in"), out = golden_single(g, "block.text.out");
+    struct tensor in = golden_single(g, "block.language.in"), out = golden_single(g, "block.language.out");
     struct bench *b = open_case(g, 0, ids);
     char name[64];
     snprintf(name, sizeof name, "layers.%d", (int)json_integer_value(json_object_get(about, "layer")));
     bench_gather(b, ids);
     bench_put(b->lane.text, in);
     bench_visit(b, bench_block(b, name), 0);
-    expect_close(g, "block.text", b->lane.text, out.data);
+    expect_close(g, "block.language", b->lane.text, out.data);
     bench_close(b);
 }
 
@@ -108,11 +108,11 @@ static void test_hidden(const struct golden *g) {
 }
 
 static const struct golden_test tests[] = {
-    {"embedding", test_embedding, PRECISION_F32, false, "block.text.in"},
-    {"layer", test_layer, PRECISION_F32, false, "block.text.in"},
+    {"embedding", test_embedding, PRECISION_F32, false, "block.language.in"},
+    {"layer", test_layer, PRECISION_F32, false, "block.language.in"},
     {"hidden", test_hidden, PRECISION_F32, false, "case0.hidden.cond"},
-    {"embedding, bf16", test_embedding, PRECISION_BF16, true, "block.text.in"},
-    {"layer, bf16", test_layer, PRECISION_BF16, true, "block.text.in"},
+    {"embedding, bf16", test_embedding, PRECISION_BF16, true, "block.language.in"},
+    {"layer, bf16", test_layer, PRECISION_BF16, true, "block.language.in"},
     {"hidden, bf16", test_hidden, PRECISION_BF16, true, "case0.hidden.cond"},
 };
 

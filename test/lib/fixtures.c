@@ -13,6 +13,9 @@ static const struct suite *const unet[] = {&blocks_unet, &blocks_vae, NULL};
 /* Its autoencoder's first two levels are equally wide, as no published one's are: tiling gains nothing there.
  */
 static const struct suite *const unet_alone[] = {&blocks_unet, NULL};
+static const struct suite *const qwen_image[] = {&blocks_qwen_image, &blocks_qwen25vl, NULL};
+static const struct suite *const qwen_edit[] = {&blocks_qwen_image, &blocks_qwen25vl, &blocks_qwen25vl_vision,
+                                                NULL};
 static const struct suite *const vae_encoder[] = {&blocks_vae_encoder, NULL};
 
 static const struct suite *const clip_kinds[] = {&blocks_clip_kinds, NULL};
@@ -72,7 +75,9 @@ const struct fixture fixtures[] = {
     {PIPELINE("sdxl", unet_alone), .gate = &gate_sdxl, .layouts = &layouts_sdxl},
     {PIPELINE("inpaint", unet), .gate = &gate_inpaint},
     {PIPELINE("refiner", unet), .gate = &gate_refiner},
-    {PIPELINE("qwen_image", NULL), .layouts = &layouts_qwen, .misfits = &misfits_qwen},
+    {PIPELINE("qwen_image", qwen_image), .layouts = &layouts_qwen, .misfits = &misfits_qwen},
+    {PIPELINE("qwen_edit", qwen_edit)},
+    {PIPELINE("qwen_edit_plus", qwen_edit)},
     {.name = "zimage_wide",
      .model = wide_checkpoint,
      .gate = &gate_zimage_wide,

@@ -38,13 +38,14 @@ struct probe {
     double least;
 };
 
-/* The first case, or the first with a picture to start from; NULL if there is none. */
+/* The first case, or the first with a picture that is encoded; NULL if there is none. */
 static const json_t *case_for(const struct golden *g, enum result result) {
     json_t *cases = json_object_get(g->expect, "cases"), *c;
     size_t i;
     if (result != ENCODED) return json_array_get(cases, 0);
     json_array_foreach(cases, i, c) {
-        if (json_is_true(json_object_get(c, "init"))) return c;
+        if (json_is_true(json_object_get(c, "init")) || json_array_size(json_object_get(c, "references")))
+            return c;
     }
     return NULL;
 }
@@ -72,7 +73,7 @@ static struct tensor draw(struct probe *probe, enum result result) {
     } else {
         char last[NAME];
         r.steps = STEPS;
-        if (result == ENCODED) r.strength = 1;
+        if (r.init_image && result == ENCODED) r.strength = 1;
         r.no_decode = true;
         snprintf(last, sizeof last, "latent_%03d", STEPS);
         assert_public(sluice_run(p->session, &r, &error), &error);
@@ -126,13 +127,20 @@ static enum result result_of(const struct probe *probe, const char *name) {
     return encoder && probe->known[ENCODED].rank ? ENCODED : DECODED;
 }
 
+/* Behind how much of a name its own begins in a slot's index: behind the folder, and what begins all names of
+ * a part that shares it. 0: it is another part's. */
+static size_t in_slot(const struct slot *slot, const char *name) {
+    size_t folder = strlen(slot->folder) + 1, prefix = slot->prefix ? strlen(slot->prefix) : 0;
+    if (strncmp(name, slot->folder, folder - 1) || name[folder - 1] != '.') return 0;
+    return prefix && strncmp(name + folder, slot->prefix, prefix) ? 0 : folder + prefix;
+}
+
 /* "text_encoder.layers.0..." */
 static void try_tensor(struct probe *probe, const char *name, bool matters) {
     const struct sluice_model *model = probe->golden->model;
     for (int slot = 0; slot < SLOTS_MAX && model->recipe->slot[slot].family; slot++) {
-        const char *folder = model->recipe->slot[slot].folder;
-        size_t n = strlen(folder) + 1;
-        if (strncmp(name, folder, n - 1) || name[n - 1] != '.') continue;
+        size_t n = in_slot(&model->recipe->slot[slot], name);
+        if (!n) continue;
         probe->index = &model->component[slot].index;
         probe->result = result_of(probe, name);
         void *mark = golden_state.memory;

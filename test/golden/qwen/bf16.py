@@ -76,14 +76,14 @@ def pictures_of(known, index):
 def text_blocks(pipe, dtype, known, case, about):
     """A layer of the language model, and of the tower what its reference tensors are of."""
     model = pipe.text_encoder.model
-    modules = {"block.text": model.language_model.layers[about["block.text"]["layer"]]}
+    modules = {"block.language": model.language_model.layers[about["block.language"]["layer"]]}
     if "block.tower" in about:
         modules |= {name: model.visual.blocks[about[name]["layer"]] for name in ("block.tower", "block.tower_full")}
         modules["tower.merger"] = model.visual.merger
 
     def put(_module, args, kwargs, name):
         value = known[f"{name}.in"].to(dtype)
-        return ((value if name == "block.text" else value[0]), *args[1:]), kwargs
+        return ((value if name == "block.language" else value[0]), *args[1:]), kwargs
 
     hooks = [module.register_forward_pre_hook(lambda m, a, kw, name=name: put(m, a, kw, name), with_kwargs=True) for name, module in modules.items()]
     pictures = pictures_of(known, 0)
@@ -92,14 +92,14 @@ def text_blocks(pipe, dtype, known, case, about):
         if pictures:  # the first alone: a block sees one at a time
             seen = pipe.processor.image_processor(images=[next(reference.resized(pipe, pictures))[0]], return_tensors="pt")
             model.visual(seen["pixel_values"].to(dtype), seen["image_grid_thw"])
-            out = {f"{name}.out": watch.seen[f"{name}.out"][None] for name in modules if name != "block.text"}
+            out = {f"{name}.out": watch.seen[f"{name}.out"][None] for name in modules if name != "block.language"}
             out["tower.patches.out"] = reference.walked(model.visual, seen["image_grid_thw"], watch.seen["tower.patches.out"])
     for hook in hooks[1:]:
         hook.remove()
-    with Watch({"block.text": modules["block.text"]}) as watch:
+    with Watch({"block.language": modules["block.language"]}) as watch:
         reference.encode(pipe, case["prompt"], pictures, case["max_sequence_length"])
     hooks[0].remove()
-    return out | {"block.text.out": watch.seen["block.text.out"]}
+    return out | {"block.language.out": watch.seen["block.language.out"]}
 
 
 def cases(pipe, known, expect):

@@ -13,7 +13,7 @@ MEASURE = ("Relative L2 change of case 0's latent after two steps (text encoder 
            "(vae.decoder) or of the first reference's latent (vae.encoder) when the tensor is zero.")
 
 STEPS = 2  # of the first case's, which are more
-UNUSED = [(r"^vae\..*time_conv\.", "a picture has one frame"), (r"lm_head", "hidden states alone are read")]
+UNUSED = [(r"^vae\..*time_conv\.", "a picture has one frame"), (r"lm_head", "no hidden state depends on it")]
 LAST = "the last block's text goes nowhere"
 
 

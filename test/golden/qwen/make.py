@@ -22,7 +22,7 @@ case 0's references (in: latent_001, hidden.cond; batch of one):
   embed.image.{in,out}       packed rows (C, ph, pw in a row);  embed.text.{in,out}: before the norm, and embedded
   rope rope.ids              [tokens, head_dim / 2, 2] cos and sin; i32 [tokens, 3]
 Where the text encoder is its own:
-  block.text.{in,out}        [1, T, hidden] of the layer that expect.json names, on all of case 0's tokens
+  block.language.{in,out}      [1, T, hidden] of the layer that expect.json names, on all of case 0's tokens
   text.embedding             [T, hidden], rows of pictures in their places;  text.positions i32 [3, T];  text.rope [T, head_dim / 2, 2]
   block.tower.{in,out} block.tower_full.{in,out}   [1, tokens, dim] of a block that looks into windows and of one that looks
                              everywhere, at case 0's first picture; rows window by window, in each 2x2 by 2x2

@@ -351,7 +351,7 @@ def text_references(pipe, case, references):
         kept.update(embedding=kwargs["inputs_embeds"][0].clone(), positions=kwargs["position_ids"])
 
     hook = model.language_model.register_forward_pre_hook(keep, with_kwargs=True)
-    with Watch({"block.text": model.language_model.layers[layer]}) as watch:
+    with Watch({"block.language": model.language_model.layers[layer]}) as watch:
         ids, hidden = encode(pipe, case["prompt"], [Image.fromarray(known[name].numpy()) for name in sorted(known) if name.startswith("picture.reference")],
                              case["max_sequence_length"])[0].values()
     hook.remove()
@@ -362,19 +362,7 @@ def text_references(pipe, case, references):
     cos, sin = model.language_model.rotary_emb(kept["embedding"], out["text.positions"][:, None].long())
     half = cos.shape[-1] // 2
     out["text.rope"] = torch.stack([cos[0, :, :half], sin[0, :, :half]], dim=-1)
-    return out, {"block.text": dict(layer=layer, name=f"layers.{layer}", tokens=len(ids), seen=places(pipe, ids, known))}
-
-
-def places(pipe, ids, known):
-    """First token, rows and columns of each picture in a prompt."""
-    where, out = (ids == pipe.text_encoder.config.image_token_id).nonzero().flatten().tolist(), []
-    for name in sorted(known):
-        if name.startswith("pixels."):
-            rows, columns = (side // 28 for side in known[name].shape[:2])
-            out.append([where[0], rows, columns])
-            where = where[rows * columns:]
-    assert not where
-    return out
+    return out, {"block.language": dict(layer=layer, name=f"layers.{layer}", tokens=len(ids))}
 
 
 def model_positions(given_positions, n):
