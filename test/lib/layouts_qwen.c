@@ -90,9 +90,86 @@ static void test_unsaid_scale(void) {
     pile_free(p);
 }
 
-/* ---- the row ---- */
+/* ---- the layouts ---- */
 
-static void (*const own[])(void) = {test_merged_kernels, test_unsaid_scale, NULL};
+static void test_folders(void) {
+    static const char *const inner[] = {"comfy_qwen", "comfy_qwen/diffusion_models",
+                                        "comfy_qwen/text_encoders", "comfy_qwen/vae"};
+    for (size_t i = 0; i < COUNT_OF(inner); i++) mkdir(under(inner[i]), 0777);
+    layouts_write_parts(WORDS("comfy_qwen/diffusion_models/qwen_image_bf16.safetensors",
+                              "comfy_qwen/text_encoders/qwen_2.5_vl_7b.safetensors",
+                              "comfy_qwen/vae/qwen_image_vae.safetensors"),
+                        true);
+    options from = {.model = under("comfy_qwen"), .tokenizer = at_hand.tokenizer};
+    gives_the_same(from, "ComfyUI's folders");
+    check(strstr(said, "taken for qwen_image, whose weights look like qwen_image_edit's"), "that is said: %s",
+          said);
+    opens_without_memory(from);
+}
+
+/* What a request with a picture to edit gives of a model. */
+static struct result edited(options from, const char *what) {
+    static uint8_t rgb[48 * 32 * 3];
+    static const struct sluice_picture picture = {
+        .struct_size = sizeof picture, .width = 48, .height = 32, .rgb = rgb, .name = "a picture"};
+    static const struct sluice_picture *const references[] = {&picture};
+    struct sluice_request r = request_fox(64, 48, 2, 1, 1);
+    struct result got = {.code = SLUICE_MISSING};
+    struct rig rig;
+    for (size_t i = 0; i < sizeof rgb; i++) rgb[i] = (uint8_t)(i * i % 251);
+    r.references = references;
+    r.n_references = 1;
+    r.no_decode = true;
+    if (!open_rig(&rig, from, what)) return got;
+    got = run(&rig, &r);
+    check(got.code == SLUICE_OK && got.n_latents == 1, "%s: %s", what, got.error.what);
+    rig_close(&rig);
+    return got;
+}
+
+/* References as at timestep 0 (Edit 2511): a configuration says it, an empty tensor where there is none, or a
+ * flag; whoever says nothing gets something else. A configuration that denies it holds. */
+static void test_zero_cond(void) {
+    static const char mark[] = "__index_timestep_zero__";
+    enum { CONFIGURED, MARKED, TOLD, UNSAID, DENIED, WAYS };
+    struct result got[WAYS];
+    options from = layouts_split();
+    for (int way = 0; way < WAYS; way++) {
+        struct pile *p = pile_copy(layouts_part("transformer"), way % 2 ? "model.diffusion_model." : "");
+        json_t *config = json_loads(p->config, 0, NULL);
+        char name[PILE_NAME];
+        snprintf(name, sizeof name, "%s%s", way % 2 ? "model.diffusion_model." : "", mark);
+        json_object_del(config, "zero_cond_t");
+        if (way == CONFIGURED) json_object_set_new(config, "zero_cond_t", json_true());
+        if (way == DENIED) json_object_set_new(config, "zero_cond_t", json_false());
+        if (way == MARKED || way == DENIED) pile_add(p, "", name, "F32", 1, (int32_t[]){0}, "", 0);
+        char *text = json_dumps(config, 0);
+        write_pile(p, under("transformer.safetensors"), text);
+        from.diffusion_model = under("transformer.safetensors");
+        from.edit = way == TOLD ? "2511" : "plus";
+        got[way] = edited(from, from.edit);
+        free(text);
+        json_decref(config);
+        pile_free(p);
+    }
+    same(&got[CONFIGURED], &got[MARKED], "a mark");
+    same(&got[CONFIGURED], &got[TOLD], "a flag");
+    same(&got[UNSAID], &got[DENIED], "a configuration that denies it");
+    check(strcmp(got[CONFIGURED].latent[0], got[UNSAID].latent[0]) != 0, "it makes no difference");
+    for (int way = 0; way < WAYS; way++) result_free(&got[way]);
+}
+
+static void test_edit(void) {
+    options from = layouts_split();
+    from.edit = "minus";
+    is_refused_as(from, USAGE, 2, "an unknown way to edit",
+                  WORDS("--edit", "minus of qwen_image", "plain, plus or 2511"));
+    from = (options){.model = "test/golden/zimage_a/model", .edit = "plus"};
+    is_refused_as(from, USAGE, 2, "weights that do not edit", WORDS("--edit", "plus of zimage"));
+}
+
+static void (*const own[])(void) = {test_folders,   test_merged_kernels, test_unsaid_scale,
+                                    test_zero_cond, test_edit,           NULL};
 
 const struct layouts layouts_qwen = {.family = &layouts_of_qwen,
                                      .tokenizer = "/tokenizer",

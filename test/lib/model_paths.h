@@ -5,10 +5,11 @@
 #include "engine/sluice.h"
 
 struct model_paths {
-    const char *model, *diffusion_model, *llm, *clip_l, *clip_g, *t5xxl, *vae, *tokenizer;
+    const char *model, *diffusion_model, *llm, *llm_vision, *clip_l, *clip_g, *t5xxl, *vae, *tokenizer;
+    const char *edit;
     bool decodes_only;
     /* Filled by model_options. */
-    struct sluice_part parts[6];
+    struct sluice_part parts[7];
     struct sluice_model_options options;
 };
 
