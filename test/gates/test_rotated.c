@@ -1,0 +1,141 @@
+/* Rotated int8 in every family: what is converted to it draws the same bits as the numbers that it stands
+ * for, kept as f32, whatever reads the weights: products, embedding tables, rows of modulation, attention. In
+ * groups of 16, which the fixtures' rows have. That the numbers are right is in test_weights.c, that a
+ * reference draws the same in test_stored.c. */
+#include "engine/sluice_bench.h"
+#include "test/lib/rig.h"
+
+enum { PATH = 192 };
+
+static uint8_t noise[48 * 40 * 3];
+
+/* The files of a model's parts in one type, by their flags. */
+struct parts {
+    struct sluice_part part[SLOTS_MAX];
+    char path[SLOTS_MAX][PATH];
+    int n;
+};
+
+static bool is_converted(const struct slot *slot) {
+    enum family_kind kind = slot->family->kind;
+    return kind == FAMILY_TEXT || kind == FAMILY_DENOISER || kind == FAMILY_VISION;
+}
+
+/* Each part of `from`, or of the folder where there is none, to a file of that type. */
+static void convert_parts(const struct recipe *recipe, const char *folder, const struct parts *from,
+                          const char *type, struct parts *to) {
+    for (int i = 0; recipe->slot[i].family; i++) {
+        const struct slot *slot = &recipe->slot[i];
+        if (!is_converted(slot)) continue;
+        char input[PATH];
+        snprintf(input, sizeof input, "%s/%s", folder, slot->folder);
+        snprintf(to->path[to->n], PATH, "%s/%s%d.safetensors", temporary, type, i);
+        const char *inputs[] = {from ? from->path[to->n] : input};
+        struct sluice_convert_options options = {.struct_size = sizeof options,
+                                                 .inputs = inputs,
+                                                 .n_inputs = 1,
+                                                 .part = slot->family->name,
+                                                 .output = to->path[to->n],
+                                                 .type = type};
+        struct sluice_error e;
+        check(!sluice_convert(&options, NULL, &e), "%s of %s to %s: %s (%s)", slot->flag, folder, type,
+              e.what, e.where);
+        to->part[to->n] = (struct sluice_part){slot->flag, to->path[to->n]};
+        to->n++;
+    }
+}
+
+/* Matrices of a rotated type in a component's blocks and tables. */
+static int count_rotated(const struct component *c) {
+    int n = 0;
+    for (int b = 0; b < c->n_blocks; b++)
+        for (int i = 0; i < c->blocks[b].n_tensors; i++)
+            n += dtype_is_rotated(c->blocks[b].tensors[i].shape.dtype);
+    return n;
+}
+
+/* Families of which something rotated was drawn with. */
+static const char *const all[] = {"zimage", "qwen3",      "flux",     "clip",           "t5",
+                                  "unet",   "qwen_image", "qwen25vl", "qwen25vl_vision"};
+enum { N_ALL = sizeof all / sizeof *all };
+static int seen[N_ALL];
+
+static void see(const struct component *c) {
+    for (int i = 0; c->family && i < N_ALL; i++)
+        if (!strcmp(c->family->name, all[i])) seen[i] += count_rotated(c);
+}
+
+/* Two steps with those parts. */
+static struct result draw_with(const char *folder, const struct parts *parts) {
+    static const struct sluice_picture fox = {
+        .struct_size = sizeof fox, .width = 48, .height = 40, .rgb = noise, .name = "fox.png"};
+    static const struct sluice_picture *const references[] = {&fox};
+    struct rig rig = {0};
+    struct result r = {0};
+    struct error e = {0};
+    struct sluice_model_options from = {
+        .struct_size = sizeof from, .model = folder, .parts = parts->part, .n_parts = parts->n};
+    struct sluice_session_options options = {.struct_size = sizeof options, .device = "cpu", .threads = 2};
+    watch_init(&rig.watch, 1);
+    if (!check(model_open(&rig.watch.sys, &from, &rig.model, &e) == OK, "%s: %s (%s)", folder, e.what,
+               e.where) ||
+        !rig_open_session(&rig, &options))
+        return r;
+    const struct recipe *recipe = rig.model->recipe;
+    for (int i = 0; recipe->slot[i].family; i++) see(&rig.model->component[i]);
+    int side = rig.model->size_step;
+    struct sluice_request request = request_fox(3 * side, 2 * side, 2, 1, 1);
+    if (recipe->references_min) request.references = references, request.n_references = 1;
+    request.no_decode = true;
+    r = run(&rig, &request);
+    check(!r.code, "%s: %s (%s)", folder, r.error.what, r.error.where);
+    rig_close(&rig);
+    return r;
+}
+
+static void same_as_numbers(const char *folder) {
+    static const struct parts none;
+    struct parts rotated = {.n = 0}, numbers = {.n = 0};
+    struct rig rig;
+    if (!rig_open(&rig, folder, 1, 1)) return;
+    const struct recipe *recipe = rig.model->recipe;
+    rig_close(&rig);
+    convert_parts(recipe, folder, NULL, "i8_rot16", &rotated);
+    convert_parts(recipe, folder, &rotated, "f32", &numbers);
+    struct result as_files = draw_with(folder, &none), of_int8 = draw_with(folder, &rotated),
+                  of_f32 = draw_with(folder, &numbers);
+    same(&of_f32, &of_int8, folder);
+    check(strcmp(as_files.latent[0], of_int8.latent[0]) != 0, "%s: rotated int8 changes nothing", folder);
+    result_free(&as_files);
+    result_free(&of_int8);
+    result_free(&of_f32);
+}
+
+/* CLIP and T5 with rows of whole groups, which no fixture's have. */
+static const char *flux_checkpoint(void) {
+    static char folder[PATH];
+    struct sluice_error e;
+    snprintf(folder, sizeof folder, "%s/flux", temporary);
+    int code = sluice_checkpoint_write(
+        "flux", folder,
+        "heads=2,axis0=16,axis1=24,axis2=24,double_layers=1,single_layers=1,hidden=64,clip_heads=2,clip_ff="
+        "96,"
+        "clip_layers=1,clip_vocabulary=600,pooled=64,clip_projection=64,t5_heads=2,t5_head_dim=32,t5_ff=96,"
+        "t5_layers=1,t5_vocabulary=600,vae0=32,vae1=32,vae2=16,vae3=16,vae_groups=8,latent_channels=4",
+        11, NULL, NULL, &e);
+    check(!code, "flux: %s (%s)", e.what, e.where);
+    return folder;
+}
+
+int main(void) {
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    temporary_make();
+    for (size_t i = 0; i < sizeof noise; i++) noise[i] = (uint8_t)(i * 2654435761u >> 13);
+    same_as_numbers("test/golden/zimage_a/model");
+    same_as_numbers("test/golden/sd1/model");
+    same_as_numbers("test/golden/qwen_image/model");
+    same_as_numbers("test/golden/qwen_edit_plus/model");
+    same_as_numbers(flux_checkpoint());
+    for (int i = 0; i < N_ALL; i++) check(seen[i] > 0, "no matrix of %s was rotated", all[i]);
+    return finish();
+}
