@@ -188,6 +188,8 @@ struct recipe {
     int n_conditions;
     struct denoiser_span span[DENOISER_SPANS_MAX + 1];
     const char *pipelines[5]; /* _class_names in model_index.json, NULL-terminated */
+    const char *processor;    /* transformers' class of what prepares prompts and pictures together, in the
+                                 folder of that name; NULL: the pipeline has none */
     int patch;      /* latent pixels on a token's side: width and height are multiples of patch * factor */
     int frames_max; /* of a video; 0: it draws pictures */
     struct sampling sampling;      /* where scheduler_config.json does not say */

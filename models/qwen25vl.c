@@ -82,10 +82,8 @@ static enum status qwen25vl_configure(struct component *c, const struct config *
     int32_t *d = c->dims;
     if (qwen25vl_check_model(config, e) != OK || qwen25vl_check_rope(config, e) != OK) return e->code;
     d[QWEN_HEAD] = !s->heads ? HEAD_PUBLISHED : d[QWEN_Q] % s->heads ? 0 : d[QWEN_Q] / s->heads;
-    if (qwen_check_dims(c, e) != OK) return e->code;
     if (!s->sections[0] && !s->sections[1] && !s->sections[2]) qwen25vl_divide_head(c);
-    if (qwen25vl_check_sections(c, e) != OK) return e->code;
-    return component_check_blocks(c, config, d[QWEN_LAYERS], e);
+    return qwen_configure(c, config, e) == OK ? qwen25vl_check_sections(c, e) : e->code;
 }
 
 static int qwen25vl_blocks(const struct component *c, struct block_ref *refs) {

@@ -553,6 +553,11 @@ const struct family family_qwen25vl_vision = {
     .configure = qwen25vl_vision_configure,
     .follow = qwen25vl_vision_follow,
     .derive = qwen25vl_vision_derive,
+    .pictures_rest = "\"image_processor_type\": \"Qwen2VLImageProcessor\", \"processor_class\": "
+                     "\"Qwen2_5_VLProcessor\", \"do_resize\": true, \"resample\": 3, \"do_rescale\": true, "
+                     "\"rescale_factor\": 0.00392156862745098, \"do_normalize\": true, "
+                     "\"do_convert_rgb\": true, \"patch_size\": 14, \"temporal_patch_size\": 2, "
+                     "\"merge_size\": 2",
     .blocks = qwen25vl_vision_blocks,
     .ignorable = qwen25vl_vision_ignorable,
     .lane_state_bytes = sizeof(struct vision_state),

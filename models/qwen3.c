@@ -19,10 +19,6 @@ static bool qwen3_probe(const struct tensor_index *index) {
            (index_find(index, "blk.0.attn_q_norm.weight") && index_find(index, "token_embd.weight"));
 }
 
-static enum status qwen3_configure(struct component *c, const struct config *config, struct error *e) {
-    return qwen_check_dims(c, e) == OK ? component_check_blocks(c, config, c->dims[QWEN_LAYERS], e) : e->code;
-}
-
 static int qwen3_blocks(const struct component *c, struct block_ref *refs) {
     return qwen_list_blocks(c, &qwen3_kind_layer, refs);
 }
@@ -90,7 +86,7 @@ const struct family family_qwen3 = {
     .settings = qwen3_settings,
     .n_settings = COUNT_OF(qwen3_settings),
     .expects = qwen3_expects,
-    .configure = qwen3_configure,
+    .configure = qwen_configure,
     .follow = qwen3_follow,
     .derive = qwen_derive,
     .reads = {.layers_left_out = 1, .tokens = true}, /* hidden_states[-2] */

@@ -212,7 +212,7 @@ int qwen_list_blocks(const struct component *c, const struct block_kind *layer, 
 
 /* ---- what families say of themselves ---- */
 
-enum status qwen_check_dims(const struct component *c, struct error *e) {
+static enum status qwen_check_dims(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
     int32_t head = d[QWEN_HEAD];
     if (head > 0 && d[QWEN_Q] % head == 0 && d[QWEN_KV] % head == 0 && d[QWEN_Q] % d[QWEN_KV] == 0 &&
@@ -224,6 +224,10 @@ enum status qwen_check_dims(const struct component *c, struct error *e) {
     error_found(e, "queries %d, keys %d, head %d, layers %d", d[QWEN_Q], d[QWEN_KV], head, d[QWEN_LAYERS]);
     return error_expected(e, "queries a multiple of keys, keys of an even head, at least %d layers",
                           c->reads.layers_left_out + 1);
+}
+
+enum status qwen_configure(struct component *c, const struct config *config, struct error *e) {
+    return qwen_check_dims(c, e) == OK ? component_check_blocks(c, config, c->dims[QWEN_LAYERS], e) : e->code;
 }
 
 void qwen_derive(struct component *c) {

@@ -76,8 +76,8 @@ struct qwen_layer_weights {
 void qwen_forward_layer(struct context *x, const void *weights, const struct visit_scope *scope);
 /* All blocks, with the family's own kind of layer. */
 int qwen_list_blocks(const struct component *c, const struct block_kind *layer, struct block_ref *refs);
-/* SHAPE unless the dims fit together. */
-enum status qwen_check_dims(const struct component *c, struct error *e);
+/* SHAPE unless the dims fit together, META if a file says another number of layers. As family.configure. */
+enum status qwen_configure(struct component *c, const struct config *config, struct error *e);
 /* Those that follow from others; settings->heads is known. */
 void qwen_derive(struct component *c);
 int qwen_rows(const struct component *c, int i_table, const struct lane *lane, int32_t *rows);

@@ -281,6 +281,7 @@ const struct recipe recipe_qwen_image = {
 const struct recipe recipe_qwen_image_edit = {
     QWEN_IMAGE(TEXT_QWEN25VL(PICTURED(""))),
     .name = "qwen_image_edit",
+    .processor = "Qwen2VLProcessor",
     .edit = "plain",
     .pipelines = {"QwenImageEditPipeline", "QwenImageEditInpaintPipeline"},
     .references_min = 1,
@@ -291,6 +292,7 @@ const struct recipe recipe_qwen_image_edit = {
 const struct recipe recipe_qwen_image_edit_plus = {
     QWEN_IMAGE(TEXT_QWEN25VL(PICTURED("Picture %d: "))),
     .name = "qwen_image_edit_plus",
+    .processor = "Qwen2VLProcessor",
     .edit = "plus",
     .pipelines = {"QwenImageEditPlusPipeline"},
     .references_min = 1,
@@ -305,6 +307,7 @@ static const struct published_setting qwen_2511[] = {{"zero_cond_t", 1}, {0}};
 const struct recipe recipe_qwen_image_edit_2511 = {
     QWEN_IMAGE(TEXT_QWEN25VL(PICTURED("Picture %d: ")), .published = qwen_2511),
     .name = "qwen_image_edit_2511",
+    .processor = "Qwen2VLProcessor",
     .edit = "2511",
     .pipelines = {"QwenImageEditPlusPipeline"},
     .references_min = 1,

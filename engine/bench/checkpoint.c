@@ -332,6 +332,9 @@ static enum status do_slots(struct writer *w, bool write, struct error *e) {
     return e->code;
 }
 
+/* transformers' processors have a tokenizer of their own. */
+static const char processor_folder[] = "processor";
+
 /* Of the kind that the encoder has, with no more ids than its embedding has rows. */
 static enum status write_tokenizer(struct writer *w, int slot, struct error *e) {
     struct component c;
@@ -340,15 +343,29 @@ static enum status write_tokenizer(struct writer *w, int slot, struct error *e) 
     const struct text_recipe *text = &w->recipe->slot[slot].text;
     const char *kind = text->pads_with_0 ? "OpenCLIP BPE" : text->tokenizer;
     if (rows) tokenizer_make(w->sys, kind, rows, &made, e);
-    for (int i = 0; i < made.n_files && e->code == OK; i++)
-        write_small(w, text->tokenizer_folder, made.files[i].name, made.files[i].text, made.files[i].bytes,
-                    e);
+    const char *const folders[] = {text->tokenizer_folder, w->recipe->processor ? processor_folder : NULL};
+    for (int k = 0; k < 2 && folders[k]; k++)
+        for (int i = 0; i < made.n_files && e->code == OK; i++)
+            write_small(w, folders[k], made.files[i].name, made.files[i].text, made.files[i].bytes, e);
     made_tokenizer_destroy(&made);
     forget_tensors(w);
     return e->code;
 }
 
 /* ---- what is no weights ---- */
+
+static enum status write_processor(struct writer *w, struct error *e) {
+    struct component c;
+    char config[1024];
+    int slot = recipe_slot(w->recipe, FAMILY_VISION);
+    if (!w->recipe->processor || slot == SLOTS_MAX) return OK;
+    if (list_slot(w, slot, &c, e) == OK) {
+        component_write_pictures(&c, config, sizeof config);
+        write_small(w, processor_folder, "preprocessor_config.json", config, strlen(config), e);
+    }
+    forget_tensors(w);
+    return e->code;
+}
 
 /* As the published models have it. */
 static void put_noise(json_t *json, const struct sampling *s) {
@@ -398,6 +415,7 @@ static enum status write_model_index(struct writer *w, struct error *e) {
         add_class(json, s->folder, "transformers", s->text.classes[0]);
         add_class(json, s->text.tokenizer_folder, "transformers", s->text.classes[1]);
     }
+    if (r->processor) add_class(json, processor_folder, "transformers", r->processor);
     return write_json(w, NULL, "model_index.json", json, losses, e);
 }
 
@@ -405,6 +423,7 @@ static enum status write_rest(struct writer *w, struct error *e) {
     write_scheduler(w, e);
     for (int i = 0; i < SLOTS_MAX && w->recipe->slot[i].family && e->code == OK; i++)
         if (w->recipe->slot[i].family->kind == FAMILY_TEXT) write_tokenizer(w, i, e);
+    if (e->code == OK) write_processor(w, e);
     return e->code == OK ? write_model_index(w, e) : e->code;
 }
 

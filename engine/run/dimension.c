@@ -320,3 +320,14 @@ int component_write_config(const struct component *const *components, int n, cha
     config_text_add(&text, "}\n");
     return text.n;
 }
+
+int component_write_pictures(const struct component *c, char *out, size_t out_bytes) {
+    const struct family *family = c->family;
+    struct config_text text = {.out = out, .bytes = out_bytes};
+    config_text_add(&text, "{%s", family->pictures_rest);
+    for (int i = 0; i < family->n_picture_settings; i++)
+        config_text_setting(&text, c, &family->picture_settings[i]);
+    config_text_key(&text, NULL);
+    config_text_add(&text, "}\n");
+    return text.n;
+}

@@ -82,5 +82,7 @@ enum status component_configure(struct component *c, const struct config *config
 void component_derive(struct component *c, const int *chosen);
 /* The config.json of components that share one, the first's kind of model; as snprintf. */
 int component_write_config(const struct component *const *components, int n, char *out, size_t out_bytes);
+/* The preprocessor_config.json of a vision encoder, likewise. */
+int component_write_pictures(const struct component *c, char *out, size_t out_bytes);
 
 #endif

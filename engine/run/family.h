@@ -86,6 +86,7 @@ struct family {
     void (*derive)(struct component *c);
     struct text_reads reads; /* of a text encoder: where whoever opens a component does not say */
     const char *config_rest; /* "\"key\": value, ...": what config.json has besides the rows; NULL: nothing */
+    const char *pictures_rest; /* the same of preprocessor_config.json, of a vision encoder */
     /* All blocks in the order of their visits. Returns their number, at most FAMILY_BLOCKS_MAX. */
     int (*blocks)(const struct component *c, struct block_ref *refs);
     /* Has this block nothing to do for lanes like this one, so that they do not visit it? NULL: none has. */

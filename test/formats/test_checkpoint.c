@@ -6,6 +6,7 @@
 
 #include "engine/open/prompt.h"
 #include "engine/base/random.h"
+#include "loaders/loaders.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -117,7 +118,8 @@ static void test_published(void) {
                      {"sd15_inpaint", {CLIP_L, 859535364, VAE_4}},
                      {"sd2", {CLIP_H, 865910724, VAE_4}},
                      {"sdxl", {CLIP_L, CLIP_G, 2567463684, VAE_4}},
-                     {"sdxl_refiner", {CLIP_G, 2259526660, VAE_4}}};
+                     {"sdxl_refiner", {CLIP_G, 2259526660, VAE_4}},
+                     {"qwen_image", {676550144, 7070619136, 20430401088}}};
     for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
         const struct recipe *const *r = recipes;
         while (*r && strcmp((*r)->name, published[i].recipe)) r++;
@@ -186,6 +188,47 @@ static void test_flips(const char *folder, const struct sluice_model *model) {
     result_free(&again);
 }
 
+/* ---- what is in one folder ---- */
+
+static void check_numbers(const char *folder, const char *file, const char *const *keys, const double *values,
+                          int n) {
+    char path[192];
+    struct config config = {0};
+    struct error e = {0};
+    struct sys machine;
+    sys_init_machine(&machine);
+    snprintf(path, sizeof path, "%s/%s", folder, file);
+    check(config_read(&machine, path, &config, &e) == OK, "%s: %s", path, e.what);
+    for (int i = 0; i < n; i++) {
+        const struct config_value *found = config_find(&config, keys[i]);
+        check(found ? found->number == values[i] : values[i] < 0, "%s: %s is %g, not %g", file, keys[i],
+              found ? found->number : -1, values[i]);
+    }
+    config_destroy(&config);
+}
+
+/* A language model and a vision encoder have one configuration, and what prepares prompts and pictures a
+ * folder of its own. Below 0: it is not there. */
+static void test_shared(const char *folder) {
+    static const char *const keys[] = {"num_attention_heads",
+                                       "rope_scaling.mrope_section.0",
+                                       "rope_scaling.mrope_section.2",
+                                       "vision_config.num_heads",
+                                       "vision_config.fullatt_block_indexes.0",
+                                       "vision_config.fullatt_block_indexes.3",
+                                       "vision_config.fullatt_block_indexes.4",
+                                       "vision_config.rope_parameters.rope_theta"};
+    static const double values[] = {4, 4, 4, 2, 1, 8, -1, 1e4};
+    static const char *const picture_keys[] = {"size.shortest_edge", "size.longest_edge", "merge_size"};
+    static const double picture_values[] = {3136, 12845056, 2};
+    char path[192];
+    check_numbers(folder, "text_encoder/config.json", keys, values, COUNT_OF(keys));
+    check_numbers(folder, "processor/preprocessor_config.json", picture_keys, picture_values,
+                  COUNT_OF(picture_keys));
+    snprintf(path, sizeof path, "%s/processor/tokenizer.json", folder);
+    check(!access(path, R_OK), "%s is not there", path);
+}
+
 /* Opens as the recipe that wrote it. */
 static void test_recipe(const char *recipe, const char *dimensions, bool flips) {
     char folder[128];
@@ -206,6 +249,7 @@ static void test_recipe(const char *recipe, const char *dimensions, bool flips) 
     test_layout(folder, model->recipe);
     test_tokenizers(model);
     if (flips) test_flips(folder, model);
+    if (model->recipe->processor) test_shared(folder);
     sluice_model_close(model);
 }
 
@@ -217,6 +261,11 @@ static void test_recipe(const char *recipe, const char *dimensions, bool flips) 
     "heads=2,axis0=8,axis1=12,axis2=12,double_layers=2,single_layers=3,hidden=96,pooled=128,clip_heads=2,"   \
     "clip_ff=160,clip_layers=2,clip_vocabulary=1000,t5_heads=3,t5_head_dim=16,t5_ff=112,t5_layers=2,"        \
     "t5_vocabulary=700,vae0=32,vae1=32,vae2=32,vae3=32,vae_groups=8"
+
+/* In one folder as they are, their tokenizer twice, and what pictures are prepared by. */
+#define QWEN                                                                                                 \
+    "vision_layers=9,vision_width=40,vision_heads=2,vision_ff=48,hidden=96,vocabulary=1200,text_heads=4,"    \
+    "text_key_heads=2,text_ff=160,text_layers=3,heads=2,axis0=8,axis1=12,axis2=12,layers=3,vae_base=16"
 
 int main(void) {
     const char *seed = getenv("SEED");
@@ -230,5 +279,7 @@ int main(void) {
     test_recipe("flux_schnell", FLUX, false);
     test_recipe("flux_kontext", FLUX, false);
     test_recipe("flux_fill", FLUX, false);
+    test_recipe("qwen_image", QWEN, true);
+    test_recipe("qwen_image_edit_plus", QWEN, false);
     return finish();
 }
