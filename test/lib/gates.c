@@ -92,6 +92,26 @@ const struct gate gate_flux_fill = {
 const struct gate gate_flux_wide = {
     .request = REQUEST(SCHNELL(2), .guidance = 3.5), .other = REQUEST(DRAWN), .threads = 2, .wide = true};
 
+/* ---- Qwen-Image ---- */
+
+#define GUIDED(batch_) .steps = 2, .batch = batch_, .cfg_scale = 2.5
+#define EDITING(n)     .references = references, .n_references = n
+
+const struct gate gate_qwen_image = {.request = REQUEST(GUIDED(2)),
+                                     .other = REQUEST(FROM_PICTURE(1), .cfg_scale = 1),
+                                     .threads = 2,
+                                     .always = true,
+                                     .in_bf16 = true};
+const struct gate gate_qwen_edit = {.request = REQUEST(GUIDED(2), EDITING(1)),
+                                    .other = REQUEST(.steps = 2, .batch = 1, .cfg_scale = 1, EDITING(1)),
+                                    .threads = 1,
+                                    .always = true};
+const struct gate gate_qwen_edit_plus = {.request = REQUEST(GUIDED(2), EDITING(2)),
+                                         .other = REQUEST(.steps = 2, .batch = 2, .cfg_scale = 1, EDITING(1)),
+                                         .threads = 2,
+                                         .always = true,
+                                         .cuda = CUDA_BUDGETS_AND_PLANS};
+
 /* ---- Stable Diffusion ---- */
 
 /* PNDM keeps four tensors of every image; with the mask the host keeps two more. */

@@ -25,7 +25,8 @@ struct gate {
 };
 
 extern const struct gate gate_zimage, gate_zimage_wide, gate_flux, gate_flux_schnell, gate_flux_kontext,
-    gate_flux_fill, gate_flux_wide, gate_sd1, gate_sd2, gate_sdxl, gate_inpaint, gate_refiner, gate_toy;
+    gate_flux_fill, gate_flux_wide, gate_sd1, gate_sd2, gate_sdxl, gate_inpaint, gate_refiner,
+    gate_qwen_image, gate_qwen_edit, gate_qwen_edit_plus, gate_toy;
 
 /* Before any of their requests is run: fills the pictures. */
 void gates_begin(void);
