@@ -45,25 +45,29 @@ static int64_t canvas_measure_level(const struct canvas_level *l, const struct c
     int64_t lead = widens ? canvas_resnet_lead(l->Y, l->X, l->before, l->channels) : 0;
     int64_t up = first;
     if (below) up = canvas_picture_rows(below->Y, below->X, below->channels) + canvas_upsample_lead(below, l);
-    int64_t kept = lead + canvas_most(up, canvas_most(first, h) + h), far = lead;
     *front = lead;
-    if (!tiled) return kept;
+    if (!tiled) return lead + canvas_most(up, canvas_most(first, h) + h);
     if (2 * h > lead + up)
-        far += (l->n_resnets - widens) * canvas_resnet_lead(l->Y, l->X, l->channels, l->channels);
-    if (far + up >= kept) return kept; /* what resnets need before them is more than h */
-    *front = far;
-    return far + up;
+        *front += (l->n_resnets - widens) * canvas_resnet_lead(l->Y, l->X, l->channels, l->channels);
+    return *front + up;
 }
 
+static int64_t canvas_measure_level_up(const struct canvas_level *l, bool deepest, int beside, bool tiled,
+                                       int64_t *front) {
+    int64_t rows = canvas_measure_level(l, deepest ? NULL : l - 1, tiled, front);
+    return canvas_most(rows, *front + (1 + beside) * canvas_picture_rows(l->Y, l->X, l->channels));
+}
+
+/* A level whose resnets would go far to the front to save h is better off with room for h. */
 int64_t canvas_measure_up(const struct canvas_level *levels, int n, int spare, bool tiled, int64_t *front) {
-    int64_t rows = 0;
+    int64_t rows = 0, banded_front;
     for (int i = 0; i < n; i++) {
-        const struct canvas_level *l = &levels[i];
-        rows = canvas_most(rows, canvas_measure_level(l, i ? l - 1 : NULL, tiled, &front[i]));
-        int64_t picture = canvas_picture_rows(l->Y, l->X, l->channels);
         int beside = i == 0 ? spare : 0;
         if (i + 1 < n && !beside) beside = 1; /* it moves to the back */
-        rows = canvas_most(rows, front[i] + (1 + beside) * picture);
+        int64_t level = canvas_measure_level_up(&levels[i], i == 0, beside, false, &front[i]);
+        int64_t banded = canvas_measure_level_up(&levels[i], i == 0, beside, tiled, &banded_front);
+        if (banded < level) front[i] = banded_front;
+        rows = canvas_most(rows, canvas_least(level, banded));
     }
     return rows;
 }
@@ -78,7 +82,7 @@ static int64_t canvas_measure_level_down(const struct canvas_level *l, bool down
     return canvas_most(rows + further, *front + (1 + beside) * canvas_picture_rows(l->Y, l->X, l->channels));
 }
 
-/* A level whose resnets would go far to the front to save h is better off with room for h. */
+/* As upwards. */
 int64_t canvas_measure_down(const struct canvas_level *levels, int n, int spare, bool tiled, int64_t *front) {
     int64_t rows = 0, banded_front;
     for (int i = 0; i < n; i++) {

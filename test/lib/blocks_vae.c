@@ -41,36 +41,6 @@ static struct bench *open_decoder(const struct golden *g) {
     return bench_open(g, recipe_slot(g->model->recipe, FAMILY_DECODER), lane);
 }
 
-/* [C, Y, X] to [Y, X, C]. */
-static struct tensor channels_last(struct tensor t) {
-    int32_t C = t.dim[0], Y = t.dim[1], X = t.dim[2];
-    struct tensor out = test_tensor(DTYPE_F32, 3, (int32_t[]){Y, X, C});
-    for (int64_t i = 0; i < (int64_t)Y * X; i++)
-        for (int32_t c = 0; c < C; c++)
-            ((float *)out.data)[i * C + c] = ((float *)t.data)[(int64_t)c * Y * X + i];
-    return out;
-}
-
-static void put_picture(struct bench *b, struct tensor picture, int level) {
-    struct vae_state *s = b->lane.state;
-    assert_true(tensor_bytes(&picture) <= tensor_bytes(&s->canvas.memory));
-    struct tensor to =
-        canvas_put(&s->canvas, s->front[level], picture.dim[0], picture.dim[1], picture.dim[2]);
-    memcpy(to.data, picture.data, (size_t)tensor_bytes(&picture));
-}
-
-/* The block of a module of the reference: "decoder.up_blocks.0.upsamplers.0" is our "up_blocks.0.upsample".
- */
-static const struct block *block_of(const struct bench *b, const char *module) {
-    assert_true(!strncmp(module, "decoder.", 8));
-    for (int i = 0; i < b->component->n_blocks; i++) {
-        const struct block *block = &b->component->blocks[i];
-        if (!strncmp(block->name, module + 8, strlen(block->name))) return block;
-    }
-    fail_msg("no block for %s", module);
-    return NULL;
-}
-
 /* From "up_blocks.2.resnets.0"; the middle counts as the deepest. */
 static int level_of(const struct block *block) {
     int level = 0;
@@ -78,26 +48,14 @@ static int level_of(const struct block *block) {
     return level;
 }
 
-static struct tensor golden_picture(const struct golden *g, const char *name, const char *side) {
-    char path[64];
-    snprintf(path, sizeof path, "%s.%s", name, side);
-    return channels_last(golden_single(g, path));
-}
-
-static void expect_picture(const struct golden *g, const char *name, struct tensor ours) {
-    struct tensor out = golden_picture(g, name, "out");
-    for (int i = 0; i < 3; i++) assert_int_equal(ours.dim[i], out.dim[i]);
-    expect_close(g, name, ours, out.data);
-}
-
 static void one_block(const struct golden *g, const char *name) {
     struct bench *b = open_decoder(g);
     const struct vae_state *s = b->lane.state;
     json_t *about = json_object_get(json_object_get(g->expect, "blocks"), name);
-    const struct block *block = block_of(b, json_string_value(json_object_get(about, "module")));
-    put_picture(b, golden_picture(g, name, "in"), level_of(block));
+    const struct block *block = vae_block_of(b, json_string_value(json_object_get(about, "module")));
+    vae_put_picture(b, vae_golden_picture(g, name, "in"), level_of(block));
     bench_visit(b, block, 0);
-    expect_picture(g, name, s->canvas.picture);
+    vae_expect_picture(g, name, s->canvas.picture);
     bench_close(b);
 }
 
@@ -111,24 +69,27 @@ static void test_blocks(const struct golden *g) {
 static void test_mid(const struct golden *g) {
     struct bench *b = open_decoder(g);
     const struct vae_state *s = b->lane.state;
-    put_picture(b, golden_picture(g, "vae.mid", "in"), 0);
+    vae_put_picture(b, vae_golden_picture(g, "vae.mid", "in"), 0);
     bench_visit(b, bench_block(b, "mid_block.resnets.0"), 0);
     bench_visit(b, bench_block(b, "mid_block.attentions.0"), 0);
     bench_visit(b, bench_block(b, "mid_block.resnets.1"), 0);
-    expect_picture(g, "vae.mid", s->canvas.picture);
+    vae_expect_picture(g, "vae.mid", s->canvas.picture);
     bench_close(b);
 }
 
 /* The reference's latent is scaled and shifted already. */
 static void test_decoder(const struct golden *g) {
     struct bench *b = open_decoder(g);
-    struct vae_settings plain;
-    memcpy(&plain, b->settings, sizeof plain);
-    plain.scale = 1;
-    plain.shift = 0;
-    b->settings = &plain;
+    const struct latent_format *format = &b->component->latent_format;
+    struct tensor latent = b->lane.latent;
+    int64_t pixels = tensor_elements(&latent) / latent.dim[0];
+    for (int64_t i = 0; i < tensor_elements(&latent); i++) {
+        int64_t c = format->n > 1 ? i / pixels : 0;
+        float *value = (float *)latent.data + i;
+        *value = (float)(((double)*value - (double)format->shift[c]) * (double)format->scale[c]);
+    }
     bench_all(b, 0);
-    expect_picture(g, "decoder", lane_picture(&b->lane));
+    vae_expect_picture(g, "decoder", lane_picture(&b->lane));
     bench_close(b);
 }
 

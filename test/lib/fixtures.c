@@ -13,9 +13,10 @@ static const struct suite *const unet[] = {&blocks_unet, &blocks_vae, NULL};
 /* Its autoencoder's first two levels are equally wide, as no published one's are: tiling gains nothing there.
  */
 static const struct suite *const unet_alone[] = {&blocks_unet, NULL};
-static const struct suite *const qwen_image[] = {&blocks_qwen_image, &blocks_qwen25vl, NULL};
-static const struct suite *const qwen_edit[] = {&blocks_qwen_image, &blocks_qwen25vl, &blocks_qwen25vl_vision,
-                                                NULL};
+static const struct suite *const qwen_image[] = {&blocks_qwen_image, &blocks_qwen25vl, &blocks_vae,
+                                                 &blocks_vae_encoder, NULL};
+static const struct suite *const qwen_edit[] = {
+    &blocks_qwen_image, &blocks_qwen25vl, &blocks_qwen25vl_vision, &blocks_vae, &blocks_vae_encoder, NULL};
 static const struct suite *const vae_encoder[] = {&blocks_vae_encoder, NULL};
 
 static const struct suite *const clip_kinds[] = {&blocks_clip_kinds, NULL};

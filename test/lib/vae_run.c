@@ -1,6 +1,52 @@
 #include "test/lib/vae_run.h"
 
+#include "models/vae_blocks.h"
+
+#include <stdio.h>
 #include <string.h>
+
+/* ---- pictures ---- */
+
+struct tensor vae_channels_last(struct tensor t) {
+    int32_t C = t.dim[0], Y = t.dim[1], X = t.dim[2];
+    struct tensor out = test_tensor(DTYPE_F32, 3, (int32_t[]){Y, X, C});
+    for (int64_t i = 0; i < (int64_t)Y * X; i++)
+        for (int32_t c = 0; c < C; c++)
+            ((float *)out.data)[i * C + c] = ((float *)t.data)[(int64_t)c * Y * X + i];
+    return out;
+}
+
+void vae_put_picture(struct bench *b, struct tensor picture, int level) {
+    struct vae_state *s = b->lane.state;
+    assert_true(tensor_bytes(&picture) <= tensor_bytes(&s->canvas.memory));
+    struct tensor to =
+        canvas_put(&s->canvas, s->front[level], picture.dim[0], picture.dim[1], picture.dim[2]);
+    memcpy(to.data, picture.data, (size_t)tensor_bytes(&picture));
+}
+
+const struct block *vae_block_of(const struct bench *b, const char *module) {
+    assert_true(!strncmp(module + 2, "coder.", 6)); /* of a decoder or an encoder */
+    for (int i = 0; i < b->component->n_blocks; i++) {
+        const struct block *block = &b->component->blocks[i];
+        if (!strncmp(block->name, module + 8, strlen(block->name))) return block;
+    }
+    fail_msg("no block for %s", module);
+    return NULL;
+}
+
+struct tensor vae_golden_picture(const struct golden *g, const char *name, const char *side) {
+    char path[64];
+    snprintf(path, sizeof path, "%s.%s", name, side);
+    return vae_channels_last(golden_single(g, path));
+}
+
+void vae_expect_picture(const struct golden *g, const char *name, struct tensor ours) {
+    struct tensor out = vae_golden_picture(g, name, "out");
+    for (int i = 0; i < 3; i++) assert_int_equal(ours.dim[i], out.dim[i]);
+    expect_close(g, name, ours, out.data);
+}
+
+/* ---- a run ---- */
 
 static bool vae_run_goes_on(void *user, const struct visit *visit, double done, struct error *e) {
     (void)user, (void)visit, (void)done;

@@ -1,10 +1,26 @@
-/* A run of nothing but one half of an autoencoder, planned and executed as any other. */
+/* What tests of one half of an autoencoder share: pictures as its blocks have them, and a run of nothing but
+ * one half, planned and executed as any other. */
 #ifndef SLUICE_TEST_VAE_RUN_H
 #define SLUICE_TEST_VAE_RUN_H
 
 #include "engine/run/executor.h"
 #include "kernels/paced/paced.h"
-#include "test/lib/golden.h"
+#include "test/lib/bench.h"
+
+/* ---- pictures ---- */
+
+/* [C, Y, X] to [Y, X, C]. */
+struct tensor vae_channels_last(struct tensor t);
+/* The reference's tensor "NAME.SIDE", [1, C, Y, X]. */
+struct tensor vae_golden_picture(const struct golden *g, const char *name, const char *side);
+void vae_expect_picture(const struct golden *g, const char *name, struct tensor ours);
+/* Where the canvas has the first picture of a level. */
+void vae_put_picture(struct bench *b, struct tensor picture, int level);
+/* The block of a module of the reference: "decoder.up_blocks.0.upsamplers.0" is our "up_blocks.0.upsample".
+ */
+const struct block *vae_block_of(const struct bench *b, const char *module);
+
+/* ---- a run ---- */
 
 struct vae_run {
     const struct block *blocks[PLAN_PICTURE_BLOCKS_MAX];
