@@ -24,12 +24,7 @@ static bool is_qwen3_vl(const struct tensor_index *index) {
 
 /* And that relative, to refuse it by name. */
 static bool qwen25vl_probe(const struct tensor_index *index) {
-    return (index_find(index, "model.layers.0.self_attn.q_proj.bias") &&
-            index_find(index, "model.embed_tokens.weight")) ||
-           (index_find(index, "layers.0.self_attn.q_proj.bias") &&
-            index_find(index, "embed_tokens.weight")) ||
-           (index_find(index, "blk.0.attn_q.bias") && index_find(index, "token_embd.weight")) ||
-           is_qwen3_vl(index);
+    return qwen_is(index, "self_attn.q_proj.bias", "attn_q.bias") || is_qwen3_vl(index);
 }
 
 static enum status qwen25vl_refuse(const struct component *c, struct error *e) {

@@ -12,11 +12,7 @@ static const struct block_kind qwen3_kind_layer =
     BLOCK_KIND("layer", "layers.%d", qwen3_layer_table, qwen_layer_weights, qwen_forward_layer);
 
 static bool qwen3_probe(const struct tensor_index *index) {
-    return (index_find(index, "model.layers.0.self_attn.q_norm.weight") &&
-            index_find(index, "model.embed_tokens.weight")) ||
-           (index_find(index, "layers.0.self_attn.q_norm.weight") &&
-            index_find(index, "embed_tokens.weight")) ||
-           (index_find(index, "blk.0.attn_q_norm.weight") && index_find(index, "token_embd.weight"));
+    return qwen_is(index, "self_attn.q_norm.weight", "attn_q_norm.weight");
 }
 
 static int qwen3_blocks(const struct component *c, struct block_ref *refs) {

@@ -4,6 +4,7 @@
 #include "kernels/ops.h"
 
 #include <math.h>
+#include <stdio.h>
 
 struct embedding_weights {
     struct tensor rows; /* of tokens that are text, gathered */
@@ -211,6 +212,18 @@ int qwen_list_blocks(const struct component *c, const struct block_kind *layer, 
 }
 
 /* ---- what families say of themselves ---- */
+
+bool qwen_is(const struct tensor_index *index, const char *tail, const char *gguf_tail) {
+    const char *const styles[][3] = {{"model.layers.0.", tail, "model.embed_tokens.weight"},
+                                     {"layers.0.", tail, "embed_tokens.weight"},
+                                     {"blk.0.", gguf_tail, "token_embd.weight"}};
+    for (int i = 0; i < COUNT_OF(styles); i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s%s", styles[i][0], styles[i][1]);
+        if (index_find(index, name) && index_find(index, styles[i][2])) return true;
+    }
+    return false;
+}
 
 static enum status qwen_check_dims(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;

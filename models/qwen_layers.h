@@ -73,6 +73,8 @@ struct qwen_layer_weights {
 #define QWEN_OF_LAYER(rank, tail, gguf)                                                                      \
     OF_TENSOR(rank, 0, "model.layers.0." tail ".weight", "layers.0." tail ".weight", "blk.0." gguf ".weight")
 
+/* Has the index embeddings and, in its first layer, this tensor, under the names of any of the files? */
+bool qwen_is(const struct tensor_index *index, const char *tail, const char *gguf_tail);
 void qwen_forward_layer(struct context *x, const void *weights, const struct visit_scope *scope);
 /* All blocks, with the family's own kind of layer. */
 int qwen_list_blocks(const struct component *c, const struct block_kind *layer, struct block_ref *refs);
