@@ -48,6 +48,9 @@ def quantised():
         "m.a.weight": ("F8_E4M3", [2, 4], b"12345678"), "m.a.weight_scale": ("F32", [1], f32(2))}, {"_quantization_metadata": described}))
     put("safetensors", "int8", safetensors({
         "a.comfy_quant": ("U8", [len(comfy)], comfy), "a.weight": ("I8", [2, 4], b"12345678"), "a.weight_scale": ("F32", [2, 1], f32(2, 3))}))
+    rotated = json.dumps({"format": "int8_tensorwise", "convrot": True, "convrot_groupsize": 16}).encode()
+    put("safetensors", "rotated", safetensors({
+        "a.comfy_quant": ("U8", [len(rotated)], rotated), "a.weight": ("I8", [2, 16], bytes(32)), "a.weight_scale": ("F32", [2], f32(2, 3))}))
     nvfp4 = json.dumps({"format": "nvfp4"}).encode()
     put("safetensors", "nvfp4", safetensors({
         "a.comfy_quant": ("U8", [len(nvfp4)], nvfp4), "a.weight": ("U8", [16, 8], bytes(128)),
