@@ -13,6 +13,7 @@ int tokenize_command(const struct args *args, struct sluice_error *e);
 int convert_command(const struct args *args, struct sluice_error *e);
 int bench_command(const struct args *args, struct sluice_error *e);
 int devices_command(const struct args *args, struct sluice_error *e);
+int families_command(const struct args *args, struct sluice_error *e);
 int completion_command(const struct args *args, struct sluice_error *e);
 int manual_command(const struct args *args, struct sluice_error *e);
 

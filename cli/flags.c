@@ -10,7 +10,7 @@
 
 #define RUNS      (GENERATE | PLAN)
 #define MODELS    (GENERATE | DECODE | PLAN | INSPECT | TOKENIZE)
-#define ALL       (MODELS | BENCH | DEVICES | CONVERT)
+#define ALL       (MODELS | BENCH | DEVICES | FAMILIES | CONVERT)
 #define AT(field) offsetof(struct args, field)
 
 struct flag flags[FLAGS_MAX];
@@ -23,7 +23,7 @@ static const struct flag own[] = {
      "Hugging Face folder, folder of parts, or one file with all of them", NULL},
     {NULL, PLAN, NULL, "--family", "NAME", FLAG_STRING, AT(model.family), 0, 0, NULL,
      "instead of any files: a model of this name as it is published, in bf16 or in --type, and the longest "
-     "prompt (zimage, flux, sd1, sdxl, qwen_image ...; `sluice bench checkpoint help` lists them)",
+     "prompt; `sluice families` lists them",
      NULL},
     {NULL, MODELS, NULL, "--tokenizer", "PATH", FLAG_STRING, AT(model.tokenizer), 0, 0, NULL,
      "tokenizer.json, a GGUF file, or a folder with the tokenizer's files", NULL},
@@ -121,8 +121,8 @@ static const struct flag own[] = {
      "everything in between, as safetensors files, for comparing with a reference", NULL},
     {NULL, RUNS | DECODE, NULL, "--report", "FILE", FLAG_STRING, AT(report), 0, 0, NULL,
      "what was planned and measured, as JSON, also when the run fails; - is stdout", NULL},
-    {NULL, PLAN | INSPECT | TOKENIZE | BENCH | DEVICES | CONVERT, NULL, "--json", NULL, FLAG_SWITCH, AT(json),
-     0, 0, NULL, "JSON instead of text", NULL},
+    {NULL, PLAN | INSPECT | TOKENIZE | BENCH | DEVICES | FAMILIES | CONVERT, NULL, "--json", NULL,
+     FLAG_SWITCH, AT(json), 0, 0, NULL, "JSON instead of text", NULL},
     {NULL, INSPECT, NULL, "--tensors", NULL, FLAG_SWITCH, AT(tensors), 0, 0, NULL,
      "every tensor's name, type and shape", NULL},
     {NULL, PLAN, NULL, "--types", NULL, FLAG_SWITCH, AT(types), 0, 0, NULL,
@@ -184,7 +184,8 @@ static const struct flag own[] = {
      NULL},
 
     {"Benchmark", BENCH | PLAN, NULL, "--dims", "LIST", FLAG_STRING, AT(dimensions), 0, 0, NULL,
-     "checkpoint: name=value,... of those that `sluice bench checkpoint help` lists, or clip_g.name=value of "
+     "checkpoint, plan --family: name=value,... of those that `sluice bench checkpoint help` lists, or "
+     "clip_g.name=value of "
      "one "
      "part alone; instead of the family's published sizes",
      NULL},
@@ -231,6 +232,7 @@ const struct command commands[N_COMMANDS] = {
      "floor a streamed step comes; block: how near to its products a block and a decoder come; checkpoint: "
      "writes a model of random weights."},
     {"devices", DEVICES, NULL, 0, 0, "list what a run can use", "sluice devices", NULL},
+    {"families", FAMILIES, NULL, 0, 0, "list which models can be run", "sluice families", NULL},
     {"completion", COMPLETION, "bash|zsh|fish", 1, 1, "print what a shell needs to complete flags",
      "sluice completion bash >/etc/bash_completion.d/sluice", NULL},
     {"manual", MANUAL, NULL, 0, 0, "print the man page", "sluice manual | man -l -", NULL},

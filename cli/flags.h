@@ -16,6 +16,7 @@ enum command_bit {
     CONVERT = 128,
     COMPLETION = 256,
     MANUAL = 512,
+    FAMILIES = 1024,
 };
 
 enum { OPERANDS_MAX = 64 };
@@ -65,7 +66,7 @@ extern struct flag flags[FLAGS_MAX];
 extern int n_flags;
 void flags_init(void);
 
-#define N_COMMANDS 10
+#define N_COMMANDS 11
 extern const struct command commands[N_COMMANDS];
 
 /* By its letter or name as typed, also another program's; NULL if there is none. */

@@ -16,8 +16,9 @@
 #include <unistd.h>
 
 static int (*const work[])(const struct args *, struct sluice_error *) = {
-    generate_command, decode_command, plan_command,    inspect_command,    tokenize_command,
-    convert_command,  bench_command,  devices_command, completion_command, manual_command,
+    generate_command, decode_command,     plan_command,   inspect_command,
+    tokenize_command, convert_command,    bench_command,  devices_command,
+    families_command, completion_command, manual_command,
 };
 
 /* With 0, 1 or 2 closed the next file opened would get that number, and messages would go into the picture.

@@ -142,7 +142,7 @@ struct sluice_model_options {
     const char *edit;       /* "plain", "plus", "2511": which of a model's editing pipelines it is, where its
                                weights serve several; NULL: as its files say */
     const char *family;     /* for planning only, instead of all files: as if those that are published for the
-                               pipeline of this name ("zimage", as sluice_checkpoint_families lists them) were
+                               pipeline of this name ("zimage", as sluice_families lists them) were
                                there, in bf16. Prompts are as long as they can be. NULL: there are files */
     const char *dimensions; /* with family: "name=value,..." instead of its published sizes, or NULL */
 };
@@ -358,6 +358,11 @@ struct sluice_convert_options {
  * {"version":1, "family","tensors","from_bytes","bytes","types":{TYPE:bytes}}, or json NULL. */
 SLUICE_API int sluice_convert(const struct sluice_convert_options *options, char **json,
                               struct sluice_error *error);
+
+/* What can be run, with what is published of it: {"version":1,"families":[{"name","pipelines":[...],"width",
+ * "height","steps","cfg_scale","bytes" (of all weights in
+ * bf16),"parts":[{"name","family","flag","bytes"}]}]}. */
+SLUICE_API int sluice_families(char **json, struct sluice_error *error);
 
 /* ---- the machine ---- */
 

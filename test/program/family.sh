@@ -5,14 +5,18 @@
 . "$(dirname "$0")/program.sh"
 
 # ---- each, at its published sizes ----
-expect 0 "the families" bench checkpoint help
-families=$(sed -n 's/^\([a-z0-9_]*\):.*/\1/p' ../out)
+expect 0 "the families" families
+families=$(sed -n '2,$s/^\([a-z0-9_]*\) .*/\1/p' ../out)
+check "sizes and pipelines" has ../out '^flux  *1024x1024  *28  *3[0-9.]* GiB  FluxPipeline'
 check "there are some" [ "$(echo "$families" | wc -l)" -ge 12 ]
 for family in $families; do
     expect 0 "plan $family" plan --family "$family" --max-ram 2G
     check "it fits" has ../out '^least  *[0-9.]* [MG]iB'
     check "a line says so" has ../err "^no files: planned with the published sizes of $family"
 done
+expect 0 "the same as JSON" families --json
+tr -d ' \n' <../out >../flat
+check "parts" has ../flat '"name":"zimage","pipelines":\["ZImagePipeline".*"parts":\[{"name":"[^"]*","family":"qwen3","flag":"--llm","bytes":[0-9]*}'
 expect 0 "on a card" plan --family qwen_image --device cuda:4090 --max-vram 20G --max-ram 2G --json
 tr -d ' \n' <../out >../flat
 check "its time" has ../flat '"card":"[^"]*4090.*"seconds":[0-9]'

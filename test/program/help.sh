@@ -18,7 +18,7 @@ expect 0 "all that there is" --help-all
 fits ../out 1000
 cp ../out ../everything
 commands=$(sed -n 's/^usage: sluice \([a-z]*\).*/\1/p' ../everything)
-check "every command" [ "$(echo "$commands" | wc -l)" = 10 ]
+check "every command" [ "$(echo "$commands" | wc -l)" = 11 ]
 expect 0 "bash" completion bash
 cp ../out ../complete.bash
 for command in $commands; do

@@ -8,10 +8,10 @@
 expect 0 version --version
 check "version line" has ../out '^sluice [0-9]*\.[0-9]*\.[0-9]*$'
 expect 0 help --help
-for command in generate decode plan inspect tokenize convert bench devices; do
+for command in generate decode plan inspect tokenize convert bench devices families; do
     check "lists $command" has ../out "^  $command "
 done
-for command in generate decode plan inspect tokenize convert bench devices; do
+for command in generate decode plan inspect tokenize convert bench devices families; do
     expect 0 "$command --help" $command --help
     check "usage" has ../out "^usage: sluice $command"
     check "stderr is empty" [ ! -s ../err ]
@@ -132,6 +132,7 @@ bench ops -t 0|--threads
 bench checkpoint|FAMILY DIR
 bench checkpoint no_such_family $scratch/work/ck|no_such_family
 devices word|word
+families word|word
 END
 check "no folder of a failed bench checkpoint" absent ck
 check "no temporary folder" empty_folder .

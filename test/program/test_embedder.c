@@ -95,6 +95,7 @@ static void nothing_given(void) {
     is_usage(sluice_checkpoint_write(NULL, "x", NULL, 0, NULL, NULL, &e), &e, "family");
     is_usage(sluice_checkpoint_write("zimage", NULL, NULL, 0, NULL, NULL, &e), &e, "folder");
     is_usage(sluice_checkpoint_families(NULL, &e), &e, "json");
+    is_usage(sluice_families(NULL, &e), &e, "json");
     is_usage(sluice_bench_bus(NULL, &json, NULL, &e), &e, "options");
     is_usage(sluice_bench_ops(NULL, &json, NULL, &e), &e, "options");
     is_usage(sluice_bench_load(NULL, &json, &e), &e, "options");
@@ -390,6 +391,8 @@ static void *calls_families(void *user) {
     char *json = NULL;
     sluice_checkpoint_families(&json, &c->error);
     sluice_free(json);
+    if (!c->error.code) sluice_families(&json, &c->error);
+    if (!c->error.code) sluice_free(json);
     return NULL;
 }
 
