@@ -9,11 +9,8 @@
  * (Fill) reads more columns a token: the picture's latent with the hole in it and the mask. Reference:
  * diffusers 0.42, models/transformers/transformer_flux.py; the authors' own names are those of its
  * loaders/single_file_utils.py, convert_flux_transformer_checkpoint_to_diffusers. */
-#include "kernels/ops.h"
-#include "models/models.h"
 #include "models/row_chunk.h"
-
-#include <math.h>
+#include "models/streams.h"
 
 enum {
     DIM,
@@ -38,10 +35,10 @@ enum {
     GUIDED,
 };
 
-enum { PATCH_SIDE = 2, DIM_MAX = 1 << 16, MASK_SIDE = 8 };
+enum { DIM_MAX = 1 << 16, MASK_SIDE = 8 };
 
-static const float flux_norm_eps = 1e-6f, flux_time_scale = 1000;
-static const struct patches flux_patches = {.side = PATCH_SIDE, .order = PATCH_CHANNELS_FIRST};
+static const float flux_time_scale = 1000;
+static const struct patches flux_patches = {.side = STREAM_PATCH, .order = PATCH_CHANNELS_FIRST};
 
 struct flux_settings {
     int axis_dim[3];
@@ -59,23 +56,8 @@ struct flux_state {
     struct tensor final_modulation;                  /* [rows, TWO_DIM]: scale, shift */
 };
 
-struct linear_weights {
-    struct tensor weight, bias;
-};
-
-/* Of blocks that are one product. */
-struct embedder_weights {
-    struct linear_weights linear;
-};
-
 struct conditioning_weights {
     struct linear_weights time_in, time_out, guidance_in, guidance_out, pooled_in, pooled_out;
-};
-
-struct stream_weights {
-    struct linear_weights q, k, v;
-    struct tensor q_norm, k_norm;
-    struct linear_weights out, up, down;
 };
 
 struct double_weights {
@@ -109,10 +91,10 @@ struct single_weights {
         PART(structure, field.bias, name ".bias", fused ".bias", n_parts, part, 1, rows)
 
 static const struct weight_spec flux_context_table[] = {
-    LINEAR(embedder_weights, linear, "context_embedder", "txt_in", DIM, CAPTION)};
+    LINEAR(product_weights, linear, "context_embedder", "txt_in", DIM, CAPTION)};
 
 static const struct weight_spec flux_embedder_table[] = {
-    LINEAR(embedder_weights, linear, "x_embedder", "img_in", DIM, IN)};
+    LINEAR(product_weights, linear, "x_embedder", "img_in", DIM, IN)};
 
 #define CONDITION(field, name, original, columns)                                                            \
     LINEAR(conditioning_weights, field##_in, "time_text_embed." name "_embedder.linear_1",                   \
@@ -176,12 +158,12 @@ static const struct weight_spec flux_single_table[] = {
 };
 
 static const struct weight_spec flux_single_modulation_table[] = {
-    LINEAR(embedder_weights, linear, SINGLE "norm.linear", SINGLES "modulation.lin", THREE_DIM, DIM)};
+    LINEAR(product_weights, linear, SINGLE "norm.linear", SINGLES "modulation.lin", THREE_DIM, DIM)};
 
 /* The authors' halves are shift and scale. */
 #define SWAPPED(field_, tail, rank_)                                                                         \
     {                                                                                                        \
-        .offset = offsetof(struct embedder_weights, linear.field_), .names = {"norm_out.linear." tail},      \
+        .offset = offsetof(struct product_weights, linear.field_), .names = {"norm_out.linear." tail},       \
         .fused = {"final_layer.adaLN_modulation.1." tail, 2, {DIM, DIM}, 2, {1, 0}}, .rank = rank_,          \
         .dim = {TWO_DIM, DIM}, .spread = 1                                                                   \
     }
@@ -189,55 +171,19 @@ static const struct weight_spec flux_final_modulation_table[] = {SWAPPED(weight,
                                                                  SWAPPED(bias, "bias", 1)};
 
 static const struct weight_spec flux_final_table[] = {
-    LINEAR(embedder_weights, linear, "proj_out", "final_layer.linear", PATCH, DIM)};
+    LINEAR(product_weights, linear, "proj_out", "final_layer.linear", PATCH, DIM)};
 
 /* ---- forwards ---- */
 
-/* Rows of a latent's tokens. */
-static int32_t flux_tokens_of(struct tensor latent) {
-    return latent.dim[1] * (latent.dim[2] / PATCH_SIDE) * (latent.dim[3] / PATCH_SIDE);
-}
-
-static int flux_n_references(const struct lane *lane) {
-    int n = 0;
-    while (n < LANE_REFERENCES_MAX && lane->reference[n].rank) n++;
-    return n;
-}
-
-/* Of the image and what it refers to. */
-static int32_t flux_picture_tokens(const struct lane *lane) {
-    int32_t rows = flux_tokens_of(lane->latent);
-    for (int i = 0; i < flux_n_references(lane); i++) rows += flux_tokens_of(lane->reference[i]);
-    return rows;
-}
-
-static struct tensor flux_text_rows(struct tensor all, const struct lane *lane) {
-    return tensor_slice(all, 0, lane->text.dim[0]);
-}
-
-static struct tensor flux_picture_rows(struct tensor all, const struct lane *lane) {
-    return tensor_slice(all, lane->text.dim[0], all.dim[0] - lane->text.dim[0]);
-}
-
-/* Part number i of a row of parts of that length. */
-static struct tensor flux_part(struct tensor row, int i, int32_t length) {
-    return tensor_slice(tensor_reshape(row, 1, row.dim + 1), i * length, length);
-}
-
-static void flux_product(struct context *x, struct tensor out, struct tensor in,
-                         const struct linear_weights *w) {
-    op_linear(x, out, in, w->weight, (struct epilogue){.bias = w->bias});
-}
-
 static struct rope_grid flux_grid_of(struct tensor latent, int32_t first_axis) {
     return (struct rope_grid){.start = {first_axis, 0, 0},
-                              .extent = {1, latent.dim[2] / PATCH_SIDE, latent.dim[3] / PATCH_SIDE}};
+                              .extent = {1, latent.dim[2] / STREAM_PATCH, latent.dim[3] / STREAM_PATCH}};
 }
 
 static void flux_fill_rope(struct context *x, const struct visit_scope *scope) {
     const struct flux_settings *settings = scope->settings;
     const struct flux_state *state = scope->lane->state;
-    struct tensor text = flux_text_rows(state->rope, scope->lane);
+    struct tensor text = stream_text_rows(state->rope, scope->lane);
     struct rope_options rope = {
         .theta = 10000,
         .n_axes = 3,
@@ -250,17 +196,17 @@ static void flux_fill_rope(struct context *x, const struct visit_scope *scope) {
     struct tensor rows = tensor_reshape(text, 2, (int32_t[]){text.dim[0], 2 * text.dim[1]});
     if (text.dim[0] > 1)
         op_broadcast_row(x, tensor_slice(rows, 1, text.dim[0] - 1), tensor_slice(rows, 0, 1));
-    rope.n_grids = 1 + flux_n_references(scope->lane);
+    rope.n_grids = 1 + stream_n_references(scope->lane);
     rope.grid[0] = flux_grid_of(scope->lane->latent, 0);
     for (int i = 1; i < rope.n_grids; i++) rope.grid[i] = flux_grid_of(scope->lane->reference[i - 1], i);
-    op_rope_table(x, flux_picture_rows(state->rope, scope->lane), &rope);
+    op_rope_table(x, stream_picture_rows(state->rope, scope->lane), &rope);
 }
 
 static void flux_forward_context(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct embedder_weights *w = weights;
+    const struct product_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
     flux_fill_rope(x, scope);
-    flux_product(x, state->text, scope->lane->text, &w->linear);
+    stream_product(x, state->text, scope->lane->text, &w->linear);
 }
 
 /* Two layers with SiLU between them: rows of in to as many of out. */
@@ -293,157 +239,65 @@ static void flux_forward_conditioning(struct context *x, const void *weights,
     op_add(x, rows, rows, one);
 }
 
-static void flux_modulate(struct context *x, const struct linear_weights *w, struct tensor rows,
-                          const struct visit_scope *scope) {
-    const struct flux_state *state = scope->lane->state;
-    op_linear_few(x, rows, scope_rows(state->condition, scope), w->weight, w->bias, ACTIVATION_SILU);
-}
-
 static void flux_forward_double_modulation(struct context *x, const void *weights,
                                            const struct visit_scope *scope) {
     const struct double_modulation_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
-    flux_modulate(x, &w->image, scope_rows_of_block(state->image_modulation, scope), scope);
-    flux_modulate(x, &w->text, scope_rows_of_block(state->text_modulation, scope), scope);
+    struct tensor condition = scope_rows(state->condition, scope);
+    stream_modulate(x, scope_rows_of_block(state->image_modulation, scope), condition, &w->image);
+    stream_modulate(x, scope_rows_of_block(state->text_modulation, scope), condition, &w->text);
 }
 
 static void flux_forward_single_modulation(struct context *x, const void *weights,
                                            const struct visit_scope *scope) {
-    const struct embedder_weights *w = weights;
+    const struct product_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
-    flux_modulate(x, &w->linear, scope_rows_of_block(state->single_modulation, scope), scope);
+    stream_modulate(x, scope_rows_of_block(state->single_modulation, scope),
+                    scope_rows(state->condition, scope), &w->linear);
 }
 
 static void flux_forward_final_modulation(struct context *x, const void *weights,
                                           const struct visit_scope *scope) {
-    const struct embedder_weights *w = weights;
+    const struct product_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
-    flux_modulate(x, &w->linear, scope_rows(state->final_modulation, scope), scope);
+    stream_modulate(x, scope_rows(state->final_modulation, scope), scope_rows(state->condition, scope),
+                    &w->linear);
 }
 
 static void flux_forward_embedder(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct embedder_weights *w = weights;
+    const struct product_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
     const struct lane *lane = scope->lane;
-    int32_t first = flux_tokens_of(lane->latent), all = flux_picture_tokens(lane),
-            in = w->linear.weight.dim[1];
-    int32_t patch = PATCH_SIDE * PATCH_SIDE * lane->latent.dim[0];
-    struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){all, in});
-    struct tensor image = tensor_slice(patches, 0, first);
-    op_patchify(x, tensor_slice_columns(image, 0, patch), latent_planes(lane->latent), flux_patches);
-    if (in > patch)
-        op_patchify(x, tensor_slice_columns(image, patch, in - patch), latent_planes(lane->concat),
+    int32_t in = w->linear.weight.dim[1], patch = STREAM_PATCH * STREAM_PATCH * lane->latent.dim[0];
+    struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){stream_picture_tokens(lane), in});
+    stream_patchify(x, patches, lane);
+    if (in > patch) {
+        struct tensor drawn = tensor_slice(patches, 0, stream_tokens_of(lane->latent));
+        op_patchify(x, tensor_slice_columns(drawn, patch, in - patch), latent_planes(lane->concat),
                     flux_patches);
-    for (int i = 0; i < flux_n_references(lane); i++) {
-        int32_t rows = flux_tokens_of(lane->reference[i]);
-        op_patchify(x, tensor_slice(patches, first, rows), latent_planes(lane->reference[i]), flux_patches);
-        first += rows;
     }
-    flux_product(x, flux_picture_rows(state->tokens, lane), patches, &w->linear);
-    op_copy(x, flux_text_rows(state->tokens, lane), state->text);
-}
-
-/* Of all rows; those of text and pictures are slices. */
-struct attended {
-    struct tensor n, q, k, v;
-    uint64_t mark; /* of the scratch memory that k and v begin at: free once they have been attended to */
-};
-
-static struct attended flux_attended_tensors(struct context *x, const struct tensor *tokens) {
-    struct attended a;
-    a.n = context_operand(x, 2, tokens->dim);
-    a.q = context_operand(x, 2, tokens->dim);
-    a.mark = x->scratch->used;
-    a.k = context_operand(x, 2, tokens->dim);
-    a.v = context_operand(x, 2, tokens->dim);
-    return a;
-}
-
-/* Queries or keys: heads normed and turned. */
-static void flux_project_heads(struct context *x, struct tensor out, struct tensor n,
-                               const struct linear_weights *w, struct tensor norm, struct tensor rope) {
-    uint64_t mark = x->scratch->used;
-    struct tensor heads = context_unrounded(x, out);
-    flux_product(x, heads, n, w);
-    op_rope(x, out, heads, rope,
-            (struct rotation){.heads = out.dim[1] / norm.dim[0], .norm = norm, .eps = flux_norm_eps});
-    x->scratch->used = mark;
-}
-
-static void flux_attend(struct context *x, const struct attended *a, int32_t head) {
-    int heads = a->q.dim[1] / head;
-    op_attention(x, a->q, a->q, a->k, a->v,
-                 (struct heads){.queries = heads, .keys = heads, .scale = 1 / sqrtf((float)head)});
-    x->scratch->used = a->mark;
-}
-
-/* Text or pictures in a double block. */
-struct stream {
-    const struct stream_weights *w;
-    int32_t first, rows;
-    struct tensor modulation; /* [1, SIX_DIM]: shift, scale, gate of attention, then of the feed-forward */
-};
-
-static struct tensor flux_stream_rows(struct tensor all, const struct stream *s) {
-    return tensor_slice(all, s->first, s->rows);
-}
-
-static void flux_stream_heads(struct context *x, const struct stream *s, const struct flux_state *state,
-                              const struct attended *a) {
-    int32_t dim = state->tokens.dim[1];
-    struct tensor n = flux_stream_rows(a->n, s), rope = flux_stream_rows(state->rope, s);
-    struct affine affine = {.shift = flux_part(s->modulation, 0, dim),
-                            .scale = flux_part(s->modulation, 1, dim)};
-    op_layer_norm(x, n, flux_stream_rows(state->tokens, s), affine, flux_norm_eps);
-    flux_project_heads(x, flux_stream_rows(a->q, s), n, &s->w->q, s->w->q_norm, rope);
-    flux_project_heads(x, flux_stream_rows(a->k, s), n, &s->w->k, s->w->k_norm, rope);
-    flux_product(x, flux_stream_rows(a->v, s), n, &s->w->v);
-}
-
-static void flux_stream_out(struct context *x, const struct stream *s, struct tensor tokens,
-                            struct tensor in) {
-    struct tensor rows = flux_stream_rows(tokens, s), gate = flux_part(s->modulation, 2, tokens.dim[1]);
-    op_linear(x, rows, flux_stream_rows(in, s), s->w->out.weight,
-              (struct epilogue){.bias = s->w->out.bias, .gate = gate, .residual = rows});
-}
-
-static void flux_stream_feed_forward(struct context *x, const struct stream *s, struct tensor tokens) {
-    int32_t dim = tokens.dim[1], chunk = row_chunk(x, s->rows);
-    struct affine affine = {.shift = flux_part(s->modulation, 3, dim),
-                            .scale = flux_part(s->modulation, 4, dim)};
-    struct tensor n = context_operand(x, 2, (int32_t[]){chunk, dim});
-    struct tensor wide = context_operand(x, 2, (int32_t[]){chunk, s->w->up.weight.dim[0]});
-    for (int32_t first = 0; first < s->rows; first += chunk) {
-        int32_t rows = s->rows - first < chunk ? s->rows - first : chunk;
-        struct tensor t = tensor_slice(flux_stream_rows(tokens, s), first, rows);
-        struct tensor h = tensor_slice(n, 0, rows), up = tensor_slice(wide, 0, rows);
-        op_layer_norm(x, h, t, affine, flux_norm_eps);
-        op_linear(x, up, h, s->w->up.weight,
-                  (struct epilogue){.bias = s->w->up.bias, .activation = ACTIVATION_GELU_TANH});
-        op_linear(x, t, up, s->w->down.weight,
-                  (struct epilogue){
-                      .bias = s->w->down.bias, .gate = flux_part(s->modulation, 5, dim), .residual = t});
-    }
+    stream_product(x, stream_picture_rows(state->tokens, lane), patches, &w->linear);
+    op_copy(x, stream_text_rows(state->tokens, lane), state->text);
 }
 
 static void flux_forward_double(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct double_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
-    struct tensor tokens = state->tokens;
-    int32_t text = scope->lane->text.dim[0];
-    struct stream streams[] = {
-        {&w->image, text, tokens.dim[0] - text, scope_rows_of_block(state->image_modulation, scope)},
-        {&w->text, 0, text, scope_rows_of_block(state->text_modulation, scope)},
+    int32_t text = scope->lane->text.dim[0], pictures = state->tokens.dim[0] - text;
+    struct stream of_image = {
+        .w = &w->image,
+        .first = text,
+        .rows = pictures,
+        .kept = pictures,
+        .range = {{pictures, scope_rows_of_block(state->image_modulation, scope)}},
     };
-    uint64_t before = x->scratch->used;
-    struct attended a = flux_attended_tensors(x, &tokens);
-    for (int i = 0; i < 2; i++) flux_stream_heads(x, &streams[i], state, &a);
-    flux_attend(x, &a, w->image.q_norm.dim[0]);
-    for (int i = 0; i < 2; i++) flux_stream_out(x, &streams[i], tokens, a.q);
-    for (int i = 0; i < 2; i++) {
-        x->scratch->used = before;
-        flux_stream_feed_forward(x, &streams[i], tokens);
-    }
+    struct stream of_text = {
+        .w = &w->text,
+        .rows = text,
+        .kept = text,
+        .range = {{text, scope_rows_of_block(state->text_modulation, scope)}},
+    };
+    streams_forward(x, &of_image, &of_text, state->tokens, state->rope);
 }
 
 /* Attention and feed-forward side by side: both read the same norm, and one product takes both. */
@@ -452,13 +306,14 @@ static void flux_forward_single(struct context *x, const void *weights, const st
     const struct flux_state *state = scope->lane->state;
     struct tensor tokens = state->tokens, modulation = scope_rows_of_block(state->single_modulation, scope);
     int32_t T = tokens.dim[0], dim = tokens.dim[1], chunk = row_chunk(x, T), in = w->out.weight.dim[1];
-    struct affine affine = {.shift = flux_part(modulation, 0, dim), .scale = flux_part(modulation, 1, dim)};
-    struct attended a = flux_attended_tensors(x, &tokens);
-    op_layer_norm(x, a.n, tokens, affine, flux_norm_eps);
-    flux_project_heads(x, a.q, a.n, &w->q, w->q_norm, state->rope);
-    flux_project_heads(x, a.k, a.n, &w->k, w->k_norm, state->rope);
-    flux_product(x, a.v, a.n, &w->v);
-    flux_attend(x, &a, w->q_norm.dim[0]);
+    struct affine affine = {.shift = stream_part(modulation, 0, dim),
+                            .scale = stream_part(modulation, 1, dim)};
+    struct attended a = stream_attended_tensors(x, &tokens);
+    op_layer_norm(x, a.n, tokens, affine, stream_norm_eps);
+    stream_project_heads(x, a.q, a.n, &w->q, w->q_norm, state->rope);
+    stream_project_heads(x, a.k, a.n, &w->k, w->k_norm, state->rope);
+    stream_product(x, a.v, a.n, &w->v);
+    stream_attend(x, &a, 0, T, w->q_norm.dim[0]);
     struct tensor wide = context_operand(x, 2, (int32_t[]){chunk, in});
     for (int32_t first = 0; first < T; first += chunk) {
         int32_t rows = T - first < chunk ? T - first : chunk;
@@ -468,29 +323,21 @@ static void flux_forward_single(struct context *x, const void *weights, const st
                   (struct epilogue){.bias = w->up.bias, .activation = ACTIVATION_GELU_TANH});
         op_linear(
             x, t, both, w->out.weight,
-            (struct epilogue){.bias = w->out.bias, .gate = flux_part(modulation, 2, dim), .residual = t});
+            (struct epilogue){.bias = w->out.bias, .gate = stream_part(modulation, 2, dim), .residual = t});
     }
 }
 
 /* The model predicts noise minus data, as flow matching wants it. */
 static void flux_forward_final(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct embedder_weights *w = weights;
+    const struct product_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
-    struct tensor latent = scope->lane->prediction, modulation = scope_rows(state->final_modulation, scope);
-    int32_t rows = flux_tokens_of(latent), dim = state->tokens.dim[1];
-    struct affine affine = {.scale = flux_part(modulation, 0, dim), .shift = flux_part(modulation, 1, dim)};
-    struct tensor n = context_operand(x, 2, (int32_t[]){rows, dim});
-    struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows, w->linear.weight.dim[0]});
-    op_layer_norm(x, n, tensor_slice(flux_picture_rows(state->tokens, scope->lane), 0, rows), affine,
-                  flux_norm_eps);
-    flux_product(x, patches, n, &w->linear);
-    op_unpatchify(x, latent_planes(latent), patches, flux_patches, 1);
+    stream_predict(x, &w->linear, scope->lane, state->tokens, scope_rows(state->final_modulation, scope));
 }
 
 /* ---- the family ---- */
 
 static const struct block_kind flux_kind_context =
-    BLOCK_KIND("context", "context_embedder", flux_context_table, embedder_weights, flux_forward_context,
+    BLOCK_KIND("context", "context_embedder", flux_context_table, product_weights, flux_forward_context,
                .cadence = CADENCE_PROMPT, .keeps_types = true);
 static const struct block_kind flux_kind_conditioning =
     BLOCK_KIND("conditioning", "conditioning", flux_conditioning_table, conditioning_weights,
@@ -499,7 +346,7 @@ static const struct block_kind flux_kind_guided_conditioning =
     BLOCK_KIND("guided_conditioning", "conditioning", flux_guided_conditioning_table, conditioning_weights,
                flux_forward_conditioning, .cadence = CADENCE_TIMESTEP_AND_PROMPT, .keeps_types = true);
 static const struct block_kind flux_kind_embedder =
-    BLOCK_KIND("embedder", "x_embedder", flux_embedder_table, embedder_weights, flux_forward_embedder,
+    BLOCK_KIND("embedder", "x_embedder", flux_embedder_table, product_weights, flux_forward_embedder,
                .keeps_types = true);
 static const struct block_kind flux_kind_double_modulation = BLOCK_KIND(
     "double_modulation", "transformer_blocks.%d.modulation", flux_double_modulation_table,
@@ -508,14 +355,14 @@ static const struct block_kind flux_kind_double =
     BLOCK_KIND("double", "transformer_blocks.%d", flux_double_table, double_weights, flux_forward_double);
 static const struct block_kind flux_kind_single_modulation =
     BLOCK_KIND("single_modulation", "single_transformer_blocks.%d.modulation", flux_single_modulation_table,
-               embedder_weights, flux_forward_single_modulation, .cadence = CADENCE_TIMESTEP_AND_PROMPT);
+               product_weights, flux_forward_single_modulation, .cadence = CADENCE_TIMESTEP_AND_PROMPT);
 static const struct block_kind flux_kind_single = BLOCK_KIND(
     "single", "single_transformer_blocks.%d", flux_single_table, single_weights, flux_forward_single);
 static const struct block_kind flux_kind_final_modulation =
-    BLOCK_KIND("final_modulation", "norm_out", flux_final_modulation_table, embedder_weights,
+    BLOCK_KIND("final_modulation", "norm_out", flux_final_modulation_table, product_weights,
                flux_forward_final_modulation, .cadence = CADENCE_TIMESTEP_AND_PROMPT, .keeps_types = true);
 static const struct block_kind flux_kind_final = BLOCK_KIND(
-    "final", "proj_out", flux_final_table, embedder_weights, flux_forward_final, .keeps_types = true);
+    "final", "proj_out", flux_final_table, product_weights, flux_forward_final, .keeps_types = true);
 
 static bool flux_probe(const struct tensor_index *index) {
     return (index_find(index, "transformer_blocks.0.norm1_context.linear.weight") &&
@@ -532,7 +379,7 @@ static enum status flux_check_dims(const struct component *c, struct error *e) {
     bool odd = false;
     for (int i = 0; i < 3; i++) axes += s->axis_dim[i], odd |= s->axis_dim[i] % 2;
     if (d[DIM] <= DIM_MAX && d[FEED_FORWARD] <= 8 * DIM_MAX && !(d[DIM] % d[HEAD]) && axes == d[HEAD] &&
-        !odd && d[HEAD] <= 512 && !(d[PATCH] % (PATCH_SIDE * PATCH_SIDE)) && !(d[FREQUENCIES] % 2) &&
+        !odd && d[HEAD] <= 512 && !(d[PATCH] % (STREAM_PATCH * STREAM_PATCH)) && !(d[FREQUENCIES] % 2) &&
         d[DOUBLE_LAYERS] >= 1 && d[SINGLE_LAYERS] >= 1 &&
         2 * (d[DOUBLE_LAYERS] + d[SINGLE_LAYERS]) + 5 <= FAMILY_BLOCKS_MAX)
         return OK;
@@ -549,17 +396,17 @@ static enum status flux_check_dims(const struct component *c, struct error *e) {
  * a depth map (Depth). */
 static enum status flux_check_inputs(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
-    int latent = d[PATCH] / (PATCH_SIDE * PATCH_SIDE), mask = 0, side = 0;
-    int extra = d[IN] > d[PATCH] ? (d[IN] - d[PATCH]) / (PATCH_SIDE * PATCH_SIDE) : 0;
+    int latent = d[PATCH] / (STREAM_PATCH * STREAM_PATCH), mask = 0, side = 0;
+    int extra = d[IN] > d[PATCH] ? (d[IN] - d[PATCH]) / (STREAM_PATCH * STREAM_PATCH) : 0;
     if (extra > latent) mask = extra - latent;
     while (side < 2 * MASK_SIDE && side * side < mask) side++;
     bool fills = mask && side * side == mask;
-    if (d[IN] == d[PATCH] || (fills && d[IN] == d[PATCH] + PATCH_SIDE * PATCH_SIDE * extra)) return OK;
+    if (d[IN] == d[PATCH] || (fills && d[IN] == d[PATCH] + STREAM_PATCH * STREAM_PATCH * extra)) return OK;
     error_set(e, UNSUPPORTED, "a Flux transformer that reads something beside the image which nothing gives");
     error_where(e, "%s", c->index.sources[0].path);
     error_found(e, "%d columns a token", d[IN]);
     return error_expected(e, "%d, or %d (Fill); Canny and Depth (%d) are not supported", d[PATCH],
-                          PATCH_SIDE * PATCH_SIDE * (2 * latent + MASK_SIDE * MASK_SIDE), 2 * d[PATCH]);
+                          STREAM_PATCH * STREAM_PATCH * (2 * latent + MASK_SIDE * MASK_SIDE), 2 * d[PATCH]);
 }
 
 static enum status flux_configure(struct component *c, const struct config *config, struct error *e) {
@@ -614,7 +461,7 @@ static void flux_declare(const struct component *c, struct lane *lanes, int n_la
     (void)pictures;
     for (int i = 0; i < n_lanes; i++) {
         struct flux_state *s = lanes[i].state;
-        int32_t rows = lanes[i].text.dim[0] + flux_picture_tokens(&lanes[i]);
+        int32_t rows = lanes[i].text.dim[0] + stream_picture_tokens(&lanes[i]);
         struct tensor tokens = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, c->dims[DIM]}, ok);
         int first = lane_first_of_prompt(lanes, i);
         if (first != i) *s = *(const struct flux_state *)lanes[first].state;
@@ -671,8 +518,8 @@ static void flux_follow(struct component *c) {
     d[DIM] = d[HEADS] * d[HEAD];
     d[FEED_FORWARD] = 4 * d[DIM];
     d[FREQUENCIES] = 256;
-    d[PATCH] = PATCH_SIDE * PATCH_SIDE * d[LATENT];
-    d[IN] = d[PATCH] + d[FILL] * (d[PATCH] + PATCH_SIDE * PATCH_SIDE * MASK_SIDE * MASK_SIDE);
+    d[PATCH] = STREAM_PATCH * STREAM_PATCH * d[LATENT];
+    d[IN] = d[PATCH] + d[FILL] * (d[PATCH] + STREAM_PATCH * STREAM_PATCH * MASK_SIDE * MASK_SIDE);
 }
 
 static void flux_derive(struct component *c) {
@@ -682,13 +529,13 @@ static void flux_derive(struct component *c) {
     d[SIX_DIM] = 6 * d[DIM];
     d[WIDE] = d[DIM] + d[FEED_FORWARD];
     d[HEADS] = d[DIM] / d[HEAD];
-    d[LATENT] = d[PATCH] / (PATCH_SIDE * PATCH_SIDE);
+    d[LATENT] = d[PATCH] / (STREAM_PATCH * STREAM_PATCH);
     d[FILL] = d[IN] != d[PATCH];
     d[OUT] = d[FILL] ? d[PATCH] : 0;
     c->text_columns = d[CAPTION];
     c->pooled_columns = d[POOLED];
     c->latent_channels = d[LATENT];
-    c->concat_channels = (d[IN] - d[PATCH]) / (PATCH_SIDE * PATCH_SIDE);
+    c->concat_channels = (d[IN] - d[PATCH]) / (STREAM_PATCH * STREAM_PATCH);
     c->variant = d[FILL] ? FLUX_FILL : d[GUIDED] ? FLUX_GUIDED : FLUX_SCHNELL;
 }
 

@@ -7,11 +7,7 @@
  * pictures are centred, on the first axis is their number; text goes on diagonally behind the largest. Of the
  * last block only the drawn tokens are of use, so that text gives nothing but keys and values there.
  * Reference: diffusers 0.42, models/transformers/transformer_qwenimage.py, whose names all files have. */
-#include "kernels/ops.h"
-#include "models/models.h"
-#include "models/row_chunk.h"
-
-#include <math.h>
+#include "models/streams.h"
 
 enum {
     DIM,
@@ -29,14 +25,11 @@ enum {
     LAYERS,
 };
 
-enum { PATCH_SIDE = 2, DIM_MAX = 1 << 16 };
+enum { DIM_MAX = 1 << 16 };
 
 /* That references are modulated as at timestep 0 a configuration says, or a tensor where there is none. */
 #define ZERO_COND  "zero_cond_t"
 #define STILL_MARK "__index_timestep_zero__"
-
-static const float qwen_image_eps = 1e-6f;
-static const struct patches qwen_image_patches = {.side = PATCH_SIDE, .order = PATCH_CHANNELS_FIRST};
 
 struct qwen_image_settings {
     int axis_dim[3];
@@ -57,28 +50,13 @@ struct qwen_image_state {
     struct tensor still_modulation; /* [LAYERS, 1, SIX_DIM] */
 };
 
-struct linear_weights {
-    struct tensor weight, bias;
-};
-
 struct text_weights {
     struct tensor norm;
     struct linear_weights linear;
 };
 
-/* Of blocks that are one product. */
-struct product_weights {
-    struct linear_weights linear;
-};
-
 struct time_weights {
     struct linear_weights in, out;
-};
-
-struct stream_weights {
-    struct linear_weights q, k, v;
-    struct tensor q_norm, k_norm;
-    struct linear_weights out, up, down;
 };
 
 struct layer_weights {
@@ -155,42 +133,6 @@ static const struct weight_spec qwen_image_final_table[] = {
 
 /* ---- forwards ---- */
 
-/* Rows of a latent's tokens. */
-static int32_t qwen_image_tokens_of(struct tensor latent) {
-    return latent.dim[1] * (latent.dim[2] / PATCH_SIDE) * (latent.dim[3] / PATCH_SIDE);
-}
-
-static int qwen_image_n_references(const struct lane *lane) {
-    int n = 0;
-    while (n < LANE_REFERENCES_MAX && lane->reference[n].rank) n++;
-    return n;
-}
-
-/* Of what is drawn and what it refers to. */
-static int32_t qwen_image_picture_tokens(const struct lane *lane) {
-    int32_t rows = qwen_image_tokens_of(lane->latent);
-    for (int i = 0; i < qwen_image_n_references(lane); i++) rows += qwen_image_tokens_of(lane->reference[i]);
-    return rows;
-}
-
-static struct tensor qwen_image_text_rows(struct tensor all, const struct lane *lane) {
-    return tensor_slice(all, 0, lane->text.dim[0]);
-}
-
-static struct tensor qwen_image_picture_rows(struct tensor all, const struct lane *lane) {
-    return tensor_slice(all, lane->text.dim[0], all.dim[0] - lane->text.dim[0]);
-}
-
-/* Part number i of a row of parts of that length. */
-static struct tensor qwen_image_part(struct tensor row, int i, int32_t length) {
-    return tensor_slice(tensor_reshape(row, 1, row.dim + 1), i * length, length);
-}
-
-static void qwen_image_product(struct context *x, struct tensor out, struct tensor in,
-                               const struct linear_weights *w) {
-    op_linear(x, out, in, w->weight, (struct epilogue){.bias = w->bias});
-}
-
 static void qwen_image_fill_rope(struct context *x, const struct visit_scope *scope) {
     const struct qwen_image_settings *settings = scope->settings;
     const struct qwen_image_state *state = scope->lane->state;
@@ -201,11 +143,11 @@ static void qwen_image_fill_rope(struct context *x, const struct visit_scope *sc
         .n_axes = 3,
         .axis_dim = {settings->axis_dim[0], settings->axis_dim[1], settings->axis_dim[2]},
         .f32_frequencies = true,
-        .n_grids = 2 + qwen_image_n_references(lane),
+        .n_grids = 2 + stream_n_references(lane),
     };
     for (int i = 0; i + 1 < rope.n_grids; i++) {
-        struct tensor latent = i ? lane->reference[i - 1] : lane->latent;
-        int32_t h = latent.dim[2] / PATCH_SIDE, w = latent.dim[3] / PATCH_SIDE;
+        struct tensor latent = stream_picture(lane, i);
+        int32_t h = latent.dim[2] / STREAM_PATCH, w = latent.dim[3] / STREAM_PATCH;
         rope.grid[1 + i] =
             (struct rope_grid){.start = {i, h / 2 - h, w / 2 - w}, .extent = {latent.dim[1], h, w}};
         if (h / 2 > text) text = h / 2;
@@ -221,8 +163,8 @@ static void qwen_image_forward_text(struct context *x, const void *weights, cons
     const struct qwen_image_state *state = scope->lane->state;
     struct tensor n = context_operand(x, 2, scope->lane->text.dim);
     qwen_image_fill_rope(x, scope);
-    op_rms_norm(x, n, scope->lane->text, w->norm, qwen_image_eps, (struct modulation){0});
-    qwen_image_product(x, state->text, n, &w->linear);
+    op_rms_norm(x, n, scope->lane->text, w->norm, stream_norm_eps, (struct modulation){0});
+    stream_product(x, state->text, n, &w->linear);
 }
 
 /* Of as many rows as there are times. */
@@ -243,11 +185,6 @@ static void qwen_image_forward_time(struct context *x, const void *weights, cons
     if (state->still_condition.rank) qwen_image_embed_times(x, state->still_condition, &still, weights);
 }
 
-static void qwen_image_modulate(struct context *x, const struct linear_weights *w, struct tensor rows,
-                                struct tensor condition) {
-    op_linear_few(x, rows, condition, w->weight, w->bias, ACTIVATION_SILU);
-}
-
 /* Of this block, [1, SIX_DIM]. */
 static struct tensor qwen_image_still_row(const struct qwen_image_state *state, int number) {
     struct tensor all = state->still_modulation;
@@ -259,18 +196,18 @@ static void qwen_image_forward_layer_modulation(struct context *x, const void *w
     const struct layer_modulation_weights *w = weights;
     const struct qwen_image_state *state = scope->lane->state;
     struct tensor condition = scope_rows(state->condition, scope);
-    qwen_image_modulate(x, &w->image, scope_rows_of_block(state->image_modulation, scope), condition);
-    qwen_image_modulate(x, &w->text, scope_rows_of_block(state->text_modulation, scope), condition);
+    stream_modulate(x, scope_rows_of_block(state->image_modulation, scope), condition, &w->image);
+    stream_modulate(x, scope_rows_of_block(state->text_modulation, scope), condition, &w->text);
     if (state->still_modulation.rank)
-        qwen_image_modulate(x, &w->image, qwen_image_still_row(state, scope->number), state->still_condition);
+        stream_modulate(x, qwen_image_still_row(state, scope->number), state->still_condition, &w->image);
 }
 
 static void qwen_image_forward_final_modulation(struct context *x, const void *weights,
                                                 const struct visit_scope *scope) {
     const struct product_weights *w = weights;
     const struct qwen_image_state *state = scope->lane->state;
-    qwen_image_modulate(x, &w->linear, scope_rows(state->final_modulation, scope),
-                        scope_rows(state->condition, scope));
+    stream_modulate(x, scope_rows(state->final_modulation, scope), scope_rows(state->condition, scope),
+                    &w->linear);
 }
 
 static void qwen_image_forward_embedder(struct context *x, const void *weights,
@@ -278,164 +215,37 @@ static void qwen_image_forward_embedder(struct context *x, const void *weights,
     const struct product_weights *w = weights;
     const struct qwen_image_state *state = scope->lane->state;
     const struct lane *lane = scope->lane;
-    int32_t first = 0, all = qwen_image_picture_tokens(lane);
-    struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){all, w->linear.weight.dim[1]});
-    for (int i = 0; i <= qwen_image_n_references(lane); i++) {
-        struct tensor latent = i ? lane->reference[i - 1] : lane->latent;
-        int32_t rows = qwen_image_tokens_of(latent);
-        op_patchify(x, tensor_slice(patches, first, rows), latent_planes(latent), qwen_image_patches);
-        first += rows;
-    }
-    qwen_image_product(x, qwen_image_picture_rows(state->tokens, lane), patches, &w->linear);
-    op_copy(x, qwen_image_text_rows(state->tokens, lane), state->text);
+    struct tensor patches =
+        context_tensor(x, DTYPE_F32, 2, (int32_t[]){stream_picture_tokens(lane), w->linear.weight.dim[1]});
+    stream_patchify(x, patches, lane);
+    stream_product(x, stream_picture_rows(state->tokens, lane), patches, &w->linear);
+    op_copy(x, stream_text_rows(state->tokens, lane), state->text);
 }
-
-enum { STREAM_RANGES = 2 };
-
-/* Rows of a stream that are modulated alike. */
-struct stream_range {
-    int32_t rows;
-    struct tensor modulation; /* [1, SIX_DIM]: shift, scale, gate of attention, then of the feed-forward */
-};
-
-/* Text or pictures in a block. */
-struct stream {
-    const struct stream_weights *w;
-    int32_t first, rows;
-    int32_t kept; /* the first so many are of use behind the block; the others only give keys and values */
-    struct stream_range range[STREAM_RANGES]; /* one behind the other; of no rows: none */
-};
-
-/* Of all rows; those of text and pictures are slices. */
-struct attended {
-    struct tensor n, q, k, v;
-    uint64_t mark; /* of the scratch memory that k and v begin at: free once they have been attended to */
-};
-
-static struct attended qwen_image_attended_tensors(struct context *x, const struct tensor *tokens) {
-    struct attended a;
-    a.n = context_operand(x, 2, tokens->dim);
-    a.q = context_operand(x, 2, tokens->dim);
-    a.mark = x->scratch->used;
-    a.k = context_operand(x, 2, tokens->dim);
-    a.v = context_operand(x, 2, tokens->dim);
-    return a;
-}
-
-/* Queries or keys: heads normed and turned. */
-static void qwen_image_project_heads(struct context *x, struct tensor out, struct tensor n,
-                                     const struct linear_weights *w, struct tensor norm, struct tensor rope) {
-    uint64_t mark = x->scratch->used;
-    struct tensor heads = context_unrounded(x, out);
-    qwen_image_product(x, heads, n, w);
-    op_rope(x, out, heads, rope,
-            (struct rotation){.heads = out.dim[1] / norm.dim[0], .norm = norm, .eps = qwen_image_eps});
-    x->scratch->used = mark;
-}
-
-/* From which of the parts of a modulation a norm takes its shift; its scale is the next. */
-static struct affine qwen_image_affine(struct tensor modulation, int part, int32_t dim) {
-    return (struct affine){.shift = qwen_image_part(modulation, part, dim),
-                           .scale = qwen_image_part(modulation, part + 1, dim)};
-}
-
-static void qwen_image_stream_heads(struct context *x, const struct stream *s,
-                                    const struct qwen_image_state *state, const struct attended *a) {
-    struct tensor n = tensor_slice(a->n, s->first, s->rows),
-                  rope = tensor_slice(state->rope, s->first, s->rows);
-    int32_t first = s->first, dim = n.dim[1];
-    for (int i = 0; i < STREAM_RANGES && s->range[i].rows; first += s->range[i++].rows)
-        op_layer_norm(x, tensor_slice(a->n, first, s->range[i].rows),
-                      tensor_slice(state->tokens, first, s->range[i].rows),
-                      qwen_image_affine(s->range[i].modulation, 0, dim), qwen_image_eps);
-    if (s->kept)
-        qwen_image_project_heads(x, tensor_slice(a->q, s->first, s->kept), tensor_slice(n, 0, s->kept),
-                                 &s->w->q, s->w->q_norm, tensor_slice(rope, 0, s->kept));
-    qwen_image_project_heads(x, tensor_slice(a->k, s->first, s->rows), n, &s->w->k, s->w->k_norm, rope);
-    qwen_image_product(x, tensor_slice(a->v, s->first, s->rows), n, &s->w->v);
-}
-
-static void qwen_image_attend(struct context *x, const struct attended *a, int32_t first, int32_t rows,
-                              int32_t head) {
-    int heads = a->q.dim[1] / head;
-    struct tensor q = tensor_slice(a->q, first, rows);
-    op_attention(x, q, q, a->k, a->v,
-                 (struct heads){.queries = heads, .keys = heads, .scale = 1 / sqrtf((float)head)});
-    x->scratch->used = a->mark;
-}
-
-static void qwen_image_feed_forward(struct context *x, const struct stream_weights *w, struct tensor tokens,
-                                    struct tensor modulation) {
-    int32_t dim = tokens.dim[1], chunk = row_chunk(x, tokens.dim[0]);
-    uint64_t before = x->scratch->used;
-    struct tensor n = context_operand(x, 2, (int32_t[]){chunk, dim});
-    struct tensor wide = context_operand(x, 2, (int32_t[]){chunk, w->up.weight.dim[0]});
-    for (int32_t first = 0; first < tokens.dim[0]; first += chunk) {
-        int32_t rows = tokens.dim[0] - first < chunk ? tokens.dim[0] - first : chunk;
-        struct tensor t = tensor_slice(tokens, first, rows);
-        struct tensor h = tensor_slice(n, 0, rows), up = tensor_slice(wide, 0, rows);
-        op_layer_norm(x, h, t, qwen_image_affine(modulation, 3, dim), qwen_image_eps);
-        op_linear(x, up, h, w->up.weight,
-                  (struct epilogue){.bias = w->up.bias, .activation = ACTIVATION_GELU_TANH});
-        op_linear(x, t, up, w->down.weight,
-                  (struct epilogue){
-                      .bias = w->down.bias, .gate = qwen_image_part(modulation, 5, dim), .residual = t});
-    }
-    x->scratch->used = before;
-}
-
-/* Rows of a range that are kept; the ranges before it have done so many. */
-static int32_t qwen_image_kept_of(const struct stream *s, int range, int32_t done) {
-    int32_t left = s->kept - done;
-    return left < s->range[range].rows ? left : s->range[range].rows;
-}
-
-static void qwen_image_stream_out(struct context *x, const struct stream *s, struct tensor tokens,
-                                  struct tensor attended) {
-    for (int32_t i = 0, done = 0, rows; done < s->kept; i++, done += rows) {
-        rows = qwen_image_kept_of(s, i, done);
-        struct tensor t = tensor_slice(tokens, s->first + done, rows);
-        op_linear(x, t, tensor_slice(attended, s->first + done, rows), s->w->out.weight,
-                  (struct epilogue){.bias = s->w->out.bias,
-                                    .gate = qwen_image_part(s->range[i].modulation, 2, tokens.dim[1]),
-                                    .residual = t});
-    }
-}
-
-static void qwen_image_stream_feed_forward(struct context *x, const struct stream *s, struct tensor tokens) {
-    for (int32_t i = 0, done = 0, rows; done < s->kept; i++, done += rows) {
-        rows = qwen_image_kept_of(s, i, done);
-        qwen_image_feed_forward(x, s->w, tensor_slice(tokens, s->first + done, rows), s->range[i].modulation);
-    }
-}
-
-enum { STREAM_IMAGE, STREAM_TEXT, STREAMS };
 
 static void qwen_image_layer(struct context *x, const struct layer_weights *w,
                              const struct visit_scope *scope, bool last) {
     const struct qwen_image_state *state = scope->lane->state;
-    struct tensor tokens = state->tokens;
-    int32_t text = scope->lane->text.dim[0], pictures = tokens.dim[0] - text;
-    int32_t drawn = qwen_image_tokens_of(scope->lane->latent);
-    struct stream streams[STREAMS] = {
-        [STREAM_IMAGE] = {.w = &w->image, .first = text, .rows = pictures, .kept = last ? drawn : pictures},
-        [STREAM_TEXT] = {.w = &w->text, .rows = text, .kept = last ? 0 : text}};
-    struct stream_range *of_image = streams[STREAM_IMAGE].range;
-    streams[STREAM_TEXT].range[0] =
-        (struct stream_range){text, scope_rows_of_block(state->text_modulation, scope)};
-    of_image[0] = (struct stream_range){pictures, scope_rows_of_block(state->image_modulation, scope)};
+    int32_t text = scope->lane->text.dim[0], pictures = state->tokens.dim[0] - text;
+    int32_t drawn = stream_tokens_of(scope->lane->latent);
+    struct stream of_image = {
+        .w = &w->image,
+        .first = text,
+        .rows = pictures,
+        .kept = last ? drawn : pictures,
+        .range = {{pictures, scope_rows_of_block(state->image_modulation, scope)}},
+    };
+    struct stream of_text = {
+        .w = &w->text,
+        .rows = text,
+        .kept = last ? 0 : text,
+        .range = {{text, scope_rows_of_block(state->text_modulation, scope)}},
+    };
     if (state->still_modulation.rank) {
-        of_image[0].rows = drawn;
-        of_image[1] = (struct stream_range){pictures - drawn, qwen_image_still_row(state, scope->number)};
+        of_image.range[0].rows = drawn;
+        of_image.range[1] =
+            (struct stream_range){pictures - drawn, qwen_image_still_row(state, scope->number)};
     }
-    uint64_t before = x->scratch->used;
-    struct attended a = qwen_image_attended_tensors(x, &tokens);
-    for (int i = 0; i < STREAMS; i++) qwen_image_stream_heads(x, &streams[i], state, &a);
-    int32_t first = last ? text : 0;
-    qwen_image_attend(x, &a, first, text + streams[STREAM_IMAGE].kept - first, w->image.q_norm.dim[0]);
-    for (int i = 0; i < STREAMS; i++) qwen_image_stream_out(x, &streams[i], tokens, a.q);
-    x->scratch->used = before;
-    for (int i = 0; i < STREAMS; i++) qwen_image_stream_feed_forward(x, &streams[i], tokens);
+    streams_forward(x, &of_image, &of_text, state->tokens, state->rope);
 }
 
 static void qwen_image_forward_layer(struct context *x, const void *weights,
@@ -452,16 +262,7 @@ static void qwen_image_forward_final(struct context *x, const void *weights,
                                      const struct visit_scope *scope) {
     const struct product_weights *w = weights;
     const struct qwen_image_state *state = scope->lane->state;
-    struct tensor latent = scope->lane->prediction, modulation = scope_rows(state->final_modulation, scope);
-    int32_t rows = qwen_image_tokens_of(latent), dim = state->tokens.dim[1];
-    struct affine affine = {.scale = qwen_image_part(modulation, 0, dim),
-                            .shift = qwen_image_part(modulation, 1, dim)};
-    struct tensor n = context_operand(x, 2, (int32_t[]){rows, dim});
-    struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows, w->linear.weight.dim[0]});
-    op_layer_norm(x, n, tensor_slice(qwen_image_picture_rows(state->tokens, scope->lane), 0, rows), affine,
-                  qwen_image_eps);
-    qwen_image_product(x, patches, n, &w->linear);
-    op_unpatchify(x, latent_planes(latent), patches, qwen_image_patches, 1);
+    stream_predict(x, &w->linear, scope->lane, state->tokens, scope_rows(state->final_modulation, scope));
 }
 
 /* ---- the family ---- */
@@ -532,20 +333,20 @@ static enum status qwen_image_check_dims(const struct component *c, struct error
 static enum status qwen_image_check_patch(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
     enum { MAGE_FLOW = 128 };
-    bool whole = d[IN] == d[PATCH] && !(d[IN] % (PATCH_SIDE * PATCH_SIDE));
+    bool whole = d[IN] == d[PATCH] && !(d[IN] % (STREAM_PATCH * STREAM_PATCH));
     if (whole && d[IN] != MAGE_FLOW) return OK;
     error_set(e, UNSUPPORTED,
               whole ? "Mage-Flow, which reads other latents than Qwen-Image"
                     : "a transformer that reads and predicts other latents than Qwen-Image");
     error_where(e, "%s", c->index.sources[0].path);
     error_found(e, "%d values a token, %d predicted", d[IN], d[PATCH]);
-    return error_expected(e, "64: %d of each latent channel", PATCH_SIDE * PATCH_SIDE);
+    return error_expected(e, "64: %d of each latent channel", STREAM_PATCH * STREAM_PATCH);
 }
 
 static enum status qwen_image_configure(struct component *c, const struct config *config, struct error *e) {
     struct qwen_image_settings *s = (struct qwen_image_settings *)c->settings;
-    int patch = PATCH_SIDE;
-    config_int(config, "patch_size", PATCH_SIDE, PATCH_SIDE, &patch, e);
+    int patch = STREAM_PATCH;
+    config_int(config, "patch_size", STREAM_PATCH, STREAM_PATCH, &patch, e);
     if (index_find(&c->index, STILL_MARK) && !config_find(config, ZERO_COND)) s->still = 1;
     if (e->code != OK || qwen_image_check_patch(c, e) != OK) return e->code;
     return qwen_image_check_dims(c, e);
@@ -591,7 +392,7 @@ static void qwen_image_declare(const struct component *c, struct lane *lanes, in
         struct qwen_image_state *s = lanes[i].state;
         int first = lane_first_of_prompt(lanes, i);
         int32_t dim = c->dims[DIM], text = lanes[i].text.dim[0];
-        int32_t rows = text + qwen_image_picture_tokens(&lanes[i]);
+        int32_t rows = text + stream_picture_tokens(&lanes[i]);
         if (i)
             *s = *(const struct qwen_image_state *)lanes[first == i ? 0 : first].state;
         else
@@ -642,7 +443,7 @@ static void qwen_image_follow(struct component *c) {
     d[DIM] = d[HEADS] * d[HEAD];
     d[FEED_FORWARD] = 4 * d[DIM];
     d[FREQUENCIES] = 256;
-    d[IN] = d[PATCH] = PATCH_SIDE * PATCH_SIDE * d[LATENT];
+    d[IN] = d[PATCH] = STREAM_PATCH * STREAM_PATCH * d[LATENT];
 }
 
 static void qwen_image_derive(struct component *c) {
@@ -650,7 +451,7 @@ static void qwen_image_derive(struct component *c) {
     d[TWO_DIM] = 2 * d[DIM];
     d[SIX_DIM] = 6 * d[DIM];
     d[HEADS] = d[DIM] / d[HEAD];
-    d[LATENT] = d[PATCH] / (PATCH_SIDE * PATCH_SIDE);
+    d[LATENT] = d[PATCH] / (STREAM_PATCH * STREAM_PATCH);
     c->text_columns = d[TEXT];
     c->latent_channels = d[LATENT];
 }

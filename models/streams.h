@@ -1,0 +1,96 @@
+/* Transformers over two streams of tokens, text and pictures, which keep weights of their own and meet in
+ * attention alone (Flux.1's double blocks, Qwen-Image): what a block of theirs computes, and where whose rows
+ * lie. Text comes first, then what is drawn, then pictures that it is to refer to. Knows no family. */
+#ifndef SLUICE_MODELS_STREAMS_H
+#define SLUICE_MODELS_STREAMS_H
+
+#include "kernels/ops.h"
+#include "models/models.h"
+
+enum { STREAM_PATCH = 2 }; /* latent pixels on a token's side; a token's values are (channel, y, x) */
+
+/* Of all norms. */
+static const float stream_norm_eps = 1e-6f;
+
+struct linear_weights {
+    struct tensor weight, bias;
+};
+
+/* Of blocks that are one product. */
+struct product_weights {
+    struct linear_weights linear;
+};
+
+/* A stream's in a block. Where nothing but keys and values is of use the others are absent. */
+struct stream_weights {
+    struct linear_weights q, k, v;
+    struct tensor q_norm, k_norm; /* [D]: heads are normed */
+    struct linear_weights out, up, down;
+};
+
+/* ---- rows ---- */
+
+/* Rows of a latent's tokens. */
+int32_t stream_tokens_of(struct tensor latent);
+int stream_n_references(const struct lane *lane);
+/* What is drawn is number 0, references follow. */
+struct tensor stream_picture(const struct lane *lane, int i);
+/* Of what is drawn and what it refers to. */
+int32_t stream_picture_tokens(const struct lane *lane);
+/* Of rows of all tokens those of text, and the others. */
+struct tensor stream_text_rows(struct tensor all, const struct lane *lane);
+struct tensor stream_picture_rows(struct tensor all, const struct lane *lane);
+/* Part number i of a row [1, C] of parts of that length. */
+struct tensor stream_part(struct tensor row, int i, int32_t length);
+
+/* ---- products ---- */
+
+void stream_product(struct context *x, struct tensor out, struct tensor in, const struct linear_weights *w);
+/* Rows of a modulation from as many of the conditioning. */
+void stream_modulate(struct context *x, struct tensor out, struct tensor condition,
+                     const struct linear_weights *w);
+/* All pictures' values into the first columns of patches [picture tokens, C]. */
+void stream_patchify(struct context *x, struct tensor patches, const struct lane *lane);
+/* The lane's prediction from the drawn rows of all tokens: normed, modulated (scale, then shift), multiplied.
+ */
+void stream_predict(struct context *x, const struct linear_weights *w, const struct lane *lane,
+                    struct tensor tokens, struct tensor modulation);
+
+/* ---- attention ---- */
+
+/* Of all rows; those of a stream are slices. */
+struct attended {
+    struct tensor n, q, k, v;
+    uint64_t mark; /* of the scratch memory that k and v begin at: free once they have been attended to */
+};
+
+struct attended stream_attended_tensors(struct context *x, const struct tensor *tokens);
+/* Queries or keys: heads normed and turned. */
+void stream_project_heads(struct context *x, struct tensor out, struct tensor n,
+                          const struct linear_weights *w, struct tensor norm, struct tensor rope);
+/* Rows `first` to first + rows of q attend to all keys and become what they saw. head: D. */
+void stream_attend(struct context *x, const struct attended *a, int32_t first, int32_t rows, int32_t head);
+
+/* ---- a block of two streams ---- */
+
+enum { STREAM_RANGES = 2 };
+
+/* Rows of a stream that are modulated alike. */
+struct stream_range {
+    int32_t rows;
+    struct tensor modulation; /* [1, 6 C]: shift, scale, gate of attention, then of the feed-forward */
+};
+
+/* Text or pictures. */
+struct stream {
+    const struct stream_weights *w;
+    int32_t first, rows;
+    int32_t kept; /* the first so many are of use behind the block; the others only give keys and values */
+    struct stream_range range[STREAM_RANGES]; /* one behind the other; of no rows: none */
+};
+
+/* Both streams through a block: tokens [all rows, C] change. Kept rows of both lie side by side. */
+void streams_forward(struct context *x, const struct stream *picture, const struct stream *text,
+                     struct tensor tokens, struct tensor rope);
+
+#endif
