@@ -220,7 +220,7 @@ static void close_data(struct golden *g) {
 
 /* ---- running ---- */
 
-enum { RUNS_MAX = 256, LABEL = 96 };
+enum { RUNS_MAX = 512, LABEL = 96 };
 
 struct golden_run {
     struct golden *golden;
