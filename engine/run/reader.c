@@ -14,17 +14,21 @@ static enum status reader_read_bytes(struct reader *reader, const struct byte_so
 
 /* Bytes [at, at + bytes) of what the file has of a segment, as if its runs followed each other. What lies
  * between them is read too, into the part of `to` that is still empty, and the runs move to the front of it:
- * a run is shorter than what disks read, and this way nobody needs memory for it. */
+ * a run is shorter than what disks read, and this way memory is needed for the last few alone. */
 static enum status read_stored(struct reader *reader, const struct byte_source *source,
                                const struct packed_segment *g, uint64_t at, uint64_t bytes, char *to,
                                struct error *e) {
+    enum { LAST_BYTES = 16 << 10 };
+    char last[LAST_BYTES];
     uint64_t run = g->run, stride = g->stride;
     if (!stride) return reader_read_bytes(reader, source, to, bytes, g->file_offset + at, e);
     while (bytes && e->code == OK) {
         uint64_t skip = at % run, n = run - skip < bytes ? run - skip : bytes, runs = 1;
-        if (!skip && bytes > stride) runs = (bytes - run) / stride + 1; /* the last without what follows it */
-        uint64_t span = runs > 1 ? (runs - 1) * stride + run : n;
-        char *read = to + bytes - span;
+        uint64_t room = bytes > LAST_BYTES ? bytes : LAST_BYTES;
+        if (n == run && room > stride) runs = (room - run) / stride + 1; /* the last alone is cut */
+        if (runs > bytes / n) runs = bytes / n;
+        uint64_t span = (runs - 1) * stride + n;
+        char *read = bytes > LAST_BYTES ? to + bytes - span : last;
         if (reader_read_bytes(reader, source, read, span, packed_file_byte(g, at), e) != OK) break;
         for (uint64_t i = 0; i < runs; i++) memmove(to + i * run, read + i * stride, n);
         n *= runs;

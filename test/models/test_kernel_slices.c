@@ -23,7 +23,16 @@
 #include <unistd.h>
 
 enum { OUTER, INNER, SIDE, SLICES, FIRST, SECOND, N_DIMS };
-enum { O = 5, I = 7, K = 3, T = 3, PART = 2, FILE_VALUES = O * I * T * K * K, VALUES = O * I * K * K };
+enum {
+    O = 5,
+    I = 197,
+    K = 3,
+    T = 3,
+    PART = 2,
+    FILE_VALUES = O * I * T * K * K,
+    VALUES = O * I * K * K,
+    PACKED_MAX = 1 << 17
+};
 
 static const int32_t dims[N_DIMS] = {O, I, K, T, PART, O - PART};
 
@@ -133,7 +142,7 @@ static bool is_read(const struct block *block, uint64_t at) {
 static void check_part(struct reader *reader, const struct block *block, const unsigned char *expected,
                        uint64_t from, uint64_t to) {
     enum { UNTOUCHED = 0xa5 };
-    static unsigned char got[1 << 14];
+    static unsigned char got[PACKED_MAX];
     struct error e = {0};
     assert_true(block->bytes <= sizeof got);
     memset(got, UNTOUCHED, sizeof got);
@@ -158,8 +167,9 @@ static void check_block(struct tensor_index *index, const struct block *block,
         check_part(&reader, block, expected, 0, block->bytes);
         assert_int_equal(reader.bytes_direct, direct ? reader.bytes_read : 0);
         assert_true(reader.bytes_read > 0 && reader.bytes_read <= block_file_bytes(block));
+        /* Parts of all sizes, from places that are every part of a run. */
         for (uint64_t n = 1; n < block->bytes; n = n * 5 / 4 + 1)
-            for (uint64_t from = 0; from < block->bytes; from += n < 128 ? 61 : n)
+            for (uint64_t from = n % 7; from < block->bytes; from += block->bytes / 25 | 1)
                 check_part(&reader, block, expected, from, from + n < block->bytes ? from + n : block->bytes);
     }
 }
@@ -181,7 +191,7 @@ static void check_sizes(const struct block *block, uint64_t file_element, uint64
 
 static void test_bits(void **state) {
     static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
-    static unsigned char expected[1 << 14];
+    static unsigned char expected[PACKED_MAX];
     (void)state;
     for (int layout = 0; layout < N_LAYOUTS; layout++)
         for (int i = 0; i < 3; i++) {
@@ -203,7 +213,7 @@ static void test_converted(void **state) {
     static const struct {
         enum dtype from, to;
     } pairs[] = {{DTYPE_F32, DTYPE_BF16}, {DTYPE_BF16, DTYPE_F32}, {DTYPE_F16, DTYPE_F8_E4M3}};
-    static unsigned char expected[1 << 14], stored[1 << 14];
+    static unsigned char expected[PACKED_MAX], stored[PACKED_MAX];
     static float numbers[VALUES];
     (void)state;
     for (int i = 0; i < 3; i++) {
@@ -248,11 +258,11 @@ static void refuse(const int32_t *other, enum status code, const char *word) {
 static void test_misfits(void **state) {
     (void)state;
     write_file(SAFETENSORS, DTYPE_F32);
-    refuse((int32_t[N_DIMS]){O, I, K, 1, PART, O - PART}, SHAPE, "[5, 7, 1, 3, 3]");
-    refuse((int32_t[N_DIMS]){O, I + 1, K, T, PART, O - PART}, SHAPE, "[5, 8, 3, 3, 3]");
-    refuse((int32_t[N_DIMS]){O, I, K, T, PART, 2}, SHAPE, "[4, 7, 3, 3, 3]");
+    refuse((int32_t[N_DIMS]){O, I, K, 1, PART, O - PART}, SHAPE, "[5, 197, 1, 3, 3]");
+    refuse((int32_t[N_DIMS]){O, I + 1, K, T, PART, O - PART}, SHAPE, "[5, 198, 3, 3, 3]");
+    refuse((int32_t[N_DIMS]){O, I, K, T, PART, 2}, SHAPE, "[4, 197, 3, 3, 3]");
     write_file(GGUF_MERGED, DTYPE_F32);
-    refuse((int32_t[N_DIMS]){O, I + 1, K, T, PART, O - PART}, SHAPE, "[5, 8, 3, 3, 3]");
+    refuse((int32_t[N_DIMS]){O, I + 1, K, T, PART, O - PART}, SHAPE, "[5, 198, 3, 3, 3]");
 }
 
 /* Blocks would straddle slices. */
@@ -278,7 +288,7 @@ static void test_blocks_of_values(void **state) {
 
 /* A file that has become shorter. */
 static void test_cut_file(void **state) {
-    static unsigned char got[1 << 14];
+    static unsigned char got[PACKED_MAX];
     struct reader reader = {0};
     struct tensor_index index;
     struct block block;
