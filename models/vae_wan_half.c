@@ -80,12 +80,15 @@ static int32_t vae_wan_level_channels(const struct component *c, const struct va
 
 static enum status vae_wan_check_dims(const struct component *c, const struct vae_wan_half *half,
                                       struct error *e) {
-    int32_t deepest = c->dims[CHANNELS + (half->from_deepest ? 0 : c->dims[LEVELS] - 1)];
-    if (deepest <= 512) return OK;
+    enum { WIDTH_MAX = 1 << 16, ATTENTION_MAX = 512 };
+    int32_t deepest = c->dims[CHANNELS + (half->from_deepest ? 0 : c->dims[LEVELS] - 1)], widest = 0;
+    for (int i = 0; i < c->dims[LEVELS]; i++)
+        if (c->dims[CHANNELS + i] > widest) widest = c->dims[CHANNELS + i];
+    if (deepest <= ATTENTION_MAX && widest <= WIDTH_MAX) return OK;
     error_set(e, SHAPE, "the %s's sizes do not fit together", half->word);
     error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "attention over %d channels", deepest);
-    return error_expected(e, "at most 512");
+    error_found(e, "attention over %d channels, levels of %d", deepest, widest);
+    return error_expected(e, "at most %d, and %d", ATTENTION_MAX, WIDTH_MAX);
 }
 
 enum status vae_wan_configure(struct component *c, const struct vae_wan_half *half, struct error *e) {
