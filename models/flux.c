@@ -35,7 +35,7 @@ enum {
     GUIDED,
 };
 
-enum { DIM_MAX = 1 << 16, MASK_SIDE = 8 };
+enum { MASK_SIDE = 8 };
 
 static const float flux_time_scale = 1000;
 static const struct patches flux_patches = {.side = STREAM_PATCH, .order = PATCH_CHANNELS_FIRST};
@@ -209,14 +209,6 @@ static void flux_forward_context(struct context *x, const void *weights, const s
     stream_product(x, state->text, scope->lane->text, &w->linear);
 }
 
-/* Two layers with SiLU between them: rows of in to as many of out. */
-static void flux_condition(struct context *x, struct tensor out, struct tensor in,
-                           const struct linear_weights *w1, const struct linear_weights *w2) {
-    struct tensor h = context_tensor(x, DTYPE_F32, 2, (int32_t[]){in.dim[0], w1->weight.dim[0]});
-    op_linear_few(x, h, in, w1->weight, w1->bias, ACTIVATION_NONE);
-    op_linear_few(x, out, h, w2->weight, w2->bias, ACTIVATION_SILU);
-}
-
 /* Added in the reference's order: (time + guidance) + pooled text. */
 static void flux_forward_conditioning(struct context *x, const void *weights,
                                       const struct visit_scope *scope) {
@@ -228,14 +220,14 @@ static void flux_forward_conditioning(struct context *x, const void *weights,
     struct tensor one = context_tensor(x, DTYPE_F32, 2, (int32_t[]){1, rows.dim[1]});
     for (int32_t i = 0; i < n; i++)
         op_timestep(x, tensor_slice(f, i, 1), scope->timesteps[i] * flux_time_scale, TIMESTEP_USUAL);
-    flux_condition(x, rows, f, &w->time_in, &w->time_out);
+    stream_condition(x, rows, f, &w->time_in, &w->time_out);
     if (w->guidance_in.weight.rank) {
         struct tensor g = tensor_slice(f, 0, 1);
         op_timestep(x, g, scope->lane->guidance * flux_time_scale, TIMESTEP_USUAL);
-        flux_condition(x, one, g, &w->guidance_in, &w->guidance_out);
+        stream_condition(x, one, g, &w->guidance_in, &w->guidance_out);
         op_add(x, rows, rows, one);
     }
-    flux_condition(x, one, scope->lane->pooled, &w->pooled_in, &w->pooled_out);
+    stream_condition(x, one, scope->lane->pooled, &w->pooled_in, &w->pooled_out);
     op_add(x, rows, rows, one);
 }
 
@@ -374,21 +366,17 @@ static bool flux_probe(const struct tensor_index *index) {
 
 static enum status flux_check_dims(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
-    const struct flux_settings *s = (const struct flux_settings *)c->settings;
-    int axes = 0;
-    bool odd = false;
-    for (int i = 0; i < 3; i++) axes += s->axis_dim[i], odd |= s->axis_dim[i] % 2;
-    if (d[DIM] <= DIM_MAX && d[FEED_FORWARD] <= 8 * DIM_MAX && !(d[DIM] % d[HEAD]) && axes == d[HEAD] &&
-        !odd && d[HEAD] <= 512 && !(d[PATCH] % (STREAM_PATCH * STREAM_PATCH)) && !(d[FREQUENCIES] % 2) &&
-        d[DOUBLE_LAYERS] >= 1 && d[SINGLE_LAYERS] >= 1 &&
-        2 * (d[DOUBLE_LAYERS] + d[SINGLE_LAYERS]) + 5 <= FAMILY_BLOCKS_MAX)
-        return OK;
-    error_set(e, SHAPE, "the transformer's sizes do not fit together");
-    error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "width %d, head %d, rope axes %d+%d+%d, %d double and %d single blocks", d[DIM], d[HEAD],
-                s->axis_dim[0], s->axis_dim[1], s->axis_dim[2], d[DOUBLE_LAYERS], d[SINGLE_LAYERS]);
-    return error_expected(
-        e, "a width of whole heads, even rope axes that sum to a head (axes_dims_rope in config.json)");
+    int doubles = d[DOUBLE_LAYERS], singles = d[SINGLE_LAYERS],
+        layers = doubles && singles ? doubles + singles : 0;
+    struct stream_sizes sizes = {.dim = d[DIM],
+                                 .feed_forward = d[FEED_FORWARD],
+                                 .head = d[HEAD],
+                                 .frequencies = d[FREQUENCIES],
+                                 .patch = d[PATCH],
+                                 .axis = ((const struct flux_settings *)c->settings)->axis_dim,
+                                 .layers = layers,
+                                 .n_blocks = 2 * layers + 5};
+    return stream_check_sizes(c, &sizes, e);
 }
 
 /* Beside the latent a model that fills reads the latent of the picture around the hole, and the mask, a

@@ -25,8 +25,6 @@ enum {
     LAYERS,
 };
 
-enum { DIM_MAX = 1 << 16 };
-
 /* That references are modulated as at timestep 0 a configuration says, or a tensor where there is none. */
 #define ZERO_COND  "zero_cond_t"
 #define STILL_MARK "__index_timestep_zero__"
@@ -172,10 +170,8 @@ static void qwen_image_embed_times(struct context *x, struct tensor out, const f
                                    const struct time_weights *w) {
     int32_t n = out.dim[0];
     struct tensor f = context_tensor(x, DTYPE_F32, 2, (int32_t[]){n, w->in.weight.dim[1]});
-    struct tensor h = context_tensor(x, DTYPE_F32, 2, out.dim);
     for (int32_t i = 0; i < n; i++) op_timestep(x, tensor_slice(f, i, 1), times[i], TIMESTEP_OF_SIGMA);
-    op_linear_few(x, h, f, w->in.weight, w->in.bias, ACTIVATION_NONE);
-    op_linear_few(x, out, h, w->out.weight, w->out.bias, ACTIVATION_SILU);
+    stream_condition(x, out, f, &w->in, &w->out);
 }
 
 static void qwen_image_forward_time(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -313,20 +309,15 @@ static const struct expectation qwen_image_expects[] = {
 
 static enum status qwen_image_check_dims(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
-    const struct qwen_image_settings *s = (const struct qwen_image_settings *)c->settings;
-    int axes = 0;
-    bool odd = false;
-    for (int i = 0; i < 3; i++) axes += s->axis_dim[i], odd |= s->axis_dim[i] % 2;
-    if (d[DIM] <= DIM_MAX && d[FEED_FORWARD] <= 8 * DIM_MAX && !(d[DIM] % d[HEAD]) && axes == d[HEAD] &&
-        !odd && d[HEAD] <= 512 && !(d[FREQUENCIES] % 2) && d[LAYERS] >= 1 &&
-        2 * d[LAYERS] + 6 <= FAMILY_BLOCKS_MAX)
-        return OK;
-    error_set(e, SHAPE, "the transformer's sizes do not fit together");
-    error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "width %d, head %d, rope axes %d+%d+%d, %d blocks", d[DIM], d[HEAD], s->axis_dim[0],
-                s->axis_dim[1], s->axis_dim[2], d[LAYERS]);
-    return error_expected(
-        e, "a width of whole heads, even rope axes that sum to a head (axes_dims_rope in config.json)");
+    struct stream_sizes sizes = {.dim = d[DIM],
+                                 .feed_forward = d[FEED_FORWARD],
+                                 .head = d[HEAD],
+                                 .frequencies = d[FREQUENCIES],
+                                 .patch = d[PATCH],
+                                 .axis = ((const struct qwen_image_settings *)c->settings)->axis_dim,
+                                 .layers = d[LAYERS],
+                                 .n_blocks = 2 * d[LAYERS] + 6};
+    return stream_check_sizes(c, &sizes, e);
 }
 
 /* Mage-Flow has these names too, and one pixel of 128 channels a token. */

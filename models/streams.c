@@ -7,6 +7,26 @@
 
 static const struct patches stream_patches = {.side = STREAM_PATCH, .order = PATCH_CHANNELS_FIRST};
 
+/* ---- sizes ---- */
+
+enum { STREAM_DIM_MAX = 1 << 16, STREAM_HEAD_MAX = 512 };
+
+enum status stream_check_sizes(const struct component *c, const struct stream_sizes *s, struct error *e) {
+    int axes = s->axis[0] + s->axis[1] + s->axis[2];
+    bool odd = s->axis[0] % 2 || s->axis[1] % 2 || s->axis[2] % 2 || s->frequencies % 2 ||
+               s->patch % (STREAM_PATCH * STREAM_PATCH);
+    if (s->dim <= STREAM_DIM_MAX && s->feed_forward <= 8 * STREAM_DIM_MAX && !(s->dim % s->head) &&
+        axes == s->head && !odd && s->head <= STREAM_HEAD_MAX && s->layers >= 1 &&
+        s->n_blocks <= FAMILY_BLOCKS_MAX)
+        return OK;
+    error_set(e, SHAPE, "the transformer's sizes do not fit together");
+    error_where(e, "%s", c->index.sources[0].path);
+    error_found(e, "width %d, head %d, rope axes %d+%d+%d, %d blocks", s->dim, s->head, s->axis[0],
+                s->axis[1], s->axis[2], s->layers);
+    return error_expected(
+        e, "a width of whole heads, even rope axes that sum to a head (axes_dims_rope in config.json)");
+}
+
 /* ---- rows ---- */
 
 int32_t stream_tokens_of(struct tensor latent) {
@@ -50,6 +70,13 @@ void stream_product(struct context *x, struct tensor out, struct tensor in, cons
 void stream_modulate(struct context *x, struct tensor out, struct tensor condition,
                      const struct linear_weights *w) {
     op_linear_few(x, out, condition, w->weight, w->bias, ACTIVATION_SILU);
+}
+
+void stream_condition(struct context *x, struct tensor out, struct tensor in, const struct linear_weights *w1,
+                      const struct linear_weights *w2) {
+    struct tensor h = context_tensor(x, DTYPE_F32, 2, (int32_t[]){in.dim[0], w1->weight.dim[0]});
+    op_linear_few(x, h, in, w1->weight, w1->bias, ACTIVATION_NONE);
+    op_linear_few(x, out, h, w2->weight, w2->bias, ACTIVATION_SILU);
 }
 
 void stream_patchify(struct context *x, struct tensor patches, const struct lane *lane) {

@@ -28,6 +28,18 @@ struct stream_weights {
     struct linear_weights out, up, down;
 };
 
+/* ---- sizes ---- */
+
+/* Those of weights; axis: of rope, from a configuration. */
+struct stream_sizes {
+    int32_t dim, feed_forward, head, frequencies, patch; /* patch: values of a token */
+    const int *axis;                                     /* three */
+    int layers, n_blocks;
+};
+
+/* SHAPE, unless the width is whole heads of even axes and all is small enough to compute with. */
+enum status stream_check_sizes(const struct component *c, const struct stream_sizes *sizes, struct error *e);
+
 /* ---- rows ---- */
 
 /* Rows of a latent's tokens. */
@@ -49,6 +61,9 @@ void stream_product(struct context *x, struct tensor out, struct tensor in, cons
 /* Rows of a modulation from as many of the conditioning. */
 void stream_modulate(struct context *x, struct tensor out, struct tensor condition,
                      const struct linear_weights *w);
+/* Two layers with SiLU between them: rows of in to as many of out. */
+void stream_condition(struct context *x, struct tensor out, struct tensor in, const struct linear_weights *w1,
+                      const struct linear_weights *w2);
 /* All pictures' values into the first columns of patches [picture tokens, C]. */
 void stream_patchify(struct context *x, struct tensor patches, const struct lane *lane);
 /* The lane's prediction from the drawn rows of all tokens: normed, modulated (scale, then shift), multiplied.
