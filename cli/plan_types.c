@@ -8,7 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const types[] = {"f8_e4m3", "q8_0", "q6_k", "q5_k", "q4_k"};
+static const struct {
+    const char *name;
+    bool only_files; /* weights are not made so as they are read */
+} types[] = {{"int8_convrot", true}, {"f8_e4m3", false}, {"q8_0", false},
+             {"q6_k", false},        {"q5_k", false},    {"q4_k", false}};
 
 /* Pictures are neither encoded nor decoded with weights that a type is for. */
 static double weights_bytes(const json_t *plan) {
@@ -48,14 +52,17 @@ static int plan_type(struct drawing *drawing, const char *type, bool converted, 
     return SLUICE_OK;
 }
 
-static int add_type(struct drawing *drawing, const char *type, json_t *rows, struct sluice_error *e) {
+static int add_type(struct drawing *drawing, const char *type, bool only_files, json_t *rows,
+                    struct sluice_error *e) {
     json_t *row = NULL, *convert = NULL;
-    int status = plan_type(drawing, type, false, &row, e);
+    int status = only_files ? SLUICE_OK : plan_type(drawing, type, false, &row, e);
     if (!status) status = plan_type(drawing, type, true, &convert, e);
     if (status) {
         json_decref(row);
         return status;
     }
+    if (only_files)
+        row = json_pack("{s:O, s:n, s:n}", "bytes", json_object_get(convert, "bytes"), "seconds", "fits");
     json_object_set_new(row, "type", json_string(type));
     json_object_set_new(row, "convert", convert);
     json_array_append_new(rows, row);
@@ -89,7 +96,7 @@ int plan_types_add(struct drawing *drawing, char **json, struct sluice_error *e)
     int status = SLUICE_OK;
     json_array_append_new(rows, as_stored(plan));
     for (size_t i = 0; i < sizeof types / sizeof *types && !status; i++)
-        status = add_type(drawing, types[i], rows, e);
+        status = add_type(drawing, types[i].name, types[i].only_files, rows, e);
     json_object_set_new(plan, "types", rows);
     char *text = status ? NULL : json_dumps(plan, JSON_INDENT(1));
     json_decref(plan);
@@ -102,7 +109,9 @@ int plan_types_add(struct drawing *drawing, char **json, struct sluice_error *e)
 
 static void print_outcome(FILE *to, const json_t *outcome) {
     const json_t *seconds = json_object_get(outcome, "seconds");
-    if (!field_flag(outcome, "fits"))
+    if (json_is_null(json_object_get(outcome, "fits")))
+        fprintf(to, " %14s", "-");
+    else if (!field_flag(outcome, "fits"))
         fprintf(to, " %14s", "does not fit");
     else if (json_is_number(seconds))
         fprintf(to, " %12.1f s", json_number_value(seconds));
@@ -114,12 +123,12 @@ void plan_types_print(FILE *to, const char *json) {
     json_t *plan = json_loads(json, 0, NULL), *row;
     const json_t *rows = json_object_get(plan, "types");
     size_t i;
-    if (rows) fprintf(to, "\n%-10s %14s %14s %14s\n", "--type", "weights", "as read", "convert");
+    if (rows) fprintf(to, "\n%-12s %14s %14s %14s\n", "--type", "weights", "as read", "convert");
     json_array_foreach(rows, i, row) {
         char bytes[32];
         const char *name = json_string_value(json_object_get(row, "type"));
         const json_t *convert = json_object_get(row, "convert");
-        fprintf(to, "%-10s %14s", name ? name : "as stored",
+        fprintf(to, "%-12s %14s", name ? name : "as stored",
                 progress_bytes(field_number(row, "bytes"), bytes));
         print_outcome(to, row);
         if (json_is_object(convert)) print_outcome(to, convert);

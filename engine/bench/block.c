@@ -6,6 +6,7 @@
 #include "engine/bench/block.h"
 #include "engine/bench/predict.h"
 #include "loaders/json.h"
+#include "loaders/quantise/quantise.h"
 
 #include "engine/bench/random_weights.h"
 #include "kernels/cpu/cpu.h"
@@ -330,13 +331,13 @@ static const struct bench_block_case cases[] = {
 };
 
 static enum status find_type(const char *name, enum dtype *type, struct error *e) {
-    *type = DTYPE_BF16;
-    for (int i = 0; name && i < N_DTYPES; i++)
+    *type = name ? quantise_type(name) : DTYPE_BF16;
+    if (*type != N_DTYPES) return OK;
+    for (int i = 0; i < N_DTYPES; i++)
         if (!strcasecmp(name, dtype_name((enum dtype)i)) && dtype_is_weight((enum dtype)i)) {
             *type = (enum dtype)i;
             return OK;
         }
-    if (!name) return OK;
     error_set(e, USAGE, "no weights are of that type");
     error_found(e, "%s", name);
     return error_expected(e, "f32, f16, q8_0, q4_k, f8_e4m3 ...");
