@@ -102,6 +102,19 @@ expect 3 "a scheduler that is none of ours" plan -m xl
 check "says which" has ../err DPMSolverSDEScheduler
 rm -rf xl
 
+# ---- Qwen-Image is guided away from a negative prompt, and by nothing without one ----
+qwen=$(dirname "$(dirname "$model")")/qwen_image/model
+defaults "1024 50 1.0" -m "$qwen"
+defaults "1024 50 4.0" -m "$qwen" -n ''
+defaults "1024 50 1.0" -m "$qwen" --cfg-scale 7
+expect 2 "a scale of nothing" plan -m "$qwen" --cfg-scale -1
+expect 0 "its own scale, unused" generate -m "$qwen" -p x -W 64 -H 48 --steps 1 --no-decode
+check "a note" has ../err '^without a negative prompt .*--cfg-scale 4 changes nothing'
+expect 0 "a scale, unused" generate -m "$qwen" -p x -W 64 -H 48 --steps 1 --no-decode --cfg-scale 7
+check "a warning" has ../err '^warning: without a negative prompt .*--cfg-scale 7 changes nothing'
+expect 0 "a scale, used" generate -m "$qwen" -p x -n '' -W 64 -H 48 --steps 1 --no-decode --cfg-scale 7
+check "no word of it" lacks ../err 'changes nothing'
+
 # ---- noise that is added: the folder says PNDM, whose grid ends with noise ----
 model=$(dirname "$(dirname "$model")")/sd1/model
 : >../all
