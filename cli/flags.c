@@ -184,10 +184,8 @@ static const struct flag own[] = {
      NULL},
 
     {"Benchmark", BENCH | PLAN, NULL, "--dims", "LIST", FLAG_STRING, AT(dimensions), 0, 0, NULL,
-     "checkpoint, plan --family: name=value,... of those that `sluice bench checkpoint help` lists, or "
-     "clip_g.name=value of "
-     "one "
-     "part alone; instead of the family's published sizes",
+     "name=value,... of those that `sluice bench checkpoint help` lists, or clip_g.name=value of one part "
+     "alone; checkpoint, plan --family: instead of published sizes",
      NULL},
     {NULL, BENCH, NULL, "--save", "FILE", FLAG_STRING, AT(save), 0, 0, NULL,
      "bus, ops: add what was measured to this rates file, for --rates", NULL},
