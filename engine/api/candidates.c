@@ -11,7 +11,8 @@
 /* Descriptors of ours that a run takes from the heap, counted generously: visits, fills, lists; and pictures
  * that it reads, the caller's pixels, which last through the run; and the device's table of primitives. */
 static uint64_t candidates_host_bytes(const struct job *job, const struct layout *l) {
-    uint64_t a_visit = 384, a_token = 128, tokens = 0, pictures = 0;
+    /* A token's row is two segments where rows have scales. */
+    uint64_t a_visit = 384, a_token = 32 + 2 * sizeof(struct packed_segment), tokens = 0, pictures = 0;
     for (int i = 0; i < SLOTS_MAX * PROMPTS_MAX; i++)
         tokens += (uint64_t)job->tokens[i / PROMPTS_MAX][i % PROMPTS_MAX].n_ids;
     for (int i = 0; i < PICTURES_MAX; i++) {

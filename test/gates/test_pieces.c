@@ -134,7 +134,12 @@ struct part_weights {
 #define PART_WEIGHT(field, tensor, rank_, rows_, n_taken_, ...)                                              \
     {                                                                                                        \
         .offset = offsetof(struct part_weights, field), .names = {"whole." #field},                          \
-        .fused = {tensor, 3, {SHORT, LONG, SHORT}, n_taken_, {__VA_ARGS__}}, .rank = rank_, .dim = {         \
+        .fused = {.name = tensor,                                                                            \
+                  .n_parts = 3,                                                                              \
+                  .rows = {SHORT, LONG, SHORT},                                                              \
+                  .n_taken = n_taken_,                                                                       \
+                  .taken = {__VA_ARGS__}},                                                                   \
+        .rank = rank_, .dim = {                                                                              \
             rows_,                                                                                           \
             COLUMNS                                                                                          \
         }                                                                                                    \

@@ -42,11 +42,13 @@ struct weights {
     }
 static const struct weight_spec thirds[] = {PART(a, 0, FIRST), PART(b, 1, SECOND), PART(c, 2, THIRD)};
 /* Two parts in the other order, as shift and scale are swapped. */
-static const struct weight_spec swapped[] = {{.offset = offsetof(struct weights, a),
-                                              .names = {"a.weight"},
-                                              .rank = 2,
-                                              .dim = {TWO_PARTS, COLUMNS},
-                                              .fused = {"all.weight", 3, {FIRST, SECOND, THIRD}, 2, {2, 1}}}};
+static const struct weight_spec swapped[] = {
+    {.offset = offsetof(struct weights, a),
+     .names = {"a.weight"},
+     .rank = 2,
+     .dim = {TWO_PARTS, COLUMNS},
+     .fused = {
+         .name = "all.weight", .n_parts = 3, .rows = {FIRST, SECOND, THIRD}, .n_taken = 2, .taken = {2, 1}}}};
 static const struct weight_spec whole[] = {BLOCK_WEIGHT(weights, a, 1, "all.weight", 2, WHOLE, COLUMNS)};
 static const struct weight_spec convolution[] = {
     BLOCK_WEIGHT(weights, a, 1, "all.weight", 4, WHOLE, COLUMNS, SIDE, SIDE)};
