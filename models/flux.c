@@ -83,8 +83,12 @@ struct single_weights {
 #define PART(structure, field_, name_, fused_, n_parts_, part_, rank_, rows_)                                \
     {                                                                                                        \
         .offset = offsetof(struct structure, field_), .names = {name_},                                      \
-        .fused = {fused_, n_parts_, {DIM, DIM, DIM, FEED_FORWARD}, 1, {part_}}, .rank = rank_,               \
-        .dim = {rows_, DIM}, .spread = 1                                                                     \
+        .fused = {.name = fused_,                                                                            \
+                  .n_parts = n_parts_,                                                                       \
+                  .rows = {DIM, DIM, DIM, FEED_FORWARD},                                                     \
+                  .n_taken = 1,                                                                              \
+                  .taken = {part_}},                                                                         \
+        .rank = rank_, .dim = {rows_, DIM}, .spread = 1                                                      \
     }
 #define LINEAR_PART(structure, field, name, fused, n_parts, part, rows)                                      \
     PART(structure, field.weight, name ".weight", fused ".weight", n_parts, part, 2, rows),                  \
@@ -164,8 +168,12 @@ static const struct weight_spec flux_single_modulation_table[] = {
 #define SWAPPED(field_, tail, rank_)                                                                         \
     {                                                                                                        \
         .offset = offsetof(struct product_weights, linear.field_), .names = {"norm_out.linear." tail},       \
-        .fused = {"final_layer.adaLN_modulation.1." tail, 2, {DIM, DIM}, 2, {1, 0}}, .rank = rank_,          \
-        .dim = {TWO_DIM, DIM}, .spread = 1                                                                   \
+        .fused = {.name = "final_layer.adaLN_modulation.1." tail,                                            \
+                  .n_parts = 2,                                                                              \
+                  .rows = {DIM, DIM},                                                                        \
+                  .n_taken = 2,                                                                              \
+                  .taken = {1, 0}},                                                                          \
+        .rank = rank_, .dim = {TWO_DIM, DIM}, .spread = 1                                                    \
     }
 static const struct weight_spec flux_final_modulation_table[] = {SWAPPED(weight, "weight", 2),
                                                                  SWAPPED(bias, "bias", 1)};

@@ -103,8 +103,12 @@ static const struct weight_spec zimage_embedder_table[] = {
 #define PROJECTION(prefix, field, name_, part_)                                                              \
     {                                                                                                        \
         .offset = offsetof(struct layer_weights, field), .names = {prefix "attention." name_ ".weight"},     \
-        .fused = {prefix "attention.qkv.weight", 3, {DIM, DIM, DIM}, 1, {part_}}, .rank = 2,                 \
-        .dim = {DIM, DIM}, .spread = 1                                                                       \
+        .fused = {.name = prefix "attention.qkv.weight",                                                     \
+                  .n_parts = 3,                                                                              \
+                  .rows = {DIM, DIM, DIM},                                                                   \
+                  .n_taken = 1,                                                                              \
+                  .taken = {part_}},                                                                         \
+        .rank = 2, .dim = {DIM, DIM}, .spread = 1                                                            \
     }
 
 /* Context refiner, noise refiner and main layers are one kind of layer under three prefixes. */
