@@ -177,7 +177,7 @@ static void expect_model_failure(struct model_paths o, enum status code, const c
 
 static void test_g39_text_encoders(void **state) {
     (void)state;
-    static const char *const others[] = {"llama", "qwen2vl", "qwen2", "gemma3"};
+    static const char *const others[] = {"llama", "qwen3vl", "qwen2", "gemma3"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         const char *path = with_architecture(QWEN3, drop_norms, others[i]);
         expect_refusal(path, others[i], "lumina2");
