@@ -57,7 +57,8 @@ static const char *const t5xxl_prefixes[] = {"", "text_encoders.t5xxl.transforme
     {.family = &family_qwen25vl_vision, .flag = "--llm_vision", .with = "--llm", .optional = true,             \
      .folder = "text_encoder", .prefix = "visual.",                                                            \
      .prefixes = (const char *const[]){"", "visual.", "model.visual.",                                         \
-                                       "text_encoders.qwen25_7b.transformer.visual.", NULL}}
+                                       "text_encoders.qwen25_7b.transformer.visual.",                          \
+                                       "text_encoders.llm.visual.", NULL}}
 #define TEXT_QWEN25VL(...)                                                                                     \
     {.family = &family_qwen25vl, .flag = "--llm", .folder = "text_encoder",                                    \
      .prefixes = (const char *const[]){"", "model.language_model.", "language_model.",                         \

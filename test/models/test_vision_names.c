@@ -27,13 +27,21 @@ static void as_in_memory(struct pile *p) {
     rename_front(p, "model.embed_tokens.", "model.language_model.embed_tokens.");
 }
 
-static void as_comfyui(struct pile *p) {
-    static const float one = 1;
-    struct pile *prefixed = pile_copy(p, "text_encoders.qwen25_7b.transformer.");
+static void put_behind(struct pile *p, const char *prefix) {
+    struct pile *prefixed = pile_copy(p, prefix);
     pile_drop(p, "");
     pile_append(p, prefixed, "");
-    pile_add(p, "", "text_encoders.qwen25_7b.logit_scale", "F32", 1, (int32_t[]){1}, &one, sizeof one);
     pile_free(prefixed);
+}
+
+static void as_sdcpp(struct pile *p) {
+    put_behind(p, "text_encoders.llm.");
+}
+
+static void as_comfyui(struct pile *p) {
+    static const float one = 1;
+    put_behind(p, "text_encoders.qwen25_7b.transformer.");
+    pile_add(p, "", "text_encoders.qwen25_7b.logit_scale", "F32", 1, (int32_t[]){1}, &one, sizeof one);
 }
 
 /* Part i of n of a tensor's bytes, as a tensor of its own. */
@@ -114,9 +122,13 @@ static const struct {
     void (*together)(struct pile *p); /* a file with both; NULL: with the text encoder alone */
     void (*apart)(struct pile *p);    /* a file with the vision encoder; NULL: none */
 } layouts[] = {
-    {"one file", as_they_are, NULL},     {"transformers 5", as_in_memory, NULL},
-    {"ComfyUI", as_comfyui, NULL},       {"llama.cpp", NULL, as_llama_cpp},
-    {"two files", NULL, without_prefix}, {"another beside the text encoder", with_others, as_they_are},
+    {"one file", as_they_are, NULL},
+    {"transformers 5", as_in_memory, NULL},
+    {"ComfyUI", as_comfyui, NULL},
+    {"stable-diffusion.cpp", as_sdcpp, NULL},
+    {"llama.cpp", NULL, as_llama_cpp},
+    {"two files", NULL, without_prefix},
+    {"another beside the text encoder", with_others, as_they_are},
 };
 
 static const char *write_layout(void (*name)(struct pile *p), const char *file, const char *drop) {
