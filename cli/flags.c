@@ -22,8 +22,8 @@ static const struct flag own[] = {
     {"Model", MODELS | BENCH, "-m", "--model", "PATH", FLAG_STRING, AT(model.model), 0, 0, NULL,
      "Hugging Face folder, folder of parts, or one file with all of them", NULL},
     {NULL, PLAN, NULL, "--family", "NAME", FLAG_STRING, AT(model.family), 0, 0, NULL,
-     "instead of any files: a model of this name as it is published, in bf16 or in --type, and the longest "
-     "prompt; `sluice families` lists them",
+     "a model as it is published, without files; in bf16 or in --type, and with the longest prompt; `sluice "
+     "families` lists them",
      NULL},
     {NULL, MODELS, NULL, "--tokenizer", "PATH", FLAG_STRING, AT(model.tokenizer), 0, 0, NULL,
      "tokenizer.json, a GGUF file, or a folder with the tokenizer's files", NULL},
@@ -217,7 +217,7 @@ const struct command commands[N_COMMANDS] = {
     {"decode", DECODE, "LATENT.safetensors", 1, 1, "turn a saved latent into a picture",
      "sluice decode fox.safetensors -m DIR -o fox.png", NULL},
     {"plan", PLAN, "[LATENT.safetensors]", 0, 1, "say what a run would need and take, without running it",
-     "sluice plan -m DIR -W 512 -H 384 --max-ram 3G", NULL},
+     "sluice plan --family qwen_image --device cuda:4090 --max-ram 16G", NULL},
     {"inspect", INSPECT, "[PATH]", 0, 1, "say what is in a model's files", "sluice inspect PATH --tensors",
      NULL},
     {"tokenize", TOKENIZE, NULL, 0, 0, "print a prompt's token ids as the model sees them",

@@ -15,7 +15,7 @@ static const struct {
     {GENERATE, " --model --prompt --width --height --steps --seed --batch --init-img --output --max-ram "},
     {DECODE,
      " --model --vae --output --max-ram --max-vram --device --vae-tiling --report --threads --verbose "},
-    {PLAN, " --model --prompt --width --height --batch --max-ram --max-vram --type --rates --json "},
+    {PLAN, " --model --family --width --height --batch --max-ram --max-vram --device --type --json "},
     {INSPECT,
      " --model --diffusion-model --llm --llm_vision --clip_l --t5xxl --vae --tokenizer --json --tensors "},
     {TOKENIZE, " --model --llm --clip_l --t5xxl --tokenizer --prompt --json "},

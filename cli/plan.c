@@ -63,8 +63,9 @@ int plan_command(const struct args *args, struct sluice_error *e) {
     if (!status) status = request_seed(args, &drawing.seed, e);
     if (!status && args->seed.random) say_note("seed %llu", (unsigned long long)drawing.seed);
     if (!status) status = drawing_open(&drawing, e);
-    if (!status && !args->prompt.text && !drawing.latent && !args->quiet)
-        say_note("no prompt: planned for the longest that is read at once");
+    const char *unread = args->model.family ? "no tokenizer" : args->prompt.text ? NULL : "no prompt";
+    if (!status && unread && !drawing.latent && !args->quiet)
+        say_note("%s: planned for the longest prompt that is read at once", unread);
     if (!status) status = print_plan(&drawing, &json, e);
     struct report report = {.name = args->report, .plan_json = json, .seed = drawing.seed};
     status = report_write(&report, e);

@@ -19,10 +19,10 @@
 
 _Static_assert((int)SLUICE_THREADS_MAX == (int)CPU_THREADS_MAX, "a session's threads are the device's");
 
-/* N of "cuda" or "cuda:N"; -1 for anything else. */
+/* N of "cuda" or "cuda:N"; -1 for anything else. No machine has as many GPUs as cards' names are numbers. */
 static int ordinal_of(const char *name) {
     if (!strcmp(name, "cuda")) return 0;
-    if (strncmp(name, "cuda:", 5) || !name[5] || strlen(name) > 9) return -1;
+    if (strncmp(name, "cuda:", 5) || !name[5] || strlen(name) > 7) return -1;
     return strspn(name + 5, "0123456789") == strlen(name + 5) ? atoi(name + 5) : -1;
 }
 
@@ -59,7 +59,9 @@ struct device *device_open(struct sys *sys, const char *name, int threads, bool 
                                 : "there is no such device");
     error_where(e, "--device");
     error_found(e, "%.100s", name);
-    error_expected(e, plans_only ? "cpu, cuda, cuda:N or a card, as cuda:4090" : "cpu, cuda or cuda:N");
+    char cards[96];
+    if (!plans_only) return error_expected(e, "cpu, cuda or cuda:N"), NULL;
+    error_expected(e, "cpu, cuda, cuda:N or a card, as cuda:4090 (%s)", cuda_card_names(cards, sizeof cards));
     return NULL;
 }
 

@@ -19,7 +19,7 @@ enum status requantised_type(const char *name, bool converted, enum dtype *wante
     if (!name || (*wanted != N_DTYPES && (converted || !dtype_is_rotated(*wanted)))) return OK;
     error_set(e, USAGE, "--type names no type that weights can be kept in");
     error_found(e, "%s", name);
-    return error_expected(e, "%s%s", REQUANTISED_TYPES,
+    return error_expected(e, "%s%s%s", converted ? "int8_convrot, " : "", REQUANTISED_TYPES,
                           *wanted == N_DTYPES ? "" : " (what `sluice convert` makes is read as it is)");
 }
 

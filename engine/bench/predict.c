@@ -164,15 +164,10 @@ static enum status predict_families(struct bench *bench, const struct device *cu
 }
 
 static enum status no_card(const char *name, struct error *e) {
-    char known[128] = "";
-    const struct cuda_card *card;
-    for (int i = 0; (card = cuda_card_at(i)); i++) {
-        if (i) strncat(known, cuda_card_at(i + 1) ? ", " : " or ", sizeof known - strlen(known) - 1);
-        strncat(known, card->name, sizeof known - strlen(known) - 1);
-    }
+    char known[128];
     error_set(e, USAGE, "no card of that name is known");
     error_found(e, "%.60s", name);
-    return error_expected(e, "%s", known);
+    return error_expected(e, "%s", cuda_card_names(known, sizeof known));
 }
 
 enum status predict_bench(struct bench *bench, const char *name, enum dtype type, struct error *e) {

@@ -1,6 +1,7 @@
 /* Cards by name: see cards.h. */
 #include "kernels/cuda/cards.h"
 
+#include <stdio.h>
 #include <strings.h>
 
 #define GIB ((uint64_t)1 << 30)
@@ -25,6 +26,18 @@ const struct cuda_card *cuda_card_named(const char *name) {
     for (int i = 0; i < N_CARDS; i++)
         if (!strcasecmp(cards[i].name, name)) return &cards[i];
     return NULL;
+}
+
+char *cuda_card_names(char *out, size_t bytes) {
+    size_t n = 0;
+    *out = 0;
+    for (int i = 0; i < N_CARDS && n < bytes; i++)
+        n += (size_t)snprintf(out + n, bytes - n, "%s%s",
+                              !i                ? ""
+                              : i + 1 < N_CARDS ? ", "
+                                                : " or ",
+                              cards[i].name);
+    return out;
 }
 
 /* Between a kernel's end and the next one's first block, on a stream that is never empty. */

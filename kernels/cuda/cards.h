@@ -4,6 +4,8 @@
 
 #include "kernels/cuda/work.h"
 
+#include <stddef.h>
+
 struct cuda_card {
     const char *name, *words; /* "4090", "GeForce RTX 4090" */
     int multiprocessors;
@@ -20,6 +22,8 @@ struct cuda_card {
 const struct cuda_card *cuda_card_at(int i);
 /* "4090"; NULL: there is none of that name. */
 const struct cuda_card *cuda_card_named(const char *name);
+/* "3060, 4060 or h100": all names, into out, which it returns. */
+char *cuda_card_names(char *out, size_t bytes);
 
 /* Calculated seconds of all launches of a row, each by the larger of computing and memory, and a gap behind
  * it. Products come in tiles of the library's usual sizes, whichever is fastest, a tile a multiprocessor and

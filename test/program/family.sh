@@ -64,6 +64,7 @@ check "another plan" sh -c '! cmp -s ../had ../planned'
 # ---- pictures that a model cannot do without are there ----
 expect 0 "a mask" plan --family flux_fill --max-ram 2G --json -p fox
 check "it is said" has ../out '"mask_assumed": *true'
+check "so is what becomes of the prompt" has ../err '^no tokenizer: planned for the longest prompt'
 expect 0 "a reference" plan --family qwen_image_edit --max-ram 2G --json -p fox
 check "it is said" has ../out '"reference_assumed": *true'
 
@@ -80,7 +81,8 @@ done <<END
 --family zimage --dims dtype=f32|dtype
 --family zimage --dims nothing=3|known: dtype vocabulary
 --family zimage --dims heads=2,heads=3|twice
---family zimage --type nothing|--type
+--family zimage --type nothing|--type.*int8_convrot
+--family zimage --device cuda:5090|cuda:5090.*3060, .*h100
 --family zimage latent.safetensors|latent
 -m ../zimage --dims heads=2|--family NAME
 END
