@@ -27,13 +27,15 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import gguf
 import numpy as np
 import torch
-from diffusers import FlowMatchEulerDiscreteScheduler, FluxTransformer2DModel, ZImageTransformer2DModel
+from diffusers import FlowMatchEulerDiscreteScheduler, FluxTransformer2DModel, QwenImageTransformer2DModel, ZImageTransformer2DModel
 from diffusers.loaders import single_file_utils
+from PIL import Image
 from safetensors.torch import save_file
-from transformers import Qwen3Config, Qwen3Model, T5Config, T5EncoderModel
+from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, Qwen3Config, Qwen3Model, T5Config, T5EncoderModel
 
 import files
 import flux.reference_tensors
+import qwen.reference_tensors
 import reference_tensors
 import stored_types
 import tokens_gguf
@@ -135,6 +137,41 @@ def qwen_names(state):
 
 
 # ---- files ----
+
+
+# llama.cpp's names of Qwen2.5-VL's two halves.
+TOWER_GGUF = [("visual.blocks.", "v.blk."), ("norm1", "ln1"), ("norm2", "ln2"), ("attn.proj", "attn_out"), ("mlp.gate_proj", "ffn_gate"),
+              ("mlp.up_proj", "ffn_up"), ("mlp.down_proj", "ffn_down"), ("visual.merger.ln_q", "v.post_ln"), ("visual.merger.mlp", "mm")]
+
+
+def tower_names(state):
+    """Queries, keys and values apart, and the two frames of a patch."""
+    out = {}
+    for name, tensor in _rename(state, TOWER_GGUF).items():
+        if ".attn.qkv." in name:
+            out |= {name.replace(".attn.qkv.", f".attn_{p}."): t for p, t in zip("qkv", tensor.chunk(3))}
+        elif name == "visual.patch_embed.proj.weight":
+            out |= {"v.patch_embd.weight": tensor[:, :, 0], "v.patch_embd.weight.1": tensor[:, :, 1]}
+        else:
+            out[name] = tensor
+    return {name: t.contiguous() for name, t in out.items()}
+
+
+def from_tower_names(values):
+    """The inverse, of what a file stands for."""
+    out = {}
+    for name, tensor in values.items():
+        if name.startswith("v.patch_embd"):
+            continue
+        for old, new in reversed([("visual.blocks.", "v.blk."), ("visual.merger.ln_q", "v.post_ln"), ("visual.merger.mlp", "mm")]):
+            name = name.replace(new, old) if name.startswith(new) else name
+        for old, new in TOWER_GGUF[1:7]:
+            name = name.replace(f".{new}.", f".{old}.")
+        out[name] = tensor
+    for name in [n for n in out if ".attn_q." in n]:
+        out[name.replace(".attn_q.", ".attn.qkv.")] = torch.cat([out.pop(name.replace(".attn_q.", f".attn_{p}.")) for p in "qkv"])
+    out["visual.patch_embed.proj.weight"] = torch.stack([values["v.patch_embd.weight"], values["v.patch_embd.weight.1"]], dim=2)
+    return out
 
 
 def type_of(name, types, fallback):
@@ -242,7 +279,7 @@ def zimage_transformer(caption):
     return weights.randomize(ZImageTransformer2DModel(cap_feat_dim=caption, **ZIMAGE), weights.TRANSFORMER, f"{SEED} transformer")
 
 
-def qwen(pipe):
+def qwen3(pipe):
     return weights.randomize(Qwen3Model(Qwen3Config(vocab_size=len(pipe.tokenizer) + 9, tie_word_embeddings=True, **QWEN)), weights.TEXT,
                              f"{SEED} text")
 
@@ -259,7 +296,7 @@ QWEN_TYPES = [("token_embd", "Q6_K"), ("blk.0.attn_q.", "Q4_K"), ("attn_k.", "Q5
 
 def zimage_gguf(folder):
     pipe, transformer = zimage_pipe(), zimage_transformer(QWEN["hidden_size"])
-    text = qwen(pipe)
+    text = qwen3(pipe)
     values, used = write_gguf(part(folder, "diffusion_models", "zimage.gguf"), gguf.GGUFWriter(None, "lumina2"),
                               zimage_names(transformer.state_dict()), ZIMAGE_TYPES)
     transformer.load_state_dict(single_file_utils.convert_z_image_transformer_checkpoint_to_diffusers(values))
@@ -308,7 +345,7 @@ CONVROT_QWEN_TYPES = [("embed_tokens", "convrot 64 rows"), ("q_proj", "convrot 2
 def zimage_convrot(folder):
     """Rotated int8 in groups of every size that is read, with a scale or a scale a row; of an embedding table too."""
     pipe, transformer = zimage_pipe(), zimage_transformer(QWEN["hidden_size"])
-    text = qwen(pipe)
+    text = qwen3(pipe)
     values, used = write_comfy(part(folder, "diffusion_models", "zimage.safetensors"), zimage_names(transformer.state_dict()), CONVROT_TYPES,
                                "model.diffusion_model.", ("w1",))
     transformer.load_state_dict(single_file_utils.convert_z_image_transformer_checkpoint_to_diffusers(values))
@@ -420,7 +457,104 @@ def flux_fp8(folder):
     return "flux", pipe, flux_case(pipe), run_flux, dict(t5={"f8_e4m3": len(state)}), (text, original)
 
 
-MODELS = dict(zimage_gguf=zimage_gguf, zimage_comfy=zimage_comfy, zimage_convrot=zimage_convrot, flux_gguf=flux_gguf, flux_fp8=flux_fp8)
+# ---- Qwen-Image ----
+
+QWEN_IMAGE = dict(in_channels=20, out_channels=5, num_layers=2, attention_head_dim=128, num_attention_heads=1, joint_attention_dim=64,
+                  axes_dims_rope=[16, 56, 56])
+QWEN_VL = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, rms_norm_eps=3e-5,
+               rope_theta=900000.0, rope_scaling={"mrope_section": [4, 5, 7], "type": "default"})
+TOWER = dict(depth=3, fullatt_block_indexes=[1], hidden_size=32, in_channels=3, intermediate_size=64, model_type="qwen2_5_vl", num_heads=2,
+             out_hidden_size=64, patch_size=14, spatial_merge_size=2, temporal_patch_size=2, window_size=112)
+
+QWEN_IMAGE_TYPES = [("img_mod", "Q4_0"), ("txt_mod", "Q5_0"), ("attn.to_q", "Q8_0"), ("attn.to_k", "Q5_1"), ("attn.to_v", "Q8_0"), ("add_", "Q4_1"),
+                    ("attn.to_", "IQ4_NL"), ("mlp.net.0", "Q4_0"), ("mlp.net.2", "MXFP4"), ("linear_", "BF16"), ("txt_in", "BF16"), ("norm_out", "Q8_0"),
+                    ("proj_out", "F16"), ("img_in", "F16")]
+QWEN_VL_TYPES = [("token_embd", "Q8_0"), ("attn_q.", "Q5_0"), ("attn_k.", "Q8_0"), ("attn_v", "Q8_0"), ("attn_output", "Q4_0"), ("ffn_gate", "Q4_1"),
+                 ("ffn_up", "Q5_1"), ("ffn_down", "IQ4_NL")]
+TOWER_TYPES = [("v.blk.0.ffn", "Q8_0"), ("v.", "F16"), ("mm.", "BF16")]
+
+
+def qwen_vl(pipe):
+    config = pipe.text_encoder.config
+    ids = {name: getattr(config, name) for name in ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")}
+    text = Qwen2_5_VLForConditionalGeneration(Qwen2_5_VLConfig(vocab_size=len(pipe.tokenizer) + 9, vision_config=TOWER, **QWEN_VL, **ids))
+    weights.randomize(text.model.language_model, weights.QWEN_TEXT, f"{SEED} qwen text")
+    weights.randomize(text.model.visual, weights.QWEN_TOWER, f"{SEED} qwen tower")
+    return text.requires_grad_(False).eval()
+
+
+def write_qwen_vl(path, text):
+    writer = gguf.GGUFWriter(None, "qwen2vl")
+    writer.add_block_count(QWEN_VL["num_hidden_layers"])
+    writer.add_head_count(QWEN_VL["num_attention_heads"])
+    writer.add_head_count_kv(QWEN_VL["num_key_value_heads"])
+    writer.add_rope_freq_base(QWEN_VL["rope_theta"])
+    writer.add_layer_norm_rms_eps(QWEN_VL["rms_norm_eps"])
+    writer.add_rope_dimension_sections([*QWEN_VL["rope_scaling"]["mrope_section"], 0])
+    with open(os.path.join(HERE, "qwen_edit_plus/model/tokenizer/tokenizer.json"), encoding="utf-8") as f:
+        tokens_gguf.add_qwen(writer, json.load(f), text.config.text_config.vocab_size)
+    state = text.model.language_model.state_dict()
+    values, used = write_gguf(path, writer, qwen_names(state), QWEN_VL_TYPES)
+    text.model.language_model.load_state_dict(dict(zip(state, values.values())))
+    return used
+
+
+def write_tower(path, text):
+    """A file of its own, as llama.cpp's mmproj."""
+    writer = gguf.GGUFWriter(None, "clip")
+    writer.add_bool("clip.has_vision_encoder", True)
+    writer.add_string("clip.projector_type", "qwen2.5vl_merger")
+    writer.add_bool("clip.use_silu", True)
+    for key, value in {"image_size": 560, "patch_size": 14, "embedding_length": TOWER["hidden_size"], "projection_dim": TOWER["out_hidden_size"],
+                       "feed_forward_length": TOWER["intermediate_size"], "block_count": TOWER["depth"], "attention.head_count": TOWER["num_heads"],
+                       "n_wa_pattern": TOWER["fullatt_block_indexes"][0] + 1, "window_size": TOWER["window_size"]}.items():
+        writer.add_uint32(f"clip.vision.{key}", value)
+    writer.add_float32("clip.vision.attention.layer_norm_epsilon", 1e-6)
+    writer.add_array("clip.vision.image_mean", [0.48145466, 0.4578275, 0.40821073])
+    writer.add_array("clip.vision.image_std", [0.26862954, 0.26130258, 0.27577711])
+    state = {f"visual.{name}": t for name, t in text.model.visual.state_dict().items()}
+    values, used = write_gguf(path, writer, tower_names(state), TOWER_TYPES)
+    text.model.visual.load_state_dict({name.removeprefix("visual."): t for name, t in from_tower_names(values).items()})
+    return used
+
+
+def qwen_case():
+    columns, rows, multiple = 5, 3, 16
+    return dict(index=0, kind="image", prompt="turn the fox into a small boat, keep the snow", negative_prompt="blurry, low quality", steps=3,
+                cfg_scale=2.5, guidance=None, width=columns * multiple, height=rows * multiple, seed=42, batch=1, flow_shift=None,
+                max_sequence_length=512, channels=5, init=False, mask=False, references=[(60, 50), (30, 70)], latent_width=2 * columns,
+                latent_height=2 * rows, image_tokens=columns * rows)
+
+
+def run_qwen(pipe, case):
+    rng, out = np.random.default_rng(SEED), {}
+    pictures = {f"reference_{i:03}": flux.reference_tensors.picture_of(rng, *size) for i, size in enumerate(case["references"])}
+    for lane, prompt in (("cond", case["prompt"]), ("uncond", case["negative_prompt"])):
+        values, _ = qwen.reference_tensors.encode(pipe, prompt, [Image.fromarray(p) for p in pictures.values()])
+        out |= {f"case0.{name}.{lane}": value for name, value in values.items()}
+    for name, value in qwen.reference_tensors.run_case(pipe, case, pictures).items():
+        if name not in ("decoded", "picture") and not name.startswith("moments"):
+            out[f"case0.{name}"] = value
+    return out
+
+
+def qwen_gguf(folder):
+    """An edited picture: three files of GGUF, none with a configuration beside it; the autoencoder is qwen_edit_plus's."""
+    pipe = qwen.reference_tensors.load(os.path.join(HERE, "qwen_edit_plus", "model"))
+    text, transformer = qwen_vl(pipe), QwenImageTransformer2DModel(**QWEN_IMAGE)
+    weights.randomize(transformer, weights.QWEN, f"{SEED} qwen transformer")
+    values, used = write_gguf(part(folder, "diffusion_models", "qwen-image-edit.gguf"), gguf.GGUFWriter(None, "qwen_image"),
+                              transformer.state_dict(), QWEN_IMAGE_TYPES)
+    transformer.load_state_dict(values)
+    more = write_qwen_vl(part(folder, "text_encoders", "qwen2.5-vl.gguf"), text)
+    tower = write_tower(part(folder, "text_encoders", "mmproj.gguf"), text)
+    link(folder, "vae", "qwen_edit_plus/model/vae")
+    pipe.transformer, pipe.text_encoder = transformer, text
+    qwen.reference_tensors.count_along_axes(text)
+    return "qwen", pipe, qwen_case(), run_qwen, dict(transformer=used, text=more, tower=tower), None
+
+
+MODELS = dict(qwen_gguf=qwen_gguf, zimage_gguf=zimage_gguf, zimage_comfy=zimage_comfy, zimage_convrot=zimage_convrot, flux_gguf=flux_gguf, flux_fp8=flux_fp8)
 
 
 def make(name):

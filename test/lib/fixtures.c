@@ -58,6 +58,12 @@ static const struct stored flux_fp8 = {
                                          .clip_l = "clip",
                                          .vae = "vae"}};
 
+static const struct stored qwen_gguf = {
+    .flags = &(const struct model_paths){.diffusion_model = "diffusion_models/qwen-image-edit.gguf",
+                                         .llm = "text_encoders/qwen2.5-vl.gguf",
+                                         .llm_vision = "text_encoders/mmproj.gguf",
+                                         .vae = "vae"}};
+
 /* ---- the rows ---- */
 
 #define PIPELINE(row, suites) .name = row, .blocks = suites, .pipeline = true
@@ -96,6 +102,7 @@ const struct fixture fixtures[] = {
     {.name = "stored/zimage_gguf", .stored = &zimage_gguf},
     {.name = "stored/zimage_comfy", .stored = &zimage_comfy},
     {.name = "stored/zimage_convrot", .stored = &zimage_convrot},
+    {.name = "stored/qwen_gguf", .stored = &qwen_gguf},
     {.name = "stored/flux_gguf", .stored = &flux_gguf},
     {.name = "stored/flux_fp8", .stored = &flux_fp8},
 };

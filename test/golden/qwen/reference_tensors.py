@@ -24,14 +24,14 @@ BLOCK_TEXT = 24  # tokens of the text in block reference tensors, the first ones
 LATER = "latent_001"  # what those are made from: case 0 after a step
 
 
-def _with_types(pad):
+def count_along_axes(text_encoder):
     """diffusers 0.42 does not say which tokens are pictures', and transformers 5 then numbers them like text."""
-    def hook(_module, args, kwargs):
+    def hook(module, args, kwargs):
         if kwargs.get("image_grid_thw") is not None:
-            kwargs["mm_token_type_ids"] = (kwargs["input_ids"] == pad).int()
+            kwargs["mm_token_type_ids"] = (kwargs["input_ids"] == module.config.image_token_id).int()
         return args, kwargs
 
-    return hook
+    text_encoder.register_forward_pre_hook(hook, with_kwargs=True)
 
 
 def load(folder):
@@ -54,7 +54,7 @@ def load(folder):
     pipe.set_progress_bar_config(disable=True)
     for model in (pipe.transformer, pipe.text_encoder, pipe.vae):
         model.requires_grad_(False).eval()
-    pipe.text_encoder.register_forward_pre_hook(_with_types(pipe.text_encoder.config.image_token_id), with_kwargs=True)
+    count_along_axes(pipe.text_encoder)
     return pipe
 
 
