@@ -75,7 +75,7 @@ static const char *schedule_name(const struct sluice_image *image) {
 static void print_settings(FILE *to, const struct args *args, const struct sluice_request *request,
                            const struct sluice_image *image) {
     fprintf(to, "Steps: %d, Sampler: %s, Schedule type: %s, CFG scale: %.9g, ", request->steps,
-            sampler_name(image), schedule_name(image), request->cfg_scale);
+            sampler_name(image), schedule_name(image), image->cfg_scale);
     if (request->guidance != 0) fprintf(to, "Distilled CFG Scale: %.9g, ", request->guidance);
     if (request->clip_skip) fprintf(to, "Clip skip: %d, ", request->clip_skip);
     if (args->prompt_weights && !strcmp(args->prompt_weights, "off")) fputs("Emphasis: None, ", to);

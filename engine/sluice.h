@@ -191,6 +191,7 @@ struct sluice_image {
     int frame, frames;  /* 0 .. frames-1: those of a video come one after another; frames 1: a picture */
     const char *sampler, *scheduler, *prediction; /* of a run: what a request would call those that made it;
                                                      else NULL */
+    double cfg_scale;                             /* that it was guided by; 1: not at all */
 };
 
 enum sluice_level { SLUICE_WARNING = 1, SLUICE_INFO = 2 };

@@ -248,6 +248,7 @@ static enum status turn_hand_out(struct running *r, int image, int frame, struct
         .sampler = job->decode_only ? NULL : job->sampling.sampler->name,
         .scheduler = job->decode_only ? NULL : sampling_schedule_name(&job->sampling),
         .prediction = job->decode_only ? NULL : job->sampling.prediction->name,
+        .cfg_scale = job->request.cfg_scale,
     };
     if (s->options.on_image) s->options.on_image(s->options.user, &out);
     if (frame + 1 < job->request.frames) return OK;

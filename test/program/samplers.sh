@@ -110,9 +110,11 @@ defaults "1024 50 1.0" -m "$qwen" --cfg-scale 7
 expect 2 "a scale of nothing" plan -m "$qwen" --cfg-scale -1
 expect 0 "its own scale, unused" generate -m "$qwen" -p x -W 64 -H 48 --steps 1 --no-decode
 check "a note" has ../err '^without a negative prompt .*--cfg-scale 4 changes nothing'
-expect 0 "a scale, unused" generate -m "$qwen" -p x -W 64 -H 48 --steps 1 --no-decode --cfg-scale 7
+expect 0 "a scale, unused" generate -m "$qwen" -p x -W 64 -H 48 --steps 1 -o x.png --cfg-scale 7
+check "the picture says so" has x.png 'CFG scale: 1,'
 check "a warning" has ../err '^warning: without a negative prompt .*--cfg-scale 7 changes nothing'
-expect 0 "a scale, used" generate -m "$qwen" -p x -n '' -W 64 -H 48 --steps 1 --no-decode --cfg-scale 7
+expect 0 "a scale, used" generate -m "$qwen" -p x -n '' -W 64 -H 48 --steps 1 -o x.png --cfg-scale 7
+check "the picture says it" has x.png 'CFG scale: 7,'
 check "no word of it" lacks ../err 'changes nothing'
 
 # ---- noise that is added: the folder says PNDM, whose grid ends with noise ----
