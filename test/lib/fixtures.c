@@ -24,6 +24,16 @@ static const struct suite *const clip_kinds[] = {&blocks_clip_kinds, NULL};
 #define CLIP_KIND   .blocks = clip_kinds, .open = clip_kinds_open, .close = clip_kinds_close
 #define VAE_ENCODER .blocks = vae_encoder, .open = vae_encoder_open, .close = vae_encoder_close
 
+/* The worst pixels of Qwen-Image's: three or four channels nearly vanish before a norm divides them by their
+ * size. measured: under emulation; PyTorch with these roundings (TF32, in attention bf16) is off by 11. */
+static const struct tolerance few_channels[] = {
+    {"decoded", 6.05e-3, 1.5e-2},
+    {"decoded, free-running", 1.59e-2, 4e-2},
+    {"picture, worst", 14, 28},
+    {"free picture, worst", 36, 72},
+    {0},
+};
+
 /* ---- stored weights ---- */
 
 #define VAE_FILE "vae/diffusion_pytorch_model.safetensors"
@@ -82,10 +92,11 @@ const struct fixture fixtures[] = {
     {PIPELINE("sdxl", unet_alone), .gate = &gate_sdxl, .layouts = &layouts_sdxl},
     {PIPELINE("inpaint", unet), .gate = &gate_inpaint},
     {PIPELINE("refiner", unet), .gate = &gate_refiner},
-    {PIPELINE("qwen_image", qwen_image), .gate = &gate_qwen_image, .layouts = &layouts_qwen,
-     .misfits = &misfits_qwen},
-    {PIPELINE("qwen_edit", qwen_edit), .gate = &gate_qwen_edit},
-    {PIPELINE("qwen_edit_plus", qwen_edit), .gate = &gate_qwen_edit_plus, .misfits = &misfits_qwen25vl},
+    {PIPELINE("qwen_image", qwen_image), .gpu_tolerances = few_channels, .gate = &gate_qwen_image,
+     .layouts = &layouts_qwen, .misfits = &misfits_qwen},
+    {PIPELINE("qwen_edit", qwen_edit), .gpu_tolerances = few_channels, .gate = &gate_qwen_edit},
+    {PIPELINE("qwen_edit_plus", qwen_edit), .gpu_tolerances = few_channels, .gate = &gate_qwen_edit_plus,
+     .misfits = &misfits_qwen25vl},
     {.name = "zimage_wide",
      .model = wide_checkpoint,
      .gate = &gate_zimage_wide,

@@ -22,6 +22,7 @@ struct layouts;
 struct misfits;
 struct named_recipe;
 struct suite;
+struct tolerance;
 
 /* Weights as people's files have them. */
 struct stored {
@@ -31,14 +32,15 @@ struct stored {
 };
 
 struct fixture {
-    const char *name;                  /* and its folder of reference data in test/golden */
-    const struct suite *const *blocks; /* ends with NULL; NULL: no reference data */
-    bool pipeline;                     /* there are data of whole runs, too */
-    const struct stored *stored;       /* these are of runs from stored weights */
-    const struct gate *gate;           /* NULL: its residency is not tried */
-    const struct layouts *layouts;     /* layouts are made from its model */
-    const struct named_recipe *named;  /* what is said of its folder */
-    const struct misfits *misfits;     /* are made from its model */
+    const char *name;                       /* and its folder of reference data in test/golden */
+    const struct suite *const *blocks;      /* ends with NULL; NULL: no reference data */
+    bool pipeline;                          /* there are data of whole runs, too */
+    const struct tolerance *gpu_tolerances; /* of a GPU's pictures, before those of a suite; or NULL */
+    const struct stored *stored;            /* these are of runs from stored weights */
+    const struct gate *gate;                /* NULL: its residency is not tried */
+    const struct layouts *layouts;          /* layouts are made from its model */
+    const struct named_recipe *named;       /* what is said of its folder */
+    const struct misfits *misfits;          /* are made from its model */
     const char *(*model)(void); /* writes the model and returns its folder; NULL: it lies with the data */
     /* Where these data are not of a whole model in model/: opens and closes what there is. */
     void (*open)(struct golden *g);

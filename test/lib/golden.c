@@ -111,9 +111,17 @@ double largest_difference(const float *a, const float *b, int64_t n) {
     return largest;
 }
 
+/* Of this tensor; else the table's empty row. */
+static const struct tolerance *tolerance_of(const struct tolerance *table, const char *tensor) {
+    while (table->tensor && strcmp(table->tensor, tensor)) table++;
+    return table;
+}
+
 void expect_error(const struct golden *g, const char *name, const char *detail, double error) {
-    const struct tolerance *t = golden_state.tolerances;
-    while (t->tensor && strcmp(t->tensor, name)) t++;
+    static const struct tolerance none[] = {{0}};
+    const struct tolerance *t =
+        tolerance_of(g->fixture->gpu_tolerances && on_gpu() ? g->fixture->gpu_tolerances : none, name);
+    if (!t->tensor) t = tolerance_of(golden_state.tolerances, name);
     if (!t->tensor) fail_msg("no tolerance for %s", name);
     bool good = error <= t->most;
     printf("  %-12s %-24s %-10s %.2e  known %.2e  tolerated %.2e%s\n", g->name, name, detail, error,
