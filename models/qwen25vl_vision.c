@@ -501,9 +501,12 @@ static const struct expectation qwen25vl_vision_expects[] = {
         SETTING(format.field[1], SETTING_FLOAT, b, __VA_ARGS__ ".1"),                                        \
         SETTING(format.field[2], SETTING_FLOAT, c, __VA_ARGS__ ".2")
 
+/* Attention over all of a picture grows with the square of its pixels: a file that asks for far more than is
+ * published would keep a machine busy for days. */
+enum { PIXELS_MOST = 1 << 24 };
 static const struct setting qwen25vl_vision_pictures[] = {
-    SETTING(least_pixels, SETTING_INT, 56 * 56, 1, 1 << 28, "size.shortest_edge", "min_pixels"),
-    SETTING(most_pixels, SETTING_INT, 12845056, 1, 1 << 28, "size.longest_edge", "max_pixels"),
+    SETTING(least_pixels, SETTING_INT, 56 * 56, 1, PIXELS_MOST, "size.shortest_edge", "min_pixels"),
+    SETTING(most_pixels, SETTING_INT, 12845056, 1, PIXELS_MOST, "size.longest_edge", "max_pixels"),
     PER_COLOUR(mean, 0.48145466, 0.4578275, 0.40821073, -10, 10, "image_mean"),
     PER_COLOUR(deviation, 0.26862954, 0.26130258, 0.27577711, 1e-6, 10, "image_std"),
 };
