@@ -230,6 +230,8 @@ extern const struct recipe *const recipes[]; /* NULL-terminated */
 int recipe_slot(const struct recipe *recipe, enum family_kind kind);
 /* The same slot's family; NULL: none. */
 const struct family *recipe_family(const struct recipe *recipe, enum family_kind kind);
+/* Do editing pipelines (--edit) have a denoiser of the same shapes? */
+bool recipe_is_edited(const struct recipe *recipe);
 /* In how many slots does that family stand? */
 int recipe_count(const struct recipe *recipe, const struct family *family);
 

@@ -316,15 +316,13 @@ static enum status vision_check_dims(const struct component *c, struct error *e)
     bool merges = (int64_t)d[WIDTH] * s->merged * s->merged == d[JOINED] && d[PATCH] <= 64;
     bool windows = s->window >= d[PATCH] * s->merged;
     if (heads && merges && windows && d[COLOURS] == 3 && d[FRAMES] == 2 && d[LAYERS] > 0 &&
-        d[LAYERS] <= FAMILY_BLOCKS_MAX - 2 && s->least_pixels <= s->most_pixels)
+        d[LAYERS] <= FAMILY_BLOCKS_MAX - 2)
         return OK;
     error_set(e, SHAPE, "the vision encoder's sizes do not fit together");
     error_where(e, "%s", c->index.sources[0].path);
-    error_found(e,
-                "width %d, heads %d, %d layers, patches [%d, %d, %d, %d], %d merged to %d, windows %d, "
-                "pictures of %d to %d pixels",
+    error_found(e, "width %d, heads %d, %d layers, patches [%d, %d, %d, %d], %d merged to %d, windows %d",
                 d[WIDTH], s->heads, d[LAYERS], d[COLOURS], d[FRAMES], d[PATCH], d[PATCH], s->merged,
-                d[JOINED], s->window, s->least_pixels, s->most_pixels);
+                d[JOINED], s->window);
     return error_expected(e, "heads of a multiple of 4, patches [3, 2, n, n], blocks within windows");
 }
 
@@ -340,6 +338,12 @@ static enum status vision_check_config(const struct component *c, const struct c
     } wanted[] = {{"patch_size", c->dims[PATCH]}, {"merge_size", s->merged}, {"temporal_patch_size", 2}};
     for (int i = 0; i < COUNT_OF(lists); i++)
         if (config_find(config, lists[i])) config_refuse(config, lists[i], e);
+    if (s->least_pixels > s->most_pixels) {
+        error_set(e, META, "pictures would have to be larger than they may be");
+        error_where(e, "%s", config->pictures ? config->pictures->path : c->index.sources[0].path);
+        error_found(e, "at least %d pixels, at most %d", s->least_pixels, s->most_pixels);
+        return error_expected(e, "a min_pixels of at most max_pixels");
+    }
     for (int i = 0; i < COUNT_OF(wanted) && config->pictures; i++) {
         int value = wanted[i].value;
         config_int(config->pictures, wanted[i].key, value, value, &value, e);

@@ -495,6 +495,14 @@ const struct condition *recipe_condition(const struct recipe *recipe, int slot, 
     return NULL;
 }
 
+bool recipe_is_edited(const struct recipe *recipe) {
+    const struct family *denoiser = recipe_family(recipe, FAMILY_DENOISER);
+    for (const struct recipe *const *r = recipes; *r; r++)
+        if ((*r)->edit && recipe_family(*r, FAMILY_DENOISER) == denoiser && (*r)->variant == recipe->variant)
+            return true;
+    return false;
+}
+
 int recipe_count(const struct recipe *recipe, const struct family *family) {
     int n = 0;
     for (int i = 0; i < SLOTS_MAX && recipe->slot[i].family; i++) n += recipe->slot[i].family == family;

@@ -168,7 +168,11 @@ static enum status check_references(struct settling *s, struct error *e) {
     if (r->n_references < 0 || (r->n_references && !r->references))
         return usage(e, "the number of references", r->n_references, "that of those given");
     if (r->n_references && !most)
-        return refuse_of_model(s, "--ref-image", "a model that takes references, as FLUX.1-Kontext", e);
+        return refuse_of_model(s, "--ref-image",
+                               recipe_is_edited(s->model->recipe)
+                                   ? "an editing model, or --edit, which says that these weights are one's"
+                                   : "a model that takes references, as FLUX.1-Kontext or Qwen-Image-Edit",
+                               e);
     if (check_number_of_references(s, e) != OK) return e->code;
     for (int i = 0; i < r->n_references && e->code == OK; i++)
         if (picture_check(r->references[i], "--ref-image", e) == OK)

@@ -3,6 +3,7 @@
 
 #include "engine/run/family.h"
 
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -149,12 +150,27 @@ static void setting_read(struct component *c, const struct setting *s, const str
     setting_put(c, s, s->type == SETTING_WORD ? word : value);
 }
 
+/* Sizes are those of the tensors that are there. Blocks may be missing without leaving a gap: then a
+ * configuration that counts more, or other ones, tells. */
+static void dimension_check_blocks(const struct component *c, const struct dimension *d,
+                                   const struct config *config, struct error *e) {
+    int found = c->dims[d->place], said = found;
+    if (!d->blocks[0] || !d->key || e->code != OK) return;
+    if (config_int(config, d->key, 0, INT_MAX, &said, e) != OK || said == found) return;
+    error_set(e, META, "'%s' is not the number of blocks that there are", d->key);
+    error_where(e, "%s", config->path);
+    error_found(e, "%d", said);
+    error_expected(e, "%d, as %s has", found, c->index.sources[0].path);
+}
+
 enum status component_configure(struct component *c, const struct config *config, struct error *e) {
     static const struct config nothing;
     const struct family *family = c->family;
     dimension_choose_reads(c);
     if (family->refuse && family->refuse(c, e) != OK) return e->code;
     for (int i = 0; i < family->n_dimensions; i++) dimension_read(c, &family->dimensions[i], e);
+    for (int i = 0; i < family->n_dimensions; i++)
+        dimension_check_blocks(c, &family->dimensions[i], config, e);
     if (e->code != OK) return e->code;
     for (const struct expectation *x = family->expects; x && x->key; x++)
         x->value ? config_expect(config, x->key, x->value, e) : config_refuse(config, x->key, e);

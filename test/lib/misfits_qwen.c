@@ -51,6 +51,8 @@ static void of_two_slices(struct pile *p) {
 }
 
 static const struct misfit rows[] = {
+    {TRANSFORMER, CONFIG("num_layers", "5"), .what = "blocks that were lost",
+     REFUSED(META, "'num_layers'", "5", "has")},
     {VAE, .change = of_four_colours, .what = "layers' autoencoder",
      REFUSED(UNSUPPORTED, "Qwen-Image-Layered's", "4 channels", "3, as Qwen-Image's")},
     {VAE, .change = of_twelve_colours, .what = "a later Wan's autoencoder",

@@ -52,6 +52,8 @@ static const struct misfit rows[] = {
     {TEXT, CONFIG("rope_scaling", "{\"mrope_section\": [0, 4, 4]}"), .what = "sections of nothing",
      REFUSED(META, "'mrope_section'", "0, 4, 4")},
     {TEXT, CONFIG("num_attention_heads", "5"), REFUSED(SHAPE, "queries 48, keys 16, head 0")},
+    {TEXT, CONFIG("num_hidden_layers", "9"), .what = "layers that were lost",
+     REFUSED(META, "'num_hidden_layers'", "9", "has")},
     {TEXT, CONFIG("use_sliding_window", "true"), REFUSED(UNSUPPORTED, "'use_sliding_window'")},
     {TEXT, CONFIG("hidden_act", "\"gelu\""), REFUSED(UNSUPPORTED, "'hidden_act'", "\"gelu\"", "\"silu\"")},
     {TEXT, .tensor = "model.layers.1.self_attn.k_proj.bias", .what = "a bias",
