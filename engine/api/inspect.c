@@ -2,6 +2,7 @@
 #include "engine/api/caller.h"
 #include "engine/open/model.h"
 #include "engine/open/component_search.h"
+#include "engine/open/paths.h"
 #include "engine/open/pipeline.h"
 #include "engine/open/prompt.h"
 #include "engine/open/tokenizers.h"
@@ -429,13 +430,17 @@ static json_t *ids_json(const int32_t *ids, int n) {
     return list;
 }
 
+/* path: a tokenizer's file or folder, or a model's folder. */
 static enum status tokenize_plain(struct sys *sys, const char *path, const char *text, size_t bytes,
                                   char **json, struct error *e) {
-    struct tokenizer *tokenizer;
+    struct tokenizer *tokenizer = NULL;
     int32_t *ids = NULL;
     int n = 0;
     unsigned losses = json_losses();
-    if (tokenizer_open(sys, path, &tokenizer, e) != OK) return e->code;
+    char *of_model = path_existing(sys, path, "tokenizer", e);
+    if (e->code == OK) tokenizer_open(sys, of_model ? of_model : path, &tokenizer, e);
+    sys->release(sys, of_model);
+    if (e->code != OK) return e->code;
     if (tokenizer_encode(tokenizer, text, bytes, &ids, &n, e) == OK)
         hand_out(ids_json(ids, n), losses, json, e);
     sys->release(sys, ids);

@@ -77,6 +77,10 @@ check "the report is written" has ../prompt '"exit"'
 file 'a red fox\r\n'
 expect 0 "tokenize a file" tokenize -m "$model" -p @../prompt
 cp ../out ../out.file
+expect 0 "plain ids" tokenize --tokenizer "$model/tokenizer" -p "a red fox" --json
+cp ../out ../plain
+expect 0 "plain ids of a model's folder" tokenize --tokenizer "$model" -p "a red fox" --json
+check "the same" cmp -s ../out ../plain
 expect 0 "tokenize what a model draws" tokenize -m "$model" -p "a red fox"
 check "other ids" sh -c '! cmp -s ../out ../out.file'
 expect 0 "tokenize stdin" tokenize -m "$model" -p @- <../prompt
