@@ -273,7 +273,7 @@ static void forget_tensors(struct writer *w) {
 
 /* The tensors of one family at the sizes that were chosen. */
 static enum status list_slot(struct writer *w, int slot, struct component *c, struct error *e) {
-    model_configure_slot(w->recipe, slot, w->sys, c);
+    configuration_begin(w->recipe, slot, w->sys, c);
     w->listed = w->types;
     if (stored_types_are_gguf(&w->types) && c->family->kind != FAMILY_DENOISER)
         stored_types_read("bf16", 4, &w->listed, e);

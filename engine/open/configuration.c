@@ -189,6 +189,23 @@ static enum status call_with(struct component *c, const char *path, const struct
     return e->code;
 }
 
+void configuration_begin(const struct recipe *recipe, int slot, struct sys *sys, struct component *c) {
+    *c = (struct component){
+        .family = recipe->slot[slot].family, .sys = sys, .published = recipe->slot[slot].published};
+    for (int i = 0; i < recipe->n_conditions; i++) {
+        const struct condition *condition = &recipe->condition[i];
+        if (condition->slot != slot) continue;
+        if (condition->what == CONDITION_POOLED) {
+            c->reads.pooled = true;
+            c->reads.projected = condition->projected;
+            continue;
+        }
+        c->reads.tokens = true;
+        c->reads.layers_left_out = condition->layers_left_out;
+        c->reads.normed = condition->normed;
+    }
+}
+
 enum status configuration_bind(struct component *c, const char *path, const struct slot *slot,
                                enum config_origin *origin, struct error *e) {
     return call_with(c, path, slot, component_bind, origin, e);

@@ -25,6 +25,9 @@ struct config_place {
 enum status configuration_read(struct sys *sys, const struct config_place *place, struct config *config,
                                enum config_origin *origin, struct error *e);
 
+/* A component of that slot before its index is set: all that the recipe, and no file, says of it. */
+void configuration_begin(const struct recipe *recipe, int slot, struct sys *sys, struct component *c);
+
 /* Binds a component of that slot whose index is set, with its configuration. UNSUPPORTED for quantised
  * weights. */
 enum status configuration_bind(struct component *c, const char *path, const struct slot *slot,

@@ -19,30 +19,13 @@ void copy_sized(void *to, size_t to_bytes, const void *from) {
 
 /* ---- components ---- */
 
-void model_configure_slot(const struct recipe *recipe, int slot, struct sys *sys, struct component *c) {
-    *c = (struct component){
-        .family = recipe->slot[slot].family, .sys = sys, .published = recipe->slot[slot].published};
-    for (int i = 0; i < recipe->n_conditions; i++) {
-        const struct condition *condition = &recipe->condition[i];
-        if (condition->slot != slot) continue;
-        if (condition->what == CONDITION_POOLED) {
-            c->reads.pooled = true;
-            c->reads.projected = condition->projected;
-            continue;
-        }
-        c->reads.tokens = true;
-        c->reads.layers_left_out = condition->layers_left_out;
-        c->reads.normed = condition->normed;
-    }
-}
-
 /* An autoencoder's encoder lies in its decoder's files, or the model has none. */
 static enum status open_encoder(struct sluice_model *m, const char *path, struct error *e) {
     int slot = recipe_slot(m->recipe, FAMILY_ENCODER);
     const struct tensor_index *index = &model_component(m, FAMILY_DECODER)->index;
     if (slot == SLOTS_MAX || m->decodes_only || !m->recipe->slot[slot].family->probe(index)) return OK;
     struct component *c = &m->component[slot];
-    model_configure_slot(m->recipe, slot, m->sys, c);
+    configuration_begin(m->recipe, slot, m->sys, c);
     c->index = index_view(index, index->prefix, index->view);
     c->index.claimed_bytes = 0; /* what is wrong with the files the decoder says */
     configuration_bind(c, path, &m->recipe->slot[slot], &m->config_origin[slot], e);
@@ -55,7 +38,7 @@ static enum status open_slot(struct sluice_model *m, int slot, struct component_
                              const struct component_file *file, struct error *e) {
     struct component *c = &m->component[slot];
     const char *path = component_files_path(files, file);
-    model_configure_slot(m->recipe, slot, m->sys, c);
+    configuration_begin(m->recipe, slot, m->sys, c);
     c->index = component_files_take(files, file);
     if (configuration_bind(c, path, &m->recipe->slot[slot], &m->config_origin[slot], e) != OK) return e->code;
     return file->family->kind == FAMILY_DECODER ? open_encoder(m, path, e) : OK;

@@ -47,9 +47,6 @@ void model_close(struct sluice_model *model);
 /* The component in the first slot of that kind; one without family if there is none. */
 const struct component *model_component(const struct sluice_model *model, enum family_kind kind);
 
-/* A component of that slot as it is before it is bound: all that the recipe, and no file, says of it. */
-void model_configure_slot(const struct recipe *recipe, int slot, struct sys *sys, struct component *c);
-
 /* One line for everything that no file of the model says and that was assumed. Returns how many. */
 enum { MODEL_NOTES_MAX = SLOTS_MAX + 2, MODEL_NOTE_BYTES = 160 };
 int model_notes(const struct sluice_model *model, char lines[MODEL_NOTES_MAX][MODEL_NOTE_BYTES]);

@@ -1,7 +1,8 @@
 /* Components without files: see published.h. */
 #include "engine/open/published.h"
 
-#include "engine/open/model.h"
+#include "engine/open/configuration.h"
+#include "loaders/loaders.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -81,7 +82,7 @@ struct binding {
 };
 
 static void derive_slot(const struct binding *b, int slot) {
-    model_configure_slot(b->recipe, slot, b->sys, b->made);
+    configuration_begin(b->recipe, slot, b->sys, b->made);
     component_derive(b->made, b->sizes->of[slot]);
 }
 
@@ -125,7 +126,7 @@ static enum status bind_configured(struct component *c, const struct component *
 static enum status bind_slot(const struct binding *b, int slot, struct component *all, struct error *e) {
     struct component *c = &all[slot];
     int decoder = recipe_slot(b->recipe, FAMILY_DECODER);
-    model_configure_slot(b->recipe, slot, b->sys, c);
+    configuration_begin(b->recipe, slot, b->sys, c);
     if (c->family->kind == FAMILY_ENCODER)
         c->index = index_view(&all[decoder].index, NULL, all[decoder].index.view);
     else if (published_make_index(b, slot, &c->index, e) != OK)
