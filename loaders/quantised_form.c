@@ -45,8 +45,12 @@ static enum status fail_json(const struct described *at, const struct error *inn
 
 static enum status take_rotation(const struct described *at, const json_t *json, struct quantised_form *form,
                                  struct error *e) {
-    const json_t *group = json_object_get(json, "convrot_groupsize");
-    form->rotated = json_is_true(json_object_get(json, "convrot"));
+    const json_t *group = json_object_get(json, "convrot_groupsize"), *said = json_object_get(json, "convrot");
+    if (said && !json_is_boolean(said) && !json_is_null(said)) {
+        quantised_form_fail(at, META, "is wrong", e);
+        return error_expected(e, "true or false for convrot");
+    }
+    form->rotated = json_is_true(said);
     if (!form->rotated) return OK;
     if (form->stored != DTYPE_I8) {
         quantised_form_fail(at, UNSUPPORTED, "names a form that is not read", e);
