@@ -28,9 +28,9 @@ static const struct flag own[] = {
     {NULL, MODELS, NULL, "--tokenizer", "PATH", FLAG_STRING, AT(model.tokenizer), 0, 0, NULL,
      "tokenizer.json, a GGUF file, or a folder with the tokenizer's files", NULL},
     {NULL, MODELS, NULL, "--edit", "HOW", FLAG_CHOICE, AT(model.edit), 0, 0, "plain|plus|2511",
-     "how Qwen-Image-Edit's files are to be used that name no pipeline: plain, its first, edits one picture; "
-     "plus, from 2509 on, up to three; 2511: files that do not say they are that one; default: plus where "
-     "there are pictures",
+     "how Qwen-Image-Edit's files are to be used: plain, its first, edits one picture; plus, from 2509 on, up to "
+     "three; 2511: files that do not say they are that one; default what a folder's model_index.json names, "
+     "else plus where there are pictures",
      NULL},
     {NULL, MODELS, NULL, "--high-noise-diffusion-model", "PATH", FLAG_PART, 0, 0, 0, NULL,
      "second transformer (not in this build)", "no model of this build has a second transformer"},

@@ -45,7 +45,8 @@ static enum status fail_json(const struct described *at, const struct error *inn
 
 static enum status take_rotation(const struct described *at, const json_t *json, struct quantised_form *form,
                                  struct error *e) {
-    const json_t *group = json_object_get(json, "convrot_groupsize"), *said = json_object_get(json, "convrot");
+    const json_t *group = json_object_get(json, "convrot_groupsize"),
+                 *said = json_object_get(json, "convrot");
     if (said && !json_is_boolean(said) && !json_is_null(said)) {
         quantised_form_fail(at, META, "is wrong", e);
         return error_expected(e, "true or false for convrot");
