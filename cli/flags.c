@@ -28,7 +28,8 @@ static const struct flag own[] = {
     {NULL, MODELS, NULL, "--tokenizer", "PATH", FLAG_STRING, AT(model.tokenizer), 0, 0, NULL,
      "tokenizer.json, a GGUF file, or a folder with the tokenizer's files", NULL},
     {NULL, MODELS, NULL, "--edit", "HOW", FLAG_CHOICE, AT(model.edit), 0, 0, "plain|plus|2511",
-     "how Qwen-Image-Edit's files are to be used: plain, its first, edits one picture; plus, from 2509 on, up to "
+     "how Qwen-Image-Edit's files are to be used: plain, its first, edits one picture; plus, from 2509 on, "
+     "up to "
      "three; 2511: files that do not say they are that one; default what a folder's model_index.json names, "
      "else plus where there are pictures",
      NULL},
