@@ -4,7 +4,6 @@
 #include "cli/commands.h"
 #include "cli/fail.h"
 #include "cli/interrupt.h"
-#include "cli/plain.h"
 #include "cli/say.h"
 
 #include <stdio.h>
@@ -54,19 +53,6 @@ struct sluice_bench_options bench_options(const struct args *args) {
                                          .predict = args->predict,
                                          .on_progress = bench_on_progress,
                                          .user = (void *)args};
-}
-
-int bench_show(const struct args *args, const char *json, void (*print)(json_t *), struct sluice_error *e) {
-    if (args->json) {
-        plain_put_json(stdout, json);
-        return SLUICE_OK;
-    }
-    json_t *root = json_loads(json, 0, NULL);
-    if (!root) return fail(e, SLUICE_INTERNAL, "the library's table is no JSON");
-    plain_make_json(root);
-    print(root);
-    json_decref(root);
-    return SLUICE_OK;
 }
 
 /* A flag of another bench would be read and do nothing. */

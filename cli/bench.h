@@ -3,6 +3,7 @@
 #ifndef SLUICE_CLI_BENCH_H
 #define SLUICE_CLI_BENCH_H
 
+#include "cli/answer.h"
 #include "cli/args.h"
 #include "engine/sluice_bench.h"
 
@@ -17,7 +18,5 @@ int bench_block(const struct args *args, struct sluice_error *e);
 
 /* What they share. The library's options as flags say them, with a progress line; they borrow args. */
 struct sluice_bench_options bench_options(const struct args *args);
-/* The library's table on stdout, as it is (--json) or printed by print. */
-int bench_show(const struct args *args, const char *json, void (*print)(json_t *), struct sluice_error *e);
 
 #endif

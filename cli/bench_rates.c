@@ -129,7 +129,7 @@ static int measure_rates(const struct args *args, measuring *measure, void (*pri
     options.saved = saved;
     if (!status) status = measure(&options, &json, &rates, e);
     say_live_end();
-    if (!status) status = bench_show(args, json, print, e);
+    if (!status) status = answer_show(args, json, "table", print, e);
     if (!status) status = save(args, rates, e);
     sluice_free(json);
     sluice_free(rates);

@@ -214,7 +214,7 @@ static int measure_table(const struct args *args, void (*print)(json_t *),
     struct sluice_bench_options options = bench_options(args);
     int status = measure(&options, &json, e);
     say_live_end();
-    if (!status) status = bench_show(args, json, print, e);
+    if (!status) status = answer_show(args, json, "table", print, e);
     sluice_free(json);
     return status;
 }

@@ -1,11 +1,9 @@
 /* `sluice devices`: what a run can use. */
+#include "cli/answer.h"
 #include "cli/commands.h"
-#include "cli/fail.h"
 #include "cli/fields.h"
-#include "cli/plain.h"
 #include "cli/progress.h"
 
-#include <jansson.h>
 #include <stdio.h>
 
 static void print_device(const json_t *device) {
@@ -26,25 +24,16 @@ static void print_device(const json_t *device) {
     printf("\n");
 }
 
-static int print_devices(const char *json, struct sluice_error *e) {
+static void print_devices(json_t *root) {
     size_t i;
-    json_t *device, *root = json_loads(json, 0, NULL);
-    if (!root) return fail(e, SLUICE_INTERNAL, "the library's list of devices is no JSON");
+    json_t *device;
     json_array_foreach(json_object_get(root, "devices"), i, device) print_device(device);
     json_array_foreach(json_object_get(root, "absent"), i, device)
         printf("%s: %s\n", field_string(device, "name"), field_string(device, "reason"));
-    json_decref(root);
-    return SLUICE_OK;
 }
 
 int devices_command(const struct args *args, struct sluice_error *e) {
     char *json = NULL;
     int status = sluice_devices(&json, e);
-    if (!status && args->json) {
-        plain_put_json(stdout, json);
-    } else if (!status) {
-        status = print_devices(json, e);
-    }
-    sluice_free(json);
-    return status;
+    return answer_print(args, status, json, "list of devices", print_devices, e);
 }

@@ -1,11 +1,9 @@
 /* `sluice families`: which models can be run, as they are published. */
+#include "cli/answer.h"
 #include "cli/commands.h"
-#include "cli/fail.h"
 #include "cli/fields.h"
-#include "cli/plain.h"
 #include "cli/progress.h"
 
-#include <jansson.h>
 #include <stdio.h>
 
 static void print_family(const json_t *family) {
@@ -20,24 +18,15 @@ static void print_family(const json_t *family) {
     printf("\n");
 }
 
-static int print_families(const char *json, struct sluice_error *e) {
+static void print_families(json_t *root) {
     size_t i;
-    json_t *family, *root = json_loads(json, 0, NULL);
-    if (!root) return fail(e, SLUICE_INTERNAL, "the library's list of families is no JSON");
+    json_t *family;
     printf("%-20s %10s %6s %9s  %s\n", "family", "size", "steps", "in bf16", "pipelines of model_index.json");
     json_array_foreach(json_object_get(root, "families"), i, family) print_family(family);
-    json_decref(root);
-    return SLUICE_OK;
 }
 
 int families_command(const struct args *args, struct sluice_error *e) {
     char *json = NULL;
     int status = sluice_families(&json, e);
-    if (!status && args->json) {
-        plain_put_json(stdout, json);
-    } else if (!status) {
-        status = print_families(json, e);
-    }
-    sluice_free(json);
-    return status;
+    return answer_print(args, status, json, "list of families", print_families, e);
 }

@@ -1,4 +1,5 @@
 /* `sluice inspect`: what is in a model's files. */
+#include "cli/answer.h"
 #include "cli/commands.h"
 #include "cli/fail.h"
 #include "cli/fields.h"
@@ -98,11 +99,9 @@ static void print_component(const json_t *component) {
     print_tensors(component);
 }
 
-static int print_inspection(const char *json, struct sluice_error *e) {
+static void print_inspection(json_t *root) {
     size_t i;
-    json_t *component, *root = json_loads(json, 0, NULL);
-    if (!root) return fail(e, SLUICE_INTERNAL, "the library's description is no JSON");
-    plain_make_json(root);
+    json_t *component;
     const char *pipeline = json_string_value(json_object_get(root, "pipeline"));
     if (pipeline) printf("pipeline: %s\n", pipeline);
     const char *recipe = json_string_value(json_object_get(root, "recipe"));
@@ -114,8 +113,6 @@ static int print_inspection(const char *json, struct sluice_error *e) {
     print_list("missing", json_object_get(root, "missing"));
     print_list("notes", json_object_get(root, "notes"));
     printf("schedule: %s\n", field_string(root, "schedule"));
-    json_decref(root);
-    return SLUICE_OK;
 }
 
 static int check_operands(const struct args *args, struct sluice_error *e) {
@@ -134,11 +131,5 @@ int inspect_command(const struct args *args, struct sluice_error *e) {
     int status = check_operands(args, e);
     if (args->n_operands) options.model = args->operands[0];
     if (!status) status = sluice_inspect(&options, args->tensors, &json, e);
-    if (!status && args->json) {
-        plain_put_json(stdout, json);
-    } else if (!status) {
-        status = print_inspection(json, e);
-    }
-    sluice_free(json);
-    return status;
+    return answer_print(args, status, json, "description", print_inspection, e);
 }

@@ -1,10 +1,9 @@
 /* `sluice tokenize`: token ids, one line an encoder. */
+#include "cli/answer.h"
 #include "cli/commands.h"
 #include "cli/fail.h"
 #include "cli/fields.h"
-#include "cli/plain.h"
 
-#include <jansson.h>
 #include <stdio.h>
 
 static void print_ids(const json_t *ids) {
@@ -38,16 +37,13 @@ static void print_encoder(const json_t *encoder) {
     if (weights) print_weights(weights);
 }
 
-static int print_tokens(const char *json, struct sluice_error *e) {
+static void print_tokens(json_t *root) {
     size_t i;
-    json_t *encoder, *root = json_loads(json, 0, NULL);
-    if (!root) return fail(e, SLUICE_INTERNAL, "the library's ids are no JSON");
+    json_t *encoder;
     if (json_is_array(root)) print_ids(root);
     json_array_foreach(json_object_get(root, "encoders"), i, encoder) {
         print_encoder(encoder);
     }
-    json_decref(root);
-    return SLUICE_OK;
 }
 
 static int tokenize_check_flags(const struct args *args, struct sluice_error *e) {
@@ -63,11 +59,5 @@ int tokenize_command(const struct args *args, struct sluice_error *e) {
     char *json = NULL;
     int status = tokenize_check_flags(args, e);
     if (!status) status = sluice_tokenize(&args->model, args->prompt.text, args->prompt.bytes, &json, e);
-    if (!status && args->json) {
-        plain_put_json(stdout, json);
-    } else if (!status) {
-        status = print_tokens(json, e);
-    }
-    sluice_free(json);
-    return status;
+    return answer_print(args, status, json, "list of ids", print_tokens, e);
 }
