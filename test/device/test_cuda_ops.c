@@ -192,16 +192,10 @@ static void test_rope(void **state) {
     case_timestep(256, 999.5f, TIMESTEP_USUAL);
     case_timestep(256, 6500.25f, TIMESTEP_TO_END);
     case_timestep(256, 0.9767442f, TIMESTEP_OF_SIGMA);
-    case_rope_table(&(struct rope_options){
-        .theta = 256,
-        .n_axes = 3,
-        .axis_dim = {4, 8, 8},
-        .n_grids = 2,
-        .grid = {{.start = {1, 0, 0}, .extent = {32, 1, 1}}, {.start = {33, 0, 0}, .extent = {1, 6, 9}}}});
+    case_rope_grids();
     if (SMALL) return;
     case_rope_kinds();
-    case_rope_table(&(struct rope_options){
-        .theta = 1e6, .n_axes = 1, .axis_dim = {128}, .n_grids = 1, .grid = {{.extent = {300}}}});
+    case_rope_published();
     for (size_t i = 5; i < sizeof cases / sizeof *cases; i++) case_rope(cases[i]);
 }
 

@@ -70,6 +70,9 @@ void case_layer_norm(int32_t t, int32_t c, int gap, bool scaled, bool in_place);
 /* Statistics, then the norm with the statistics as they were computed. */
 void case_group_norm(int32_t rows, int32_t columns, int32_t c, int groups, bool in_place);
 void case_rope_table(const struct rope_options *o);
+/* Two grids over three axes; one axis as published. */
+void case_rope_grids(void);
+void case_rope_published(void);
 void case_rope_kinds(void);
 
 struct rope_case {

@@ -79,6 +79,20 @@ void case_rope_table(const struct rope_options *o) {
     op_expect(OP_ROPE_TABLE, &out, truth);
 }
 
+void case_rope_grids(void) {
+    case_rope_table(&(struct rope_options){
+        .theta = 256,
+        .n_axes = 3,
+        .axis_dim = {4, 8, 8},
+        .n_grids = 2,
+        .grid = {{.start = {1, 0, 0}, .extent = {32, 1, 1}}, {.start = {33, 0, 0}, .extent = {1, 6, 9}}}});
+}
+
+void case_rope_published(void) {
+    case_rope_table(&(struct rope_options){
+        .theta = 1e6, .n_axes = 1, .axis_dim = {128}, .n_grids = 1, .grid = {{.extent = {300}}}});
+}
+
 /* What families of today have, small: text after pictures with frequencies in f32, text around a picture with
  * frequencies over the whole head, and a tower's windows that are cut at both edges. */
 void case_rope_kinds(void) {

@@ -135,14 +135,8 @@ static void test_norms(void **state) {
 
 static void test_rope(void **state) {
     (void)state;
-    case_rope_table(&(struct rope_options){
-        .theta = 256,
-        .n_axes = 3,
-        .axis_dim = {4, 8, 8},
-        .n_grids = 2,
-        .grid = {{.start = {1, 0, 0}, .extent = {32, 1, 1}}, {.start = {33, 0, 0}, .extent = {1, 6, 9}}}});
-    case_rope_table(&(struct rope_options){
-        .theta = 1e6, .n_axes = 1, .axis_dim = {128}, .n_grids = 1, .grid = {{.extent = {300}}}});
+    case_rope_grids();
+    case_rope_published();
     case_rope_kinds();
     static const struct rope_case ropes[] = {
         {1, 1, 2, 0, ROPE_HALVES, false, DTYPE_F32, true},
