@@ -1,6 +1,7 @@
 /* `convert`: what it writes is what quantising the same numbers gives, from files of every kind and type, in
  * bounded memory; rules; parts; what it refuses; and what it leaves behind when something fails: nothing. */
 #include "engine/sluice_bench.h"
+#include "test/lib/made_models.h"
 #include "test/lib/rig.h"
 
 #include "engine/convert/convert.h"
@@ -186,17 +187,14 @@ static enum dtype type_in(const char *path, const char *name) {
 /* ---- a family's file ---- */
 
 static const char *model_folder(void) {
-    static char folder[128];
-    struct sluice_error e;
-    if (*folder) return folder;
-    snprintf(folder, sizeof folder, "%s/model", temporary);
-    int code = sluice_checkpoint_write(
-        "zimage", folder,
-        "heads=2,axis0=32,axis1=48,axis2=48,layers=1,refiners=1,hidden=64,text_heads=2,text_key_heads=1,"
-        "text_head_dim=32,text_ff=96,text_layers=2,vocabulary=400,vae0=32,vae1=32,vae2=32,vae3=32,"
-        "vae_groups=8,latent_channels=4",
-        5, NULL, NULL, &e);
-    check(!code, "checkpoint: %s (%s)", e.what, e.where);
+    static const char *folder;
+    if (!folder)
+        folder = made_model(
+            "model", "zimage",
+            "heads=2,axis0=32,axis1=48,axis2=48,layers=1,refiners=1,hidden=64,text_heads=2,text_key_heads=1,"
+            "text_head_dim=32,text_ff=96,text_layers=2,vocabulary=400,vae0=32,vae1=32,vae2=32,vae3=32,"
+            "vae_groups=8,latent_channels=4",
+            5);
     return folder;
 }
 

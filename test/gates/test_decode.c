@@ -1,7 +1,7 @@
 /* The decoder alone, and its settings: --vae-tiling moves and shortens its buffers and changes no bit; a
  * decode that does not fit is refused before anything is read, with what would help; one that fails leaves
  * the latent. */
-#include "engine/sluice_bench.h"
+#include "test/lib/made_models.h"
 #include "test/lib/model_paths.h"
 #include "test/lib/rig.h"
 
@@ -317,17 +317,12 @@ static void shifts(void) {
 
 /* Pictures outweigh everything else at this size. */
 static const char *checkpoint(void) {
-    static char folder[128];
-    struct sluice_error e;
-    snprintf(folder, sizeof folder, "%s/pictures", temporary);
-    int code = sluice_checkpoint_write(
-        "zimage", folder,
+    return made_model(
+        "pictures", "zimage",
         "heads=1,axis0=8,axis1=12,axis2=12,layers=1,refiners=1,hidden=32,text_heads=2,text_key_heads=1,"
         "text_head_dim=16,text_ff=32,text_layers=2,vocabulary=400,vae0=64,vae1=64,vae2=48,vae3=24,"
         "vae_resnets=2,vae_groups=8,latent_channels=16,dtype=f32",
-        11, NULL, NULL, &e);
-    check(!code, "checkpoint: %s (%s) %s", e.what, e.where, e.found);
-    return folder;
+        11);
 }
 
 int main(void) {

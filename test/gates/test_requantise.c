@@ -1,23 +1,18 @@
 /* Weights in another type than their files (`--type`): the same bits under every budget, within the plan;
  * other types, other pixels and other plans; a session that changes its mind. What each type's bytes are:
  * test_quantise.c; that a file converted beforehand gives the same picture: test_convert.c. */
-#include "engine/sluice_bench.h"
+#include "test/lib/made_models.h"
 #include "test/lib/residency.h"
 
 /* Rows of 256 and of other lengths, so that blocks of 256 and of 32 both occur; bf16, as models are
  * published. */
 static const char *small_checkpoint(void) {
-    static char folder[128];
-    struct sluice_error e;
-    snprintf(folder, sizeof folder, "%s/small", temporary);
-    int code = sluice_checkpoint_write(
-        "zimage", folder,
+    return made_model(
+        "small", "zimage",
         "heads=4,axis0=16,axis1=24,axis2=24,layers=2,refiners=1,hidden=256,text_heads=4,text_key_heads=2,"
         "text_head_dim=32,text_ff=416,text_layers=3,vocabulary=400,vae0=32,vae1=32,vae2=32,vae3=32,vae_"
         "groups=8,latent_channels=16,dtype=bf16",
-        11, NULL, NULL, &e);
-    check(!code, "small checkpoint: %s (%s) %s", e.what, e.where, e.found);
-    return folder;
+        11);
 }
 
 static struct sluice_request request_of(const char *type) {

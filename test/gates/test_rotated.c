@@ -3,6 +3,7 @@
  * groups of 16, which the fixtures' rows have. That the numbers are right is in test_weights.c, that a
  * reference draws the same in test_stored.c. */
 #include "engine/sluice_bench.h"
+#include "test/lib/made_models.h"
 #include "test/lib/rig.h"
 
 enum { PATH = 192 };
@@ -113,18 +114,13 @@ static void same_as_numbers(const char *folder) {
 
 /* CLIP and T5 with rows of whole groups, which no fixture's have. */
 static const char *flux_checkpoint(void) {
-    static char folder[PATH];
-    struct sluice_error e;
-    snprintf(folder, sizeof folder, "%s/flux", temporary);
-    int code = sluice_checkpoint_write(
-        "flux", folder,
+    return made_model(
+        "flux", "flux",
         "heads=2,axis0=16,axis1=24,axis2=24,double_layers=1,single_layers=1,hidden=64,clip_heads=2,clip_ff="
         "96,"
         "clip_layers=1,clip_vocabulary=600,pooled=64,clip_projection=64,t5_heads=2,t5_head_dim=32,t5_ff=96,"
         "t5_layers=1,t5_vocabulary=600,vae0=32,vae1=32,vae2=16,vae3=16,vae_groups=8,latent_channels=4",
-        11, NULL, NULL, &e);
-    check(!code, "flux: %s (%s)", e.what, e.where);
-    return folder;
+        11);
 }
 
 int main(void) {

@@ -2,6 +2,12 @@
 #ifndef SLUICE_TEST_MADE_MODELS_H
 #define SLUICE_TEST_MADE_MODELS_H
 
+#include <stdint.h>
+
+/* That recipe's of these sizes ("heads=2,..."), in the folder of that name. Returns the folder's path, which
+ * stays; at most eight names. */
+const char *made_model(const char *name, const char *recipe, const char *sizes, uint64_t seed);
+
 /* Z-Image whose weights outweigh activations in every stage at 48x32. */
 const char *wide_checkpoint(void);
 

@@ -1,22 +1,19 @@
 /* One file with all of SDXL draws as the folder does, whoever named its text encoders: the authors
  * (OpenCLIP's names: q, k and v in one tensor, the projection transposed), ComfyUI, stable-diffusion.cpp. */
-#include "engine/sluice_bench.h"
+#include "test/lib/made_models.h"
 #include "test/lib/model_paths.h"
 #include "test/lib/pile.h"
 
-static char folder[128];
+static const char *folder;
 
 static void make_folder(void) {
-    struct sluice_error e;
-    snprintf(folder, sizeof folder, "%s/sdxl", temporary);
-    int code = sluice_checkpoint_write(
-        "sdxl", folder,
+    folder = made_model(
+        "sdxl", "sdxl",
         "unet0=32,unet1=32,unet2=32,unet_layers1=1,unet_layers2=1,unet_middle_layers=1,unet_text=72,"
         "unet_pooled=16,clip_vocabulary=600,clip_ff=48,vae0=32,vae1=32,vae2=32,vae3=32,dtype=f16,"
         "clip_g.pooled=40,clip_g.clip_heads=5,clip_g.clip_layers=4,clip_projection=16,clip_l.pooled=32,"
         "clip_l.clip_heads=2,clip_l.clip_layers=3",
-        7, NULL, NULL, &e);
-    check(!code, "sdxl: %s (%s) %s", e.what, e.where, e.found);
+        7);
 }
 
 /* ---- names ---- */
@@ -138,9 +135,10 @@ static bool draw_latent(const struct sluice_model_options *from, char latent[HEX
 
 int main(void) {
     char wanted[HEX], found[HEX];
-    struct model_paths whole = {.model = folder};
+    struct model_paths whole = {0};
     temporary_make();
     make_folder();
+    whole.model = folder;
     if (n_failed || !draw_latent(model_options(&whole), wanted, "the folder")) return finish();
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         struct model_paths one = {.model = write_one_file((int)i), .tokenizer = folder};

@@ -3,8 +3,8 @@
  * told beside them. On small models of random weights; rows against transformers: blocks_clip_kinds.c. */
 #include "engine/api/job.h"
 #include "engine/api/request.h"
-#include "engine/sluice_bench.h"
 #include "loaders/loaders.h"
+#include "test/lib/made_models.h"
 #include "test/lib/rig.h"
 
 #include <math.h>
@@ -25,15 +25,11 @@ static const struct {
 };
 enum { SDXL, REFINER, SD1, MODELS };
 
-static char folders[MODELS][128];
+static const char *folders[MODELS];
 
 static void make_models(void) {
-    for (int i = 0; i < MODELS; i++) {
-        struct sluice_error e;
-        snprintf(folders[i], sizeof folders[i], "%s/%s", temporary, models[i].family);
-        int code = sluice_checkpoint_write(models[i].family, folders[i], models[i].sizes, 7, NULL, NULL, &e);
-        check(!code, "%s: %s (%s) %s", models[i].family, e.what, e.where, e.found);
-    }
+    for (int i = 0; i < MODELS; i++)
+        folders[i] = made_model(models[i].family, models[i].family, models[i].sizes, 7);
 }
 
 /* ---- runs ---- */
