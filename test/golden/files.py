@@ -46,6 +46,20 @@ def cast(model, dtype, exceptions=None):
     return {name: t.to(DTYPES[exceptions.get(name, dtype)]) for name, t in model.state_dict().items()}
 
 
+def write_model(folder, model, dtype, exceptions=None, shards=1):
+    """A part that diffusers has: its configuration and weights."""
+    os.makedirs(folder)
+    model.save_config(folder)
+    write_weights(folder, "diffusion_pytorch_model", cast(model, dtype, exceptions), shards)
+
+
+def begin_model(folder, form):
+    """The model's folder; what it shares with another fixture, as links."""
+    os.makedirs(folder)
+    for part in form["shares"]:
+        os.symlink(f"../../{form['share']}/model/{part}", os.path.join(folder, part))
+
+
 def fixture_begin(out, name):
     """An empty folder beside the old fixture, for tests may be reading that."""
     target = os.path.join(out, name + ".new")

@@ -8,7 +8,7 @@ from transformers import Qwen3Config, Qwen3Model
 
 import tokens
 import weights
-from files import DTYPES, DTYPE_NAMES, cast, write_json, write_weights
+from files import DTYPES, DTYPE_NAMES, cast, write_json, write_model, write_weights
 
 
 def _transformer(spec, folder):
@@ -17,10 +17,7 @@ def _transformer(spec, folder):
         n_heads=spec.heads, n_kv_heads=spec.heads, norm_eps=spec.norm_eps, cap_feat_dim=spec.text_hidden,
         rope_theta=spec.rope_theta, t_scale=spec.t_scale, axes_dims=spec.axes, axes_lens=[640, 64, 64])
     weights.randomize(model, weights.TRANSFORMER, f"{spec.seed} transformer")
-    os.makedirs(folder)
-    model.save_config(folder)
-    tensors = cast(model, spec.form["transformer_dtype"], spec.form["cast"])
-    write_weights(folder, "diffusion_pytorch_model", tensors, spec.form["transformer_shards"])
+    write_model(folder, model, spec.form["transformer_dtype"], spec.form["cast"], spec.form["transformer_shards"])
 
 
 def _text_encoder(spec, folder, vocabulary):
@@ -83,9 +80,7 @@ def vae(spec, folder):
         shift_factor=spec.shift_factor, use_quant_conv=spec.form["quant_convs"],
         use_post_quant_conv=spec.form["quant_convs"])
     weights.randomize(model, weights.VAE, f"{spec.seed} vae")
-    os.makedirs(folder)
-    model.save_config(folder)
-    write_weights(folder, "diffusion_pytorch_model", cast(model, spec.form["vae_dtype"]), 1)
+    write_model(folder, model, spec.form["vae_dtype"])
 
 
 def write(spec, folder):

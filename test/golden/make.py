@@ -66,6 +66,7 @@ import files
 import flux.make
 import flux.specs
 import folder
+import inputs
 import qwen.make
 import qwen.specs
 import reference_tensors
@@ -101,16 +102,13 @@ def image_cases(pipe, spec):
 def text_cases(pipe, spec, first):
     rng = random.Random(f"texts {spec.seed} {spec.name}")
     prompts = [UNICODE_TEXT, TEMPLATE_TEXT, "", " ", tokens.long_prompt(pipe.tokenizer, rng)]
-    return [dict(index=first + i, kind="text", prompt=p, negative_prompt=None, cfg_scale=1.0) for i, p in enumerate(prompts)]
+    return inputs.of_texts(prompts, first)
 
 
 def encode_case(pipe, case, out):
     """Ids and hidden states of a case; the long prompt keeps its ids alone."""
     prefix = f"case{case['index']}."
-    lanes = [("cond", case["prompt"])]
-    if case["cfg_scale"] != 1:
-        lanes.append(("uncond", case["negative_prompt"]))
-    for lane, prompt in lanes:
+    for lane, prompt in inputs.lanes(case):
         ids, hidden = reference_tensors.encode(pipe, prompt)
         uncut = pipe.tokenizer(pipe.tokenizer.apply_chat_template(
             [{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True, enable_thinking=True)).input_ids
@@ -159,11 +157,10 @@ def make(spec, out):
     for case in cases:
         encode_case(pipe, case, tensors)
         if case["kind"] == "image":
-            for name, value in reference_tensors.run_case(pipe, case).items():
-                tensors[f"case{case['index']}.{name}"] = value
+            tensors |= inputs.named(case, reference_tensors.run_case(pipe, case))
     block, blocks = reference_tensors.block_references(pipe, spec, tensors)
     calls, transformer = reference_tensors.transformer_calls(pipe, cases, tensors)
-    vae, vae_blocks = reference_tensors.vae_references(pipe, spec)
+    vae, vae_blocks = reference_tensors.decoder_references(pipe, spec)
     noise, noise_about = reference_tensors.noise_references() if spec.form["extra_references"] else ({}, [])
     tensors |= block | calls | vae | noise | reference_tensors.schedule_references()
     files.fixture_end(out, spec, tensors, dict(

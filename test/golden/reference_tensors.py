@@ -5,6 +5,7 @@ import torch
 from diffusers import FlowMatchEulerDiscreteScheduler, ZImagePipeline
 from diffusers.pipelines.z_image.pipeline_z_image import get_default_z_image_sigmas
 
+import autoencoders
 import tokens
 from specs import FAMILY_SHIFT
 from watch import Watch, relative
@@ -175,24 +176,11 @@ def block_references(pipe, spec, references):
     return out, about
 
 
-@torch.no_grad()
-def vae_references(pipe, spec):
-    """The decoder and its parts on a small latent of its own."""
-    decoder = pipe.vae.decoder
-    z = 1.5 * torch.randn([1, spec.channels, 6, 4], generator=torch.Generator().manual_seed(spec.seed % 2**31))
-    names = {
-        "vae.resnet_shortcut": next(
-            f"up_blocks.{i}.resnets.0" for i in range(len(decoder.up_blocks)) if decoder.up_blocks[i].resnets[0].conv_shortcut is not None),
-        "vae.resnet": "mid_block.resnets.1",
-        "vae.attention": "mid_block.attentions.0",
-        "vae.upsampler": "up_blocks.0.upsamplers.0",
-        "vae.mid": "mid_block",
-    }
-    with Watch({name: decoder.get_submodule(path) for name, path in names.items()}) as watch:
-        out = pipe.vae.decode(z, return_dict=False)[0]
-    references = dict(watch.seen)
-    references["decoder.in"], references["decoder.out"] = z, out
-    return references, {name: dict(module=f"decoder.{path}") for name, path in names.items()}
+def decoder_references(pipe, spec):
+    """Of AutoencoderKL's."""
+    blocks = pipe.vae.decoder.up_blocks
+    level = next(i for i, block in enumerate(blocks) if block.resnets[0].conv_shortcut is not None)
+    return autoencoders.decoder_references(pipe, spec, f"up_blocks.{level}.resnets.0")
 
 
 def schedule_references():

@@ -40,8 +40,41 @@ FORMS = {
 FAMILY_SHIFT = 3.0
 
 
+def case(grid, steps, seed, prompt="fox", cfg=1.0, negative=None, **more):
+    """Of a family whose texts have names."""
+    return dict(grid=grid, steps=steps, seed=seed, prompt=prompt, cfg=cfg, negative=negative, **more)
+
+
+def redrawn(case, rng, *sides):
+    """The case at another size and of another seed; sides: the least and most of references'."""
+    case = dict(case, grid=(rng.randint(2, 9), rng.randint(2, 9)), steps=rng.randint(3, 6), seed=rng.randint(0, 2**33))
+    if "references" in case:
+        case["references"] = [(rng.randint(*sides), rng.randint(*sides)) for _ in case["references"]]
+    return case
+
+
+class Sizes:
+    """What follows from a transformer's dimensions and its autoencoder's levels."""
+
+    @property
+    def head_dim(self):
+        return sum(self.axes)
+
+    @property
+    def dim(self):
+        return self.heads * self.head_dim
+
+    @property
+    def factor(self):
+        return 2 ** (len(self.vae_channels) - 1)
+
+    @property
+    def pixel_multiple(self):
+        return 2 * self.factor
+
+
 @dataclass
-class Spec:
+class Spec(Sizes):
     name: str
     seed: int
     form: dict
@@ -73,18 +106,6 @@ class Spec:
     merges: int
     # requests
     cases: list = field(default_factory=list)
-
-    @property
-    def head_dim(self):
-        return sum(self.axes)
-
-    @property
-    def dim(self):
-        return self.heads * self.head_dim
-
-    @property
-    def pixel_multiple(self):
-        return 2 * 2 ** (len(self.vae_channels) - 1)
 
     @property
     def shift(self):

@@ -35,6 +35,7 @@ from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, Q
 
 import files
 import flux.reference_tensors
+import inputs
 import qwen.reference_tensors
 import reference_tensors
 import stored_types
@@ -528,7 +529,7 @@ def qwen_case():
 
 def run_qwen(pipe, case):
     rng, out = np.random.default_rng(SEED), {}
-    pictures = {f"reference_{i:03}": flux.reference_tensors.picture_of(rng, *size) for i, size in enumerate(case["references"])}
+    pictures = {f"reference_{i:03}": inputs.picture_of(rng, *size) for i, size in enumerate(case["references"])}
     for lane, prompt in (("cond", case["prompt"]), ("uncond", case["negative_prompt"])):
         values, _ = qwen.reference_tensors.encode(pipe, prompt, [Image.fromarray(p) for p in pictures.values()])
         out |= {f"case0.{name}.{lane}": value for name, value in values.items()}

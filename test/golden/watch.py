@@ -14,6 +14,11 @@ def relative(a, b):
     return float((a - b).norm() / b.norm())
 
 
+def without_frame(t):
+    """[N, C, h, w], of a video's one frame too."""
+    return t[:, :, 0] if t.dim() == 5 else t
+
+
 class Watch:
     """Keeps the first input and the output of modules for one forward."""
 

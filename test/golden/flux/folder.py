@@ -2,13 +2,12 @@
 
 import os
 
-import torch
 from diffusers import FluxTransformer2DModel
 from transformers import CLIPTextConfig, CLIPTextModel, T5Config, T5EncoderModel
 
 import folder as zimage_folder
 import weights
-from files import DTYPE_NAMES, DTYPES, cast, write_json, write_weights
+from files import DTYPE_NAMES, DTYPES, begin_model, cast, write_json, write_model, write_weights
 
 from . import tokens
 
@@ -31,10 +30,7 @@ def _transformer(spec, folder):
         attention_head_dim=spec.head_dim, num_attention_heads=spec.heads, joint_attention_dim=spec.t5_hidden,
         pooled_projection_dim=spec.clip_hidden, guidance_embeds=spec.form["guided"], axes_dims_rope=spec.axes)
     weights.randomize(model, weights.FLUX, f"{spec.seed} transformer")
-    os.makedirs(folder)
-    model.save_config(folder)
-    tensors = cast(model, spec.form["transformer_dtype"], spec.form["cast"])
-    write_weights(folder, "diffusion_pytorch_model", tensors, spec.form["transformer_shards"])
+    write_model(folder, model, spec.form["transformer_dtype"], spec.form["cast"], spec.form["transformer_shards"])
 
 
 def _clip(spec, folder, vocabulary):
@@ -87,10 +83,8 @@ def _scheduler(spec, folder):
 
 
 def write(spec, folder):
-    """The whole folder; what it shares with another fixture, as links."""
-    os.makedirs(folder)
-    for part in spec.form["shares"]:
-        os.symlink(f"../../{spec.form['share']}/model/{part}", os.path.join(folder, part))
+    """The whole folder."""
+    begin_model(folder, spec.form)
     for part in sorted(set(CLASSES) - set(spec.form["shares"])):
         path = os.path.join(folder, part)
         if part == "transformer":

@@ -33,10 +33,9 @@ Without a model: schedule_tokens.{steps}.{tokens}.{sigmas,timesteps} (flux_a), s
 
 import os
 
-import numpy as np
-import torch
-
+import autoencoders
 import files
+import inputs
 import reference_tensors as zimage_references
 
 from . import folder, reference_tensors, specs
@@ -45,33 +44,8 @@ TEXT_CASES = ["unicode", "long", "special", "empty"]
 HIDDEN_TEXTS = 2  # of these, with hidden states; so have the first two image cases
 
 
-def image_case(spec, k, wanted):
-    columns, rows = wanted["grid"]
-    negative = wanted["negative"]
-    return dict(
-        index=k, kind="image", prompt=specs.TEXTS[wanted["prompt"]], negative_prompt=negative and specs.TEXTS[negative],
-        width=columns * spec.pixel_multiple, height=rows * spec.pixel_multiple, steps=wanted["steps"], cfg_scale=wanted["cfg"],
-        guidance=wanted["guidance"], seed=wanted["seed"], batch=wanted.get("batch", 1), flow_shift=None,
-        max_sequence_length=spec.form["tokens_max"], channels=spec.channels, init=wanted.get("init", False), mask=wanted.get("mask", False),
-        strength=wanted.get("strength"), references=wanted.get("references", []),
-        latent_width=2 * columns, latent_height=2 * rows, image_tokens=columns * rows)
-
-
-def pictures_of(spec, case):
-    rng = np.random.default_rng([spec.seed, case["index"]])
-    out = {}
-    if case["init"]:
-        out["init"] = reference_tensors.picture_of(rng, case["width"], case["height"])
-    if case["mask"]:
-        out["mask"] = reference_tensors.mask_of(rng, case["width"], case["height"])
-    for i, (columns, rows) in enumerate(case["references"]):
-        out[f"reference_{i:03}"] = reference_tensors.picture_of(rng, columns * spec.pixel_multiple, rows * spec.pixel_multiple)
-    return out
-
-
 def encode_case(pipe, case, out, hidden):
-    lanes = [("cond", case["prompt"])] + ([("uncond", case["negative_prompt"])] if case["cfg_scale"] != 1 else [])
-    for lane, prompt in lanes:
+    for lane, prompt in inputs.lanes(case):
         values, uncut = reference_tensors.encode(pipe, prompt, case["max_sequence_length"])
         if not hidden:
             del values["hidden"]
@@ -97,22 +71,21 @@ def make(spec, out):
     target = files.fixture_begin(out, spec.name)
     folder.write(spec, os.path.join(target, "model"))
     pipe = reference_tensors.load(os.path.join(target, "model"))
-    cases = [image_case(spec, k, wanted) for k, wanted in enumerate(spec.cases)]
+    cases = [inputs.of_tokens(spec, specs.TEXTS, spec.form["tokens_max"], k, wanted) for k, wanted in enumerate(spec.cases)]
     alone = not spec.form["share"]
     tensors = {}
     if alone:
-        cases += [dict(index=len(cases) + i, kind="text", prompt=specs.TEXTS[name], negative_prompt=None, cfg_scale=1.0,
-                       max_sequence_length=spec.form["tokens_max"]) for i, name in enumerate(TEXT_CASES)]
+        cases += inputs.of_texts([specs.TEXTS[name] for name in TEXT_CASES], len(cases), max_sequence_length=spec.form["tokens_max"])
     for case in cases:
         text = case["kind"] == "text"
         encode_case(pipe, case, tensors, hidden=case["index"] in (0, 1) or 0 <= case["index"] - len(spec.cases) < HIDDEN_TEXTS)
         if not text:
-            for name, value in reference_tensors.run_case(pipe, case, pictures_of(spec, case)).items():
-                tensors[f"case{case['index']}.{name}"] = value
+            pictures = inputs.pictures_of(spec, case, unit=spec.pixel_multiple)
+            tensors |= inputs.named(case, reference_tensors.run_case(pipe, case, pictures))
     block, blocks = reference_tensors.block_references(pipe, cases[0], tensors)
     tensors |= block
     if alone:
-        for more, about in (reference_tensors.text_references(pipe, tensors), reference_tensors.encoder_references(pipe, spec), zimage_references.vae_references(pipe, spec)):
+        for more, about in (reference_tensors.text_references(pipe, tensors), autoencoders.encoder_references(pipe, spec), zimage_references.decoder_references(pipe, spec)):
             tensors |= more
             blocks |= about
         tensors |= reference_tensors.schedule_references(spec)

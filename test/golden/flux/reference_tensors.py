@@ -1,5 +1,7 @@
 """Runs the reference and keeps what goes in and out of every reference tensor."""
 
+import contextlib
+
 import diffusers
 import numpy as np
 import torch
@@ -7,7 +9,10 @@ from diffusers import FlowMatchEulerDiscreteScheduler, FluxImg2ImgPipeline, Flux
 from diffusers.pipelines.flux.pipeline_flux import calculate_shift
 from PIL import Image
 
-from watch import Watch, relative
+import runs
+from inputs import of_case
+from runs import exactly, unpack
+from watch import Watch
 
 SCHEDULE_STEPS = [1, 2, 4, 7, 20, 28, 50]
 SCHEDULE_TOKENS = [1, 117, 256, 1024, 1521, 4096, 6032]
@@ -36,23 +41,6 @@ def encode(pipe, prompt, tokens_max):
     return dict(ids=torch.tensor(ids[0], dtype=torch.int32), ids_2=torch.tensor(ids[1], dtype=torch.int32), hidden=hidden[0], pooled=pooled[0]), uncut
 
 
-def picture_of(rng, width, height):
-    """Patches of colour under noise, from black to white."""
-    coarse = rng.integers(0, 256, [height // 8 + 1, width // 8 + 1, 3]).repeat(8, 0).repeat(8, 1)[:height, :width]
-    return np.clip(coarse + rng.integers(-40, 41, coarse.shape), 0, 255).astype(np.uint8)
-
-
-def mask_of(rng, width, height):
-    """Half black and white, half of colours on both sides of the threshold."""
-    mask = rng.choice([0, 255], [height // 4 + 1, width // 4 + 1, 1]).repeat(4, 0).repeat(4, 1).repeat(3, 2)[:height, :width]
-    mask[:, width // 2:] = np.clip(128 + rng.integers(-24, 25, [height, width - width // 2, 3]), 0, 255)
-    return mask.astype(np.uint8)
-
-
-def unpack(pipe, packed, case):
-    return pipe._unpack_latents(packed, case["height"], case["width"], pipe.vae_scale_factor)
-
-
 def img2img(pipe):
     starting = FluxImg2ImgPipeline(**pipe.components)
     starting.set_progress_bar_config(disable=True)
@@ -77,6 +65,7 @@ def _call(pipe, case, pictures, generator):
     return pipe, common | dict(max_area=case["width"] * case["height"])
 
 
+@contextlib.contextmanager
 def _more_references(pipe, pictures):
     """The pipeline takes one reference; further ones follow it here, their first axis counted on."""
     prepare = pipe.prepare_latents
@@ -84,100 +73,29 @@ def _more_references(pipe, pictures):
     def prepared(image, batch_size, channels, height, width, dtype, device, generator=None, latents=None):
         latents, packed, ids, image_ids = prepare(image, batch_size, channels, height, width, dtype, device, generator, latents)
         for n, name in enumerate(sorted(pictures)[1:], 2):
-            more = pipe.image_processor.preprocess(pictures[name])
+            more = pipe.image_processor.preprocess(Image.fromarray(pictures[name]))
             _, further, _, further_ids = prepare(more, batch_size, channels, height, width, dtype, device, None, latents)
             further_ids[..., 0] = n
             packed, image_ids = torch.cat([packed, further], dim=1), torch.cat([image_ids, further_ids])
         return latents, packed, ids, image_ids
 
-    pipe.prepare_latents = prepared
-    return lambda: setattr(pipe, "prepare_latents", prepare)
+    if len(pictures) > 1:
+        pipe.prepare_latents = prepared
+    yield
+    pipe.prepare_latents = prepare
 
 
 @torch.no_grad()
 def run_case(pipe, case, pictures):
-    """Draws one case; tensors by their name without the case's prefix.
-
-    Image k of a batch is a call of its own with seed + k.  The decoder's raw output is caught on
-    its way, so the picture is exactly the pipeline's; so are the pictures' moments.
-    """
-    references, images, moments = {f"picture.{name}": torch.from_numpy(p.copy()) for name, p in pictures.items()}, [], []
-    pictures = {name: Image.fromarray(p) for name, p in pictures.items()}
-    for k in range(case["batch"]):
-        steps, decoded, first, encoded = [], [], [], []
-
-        def on_step(_pipe, _i, _t, values):
-            steps.append(unpack(pipe, values["latents"], case).clone())
-            return {}
-
-        runner, arguments = _call(pipe, case, pictures, torch.Generator().manual_seed(case["seed"] + k))
-        restore = _more_references(pipe, pictures) if len(case["references"]) > 1 else lambda: None
-        vae, encode_picture = pipe.vae, pipe.vae.encode
-
-        def encode_kept(picture):
-            out = encode_picture(picture)
-            moments.append(out.latent_dist.parameters[0].clone())
-            sample, mode = out.latent_dist.sample, out.latent_dist.mode
-
-            def keep(z):
-                encoded.append((z - vae.config.shift_factor) * vae.config.scaling_factor)
-                return z
-
-            out.latent_dist.sample = lambda generator=None: keep(sample(generator))
-            out.latent_dist.mode = lambda: keep(mode())
-            return out
-
-        vae.encode = encode_kept
-        hooks = [
-            vae.decoder.register_forward_hook(lambda _m, _i, out: decoded.append(out.clone())),
-            pipe.transformer.register_forward_pre_hook(lambda _m, _a, kw: first.append(kw["hidden_states"].clone()), with_kwargs=True),
-        ]
-        picture = runner(**arguments, output_type="pil", callback_on_step_end=on_step).images[0]
-        for hook in hooks:
-            hook.remove()
-        vae.encode = encode_picture
-        restore()
-        tokens, packed = case["image_tokens"], 4 * case["channels"]
-        start = unpack(pipe, first[0][:, :tokens, :packed], case)
-        images.append(dict(latent=steps[-1], steps=steps, start=start, encoded=encoded, decoded=decoded[0],
-                           picture=torch.from_numpy(np.array(picture))[None]))
-        if case["mask"] and k == 0:
-            # as [C, h, w]: the masked picture's latent, then one channel for each pixel of a latent's
-            references["control"] = torch.cat([encoded[1], unpack(pipe, first[0][..., 2 * packed:], case)], dim=1)[0]
-    n_pictures = len(images[0]["encoded"])
-    names = ["init", "masked"] if case["init"] else [f"reference_{i:03}" for i in range(n_pictures)]
-    for i, name in zip(range(n_pictures), names):
-        references[f"moments.{name}"] = moments[i]
-        references[f"encoded.{name}"] = torch.cat([image["encoded"][i] for image in images])
-    references["latent_000"] = torch.cat([image["start"] for image in images])
-    for name in ("latent", "decoded", "picture"):
-        references[name] = torch.cat([image[name] for image in images])
-    if case["batch"] == 1:
-        references["decoded"], references["picture"] = references["decoded"][0], references["picture"][0]
-        for i, latent in enumerate(images[0]["steps"][:-1]):
-            references[f"latent_{i + 1:03}"] = latent
-    else:
-        del references["decoded"]  # the pictures say as much in a quarter of the bytes
-    first_step = len(runner.scheduler.timesteps) - len(images[0]["steps"])
-    references["sigmas"] = runner.scheduler.sigmas[first_step:].clone()
-    references["timesteps"] = runner.scheduler.timesteps[first_step:].clone()
-    assert references["sigmas"].dtype == references["timesteps"].dtype == torch.float32
-    case["steps_run"] = len(references["timesteps"])
-    check_noise(case, references)
+    """Draws one case; tensors by their name without the case's prefix: ../runs.py."""
+    config = pipe.vae.config
+    with _more_references(pipe, pictures if case["references"] else {}):
+        references, images = runs.run_case(pipe, case, pictures, _call, lambda z: (z - config.shift_factor) * config.scaling_factor)
+    if case["mask"]:
+        # as [C, h, w]: the masked picture's latent, then one channel for each pixel of a latent's
+        mask = unpack(pipe, images[0].seen[0][..., 8 * case["channels"]:], case)
+        references["control"] = torch.cat([images[0].encoded[1], mask], dim=1)[0]
     return references
-
-
-def check_noise(case, references):
-    """What the tests draw themselves: in this order, each picture by itself, and nothing else."""
-    shape = references["latent_000"][0].shape
-    for k in range(case["batch"]):
-        generator = torch.Generator().manual_seed(case["seed"] + k)
-        start, sigma = 0, references["sigmas"][0]
-        if case["init"]:
-            torch.randn([1, *shape], generator=generator)  # the posterior's, even where the picture has no part in the start
-            start = (1 - sigma) * references["encoded.init"][k]
-        noise = torch.randn([1, *shape], generator=generator)[0]
-        assert torch.equal(references["latent_000"][k], sigma * noise + start if case["init"] else noise)
 
 
 def packed(pipe, latents, control=None):
@@ -199,12 +117,6 @@ def positions(pipe, case, references, text_tokens):
 
     grids = [(case["latent_width"] // 2, case["latent_height"] // 2), *references]
     return [torch.zeros(text_tokens, 3)] + [of_picture(n, *grid) for n, grid in enumerate(grids)]
-
-
-def of_case(references, index):
-    """The case's reference tensors without their prefix."""
-    prefix = f"case{index}."
-    return {name.removeprefix(prefix): value for name, value in references.items() if name.startswith(prefix)}
 
 
 def given(case, known, image=0):
@@ -241,19 +153,6 @@ def denoise(pipe, case, known, texts, image=0, steps=None):
             v = velocities[1] + case["cfg_scale"] * (velocities[0] - velocities[1])
         latent = latent + (sigmas[i + 1] - sigmas[i]) * v
     return latent
-
-
-class exactly:
-    """Inside, the transformer's conditioning sees these numbers, which it would round to its own type."""
-
-    def __init__(self, model, *told):
-        self.module, self.told = model.time_text_embed, told
-
-    def __enter__(self):
-        self.hook = self.module.register_forward_pre_hook(lambda _module, args: (*self.told, args[-1]))
-
-    def __exit__(self, *_):
-        self.hook.remove()
 
 
 @torch.no_grad()
@@ -319,19 +218,6 @@ def text_references(pipe, references):
     out["t5.buckets"] = t5.encoder.block[0].layer[0].SelfAttention._relative_position_bucket(torch.arange(-1023, 1024)).to(torch.int32)
     about["block.clip"], about["block.t5"] = dict(layer=i), dict(layer=j, tokens=2 * BLOCK_TEXT)
     return out, about
-
-
-def encoder_references(pipe, spec):
-    """The autoencoder's encoder on a picture of its own: its parts, and moments."""
-    encoder = pipe.vae.encoder
-    generator = torch.Generator().manual_seed(spec.seed % 2**31)
-    picture = 2 * torch.rand([1, 3, 6 * spec.pixel_multiple, 2 * spec.pixel_multiple], generator=generator) - 1
-    names = {"encoder.resnet": "down_blocks.1.resnets.0", "encoder.downsampler": "down_blocks.0.downsamplers.0", "encoder.mid": "mid_block"}
-    with torch.no_grad(), Watch({name: encoder.get_submodule(path) for name, path in names.items()}) as watch:
-        moments = pipe.vae.encode(picture).latent_dist.parameters
-    references = dict(watch.seen)
-    references["encoder.in"], references["encoder.out"] = picture, moments
-    return references, {name: dict(module=f"encoder.{path}") for name, path in names.items()}
 
 
 def schedule_references(spec):

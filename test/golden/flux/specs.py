@@ -7,7 +7,7 @@ the distilled one, cfg the true one; init, mask and references (their grids) are
 import random
 from dataclasses import dataclass, field
 
-from specs import DEFAULT_SEED
+from specs import DEFAULT_SEED, Sizes, case, redrawn
 
 FORMS = {
     "flux_a": dict(
@@ -55,7 +55,7 @@ TEXTS = {
 
 
 @dataclass
-class Spec:
+class Spec(Sizes):
     name: str
     seed: int
     form: dict
@@ -84,25 +84,9 @@ class Spec:
     cases: list = field(default_factory=list)
     merges: int = 200
 
-    @property
-    def head_dim(self):
-        return sum(self.axes)
 
-    @property
-    def dim(self):
-        return self.heads * self.head_dim
-
-    @property
-    def factor(self):
-        return 2 ** (len(self.vae_channels) - 1)
-
-    @property
-    def pixel_multiple(self):
-        return 2 * self.factor
-
-
-def _case(grid, steps, seed, prompt="fox", guidance=3.5, cfg=1.0, negative=None, **more):
-    return dict(grid=grid, steps=steps, seed=seed, prompt=prompt, guidance=guidance, cfg=cfg, negative=negative, **more)
+def _case(grid, steps, seed, guidance=3.5, **more):
+    return case(grid, steps, seed, guidance=guidance, **more)
 
 
 CASES = {
@@ -168,13 +152,10 @@ def random_spec(name, seed):
         vae_channels=[groups * s for s in rng.sample(range(2, 8), levels)], vae_groups=groups, vae_layers=rng.randint(1, 2),
         scaling_factor=round(rng.uniform(0.3, 1.5), 4), shift_factor=round(rng.uniform(-0.3, 0.3), 4), merges=rng.randint(120, 300))
     own = random.Random(f"cases {seed} {name}")
-    for case in CASES[name]:
-        case = dict(case, grid=(own.randint(2, 9), own.randint(2, 9)), steps=own.randint(3, 6), seed=own.randint(0, 2**33))
-        if "references" in case:
-            case["references"] = [(own.randint(2, 9), own.randint(2, 9)) for _ in case["references"]]
-        if case["guidance"]:
-            case["guidance"] = round(own.uniform(1, 30), 2)
-        drawn.cases.append(case)
+    for wanted in CASES[name]:
+        drawn.cases.append(redrawn(wanted, own, 2, 9))
+        if wanted["guidance"]:
+            drawn.cases[-1]["guidance"] = round(own.uniform(1, 30), 2)
     return drawn
 
 

@@ -8,7 +8,7 @@ from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
 import tokens
 import weights
-from files import DTYPE_NAMES, DTYPES, write_json, write_weights, cast
+from files import DTYPE_NAMES, DTYPES, begin_model, write_json, write_model, write_weights
 
 CLASSES = {
     "scheduler": ["diffusers", "FlowMatchEulerDiscreteScheduler"],
@@ -30,10 +30,7 @@ def _transformer(spec, folder):
         in_channels=4 * spec.channels, out_channels=spec.channels, num_layers=spec.layers, attention_head_dim=spec.head_dim,
         num_attention_heads=spec.heads, joint_attention_dim=spec.text_hidden, axes_dims_rope=spec.axes, **settings)
     weights.randomize(model, weights.QWEN, f"{spec.seed} {spec.name} transformer")
-    os.makedirs(folder)
-    model.save_config(folder)
-    tensors = cast(model, spec.form["transformer_dtype"], spec.form["cast"])
-    write_weights(folder, "diffusion_pytorch_model", tensors, spec.form["transformer_shards"])
+    write_model(folder, model, spec.form["transformer_dtype"], spec.form["cast"], spec.form["transformer_shards"])
 
 
 def _text_config(spec, tokenizer):
@@ -93,9 +90,7 @@ def _vae(spec, folder):
         base_dim=spec.vae_base, z_dim=spec.channels, dim_mult=spec.vae_times, num_res_blocks=spec.vae_layers,
         temperal_downsample=spec.halved, latents_mean=mean, latents_std=deviation)
     weights.randomize(model, weights.VAE_WAN, f"{spec.seed} {spec.name} vae")
-    os.makedirs(folder)
-    model.save_config(folder)
-    write_weights(folder, "diffusion_pytorch_model", cast(model, spec.form["vae_dtype"]), 1)
+    write_model(folder, model, spec.form["vae_dtype"])
 
 
 def _scheduler(spec, folder):
@@ -117,11 +112,9 @@ def _processor(spec, folder):
 
 
 def write(spec, folder):
-    """The whole folder; what it shares with another fixture, as links."""
-    os.makedirs(folder)
+    """The whole folder."""
     form = spec.form
-    for part in form["shares"]:
-        os.symlink(f"../../{form['share']}/model/{part}", os.path.join(folder, part))
+    begin_model(folder, form)
     if "text_encoder" not in form["shares"]:
         vocab, pairs = tokens.train(spec.merges, spec.seed)
         tokenizer = tokens.build(vocab, pairs, ADDED)

@@ -34,11 +34,10 @@ Without a model: schedule_tokens.{steps}.{tokens}.{sigmas,timesteps} by the fixt
 
 import os
 
-import numpy as np
 from PIL import Image
 
 import files
-from flux.reference_tensors import picture_of
+import inputs
 
 from . import folder, reference_tensors, specs
 
@@ -47,30 +46,8 @@ HIDDEN_TEXTS = 2  # of these, with hidden states; so have the first two image ca
 TOKENS_MAX = 512
 
 
-def image_case(spec, k, wanted):
-    columns, rows = wanted["grid"]
-    negative = wanted["negative"]
-    return dict(
-        index=k, kind="image", prompt=specs.TEXTS[wanted["prompt"]], negative_prompt=negative and specs.TEXTS[negative],
-        width=columns * spec.pixel_multiple, height=rows * spec.pixel_multiple, steps=wanted["steps"], cfg_scale=wanted["cfg"],
-        guidance=None, seed=wanted["seed"], batch=wanted.get("batch", 1), flow_shift=None, max_sequence_length=TOKENS_MAX,
-        channels=spec.channels, init=wanted.get("init", False), mask=False, strength=wanted.get("strength"),
-        references=wanted.get("references", []), latent_width=2 * columns, latent_height=2 * rows, image_tokens=columns * rows)
-
-
-def pictures_of(spec, case):
-    rng = np.random.default_rng([spec.seed, case["index"]])
-    out = {}
-    if case["init"]:
-        out["init"] = picture_of(rng, case["width"], case["height"])
-    for i, (width, height) in enumerate(case["references"]):
-        out[f"reference_{i:03}"] = picture_of(rng, width, height)
-    return out
-
-
 def encode_case(pipe, case, pictures, out, hidden):
-    lanes = [("cond", case["prompt"])] + ([("uncond", case["negative_prompt"])] if case["cfg_scale"] != 1 else [])
-    for lane, prompt in lanes:
+    for lane, prompt in inputs.lanes(case):
         values, uncut = reference_tensors.encode(pipe, prompt, pictures, case["max_sequence_length"])
         out[f"case{case['index']}.ids.{lane}"] = values["ids"]
         if hidden:
@@ -96,14 +73,13 @@ def make(spec, out):
     target = files.fixture_begin(out, spec.name)
     folder.write(spec, os.path.join(target, "model"))
     pipe = reference_tensors.load(os.path.join(target, "model"))
-    cases = [image_case(spec, k, wanted) for k, wanted in enumerate(spec.cases)]
+    cases = [inputs.of_tokens(spec, specs.TEXTS, TOKENS_MAX, k, wanted) for k, wanted in enumerate(spec.cases)]
     sees = spec.form["processor"]
     if not sees:
-        cases += [dict(index=len(cases) + i, kind="text", prompt=specs.TEXTS[name], negative_prompt=None, cfg_scale=1.0,
-                       max_sequence_length=TOKENS_MAX) for i, name in enumerate(TEXT_CASES)]
+        cases += inputs.of_texts([specs.TEXTS[name] for name in TEXT_CASES], len(cases), max_sequence_length=TOKENS_MAX)
     tensors = {}
     for case in cases:
-        pictures = pictures_of(spec, case) if case["kind"] == "image" else {}
+        pictures = inputs.pictures_of(spec, case) if case["kind"] == "image" else {}
         seen = [Image.fromarray(pictures[name]) for name in sorted(pictures)] if sees else []
         encode_case(pipe, case, seen, tensors, hidden=case["index"] in (0, 1) or 0 <= case["index"] - len(spec.cases) < HIDDEN_TEXTS)
         if case["kind"] == "text":
@@ -111,7 +87,7 @@ def make(spec, out):
         values = reference_tensors.run_case(pipe, case, pictures)
         if sees:
             values |= reference_tensors.look(pipe, seen)
-        tensors |= {f"case{case['index']}.{name}": value for name, value in values.items()}
+        tensors |= inputs.named(case, values)
     block, blocks = reference_tensors.block_references(pipe, cases[0], tensors)
     tensors |= block
     kept = [(reference_tensors.text_references, (pipe, cases[0], tensors))]

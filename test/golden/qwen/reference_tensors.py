@@ -13,6 +13,10 @@ from PIL import Image
 from transformers import AutoTokenizer, Qwen2_5_VLForConditionalGeneration, Qwen2VLImageProcessor, Qwen2VLProcessor, Qwen2VLVideoProcessor
 from transformers.vision_utils import get_vision_position_ids, get_vision_window_index
 
+import autoencoders
+import runs
+from inputs import of_case
+from runs import exactly, unpack
 from watch import Watch
 
 from . import specs
@@ -117,10 +121,6 @@ def look(pipe, pictures):
     return out
 
 
-def unpack(pipe, packed, case):
-    return pipe._unpack_latents(packed, case["height"], case["width"], pipe.vae_scale_factor)[:, :, 0]
-
-
 def latents_format(pipe):
     config = pipe.vae.config
     return [torch.tensor(v).view(1, config.z_dim, 1, 1, 1) for v in (config.latents_mean, config.latents_std)]
@@ -148,89 +148,13 @@ def _call(pipe, case, pictures, generator):
 
 @torch.no_grad()
 def run_case(pipe, case, pictures):
-    """Draws one case; tensors by their name without the case's prefix.
-
-    Image k of a batch is a call of its own with seed + k.  The decoder's raw output is caught on
-    its way, so the picture is exactly the pipeline's; so are the pictures' moments.
-    """
-    references, images, moments = {f"picture.{name}": torch.from_numpy(p.copy()) for name, p in pictures.items()}, [], []
-    pictures = {name: Image.fromarray(p) for name, p in pictures.items()}
+    """Draws one case; tensors by their name without the case's prefix: ../runs.py."""
     mean, deviation = latents_format(pipe)
-    for k in range(case["batch"]):
-        steps, decoded, first, encoded = [], [], [], []
-
-        def on_step(_pipe, _i, _t, values):
-            steps.append(unpack(pipe, values["latents"], case).clone())
-            return {}
-
-        runner, arguments = _call(pipe, case, pictures, torch.Generator().manual_seed(case["seed"] + k))
-        encode_picture = pipe.vae.encode
-
-        def encode_kept(picture):
-            out = encode_picture(picture)
-            moments.append(out.latent_dist.parameters[0, :, 0].clone())
-            sample, mode = out.latent_dist.sample, out.latent_dist.mode
-
-            def keep(z):  # each as its pipeline rounds it
-                encoded.append(((z - mean) * (1.0 / deviation) if case["init"] else (z - mean) / deviation)[:, :, 0])
-                return z
-
-            out.latent_dist.sample = lambda generator=None: keep(sample(generator))
-            out.latent_dist.mode = lambda: keep(mode())
-            return out
-
-        pipe.vae.encode = encode_kept
-        hooks = [
-            pipe.vae.decoder.register_forward_hook(lambda _m, _i, out: decoded.append(out[:, :, 0].clone())),
-            pipe.transformer.register_forward_pre_hook(lambda _m, _a, kw: first.append(kw["hidden_states"].clone()), with_kwargs=True),
-        ]
-        picture = runner(**arguments, output_type="pil", callback_on_step_end=on_step).images[0]
-        for hook in hooks:
-            hook.remove()
-        pipe.vae.encode = encode_picture
-        start = unpack(pipe, first[0][:, :case["image_tokens"]], case)
-        images.append(dict(latent=steps[-1], steps=steps, start=start, encoded=encoded, decoded=decoded[0],
-                           picture=torch.from_numpy(np.array(picture))[None]))
-    names = ["init"] if case["init"] else [f"reference_{i:03}" for i in range(len(images[0]["encoded"]))]
-    for i, name in enumerate(names):
-        references[f"moments.{name}"] = moments[i]
-        references[f"encoded.{name}"] = torch.cat([image["encoded"][i] for image in images])
-    references["latent_000"] = torch.cat([image["start"] for image in images])
-    for name in ("latent", "decoded", "picture"):
-        references[name] = torch.cat([image[name] for image in images])
-    if case["batch"] == 1:
-        references["decoded"], references["picture"] = references["decoded"][0], references["picture"][0]
-        for i, latent in enumerate(images[0]["steps"][:-1]):
-            references[f"latent_{i + 1:03}"] = latent
-    else:
-        del references["decoded"]  # the pictures say as much in a quarter of the bytes
-    first_step = len(runner.scheduler.timesteps) - len(images[0]["steps"])
-    references["sigmas"] = runner.scheduler.sigmas[first_step:].clone()
-    references["timesteps"] = runner.scheduler.timesteps[first_step:].clone()
-    assert references["sigmas"].dtype == references["timesteps"].dtype == torch.float32
-    case["steps_run"] = len(references["timesteps"])
-    case["reference_grids"] = [[z.shape[-1] // 2, z.shape[-2] // 2] for z in images[0]["encoded"]] if case["references"] else []
-    check_noise(case, references)
+    # each as its pipeline rounds it
+    references, images = runs.run_case(
+        pipe, case, pictures, _call, lambda z: (z - mean) * (1.0 / deviation) if case["init"] else (z - mean) / deviation)
+    case["reference_grids"] = [[z.shape[-1] // 2, z.shape[-2] // 2] for z in images[0].encoded] if case["references"] else []
     return references
-
-
-def check_noise(case, references):
-    """What the tests draw themselves: in this order, each picture by itself, and nothing else."""
-    shape = references["latent_000"][0].shape
-    for k in range(case["batch"]):
-        generator = torch.Generator().manual_seed(case["seed"] + k)
-        start, sigma = 0, references["sigmas"][0]
-        if case["init"]:
-            torch.randn([1, *shape], generator=generator)  # the posterior's, even where the picture has no part in the start
-            start = (1 - sigma) * references["encoded.init"][k]
-        noise = torch.randn([1, *shape], generator=generator)[0]
-        assert torch.equal(references["latent_000"][k], sigma * noise + start if case["init"] else noise)
-
-
-def of_case(references, index):
-    """The case's reference tensors without their prefix."""
-    prefix = f"case{index}."
-    return {name.removeprefix(prefix): value for name, value in references.items() if name.startswith(prefix)}
 
 
 def packed(pipe, latents):
@@ -247,24 +171,11 @@ def given(case, known):
     return [known[f"encoded.reference_{i:03}"][:1] for i in range(len(case["references"]))]
 
 
-class exactly:
-    """Inside, the transformer's conditioning sees this timestep, which it would round to its own type."""
-
-    def __init__(self, model, t):
-        self.model, self.t = model, torch.cat([t, t * 0]) if model.zero_cond_t else t
-
-    def __enter__(self):
-        self.hook = self.model.time_text_embed.register_forward_pre_hook(lambda _module, args: (self.t, *args[1:]))
-
-    def __exit__(self, *_):
-        self.hook.remove()
-
-
 @torch.no_grad()
 def velocity_of(pipe, latents, t, hidden):
     """Of the first latent's tokens; t: timestep / 1000 in f32."""
     dtype = pipe.transformer.dtype
-    with exactly(pipe.transformer, t):
+    with exactly(pipe.transformer, torch.cat([t, t * 0]) if pipe.transformer.zero_cond_t else t):
         return pipe.transformer(hidden_states=packed(pipe, latents).to(dtype), timestep=t, encoder_hidden_states=hidden[None].to(dtype),
                                 img_shapes=shapes(latents), return_dict=False)[0]
 
@@ -401,42 +312,17 @@ def tower_references(pipe, case, references):
     return rows, {name: dict(layer=i) for name, i in blocks.items()} | {"tower": dict(grid=grid[0, 1:].tolist())}
 
 
-def _without_frame(seen):
-    return {name: value[:, :, 0] if value.dim() == 5 else value for name, value in seen.items()}
-
-
-@torch.no_grad()
 def encoder_references(pipe, spec):
-    """The autoencoder's encoder on a picture of its own: its parts, and moments."""
-    encoder = pipe.vae.encoder
-    picture = 2 * torch.rand([1, 3, 6 * spec.pixel_multiple, 2 * spec.pixel_multiple], generator=torch.Generator().manual_seed(spec.seed % 2**31)) - 1
-    kinds = [type(block).__name__ for block in encoder.down_blocks]
-    names = {"encoder.resnet": f"down_blocks.{next(i for i, b in enumerate(encoder.down_blocks) if hasattr(b, 'conv1') and b.in_dim != b.out_dim)}",
-             "encoder.downsampler": f"down_blocks.{kinds.index('QwenImageResample')}", "encoder.mid": "mid_block"}
-    with Watch({name: encoder.get_submodule(path) for name, path in names.items()}) as watch:
-        moments = pipe.vae.encode(picture[:, :, None]).latent_dist.parameters
-    references = _without_frame(watch.seen)
-    references["encoder.in"], references["encoder.out"] = picture, moments[:, :, 0]
-    return references, {name: dict(module=f"encoder.{path}") for name, path in names.items()}
+    """Of the autoencoder's, whose parts lie elsewhere than in AutoencoderKL."""
+    blocks = pipe.vae.encoder.down_blocks
+    kinds = [type(block).__name__ for block in blocks]
+    resnet = next(i for i, block in enumerate(blocks) if hasattr(block, "conv1") and block.in_dim != block.out_dim)
+    return autoencoders.encoder_references(pipe, spec, f"down_blocks.{resnet}", f"down_blocks.{kinds.index('QwenImageResample')}")
 
 
-@torch.no_grad()
 def decoder_references(pipe, spec):
-    """The decoder and its parts on a small latent of its own; its output before it is clamped."""
-    decoder = pipe.vae.decoder
-    z = 1.5 * torch.randn([1, spec.channels, 6, 4], generator=torch.Generator().manual_seed(spec.seed % 2**31))
-    names = {
-        "vae.resnet_shortcut": next(name for name, m in decoder.named_modules() if hasattr(m, "conv1") and m.in_dim != m.out_dim),
-        "vae.resnet": "mid_block.resnets.1",
-        "vae.attention": "mid_block.attentions.0",
-        "vae.upsampler": "up_blocks.0.upsamplers.0",
-        "vae.mid": "mid_block",
-    }
-    with Watch({name: decoder.get_submodule(path) for name, path in names.items()} | {"decoder": decoder}) as watch:
-        pipe.vae.decode(z[:, :, None], return_dict=False)
-    references = _without_frame(watch.seen)
-    references["decoder.in"] = z
-    return references, {name: dict(module=f"decoder.{path}") for name, path in names.items()}
+    shortcut = next(name for name, m in pipe.vae.decoder.named_modules() if hasattr(m, "conv1") and m.in_dim != m.out_dim)
+    return autoencoders.decoder_references(pipe, spec, shortcut)
 
 
 def schedule_references(pipe):

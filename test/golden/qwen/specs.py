@@ -8,7 +8,8 @@ import random
 from dataclasses import dataclass, field
 
 from flux.specs import TEXTS as FLUX_TEXTS
-from specs import DEFAULT_SEED
+from specs import DEFAULT_SEED, Sizes, redrawn
+from specs import case as _case
 
 # The pipelines' areas are 384^2 and 1024^2 pixels, which is what a picture costs at any model's size: the reference and the
 # tables that tests see have these.
@@ -51,7 +52,7 @@ FORMS = {
 
 
 @dataclass
-class Spec:
+class Spec(Sizes):
     name: str
     seed: int
     form: dict
@@ -81,14 +82,6 @@ class Spec:
     merges: int = 200
 
     @property
-    def head_dim(self):
-        return sum(self.axes)
-
-    @property
-    def dim(self):
-        return self.heads * self.head_dim
-
-    @property
     def text_head_dim(self):
         return 2 * sum(self.text_sections)
 
@@ -109,18 +102,10 @@ class Spec:
     def factor(self):
         return 2 ** len(self.halved)
 
-    @property
-    def pixel_multiple(self):
-        return 2 * self.factor
-
     def latents_format(self):
         """Mean and deviation of each channel."""
         rng = random.Random(f"format {self.seed} {self.form['share'] or self.name}")
         return ([round(rng.uniform(-1.0, 1.0), 4) for _ in range(self.channels)], [round(rng.uniform(0.7, 2.5), 4) for _ in range(self.channels)])
-
-
-def _case(grid, steps, seed, prompt="fox", cfg=1.0, negative=None, **more):
-    return dict(grid=grid, steps=steps, seed=seed, prompt=prompt, cfg=cfg, negative=negative, **more)
 
 
 CASES = {
@@ -181,13 +166,10 @@ def random_spec(name, seed):
         tower_ffn=rng.randint(30, 60), tower_window=28 * rng.randint(1, 5),
         vae_base=2 * rng.randint(1, 3), vae_times=rng.choice([[1, 2, 4, 4], [1, 2, 2], [2, 2, 4]]), vae_layers=rng.randint(1, 2),
         channels=rng.choice([4, 6, 16]), merges=rng.randint(120, 300))
-    for case in CASES[name]:
-        case = dict(case, grid=(own.randint(2, 9), own.randint(2, 9)), steps=own.randint(3, 6), seed=own.randint(0, 2**33))
-        if "references" in case:
-            case["references"] = [(own.randint(20, 120), own.randint(20, 120)) for _ in case["references"]]
-        if case["cfg"] != 1:
-            case["cfg"] = round(own.uniform(1.5, 6), 2)
-        drawn.cases.append(case)
+    for wanted in CASES[name]:
+        drawn.cases.append(redrawn(wanted, own, 20, 120))
+        if wanted["cfg"] != 1:
+            drawn.cases[-1]["cfg"] = round(own.uniform(1.5, 6), 2)
     return drawn
 
 

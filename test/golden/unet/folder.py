@@ -7,7 +7,7 @@ from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProject
 
 import folder as zimage_folder
 import weights
-from files import DTYPE_NAMES, cast, write_json, write_weights
+from files import DTYPE_NAMES, begin_model, cast, write_json, write_model, write_weights
 from flux import tokens
 
 # Of each text encoder: what it is and where it lies; pads of OpenCLIP's are token 0.
@@ -90,15 +90,9 @@ def _index(spec, scheduler):
 
 
 def write(spec, folder, scheduler):
-    """The whole folder; what it shares with another fixture, as links."""
-    os.makedirs(folder)
-    for part in spec.form["shares"]:
-        os.symlink(f"../../{spec.form['share']}/model/{part}", os.path.join(folder, part))
-    path = os.path.join(folder, "unet")
-    os.makedirs(path)
-    model = unet(spec)
-    model.save_config(path)
-    write_weights(path, "diffusion_pytorch_model", cast(model, spec.form["unet_dtype"]), 1)
+    """The whole folder."""
+    begin_model(folder, spec.form)
+    write_model(os.path.join(folder, "unet"), unet(spec), spec.form["unet_dtype"])
     own = [(name, place) for name, place in places(spec).items() if f"text_encoder{place}" not in spec.form["shares"]]
     for name, place in own:
         vocab, pairs = tokens.clip(spec.merges)

@@ -27,10 +27,9 @@ Encoder and decoder reference tensors: as Flux's.
 
 import os
 
-import numpy as np
-
+import autoencoders
 import files
-import flux.reference_tensors
+import inputs
 import reference_tensors as zimage_references
 
 from . import folder, reference_tensors, specs
@@ -41,31 +40,13 @@ HIDDEN_IMAGES = 2  # of these cases there are hidden states, too
 
 def image_case(spec, k, wanted):
     columns, rows = wanted["grid"]
-    negative = wanted["negative"]
-    return dict(
-        index=k, kind="image", prompt=specs.TEXTS[wanted["prompt"]], negative_prompt=None if negative is None else specs.TEXTS[negative],
-        width=columns * spec.pixel_multiple, height=rows * spec.pixel_multiple, steps=wanted["steps"], cfg_scale=wanted["cfg"],
+    return inputs.request(spec, specs.TEXTS, k, wanted) | dict(
         seed=wanted["seed"], batch=wanted.get("batch", 1), init=wanted.get("init", False), mask=wanted.get("mask", False),
         strength=wanted.get("strength"), latent_width=columns, latent_height=rows)
 
 
-def text_cases(spec, first):
-    return [dict(index=first + i, kind="text", prompt=specs.TEXTS[name], negative_prompt=None, cfg_scale=1.0) for i, name in enumerate(TEXT_CASES)]
-
-
-def pictures_of(spec, case):
-    rng = np.random.default_rng([spec.seed, case["index"]])
-    out = {}
-    if case["init"]:
-        out["init"] = flux.reference_tensors.picture_of(rng, case["width"], case["height"])
-    if case["mask"]:
-        out["mask"] = flux.reference_tensors.mask_of(rng, case["width"], case["height"])
-    return out
-
-
 def encode_case(pipe, case, out, hidden):
-    lanes = [("cond", case["prompt"])] + ([("uncond", case["negative_prompt"])] if case["cfg_scale"] != 1 else [])
-    for lane, prompt in lanes:
+    for lane, prompt in inputs.lanes(case):
         encoded = reference_tensors.encode(pipe, prompt, negative=lane == "uncond")
         read = bool(encoded["hidden"].any())  # zeros are no encoder's
         for name, value in encoded.items():
@@ -94,20 +75,19 @@ def make(spec, out):
     cases = [image_case(spec, k, wanted) for k, wanted in enumerate(spec.cases)]
     own_texts = not any(part.startswith("text_encoder") for part in spec.form["shares"])
     if own_texts:
-        cases += text_cases(spec, len(cases))
+        cases += inputs.of_texts([specs.TEXTS[name] for name in TEXT_CASES], len(cases))
     tensors = {}
     for case in cases:
         encode_case(pipe, case, tensors, hidden=case["kind"] == "text" or case["index"] < HIDDEN_IMAGES)
         if case["kind"] == "image":
-            for name, value in reference_tensors.run_case(pipe, case, pictures_of(spec, case)).items():
-                tensors[f"case{case['index']}.{name}"] = value
+            tensors |= inputs.named(case, reference_tensors.run_case(pipe, case, inputs.pictures_of(spec, case)))
     more, calls = reference_tensors.unet_references(pipe, spec, cases, tensors)
     tensors |= more
     more, blocks = reference_tensors.block_references(pipe, cases[0], tensors)
     tensors |= more
     kept = [(reference_tensors.text_references, (pipe, tensors))] if own_texts else []
     if "vae" not in spec.form["shares"]:
-        kept += [(flux.reference_tensors.encoder_references, (pipe, spec)), (zimage_references.vae_references, (pipe, spec))]
+        kept += [(autoencoders.encoder_references, (pipe, spec)), (zimage_references.decoder_references, (pipe, spec))]
     for references, given in kept:
         more, about = references(*given)
         tensors |= more

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from flux.reference_tensors import mask_of, picture_of
+from inputs import of_case
 from watch import Watch
 
 # A class beside the one that a folder names, of which both have img2img and inpainting.
@@ -223,12 +223,6 @@ def check_draws(case, references, in_channels):
 def _share(start, picture, noise):
     """The factor on the picture in a mixture of the two."""
     return torch.linalg.lstsq(torch.stack([picture.flatten(), noise.flatten()], 1), start.flatten()).solution[0]
-
-
-def of_case(references, index):
-    """The case's reference tensors without their prefix."""
-    prefix = f"case{index}."
-    return {name.removeprefix(prefix): value for name, value in references.items() if name.startswith(prefix)}
 
 
 @torch.no_grad()

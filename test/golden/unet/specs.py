@@ -9,6 +9,7 @@ import random
 from dataclasses import dataclass, field
 
 from specs import DEFAULT_SEED
+from specs import case as _case
 
 PNDM = dict(_class_name="PNDMScheduler", skip_prk_steps=True, set_alpha_to_one=False, steps_offset=1)
 DDIM_V = dict(_class_name="DDIMScheduler", clip_sample=False, set_alpha_to_one=False, steps_offset=1, prediction_type="v_prediction")
@@ -74,10 +75,6 @@ class Spec:
     @property
     def pixel_multiple(self):
         return 2 ** (len(self.vae_channels) - 1)
-
-
-def _case(grid, steps, seed, prompt="fox", cfg=1.0, negative=None, **more):
-    return dict(grid=grid, steps=steps, seed=seed, prompt=prompt, cfg=cfg, negative=negative, **more)
 
 
 CASES = {

@@ -1,0 +1,68 @@
+"""What goes into the reference, case by case: requests, prompts and pictures."""
+
+import numpy as np
+
+
+def request(spec, texts, k, wanted):
+    """What every image case says, of the texts that it names."""
+    columns, rows = wanted["grid"]
+    negative = wanted["negative"]
+    return dict(
+        index=k, kind="image", prompt=texts[wanted["prompt"]], negative_prompt=None if negative is None else texts[negative],
+        width=columns * spec.pixel_multiple, height=rows * spec.pixel_multiple, steps=wanted["steps"], cfg_scale=wanted["cfg"])
+
+
+def of_tokens(spec, texts, tokens_max, k, wanted):
+    """An image case whose grid is of tokens, 2x2 latent pixels each."""
+    columns, rows = wanted["grid"]
+    return request(spec, texts, k, wanted) | dict(
+        guidance=wanted.get("guidance"), seed=wanted["seed"], batch=wanted.get("batch", 1), flow_shift=None, max_sequence_length=tokens_max,
+        channels=spec.channels, init=wanted.get("init", False), mask=wanted.get("mask", False), strength=wanted.get("strength"),
+        references=wanted.get("references", []), latent_width=2 * columns, latent_height=2 * rows, image_tokens=columns * rows)
+
+
+def of_texts(prompts, first, **more):
+    """Cases of a prompt alone."""
+    return [dict(index=first + i, kind="text", prompt=prompt, negative_prompt=None, cfg_scale=1.0) | more for i, prompt in enumerate(prompts)]
+
+
+def lanes(case):
+    """(name, prompt) of what is encoded."""
+    return [("cond", case["prompt"])] + ([("uncond", case["negative_prompt"])] if case["cfg_scale"] != 1 else [])
+
+
+def named(case, tensors):
+    """Reference tensors under the case's prefix."""
+    return {f"case{case['index']}.{name}": value for name, value in tensors.items()}
+
+
+def of_case(references, index):
+    """The case's reference tensors without their prefix."""
+    prefix = f"case{index}."
+    return {name.removeprefix(prefix): value for name, value in references.items() if name.startswith(prefix)}
+
+
+def picture_of(rng, width, height):
+    """Patches of colour under noise, from black to white."""
+    coarse = rng.integers(0, 256, [height // 8 + 1, width // 8 + 1, 3]).repeat(8, 0).repeat(8, 1)[:height, :width]
+    return np.clip(coarse + rng.integers(-40, 41, coarse.shape), 0, 255).astype(np.uint8)
+
+
+def mask_of(rng, width, height):
+    """Half black and white, half of colours on both sides of the threshold."""
+    mask = rng.choice([0, 255], [height // 4 + 1, width // 4 + 1, 1]).repeat(4, 0).repeat(4, 1).repeat(3, 2)[:height, :width]
+    mask[:, width // 2:] = np.clip(128 + rng.integers(-24, 25, [height, width - width // 2, 3]), 0, 255)
+    return mask.astype(np.uint8)
+
+
+def pictures_of(spec, case, unit=1):
+    """What goes in, by name; references are of so many pixels."""
+    rng = np.random.default_rng([spec.seed, case["index"]])
+    out = {}
+    if case["init"]:
+        out["init"] = picture_of(rng, case["width"], case["height"])
+    if case["mask"]:
+        out["mask"] = mask_of(rng, case["width"], case["height"])
+    for i, (width, height) in enumerate(case.get("references", [])):
+        out[f"reference_{i:03}"] = picture_of(rng, width * unit, height * unit)
+    return out
