@@ -410,6 +410,7 @@ static enum status flux_configure(struct component *c, const struct config *conf
     int patch = 1;
     config_int(config, "patch_size", 1, 1, &patch, e); /* the reference packs latents before the model */
     config_bool(config, "guidance_embeds", &guided, e);
+    config_check_list(config, "axes_dims_rope", 3, e);
     c->dims[GUIDED] = guided;
     return e->code == OK && flux_check_dims(c, e) == OK ? flux_check_inputs(c, e) : e->code;
 }

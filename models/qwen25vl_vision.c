@@ -331,6 +331,7 @@ static enum status vision_check_dims(const struct component *c, struct error *e)
 static enum status vision_check_config(const struct component *c, const struct config *config,
                                        struct error *e) {
     static const char *const lists[] = {"vision_config.fullatt_block_indexes.16", "fullatt_block_indexes.16"};
+    static const char *const colours[] = {"image_mean", "image_std"};
     const struct vision_settings *s = (const struct vision_settings *)c->settings;
     const struct {
         const char *key;
@@ -344,6 +345,8 @@ static enum status vision_check_config(const struct component *c, const struct c
         error_found(e, "at least %d pixels, at most %d", s->least_pixels, s->most_pixels);
         return error_expected(e, "a min_pixels of at most max_pixels");
     }
+    for (int i = 0; i < COUNT_OF(colours) && config->pictures; i++)
+        config_check_list(config->pictures, colours[i], 3, e);
     for (int i = 0; i < COUNT_OF(wanted) && config->pictures; i++) {
         int value = wanted[i].value;
         config_int(config->pictures, wanted[i].key, value, value, &value, e);

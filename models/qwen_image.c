@@ -338,6 +338,7 @@ static enum status qwen_image_configure(struct component *c, const struct config
     struct qwen_image_settings *s = (struct qwen_image_settings *)c->settings;
     int patch = STREAM_PATCH;
     config_int(config, "patch_size", STREAM_PATCH, STREAM_PATCH, &patch, e);
+    config_check_list(config, "axes_dims_rope", 3, e);
     if (index_find(&c->index, STILL_MARK) && !config_find(config, ZERO_COND)) s->still = 1;
     if (e->code != OK || qwen_image_check_patch(c, e) != OK) return e->code;
     return qwen_image_check_dims(c, e);

@@ -292,6 +292,13 @@ uint64_t job_reading_bytes(const struct job *job) {
         uint64_t bytes = fit_bytes(&job->given[i], &job->fitting[i]);
         if (bytes > most) most = bytes;
     }
+    for (int i = 0; i < job->n_encoded; i++) {
+        const struct encoded *encoded = &job->encoded[i];
+        const struct sluice_picture *source = job_source(job, encoded);
+        struct picture_part part = {.by = TORCH_BICUBIC, .whole = encoded->size, .size = encoded->size};
+        uint64_t bytes = resample_bytes((struct picture_size){source->width, source->height}, &part);
+        if (job_resizes(job, encoded) && bytes > most) most = bytes;
+    }
     return most;
 }
 

@@ -290,10 +290,9 @@ static enum status name_model(struct sluice_model *m, const char *path, struct e
 /* Which pipeline this is follows from the denoiser's weights. */
 static enum status settle_recipe(struct sluice_model *m, const struct component_files *files,
                                  const char *name, const struct sluice_model_options *o, struct error *e) {
-    const struct component_file *denoiser = component_files_find_kind(files, FAMILY_DENOISER);
     const struct recipe *guess = m->recipe;
     if (pipeline_settle(m->sys, files, name, o->edit, &m->recipe, e) != OK) return e->code;
-    m->named = o->edit || (*name && !denoiser->flag);
+    m->named = o->edit || pipeline_names(files, name);
     if (!m->named || !m->recipe->references_if_unnamed) m->references_max = m->recipe->references_max;
     /* It may have other encoders than what was found pointed to. */
     return m->recipe == guess ? OK : pipeline_check(files, m->recipe, o->model, e);
@@ -354,6 +353,8 @@ static enum status fill_published(struct sluice_model *m, const struct sluice_mo
     }
     if (name_model(m, o->family, e) == OK)
         published_bind(m->sys, m->recipe, &sizes, m->component, &m->tokenizer_bytes, e);
+    /* No file is at fault where sizes that were chosen do not fit together. */
+    if (e->code != OK && e->code != MEMORY) e->code = USAGE;
     m->references_max = m->recipe->references_max;
     if (e->code == OK) read_schedule(m, NULL, e);
     if (e->code == OK) read_negative(m, NULL, e);

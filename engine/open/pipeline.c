@@ -154,6 +154,15 @@ static enum status choose_edit(const char *edit, const struct component *denoise
                           n > 1 ? " or " : "", n > 1 ? known[n - 1] : "");
 }
 
+bool pipeline_names(const struct component_files *files, const char *name) {
+    const struct component_file *denoiser = component_files_find_kind(files, FAMILY_DENOISER);
+    if (!denoiser->flag) return *name;
+    for (const struct recipe *const *r = recipes; *r; r++)
+        if ((*r)->edit && recipe_family(*r, FAMILY_DENOISER) == denoiser->family && has_pipeline(*r, name))
+            return true;
+    return false;
+}
+
 enum status pipeline_settle(struct sys *sys, const struct component_files *files, const char *name,
                             const char *edit, const struct recipe **recipe, struct error *e) {
     const struct component_file *in[SLOTS_MAX];
@@ -164,20 +173,23 @@ enum status pipeline_settle(struct sys *sys, const struct component_files *files
     if (configuration_look(&c, component_files_path(files, in[i]), &(*recipe)->slot[i], e) != OK)
         return e->code;
     if (edit) return choose_edit(edit, &c, recipe, e);
-    return pipeline_choose(in[i]->flag ? "" : name, &c, recipe, e);
+    return pipeline_choose(pipeline_names(files, name) ? name : "", &c, recipe, e);
 }
 
 bool pipeline_note_alike(const struct recipe *recipe, char *line, size_t bytes) {
     size_t n = 0;
+    int listed = 0;
     for (const struct recipe *const *r = recipes; *r && n < bytes; r++) {
         bool alike = recipe_family(*r, FAMILY_DENOISER) == recipe_family(recipe, FAMILY_DENOISER) &&
                      (*r)->variant == recipe->variant;
         if (!alike || *r == recipe) continue;
         if (!n)
-            n += (size_t)snprintf(line, bytes, "no model_index.json: taken for %s, whose weights look like",
+            n += (size_t)snprintf(line, bytes,
+                                  "no model_index.json: taken for %s, whose weights look like those of",
                                   recipe->name);
-        if (n < bytes) n += (size_t)snprintf(line + n, bytes - n, " %s's", (*r)->name);
+        if (n < bytes) n += (size_t)snprintf(line + n, bytes - n, "%s %s", listed++ ? "," : "", (*r)->name);
     }
+    if (n && n < bytes && recipe_is_edited(recipe)) snprintf(line + n, bytes - n, " (--edit)");
     return n > 0;
 }
 

@@ -49,9 +49,12 @@ enum status pipeline_read(struct sys *sys, const char *path, char name[PIPELINE_
 enum status pipeline_choose(const char *name, const struct component *denoiser, const struct recipe **recipe,
                             struct error *e);
 
-/* From the recipe that was guessed to the one that the denoiser's weights and that name say. A name stands
- * for the whole folder, so not where a flag gives another denoiser. edit: what a flag calls it whatever it is
- * named, or NULL; USAGE where these weights have no such recipe. */
+/* Does a model_index.json of that name say which pipeline this is? It stands for the whole folder, so not
+ * where a flag gives another denoiser; but who gives one beside an editing pipeline's parts means to edit. */
+bool pipeline_names(const struct component_files *files, const char *name);
+
+/* From the recipe that was guessed to the one that the denoiser's weights say, and that name where it names.
+ * edit: what a flag calls it whatever it is named, or NULL; USAGE where these weights have no such recipe. */
 enum status pipeline_settle(struct sys *sys, const struct component_files *files, const char *name,
                             const char *edit, const struct recipe **recipe, struct error *e);
 

@@ -167,7 +167,8 @@ static void test_schnell(void) {
 static void test_unnamed(void) {
     options from = layouts_split();
     gives_the_same(from, "no name");
-    check(strstr(said, "taken for flux, whose weights look like flux_kontext's"), "that is said: %s", said);
+    check(strstr(said, "taken for flux, whose weights look like those of flux_kontext"), "that is said: %s",
+          said);
     opens_as(from, "flux", LANE_REFERENCES_MAX);
     struct pile *diffusers = pile_read("test/golden/flux_fill/model", "transformer");
     struct pile *fill = original(diffusers);

@@ -51,6 +51,7 @@ static void of_two_slices(struct pile *p) {
 }
 
 static const struct misfit rows[] = {
+    {TRANSFORMER, CONFIG("axes_dims_rope", "[2, 6, 8, 8]"), REFUSED(META, "'axes_dims_rope'", "4", "3")},
     {TRANSFORMER, CONFIG("num_layers", "5"), .what = "blocks that were lost",
      REFUSED(META, "'num_layers'", "5", "has")},
     {VAE, .change = of_four_colours, .what = "layers' autoencoder",

@@ -81,6 +81,7 @@ done <<END
 --family zimage --dims dtype=f32|dtype
 --family zimage --dims nothing=3|known: dtype vocabulary
 --family zimage --dims heads=2,heads=3|twice
+--family qwen_image_edit --dims vision_heads=1024|the vision encoder's sizes do not fit together
 --family zimage --type nothing|--type.*int8_convrot
 --family zimage --device cuda:5090|cuda:5090.*3060, .*h100
 --family zimage latent.safetensors|latent

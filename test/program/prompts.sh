@@ -73,6 +73,13 @@ printf '@' >../prompt
 expect 2 "a text is no file to be spared" generate -m "$model" -p @@../prompt --report ../prompt --steps 0
 check "the report is written" has ../prompt '"exit"'
 
+# ---- an editing pipeline's folder says what it is also beside another file of its transformer ----
+edits=$(dirname "$(dirname "$model")")/qwen_edit/model
+expect 0 "as the folder names it" tokenize -m "$edits" -p "a red fox" --json
+cp ../out ../named
+expect 0 "with a transformer of its own" tokenize -m "$edits" --diffusion-model "$edits/transformer" -p "a red fox" --json
+check "the same" cmp -s ../out ../named
+
 # ---- tokenize: a file's bytes as they are ----
 file 'a red fox\r\n'
 expect 0 "tokenize a file" tokenize -m "$model" -p @../prompt
