@@ -354,7 +354,7 @@ static enum status fill_published(struct sluice_model *m, const struct sluice_mo
     if (name_model(m, o->family, e) == OK)
         published_bind(m->sys, m->recipe, &sizes, m->component, &m->tokenizer_bytes, e);
     /* No file is at fault where sizes that were chosen do not fit together. */
-    if (e->code != OK && e->code != MEMORY) e->code = USAGE;
+    if (e->code != OK && e->code != MEMORY) error_is_usage(e);
     m->references_max = m->recipe->references_max;
     if (e->code == OK) read_schedule(m, NULL, e);
     if (e->code == OK) read_negative(m, NULL, e);
