@@ -28,8 +28,10 @@ struct op_cost {
     uint64_t workspace_bytes; /* scratch of ours that run() is handed */
     uint64_t hidden_bytes;    /* what a library allocates behind our back while it runs; 0 if nothing */
     int n_primitives;         /* objects a library must build once before; kept for the session */
-    uint64_t primitive[OP_PRIMITIVES_MAX]; /* identifies each: equal number, equal object */
-    uint64_t primitive_bytes;              /* heap that each of them keeps, an upper bound */
+    struct {
+        uint64_t id;    /* equal number, equal object */
+        uint64_t bytes; /* memory that it keeps, an upper bound */
+    } primitive[OP_PRIMITIVES_MAX];
 };
 
 struct device;

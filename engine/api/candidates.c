@@ -28,7 +28,7 @@ static uint64_t candidates_host_bytes(const struct job *job, const struct layout
                         (uint64_t)(job->n_needs + 1) * run_need_bytes(l->n_stages) + pictures +
                         requantised_bytes(job->request.converted ? NULL : job->place.requantised,
                                           plan_readers(job->device->memory, PLAN_BOUNCE)) +
-                        (9 << 16),
+                        (10 << 16),
                     1 << 16);
 }
 

@@ -61,9 +61,9 @@ static void device_destroy(struct device *device) {
 void cost_add_primitive(const struct cpu *cpu, const struct onednn_key *key, struct op_cost *cost) {
     if (!key->number[0]) return;
     struct onednn_facts facts = onednn_facts(cpu->onednn, key);
-    uint64_t bytes = onednn_primitive_bytes(key);
-    cost->primitive[cost->n_primitives++] = onednn_signature(key);
-    if (bytes > cost->primitive_bytes) cost->primitive_bytes = bytes;
+    int i = cost->n_primitives++;
+    cost->primitive[i].id = onednn_signature(key);
+    cost->primitive[i].bytes = onednn_primitive_bytes(key);
     if (facts.hidden_bytes > cost->hidden_bytes) cost->hidden_bytes = facts.hidden_bytes;
 }
 

@@ -286,29 +286,50 @@ bool onednn_packs(const struct onednn *o, const struct onednn_key *key) {
     return facts.supported && facts.brgemm;
 }
 
-/* Measured at most, heap and touched pages of JIT code together (oneDNN 2.6.3, AVX-512, 4,000 random shapes):
- * product 345 KB, of whole 64s on both sides 132 KB, of at most 256 by 256 108 KB; repacking 39 KB, 1x1
- * convolution 143 KB; a 3x3 one grows with the picture's width (tables of the brgemm convolution) and
- * channels (code): 4.7 MB at 1,960 columns and 512 channels, 0.91 of this; of stride 2 8.0 MB at 1,996, 0.91
- * (2,100 shapes). Below AVX-512: 40 KB at most, of stride 2 152 KB. A product of bf16, with AVX512_BF16
- * (1,550 shapes, 1 to 8 threads): 499 KB, of whole 64s 136 KB, of at most 256 by 256 222 KB. The sum over a
- * run is what the plan counts, so a bound that is loose for every shape would be paid a hundred times. */
+/* What primitives keep, live heap and touched pages of JIT code together, was measured at each onednn_prepare
+ * (malloc interposer; resident anonymous executable maps): oneDNN 2.6.3, 61,000 shapes with AVX-512, most
+ * of 40,000 with AVX2, AVX or SSE4.1 too. What is said is above each of them by 6 % or more. The sum over a
+ * run is what the plan counts, so a bound that is loose for every shape would be paid a hundred times:
+ * bench/LOG.md has by how much it is.
+ */
+
+/* A product's code is a kernel for each end of a block that its shape has: in rows (of at most 64 there is
+ * one height), outputs (of fewer than 64 there is one width) and, above 256 inputs, sums that are added to.
+ * KB at most: 78, 94, 136 up to 256 inputs, 161, 185, 322 above. Below AVX-512: 8. Of bf16, with AVX512_BF16
+ * (1,550 shapes, 1 to 8 threads): 499, of whole 64s 136, of at most 256 by 256 222. */
 static uint64_t product_bytes(const struct onednn_key *key) {
+    enum { WHOLE, BELOW, TAIL };
+    static const uint8_t few_inputs[][2] = {{60, 84}, {66, 102}, {94, 148}};
+    static const uint16_t many_inputs[][2] = {{102, 174}, {132, 200}, {188, 352}};
     int32_t n = key->number[1], k = key->number[2];
     if (key->kind == ONEDNN_PRODUCT_T_BF16) {
         if (n % 64 == 0 && k % 64 == 0) return 160 << 10;
         return n <= 256 && k <= 256 ? 256 << 10 : 576 << 10;
     }
-    if (!onednn_has(dnnl_cpu_isa_avx512_core)) return 48 << 10;
-    if (n <= 256 && k <= 256) return 112 << 10;
-    return n % 64 == 0 && k % 64 == 0 ? 144 << 10 : 384 << 10;
+    if (!onednn_has(dnnl_cpu_isa_avx512_core)) return 20 << 10;
+    int width = n % 64 == 0 ? WHOLE : n < 64 ? BELOW : TAIL, rows = key->number[0] > 64;
+    return (uint64_t)(k <= 256 ? few_inputs[width][rows] : many_inputs[width][rows]) << 10;
 }
 
+/* With AVX-512 a 3x3 convolution has tables and code by the column (865 bytes of descriptors; the more code,
+ * the more channels), 8.8 MB in all at 2,048 columns and 1,024 channels of stride 2; a 1x1 one 190 KB at
+ * most. Where oneDNN's blocks of outputs leave a rest there are kernels for that too. Below AVX-512: 35 KB.
+ */
+static uint64_t conv_bytes(const struct onednn_key *key) {
+    uint64_t columns = (uint64_t)key->number[1], c = (uint64_t)key->number[2], n = (uint64_t)key->number[3];
+    bool rest = n > 64 && n % 32 && n % 48;
+    if (!onednn_has(DNNL_VERSION_MAJOR == 3 ? dnnl_cpu_isa_avx2 : dnnl_cpu_isa_avx512_core)) return 40 << 10;
+    if (key->number[4] == 1) return (uint64_t)((c > 1280 ? 168 : 128) + (rest ? 40 : 0)) << 10;
+    uint64_t column = 1240 + (rest ? 190 : 0) + c * (key->number[5] ? 30 : 11) / 4;
+    return ((rest ? 116 : 88) << 10) + 260 * c + columns * column;
+}
+
+/* Version 3 (3.2.0, 35,000 shapes): up to 1.37 of what 2.6 keeps, and on AVX2 its convolutions are of the
+ * kind that only AVX-512 has in 2.6. */
 uint64_t onednn_primitive_bytes(const struct onednn_key *key) {
-    const int32_t *n = key->number;
-    if (key->kind == ONEDNN_REPACK) return 64 << 10;
-    if (key->kind != ONEDNN_CONV) return product_bytes(key);
-    return (512 << 10) + (n[4] > 1 ? (uint64_t)n[1] * (1100 + 3 * (uint64_t)((n[5] + 1) * n[2])) : 0);
+    if (key->kind == ONEDNN_REPACK) return 20 << 10; /* 14 at most, any instruction set */
+    uint64_t bytes = key->kind == ONEDNN_CONV ? conv_bytes(key) : product_bytes(key);
+    return DNNL_VERSION_MAJOR == 3 ? bytes * 3 / 2 : bytes;
 }
 
 /* --- building and running --- */
@@ -429,9 +450,12 @@ const char *onednn_instructions(void) {
  * AVX and AVX2) and whose threads keep what their heaps held (400 KB each with SSE4.1). Measured: bare
  * processes of 15.0 to 16.1 MB against 13.0 to 14.0, 1 to 8 threads, oneDNN 2.6.3.
  * Version 3 (budget.sh, PyPI's 3.2.0): 1.7 MiB more than is planned for 2.6 at the least budget, of 11 tries;
- * it is a library of 54 MB. */
+ * it is a library of 54 MB. With all: what building touches once besides what each primitive keeps, 1.3 to
+ * 2.1 MB (resident set after 40 to 400 convolutions or repackings). */
 uint64_t onednn_more_bytes(void) {
-    uint64_t mib = (DNNL_VERSION_MAJOR == 3 ? 3 : 0) + (onednn_has(dnnl_cpu_isa_avx512_core) ? 0 : 3);
+    enum { BUILDING = 3 };
+    uint64_t mib =
+        BUILDING + (DNNL_VERSION_MAJOR == 3 ? 3 : 0) + (onednn_has(dnnl_cpu_isa_avx512_core) ? 0 : 3);
     return mib << 20;
 }
 

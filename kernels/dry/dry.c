@@ -60,7 +60,7 @@ static enum status dry_run(struct device *device, const struct op *op, void *wor
     if (cost.workspace_bytes > d->workspace_bytes) d->workspace_bytes = cost.workspace_bytes;
     if (cost.hidden_bytes > d->hidden_bytes) d->hidden_bytes = cost.hidden_bytes;
     for (int i = 0; i < cost.n_primitives; i++)
-        if (count_primitive(d, cost.primitive[i], cost.primitive_bytes, e) != OK) return e->code;
+        if (count_primitive(d, cost.primitive[i].id, cost.primitive[i].bytes, e) != OK) return e->code;
     return d->prepare ? d->target->prepare(d->target, op, e) : OK;
 }
 

@@ -126,6 +126,7 @@ static void least_budget(struct rig *rig, struct sluice_request request, const c
     json_decref(b);
     for (int i = 0; i < 2; i++) {
         struct sluice_request other = request;
+        if (!i && least == all) continue; /* opening the tokenizers takes more than any stage */
         i ? (other.batch += 1) : (other.max_ram_bytes = (least + all) / 2);
         b = query(rig, &other, &fits);
         check(strcmp(hash, json_string_value(json_object_get(b, "hash"))), "%s: other request, same plan",

@@ -93,8 +93,7 @@ static void arithmetic_cost(const struct device *device, const struct op *op, st
     *cost = (struct op_cost){.workspace_bytes = 4 * k,
                              .hidden_bytes = ARITHMETIC_HIDDEN + n,
                              .n_primitives = 1,
-                             .primitive = {n << 40 | k << 20 | t},
-                             .primitive_bytes = ARITHMETIC_PRIMITIVE};
+                             .primitive = {{n << 40 | k << 20 | t, ARITHMETIC_PRIMITIVE}}};
 }
 
 static enum status arithmetic_prepare(struct device *device, const struct op *op, struct error *e) {
