@@ -293,22 +293,18 @@ bool onednn_packs(const struct onednn *o, const struct onednn_key *key) {
  * bench/LOG.md has by how much it is.
  */
 
-/* A product's code is a kernel for each end of a block that its shape has: in rows (of at most 64 there is
- * one height), outputs (of fewer than 64 there is one width) and, above 256 inputs, sums that are added to.
- * KB at most: 78, 94, 136 up to 256 inputs, 161, 185, 322 above. Below AVX-512: 8. Of bf16, with AVX512_BF16
- * (1,550 shapes, 1 to 8 threads): 499, of whole 64s 136, of at most 256 by 256 222. */
+/* KB at most: up to 256 inputs and outputs 136, of whole 64s on both sides 161, else 345. Below AVX-512: 8.
+ * Of bf16, with AVX512_BF16 (1,550 shapes, 1 to 8 threads): 499, of whole 64s 136, of at most 256 by 256 222.
+ * A pipeline has few products that differ. */
 static uint64_t product_bytes(const struct onednn_key *key) {
-    enum { WHOLE, BELOW, TAIL };
-    static const uint8_t few_inputs[][2] = {{60, 84}, {66, 102}, {94, 148}};
-    static const uint16_t many_inputs[][2] = {{102, 174}, {132, 200}, {188, 352}};
     int32_t n = key->number[1], k = key->number[2];
     if (key->kind == ONEDNN_PRODUCT_T_BF16) {
         if (n % 64 == 0 && k % 64 == 0) return 160 << 10;
         return n <= 256 && k <= 256 ? 256 << 10 : 576 << 10;
     }
-    if (!onednn_has(dnnl_cpu_isa_avx512_core)) return 20 << 10;
-    int width = n % 64 == 0 ? WHOLE : n < 64 ? BELOW : TAIL, rows = key->number[0] > 64;
-    return (uint64_t)(k <= 256 ? few_inputs[width][rows] : many_inputs[width][rows]) << 10;
+    if (!onednn_has(dnnl_cpu_isa_avx512_core)) return 48 << 10;
+    if (n <= 256 && k <= 256) return 148 << 10;
+    return n % 64 == 0 && k % 64 == 0 ? 184 << 10 : 384 << 10;
 }
 
 /* With AVX-512 a 3x3 convolution has tables and code by the column (865 bytes of descriptors; the more code,

@@ -23,7 +23,7 @@ float streams_timestep(const struct golden *g) {
     return *(float *)golden(g, "block.t").data;
 }
 
-struct bench *streams_open(const struct golden *g, struct lane lane) {
+struct bench *bench_streams_open(const struct golden *g, struct lane lane) {
     return bench_open(g, recipe_slot(g->model->recipe, FAMILY_DENOISER), lane);
 }
 
@@ -54,7 +54,7 @@ static void expect_final(const struct golden *g, const char *name) {
     struct lane lane = {.text = tensor_slice(golden(g, "case0.hidden.cond"), 0, 1)};
     int32_t latent[] = {out.dim[1] / (BENCH_PATCH * BENCH_PATCH), BENCH_PATCH, BENCH_PATCH * in.dim[0]};
     lane.latent = lane.prediction = test_tensor(DTYPE_F32, 3, latent);
-    struct bench *b = streams_open(g, lane);
+    struct bench *b = bench_streams_open(g, lane);
     bench_put(bench_state(b, "condition"), tensor_slice(golden(g, "block.temb"), 0, 1));
     bench_put(bench_picture_rows(b, bench_state(b, "tokens")), in);
     bench_visit(b, bench_block(b, "norm_out"), 0);
@@ -69,7 +69,7 @@ void streams_expect_final(const struct golden *g) {
 }
 
 void streams_expect_velocity(const struct golden *g, struct lane lane, const char *tolerance) {
-    struct bench *b = streams_open(g, lane);
+    struct bench *b = bench_streams_open(g, lane);
     bench_all(b, streams_timestep(g));
     expect_close(g, tolerance, bench_patches(b, b->lane.prediction), golden(g, "block.velocity").data);
     bench_close(b);

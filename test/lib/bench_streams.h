@@ -13,7 +13,7 @@ struct lane streams_lane(const struct golden *g);
 
 float streams_timestep(const struct golden *g);
 
-struct bench *streams_open(const struct golden *g, struct lane lane);
+struct bench *bench_streams_open(const struct golden *g, struct lane lane);
 
 /* What the numbered block of that name's format makes of the state; its modulation too. */
 void streams_visit(struct bench *b, const char *format, int number);

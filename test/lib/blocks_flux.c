@@ -32,7 +32,7 @@ static struct lane lane_of(const struct golden *g) {
 
 /* Case 0 after its first step, the text embedded: rope tables are there. */
 static struct bench *open_case(const struct golden *g) {
-    struct bench *b = streams_open(g, lane_of(g));
+    struct bench *b = bench_streams_open(g, lane_of(g));
     bench_visit(b, bench_block(b, "context_embedder"), 0);
     return b;
 }

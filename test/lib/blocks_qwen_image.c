@@ -20,14 +20,14 @@ static void put_conditioning(const struct golden *g, struct bench *b) {
 
 /* Case 0 after its first step, the text embedded: rope tables are there. */
 static struct bench *open_case(const struct golden *g) {
-    struct bench *b = streams_open(g, streams_lane(g));
+    struct bench *b = bench_streams_open(g, streams_lane(g));
     bench_visit(b, bench_block(b, "txt_in"), 0);
     put_conditioning(g, b);
     return b;
 }
 
 static void test_conditioning(const struct golden *g) {
-    struct bench *b = streams_open(g, streams_lane(g));
+    struct bench *b = bench_streams_open(g, streams_lane(g));
     struct tensor both = golden(g, "block.temb");
     bench_visit(b, bench_block(b, "time_text_embed"), streams_timestep(g));
     expect_close(g, "block.temb", bench_state(b, "condition"), both.data);

@@ -36,7 +36,8 @@ void gives_the_same(options from, const char *what) {
     r.max_ram_bytes = least;
     got = run(&rig, &r);
     same(&wanted, &got, what);
-    check_given_back(&rig, false, what);
+    /* Where opening takes more than any stage, the least there is room to keep what was read. */
+    check_given_back(&rig, json_is_true(json_object_get(got.plan, "keep")), what);
     result_free(&got);
     rig_close(&rig);
 }
