@@ -112,12 +112,17 @@ enum status config_refuse(const struct config *config, const char *key, struct e
     return OK;
 }
 
-enum status config_check_list(const struct config *config, const char *key, int n, struct error *e) {
-    int found = 0;
+int config_list_length(const struct config *config, const char *key) {
+    int n = 0;
     for (int i = 0; i < config->n_values; i++) {
         const char *in_list = config->values[i].key;
-        found += is_below(&config->values[i], key) && !strchr(in_list + strlen(key) + 1, '.');
+        n += is_below(&config->values[i], key) && !strchr(in_list + strlen(key) + 1, '.');
     }
+    return n;
+}
+
+enum status config_check_list(const struct config *config, const char *key, int n, struct error *e) {
+    int found = config_list_length(config, key);
     if (!found || found == n) return OK;
     error_set(e, META, "'%s' is not as many values as it must be", key);
     error_where(e, "%s", config->path);

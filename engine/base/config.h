@@ -45,6 +45,8 @@ enum status config_expect(const struct config *config, const char *key, const ch
  * for features that nothing here honours. */
 enum status config_refuse(const struct config *config, const char *key, struct error *e);
 
+/* Values of a list; 0: the key is none. */
+int config_list_length(const struct config *config, const char *key);
 /* META if the key is a list of another number of values than n: one that is read in part would be another's.
  */
 enum status config_check_list(const struct config *config, const char *key, int n, struct error *e);

@@ -3,7 +3,6 @@
 
 #include "engine/run/family.h"
 
-#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,10 +108,8 @@ static void setting_misfit(const struct component *c, const struct setting_list 
 static void setting_read_list(struct component *c, const struct setting_list *s, const struct config *config,
                               struct error *e) {
     const struct config_value *number = config_find(config, s->key);
-    int n = c->dims[s->count], said = 0;
+    int n = c->dims[s->count], said = config_list_length(config, s->key);
     char key[64];
-    do snprintf(key, sizeof key, "%s.%d", s->key, said);
-    while (config_find(config, key) && said++ < n);
     bool none = !said && (!number || number->kind == CONFIG_NULL);
     bool published = none && n == s->n_published;
     if (n > s->room || (said != n && !published)) setting_misfit(c, s, config, said, e);
@@ -154,13 +151,8 @@ static void setting_read(struct component *c, const struct setting *s, const str
  * configuration that counts more, or other ones, tells. */
 static void dimension_check_blocks(const struct component *c, const struct dimension *d,
                                    const struct config *config, struct error *e) {
-    int found = c->dims[d->place], said = found;
-    if (!d->blocks[0] || !d->key || e->code != OK) return;
-    if (config_int(config, d->key, 0, INT_MAX, &said, e) != OK || said == found) return;
-    error_set(e, META, "'%s' is not the number of blocks that there are", d->key);
-    error_where(e, "%s", config->path);
-    error_found(e, "%d", said);
-    error_expected(e, "%d, as %s has", found, c->index.sources[0].path);
+    if (d->blocks[0] && d->key && e->code == OK)
+        component_check_count(c, config, d->key, c->dims[d->place], e);
 }
 
 enum status component_configure(struct component *c, const struct config *config, struct error *e) {

@@ -13,16 +13,21 @@ const char *component_either(const struct component *c, const char *name, const 
     return !index_find(&c->index, name) && index_find(&c->index, other) ? other : name;
 }
 
+enum status component_check_count(const struct component *c, const struct config *config, const char *key,
+                                  int found, struct error *e) {
+    int said = found;
+    if (config_int(config, key, 1, FAMILY_BLOCKS_MAX, &said, e) != OK || said == found) return e->code;
+    error_set(e, META, "'%s' is not the number of blocks", key);
+    error_where(e, "%s", config->path ? config->path : c->index.sources[0].path);
+    error_found(e, "%d", said);
+    return error_expected(e, "%d, as %s has", found, c->index.sources[0].path);
+}
+
 enum status component_check_blocks(const struct component *c, const struct config *config, int found,
                                    struct error *e) {
     char key[128];
-    int said = found;
     snprintf(key, sizeof key, "%.64s.block_count", config_string(config, "general.architecture", ""));
-    if (config_int(config, key, 1, FAMILY_BLOCKS_MAX, &said, e) != OK || said == found) return e->code;
-    error_set(e, META, "'%s' is not the number of blocks", key);
-    error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "%d", said);
-    return error_expected(e, "%d, as there are tensors of", found);
+    return component_check_count(c, config, key, found, e);
 }
 
 int32_t component_dim(const struct component *c, const char *name, int rank, int place, struct error *e) {

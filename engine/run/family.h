@@ -167,8 +167,10 @@ const char *component_architecture(const struct component *c);
 bool family_ignores(const struct family *family, const char *name);
 /* The first of two names that a tensor has; name if none has either. */
 const char *component_either(const struct component *c, const char *name, const char *other);
-/* META if a GGUF file's metadata (ARCHITECTURE.block_count) have another number of blocks than its tensors.
- */
+/* META if the configuration has another number of blocks under that key than there are. */
+enum status component_check_count(const struct component *c, const struct config *config, const char *key,
+                                  int found, struct error *e);
+/* The same of a GGUF file's metadata (ARCHITECTURE.block_count). */
 enum status component_check_blocks(const struct component *c, const struct config *config, int found,
                                    struct error *e);
 /* Dimension number place of a tensor of that rank, for configure. On failure 1, and *e says MISSING or SHAPE.
