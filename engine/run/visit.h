@@ -23,7 +23,11 @@ struct lane {
     struct tensor text;   /* [T, C]: conditioning, written by a text encoder, read by the denoiser */
     struct tensor pooled; /* [1, C]: the same of the whole prompt, written by a text encoder that pools */
     struct tensor latent; /* [C, F, Y, X]: read by the denoiser and the decoder */
-    struct tensor concat; /* [C, F, Y, X]: read beside the latent by a denoiser that fills masks */
+    struct tensor concat; /* [C, F, Y, X]: read beside the latent by a denoiser that fills masks, continues
+                             pictures or is led by a video */
+    /* [T, C]: of a picture, or of several one below the other: rows that a vision encoder made, read by the
+     * denoiser beside the text. */
+    struct tensor image;
     struct tensor reference[LANE_REFERENCES_MAX]; /* [C, 1, Y, X], of any sizes: pictures to refer to, read by
                                                      the denoiser; those that are absent have rank 0 */
     struct tensor prediction;                     /* [C, F, Y, X]: written by the denoiser */
@@ -40,6 +44,8 @@ struct lane {
     int clip_skip;  /* 1: the last layer's tokens are given, 2: the one's before; 0: the recipe's */
     int pooled_row; /* the token whose row is the pooled one */
     float guidance; /* distilled guidance */
+    int given; /* frames of the latent, from the first, that are given: they have no noise, and their timestep
+                  is 0 */
     /* Told to the denoiser beside the pooled row: sizes, an aesthetic score. Lanes of one prompt have the
      * same. */
     float numbers[LANE_NUMBERS_MAX];
