@@ -44,6 +44,8 @@ static const char *const names[N_OP_KINDS] = {
     [OP_UNPATCHIFY] = "unpatchify",
     [OP_TIMESTEP] = "timestep",
     [OP_CONV2D] = "conv2d",
+    [OP_MEAN_DOWN] = "mean_down",
+    [OP_REPEAT_UP] = "repeat_up",
     [OP_LATENT_TO_IMAGE] = "latent_to_image",
     [OP_IMAGE_TO_RGB] = "image_to_rgb",
 };
@@ -314,8 +316,8 @@ void op_attention(struct context *x, struct tensor out, struct tensor q, struct 
     check_operand(&c, "q", &q, DIMS(-1, -1));
     check_true(&c, heads.queries > 0 && heads.keys > 0 && heads.queries % heads.keys == 0, "heads", &q,
                "a multiple of the key heads");
-    check_true(&c, c.ok && q.dim[1] % heads.queries == 0 && q.dim[1] / heads.queries <= 512, "q", &q,
-               "heads of at most 512 columns");
+    check_true(&c, c.ok && q.dim[1] % heads.queries == 0 && q.dim[1] / heads.queries <= 1024, "q", &q,
+               "heads of at most 1024 columns");
     int64_t columns = c.ok ? (int64_t)q.dim[1] / heads.queries * heads.keys : 0;
     check_operand(&c, "k", &k, DIMS(-1, columns));
     check_operand(&c, "v", &v, DIMS(k.dim[0], columns));
@@ -361,6 +363,8 @@ void op_rms_norm(struct context *x, struct tensor out, struct tensor in, struct 
     check_vector(&c, "gate", &m.gate, weight.dim[0], true);
     if (m.base.rank) check_like(&c, "base", &m.base, &in);
     check_in_place(&c, &out, &m.base);
+    check_true(&c, !m.activation || (!m.gate.rank && !m.base.rank), "activation", &in,
+               "none of what is gated or added");
     ops_dispatch(
         &c, &(struct op){.kind = OP_RMS_NORM, .out = out, .in = {in, weight}, .eps = eps, .modulation = m});
 }
@@ -644,6 +648,52 @@ void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct te
         &(struct op){.kind = OP_CONV2D, .out = out, .in = {in, weight, e.bias, e.residual}, .conv = options});
 }
 
+/* fine: the finer picture, coarse the other; channels of the coarse ones are shared out evenly. */
+static void check_shortcut(struct check *c, const struct tensor *out, const struct tensor *fine,
+                           const struct tensor *coarse, const struct shortcut *s) {
+    int32_t f = s->frames, side = s->side;
+    check_true(c, (f == 1 || f == 2) && (side == 1 || side == 2) && s->frame >= 0 && s->frame < f, "shortcut",
+               out, "1 or 2 frames, one of them, 1 or 2 pixels a side");
+    ops_check_tensor(c, "coarse picture", coarse, F32, 3, DIMS(-1, -1, -1));
+    ops_check_tensor(c, "fine picture", fine, F32, 3,
+                     DIMS((int64_t)coarse->dim[0] * side, (int64_t)coarse->dim[1] * side, -1));
+    if (!c->ok) return;
+    int64_t values = (int64_t)fine->dim[2] * f * side * side;
+    check_true(c, values % coarse->dim[2] == 0, "coarse picture", coarse, "channels that divide the values");
+}
+
+/* What out may not be in the place of. */
+static void check_apart(struct check *c, const struct tensor *out, const struct tensor *in) {
+    check_true(c, !in->rank || apart(out, in), "out", out, "memory of its own");
+}
+
+static void check_base(struct check *c, const struct tensor *out, const struct tensor *base) {
+    if (base->rank) check_like(c, "base", base, out);
+    check_true(c, !base->rank || base->data == out->data || apart(out, base), "out", out, "base, or apart");
+}
+
+void op_mean_down(struct context *x, struct tensor out, struct tensor in, struct tensor before,
+                  struct tensor base, struct shortcut shortcut) {
+    struct check c = check_begin(x, OP_MEAN_DOWN);
+    check_shortcut(&c, &out, &in, &out, &shortcut);
+    check_true(&c, shortcut.frames == 2 || !before.rank, "before", &before, "nothing where frames are one");
+    if (before.rank) check_like(&c, "before", &before, &in);
+    check_apart(&c, &out, &in);
+    check_apart(&c, &out, &before);
+    check_base(&c, &out, &base);
+    ops_dispatch(
+        &c, &(struct op){.kind = OP_MEAN_DOWN, .out = out, .in = {in, before, base}, .shortcut = shortcut});
+}
+
+void op_repeat_up(struct context *x, struct tensor out, struct tensor in, struct tensor base,
+                  struct shortcut shortcut) {
+    struct check c = check_begin(x, OP_REPEAT_UP);
+    check_shortcut(&c, &out, &out, &in, &shortcut);
+    check_apart(&c, &out, &in);
+    check_base(&c, &out, &base);
+    ops_dispatch(&c, &(struct op){.kind = OP_REPEAT_UP, .out = out, .in = {in, base}, .shortcut = shortcut});
+}
+
 void op_latent_to_image(struct context *x, struct tensor out, struct tensor latent,
                         struct latent_format format) {
     struct check c = check_begin(x, OP_LATENT_TO_IMAGE);
@@ -666,7 +716,7 @@ static const unsigned char flops_per_output[N_OP_KINDS] = {
     [OP_RMS_NORM] = 4,     [OP_LAYER_NORM] = 6, [OP_GROUP_NORM] = 3,
     [OP_ROPE_TABLE] = 2,   [OP_GLU] = 4,        [OP_ADD] = 1,
     [OP_UNPATCHIFY] = 1,   [OP_TIMESTEP] = 2,   [OP_LATENT_TO_IMAGE] = 2,
-    [OP_IMAGE_TO_RGB] = 3,
+    [OP_IMAGE_TO_RGB] = 3, [OP_REPEAT_UP] = 1,
 };
 
 double op_flops(const struct op *op) {
@@ -682,6 +732,8 @@ double op_flops(const struct op *op) {
         return 2 * outputs * in[1].dim[1] * in[1].dim[2] * in[1].dim[3];
     case OP_GROUP_STATISTICS:
         return 3 * (double)tensor_elements(&in[0]);
+    case OP_MEAN_DOWN:
+        return outputs + op->shortcut.frames * (double)tensor_elements(&in[0]);
     case OP_ROPE:
         return (in[2].rank ? 7 : 3) * outputs;
     default:

@@ -23,7 +23,7 @@ enum op_kind {
     OP_ATTENTION, /* out[T,H,D] = softmax(scale q k^T + bias of distance) v, grouped heads, optionally causal;
                      out may be q */
     OP_RELATIVE_BIAS,    /* out[H,2T-1]: row h, place d + T - 1 is table[bucket of d = key - query][h] (T5) */
-    OP_RMS_NORM,         /* out = base + gate * (in / sqrt(mean(in^2) + eps) * weight * (1 + scale)) */
+    OP_RMS_NORM,         /* out = base + gate * act(in / sqrt(mean(in^2) + eps) * weight * (1 + scale)) */
     OP_LAYER_NORM,       /* out = ((in - mean) / sqrt(var + eps) * weight + bias) * (1 + scale) + shift */
     OP_GROUP_STATISTICS, /* out[groups,2] = mean and 1/sqrt(var + eps) of in[Y,X,C], and of the rows before
                             it, over pixels and group channels */
@@ -34,12 +34,16 @@ enum op_kind {
     OP_ADD,              /* out = a + b */
     OP_COPY,             /* out = in, of any weight's type */
     OP_BROADCAST_ROW,    /* every row of out[T,C] = in[1,C] */
-    OP_PATCHIFY,         /* tokens[Y/p*X/p, p*p*C], order (py,px,c) or (c,py,px), from latent[C,Y,X] or
-                            picture[Y,X,C] */
+    OP_PATCHIFY,         /* tokens[Y/p*X/p, p*p*C], order (py,px,c), (c,py,px) or (c,px,py), from
+                            latent[C,Y,X] or picture[Y,X,C] */
     OP_UNPATCHIFY,       /* the way back, times factor */
     OP_TIMESTEP,         /* out[1,D] = cos(t f), sin(t f), f_i = 10000^(-i/(D/2)); or as timestep_form says */
     OP_CONV2D, /* out[Y,X,N] = residual + conv(act(norm(up(in[Y,X,C])))) + bias, odd square kernel, same size,
                   or half of it, rounded up */
+    OP_MEAN_DOWN, /* out[Y/s,X/s,N] = base + means of N runs of equal length of the values (c, frame, row,
+                     column) that f frames in[Y,X,C] have in s x s pixels */
+    OP_REPEAT_UP, /* out[sY,sX,N] = base + in[Y,X,C]: value (n, frame, row, column) of f frames of s x s
+                     pixels is channel (its number) / (N f s s / C) */
     OP_LATENT_TO_IMAGE, /* out[Y,X,C] = in[C,Y,X] / scale[C] + shift[C] */
     OP_IMAGE_TO_RGB,    /* out u8 = round_half_even(255 clamp(in / 2 + 1/2)) */
     N_OP_KINDS,
@@ -65,9 +69,10 @@ struct epilogue {
 };
 
 struct modulation {
-    struct tensor scale; /* [C], added to 1 */
-    struct tensor gate;  /* [C], goes through tanh */
-    struct tensor base;  /* as out: what the gated norm is added to; may be out */
+    struct tensor scale;        /* [C], added to 1 */
+    struct tensor gate;         /* [C], goes through tanh */
+    struct tensor base;         /* as out: what the gated norm is added to; may be out */
+    enum activation activation; /* of the norm; without gate and base */
 };
 
 /* Of a layer norm; each may be absent. All [C]. */
@@ -112,7 +117,7 @@ struct token_place {
     int32_t row, column;
 };
 
-enum patch_order { PATCH_CHANNELS_LAST, PATCH_CHANNELS_FIRST };
+enum patch_order { PATCH_CHANNELS_LAST, PATCH_CHANNELS_FIRST, PATCH_COLUMNS_FIRST /* (c,px,py) */ };
 
 struct patches {
     int side;
@@ -145,6 +150,13 @@ struct conv_options {
                                  all sides */
     int32_t first_row;        /* out is the rows from this one on, as many as it has; 0 where it upsamples or
                                  strides */
+};
+
+/* Of what goes around a level of a video's autoencoder: so many frames of side x side pixels of the finer
+ * resolution become one pixel of the coarser, or the other way. */
+struct shortcut {
+    int32_t frames, side; /* 1 or 2 each */
+    int32_t frame;        /* of repeat_up: which of them out is */
 };
 
 /* Statistics of a picture that comes in pieces, from the top. */
@@ -208,6 +220,7 @@ struct op {
         struct patches patches;      /* patchify, unpatchify */
         int32_t rows_before;         /* group_statistics, whose sums are in[1] */
         int32_t max_distance;        /* relative_bias */
+        struct shortcut shortcut;    /* mean_down, repeat_up */
         struct latent_format format; /* latent_to_image */
         enum timestep_form form;     /* timestep */
     };
@@ -227,7 +240,7 @@ void op_linear(struct context *x, struct tensor out, struct tensor in, struct te
 void op_linear_few(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                    struct tensor bias, enum activation activation);
 /* q, out [T,H*D], k and v [S,G*D]; rows may be strided. All may be operands, k and v both or neither. out may
- * be q, but not k or v. D at most 512. */
+ * be q, but not k or v. D at most 1024. */
 void op_attention(struct context *x, struct tensor out, struct tensor q, struct tensor k, struct tensor v,
                   struct heads heads);
 /* out [H,2T-1], table [buckets,H] with a multiple of 4 buckets, at most 128. Distances fall into buckets as
@@ -295,6 +308,12 @@ int32_t conv_band_rows(int32_t columns);
  * out, halo rows that are read above and below. Also for several convolutions in turn, with the halo that
  * they have together. */
 int64_t conv_lead(int32_t rows, int32_t columns, int halo, int upsample, int64_t in_row, int64_t out_row);
+/* Of two frames `before` is the earlier one: absent, it is zeros, as before a video's first frame. base is as
+ * out and may be out, or be absent. Rows of pixels may be taken from all of them alike. */
+void op_mean_down(struct context *x, struct tensor out, struct tensor in, struct tensor before,
+                  struct tensor base, struct shortcut shortcut);
+void op_repeat_up(struct context *x, struct tensor out, struct tensor in, struct tensor base,
+                  struct shortcut shortcut);
 void op_latent_to_image(struct context *x, struct tensor out, struct tensor latent,
                         struct latent_format format);
 void op_image_to_rgb(struct context *x, struct tensor out, struct tensor in);

@@ -20,6 +20,8 @@ static const struct cpu_operator *const operators[N_OP_KINDS] = {
     [OP_UNPATCHIFY] = &cpu_unpatchify,
     [OP_TIMESTEP] = &cpu_timestep,
     [OP_CONV2D] = &cpu_conv2d,
+    [OP_MEAN_DOWN] = &cpu_mean_down,
+    [OP_REPEAT_UP] = &cpu_repeat_up,
     [OP_LATENT_TO_IMAGE] = &cpu_latent_to_image,
     [OP_IMAGE_TO_RGB] = &cpu_image_to_rgb,
 };

@@ -83,6 +83,7 @@ static void rms_row(const struct op *op, int64_t row, const struct vectors *v) {
     float *to = tensor_row(&op->out, row);
     for (int64_t i = 0; i < columns; i += c)
         rms_apply(to + i, from + i, rms_rstd(from + i, op->eps, c), v, base ? base + i : NULL, c);
+    simd_activate(op->modulation.activation, to, to, columns);
 }
 
 struct rms_work {

@@ -34,6 +34,7 @@ extern const struct cpu_operator cpu_rms_norm, cpu_layer_norm, cpu_group_statist
 extern const struct cpu_operator cpu_rope_table, cpu_rope, cpu_timestep;
 extern const struct cpu_operator cpu_glu, cpu_add, cpu_copy, cpu_broadcast_row;
 extern const struct cpu_operator cpu_patchify, cpu_unpatchify, cpu_latent_to_image, cpu_image_to_rgb;
+extern const struct cpu_operator cpu_mean_down, cpu_repeat_up;
 
 /* Adds a primitive to an operator's cost. M or Y of 0: nothing. */
 void cost_add_primitive(const struct cpu *cpu, const struct onednn_key *key, struct op_cost *cost);

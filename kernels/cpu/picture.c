@@ -23,12 +23,14 @@ static struct token_place patch_corner(const struct patched *p, int64_t token) {
     return (struct token_place){place.row * side, place.column * side};
 }
 
-/* Place i of a token is (py, px, c) or (c, py, px), the last fastest. */
+/* Place i of a token is (py, px, c), (c, py, px) or (c, px, py), the last fastest. */
 static float *cpu_patch_value(const struct patched *p, struct token_place corner, int32_t i) {
     bool channels_last = p->patches.order == PATCH_CHANNELS_LAST;
     int32_t side = p->patches.side, area = side * side, c = channels_last ? i % p->channels : i / area;
     int32_t place = channels_last ? i / p->channels : i % area;
-    int64_t y = corner.row + place / side, x = corner.column + place % side;
+    bool columns_first = p->patches.order == PATCH_COLUMNS_FIRST;
+    int64_t y = corner.row + (columns_first ? place % side : place / side);
+    int64_t x = corner.column + (columns_first ? place / side : place % side);
     if (p->patches.pixels) return tensor_row(p->latent, y * p->columns + x) + c;
     return tensor_row(p->latent, (int64_t)c * p->rows + y) + x;
 }

@@ -235,6 +235,23 @@ void case_rms_norm(int32_t t, int32_t c, int32_t groups, enum dtype dtype, int g
     op_expect(OP_RMS_NORM, &out, truth);
 }
 
+void case_normed_activation(int32_t t, int32_t c, enum activation activation, bool in_place) {
+    case_begin();
+    struct tensor in = tensor_random(DTYPE_F32, SHAPE(t, c), 0, 5), out = in;
+    struct tensor weight = tensor_random(DTYPE_BF16, SHAPE(c), 0, 2);
+    if (!in_place) out = tensor_random(DTYPE_F32, SHAPE(t, c), 1, 1);
+    double *truth = op_truth(&out);
+    for (int32_t i = 0; i < t; i++) {
+        double sum = 0;
+        for (int32_t j = 0; j < c; j++) sum += pow(load(&in, i, j), 2);
+        for (int32_t j = 0; j < c; j++)
+            truth[i * c + j] =
+                activated(activation, load(&in, i, j) / sqrt(sum / c + 1e-5f) * load(&weight, 0, j));
+    }
+    op_rms_norm(&x, out, in, weight, 1e-5f, (struct modulation){.activation = activation});
+    op_expect(OP_RMS_NORM, &out, truth);
+}
+
 void case_affine(int32_t t, int32_t c, int gap, int with, bool in_place) {
     case_begin();
     struct tensor in = tensor_random(DTYPE_F32, SHAPE(t, c), gap, 5), out = in;

@@ -62,6 +62,9 @@ void case_relative_bias(int32_t t, int32_t heads, int32_t buckets, int32_t max_d
 void case_rms_norm(int32_t t, int32_t c, int32_t groups, enum dtype dtype, int gap, bool modulated,
                    bool in_place);
 
+/* With an activation behind it. */
+void case_normed_activation(int32_t t, int32_t c, enum activation activation, bool in_place);
+
 enum { WITH_WEIGHT = 1, WITH_BIAS = 2, WITH_SCALE = 4, WITH_SHIFT = 8 };
 
 void case_affine(int32_t t, int32_t c, int gap, int with, bool in_place);
@@ -114,6 +117,11 @@ void case_conv(struct conv_case c);
 /* With cuts, stride and zeros before; where it strides, without norm, upsampling and residual. */
 void case_conv_sized(struct conv_case c, struct conv_options size);
 void case_picture(int32_t c, int32_t rows, int32_t columns);
+/* rows and columns are the coarser picture's. place: of out; 0 apart and nothing is added, 1 apart, 2 in what
+ * is added. */
+void case_mean_down(int32_t rows, int32_t columns, int32_t c, int32_t n, struct shortcut s, int place);
+void case_repeat_up(int32_t rows, int32_t columns, int32_t c, int32_t n, struct shortcut s, int place);
+void case_shortcuts(void);
 
 /* R4: a row has the same bits alone and among as many as there are steps. Sums have parts, so every short K
  * counts. */

@@ -138,7 +138,7 @@ static void planes(int32_t c, int32_t rows, int32_t columns, int p, int gap, enu
     for (int32_t ch = 0; ch < c; ch++)
         for (int32_t i = 0; i < rows * columns; i++) {
             int32_t y = i / columns, xx = i % columns, token = y / p * (columns / p) + xx / p;
-            int32_t place = y % p * p + xx % p;
+            int32_t place = order == PATCH_COLUMNS_FIRST ? xx % p * p + y % p : y % p * p + xx % p;
             place = order == PATCH_CHANNELS_LAST ? place * c + ch : ch * p * p + place;
             truth[(int64_t)token * p * p * c + place] = load(&latent, ch * rows + y, xx);
             back[ch * rows * columns + i] = 1.7f * load(&latent, ch * rows + y, xx);
@@ -154,6 +154,7 @@ static void planes(int32_t c, int32_t rows, int32_t columns, int p, int gap, enu
 void case_patchify(int32_t c, int32_t rows, int32_t columns, int p, int gap) {
     planes(c, rows, columns, p, gap, PATCH_CHANNELS_LAST);
     planes(c, rows, columns, p, gap, PATCH_CHANNELS_FIRST);
+    planes(c, rows, columns, p, gap, PATCH_COLUMNS_FIRST);
 }
 
 void case_walk(int32_t c, int32_t rows, int32_t columns, struct patches patches, int gap) {
@@ -167,7 +168,9 @@ void case_walk(int32_t c, int32_t rows, int32_t columns, struct patches patches,
         int32_t place = (int32_t)(i % (area * c)), last = patches.order == PATCH_CHANNELS_LAST;
         int32_t pixel = last ? place / c : place % area, channel = last ? place % c : place / area;
         struct token_place corner = places[i / (area * c)];
-        int64_t at = (int64_t)(corner.row * p + pixel / p) * columns * p + corner.column * p + pixel % p;
+        int32_t row = pixel / p, column = pixel % p;
+        if (patches.order == PATCH_COLUMNS_FIRST) row = pixel % p, column = pixel / p;
+        int64_t at = (int64_t)(corner.row * p + row) * columns * p + corner.column * p + column;
         truth[i] = load(&picture, at, channel);
         back[at * c + channel] = 1.7f * load(&picture, at, channel);
     }
@@ -207,5 +210,7 @@ void case_walks(void) {
         patches.side = 2;
         patches.order = PATCH_CHANNELS_LAST;
         case_walk(5, 6, 6, patches, 1);
+        patches.order = PATCH_COLUMNS_FIRST;
+        case_walk(3, 6, 12, patches, 0);
     }
 }

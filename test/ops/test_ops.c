@@ -17,7 +17,7 @@ struct op_error op_errors[N_OP_KINDS] = {
     [OP_ROPE] = {4.1e-08, 0},        [OP_GLU] = {6.8e-08, 0},
     [OP_UNPATCHIFY] = {2.53e-08, 0}, [OP_TIMESTEP] = {1.93e-08, 0},
     [OP_CONV2D] = {1.12e-06, 0},     [OP_LATENT_TO_IMAGE] = {4.51e-08, 0},
-    [OP_ADD] = {2.88e-08, 0},
+    [OP_ADD] = {2.88e-08, 0},        [OP_MEAN_DOWN] = {5e-08, 0},
 };
 
 /* --- tables of cases --- */
@@ -80,6 +80,7 @@ static void test_attention(void **state) {
         {5, 300, 2, 1, 64, 0, true, true, 0.125f},  {64, 64, 1, 1, 512, 0, false, false, 0.04f},
         {257, 400, 1, 1, 7, 0, false, true, 3},     {20, 20, 3, 3, 16, 0, false, false, -0.5f},
         {129, 513, 1, 1, 33, 1, false, false, 1},   {64, 64, 4, 4, 80, 0, false, true, 0.11f},
+        {40, 70, 1, 1, 640, 0, false, true, 0.04f}, {33, 35, 1, 1, 1024, 3, false, true, 0.03f},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         case_attention(cases[i]);
@@ -124,7 +125,12 @@ static void test_norms(void **state) {
     case_rms_norm(40, 20, 6, DTYPE_BF16, 5, false, true);
     case_rms_norm(33, 256, 1, DTYPE_BF16, 0, true, false);
     case_rms_norm(7, 1001, 1, DTYPE_F16, 3, true, false);
+    case_rms_norm(3, 5120, 1, DTYPE_BF16, 0, true, false);
+    case_normed_activation(33, 96, ACTIVATION_SILU, true);
+    case_normed_activation(5, 1024, ACTIVATION_SILU, false);
+    case_normed_activation(7, 37, ACTIVATION_GELU_ERF, false);
     case_layer_norm(1, 3, 0, false, false);
+    case_layer_norm(2, 5120, 0, true, false);
     case_layer_norm(50, 333, 3, true, true);
     case_layer_norm(9, 3840, 0, true, false);
     for (int with = 0; with < 16; with++) case_affine(13, 77 + with, with % 3, with, with % 2);
@@ -177,6 +183,7 @@ static void test_elementwise(void **state) {
     case_patchify(16, 8, 12, 2, 3);
     case_patchify(3, 5, 1, 1, 0);
     case_walks();
+    case_shortcuts();
     case_picture(3, 7, 9);
     case_picture(16, 1, 1);
 }
@@ -393,6 +400,31 @@ static void test_places_refusals(void **state) {
     expect_error("no norm, upsampling or residual to stride");
 }
 
+/* Pictures of levels that are not, and results in the place of what is still read. */
+static void test_shortcut_refusals(void **state) {
+    (void)state;
+    case_begin();
+    struct tensor fine = tensor_random(DTYPE_F32, SHAPE(4, 6, 8), 0, 1),
+                  coarse = tensor_random(DTYPE_F32, SHAPE(2, 3, 32), 0, 1);
+    struct shortcut s = {.frames = 1, .side = 2};
+    op_mean_down(&x, tensor_random(DTYPE_F32, SHAPE(2, 3, 5), 0, 1), fine, absent, absent, s);
+    expect_error("expected channels that divide the values");
+    op_mean_down(&x, coarse, fine, fine, absent, s);
+    expect_error("operator mean_down: before does not fit");
+    op_mean_down(&x, tensor_random(DTYPE_F32, SHAPE(2, 2, 8), 0, 1), fine, absent, absent, s);
+    expect_error("operator mean_down: fine picture does not fit");
+    op_repeat_up(&x, fine, coarse, coarse, s);
+    expect_error("operator repeat_up: base does not fit");
+    struct tensor inside = coarse;
+    inside.dim[2] = 8;
+    inside.data = fine.data, inside.row_bytes = 32;
+    op_repeat_up(&x, fine, inside, absent, s);
+    expect_error("expected memory of its own");
+    s.frame = 1;
+    op_repeat_up(&x, fine, coarse, absent, s);
+    expect_error("operator repeat_up: shortcut does not fit");
+}
+
 static bool stop(void *user) {
     (void)user;
     error_set(&problem, CANCELLED, "cancelled");
@@ -416,6 +448,8 @@ static void test_refusals(void **state) {
     expect_error("operator attention: q does not fit");
     op_glu(&x, out, in, in, ACTIVATION_SILU);
     expect_error("operator glu: out does not fit");
+    op_rms_norm(&x, in, in, row, 1, (struct modulation){.gate = row, .activation = ACTIVATION_SILU});
+    expect_error("operator rms_norm: activation does not fit");
     op_linear(&x, tensor_random(DTYPE_F32, SHAPE(4, 4), 0, 1), in, in, (struct epilogue){.gate = row});
     expect_error("operator linear: gate does not fit");
     op_attention(&x, in, in, in, in,
@@ -526,6 +560,7 @@ int main(void) {
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_conv_refusals),
         cmocka_unit_test(test_places_refusals),
+        cmocka_unit_test(test_shortcut_refusals),
         cmocka_unit_test(test_context_tensor),
         cmocka_unit_test(test_no_reference_code),
         cmocka_unit_test(test_rgb_rounding),
