@@ -85,9 +85,15 @@ static const struct flag own[] = {
     {NULL, RUNS, NULL, "--init-latent", "FILE", FLAG_STRING, AT(init_latent), 0, 0, NULL,
      "initial noise instead of the seed's: safetensors, tensor latent", NULL},
     {NULL, RUNS, "-i", "--init-img", "FILE", FLAG_STRING, AT(init_image), 0, 0, NULL,
-     "picture to start from (PNG, JPEG, WebP); --width and --height default to its own", NULL},
+     "picture to start from, of a video the first frame (PNG, JPEG, WebP); --width and --height default to "
+     "its "
+     "own, of a video to its aspect",
+     NULL},
+    {NULL, RUNS, NULL, "--end-img", "FILE", FLAG_STRING, AT(end_image), 0, 0, NULL,
+     "a video's last frame, beside -i, its first, for models that take one", NULL},
     {NULL, RUNS, NULL, "--fit", "HOW", FLAG_CHOICE, AT(fit), 0, 0, "crop|pad|stretch",
-     "-i and --mask of another size than is drawn: cover it and lose what is beyond, lie within it and go on "
+     "-i, --end-img and --mask of another size than is drawn: cover it and lose what is beyond, lie within "
+     "it and go on "
      "as "
      "their edges, or lose their aspect; default crop",
      NULL},

@@ -16,9 +16,9 @@
 /* Flags that name what is read, also those that this build refuses: the report of a refusal is written too.
  */
 static bool is_read(const struct flag *flag) {
-    static const char *const names[] = {"--model",       "--tokenizer", "--prompt",    "--negative-prompt",
-                                        "--init-latent", "--init-img",  "--ref-image", "--mask",
-                                        "--plan",        "--rates"};
+    static const char *const names[] = {"--model",       "--tokenizer", "--prompt",  "--negative-prompt",
+                                        "--init-latent", "--init-img",  "--end-img", "--ref-image",
+                                        "--mask",        "--plan",      "--rates"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(flag->name, names[i])) return true;
     return flag->kind == FLAG_PART;

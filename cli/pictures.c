@@ -51,6 +51,7 @@ static int open_one(const struct args *args, const char *name, struct sluice_pic
 
 int pictures_open(const struct args *args, struct pictures *pictures, struct sluice_error *e) {
     int status = open_one(args, args->init_image, &pictures->init, e);
+    if (!status) status = open_one(args, args->end_image, &pictures->end, e);
     if (!status) status = open_one(args, args->mask, &pictures->mask, e);
     for (int i = 0; i < args->references.n && !status; i++) {
         status = open_one(args, args->references.at[i], &pictures->references[i], e);
@@ -62,6 +63,7 @@ int pictures_open(const struct args *args, struct pictures *pictures, struct slu
 
 void pictures_fill(const struct pictures *pictures, struct sluice_request *request) {
     if (pictures->init.width) request->init_image = &pictures->init;
+    if (pictures->end.width) request->end_image = &pictures->end;
     if (pictures->mask.width) request->mask = &pictures->mask;
     if (pictures->n_references) request->references = pictures->reference_list;
     request->n_references = pictures->n_references;

@@ -1,12 +1,12 @@
-/* The pictures that flags name: -i, --mask and --ref-image. Looked at before a model is opened, read by the
- * library when it needs them. Which of them a model takes is the library's to say. */
+/* The pictures that flags name: -i, --end-img, --mask and --ref-image. Looked at before a model is opened,
+ * read by the library when it needs them. Which of them a model takes is the library's to say. */
 #ifndef SLUICE_CLI_PICTURES_H
 #define SLUICE_CLI_PICTURES_H
 
 #include "cli/args.h"
 
 struct pictures {
-    struct sluice_picture init, mask, references[STRINGS_MAX]; /* without size where there is none */
+    struct sluice_picture init, end, mask, references[STRINGS_MAX]; /* without size where there is none */
     const struct sluice_picture *reference_list[STRINGS_MAX];
     int n_references;
 };

@@ -240,8 +240,9 @@ struct sluice_request {
     size_t struct_size;
     const char *prompt;          /* NULL: the longest the model takes (for planning only) */
     const char *negative_prompt; /* NULL: "", or of models that are trained so (SDXL) no text at all */
-    int width, height; /* pixels, multiples of the model's step; 0: init_image's, rounded down to it, else, of
-                          a model that edits, the last reference's aspect, else the model's */
+    int width, height; /* pixels, multiples of the model's step; 0: init_image's (of a video as many pixels as
+                          the model's, with init_image's aspect), rounded down to it, else, of a model that
+                          edits, the last reference's aspect, else the model's */
     int steps;         /* at least 1 */
     int batch;         /* images, seeds seed, seed+1, ...; 0 means 1 */
     double cfg_scale;  /* uncond + s*(cond - uncond); exactly 1: no second lane; of models that are trained
@@ -272,7 +273,8 @@ struct sluice_request {
     double max_vram_percent; /* of all that the device has, up to 100; where max_vram_bytes is 0 */
     /* Pictures in; the caller's for as long as a call takes. */
     const struct sluice_picture
-        *init_image; /* to start from, or to fill; made to fit where it has another size; or NULL */
+        *init_image; /* to start from, or to fill; of models that make videos of pictures the first frame;
+                        made to fit where it has another size; or NULL */
     double strength; /* above 0, to 1: how far to leave it. Of `steps` the last steps * strength are run, as
                         diffusers counts */
     const struct sluice_picture *mask; /* white where init_image is drawn anew: by a model that sees the
@@ -302,6 +304,8 @@ struct sluice_request {
     const char *scheduler;  /* the grid: "leading", "trailing", "linspace": the model's own of that spacing;
                                "karras", "simple", "beta" ...: stable-diffusion.cpp's */
     const char *prediction; /* what the denoiser gives: "eps", "v", "flow" */
+    const struct sluice_picture *end_image; /* a video's last frame beside init_image, its first; fitted as
+                                               it; for models that take one; or NULL */
 };
 
 /* Fills every field with the model's defaults; prompt and paths with NULL, seed with 0. */

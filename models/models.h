@@ -157,6 +157,18 @@ enum concat_rule {
                        latent pixel */
     CONCAT_INPAINT, /* the mask in one channel, of each latent pixel its upper left pixel, then the latent of
                        the picture around it */
+    /* Such models need a picture and take no mask: */
+    CONCAT_FRAMES, /* of a video whose first frame is given, or the first and the last: which frames are, in a
+                      channel a frame under a latent one, 1 where it is; then the latent of these frames with
+                      grey ones between them */
+};
+
+/* What a picture to start from is to a pipeline. */
+enum init_rule {
+    INIT_NOISED, /* where the run begins, noised as far as the steps say that strength leaves */
+    INIT_FRAME, /* the first frame of a video, as it is: beside the latent (CONCAT_FRAMES), or as the latent's
+                   own first frame, which stays without noise */
+    INIT_NONE,  /* nothing: it takes none */
 };
 
 /* What a denoiser is told beside the pooled row (lane.numbers), as diffusers' pipelines have it. */
@@ -197,6 +209,7 @@ struct recipe {
     guidance_rule *guide;
     bool guides_if_negative; /* without a negative prompt there is no guidance, whatever its scale */
     enum concat_rule concat;
+    enum init_rule init;
     enum numbers_rule numbers;
     bool zero_negative; /* where no model_index.json says it: an absent negative prompt is zeros, not "" */
     /* The schedule's shift, where scheduler_config.json does not say. */

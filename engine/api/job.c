@@ -247,6 +247,7 @@ static void job_assume_pictures(struct job *job) {
 static void job_copy_pictures(struct job *job) {
     struct sluice_request *r = &job->request;
     r->init_image = job_copy_picture(job, PICTURE_INIT, r->init_image);
+    r->end_image = job_copy_picture(job, PICTURE_END, r->end_image);
     r->mask = job_copy_picture(job, PICTURE_MASK, r->mask);
     if (!r->references || r->n_references > LANE_REFERENCES_MAX) return;
     for (int i = 0; i < r->n_references; i++)

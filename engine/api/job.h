@@ -44,9 +44,10 @@ struct job_span {
     int slot, first_call, n_calls;
 };
 
-/* Those that a request brings: to start from, the mask, to refer to. */
+/* Those that a request brings: to start from, to end with, the mask, to refer to. */
 enum {
     PICTURE_INIT,
+    PICTURE_END,
     PICTURE_MASK,
     PICTURE_REFERENCES,
     PICTURE_SHOWN =

@@ -1,25 +1,24 @@
 /* Requests: see request.h. */
 #include "engine/api/request.h"
 
-#include "engine/pictures/pictures.h"
 #include "engine/sample/sampling.h"
 #include "engine/base/text.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static enum status usage(struct error *e, const char *flag, double found, const char *expected) {
+enum status request_misused(struct error *e, const char *flag, double found, const char *expected) {
     error_set(e, USAGE, "%s cannot be used", flag);
     error_found(e, "%g", found);
     return error_expected(e, "%s", expected);
 }
 
 /* NaN is within nothing. */
-static enum status within(const char *flag, double found, double least, double most, struct error *e) {
+enum status request_within(const char *flag, double found, double least, double most, struct error *e) {
     char expected[64];
     if (found >= least && found <= most) return OK;
     snprintf(expected, sizeof expected, "%g to %g", least, most);
-    return usage(e, flag, found, expected);
+    return request_misused(e, flag, found, expected);
 }
 
 static enum status request_check_size(const struct settling *s, struct error *e) {
@@ -28,9 +27,9 @@ static enum status request_check_size(const struct settling *s, struct error *e)
     int step = s->model->size_step;
     snprintf(multiple, sizeof multiple, "a multiple of %d from %d to %d", step, step, SLUICE_SIDE_MAX);
     if (r->width < step || r->width > SLUICE_SIDE_MAX || r->width % step)
-        return usage(e, "the width (-W)", r->width, multiple);
+        return request_misused(e, "the width (-W)", r->width, multiple);
     if (r->height < step || r->height > SLUICE_SIDE_MAX || r->height % step)
-        return usage(e, "the height (-H)", r->height, multiple);
+        return request_misused(e, "the height (-H)", r->height, multiple);
     return OK;
 }
 
@@ -56,7 +55,8 @@ static enum status find_device_budget(struct settling *s, struct error *e) {
         return error_expected(e, "a size, as 8G");
     }
     if (!(r->max_vram_percent > 0 && r->max_vram_percent <= 100))
-        return usage(e, "the percentage of device memory", r->max_vram_percent, "more than 0, up to 100");
+        return request_misused(e, "the percentage of device memory", r->max_vram_percent,
+                               "more than 0, up to 100");
     r->max_vram_bytes = (int64_t)((double)all * r->max_vram_percent / 100);
     return OK;
 }
@@ -76,137 +76,16 @@ static enum status check_device_budget(const struct settling *s, struct error *e
 static enum status check_guidance(const struct settling *s, struct error *e) {
     double guidance = s->request->guidance;
     if (guidance != 0 && !s->model->recipe->takes_guidance)
-        return usage(e, "--guidance", guidance, "nothing: this model is not guidance-distilled");
-    return within("--guidance", guidance, 0, SLUICE_SCALE_MAX, e);
+        return request_misused(e, "--guidance", guidance, "nothing: this model is not guidance-distilled");
+    return request_within("--guidance", guidance, 0, SLUICE_SCALE_MAX, e);
 }
 
-static enum status refuse_of_model(const struct settling *s, const char *flag, const char *expected,
-                                   struct error *e) {
+enum status request_refuse_of_model(const struct settling *s, const char *flag, const char *expected,
+                                    struct error *e) {
     error_set(e, USAGE, "%s cannot be used with this model", flag);
     error_where(e, "%s", s->model->name);
     error_found(e, "%s", s->model->recipe->name);
     return error_expected(e, "%s", expected);
-}
-
-static enum status check_init(const struct settling *s, struct error *e) {
-    const struct sluice_request *r = s->request;
-    if (!r->init_image) return OK;
-    if (picture_check(r->init_image, "--init-img", e) != OK) return e->code;
-    if (!(r->strength > 0 && r->strength <= 1))
-        return usage(e, "--strength", r->strength, "more than 0, up to 1");
-    if (sampling_first_step(s->sampling, r->steps, r->strength) < r->steps) return OK;
-    error_set(e, USAGE, "--strength leaves no step to run");
-    error_found(e, "%g of %d steps", r->strength, r->steps);
-    return error_expected(e, "at least %g, or more steps", 1.0 / r->steps);
-}
-
-static enum status check_mask(const struct settling *s, struct error *e) {
-    const struct sluice_request *r = s->request;
-    bool fills = s->model->recipe->concat != CONCAT_NONE;
-    if (r->mask && !r->init_image && !fills) {
-        error_set(e, USAGE, "a mask (--mask) says what of a picture is drawn anew, and there is no picture");
-        return error_expected(e, "--init-img beside it");
-    }
-    if (fills && !(r->mask && r->init_image)) {
-        error_set(e, USAGE, "this model fills a mask in a picture and needs both");
-        error_where(e, "%s", s->model->name);
-        error_found(e, "%s", r->init_image ? "no mask" : r->mask ? "no picture" : "neither");
-        return error_expected(e, "--init-img and --mask");
-    }
-    return r->mask ? picture_check(r->mask, "--mask", e) : OK;
-}
-
-/* ---- references ---- */
-
-struct picture_size request_shown_size(const struct recipe *recipe, const struct sluice_picture *picture) {
-    struct picture_size size = {picture->width, picture->height};
-    const struct picture_areas *areas = &recipe->areas;
-    return areas->seen ? picture_area_size(size, areas->seen, areas->multiple) : size;
-}
-
-/* Does the vision encoder read a picture that is shown at that size, if there is one? */
-static bool reads_shown(const struct sluice_model *model, struct picture_size size) {
-    const struct component *vision = model_component(model, FAMILY_VISION);
-    if (!size.width || !size.height) return false;
-    return !vision->family || vision->family->sees(vision, size.width, size.height).columns;
-}
-
-static enum status find_reference_size(const struct settling *s, const struct sluice_picture *picture,
-                                       struct picture_size *size, struct error *e) {
-    const struct recipe *recipe = s->model->recipe;
-    const struct picture_areas *areas = &recipe->areas;
-    struct picture_size shown = request_shown_size(recipe, picture),
-                        given = {picture->width, picture->height};
-    if (areas->encoded)
-        *size = picture_area_size(given, areas->encoded, areas->multiple);
-    else if (picture_reference_size(picture, s->model->size_step, size, e) != OK)
-        return e->code;
-    if (size->width && size->height && reads_shown(s->model, shown)) return OK;
-    error_set(e, SHAPE, "the reference picture is too long for its width, or too wide for its height");
-    if (picture->name) error_where(e, "%s", picture->name);
-    error_found(e, "%dx%d", picture->width, picture->height);
-    return error_expected(e, "a picture nearer to a square");
-}
-
-static enum status check_number_of_references(const struct settling *s, struct error *e) {
-    const struct sluice_request *r = s->request;
-    int least = s->model->recipe->references_min, most = s->model->references_max;
-    if (r->n_references >= least && r->n_references <= most) return OK;
-    if (r->n_references < least)
-        error_set(e, USAGE, "this model edits a picture, and there is none (--ref-image)");
-    else
-        error_set(e, USAGE, "there are more references (--ref-image) than this model takes");
-    error_where(e, "%s", s->model->name);
-    error_found(e, "%d", r->n_references);
-    if (!least) return error_expected(e, "at most %d", most);
-    return least == most ? error_expected(e, "%d", most) : error_expected(e, "%d to %d", least, most);
-}
-
-static enum status check_references(struct settling *s, struct error *e) {
-    const struct sluice_request *r = s->request;
-    int most = s->model->references_max;
-    if (r->n_references < 0 || (r->n_references && !r->references))
-        return usage(e, "the number of references", r->n_references, "that of those given");
-    if (r->n_references && !most)
-        return refuse_of_model(s, "--ref-image",
-                               recipe_is_edited(s->model->recipe)
-                                   ? "an editing model, or --edit, which says that these weights are one's"
-                                   : "a model that takes references, as FLUX.1-Kontext or Qwen-Image-Edit",
-                               e);
-    if (check_number_of_references(s, e) != OK) return e->code;
-    for (int i = 0; i < r->n_references && e->code == OK; i++)
-        if (picture_check(r->references[i], "--ref-image", e) == OK)
-            find_reference_size(s, r->references[i], &s->reference_size[i], e);
-    return e->code;
-}
-
-/* A vision encoder may be absent from a model, which then takes no references. */
-static enum status check_vision(const struct settling *s, struct error *e) {
-    const struct sluice_model *m = s->model;
-    int slot = recipe_slot(m->recipe, FAMILY_VISION);
-    if (!s->request->n_references || slot == SLOTS_MAX || m->component[slot].family) return OK;
-    error_set(e, MISSING, "the model has no %s, which references are seen with",
-              m->recipe->slot[slot].family->word);
-    error_where(e, "%s", model_component(m, FAMILY_TEXT)->index.sources[0].path);
-    return error_expected(e, "its tensors there, or %s with a file that has them",
-                          m->recipe->slot[slot].flag);
-}
-
-/* ---- all pictures ---- */
-
-static enum status request_check_pictures(struct settling *s, struct error *e) {
-    const struct sluice_request *r = s->request;
-    if (s->decode_only) return OK;
-    if (fit_find(r->fit, &s->fit, e) != OK) return e->code;
-    if (check_init(s, e) != OK || check_mask(s, e) != OK || check_references(s, e) != OK) return e->code;
-    if (check_vision(s, e) != OK) return e->code;
-    /* References may be for a vision encoder alone. */
-    bool refers = r->n_references && recipe_slot(s->model->recipe, FAMILY_ENCODER) < SLOTS_MAX;
-    if (!(r->init_image || refers) || model_component(s->model, FAMILY_ENCODER)->family) return OK;
-    const struct component *decoder = model_component(s->model, FAMILY_DECODER);
-    error_set(e, MISSING, "the autoencoder has no encoder, which pictures are read with");
-    error_where(e, "%s", decoder->index.sources[0].path);
-    return error_expected(e, "its 'encoder.' tensors, or --vae with an autoencoder that has them");
 }
 
 /* As many as a whole number of latent frames decodes to. */
@@ -246,11 +125,12 @@ static enum status check_texts(const struct settling *s, struct error *e) {
         return error_expected(e, "on or off");
     }
     if (asked_for(r->prompt_weights, "on") && !weighs)
-        return refuse_of_model(s, "--prompt-weights on", "off: words weigh nothing in this model's prompts",
-                               e);
+        return request_refuse_of_model(s, "--prompt-weights on",
+                                       "off: words weigh nothing in this model's prompts", e);
     if (r->clip_skip && !skips)
-        return refuse_of_model(s, "--clip-skip", "a model that reads the layers of a CLIP text encoder", e);
-    return r->clip_skip ? within("--clip-skip", r->clip_skip, least, most, e) : OK;
+        return request_refuse_of_model(s, "--clip-skip",
+                                       "a model that reads the layers of a CLIP text encoder", e);
+    return r->clip_skip ? request_within("--clip-skip", r->clip_skip, least, most, e) : OK;
 }
 
 static enum status find_sampling(struct settling *s, struct error *e) {
@@ -270,15 +150,16 @@ static enum status check_request(struct settling *s, struct error *e) {
     check_prompt("negative prompt", r->negative_prompt, e);
     if (e->code != OK || check_frames(s, e) != OK) return e->code;
     if (!s->decode_only && check_texts(s, e) != OK) return e->code;
-    if (within("the number of steps", r->steps, 1, SLUICE_STEPS_MAX, e) != OK || find_sampling(s, e) != OK)
+    if (request_within("the number of steps", r->steps, 1, SLUICE_STEPS_MAX, e) != OK ||
+        find_sampling(s, e) != OK)
         return e->code;
-    within("the batch", r->batch, 1, BATCH_MAX, e);
-    if (within("--cfg-scale", r->cfg_scale, 0, SLUICE_SCALE_MAX, e) != OK) return e->code;
+    request_within("the batch", r->batch, 1, BATCH_MAX, e);
+    if (request_within("--cfg-scale", r->cfg_scale, 0, SLUICE_SCALE_MAX, e) != OK) return e->code;
     if (check_guidance(s, e) != OK || request_check_pictures(s, e) != OK) return e->code;
-    if (within("the bytes a pixel that pictures take", r->image_bytes_a_pixel, 0, 1024, e) != OK)
+    if (request_within("the bytes a pixel that pictures take", r->image_bytes_a_pixel, 0, 1024, e) != OK)
         return e->code;
     if (r->max_ram_bytes < 0)
-        return usage(e, "the memory budget", (double)r->max_ram_bytes, "a positive size");
+        return request_misused(e, "the memory budget", (double)r->max_ram_bytes, "a positive size");
     if (find_device_budget(s, e) != OK || check_device_budget(s, e) != OK) return e->code;
     if (request_check_choice("--direct-io", r->direct_io, e) != OK) return e->code;
     return request_check_choice("--vae-tiling", r->vae_tiling, e);
@@ -317,36 +198,10 @@ static double shift_of_size(const struct settling *s) {
     return shift < SHIFT_MOST ? shift : SHIFT_MOST;
 }
 
-/* A side of a picture to start from, in whole steps. */
-static int side_of(int pixels, int step) {
-    return pixels < step ? step : pixels - pixels % step;
-}
-
-/* What is drawn where the request does not say: as large as the picture to start from; of a model that edits
- * an area with the last reference's aspect. */
-static struct picture_size drawn_size(const struct settling *s) {
-    const struct sluice_request *r = s->request;
-    const struct sluice_model *m = s->model;
-    const struct picture_areas *areas = &m->recipe->areas;
-    const struct sluice_picture *init = r->init_image, *last = NULL;
-    struct picture_size size = {m->width, m->height};
-    if (s->decode_only) return size;
-    if (r->references && r->n_references > 0 && r->n_references <= m->references_max)
-        last = r->references[r->n_references - 1];
-    if (init)
-        size = (struct picture_size){init->width, init->height};
-    else if (areas->drawn && last && last->width > 0 && last->height > 0)
-        size = picture_area_size((struct picture_size){last->width, last->height}, areas->drawn,
-                                 areas->multiple);
-    else
-        return size;
-    return (struct picture_size){side_of(size.width, m->size_step), side_of(size.height, m->size_step)};
-}
-
 static void fill_defaults(struct settling *s) {
     struct sluice_request *r = s->request;
     const struct sluice_model *m = s->model;
-    struct picture_size drawn = drawn_size(s);
+    struct picture_size drawn = request_drawn_size(s);
     if (!r->width) r->width = drawn.width;
     if (!r->height) r->height = drawn.height;
     if (!r->frames) r->frames = m->recipe->frames ? m->recipe->frames : 1;
@@ -357,12 +212,14 @@ static void fill_defaults(struct settling *s) {
 
 enum status request_settle(struct settling *s, struct error *e) {
     double shift = s->request->flow_shift;
-    if (shift != 0 && within("--flow-shift", shift, SLUICE_FLOW_SHIFT_LEAST, SLUICE_FLOW_SHIFT_MAX, e) != OK)
+    if (shift != 0 &&
+        request_within("--flow-shift", shift, SLUICE_FLOW_SHIFT_LEAST, SLUICE_FLOW_SHIFT_MAX, e) != OK)
         return e->code;
     fill_defaults(s);
     if (check_request(s, e) != OK) return e->code;
     if (s->model->recipe->guides_if_negative && !s->request->negative_prompt) s->request->cfg_scale = 1;
     if (shift != 0 && !s->decode_only && !s->sampling->prediction->mixes)
-        return usage(e, "--flow-shift", shift, "nothing: this is no flow model, or --prediction flow");
+        return request_misused(e, "--flow-shift", shift,
+                               "nothing: this is no flow model, or --prediction flow");
     return find_precision(s, e);
 }

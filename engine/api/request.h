@@ -30,6 +30,20 @@ struct picture_size request_shown_size(const struct recipe *recipe, const struct
  * reference of a size that the model does not read; MISSING where the model lacks what it needs. */
 enum status request_settle(struct settling *s, struct error *e);
 
+/* Parts of that (request_pictures.c): what is drawn where the request does not say: as large as the picture
+ * to start from; of a video that it begins an area with its aspect; of a model that edits an area with the
+ * last reference's aspect. */
+struct picture_size request_drawn_size(const struct settling *s);
+/* Of a request whose numbers are filled in. */
+enum status request_check_pictures(struct settling *s, struct error *e);
+
+/* USAGE: this flag's number, and what would do; a number that is not within bounds (NaN is within none); a
+ * flag that means nothing to this model. */
+enum status request_misused(struct error *e, const char *flag, double found, const char *expected);
+enum status request_within(const char *flag, double found, double least, double most, struct error *e);
+enum status request_refuse_of_model(const struct settling *s, const char *flag, const char *expected,
+                                    struct error *e);
+
 /* Is this choice, which may be NULL, that one? */
 bool asked_for(const char *choice, const char *how);
 

@@ -119,6 +119,7 @@ static void read_given_shift(struct sluice_model *m, const struct config *config
 static enum status read_negative(struct sluice_model *m, const char *path, struct error *e) {
     struct config config = {0};
     m->zero_negative = m->recipe->zero_negative;
+    m->init = m->recipe->init;
     if (path && config_read(m->sys, path, &config, e) == OK)
         config_bool(&config, "force_zeros_for_empty_prompt", &m->zero_negative, e);
     config_destroy(&config);
@@ -199,13 +200,15 @@ static enum status check_columns(const struct sluice_model *m, const struct comp
                     wanted, denoiser->family->word, e);
 }
 
-/* What a mask adds to a latent. */
+/* What a mask, or given frames, add to a latent. */
 static int concat_wanted(const struct sluice_model *m, const struct component *decoder) {
     switch (m->recipe->concat) {
     case CONCAT_MASKED:
         return decoder->latent_channels + decoder->pixel_factor * decoder->pixel_factor;
     case CONCAT_INPAINT:
         return decoder->latent_channels + 1;
+    case CONCAT_FRAMES:
+        return decoder->latent_channels + component_frame_factor(decoder);
     case CONCAT_NONE:
         break;
     }
@@ -241,10 +244,14 @@ static enum status check_encoder(const struct sluice_model *m, const struct comp
     return OK;
 }
 
-/* Rows of pictures stand among those of a text encoder's tokens. */
+/* Rows of pictures stand among those of a text encoder's tokens, or a denoiser reads them. */
 static enum status check_vision(const struct sluice_model *m, const struct component *vision,
                                 struct error *e) {
     const struct recipe *recipe = m->recipe;
+    const struct component *denoiser = model_component(m, FAMILY_DENOISER);
+    if (denoiser->image_columns && denoiser->image_columns != vision->text_columns)
+        return mismatch(vision, "features of a picture's tokens", vision->text_columns, vision->family->word,
+                        denoiser->image_columns, denoiser->family->word, e);
     for (int slot = 0; recipe->slot[slot].family && e->code == OK; slot++) {
         const struct component *text = &m->component[slot];
         if (recipe->slot[slot].text.pictured.pad && text->text_columns != vision->text_columns)

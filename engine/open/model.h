@@ -27,6 +27,7 @@ struct sluice_model {
     struct flow_shift_line shift_line;
     double shift_terminal;    /* of the schedule's own shift; 0: none */
     bool zero_negative;       /* an absent negative prompt is zeros, not "" */
+    enum init_rule init;      /* what a picture to start from is */
     int references_max;       /* pictures to refer to that a request may have */
     int width, height, steps; /* defaults */
     double cfg_scale, guidance, strength;

@@ -152,6 +152,8 @@ struct component {
     int skip_least, skip_most;
     int latent_channels; /* of a denoiser and of an autoencoder */
     int concat_channels; /* what a denoiser reads beside the latent */
+    int image_columns;   /* of a denoiser that reads lane.image; 0: it reads none */
+    int image_rows;      /* so many of them, where not any number will do; else 0 */
     int latent_side;     /* of a denoiser, of the square pictures that it draws best */
     int pixel_factor;    /* pixels on the side of an autoencoder's latent pixel */
     int frame_factor;    /* frames behind every latent frame but the first, which has one; 0: one */

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Pictures in, as a user gives them: -i, --strength, --mask, --ref-image. What files may hold is test_picture_read.c's.
+# Pictures in, as a user gives them: -i, --end-img, --strength, --mask, --ref-image. What files may hold is test_picture_read.c's.
 #
 # usage: pictures.sh SLUICE FLUX_MODEL_DIR [SCRATCH_DIR]; models that fill and that take references lie beside that one.
 . "$(dirname "$0")/program.sh"
@@ -31,7 +31,7 @@ printf '\211PNG\r\n\032\n' >../short.png
 mkdir -p ../folder.png
 [ -p ../pipe.png ] || mkfifo ../pipe.png
 while IFS='|' read -r file pattern; do
-    for flag in -i --mask -r; do
+    for flag in -i --end-img --mask -r; do
         draw_from 3 "$flag $file" ../nowhere $flag "../$file" -o a.png
         check "message has $pattern" has ../err "^sluice: .*$file.*$pattern"
     done
@@ -60,6 +60,8 @@ check "the least that would do" has ../err '^sluice: .*the least that would do i
 expect 4 "its plan" plan -m "$kontext" -W 64 -H 48 -r ../head.png --max-ram 50M
 draw_from 2 "a mask of nothing" "$model" --mask ../head.png -o a.png
 check "of what" has ../err '^sluice: a mask .*there is no picture: expected --init-img beside it'
+draw_from 2 "an end that nobody goes to" "$model" -i ../head.png --end-img ../head.png -o a.png
+check "who would" has ../err '^sluice: --end-img cannot be used with this model .*a model that takes a last frame'
 draw_from 2 "a reference that nobody uses" "$model" -r ../head.png -o a.png
 check "who would" has ../err '^sluice: .*a model that takes references'
 # Interlaced it would have to be held whole; as it comes in rows it takes next to nothing.

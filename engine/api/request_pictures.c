@@ -1,0 +1,216 @@
+/* The pictures of a request: which of them the model takes, at what sizes, and the size that is drawn after
+ * them. See request.h. */
+#include "engine/api/request.h"
+
+#include "engine/pictures/pictures.h"
+#include "engine/sample/sampling.h"
+
+#include <string.h>
+
+/* ---- to start from ---- */
+
+/* Of rows that a vision encoder makes of first and last frame: how many pictures the denoiser reads. */
+static int frames_seen(const struct sluice_model *m) {
+    const struct component *denoiser = model_component(m, FAMILY_DENOISER),
+                           *vision = model_component(m, FAMILY_VISION);
+    if (!denoiser->image_columns) return 0;
+    struct sight sight =
+        vision->family ? vision->family->sees(vision, m->width, m->height) : (struct sight){0};
+    return denoiser->image_rows > sight.columns * sight.rows ? 2 : 1;
+}
+
+static enum status check_strength(const struct settling *s, struct error *e) {
+    const struct sluice_request *r = s->request;
+    if (s->model->init == INIT_FRAME && r->strength != 1)
+        return request_misused(e, "--strength", r->strength,
+                               "nothing: this model takes the picture as it is");
+    if (!(r->strength > 0 && r->strength <= 1))
+        return request_misused(e, "--strength", r->strength, "more than 0, up to 1");
+    if (sampling_first_step(s->sampling, r->steps, r->strength) < r->steps) return OK;
+    error_set(e, USAGE, "--strength leaves no step to run");
+    error_found(e, "%g of %d steps", r->strength, r->steps);
+    return error_expected(e, "at least %g, or more steps", 1.0 / r->steps);
+}
+
+static enum status check_init(const struct settling *s, struct error *e) {
+    const struct sluice_request *r = s->request;
+    const struct sluice_model *m = s->model;
+    if (m->recipe->concat == CONCAT_FRAMES && !r->init_image) {
+        error_set(e, USAGE, "this model goes on from a picture, and there is none");
+        error_where(e, "%s", m->name);
+        return error_expected(e, "--init-img");
+    }
+    if (!r->init_image) return OK;
+    if (m->init == INIT_NONE)
+        return request_refuse_of_model(s, "--init-img",
+                                       "a model that makes videos of pictures, as WAN's I2V and TI2V", e);
+    return picture_check(r->init_image, "--init-img", e) == OK ? check_strength(s, e) : e->code;
+}
+
+/* A last frame, of models that begin with a first one. */
+static enum status check_end(const struct settling *s, struct error *e) {
+    const struct sluice_request *r = s->request;
+    int seen = frames_seen(s->model);
+    bool takes = s->model->recipe->concat == CONCAT_FRAMES && seen != 1;
+    if (!r->end_image && seen < 2) return OK;
+    if (!r->end_image) {
+        error_set(e, USAGE, "this model goes from a first picture to a last one, and there is no last one");
+        error_where(e, "%s", s->model->name);
+        return error_expected(e, "--end-img beside --init-img");
+    }
+    if (!takes)
+        return request_refuse_of_model(
+            s, "--end-img", "a model that takes a last frame, as WAN 2.2's I2V and 2.1's FLF2V", e);
+    if (r->frames == 1) {
+        error_set(e, USAGE, "a video of one frame has no other last one (--end-img)");
+        return error_expected(e, "more --frames");
+    }
+    return picture_check(r->end_image, "--end-img", e);
+}
+
+static enum status check_mask(const struct settling *s, struct error *e) {
+    const struct sluice_request *r = s->request;
+    enum concat_rule concat = s->model->recipe->concat;
+    bool fills = concat == CONCAT_MASKED || concat == CONCAT_INPAINT;
+    if (r->mask && s->model->init != INIT_NOISED)
+        return request_refuse_of_model(s, "--mask", "a model that draws pictures", e);
+    if (r->mask && !r->init_image && !fills) {
+        error_set(e, USAGE, "a mask (--mask) says what of a picture is drawn anew, and there is no picture");
+        return error_expected(e, "--init-img beside it");
+    }
+    if (fills && !(r->mask && r->init_image)) {
+        error_set(e, USAGE, "this model fills a mask in a picture and needs both");
+        error_where(e, "%s", s->model->name);
+        error_found(e, "%s", r->init_image ? "no mask" : r->mask ? "no picture" : "neither");
+        return error_expected(e, "--init-img and --mask");
+    }
+    return r->mask ? picture_check(r->mask, "--mask", e) : OK;
+}
+
+/* ---- references ---- */
+
+struct picture_size request_shown_size(const struct recipe *recipe, const struct sluice_picture *picture) {
+    struct picture_size size = {picture->width, picture->height};
+    const struct picture_areas *areas = &recipe->areas;
+    return areas->seen ? picture_area_size(size, areas->seen, areas->multiple) : size;
+}
+
+/* Does the vision encoder read a picture that is shown at that size, if there is one? */
+static bool reads_shown(const struct sluice_model *model, struct picture_size size) {
+    const struct component *vision = model_component(model, FAMILY_VISION);
+    if (!size.width || !size.height) return false;
+    return !vision->family || vision->family->sees(vision, size.width, size.height).columns;
+}
+
+static enum status find_reference_size(const struct settling *s, const struct sluice_picture *picture,
+                                       struct picture_size *size, struct error *e) {
+    const struct recipe *recipe = s->model->recipe;
+    const struct picture_areas *areas = &recipe->areas;
+    struct picture_size shown = request_shown_size(recipe, picture),
+                        given = {picture->width, picture->height};
+    if (areas->encoded)
+        *size = picture_area_size(given, areas->encoded, areas->multiple);
+    else if (picture_reference_size(picture, s->model->size_step, size, e) != OK)
+        return e->code;
+    if (size->width && size->height && reads_shown(s->model, shown)) return OK;
+    error_set(e, SHAPE, "the reference picture is too long for its width, or too wide for its height");
+    if (picture->name) error_where(e, "%s", picture->name);
+    error_found(e, "%dx%d", picture->width, picture->height);
+    return error_expected(e, "a picture nearer to a square");
+}
+
+static enum status check_number_of_references(const struct settling *s, struct error *e) {
+    const struct sluice_request *r = s->request;
+    int least = s->model->recipe->references_min, most = s->model->references_max;
+    if (r->n_references >= least && r->n_references <= most) return OK;
+    if (r->n_references < least)
+        error_set(e, USAGE, "this model edits a picture, and there is none (--ref-image)");
+    else
+        error_set(e, USAGE, "there are more references (--ref-image) than this model takes");
+    error_where(e, "%s", s->model->name);
+    error_found(e, "%d", r->n_references);
+    if (!least) return error_expected(e, "at most %d", most);
+    return least == most ? error_expected(e, "%d", most) : error_expected(e, "%d to %d", least, most);
+}
+
+static enum status check_references(struct settling *s, struct error *e) {
+    const struct sluice_request *r = s->request;
+    int most = s->model->references_max;
+    if (r->n_references < 0 || (r->n_references && !r->references))
+        return request_misused(e, "the number of references", r->n_references, "that of those given");
+    if (r->n_references && !most)
+        return request_refuse_of_model(
+            s, "--ref-image",
+            recipe_is_edited(s->model->recipe)
+                ? "an editing model, or --edit, which says that these weights are one's"
+                : "a model that takes references, as FLUX.1-Kontext or Qwen-Image-Edit",
+            e);
+    if (check_number_of_references(s, e) != OK) return e->code;
+    for (int i = 0; i < r->n_references && e->code == OK; i++)
+        if (picture_check(r->references[i], "--ref-image", e) == OK)
+            find_reference_size(s, r->references[i], &s->reference_size[i], e);
+    return e->code;
+}
+
+/* A vision encoder may be absent from a model, which then takes no pictures that are seen with it. */
+static enum status check_vision(const struct settling *s, struct error *e) {
+    const struct sluice_model *m = s->model;
+    int slot = recipe_slot(m->recipe, FAMILY_VISION);
+    bool refers = s->request->n_references, begins = model_component(m, FAMILY_DENOISER)->image_columns;
+    if (!(refers || begins) || slot == SLOTS_MAX || m->component[slot].family) return OK;
+    error_set(e, MISSING, "the model has no %s, which %s are seen with", m->recipe->slot[slot].family->word,
+              begins ? "pictures" : "references");
+    error_where(e, "%s", model_component(m, FAMILY_TEXT)->index.sources[0].path);
+    return error_expected(e, "its tensors there, or %s with a file that has them",
+                          m->recipe->slot[slot].flag);
+}
+
+/* ---- all pictures ---- */
+
+enum status request_check_pictures(struct settling *s, struct error *e) {
+    const struct sluice_request *r = s->request;
+    if (s->decode_only) return OK;
+    if (fit_find(r->fit, &s->fit, e) != OK) return e->code;
+    if (check_init(s, e) != OK || check_mask(s, e) != OK || check_references(s, e) != OK) return e->code;
+    if (check_vision(s, e) != OK || check_end(s, e) != OK) return e->code;
+    /* References may be for a vision encoder alone. */
+    bool refers = r->n_references && recipe_slot(s->model->recipe, FAMILY_ENCODER) < SLOTS_MAX;
+    if (!(r->init_image || refers) || model_component(s->model, FAMILY_ENCODER)->family) return OK;
+    const struct component *decoder = model_component(s->model, FAMILY_DECODER);
+    error_set(e, MISSING, "the autoencoder has no encoder, which pictures are read with");
+    error_where(e, "%s", decoder->index.sources[0].path);
+    return error_expected(e, "its 'encoder.' tensors, or --vae with an autoencoder that has them");
+}
+
+/* ---- what is drawn ---- */
+
+/* A side of a picture to start from, in whole steps. */
+static int side_of(int pixels, int step) {
+    return pixels < step ? step : pixels - pixels % step;
+}
+
+/* Of a video that begins with a picture: as many pixels as the model's own, with the picture's aspect (as the
+ * examples of diffusers 0.42, pipelines/wan/pipeline_wan_i2v.py, choose them). */
+static struct picture_size size_of_frame(const struct sluice_model *m, struct picture_size first) {
+    return picture_area_size(first, (int64_t)m->width * m->height, 1);
+}
+
+struct picture_size request_drawn_size(const struct settling *s) {
+    const struct sluice_request *r = s->request;
+    const struct sluice_model *m = s->model;
+    const struct picture_areas *areas = &m->recipe->areas;
+    const struct sluice_picture *init = r->init_image, *last = NULL;
+    struct picture_size size = {m->width, m->height};
+    if (s->decode_only) return size;
+    if (r->references && r->n_references > 0 && r->n_references <= m->references_max)
+        last = r->references[r->n_references - 1];
+    if (init)
+        size = (struct picture_size){init->width, init->height};
+    else if (areas->drawn && last && last->width > 0 && last->height > 0)
+        size = picture_area_size((struct picture_size){last->width, last->height}, areas->drawn,
+                                 areas->multiple);
+    else
+        return size;
+    if (init && m->init == INIT_FRAME && init->width > 0 && init->height > 0) size = size_of_frame(m, size);
+    return (struct picture_size){side_of(size.width, m->size_step), side_of(size.height, m->size_step)};
+}
