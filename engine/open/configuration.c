@@ -190,8 +190,10 @@ static enum status call_with(struct component *c, const char *path, const struct
 }
 
 void configuration_begin(const struct recipe *recipe, int slot, struct sys *sys, struct component *c) {
-    *c = (struct component){
-        .family = recipe->slot[slot].family, .sys = sys, .published = recipe->slot[slot].published};
+    *c = (struct component){.family = recipe->slot[slot].family,
+                            .sys = sys,
+                            .published = recipe->slot[slot].published,
+                            .films = recipe->frames_max > 0};
     for (int i = 0; i < recipe->n_conditions; i++) {
         const struct condition *condition = &recipe->condition[i];
         if (condition->slot != slot) continue;

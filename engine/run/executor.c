@@ -14,7 +14,8 @@ struct execution {
     struct context *context;
     struct store *store;
     struct store_counters *counters;
-    double done, done_before; /* FLOPs of the visits behind us; when this evaluation began */
+    double done, done_before; /* FLOPs of the visits behind us; where computing again would begin */
+    int n_ended;              /* visits up to the last that the host has had its turn after */
 
     const struct run_need *need;
     const struct residents *residents;
@@ -260,11 +261,16 @@ static enum status execute_visit(struct execution *x, int i_visit, struct stage_
     x->context->flops = 0;
     if (x->e->code != OK || !visit->ends_evaluation || wait_for_device(x) != OK) return x->e->code;
     if (x->counters) *x->counters = store_count(x->store);
+    if (i_visit < x->n_ended) return OK; /* it is made once more */
+    x->n_ended = i_visit + 1;
     return run->hooks->evaluation_ended(run->hooks->user, visit, x->e);
 }
 
-static bool begins_evaluation(const struct visit_list *visits, int i) {
-    const struct visit *v = &visits->visits[i];
+/* Does it begin what can be computed again by itself: an evaluation, of a lane's chunks the first? */
+static bool begins_anew(const struct run *run, int i) {
+    const struct visit *v = &run->visits->visits[i];
+    int n_chunks = run->stages[v->stage].n_chunks;
+    if (n_chunks && v->evaluation % n_chunks) return false;
     return !i || v[-1].stage != v->stage || v[-1].evaluation != v->evaluation;
 }
 
@@ -304,11 +310,11 @@ static bool evict_more(struct execution *x, int i_visit, enum evict_reason reaso
     return false;
 }
 
-/* For an operator: its evaluation is computed again. */
+/* For an operator: its evaluation is computed again, and the chunks before it. */
 static void retry_evaluation(struct execution *x, int *i_visit) {
     int first = *i_visit;
     if (!x->operator_failed) return;
-    while (!begins_evaluation(x->run->visits, first)) first--;
+    while (!begins_anew(x->run, first)) first--;
     if (!evict_more(x, first, EVICT_OPERATOR)) return;
     *i_visit = first;
     x->done = x->done_before;
@@ -321,7 +327,7 @@ static int execute_next(struct execution *x, int i_visit, struct stage_memory *m
     const struct visit_list *visits = x->run->visits;
     const struct run_hooks *hooks = x->run->hooks;
     x->visit = &visits->visits[i_visit];
-    if (begins_evaluation(visits, i_visit)) x->done_before = x->done;
+    if (begins_anew(x->run, i_visit)) x->done_before = x->done;
     if (execute_visit(x, i_visit, memory) != OK) {
         retry_evaluation(x, &i_visit);
         return i_visit;

@@ -6,7 +6,8 @@
  * found none for itself. After an operator the evaluation is computed again from its first visit, which gives
  * the same bits: an evaluation reads what was there before it (what crosses stages, and the state of the
  * visits before the first evaluation) and writes nothing of that. Those before the first one count as one
- * evaluation.
+ * evaluation. A chunk of frames writes the state that it reads, so it is computed again with all of its
+ * lane's before it, of which the host has had its turn already.
  *
  * The same loop runs dry, with a device that only counts: what a run needs (struct run_need) comes from there
  * and from nowhere else. */

@@ -161,8 +161,9 @@ struct tensor component_state_tensor(const struct component *c, const struct lan
 
 int component_frame_chunks(const struct component *c, int32_t latent_frames, struct frame_chunk *chunks) {
     if (c->family->chunks) return c->family->chunks(c, latent_frames, chunks);
+    int32_t factor = component_frame_factor(c);
     for (int32_t i = 0; i < latent_frames && latent_frames <= FRAME_CHUNKS_MAX; i++)
-        chunks[i] = (struct frame_chunk){i, 1, i, 1};
+        chunks[i] = (struct frame_chunk){i, 1, i ? 1 + factor * (i - 1) : 0, i ? factor : 1};
     return latent_frames;
 }
 

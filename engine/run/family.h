@@ -28,7 +28,7 @@ struct state_tensor {
 #define STATE_TENSOR(structure, field)                                                                       \
     { #field, offsetof(struct structure, field) }
 
-/* Frames that a decoder makes in one evaluation. */
+/* Frames that a decoder makes in one evaluation, or that an encoder reads in one. */
 struct frame_chunk {
     int32_t first_latent, n_latents; /* frames of the latent */
     int32_t first_frame, n_frames;   /* of the video */
@@ -112,10 +112,11 @@ struct family {
     int (*rows)(const struct component *c, int i_table, const struct lane *lane, int32_t *rows);
     /* Of a vision encoder: what it makes of a picture of that size. */
     struct sight (*sees)(const struct component *c, int width, int height);
-    /* Of a decoder of videos: how the frames of a latent of so many are decoded, one chunk an evaluation,
-     * with state that goes from chunk to chunk: an evaluation reads what the one before wrote, and writes
-     * elsewhere, for it may be computed again. Returns their number, which may be more than FRAME_CHUNKS_MAX:
-     * then nothing is written. NULL: each frame by itself. */
+    /* Of an autoencoder of videos: how the frames of a latent of so many are decoded or encoded, one chunk an
+     * evaluation, with state that goes from chunk to chunk and that an evaluation may overwrite: whoever
+     * computes one again begins with the lane's first. A first chunk reads nothing of the state. Returns
+     * their number, which may be more than FRAME_CHUNKS_MAX: then nothing is written. NULL: each frame of the
+     * latent is a chunk. */
     int (*chunks)(const struct component *c, int32_t latent_frames, struct frame_chunk *chunks);
     /* Refuses lanes that the weights cannot serve. NULL: they serve all. */
     enum status (*check_lanes)(const struct component *c, const struct lane *lanes, int n_lanes,
@@ -140,6 +141,7 @@ struct component {
     _Alignas(16) unsigned char settings[FAMILY_SETTINGS_BYTES]; /* the family's configuration structure */
     struct text_reads reads;                   /* set before it is bound, or derived; all 0: the family's */
     const struct published_setting *published; /* the same; NULL: none but the family's */
+    bool films;                                /* the same: it works on several frames, not on one alone */
     struct block *blocks;                      /* those that are used, in the order of visits */
     int n_blocks;
     struct block tables[TABLES_MAX]; /* of embeddings: no blocks, only rows of them are read */
@@ -207,7 +209,7 @@ struct tensor component_state_tensor(const struct component *c, const struct lan
 static inline int component_frame_factor(const struct component *c) {
     return c->frame_factor ? c->frame_factor : 1;
 }
-/* How a decoder goes through the frames of a latent: see family.chunks. */
+/* How an autoencoder's half goes through the frames of a latent: see family.chunks. */
 int component_frame_chunks(const struct component *c, int32_t latent_frames, struct frame_chunk *chunks);
 
 /* Appends the visits of a stage with these lanes and evaluations, those before the first evaluation first. A

@@ -16,7 +16,9 @@ struct stage {
      */
     struct lane *lanes;
     int n_lanes, n_groups;
-    int n_chunks; /* of frames, that a decoder makes of each lane one after another; of other stages 0 */
+    /* Of frames, that an autoencoder's half computes of each lane one after another, with state that goes
+     * from one to the next; of other stages 0. */
+    int n_chunks;
     int evaluations;
     enum precision precision;
     const float *timesteps; /* or NULL where the family does not ask */

@@ -31,10 +31,11 @@ struct lane {
     struct tensor reference[LANE_REFERENCES_MAX]; /* [C, 1, Y, X], of any sizes: pictures to refer to, read by
                                                      the denoiser; those that are absent have rank 0 */
     struct tensor prediction;                     /* [C, F, Y, X]: written by the denoiser */
-    /* [N, Y, X, 3], -1 to 1 and a little beyond: frames of a chunk, written by the decoder; one, read by
-     * encoders. */
+    /* [N, Y, X, 3], -1 to 1 and a little beyond: frames of a chunk, written by the decoder, read by encoders.
+     * N is the longest chunk's; a shorter one's come first. */
     struct tensor picture;
-    struct tensor moments; /* [Y, X, 2 C]: mean and logarithm of the variance, written by the encoder */
+    struct tensor moments; /* [Y, X, 2 C]: mean and logarithm of the variance of a chunk's frame of the
+                              latent, written by the encoder */
     const int32_t *tokens; /* of the prompt, in a text encoder's stage */
     int n_tokens;
     /* In a text encoder's stage, in the order of their places: their rows stand where embeddings of tokens
@@ -73,7 +74,7 @@ struct visit_scope {
     const void *settings; /* the family's configuration */
     const struct lane *lane;
     int number; /* the block's */
-    int chunk;  /* of frames, in a decoder */
+    int chunk;  /* of frames, in an autoencoder's half */
     /* The timesteps it is for: that of this evaluation; all of them where its rows are hoisted; none for
      * other visits before the first. */
     int timestep, n_timesteps;

@@ -508,9 +508,8 @@ struct film_out_weights {
 enum { TIMES_MAX = 4 };
 
 struct film_state {
-    struct tensor frames;               /* [N Y X, WIDTH]: of the chunk's latent */
-    struct tensor before[TIMES_MAX][2]; /* [Y X, WIDTH]: what each layer's last frame was in this chunk and in
-                                           the one before: chunk k writes number k % 2 */
+    struct tensor frames;            /* [N Y X, WIDTH]: of the chunk's latent */
+    struct tensor before[TIMES_MAX]; /* [Y X, WIDTH]: what each layer's last frame was in the chunk before */
     struct tensor halves; /* [N, Y X, WIDTH]: of the video, before its pictures; tiled: one at a time */
 };
 
@@ -548,7 +547,7 @@ static const struct weight_spec toy_film_out_table[] = {
 
 /* Frame i of those of the chunk's latent. */
 static struct tensor toy_film_frame(const struct film_state *state, int32_t i) {
-    int32_t pixels = state->before[0][0].dim[0];
+    int32_t pixels = state->before[0].dim[0];
     return tensor_slice(state->frames, i * pixels, pixels);
 }
 
@@ -557,7 +556,7 @@ static void toy_film_forward_in(struct context *x, const void *weights, const st
     const struct film_state *state = scope->lane->state;
     struct tensor latent = latent_planes(scope->lane->latent);
     struct frame_chunk c = toy_film_chunk(scope->lane->latent.dim[1], scope->chunk);
-    int32_t all = latent.dim[1] * latent.dim[2], pixels = state->before[0][0].dim[0];
+    int32_t all = latent.dim[1] * latent.dim[2], pixels = state->before[0].dim[0];
     struct tensor image =
         context_tensor(x, DTYPE_F32, 3, (int32_t[]){latent.dim[1], latent.dim[2], latent.dim[0]});
     op_latent_to_image(x, image, latent, toy_film_format);
@@ -572,13 +571,14 @@ static void toy_film_forward_time(struct context *x, const void *weights, const 
     const struct film_time_weights *w = weights;
     const struct film_state *state = scope->lane->state;
     struct frame_chunk c = toy_film_chunk(scope->lane->latent.dim[1], scope->chunk);
-    const struct tensor *before = state->before[scope->number];
-    op_copy(x, before[scope->chunk % 2], toy_film_frame(state, c.n_latents - 1));
+    struct tensor before = state->before[scope->number],
+                  kept = context_tensor(x, DTYPE_F32, before.rank, before.dim);
+    op_copy(x, kept, toy_film_frame(state, c.n_latents - 1));
     for (int32_t i = c.n_latents - 1; i >= 0; i--) {
-        struct tensor frame = toy_film_frame(state, i);
-        struct tensor last = i ? toy_film_frame(state, i - 1) : before[(scope->chunk + 1) % 2];
+        struct tensor frame = toy_film_frame(state, i), last = i ? toy_film_frame(state, i - 1) : before;
         if (i || scope->chunk) op_linear(x, frame, last, w->weight, (struct epilogue){.residual = frame});
     }
+    op_copy(x, before, kept);
 }
 
 /* One half of split makes the first of a latent frame's two pictures, the other the second. */
@@ -640,8 +640,8 @@ static void toy_film_declare(const struct component *c, struct lane *lanes, int 
     const int32_t *latent = lanes->latent.dim;
     int32_t most = latent[1] > 1 ? 2 : 1, pixels = latent[2] * latent[3], width = c->dims[WIDTH];
     first.frames = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){most * pixels, width}, ok);
-    for (int i = 0; i < 2 * c->dims[LAYERS]; i++)
-        first.before[i / 2][i % 2] = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){pixels, width}, ok);
+    for (int i = 0; i < c->dims[LAYERS]; i++)
+        first.before[i] = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){pixels, width}, ok);
     first.halves = arena_tensor(pictures, DTYPE_F32, 3,
                                 (int32_t[]){lanes->tiled ? 1 : lanes->picture.dim[0], pixels, width}, ok);
     for (int i = 0; i < n_lanes; i++) *(struct film_state *)lanes[i].state = first;
