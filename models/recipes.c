@@ -175,6 +175,20 @@ static const struct published_setting erf_gelu[] = {{"hidden_act", 1}, {0}};
      .text.pads_with_0 = true}
 /* clang-format on */
 
+/* WAN's text encoder: diffusers 0.42, pipelines/wan. It sees the real tokens of a prompt, and the denoiser
+ * 512 rows, zeros behind them (a condition's padded_to). stable-diffusion.cpp names it as Flux.1's. */
+/* clang-format off */
+#define TEXT_UMT5                                                                                              \
+    {.family = &family_umt5, .flag = "--t5xxl", .folder = "text_encoder",                                      \
+     .prefixes = (const char *const[]){"", "text_encoders.umt5xxl.transformer.", "text_encoders.umt5xxl.",     \
+                                       "umt5xxl.", "text_encoders.t5xxl.transformer.",                         \
+                                       "text_encoders.t5xxl.", "t5xxl.", NULL},                                \
+     .text = {.last = "</s>", .tokens_max = 512, .tokenizer = "unigram", .tokenizer_folder = "tokenizer",      \
+              .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or spiece.model of "       \
+                                "google/umt5-xxl",                                                             \
+              .classes = {"UMT5EncoderModel", "T5TokenizerFast"}}}
+/* clang-format on */
+
 /* Flux.1: diffusers 0.42, pipelines/flux. Both encoders see the prompt as it is, padded to a fixed length
  * without a mask; CLIP's 77 are all its positions. Defaults are those of each pipeline's __call__; steps of
  * schnell and guidance of Kontext the published model cards'; shifts those of the published

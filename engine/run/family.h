@@ -41,6 +41,11 @@ enum { FRAME_CHUNKS_MAX = 256 };
 struct sight {
     int32_t width, height;
     int32_t columns, rows;
+    /* The size that the picture is resampled to, and where what is read of it begins; width 0: all is read.
+     */
+    struct {
+        int32_t width, height, left, top;
+    } whole;
 };
 
 /* What is read of a text encoder. */

@@ -31,7 +31,7 @@ static void test_embedding(const struct golden *g) {
 static void test_bias(const struct golden *g) {
     struct tensor bias = golden(g, "t5.distance_bias");
     struct bench *b = open_rows(g, (bias.dim[1] + 1) / 2);
-    bench_visit(b, bench_block(b, "relative_attention_bias"), 0);
+    bench_visit(b, bench_block(b, "relative_attention_bias.0"), 0);
     expect_close(g, "t5.distance_bias", bench_state(b, "bias"), bias.data);
     bench_close(b);
 }
@@ -43,7 +43,7 @@ static void test_layer(const struct golden *g) {
     char name[64];
     snprintf(name, sizeof name, "block.%d", (int)json_integer_value(json_object_get(about, "layer")));
     memcpy(b->lane.text.data, in.data, (size_t)tensor_bytes(&in));
-    bench_visit(b, bench_block(b, "relative_attention_bias"), 0);
+    bench_visit(b, bench_block(b, "relative_attention_bias.0"), 0);
     bench_visit(b, bench_block(b, name), 0);
     expect_close(g, "block.t5", b->lane.text, out.data);
     bench_close(b);

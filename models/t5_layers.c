@@ -1,0 +1,255 @@
+/* What the encoders of T5's kind have in common: see t5_layers.h. */
+#include "models/t5_layers.h"
+
+#include "models/row_chunk.h"
+
+struct embedding_weights {
+    struct tensor rows; /* [T, T5_HIDDEN], gathered */
+};
+
+struct bias_weights {
+    struct tensor table;
+};
+
+struct layer_weights {
+    struct tensor norm1, q, k, v, out, norm2, gate, up, down;
+};
+
+struct norm_weights {
+    struct tensor norm;
+};
+
+static const struct weight_spec t5_embedding_table[] = {
+    {.offset = offsetof(struct embedding_weights, rows),
+     .names = {"shared.weight", "encoder.embed_tokens.weight", "token_embd.weight"},
+     .original = "token_embedding.weight",
+     .rank = 2,
+     .dim = {T5_VOCABULARY, T5_HIDDEN},
+     .spread = 1},
+};
+
+#define NAMED(structure, field, spread_, name, gguf, wan, rank_, ...)                                        \
+    {                                                                                                        \
+        .offset = offsetof(struct structure, field), .names = {name ".weight", "enc." gguf ".weight"},       \
+        .original = wan ".weight", .rank = rank_, .dim = {__VA_ARGS__}, .spread = spread_                    \
+    }
+
+static const struct weight_spec t5_bias_table[] = {
+    {.offset = offsetof(struct bias_weights, table),
+     .names = {T5_BIAS_OF("%d"), T5_GGUF_BIAS("%d")},
+     .original = T5_WAN_BIAS("%d"),
+     .rank = 2,
+     .dim = {T5_BUCKETS, T5_HEADS},
+     .spread = 1},
+};
+
+#define ATTENTION_WEIGHT(field, tail, ...)                                                                   \
+    NAMED(layer_weights, field, 1, "encoder.block.%d.layer.0.SelfAttention." tail, "blk.%d.attn_" tail,      \
+          "blocks.%d.attn." tail, 2, __VA_ARGS__)
+#define DENSE_WEIGHT(field, tail, gguf, wan, ...)                                                            \
+    NAMED(layer_weights, field, 1, "encoder.block.%d.layer.1.DenseReluDense." tail, "blk.%d.ffn_" gguf,      \
+          "blocks.%d.ffn." wan, 2, __VA_ARGS__)
+
+static const struct weight_spec t5_layer_table[] = {
+    NAMED(layer_weights, norm1, 0, "encoder.block.%d.layer.0.layer_norm", "blk.%d.attn_norm",
+          "blocks.%d.norm1", 1, T5_HIDDEN),
+    ATTENTION_WEIGHT(q, "q", T5_Q, T5_HIDDEN),
+    ATTENTION_WEIGHT(k, "k", T5_Q, T5_HIDDEN),
+    ATTENTION_WEIGHT(v, "v", T5_Q, T5_HIDDEN),
+    ATTENTION_WEIGHT(out, "o", T5_HIDDEN, T5_Q),
+    NAMED(layer_weights, norm2, 0, "encoder.block.%d.layer.1.layer_norm", "blk.%d.ffn_norm",
+          "blocks.%d.norm2", 1, T5_HIDDEN),
+    DENSE_WEIGHT(gate, "wi_0", "gate", "gate.0", T5_FEED_FORWARD, T5_HIDDEN),
+    DENSE_WEIGHT(up, "wi_1", "up", "fc1", T5_FEED_FORWARD, T5_HIDDEN),
+    DENSE_WEIGHT(down, "wo", "down", "fc2", T5_HIDDEN, T5_FEED_FORWARD),
+};
+
+static const struct weight_spec t5_norm_table[] = {
+    NAMED(norm_weights, norm, 0, "encoder.final_layer_norm", "output_norm", "norm", 1, T5_HIDDEN),
+};
+
+static struct tensor t5_tokens(const struct lane *lane) {
+    const struct t5_state *state = lane->state;
+    return state->tokens.rank ? state->tokens : lane->text;
+}
+
+/* Tokens that lie elsewhere go to where they are read. */
+static void t5_give(struct context *x, const struct lane *lane) {
+    const struct t5_state *state = lane->state;
+    if (state->tokens.rank) op_copy(x, lane->text, state->tokens);
+}
+
+static void t5_forward_embedding(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct embedding_weights *w = weights;
+    op_copy(x, t5_tokens(scope->lane), w->rows);
+}
+
+static void t5_forward_bias(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct bias_weights *w = weights;
+    const struct t5_settings *settings = scope->settings;
+    const struct t5_state *state = scope->lane->state;
+    op_relative_bias(x, state->bias, w->table,
+                     (struct distance_buckets){.max_distance = settings->max_distance});
+}
+
+static void t5_attend(struct context *x, const struct layer_weights *w, const struct visit_scope *scope) {
+    const struct t5_settings *settings = scope->settings;
+    const struct t5_state *state = scope->lane->state;
+    struct tensor tokens = t5_tokens(scope->lane);
+    struct epilogue none = {0};
+    int32_t wide[] = {tokens.dim[0], w->q.dim[0]};
+    int heads = state->bias.dim[0];
+    struct tensor n = context_operand(x, 2, tokens.dim), q = context_operand(x, 2, wide);
+    struct tensor k = context_operand(x, 2, wide), v = context_operand(x, 2, wide);
+    op_rms_norm(x, n, tokens, w->norm1, settings->norm_eps, (struct modulation){0});
+    op_linear(x, q, n, w->q, none);
+    op_linear(x, k, n, w->k, none);
+    op_linear(x, v, n, w->v, none);
+    op_attention(x, q, q, k, v,
+                 (struct heads){.queries = heads, .keys = heads, .scale = 1, .relative_bias = state->bias});
+    op_linear(x, tokens, q, w->out, (struct epilogue){.residual = tokens});
+}
+
+static void t5_feed_forward(struct context *x, const struct layer_weights *w,
+                            const struct visit_scope *scope) {
+    const struct t5_settings *settings = scope->settings;
+    struct tensor tokens = t5_tokens(scope->lane);
+    struct epilogue none = {0};
+    int32_t T = tokens.dim[0], chunk = row_chunk(x, T), wide[] = {chunk, w->gate.dim[0]};
+    struct tensor n = context_operand(x, 2, (int32_t[]){chunk, tokens.dim[1]});
+    struct tensor gated = context_operand(x, 2, wide), gate = context_unrounded(x, gated);
+    struct tensor up = context_tensor(x, DTYPE_F32, 2, wide);
+    for (int32_t first = 0; first < T; first += chunk) {
+        int32_t rows = T - first < chunk ? T - first : chunk;
+        struct tensor t = tensor_slice(tokens, first, rows), h = tensor_slice(n, 0, rows);
+        struct tensor gate_rows = tensor_slice(gate, 0, rows), up_rows = tensor_slice(up, 0, rows);
+        struct tensor gated_rows = tensor_slice(gated, 0, rows);
+        op_rms_norm(x, h, t, w->norm2, settings->norm_eps, (struct modulation){0});
+        op_linear(x, gate_rows, h, w->gate, none);
+        op_linear(x, up_rows, h, w->up, none);
+        op_glu(x, gated_rows, gate_rows, up_rows, ACTIVATION_GELU_TANH);
+        op_linear(x, t, gated_rows, w->down, (struct epilogue){.residual = t});
+    }
+}
+
+static void t5_forward_layer(struct context *x, const void *weights, const struct visit_scope *scope) {
+    uint64_t mark = x->scratch->used;
+    t5_attend(x, weights, scope);
+    x->scratch->used = mark;
+    t5_feed_forward(x, weights, scope);
+    if (scope->number == ((const struct t5_settings *)scope->settings)->last_layer) t5_give(x, scope->lane);
+}
+
+static void t5_forward_norm(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct norm_weights *w = weights;
+    const struct t5_settings *settings = scope->settings;
+    struct tensor tokens = t5_tokens(scope->lane);
+    op_rms_norm(x, tokens, tokens, w->norm, settings->norm_eps, (struct modulation){0});
+    t5_give(x, scope->lane);
+}
+
+static const struct block_kind t5_kind_embedding = BLOCK_KIND(
+    "embedding", "shared", t5_embedding_table, embedding_weights, t5_forward_embedding, .gathers_rows = true);
+static const struct block_kind t5_kind_bias =
+    BLOCK_KIND("position_bias", "relative_attention_bias.%d", t5_bias_table, bias_weights, t5_forward_bias,
+               .keeps_types = true);
+static const struct block_kind t5_kind_layer =
+    BLOCK_KIND("layer", "block.%d", t5_layer_table, layer_weights, t5_forward_layer);
+static const struct block_kind t5_kind_norm =
+    BLOCK_KIND("norm", "final_layer_norm", t5_norm_table, norm_weights, t5_forward_norm, .keeps_types = true);
+
+int t5_list_blocks(const struct component *c, bool of_every_layer, struct block_ref *refs) {
+    int n = 0, layers = c->dims[T5_LAYERS];
+    refs[n++] = (struct block_ref){.kind = &t5_kind_embedding};
+    for (int i = 0; i < layers; i++) {
+        bool unused = i >= layers - c->reads.layers_left_out;
+        if (!i || of_every_layer)
+            refs[n++] = (struct block_ref){.kind = &t5_kind_bias, .number = i, .unused = unused};
+        refs[n++] = (struct block_ref){.kind = &t5_kind_layer, .number = i, .unused = unused};
+    }
+    refs[n++] = (struct block_ref){.kind = &t5_kind_norm, .unused = c->reads.layers_left_out};
+    return n;
+}
+
+void t5_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+                struct arena *pictures, bool *ok) {
+    (void)pictures;
+    for (int i = 0; i < n_lanes; i++) {
+        struct t5_state *state = lanes[i].state;
+        if (!tensor_packed(&lanes[i].text))
+            state->tokens = arena_tensor(arena, DTYPE_F32, 2, lanes[i].text.dim, ok);
+        int32_t distances = 2 * lanes[i].text.dim[0] - 1;
+        state->bias = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){c->dims[T5_HEADS], distances}, ok);
+    }
+}
+
+/* ---- what families say of themselves ---- */
+
+bool t5_has_bias(const struct tensor_index *index, int layer) {
+    static const char *const names[2][3] = {{T5_BIAS_OF("0"), T5_GGUF_BIAS("0"), T5_WAN_BIAS("0")},
+                                            {T5_BIAS_OF("1"), T5_GGUF_BIAS("1"), T5_WAN_BIAS("1")}};
+    for (int i = 0; i < COUNT_OF(names[0]); i++)
+        if (index_find(index, names[layer][i])) return true;
+    return false;
+}
+
+bool t5_is_gated(const struct tensor_index *index) {
+    return !index_find(index, "encoder.block.0.layer.1.DenseReluDense.wi.weight") &&
+           (!index_find(index, "enc.blk.0.ffn_up.weight") || index_find(index, "enc.blk.0.ffn_gate.weight"));
+}
+
+static enum status t5_check_dims(const struct component *c, struct error *e) {
+    const int32_t *d = c->dims;
+    if (d[T5_Q] % d[T5_HEADS] == 0 && d[T5_Q] / d[T5_HEADS] <= 512 && d[T5_BUCKETS] % 4 == 0 &&
+        d[T5_BUCKETS] <= T5_BUCKETS_MAX && d[T5_LAYERS] > c->reads.layers_left_out &&
+        2 * d[T5_LAYERS] <= FAMILY_BLOCKS_MAX - 2)
+        return OK;
+    error_set(e, SHAPE, "the %s's sizes do not fit together", c->family->word);
+    error_where(e, "%s", c->index.sources[0].path);
+    error_found(e, "queries %d, heads %d, buckets of distances %d, layers %d", d[T5_Q], d[T5_HEADS],
+                d[T5_BUCKETS], d[T5_LAYERS]);
+    return error_expected(e, "queries of whole heads of at most 512, and %d buckets at most, a multiple of 4",
+                          T5_BUCKETS_MAX);
+}
+
+enum status t5_configure(struct component *c, const struct config *config, struct error *e) {
+    struct t5_settings *s = (struct t5_settings *)c->settings;
+    if (t5_check_dims(c, e) != OK || component_check_blocks(c, config, c->dims[T5_LAYERS], e) != OK)
+        return e->code;
+    s->max_distance = 128;
+    return config_int(config, "relative_attention_max_distance", c->dims[T5_BUCKETS] / 4 + 1, 1 << 20,
+                      &s->max_distance, e);
+}
+
+/* The decoder; the embedding table under its second name; a tokenizer stored as a tensor. */
+const char *const t5_ignorable[] = {
+    "decoder.", "lm_head.", "encoder.embed_tokens.", "spiece_model", "dec.", "output.weight", NULL};
+const char *const t5_architectures[] = {"t5encoder", "t5", NULL};
+
+const struct setting t5_settings[1] = {
+    {{"layer_norm_epsilon", "t5.attention.layer_norm_rms_epsilon",
+      "t5encoder.attention.layer_norm_rms_epsilon"},
+     offsetof(struct t5_settings, norm_eps),
+     SETTING_FLOAT,
+     1e-6,
+     0,
+     1},
+};
+
+const struct expectation t5_expects[] = {
+    {"feed_forward_proj", "gated-gelu"}, {"dense_act_fn", "gelu_new"}, {0}};
+
+void t5_follow(struct component *c) {
+    int32_t *d = c->dims;
+    d[T5_Q] = d[T5_HEADS] * d[T5_HEAD];
+    d[T5_BUCKETS] = d[T5_BUCKETS] / 4 * 4;
+}
+
+void t5_derive(struct component *c) {
+    c->dims[T5_HEAD] = c->dims[T5_Q] / c->dims[T5_HEADS];
+    ((struct t5_settings *)c->settings)->last_layer =
+        c->reads.layers_left_out ? c->dims[T5_LAYERS] - 1 - c->reads.layers_left_out : -1;
+    c->text_columns = c->dims[T5_HIDDEN];
+}
+
+const struct state_tensor t5_state_tensors[1] = {STATE_TENSOR(t5_state, bias)};

@@ -1,0 +1,52 @@
+/* umT5's encoder as a text encoder (t5_layers.h): T5 1.1 of many languages, in which every layer has a table
+ * of distances of its own. It sees a prompt's tokens and no padding: the pipelines mask that, and give zeros
+ * for its rows, which are appended instead. Reference: transformers 5, models/umt5/modeling_umt5.py. */
+#include "models/models.h"
+#include "models/t5_layers.h"
+
+static bool umt5_probe(const struct tensor_index *index) {
+    return t5_has_bias(index, 0) && t5_has_bias(index, 1);
+}
+
+static enum status umt5_refuse(const struct component *c, struct error *e) {
+    if (t5_is_gated(&c->index) && t5_has_bias(&c->index, 1)) return OK;
+    error_set(e, UNSUPPORTED, "a text encoder that is no umT5");
+    error_where(e, "%s", c->index.sources[0].path);
+    error_found(e, t5_is_gated(&c->index) ? "no distance bias in the second layer, as in T5"
+                                          : "a feed-forward without a gate");
+    return error_expected(e, "umT5 (umt5-xxl)");
+}
+
+static int umt5_blocks(const struct component *c, struct block_ref *refs) {
+    return t5_list_blocks(c, true, refs);
+}
+
+/* umT5 XXL. */
+static const struct dimension umt5_dimensions[] = {T5_DIMENSIONS(256384, 2)};
+
+const struct family family_umt5 = {
+    .name = "umt5",
+    .kind = FAMILY_TEXT,
+    .word = "umT5 text encoder",
+    .architectures = t5_architectures,
+    .config_key = "model_type",
+    .config_value = "umt5",
+    .probe = umt5_probe,
+    .dimensions = umt5_dimensions,
+    .n_dimensions = COUNT_OF(umt5_dimensions),
+    .settings = t5_settings,
+    .n_settings = COUNT_OF(t5_settings),
+    .expects = t5_expects,
+    .refuse = umt5_refuse,
+    .configure = t5_configure,
+    .follow = t5_follow,
+    .derive = t5_derive,
+    .reads = {.tokens = true},
+    .config_rest = T5_CONFIG_REST("UMT5EncoderModel"),
+    .blocks = umt5_blocks,
+    .ignorable = t5_ignorable,
+    .lane_state_bytes = sizeof(struct t5_state),
+    .state = t5_state_tensors,
+    .n_state = COUNT_OF(t5_state_tensors),
+    .declare = t5_declare,
+};
