@@ -31,6 +31,10 @@ static const char *const t5xxl_prefixes[] = {"", "text_encoders.t5xxl.transforme
 #define SAMPLING_SD2 {SAMPLING_ADDED(schedule_leaping, sampler_ddim, NULL), .mends_old_files = true}
 #define SAMPLING_SDXL {SAMPLING_ADDED(schedule_spaced, sampler_euler, schedule_aligned_sdxl)}
 #define SAMPLING_LCM  {SAMPLING_ADDED(schedule_distilled, sampler_lcm, NULL)}
+/* WAN: diffusers 0.42, pipelines/wan, whose scheduler is UniPC. */
+#define SAMPLING_WAN                                                                                           \
+    {.prediction = &prediction_flow_of_timestep, .schedule = &schedule_flow_unipc, .sampler = &sampler_unipc,  \
+     .grid = {.grid_f64 = true}, .grid_of_class = true}
 /* clang-format on */
 
 /* ---- recipes ---- */

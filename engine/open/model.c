@@ -5,6 +5,7 @@
 #include "engine/open/prompt.h"
 #include "engine/open/published.h"
 #include "engine/open/recognition.h"
+#include "engine/open/settings.h"
 #include "engine/open/tokenizers.h"
 
 #include <stdio.h>
@@ -45,117 +46,6 @@ static enum status open_slot(struct sluice_model *m, int slot, struct component_
 }
 
 /* ---- the rest of a pipeline ---- */
-
-/* Schedules that would give other sigmas are refused rather than ignored. */
-static enum status check_schedule(const struct config *config, const char *class_name, struct error *e) {
-    static const char *const others[] = {"use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas",
-                                         "invert_sigmas", "stochastic_sampling"};
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) config_refuse(config, others[i], e);
-    int timesteps = 1000;
-    config_int(config, "num_train_timesteps", 1000, 1000, &timesteps, e);
-    return config_expect(config, "_class_name", class_name, e);
-}
-
-enum { SHIFT_TOKENS_MAX = 1 << 20 };
-
-/* What is absent is diffusers' default, which is Flux's. */
-static enum status read_shift_line(const struct config *config, struct flow_shift_line *line,
-                                   struct error *e) {
-    *line = (struct flow_shift_line){0.5, 1.15, 256, 4096};
-    config_expect(config, "time_shift_type", "exponential", e);
-    config_float(config, "base_shift", 0, 20, &line->base_shift, e);
-    config_float(config, "max_shift", 0, 20, &line->max_shift, e);
-    config_int(config, "base_image_seq_len", 1, SHIFT_TOKENS_MAX, &line->base_tokens, e);
-    config_int(config, "max_image_seq_len", 1, SHIFT_TOKENS_MAX, &line->max_tokens, e);
-    if (e->code != OK || line->max_tokens > line->base_tokens) return e->code;
-    error_set(e, META, "'max_image_seq_len' cannot be used");
-    error_where(e, "%s", config->path);
-    error_found(e, "%d", line->max_tokens);
-    return error_expected(e, "more than 'base_image_seq_len', %d", line->base_tokens);
-}
-
-/* A shift by size is read where the recipe knows of it. */
-static enum status read_shift(struct sluice_model *m, const struct config *config, struct error *e) {
-    bool dynamic = m->shift_rule == FLOW_SHIFT_BY_TOKENS;
-    m->shift_terminal = 0;
-    config_float(config, "shift_terminal", 0, 0.99, &m->shift_terminal, e);
-    if (!m->recipe->shift_line.max_tokens) config_refuse(config, "use_dynamic_shifting", e);
-    config_bool(config, "use_dynamic_shifting", &dynamic, e);
-    m->shift_rule = dynamic ? FLOW_SHIFT_BY_TOKENS : FLOW_SHIFT_FIXED;
-    if (dynamic) return read_shift_line(config, &m->shift_line, e);
-    if (m->flow_shift == 0) m->flow_shift = 1; /* diffusers' default */
-    return config_float(config, "shift", SLUICE_FLOW_SHIFT_LEAST, SLUICE_FLOW_SHIFT_MAX, &m->flow_shift, e);
-}
-
-static enum status read_schedule(struct sluice_model *m, const char *path, struct error *e) {
-    struct config config = {0};
-    m->sampling = m->recipe->sampling;
-    m->shift_rule = m->recipe->shift_rule;
-    m->flow_shift = m->recipe->flow_shift;
-    m->shift_line = m->recipe->shift_line;
-    m->shift_terminal = m->recipe->shift_terminal;
-    if (!path) return OK;
-    if (config_read(m->sys, path, &config, e) == OK && !m->sampling.prediction->mixes &&
-        !m->sampling.schedule->class_name)
-        sampling_read(&config, &m->sampling, e);
-    else if (e->code == OK && check_schedule(&config, m->sampling.schedule->class_name, e) == OK)
-        read_shift(m, &config, e);
-    if (m->shift_rule == FLOW_SHIFT_BY_TOKENS) m->flow_shift = 0;
-    m->has_schedule = true;
-    config_destroy(&config);
-    return e->code;
-}
-
-static void read_given_shift(struct sluice_model *m, const struct config *config, struct error *e) {
-    if (!config_find(config, "flow_shift")) return;
-    m->shift_rule = FLOW_SHIFT_FIXED;
-    m->shift_terminal = 0;
-    m->has_schedule = true;
-    if (m->flow_shift == 0) m->flow_shift = 1;
-    config_float(config, "flow_shift", SLUICE_FLOW_SHIFT_LEAST, SLUICE_FLOW_SHIFT_MAX, &m->flow_shift, e);
-}
-
-/* What model_index.json says of an absent negative prompt. */
-static enum status read_negative(struct sluice_model *m, const char *path, struct error *e) {
-    struct config config = {0};
-    m->zero_negative = m->recipe->zero_negative;
-    m->init = m->recipe->init;
-    if (path && config_read(m->sys, path, &config, e) == OK)
-        config_bool(&config, "force_zeros_for_empty_prompt", &m->zero_negative, e);
-    config_destroy(&config);
-    return e->code;
-}
-
-/* Which is not said anywhere: by what its files have in common (models.h). */
-static bool is_distilled(const struct sluice_model *m) {
-    const struct sampling *s = &m->sampling;
-    return m->recipe->distilled.steps && m->has_schedule && s->grid.spacing == SPACING_TRAILING &&
-           s->noise.zero_snr == ZERO_SNR_NO &&
-           model_component(m, FAMILY_DENOISER)->latent_side == m->recipe->distilled.latent_side;
-}
-
-static enum status read_defaults(struct sluice_model *m, const char *path, struct error *e) {
-    struct config config = {0};
-    int side = model_component(m, FAMILY_DENOISER)->latent_side;
-    side *= model_component(m, FAMILY_DECODER)->pixel_factor;
-    m->width = side ? side : m->recipe->width;
-    m->height = side ? side : m->recipe->height;
-    m->steps = is_distilled(m) ? m->recipe->distilled.steps : m->recipe->steps;
-    m->cfg_scale = is_distilled(m) ? 1 : m->recipe->cfg_scale;
-    m->guidance = m->recipe->guidance;
-    m->strength = m->recipe->strength;
-    if (!path) return OK;
-    if (config_read(m->sys, path, &config, e) == OK) {
-        config_int(&config, "width", 1, 65536, &m->width, e);
-        config_int(&config, "height", 1, 65536, &m->height, e);
-        config_int(&config, "steps", 1, 10000, &m->steps, e);
-        config_float(&config, "cfg_scale", 0, 1000, &m->cfg_scale, e);
-        if (m->recipe->takes_guidance) config_float(&config, "guidance", 0, 1000, &m->guidance, e);
-        read_given_shift(m, &config, e);
-    }
-    config_destroy(&config);
-    return e->code;
-}
 
 static enum status mismatch(const struct component *c, const char *what, int a, const char *of_a, int b,
                             const char *of_b, struct error *e) {
@@ -324,10 +214,10 @@ static enum status fill_from(struct sluice_model *m, struct component_files *fil
     if (!m->decodes_only && settle_recipe(m, files, name, o, e) == OK && open_kind(m, files, true, e) == OK)
         open_tokenizers(m, files, o, e);
     if (e->code == OK) open_kind(m, files, false, e);
-    if (e->code == OK) read_schedule(m, files->scheduler, e);
+    if (e->code == OK) settings_read_schedule(m, files->scheduler, e);
     if (e->code == OK && !m->decodes_only) recognise_sampling(m, e);
-    if (e->code == OK) read_negative(m, files->pipeline, e);
-    if (e->code == OK) read_defaults(m, files->defaults, e);
+    if (e->code == OK) settings_read_pipeline(m, files->pipeline, e);
+    if (e->code == OK) settings_read_defaults(m, files->defaults, e);
     return e->code == OK && !m->decodes_only ? model_check_parts(m, e) : e->code;
 }
 
@@ -363,9 +253,9 @@ static enum status fill_published(struct sluice_model *m, const struct sluice_mo
     /* No file is at fault where sizes that were chosen do not fit together. */
     if (e->code != OK && e->code != MEMORY) error_is_usage(e);
     m->references_max = m->recipe->references_max;
-    if (e->code == OK) read_schedule(m, NULL, e);
-    if (e->code == OK) read_negative(m, NULL, e);
-    if (e->code == OK) read_defaults(m, NULL, e);
+    if (e->code == OK) settings_read_schedule(m, NULL, e);
+    if (e->code == OK) settings_read_pipeline(m, NULL, e);
+    if (e->code == OK) settings_read_defaults(m, NULL, e);
     return e->code == OK ? model_check_parts(m, e) : e->code;
 }
 

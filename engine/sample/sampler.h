@@ -54,6 +54,9 @@ struct sampler {
     /* Noise: once a step, when it ends; or after every evaluation. Never where a step ends without any. */
     enum sampler_draws draws;
     bool counts_timesteps; /* it reads trained levels by timesteps from 0 to 999 */
+    /* The grid that its class has of flow matching, for models of which each class has its own (sampling.h);
+     * NULL: Euler's. */
+    const struct schedule *flow;
     /* Why it cannot be used where signal and noise are mixed, or from a point without any signal; or NULL. */
     const char *lacks_mixing, *lacks_bare_noise;
     /* What it makes of a grid before any step is left out: writes at most GRID_STEPS_MORE. May be NULL. */

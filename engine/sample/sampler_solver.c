@@ -2,6 +2,7 @@
  * 2022), UniPC (Zhao et al. 2023) and, of past derivatives, DEIS (Zhang and Chen 2022), as diffusers 0.42 has
  * them: scheduling_dpmsolver_multistep.py, scheduling_unipc_multistep.py, scheduling_deis_multistep.py.
  * Points without signal or noise are infinitely far; what follows from that is finite. */
+#include "engine/sample/schedule.h"
 #include "engine/sample/update.h"
 
 #include <math.h>
@@ -231,15 +232,16 @@ static void sampler_update_unipc(const struct sampler_update *u) {
 /* ---- the table ---- */
 
 #define SOLVER(title, other, is_of_order, remembers, noise, function)                                        \
-    {                                                                                                        \
-        .name = title, .alias = other, .form = PREDICTION_DENOISED, .order = is_of_order, .evaluations = 1,  \
-        .history = remembers, .draws = noise, .update = function                                             \
-    }
+    .name = title, .alias = other, .form = PREDICTION_DENOISED, .order = is_of_order, .evaluations = 1,      \
+    .history = remembers, .draws = noise, .update = function
 
-const struct sampler sampler_dpmpp_2m = SOLVER("dpm++2m", "dpmpp_2m", 2, 1, DRAWS_NOTHING, sampler_update_2m);
-const struct sampler sampler_dpmpp_3m = SOLVER("dpm++3m", NULL, 3, 2, DRAWS_NOTHING, sampler_update_3m);
-const struct sampler sampler_dpmpp_2m_sde =
-    SOLVER("dpm++2m_sde", "dpmpp_2m_sde", 2, 1, DRAWS_AT_ENDS, sampler_update_2m_sde);
+const struct sampler sampler_dpmpp_2m = {
+    SOLVER("dpm++2m", "dpmpp_2m", 2, 1, DRAWS_NOTHING, sampler_update_2m), .flow = &schedule_flow_dpm};
+const struct sampler sampler_dpmpp_3m = {SOLVER("dpm++3m", NULL, 3, 2, DRAWS_NOTHING, sampler_update_3m),
+                                         .flow = &schedule_flow_dpm};
+const struct sampler sampler_dpmpp_2m_sde = {
+    SOLVER("dpm++2m_sde", "dpmpp_2m_sde", 2, 1, DRAWS_AT_ENDS, sampler_update_2m_sde),
+    .flow = &schedule_flow_dpm};
 const struct sampler sampler_deis = {
     .name = "deis",
     .form = PREDICTION_DERIVATIVE,
@@ -249,5 +251,6 @@ const struct sampler sampler_deis = {
     .lacks_mixing = "it takes logarithms of noise for one of picture, where flow models have none at first",
     .lacks_bare_noise = "it divides by what the first step has left of the picture, which is nothing",
     .update = sampler_update_deis};
-const struct sampler sampler_unipc =
-    SOLVER("unipc", "uni_pc", 2, 1 + UNIPC_ORDER_MAX, DRAWS_NOTHING, sampler_update_unipc);
+const struct sampler sampler_unipc = {
+    SOLVER("unipc", "uni_pc", 2, 1 + UNIPC_ORDER_MAX, DRAWS_NOTHING, sampler_update_unipc),
+    .flow = &schedule_flow_unipc};

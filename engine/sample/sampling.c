@@ -9,9 +9,15 @@ static bool is_called(const char *given, const char *name, const char *alias) {
     return !strcmp(given, name) || (alias && !strcmp(given, alias));
 }
 
+/* Not the model's own. */
+static bool is_named(const struct schedule *schedule) {
+    const struct schedule *const *k = schedules;
+    while (*k && *k != schedule) k++;
+    return *k;
+}
+
 const char *sampling_schedule_name(const struct sampling *s) {
-    for (const struct schedule *const *k = schedules; *k; k++)
-        if (s->schedule == *k) return (*k)->name;
+    if (is_named(s->schedule)) return s->schedule->name;
     return spacing_names[s->prediction->mixes ? SPACING_LINSPACE : s->grid.spacing];
 }
 
@@ -114,6 +120,8 @@ enum status sampling_choose(const struct sampling_choice *choice, struct samplin
     const struct sampler *own = s->sampler;
     if (choice->sampler && sampler_find(choice->sampler, &s->sampler, e) != OK) return e->code;
     if (s->sampler != own || !s->solver.order) s->solver.order = s->sampler->order;
+    if (s->grid_of_class && !is_named(s->schedule))
+        s->schedule = s->sampler->flow ? s->sampler->flow : &schedule_flow;
     if (check_sampler(s, e) != OK) return e->code;
     return check_steps(s, choice->steps, e);
 }

@@ -3,7 +3,8 @@
  *
  * A file's class says schedule and sampler, its keys the rest; keys of other classes are ignored, as
  * diffusers ignores them, and keys of none, and classes and values that nothing here computes, refused by
- * name. A request's sampler changes the update alone and keeps the grid. Its schedule replaces the grid:
+ * name. A request's sampler changes the update alone and keeps the grid, but of flow models whose pipelines
+ * leave the grid to the scheduler's class. Its schedule replaces the grid:
  * leading, trailing and linspace are the model's own with that spacing and no spread, the others
  * stable-diffusion.cpp's.
  */
@@ -24,6 +25,9 @@ struct sampling {
     /* Diffusers' pipelines of such a model take steps_offset for 1 and clip_sample for false, whatever the
      * file says (pipelines/stable_diffusion). */
     bool mends_old_files;
+    /* Of a flow model: its pipelines take any class that has flow matching, and the grid is its own. Else
+     * they make it themselves, for all alike. */
+    bool grid_of_class;
 };
 
 /* Stable Diffusion's noise: the square root of beta grows evenly. */
@@ -37,7 +41,8 @@ const char *sampling_class(const struct sampling *sampling);
 /* As a request would choose its schedule: a spacing, or a schedule's name. */
 const char *sampling_schedule_name(const struct sampling *sampling);
 
-/* What a scheduler_config.json says of a model that adds noise. UNSUPPORTED, META. */
+/* What a scheduler_config.json says, but of flow matching its shift (schedule.shift_key) and what belongs to
+ * that. UNSUPPORTED, META. */
 enum status sampling_read(const struct config *config, struct sampling *sampling, struct error *e);
 
 /* What a request chooses; each name NULL: as it is. USAGE, by name, for what there is not, and for what the

@@ -14,6 +14,8 @@ float schedule_timestep(const struct schedule_options *options, double sigma) {
                                : (float)noise_table_timestep(options->table, sigma);
 }
 
+/* ---- flow matching, by Euler ---- */
+
 /* One step alone, or steps that are all noise, have nothing that could be stretched. */
 static void stretch_to_terminal(struct grid *grid, double terminal) {
     float scale = (1 - grid->step[grid->n - 1].at.sigma) / (float)(1 - terminal);
@@ -38,8 +40,58 @@ static void schedule_fill_flow(const struct schedule_options *options, struct gr
     grid->step[n - 1].to = grid_point_of_sigma(GRID_MIXED, 0, 0);
 }
 
-const struct schedule schedule_flow = {
-    .name = "flow", .class_name = "FlowMatchEulerDiscreteScheduler", .fill = schedule_fill_flow};
+/* ---- flow matching, of solvers ---- */
+
+/* Whose logarithm of signal / noise has no end. */
+#define NEARLY_ALL_NOISE 1e-6
+
+typedef double flow_rule(int i, int n);
+
+static double flow_unipc(int i, int n) {
+    return linspace_numpy(1, 1.0 / TRAINED_TIMESTEPS, i, n + 1);
+}
+
+static double flow_dpm(int i, int n) {
+    return 1 - linspace_numpy(1, 1.0 / TRAINED_TIMESTEPS, n - i, n + 1);
+}
+
+static double shifted(const struct schedule_options *o, double u) {
+    return o->shift * u / (1 + (o->shift - 1) * u);
+}
+
+static void fill_solver_flow(const struct schedule_options *o, flow_rule *rule, struct grid *grid) {
+    int n = o->n;
+    double last = shifted(o, rule(n - 1, n)), stretch = o->terminal > 0 ? (1 - last) / (1 - o->terminal) : 0;
+    *grid = (struct grid){.form = GRID_MIXED, .step = grid->step, .start = 1, .n = n, .n_whole = n};
+    for (int i = 0; i < n; i++) {
+        double sigma = shifted(o, rule(i, n));
+        if (stretch > 0) sigma = 1 - (1 - sigma) / stretch;
+        if (!i && fabs(sigma - 1) < NEARLY_ALL_NOISE) sigma -= NEARLY_ALL_NOISE;
+        float timestep = (float)trunc(sigma * TRAINED_TIMESTEPS);
+        grid->step[i].at = grid_point_of_sigma(GRID_MIXED, (float)sigma, timestep);
+        if (i) grid->step[i - 1].to = grid->step[i].at;
+    }
+    grid->step[n - 1].to = grid_point_of_sigma(GRID_MIXED, 0, 0);
+}
+
+static void schedule_fill_flow_unipc(const struct schedule_options *options, struct grid *grid) {
+    fill_solver_flow(options, flow_unipc, grid);
+}
+
+static void schedule_fill_flow_dpm(const struct schedule_options *options, struct grid *grid) {
+    fill_solver_flow(options, flow_dpm, grid);
+}
+
+/* ---- the table ---- */
+
+const struct schedule schedule_flow = {.name = "flow",
+                                       .class_name = "FlowMatchEulerDiscreteScheduler",
+                                       .shift_key = "shift",
+                                       .fill = schedule_fill_flow};
+const struct schedule schedule_flow_unipc = {
+    .name = "flow of UniPC", .shift_key = "flow_shift", .fill = schedule_fill_flow_unipc};
+const struct schedule schedule_flow_dpm = {
+    .name = "flow of DPM-Solver++", .shift_key = "flow_shift", .fill = schedule_fill_flow_dpm};
 
 double schedule_shift_of_tokens(int64_t tokens, int base_tokens, double base_mu, int most_tokens,
                                 double most_mu) {

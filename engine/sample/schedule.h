@@ -3,8 +3,8 @@
  *
  * Those of diffusers' schedulers are computed in its order of operations and give its timesteps and sigmas
  * bit for bit (0.42; square roots and logarithms as noise_table.h says):
- * scheduling_flow_match_euler_discrete.py, pipelines/z_image and pipelines/flux for flow matching, the
- * scheduling_*.py of each row else. The others are stable-diffusion.cpp's (src/denoiser.hpp), whose names
+ * scheduling_flow_match_euler_discrete.py, pipelines/z_image and pipelines/flux for flow matching by Euler,
+ * the scheduling_*.py of each row else. The others are stable-diffusion.cpp's (src/denoiser.hpp), whose names
  * they have, for models that add noise and for flow models. */
 #ifndef SLUICE_SAMPLE_SCHEDULE_H
 #define SLUICE_SAMPLE_SCHEDULE_H
@@ -54,6 +54,7 @@ struct schedule {
     const char *name;       /* that people choose it by, or of what it is */
     const char *alias;      /* ComfyUI's; or NULL */
     const char *class_name; /* in scheduler_config.json, where that names the schedule alone; else NULL */
+    const char *shift_key;  /* of flow models, there: its shift */
     int steps_max;          /* 0: as many as anybody wants */
     /* Fills a grid that has room for n steps; these may be fewer. */
     void (*fill)(const struct schedule_options *options, struct grid *grid);
@@ -64,6 +65,10 @@ float schedule_timestep(const struct schedule_options *options, double sigma);
 
 /* Flow matching: evenly spaced values u from 1 to 1/n, shifted; a timestep is 1000 sigma. */
 extern const struct schedule schedule_flow;
+/* The same for solvers, in f64 before they are rounded, and with whole timesteps, cut off: of n + 1 values
+ * from 1 to 1/1000 the last is left out (UniPC, which takes a millionth of a sigma of 1 away), or of those
+ * from 0 to 1 - 1/1000 the first (DPM-Solver++). */
+extern const struct schedule schedule_flow_unipc, schedule_flow_dpm;
 /* Timesteps of a spacing. spaced: fractional, noise added: Euler, Heun, DPM2, LMS. whole: whole ones,
  * PRESERVED: DDPM. leaping: the same, each step over 1000 / n timesteps: DDIM, PNDM. solver: whole ones of n
  * + 1, the last of them left out, PRESERVED: DPM-Solver++, UniPC. distilled: LCM, TCD. */

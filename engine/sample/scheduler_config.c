@@ -1,4 +1,4 @@
-/* scheduler_config.json of models that add noise: see sampling.h. Classes, their keys and defaults are those
+/* scheduler_config.json: see sampling.h. Classes, their keys and defaults are those
  * of diffusers 0.42, schedulers/. */
 #include "engine/sample/sampling.h"
 
@@ -23,11 +23,12 @@ enum {
     STABLE_BETAS = 1 << 13,   /* beta_start and beta_end are Stable Diffusion's by default */
     SCALED_BETAS = 1 << 14,   /* beta_schedule is scaled_linear by default */
     READS_VARIANCE = 1 << 16, /* variance_type */
+    READS_FLOW = 1 << 17,     /* flow matching, which it may be asked for by use_flow_sigmas */
 };
 
 struct scheduler_class {
     const char *name;
-    const struct schedule *schedule;
+    const struct schedule *schedule; /* NULL: it adds no noise */
     const struct sampler *sampler;
     enum spacing spacing;   /* the default */
     enum zero_snr zero_snr; /* what rescale_betas_zero_snr means; NO: it is not read */
@@ -40,6 +41,7 @@ struct scheduler_class {
 #define LCM_READS     (READS_CLIP | READS_DISTILLED | STABLE_BETAS | SCALED_BETAS)
 
 static const struct scheduler_class classes[] = {
+    {"FlowMatchEulerDiscreteScheduler", NULL, &sampler_euler, SPACING_LINSPACE, ZERO_SNR_NO, READS_FLOW},
     {"EulerDiscreteScheduler", &schedule_spaced, &sampler_euler, SPACING_LINSPACE, ZERO_SNR_NEARLY,
      EULER_READS},
     {"EulerAncestralDiscreteScheduler", &schedule_spaced, &sampler_euler_a, SPACING_LINSPACE, ZERO_SNR_NEARLY,
@@ -52,9 +54,9 @@ static const struct scheduler_class classes[] = {
      TWICE_READS | ROUNDS_TIMESTEPS},
     {"LMSDiscreteScheduler", &schedule_spaced, &sampler_lms, SPACING_LINSPACE, ZERO_SNR_NO, READS_SPREADS},
     {"DPMSolverMultistepScheduler", &schedule_solver, &sampler_dpmpp_2m, SPACING_LINSPACE, ZERO_SNR_NEARLY,
-     READS_SPREADS | READS_FINAL_SIGMA | READS_DPM},
+     READS_SPREADS | READS_FINAL_SIGMA | READS_DPM | READS_FLOW},
     {"UniPCMultistepScheduler", &schedule_solver, &sampler_unipc, SPACING_LINSPACE, ZERO_SNR_NEARLY,
-     READS_SPREADS | READS_FINAL_SIGMA | READS_ENDS | READS_UNIPC},
+     READS_SPREADS | READS_FINAL_SIGMA | READS_ENDS | READS_UNIPC | READS_FLOW},
     {"DEISMultistepScheduler", &schedule_solver, &sampler_deis, SPACING_LINSPACE, ZERO_SNR_NO,
      READS_SPREADS | READS_DEIS},
     {"DDIMScheduler", &schedule_leaping, &sampler_ddim, SPACING_LEADING, ZERO_SNR_WHOLLY, LEAPING_READS},
@@ -150,15 +152,22 @@ static enum status check_keys(const struct config *config, struct error *e) {
     return OK;
 }
 
-static const struct scheduler_class *find_class(const struct config *config, struct error *e) {
-    const char *name = config_string(config, "_class_name", "");
+static bool is_for(const struct scheduler_class *of, const struct prediction *prediction) {
+    return prediction->mixes ? (of->reads & READS_FLOW) != 0 : of->schedule != NULL;
+}
+
+static const struct scheduler_class *find_class(const struct config *config, const struct sampling *s,
+                                                struct error *e) {
+    const char *name = config_string(config, "_class_name", s->prediction->mixes ? sampling_class(s) : "");
+    if (s->prediction->mixes && !s->grid_of_class)
+        config_expect(config, "_class_name", s->schedule->class_name, e);
+    if (e->code != OK) return NULL;
     for (int i = 0; i < N_CLASSES; i++)
-        if (!strcmp(classes[i].name, name)) return &classes[i];
+        if (!strcmp(classes[i].name, name) && is_for(&classes[i], s->prediction)) return &classes[i];
     refused(config, "the model's scheduler is none that is known", *name ? name : "no _class_name", NULL, e);
-    error_expected(e,
-                   "one of the %d classes that engine/sample/README.md lists, as EulerDiscreteScheduler or "
-                   "PNDMScheduler",
-                   N_CLASSES);
+    error_expected(e, "one of those that engine/sample/README.md lists, as %s",
+                   s->prediction->mixes ? "UniPCMultistepScheduler or FlowMatchEulerDiscreteScheduler"
+                                        : "EulerDiscreteScheduler or PNDMScheduler");
     return NULL;
 }
 
@@ -250,7 +259,6 @@ static enum status read_dpm(const struct config *config, struct sampling *s, str
     config_bool(config, "lower_order_final", &lower, e);
     config_bool(config, "euler_at_final", &s->solver.euler_at_final, e);
     config_refuse(config, "use_lu_lambdas", e);
-    config_refuse(config, "use_flow_sigmas", e);
     config_refuse(config, "lambda_min_clipped", e);
     s->solver.same_order_final = !lower;
     if (draws) s->sampler = &sampler_dpmpp_2m_sde;
@@ -269,7 +277,7 @@ static enum status read_deis(const struct config *config, struct solver *solver,
     one_of(config, "algorithm_type", algorithms, 0, e);
     one_of(config, "solver_type", types, 0, e);
     solver->same_order_final = !lower;
-    return config_refuse(config, "use_flow_sigmas", e);
+    return e->code;
 }
 
 /* A list of steps, whose first entry may be step 0. */
@@ -288,7 +296,6 @@ static enum status read_unipc(const struct config *config, struct solver *solver
     config_bool(config, "predict_x0", &predicts_picture, e);
     solver->same_order_final = !lower;
     solver->bh1 = one_of(config, "solver_type", types, 0, e) == 1;
-    config_refuse(config, "use_flow_sigmas", e);
     refuse_list(config, "disable_corrector.0", e);
     config_refuse(config, "solver_p", e);
     if (predicts_picture || e->code != OK) return e->code;
@@ -320,15 +327,45 @@ static enum status read_prediction(const struct config *config, struct sampling 
     return e->code;
 }
 
+/* Grids that would be others are refused: those that spread sigmas take no shift, and a last step from the
+ * last sigma to itself diffusers makes NaN of. */
+static enum status read_flow(const struct config *config, const struct scheduler_class *of,
+                             struct sampling *s, struct error *e) {
+    static const char *const refused_keys[] = {"use_karras_sigmas", "use_exponential_sigmas",
+                                               "use_beta_sigmas", "invert_sigmas", "stochastic_sampling"};
+    bool flows = !of->schedule;
+    int timesteps = TRAINED_TIMESTEPS;
+    s->schedule = of->sampler->flow ? of->sampler->flow : &schedule_flow;
+    for (size_t i = 0; i < sizeof refused_keys / sizeof *refused_keys; i++)
+        config_refuse(config, refused_keys[i], e);
+    config_int(config, "num_train_timesteps", TRAINED_TIMESTEPS, TRAINED_TIMESTEPS, &timesteps, e);
+    config_bool(config, "use_flow_sigmas", &flows, e);
+    if (!of->schedule || e->code != OK) return e->code;
+    if (!flows)
+        return refused(config, "the scheduler adds noise, which a flow model does not",
+                       "no use_flow_sigmas, or false", "true", e);
+    config_expect(config, "final_sigmas_type", "zero", e);
+    return config_find(config, "prediction_type")
+               ? config_expect(config, "prediction_type", "flow_prediction", e)
+               : refused(config, "the scheduler predicts no flow", "no prediction_type",
+                         "\"flow_prediction\"", e);
+}
+
+static enum status read_added(const struct config *config, const struct scheduler_class *of,
+                              struct sampling *s, struct error *e) {
+    s->schedule = of->schedule;
+    config_refuse(config, "use_flow_sigmas", e);
+    read_prediction(config, s, e);
+    read_noise(config, of, &s->noise, e);
+    return read_grid(config, of, s->mends_old_files, &s->grid, e);
+}
+
 enum status sampling_read(const struct config *config, struct sampling *sampling, struct error *e) {
-    const struct scheduler_class *of = find_class(config, e);
+    const struct scheduler_class *of = find_class(config, sampling, e);
     if (!of || check_keys(config, e) != OK) return e->code;
-    sampling->schedule = of->schedule;
     sampling->sampler = of->sampler;
     sampling->solver = (struct solver){.at_boundary = of->sampler == &sampler_lcm};
-    read_prediction(config, sampling, e);
-    read_noise(config, of, &sampling->noise, e);
-    read_grid(config, of, sampling->mends_old_files, &sampling->grid, e);
+    sampling->prediction->mixes ? read_flow(config, of, sampling, e) : read_added(config, of, sampling, e);
     if (of->reads & READS_DPM) read_dpm(config, sampling, e);
     if (of->reads & READS_DEIS) read_deis(config, &sampling->solver, e);
     if (of->reads & READS_UNIPC) read_unipc(config, &sampling->solver, e);
@@ -338,7 +375,8 @@ enum status sampling_read(const struct config *config, struct sampling *sampling
 const char *sampling_class(const struct sampling *sampling) {
     if (sampling->schedule->class_name) return sampling->schedule->class_name;
     for (int i = 0; i < N_CLASSES; i++)
-        if (classes[i].schedule == sampling->schedule && classes[i].sampler == sampling->sampler)
+        if (is_for(&classes[i], sampling->prediction) && classes[i].sampler == sampling->sampler &&
+            (sampling->prediction->mixes || classes[i].schedule == sampling->schedule))
             return classes[i].name;
     return NULL;
 }

@@ -60,12 +60,24 @@ struct config course_config(json_t *file, struct config_value *values) {
     return config;
 }
 
+/* Is it a flow model's? */
+static bool flows(json_t *file) {
+    bool by_class = !strncmp(json_string_value(json_object_get(file, "_class_name")), "FlowMatch", 9);
+    return by_class || json_is_true(json_object_get(file, "use_flow_sigmas"));
+}
+
 struct sampling course_sampling(json_t *file, const struct sampling_choice *choice) {
     struct config_value values[COURSE_KEYS_MAX];
     struct config config = course_config(file, values);
     struct sampling s = {
         .prediction = &prediction_eps, .schedule = &schedule_spaced, .sampler = &sampler_euler};
     struct error e = {0};
+    if (flows(file))
+        s = (struct sampling){.prediction = &prediction_flow_of_timestep,
+                              .schedule = &schedule_flow_unipc,
+                              .sampler = &sampler_unipc,
+                              .grid = {.grid_f64 = true},
+                              .grid_of_class = true};
     sampling_read(&config, &s, &e);
     assert_ok(&e);
     s.grid.aligned = schedule_aligned_sd1;

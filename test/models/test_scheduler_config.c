@@ -1,4 +1,4 @@
-/* scheduler_config.json of models that add noise: what its keys mean, and what is refused by name. */
+/* scheduler_config.json: what its keys mean, and what is refused by name. */
 #include "test/lib/assert_ok.h"
 #include "test/lib/course.h"
 #include "loaders/loaders.h"
@@ -86,6 +86,96 @@ static void test_refusals(void **state) {
     expect_refused(FILE_OF("PNDMScheduler", ""), false, "skip_prk_steps");
 }
 
+/* ---- flow matching ---- */
+
+/* As WAN's recipes are. */
+static const struct sampling flow_of_class = {.prediction = &prediction_flow_of_timestep,
+                                              .schedule = &schedule_flow_unipc,
+                                              .sampler = &sampler_unipc,
+                                              .grid_of_class = true};
+static const struct sampling flow_of_pipeline = {
+    .prediction = &prediction_flow, .schedule = &schedule_flow, .sampler = &sampler_euler};
+
+static enum status read_flow(const char *text, struct sampling *s, struct error *e) {
+    struct config_value values[COURSE_KEYS_MAX];
+    json_t *object = json_loads(text, 0, NULL);
+    assert_non_null(object);
+    struct config config = course_config(object, values);
+    sampling_read(&config, s, e);
+    json_decref(object);
+    return e->code;
+}
+
+static void expect_flow(struct sampling s, const char *text, const struct schedule *schedule,
+                        const struct sampler *sampler) {
+    struct error e = {0};
+    read_flow(text, &s, &e);
+    assert_ok(&e);
+    assert_ptr_equal(s.schedule, schedule);
+    assert_ptr_equal(s.sampler, sampler);
+}
+
+static void expect_flow_refused(struct sampling s, const char *text, const char *what) {
+    struct error e = {0};
+    char line[1024];
+    read_flow(text, &s, &e);
+    error_line(&e, line, sizeof line);
+    if ((e.code != UNSUPPORTED && e.code != META) || !strstr(line, what))
+        fail_msg("%s: %d, %s: no word of %s", text, e.code, line, what);
+}
+
+#define FLOW ", \"use_flow_sigmas\": true, \"prediction_type\": \"flow_prediction\""
+
+static void test_flow(void **state) {
+    (void)state;
+    expect_flow(flow_of_class, FILE_OF("UniPCMultistepScheduler", FLOW), &schedule_flow_unipc,
+                &sampler_unipc);
+    expect_flow(flow_of_class, FILE_OF("DPMSolverMultistepScheduler", FLOW), &schedule_flow_dpm,
+                &sampler_dpmpp_2m);
+    expect_flow(flow_of_class, FILE_OF("FlowMatchEulerDiscreteScheduler", ", \"shift\": 5"), &schedule_flow,
+                &sampler_euler);
+    expect_flow(flow_of_class, "{\"flow_shift\": 3" FLOW "}", &schedule_flow_unipc, &sampler_unipc);
+    expect_flow(flow_of_pipeline, "{\"shift\": 3}", &schedule_flow, &sampler_euler);
+    expect_flow_refused(flow_of_pipeline, FILE_OF("UniPCMultistepScheduler", FLOW),
+                        "UniPCMultistepScheduler");
+    expect_flow_refused(flow_of_class, FILE_OF("EulerDiscreteScheduler", ""), "EulerDiscreteScheduler");
+    expect_flow_refused(flow_of_class, FILE_OF("UniPCMultistepScheduler", ""), "use_flow_sigmas");
+    expect_flow_refused(flow_of_class, FILE_OF("UniPCMultistepScheduler", ", \"use_flow_sigmas\": true"),
+                        "prediction_type");
+    expect_flow_refused(
+        flow_of_class,
+        FILE_OF("UniPCMultistepScheduler", ", \"use_flow_sigmas\": true, \"prediction_type\": \"epsilon\""),
+        "epsilon");
+    expect_flow_refused(flow_of_class,
+                        FILE_OF("UniPCMultistepScheduler", FLOW ", \"use_karras_sigmas\": true"),
+                        "use_karras_sigmas");
+    expect_flow_refused(flow_of_class,
+                        FILE_OF("UniPCMultistepScheduler", FLOW ", \"final_sigmas_type\": \"sigma_min\""),
+                        "sigma_min");
+    expect_flow_refused(flow_of_class, FILE_OF("FlowMatchEulerDiscreteScheduler", ", \"odd\": 1"), "odd");
+    expect_flow_refused(flow_of_pipeline, "{\"invert_sigmas\": true}", "invert_sigmas");
+}
+
+/* A sampler brings its class's grid where pipelines leave that to the class, unless another is named. */
+static void test_grid_of_class(void **state) {
+    struct error e = {0};
+    struct sampling s = flow_of_class, own = flow_of_pipeline;
+    (void)state;
+    sampling_choose(&(struct sampling_choice){.steps = 5}, &s, &e);
+    assert_ptr_equal(s.schedule, &schedule_flow_unipc);
+    sampling_choose(&(struct sampling_choice){.sampler = "euler", .steps = 5}, &s, &e);
+    assert_ptr_equal(s.schedule, &schedule_flow);
+    sampling_choose(&(struct sampling_choice){.sampler = "dpm++2m", .schedule = "linspace", .steps = 5}, &s,
+                    &e);
+    assert_ptr_equal(s.schedule, &schedule_flow_dpm);
+    sampling_choose(&(struct sampling_choice){.sampler = "unipc", .schedule = "simple", .steps = 5}, &s, &e);
+    assert_string_equal(s.schedule->name, "simple");
+    sampling_choose(&(struct sampling_choice){.sampler = "unipc", .steps = 5}, &own, &e);
+    assert_ptr_equal(own.schedule, &schedule_flow);
+    assert_ok(&e);
+    assert_string_equal(sampling_class(&flow_of_class), "UniPCMultistepScheduler");
+}
+
 /* Old files of Stable Diffusion 1 and 2 are taken as diffusers' pipelines take them. */
 static void test_old_files(void **state) {
     (void)state;
@@ -164,8 +254,9 @@ static void test_marks(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_refusals), cmocka_unit_test(test_old_files),
-                                       cmocka_unit_test(test_foreign_keys), cmocka_unit_test(test_infinity),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_refusals),      cmocka_unit_test(test_flow),
+                                       cmocka_unit_test(test_grid_of_class), cmocka_unit_test(test_old_files),
+                                       cmocka_unit_test(test_foreign_keys),  cmocka_unit_test(test_infinity),
                                        cmocka_unit_test(test_marks)};
     return cmocka_run_group_tests_name("scheduler_config.json", tests, NULL, NULL);
 }

@@ -30,15 +30,21 @@ static int close_cases(void **state) {
     return 0;
 }
 
-static struct sampling sampling_of(json_t *c) {
-    return course_sampling(json_object_get(c, "config"), &(struct sampling_choice){.steps = 1});
+static struct course course_of(json_t *c) {
+    json_t *config = json_object_get(c, "config");
+    struct course course = {.sampling = course_sampling(config, &(struct sampling_choice){.steps = 1})};
+    if (!course.sampling.prediction->mixes) return course;
+    json_t *shift = json_object_get(config, course.sampling.schedule->shift_key);
+    course.shift = shift ? json_number_value(shift) : 1;
+    course.sampling.grid.terminal = json_number_value(json_object_get(config, "shift_terminal"));
+    return course;
 }
 
 /* ---- grids ---- */
 
 static void expect_grids(json_t *c) {
     static float timesteps[1024], sigmas[1024];
-    struct course course = {.sampling = sampling_of(c)};
+    struct course course = course_of(c);
     const char *name = json_string_value(json_object_get(c, "name"));
     char key[96];
     snprintf(key, sizeof key, "%s.timesteps", name);
@@ -70,14 +76,14 @@ static void test_grids(void **state) {
     (void)state;
     json_array_foreach(cases, i, c) expect_grids(c);
     printf("%zu schedulers\n", json_array_size(cases));
-    assert_true(json_array_size(cases) > 100);
+    assert_true(json_array_size(cases) > 150);
 }
 
 /* ---- latents ---- */
 
 static double expect_latents(json_t *c) {
     const char *name = json_string_value(json_object_get(c, "name"));
-    struct course course = {.sampling = sampling_of(c)};
+    struct course course = course_of(c);
     json_t *runs = json_object_get(c, "runs"), *r;
     double worst = 0;
     size_t k;
