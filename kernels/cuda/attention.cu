@@ -113,7 +113,7 @@ template <int HEAD_DIM, int BLOCK_M, int BLOCK_N, int WARPS_M, int WARPS_D, int 
     static constexpr int shared_bytes = 2 * rows_bytes + queries_bytes + partial_bytes;
     static constexpr int blocks = threads == 128 ? 2 : 1; /* of a multiprocessor */
     static constexpr bool wide = blocks * (shared_bytes + 1024) > 100 * 1024;
-    static_assert(WARPS_D <= 2, "scores have two parts at most");
+    static_assert(WARPS_D <= 2 || WARPS_D == 4, "of scores' parts each knows its pair, and the other pair");
     static_assert(shared_bytes <= 99 * 1024, "what GPUs of 8.6 give a block");
 };
 
@@ -352,7 +352,7 @@ __device__ static inline void multiply_values(float (&o)[T::mma_m][T::mma_d][4],
     }
 }
 
-/* Where warps share a head: leaves this one's scores for the other. */
+/* Where warps share a head: leaves this one's scores for the others. */
 template <class T>
 __device__ static inline void store_partial_scores(float4 *partial, const float (&s)[T::mma_m][T::mma_n][4],
                                                    const place &at) {
@@ -367,17 +367,27 @@ __device__ static inline void store_partial_scores(float4 *partial, const float 
         }
 }
 
-/* Adds the other's: both get the same bits, so that nothing else needs to be told. */
+/* Adds the others': first the pair's, then the sum of the other pair's, so that all get the same bits and
+ * nothing else needs to be told. */
 template <class T>
 __device__ static inline void add_partial_scores(float (&s)[T::mma_m][T::mma_n][4], const float4 *partial,
                                                  const place &at) {
-    const float4 *from = partial + (at.warp ^ 1) * T::mma_m * T::mma_n * WARP + at.lane;
+    constexpr int step = T::mma_m * T::mma_n * WARP;
+    const float4 *own = partial + (at.warp ^ 1) * step + at.lane,
+                 *first = partial + (at.warp ^ 2) * step + at.lane,
+                 *second = partial + (at.warp ^ 3) * step + at.lane;
 #pragma unroll
     for (int m = 0; m < T::mma_m; m++)
 #pragma unroll
         for (int n = 0; n < T::mma_n; n++) {
-            float4 f = from[(m * T::mma_n + n) * WARP];
+            int i = (m * T::mma_n + n) * WARP;
+            float4 f = own[i];
             s[m][n][0] += f.x, s[m][n][1] += f.y, s[m][n][2] += f.z, s[m][n][3] += f.w;
+            if constexpr (T::warps_d == 4) {
+                float4 g = first[i], h = second[i];
+                s[m][n][0] += g.x + h.x, s[m][n][1] += g.y + h.y;
+                s[m][n][2] += g.z + h.z, s[m][n][3] += g.w + h.w;
+            }
         }
 }
 
@@ -505,6 +515,7 @@ __device__ static inline place find_place(const attend_args &a, int32_t block, u
  *   block     128    128    128    128    128    128    128    128    256    256    256    256    256
  *   shared   6144  10240  14336  18432  43008  44544  44032  50176  43008  59392  66560  66560  99328
  *   regs      146    168    203    223    239    235    226    232    227    251    249    248    254 (sm_80)
+ *   heads of 640: 32 queries, 256 threads, 99328 bytes, 243 registers; of 1024: 32, 256, 90624, 254
  *   wide tiles: shared                         51200  51712  67584
  *               regs                             255    253    255 (sm_80; make sass has all)
  *   bytes   reads and writes T H D, of 4 bytes or of 2, and reads 4 S head, mostly in L2, for each block

@@ -37,7 +37,9 @@ extern "C" {
     _(192, 128, 64, 8, 1, 10)                                                                                \
     _(256, 128, 32, 8, 1, 8)                                                                                 \
     _(384, 64, 32, 4, 2, 12) /* from here on those of 16 are: two warps share them */                        \
-    _(512, 64, 32, 4, 2, 12)
+    _(512, 64, 32, 4, 2, 12)                                                                                 \
+    _(640, 32, 32, 2, 4, 10) /* from here on those of two warps are, or shared memory: four */               \
+    _(1024, 32, 16, 2, 4, 12)
 
 /* Those of the tiles that may be larger where two such blocks fit into a multiprocessor's shared memory: on
  * 8.0, 8.7 and 9.0. Fewer tiles are fewer barriers, row maxima and loads beside the same products. With 64

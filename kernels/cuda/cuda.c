@@ -70,6 +70,8 @@ static const struct cuda_operator *const operators[N_OP_KINDS] = {
     [OP_UNPATCHIFY] = &cuda_unpatchify,
     [OP_TIMESTEP] = &cuda_timestep,
     [OP_CONV2D] = &cuda_conv2d,
+    [OP_MEAN_DOWN] = &cuda_mean_down,
+    [OP_REPEAT_UP] = &cuda_repeat_up,
     [OP_LATENT_TO_IMAGE] = &cuda_latent_to_image,
     [OP_IMAGE_TO_RGB] = &cuda_image_to_rgb,
 };

@@ -34,6 +34,7 @@ struct rms_call {
     struct rows out, in, factor, gate, base; /* gate and base may be absent */
     struct runs runs;
     float eps;
+    enum activation activation;
 };
 
 /* out = base + gate (in rstd factor), where out may be in or base: a thread reads a quad before it writes it.
@@ -41,9 +42,8 @@ struct rms_call {
  * Grid: a team a run (norm_team_of), blocks of 128 threads or one team; shared memory: 128 bytes; 26
  * registers for one quad a thread, 40 for four; of any rows 30 and 45. Bytes: 8 a value, 12 with a base, 2
  * less where the result is bf16; FLOPs: 4 to 7. Roof: memory; share of the roof: not measured yet. */
-template <int HELD, enum rows_kind K>
-static __global__ void __launch_bounds__(512) rms_runs(struct rms_call r) {
-    SMEM_ARRAY(float, parts, WARP);
+template <int HELD, enum rows_kind K, bool ACTIVATED>
+__device__ static inline void rms_run(const struct rms_call &r, float *parts) {
     struct run run = run_of(r.runs);
     int32_t c = r.runs.c, quads = quads_of<HELD>(r.runs);
     float4 held[HELD ? HELD : 1];
@@ -55,14 +55,38 @@ static __global__ void __launch_bounds__(512) rms_runs(struct rms_call r) {
     }
     float mean = team_sum(sum, r.runs.threads, parts) / (float)c;
     float4 rstd = all_four(1.0f / sqrtf(mean + r.eps));
+#pragma unroll HELD ? HELD : 1 /* what is held has to be in registers */
     for (int j = 0; j < quads; j++) {
         int64_t i = column_of(r.runs, run, j);
         float4 v = multiply_four(quad_of<HELD, K>(held, r.in, run, j, i), rstd);
         v = multiply_four(v, rows_load_plain(r.factor, 0, i, c));
+        if (ACTIVATED) v = activate_four(v, r.activation);
         if (r.gate.data) v = multiply_four(rows_load_f32(r.gate, 0, i, c), v);
         if (r.base.data) v = add_four(load_quad<K>(r.base, run, i), v);
         store_quad<K>(r.out, run, i, v);
     }
+}
+
+template <int HELD, enum rows_kind K>
+static __global__ void __launch_bounds__(512) rms_runs(struct rms_call r) {
+    SMEM_ARRAY(float, parts, WARP);
+    rms_run<HELD, K, false>(r, parts);
+}
+
+/* The same with an activation, which would cost rms_runs registers: 54 (sm_80). */
+template <int HELD> static __global__ void __launch_bounds__(512, 1) rms_activated(struct rms_call r) {
+    SMEM_ARRAY(float, parts, WARP);
+    rms_run<HELD, ROWS_ANY, true>(r, parts);
+}
+
+static void launch_activated(const struct norm_team *team, cudaStream_t stream, struct rms_call call) {
+    unsigned blocks = blocks_of(&call.runs, team);
+    if (team->held == 1)
+        LAUNCH((rms_activated<1>), blocks, team->block, 0, stream, call);
+    else if (team->held == 4)
+        LAUNCH((rms_activated<4>), blocks, team->block, 0, stream, call);
+    else
+        LAUNCH((rms_activated<0>), blocks, team->block, 0, stream, call);
 }
 
 static void rms_prepare_vectors(struct cuda *cuda, const struct op *op, const struct rms_layout *l,
@@ -90,11 +114,17 @@ static enum status cuda_rms_run(struct cuda *cuda, const struct op *op, char *wo
     call.base = rows_of_runs(&op->modulation.base, &call.runs);
     rms_prepare_vectors(cuda, op, &l, workspace, &call);
     enum rows_kind kind = rows_kind_of(call.out, call.in, call.base, call.runs.c);
-    LAUNCH_RUNS(rms_runs, &team, kind, blocks_of(&call.runs, &team), cuda->compute, call);
+    call.activation = op->modulation.activation;
+    if (call.activation)
+        launch_activated(&team, cuda->compute, call);
+    else
+        LAUNCH_RUNS(rms_runs, &team, kind, blocks_of(&call.runs, &team), cuda->compute, call);
     return cuda_launched(op, e);
 }
 
-static const void *const rms_kernels[] = {KERNEL(cuda_rms_vectors), RUNS_KERNELS(rms_runs), NULL};
+static const void *const rms_kernels[] = {KERNEL(cuda_rms_vectors), RUNS_KERNELS(rms_runs),
+                                          KERNEL(rms_activated<0>), KERNEL(rms_activated<1>),
+                                          KERNEL(rms_activated<4>), NULL};
 
 const struct cuda_operator cuda_rms_norm = {NULL, cuda_rms_run, rms_kernels};
 

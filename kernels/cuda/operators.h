@@ -46,6 +46,7 @@ extern const struct cuda_operator cuda_rms_norm, cuda_layer_norm, cuda_group_sta
 extern const struct cuda_operator cuda_rope_table, cuda_rope, cuda_timestep;
 extern const struct cuda_operator cuda_glu, cuda_add, cuda_copy, cuda_broadcast_row, cuda_relative_bias;
 extern const struct cuda_operator cuda_patchify, cuda_unpatchify, cuda_latent_to_image, cuda_image_to_rgb;
+extern const struct cuda_operator cuda_mean_down, cuda_repeat_up;
 
 /* OK, or what the last launch failed with: MEMORY for what can be tried again, DEVICE for the rest. Resets
  * what can be. Every run() ends with it. */

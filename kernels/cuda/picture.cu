@@ -10,14 +10,17 @@ struct patched {
     int32_t channels, rows, columns; /* the latter of the latent */
 };
 
-/* Place i of a token is (py, px, c) or (c, py, px), the last fastest. */
+/* Place i of a token is (py, px, c), (c, py, px) or (c, px, py), the last fastest. */
 __device__ static inline float *cuda_patch_value(const struct patched &p, int64_t token, int32_t i) {
     int32_t side = p.patches.side;
-    bool first = p.patches.order == PATCH_CHANNELS_FIRST;
+    bool first = p.patches.order != PATCH_CHANNELS_LAST;
     int32_t c = first ? i / (side * side) : i % p.channels, pixel = first ? i : i / p.channels;
     struct token_place place =
         cuda_place_of_token(p.patches.walk, p.rows / side, p.columns / side, (uint32_t)token);
-    int64_t y = place.row * side + pixel / side % side, x = place.column * side + pixel % side;
+    int32_t slow = pixel / side % side, fast = pixel % side;
+    bool columns_first = p.patches.order == PATCH_COLUMNS_FIRST;
+    int64_t y = place.row * side + (columns_first ? fast : slow);
+    int64_t x = place.column * side + (columns_first ? slow : fast);
     int64_t row = p.patches.pixels ? y * p.columns + x : c * (int64_t)p.rows + y;
     return reinterpret_cast<float *>(p.latent.data + row * p.latent.step) + (p.patches.pixels ? c : x);
 }

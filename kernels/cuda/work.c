@@ -131,8 +131,8 @@ static void rms_work(const struct op *op, struct work_list *list) {
         work_add_pass(list, "cuda_rms_vectors", 0, vectors, made);
         vectors = made;
     }
-    work_add_pass(list, "rms_runs", op_flops(op), bytes_of(&op->in[0]) + bytes_of(&m->base) + vectors,
-                  bytes_of(&op->out));
+    work_add_pass(list, m->activation ? "rms_activated" : "rms_runs", op_flops(op),
+                  bytes_of(&op->in[0]) + bytes_of(&m->base) + vectors, bytes_of(&op->out));
 }
 
 static void rope_work(const struct op *op, struct work_list *list) {
@@ -208,6 +208,10 @@ static const char *pass_kernel(const struct op *op) {
         return "write_values";
     case OP_RELATIVE_BIAS:
         return "spread_buckets";
+    case OP_MEAN_DOWN:
+        return "mean_pixels";
+    case OP_REPEAT_UP:
+        return "repeat_pixels";
     case OP_LATENT_TO_IMAGE:
         return "move_latent";
     case OP_IMAGE_TO_RGB:

@@ -30,6 +30,7 @@ struct op_error op_errors[N_OP_KINDS] = {
     [OP_GROUP_NORM] = {1e-07, 0}, [OP_ROPE_TABLE] = {5e-08, 0},      [OP_ROPE] = {1e-07, 0},
     [OP_GLU] = {1e-07, 0},        [OP_UNPATCHIFY] = {2.7e-08, 0},    [OP_TIMESTEP] = {5e-08, 0},
     [OP_CONV2D] = {7e-04, 0},     [OP_LATENT_TO_IMAGE] = {5e-08, 0}, [OP_ADD] = {3e-08, 0},
+    [OP_MEAN_DOWN] = {5e-08, 0},
 };
 
 /* --- products --- */
@@ -121,10 +122,11 @@ static void test_attention(void **state) {
 /* Every size that has tiles of its own, those of the families and the sizes beside them. */
 static void test_head_sizes(void **state) {
     (void)state;
-    static const int32_t sizes[] = {1,  8,   15,  16,  17,  24,  31,  32,  40,  48,  49,  64,  65,  72,  80,
-                                    96, 100, 112, 120, 128, 129, 160, 161, 192, 200, 256, 257, 384, 500, 512};
-    static const int32_t few[] = {40, 80, 128, 160, 384, 512};
-    int n = SMALL ? 6 : (int)(sizeof sizes / sizeof *sizes);
+    static const int32_t sizes[] = {1,   8,   15,  16,  17,  24,  31,  32,  40,  48,  49,
+                                    64,  65,  72,  80,  96,  100, 112, 120, 128, 129, 160,
+                                    161, 192, 200, 256, 257, 384, 500, 512, 640, 641, 1024};
+    static const int32_t few[] = {40, 80, 128, 160, 384, 640, 1024};
+    int n = SMALL ? 7 : (int)(sizeof sizes / sizeof *sizes);
     for (int i = 0; i < n; i++) {
         int32_t d = SMALL ? few[i] : sizes[i], t = SMALL ? 3 + i : 50 + 11 * (i % 4), s = t + (i % 3) * 13;
         if (d == 384 || d == 512 || d == 160) s = t + (SMALL ? 13 : 60);
@@ -150,6 +152,8 @@ static void test_norms(void **state) {
     case_rms_norm(1, 1, 1, DTYPE_F32, 0, false, false);
     case_rms_norm(5, 20, 6, DTYPE_BF16, 5, false, true);
     case_rms_norm(3, 256, 1, DTYPE_BF16, 0, true, false);
+    case_normed_activation(5, 96, 0, ACTIVATION_SILU, true);
+    case_normed_activation(3, 37, 1, ACTIVATION_GELU_ERF, false);
     case_layer_norm(1, 3, 0, false, false);
     case_layer_norm(5, 333, 3, true, true);
     for (int with = 0; with < 16; with++) case_affine(3, 77 + with, with % 3, with, with % 2);
@@ -163,6 +167,8 @@ static void test_norms(void **state) {
     case_rms_norm(2, 20000, 1, DTYPE_F32, 0, false, false);
     case_rms_norm(300, 64, 3, DTYPE_F16, 0, false, true);
     case_layer_norm(50, 333, 3, true, true);
+    case_rms_norm(2, 5120, 1, DTYPE_BF16, 0, false, false);
+    case_layer_norm(2, 5120, 0, true, false);
     case_layer_norm(9, 3840, 0, true, false);
     case_layer_norm(2, 17001, 0, false, true);
     case_affine(2, 17001, 0, WITH_WEIGHT | WITH_BIAS, true);
@@ -220,6 +226,7 @@ static void test_elementwise(void **state) {
     case_patchify(16, 8, 12, 2, 3);
     case_patchify(3, 5, 1, 1, 0);
     case_walk(3, 6, 10, (struct patches){.side = 3, .order = PATCH_CHANNELS_FIRST, .walk = {4, 2}}, 0);
+    case_shortcuts();
     case_picture(3, 7, 9);
     case_picture(16, 1, 1);
     if (SMALL) return;
@@ -434,6 +441,7 @@ static void cases_at(int gap) {
     case_add(3, 136, DTYPE_F16, gap, true, 1);
     case_copy(3, 72, DTYPE_BF16, gap);
     case_patchify(4, 4, 8, 2, gap);
+    case_normed_activation(3, 516, gap, ACTIVATION_SILU, false);
     case_group_norm(3, 5, 16, 4, false);
     case_picture(4, 5, 8);
 }

@@ -235,11 +235,11 @@ void case_rms_norm(int32_t t, int32_t c, int32_t groups, enum dtype dtype, int g
     op_expect(OP_RMS_NORM, &out, truth);
 }
 
-void case_normed_activation(int32_t t, int32_t c, enum activation activation, bool in_place) {
+void case_normed_activation(int32_t t, int32_t c, int gap, enum activation activation, bool in_place) {
     case_begin();
-    struct tensor in = tensor_random(DTYPE_F32, SHAPE(t, c), 0, 5), out = in;
+    struct tensor in = tensor_random(DTYPE_F32, SHAPE(t, c), gap, 5), out = in;
     struct tensor weight = tensor_random(DTYPE_BF16, SHAPE(c), 0, 2);
-    if (!in_place) out = tensor_random(DTYPE_F32, SHAPE(t, c), 1, 1);
+    if (!in_place) out = tensor_random(DTYPE_F32, SHAPE(t, c), 2 * gap, 1);
     double *truth = op_truth(&out);
     for (int32_t i = 0; i < t; i++) {
         double sum = 0;

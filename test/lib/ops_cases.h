@@ -63,7 +63,7 @@ void case_rms_norm(int32_t t, int32_t c, int32_t groups, enum dtype dtype, int g
                    bool in_place);
 
 /* With an activation behind it. */
-void case_normed_activation(int32_t t, int32_t c, enum activation activation, bool in_place);
+void case_normed_activation(int32_t t, int32_t c, int gap, enum activation activation, bool in_place);
 
 enum { WITH_WEIGHT = 1, WITH_BIAS = 2, WITH_SCALE = 4, WITH_SHIFT = 8 };
 

@@ -126,9 +126,9 @@ static void test_norms(void **state) {
     case_rms_norm(33, 256, 1, DTYPE_BF16, 0, true, false);
     case_rms_norm(7, 1001, 1, DTYPE_F16, 3, true, false);
     case_rms_norm(3, 5120, 1, DTYPE_BF16, 0, true, false);
-    case_normed_activation(33, 96, ACTIVATION_SILU, true);
-    case_normed_activation(5, 1024, ACTIVATION_SILU, false);
-    case_normed_activation(7, 37, ACTIVATION_GELU_ERF, false);
+    case_normed_activation(33, 96, 0, ACTIVATION_SILU, true);
+    case_normed_activation(5, 1024, 0, ACTIVATION_SILU, false);
+    case_normed_activation(7, 37, 1, ACTIVATION_GELU_ERF, false);
     case_layer_norm(1, 3, 0, false, false);
     case_layer_norm(2, 5120, 0, true, false);
     case_layer_norm(50, 333, 3, true, true);
