@@ -122,7 +122,7 @@ static void job_fill_grid(struct job *job) {
     options.exponential = job->model->shift_rule == FLOW_SHIFT_BY_TOKENS;
     options.table = job->noise;
     sampling_fill(&job->sampling, &options, &job->grid);
-    if (!r->init_image) return;
+    if (!r->init_image || job->model->init != INIT_NOISED) return;
     int first = sampling_first_step(&job->sampling, r->steps, r->strength), last = job->grid.n - 1;
     grid_skip(&job->grid, first < last ? first : last);
 }
@@ -180,184 +180,6 @@ static enum status job_make_calls(struct job *job, struct error *e) {
     return OK;
 }
 
-/* ---- pictures in ---- */
-
-const struct sluice_picture *job_source(const struct job *job, const struct encoded *encoded) {
-    switch (encoded->kind) {
-    case ENCODED_INIT:
-        return &job->picture[PICTURE_INIT];
-    case ENCODED_MASKED:
-        return &job->picture[PICTURE_MASK];
-    case ENCODED_VISION:
-        if (job->picture[PICTURE_SHOWN + encoded->reference].width)
-            return &job->picture[PICTURE_SHOWN + encoded->reference];
-        return &job->picture[PICTURE_REFERENCES + encoded->reference];
-    case ENCODED_REFERENCE:
-        return &job->picture[PICTURE_REFERENCES + encoded->reference];
-    }
-    return NULL;
-}
-
-bool job_resizes(const struct job *job, const struct encoded *encoded) {
-    const struct sluice_picture *source = job_source(job, encoded);
-    return encoded->size.width != source->width || encoded->size.height != source->height;
-}
-
-static const struct sluice_picture *job_copy_picture(struct job *job, int i,
-                                                     const struct sluice_picture *given) {
-    if (given) copy_sized(&job->given[i], sizeof job->given[i], given);
-    return given ? &job->given[i] : NULL;
-}
-
-static int job_read_nothing(const struct sluice_picture *picture, uint8_t *rgb, struct sluice_error *e) {
-    (void)picture, (void)rgb;
-    struct error none = {0};
-    error_set(&none, USAGE, "a picture that was assumed has no pixels");
-    return publish_error(&none, e);
-}
-
-/* One of the size that is drawn, which nobody can look at. */
-static const struct sluice_picture *job_assume_picture(struct job *job, int place) {
-    job->given[place] = (struct sluice_picture){.struct_size = sizeof *job->given,
-                                                .width = job->model->width,
-                                                .height = job->model->height,
-                                                .read = job_read_nothing};
-    return &job->given[place];
-}
-
-/* Planning, without a prompt or without files, a model that cannot do without pictures: they are there. */
-static void job_assume_pictures(struct job *job) {
-    struct sluice_request *r = &job->request;
-    const struct recipe *recipe = job->model->recipe;
-    if (job->decode_only || (r->prompt && !job->model->published)) return;
-    if (!r->n_references && recipe->references_min) {
-        job->references[0] = job_assume_picture(job, PICTURE_REFERENCES);
-        r->references = job->references;
-        r->n_references = 1;
-        job->reference_assumed = true;
-    }
-    if (recipe->concat == CONCAT_NONE || r->mask || r->init_image) return;
-    r->init_image = job_assume_picture(job, PICTURE_INIT);
-    r->mask = job_assume_picture(job, PICTURE_MASK);
-    r->strength = 1;
-    job->mask_assumed = true;
-}
-
-/* More references than any model takes stay where they are, to be refused. */
-static void job_copy_pictures(struct job *job) {
-    struct sluice_request *r = &job->request;
-    r->init_image = job_copy_picture(job, PICTURE_INIT, r->init_image);
-    r->end_image = job_copy_picture(job, PICTURE_END, r->end_image);
-    r->mask = job_copy_picture(job, PICTURE_MASK, r->mask);
-    if (!r->references || r->n_references > LANE_REFERENCES_MAX) return;
-    for (int i = 0; i < r->n_references; i++)
-        job->references[i] = job_copy_picture(job, PICTURE_REFERENCES + i, r->references[i]);
-    r->references = job->references;
-}
-
-static void job_fit_picture(struct job *job, int i, enum fit fit, struct picture_size size) {
-    job->fitting[i] = fit_make(fit, (struct picture_size){job->given[i].width, job->given[i].height}, size);
-    job->picture[i] = job->given[i];
-    job->picture[i].width = size.width;
-    job->picture[i].height = size.height;
-    if (fit_changes(&job->fitting[i])) job->picture[i].rgb = NULL;
-}
-
-/* References are read at the sizes at which encoders see them: twice where those are two. */
-static void job_fit_references(struct job *job) {
-    const struct recipe *recipe = job->model->recipe;
-    bool reads = recipe_slot(recipe, FAMILY_ENCODER) < SLOTS_MAX;
-    bool sees = recipe_slot(recipe, FAMILY_VISION) < SLOTS_MAX;
-    for (int i = 0; i < job->request.n_references; i++) {
-        const struct sluice_picture *given = &job->given[PICTURE_REFERENCES + i];
-        struct picture_size shown = request_shown_size(recipe, given),
-                            size = reads ? job->reference_size[i] : shown;
-        job_fit_picture(job, PICTURE_REFERENCES + i, FIT_STRETCH, size);
-        if (!sees || !memcmp(&size, &shown, sizeof size)) continue;
-        job->given[PICTURE_SHOWN + i] = *given;
-        job_fit_picture(job, PICTURE_SHOWN + i, FIT_STRETCH, shown);
-    }
-}
-
-static void job_fit_pictures(struct job *job, enum fit fit) {
-    struct picture_size drawn = {job->request.width, job->request.height};
-    for (int i = 0; i < PICTURE_REFERENCES; i++)
-        if (job->given[i].width) job_fit_picture(job, i, fit, drawn);
-    job_fit_references(job);
-}
-
-uint64_t job_reading_bytes(const struct job *job) {
-    uint64_t most = 0;
-    for (int i = 0; i < PICTURES_MAX; i++) {
-        if (!job->picture[i].width || job->picture[i].rgb) continue;
-        uint64_t bytes = fit_bytes(&job->given[i], &job->fitting[i]);
-        if (bytes > most) most = bytes;
-    }
-    for (int i = 0; i < job->n_encoded; i++) {
-        const struct encoded *encoded = &job->encoded[i];
-        const struct sluice_picture *source = job_source(job, encoded);
-        struct picture_part part = {.by = TORCH_BICUBIC, .whole = encoded->size, .size = encoded->size};
-        uint64_t bytes = resample_bytes((struct picture_size){source->width, source->height}, &part);
-        if (job_resizes(job, encoded) && bytes > most) most = bytes;
-    }
-    return most;
-}
-
-enum status job_read_pictures(struct job *job, struct error *e) {
-    for (int i = 0; i < PICTURES_MAX && e->code == OK; i++) {
-        struct sluice_picture *p = &job->picture[i];
-        if (!p->width || p->rgb) continue;
-        job->pixels[i] = job->sys->alloc(job->sys, LINE_HOST, (size_t)p->width * (size_t)p->height * 3);
-        if (!job->pixels[i]) return error_set(e, MEMORY, "no memory for a picture");
-        fit_read(job->sys, &job->given[i], &job->fitting[i], job->pixels[i], e);
-        p->rgb = job->pixels[i];
-    }
-    return e->code;
-}
-
-/* What vision encoders see: every reference, at the size that the family reads it at. */
-static void job_list_vision(struct job *job, int slot) {
-    const struct component *c = &job->model->component[slot];
-    for (int i = 0; i < job->request.n_references; i++) {
-        const struct sluice_picture *given = job->request.references[i];
-        struct picture_size shown = request_shown_size(job->model->recipe, given);
-        struct sight sight = c->family->sees(c, shown.width, shown.height);
-        job->encoded[job->n_encoded++] = (struct encoded){.kind = ENCODED_VISION,
-                                                          .slot = slot,
-                                                          .reference = i,
-                                                          .size = {sight.width, sight.height},
-                                                          .columns = sight.columns,
-                                                          .rows = sight.rows};
-    }
-}
-
-bool job_keeps(const struct job *job) {
-    return job->request.mask && !job->decode_only && job->model->recipe->concat == CONCAT_NONE;
-}
-
-/* A model that sees the mask and begins with noise alone needs nothing of the picture but what lies around
- * the mask; what it drew from the picture's distribution would shift every draw after it. */
-static bool job_reads_init(const struct job *job) {
-    const struct sluice_request *r = &job->request;
-    return r->init_image && !(job->model->recipe->concat == CONCAT_INPAINT && r->strength == 1);
-}
-
-static void job_list_encoded(struct job *job) {
-    const struct sluice_request *r = &job->request;
-    const struct recipe *recipe = job->model->recipe;
-    struct encoded drawn = {.slot = recipe_slot(recipe, FAMILY_ENCODER), .size = {r->width, r->height}};
-    for (int slot = 0; slot < SLOTS_MAX && recipe->slot[slot].family; slot++)
-        if (recipe->slot[slot].family->kind == FAMILY_VISION) job_list_vision(job, slot);
-    if (drawn.slot == SLOTS_MAX) return;
-    drawn.kind = ENCODED_INIT;
-    if (job_reads_init(job)) job->encoded[job->n_encoded++] = drawn;
-    drawn.kind = ENCODED_MASKED;
-    if (r->mask && !job_keeps(job)) job->encoded[job->n_encoded++] = drawn;
-    for (int i = 0; i < r->n_references; i++)
-        job->encoded[job->n_encoded++] = (struct encoded){
-            .kind = ENCODED_REFERENCE, .slot = drawn.slot, .reference = i, .size = job->reference_size[i]};
-}
-
 /* ---- all ---- */
 
 /* What a request to decode a latent of that shape is. */
@@ -385,9 +207,13 @@ static enum status job_size(struct job *job, struct error *e) {
     job->F = (r->frames - 1) / component_frame_factor(decoder) + 1;
     job->Y = r->height / decoder->pixel_factor;
     job->X = r->width / decoder->pixel_factor;
+    const struct component *encoder = model_component(job->model, FAMILY_ENCODER);
+    bool gives = r->init_image && job->model->init == INIT_FRAME;
     job->n_chunks = component_frame_chunks(decoder, job->F, job->chunks);
-    if (job->n_chunks <= FRAME_CHUNKS_MAX) return OK;
-    error_set(e, USAGE, "a video of so many frames cannot be decoded");
+    if (gives) job->n_encoded_chunks = component_frame_chunks(encoder, job->F, job->encoded_chunks);
+    if (gives && job->model->recipe->concat == CONCAT_NONE) job->given_frames = 1;
+    if (job->n_chunks <= FRAME_CHUNKS_MAX && job->n_encoded_chunks <= FRAME_CHUNKS_MAX) return OK;
+    error_set(e, USAGE, "a video of so many frames cannot be encoded or decoded");
     return error_found(e, "%d frames", r->frames);
 }
 

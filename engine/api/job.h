@@ -13,14 +13,22 @@
 
 /* Pictures that are encoded, in the order of their stages; of an autoencoder's also in that of their draws
  * from an image's noise. */
-enum encoded_kind { ENCODED_VISION, ENCODED_INIT, ENCODED_MASKED, ENCODED_REFERENCE };
+enum encoded_kind {
+    ENCODED_VISION,
+    ENCODED_INIT,
+    ENCODED_MASKED,
+    ENCODED_REFERENCE,
+    ENCODED_FRAMES, /* a video of frames that are given, and grey ones */
+    ENCODED_FIRST,  /* a video's first frame alone */
+};
 
 struct encoded {
     enum encoded_kind kind;
     int slot;
-    int reference;            /* number, of references and what vision encoders see of them */
+    int reference;            /* number, of references and what vision encoders see */
     struct picture_size size; /* as it is encoded */
     int32_t columns, rows;    /* of the tokens that a vision encoder makes of it */
+    int n_chunks;             /* of frames, each an evaluation: the job's encoded_chunks, or 1 of a picture */
 };
 
 /* Where jobs are for. */
@@ -70,6 +78,7 @@ struct job {
     const struct sluice_picture *references[LANE_REFERENCES_MAX];
     bool reference_assumed; /* planning only: no picture was given to a model that edits one */
     bool mask_assumed;      /* the same of picture and mask, of one that fills masks */
+    bool frames_assumed;    /* the same of first and last frame */
     bool decode_only;
     enum precision precision; /* of text encoder and denoiser */
     enum dtype weights;       /* what theirs are converted to; N_DTYPES: nothing */
@@ -95,6 +104,9 @@ struct job {
     int n_encoded;
     int n_chunks; /* of frames that are decoded together */
     struct frame_chunk chunks[FRAME_CHUNKS_MAX];
+    int n_encoded_chunks; /* the same of a video that is encoded */
+    struct frame_chunk encoded_chunks[FRAME_CHUNKS_MAX];
+    int given_frames; /* of the latent, from the first: they have no noise */
 
     /* What it needs in every layout that makes a difference: not tiled first, fewest groups first. */
     struct run_need **needs;       /* each with as many stages as the job has */
@@ -120,8 +132,16 @@ enum status job_lay_out(struct job *job, int groups, bool tiled, struct error *e
 /* Whether the host puts what the mask leaves back into every sample: models that see no mask do not heed it.
  */
 bool job_keeps(const struct job *job);
-/* The picture behind one that is encoded, made to fit; of a masked one that is the mask. */
+/* Pictures (job_pictures.c). Copies those of the request; assumes those that a model needs where only a plan
+ * is wanted; makes them fit what is drawn; lists what is encoded. */
+void job_copy_pictures(struct job *job);
+void job_assume_pictures(struct job *job);
+void job_fit_pictures(struct job *job, enum fit fit);
+void job_list_encoded(struct job *job);
+/* The picture behind one that is encoded, made to fit, and as it was given; of a masked one the mask, of a
+ * video its first. */
 const struct sluice_picture *job_source(const struct job *job, const struct encoded *encoded);
+const struct sluice_picture *job_given(const struct job *job, const struct encoded *encoded);
 /* Does a vision encoder read it at another size than it is shown? */
 bool job_resizes(const struct job *job, const struct encoded *encoded);
 /* What reading pictures takes for a while beside their pixels: one after another. */

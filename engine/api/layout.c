@@ -64,26 +64,65 @@ static void layout_texts(const struct job *job, struct layout *l, struct arena *
     }
 }
 
-/* Chunks of frames that a decoder's evaluation may have: the largest. */
-static int32_t layout_chunk_frames(const struct job *job) {
+/* Frames of the largest chunk. */
+static int32_t layout_chunk_frames(const struct frame_chunk *chunks, int n_chunks) {
     int32_t most = 1;
-    for (int i = 0; i < job->n_chunks; i++)
-        if (job->chunks[i].n_frames > most) most = job->chunks[i].n_frames;
+    for (int i = 0; i < n_chunks; i++)
+        if (chunks[i].n_frames > most) most = chunks[i].n_frames;
     return most;
 }
 
-/* One picture is encoded after another, and the host takes the moments in between: they share the memory of
- * the largest, which the decoder's pictures take later. */
+/* Frames of it that are encoded together. */
+static int32_t layout_encoded_frames(const struct job *job, const struct encoded *encoded) {
+    bool video = encoded->kind == ENCODED_FRAMES;
+    return video ? layout_chunk_frames(job->encoded_chunks, job->n_encoded_chunks) : 1;
+}
+
+/* What a vision encoder makes of a picture: a denoiser reads the rows of all below each other. */
+static struct tensor layout_seen(const struct job *job, struct layout *l, const struct encoded *encoded,
+                                 struct arena *arena, bool *ok) {
+    int32_t columns = job->model->component[encoded->slot].text_columns;
+    int32_t rows = encoded->columns * encoded->rows;
+    int seen = request_frames_seen(job->model);
+    if (!seen) return arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, columns}, ok);
+    if (!l->image.rank) l->image = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){seen * rows, columns}, ok);
+    return tensor_slice(l->image, encoded->reference * rows, rows);
+}
+
+/* What of a picture crosses stages; pictures and moments are the memory that all share. */
+static void layout_encoded(const struct job *job, struct layout *l, int i, struct tensor pictures,
+                           struct tensor moments, struct arena *arena, bool *ok) {
+    const struct encoded *encoded = &job->encoded[i];
+    const struct component *c = model_component(job->model, FAMILY_DECODER);
+    struct encoded_tensors *t = &l->encoded[i];
+    int32_t Y = encoded->size.height, X = encoded->size.width, factor = c->pixel_factor;
+    int32_t latent[4] = {c->latent_channels, 1, Y / factor, X / factor};
+    t->picture =
+        tensor_make(pictures.data, DTYPE_F32, 4, (int32_t[]){layout_encoded_frames(job, encoded), Y, X, 3});
+    if (encoded->kind == ENCODED_VISION)
+        t->tokens = layout_seen(job, l, encoded, arena, ok);
+    else
+        t->moments =
+            tensor_make(moments.data, DTYPE_F32, 3, (int32_t[]){latent[2], latent[3], 2 * latent[0]});
+    if (encoded->kind == ENCODED_REFERENCE)
+        l->reference[encoded->reference] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
+    if (encoded->kind == ENCODED_FIRST) l->given = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
+    if (job_resizes(job, encoded)) t->resized = arena_tensor(arena, DTYPE_U8, 3, (int32_t[]){Y, X, 3}, ok);
+}
+
+/* One picture is encoded after another, chunk by chunk, and the host takes the moments in between: they share
+ * the memory of the largest, which the decoder's pictures take later. */
 static void layout_pictures(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {
     const struct component *c = model_component(job->model, FAMILY_DECODER);
     int32_t factor = c->pixel_factor;
-    int32_t picture[4] = {layout_chunk_frames(job), job->Y * factor, job->X * factor, 3};
+    int32_t picture[4] = {layout_chunk_frames(job->chunks, job->n_chunks), job->Y * factor, job->X * factor,
+                          3};
     int64_t pixels = job->request.no_decode ? 0 : (int64_t)picture[0] * picture[1] * picture[2];
     int64_t most = 0, latents = 0;
     for (int i = 0; i < job->n_encoded; i++) {
         struct picture_size size = job->encoded[i].size;
-        int64_t n = (int64_t)size.height * size.width;
-        if (n > most) most = n;
+        int64_t n = (int64_t)size.height * size.width, frames = layout_encoded_frames(job, &job->encoded[i]);
+        if (frames * n > most) most = frames * n;
         if (job->encoded[i].kind != ENCODED_VISION && n / factor / factor > latents)
             latents = n / factor / factor;
     }
@@ -97,25 +136,7 @@ static void layout_pictures(const struct job *job, struct layout *l, struct aren
         l->picture = tensor_make(all.data, DTYPE_F32, 4, picture);
         l->rgb = arena_tensor(arena, DTYPE_U8, 3, picture + 1, ok);
     }
-    for (int i = 0; i < job->n_encoded; i++) {
-        const struct encoded *encoded = &job->encoded[i];
-        struct encoded_tensors *t = &l->encoded[i];
-        int32_t Y = encoded->size.height, X = encoded->size.width;
-        t->picture = tensor_make(all.data, DTYPE_F32, 4, (int32_t[]){1, Y, X, 3});
-        if (encoded->kind == ENCODED_VISION)
-            t->tokens = arena_tensor(arena, DTYPE_F32, 2,
-                                     (int32_t[]){encoded->columns * encoded->rows,
-                                                 job->model->component[encoded->slot].text_columns},
-                                     ok);
-        else
-            t->moments = tensor_make(moments.data, DTYPE_F32, 3,
-                                     (int32_t[]){Y / factor, X / factor, 2 * c->latent_channels});
-        if (encoded->kind == ENCODED_REFERENCE)
-            l->reference[encoded->reference] = arena_tensor(
-                arena, DTYPE_F32, 4, (int32_t[]){c->latent_channels, 1, Y / factor, X / factor}, ok);
-        if (job_resizes(job, encoded))
-            t->resized = arena_tensor(arena, DTYPE_U8, 3, (int32_t[]){Y, X, 3}, ok);
-    }
+    for (int i = 0; i < job->n_encoded; i++) layout_encoded(job, l, i, all, moments, arena, ok);
 }
 
 static void layout_kept(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {
@@ -128,6 +149,11 @@ static void layout_kept(const struct job *job, struct layout *l, struct arena *a
     }
 }
 
+/* What is drawn for each image lies beside its own latent, what is not beside all. */
+static bool layout_shares_concat(const struct job *job) {
+    return job->model->recipe->concat == CONCAT_FRAMES;
+}
+
 static void layout_tensors(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {
     int32_t latent[4] = {job->C, job->F, job->Y, job->X}, concat[4];
     memcpy(concat, latent, sizeof concat);
@@ -136,13 +162,15 @@ static void layout_tensors(const struct job *job, struct layout *l, struct arena
     for (int i = 0; i < job->batch; i++) l->latent[i] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
     const struct sampler *sampler = job->decode_only ? NULL : job->sampling.sampler;
     for (int i = 0; i < job->batch; i++) {
-        l->input[i] = job->scales_input ? arena_tensor(arena, DTYPE_F32, 4, latent, ok) : l->latent[i];
+        l->input[i] = job->scales_input || job->given_frames ? arena_tensor(arena, DTYPE_F32, 4, latent, ok)
+                                                             : l->latent[i];
         for (int k = 0; sampler && k < sampler->history; k++)
             l->history[i][k] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
     }
     if (sampler && sampler->draws != DRAWS_NOTHING) l->noise = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
     for (int i = 0; i < job->batch && concat[0]; i++)
-        l->concat[i] = arena_tensor(arena, DTYPE_F32, 4, concat, ok);
+        l->concat[i] =
+            i && layout_shares_concat(job) ? *l->concat : arena_tensor(arena, DTYPE_F32, 4, concat, ok);
     layout_kept(job, l, arena, ok);
     for (int i = 0; i < l->together * job->n_prompts; i++)
         l->prediction[i] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
@@ -151,8 +179,8 @@ static void layout_tensors(const struct job *job, struct layout *l, struct arena
 
 /* ---- stages ---- */
 
-static void layout_add(const struct job *job, struct layout *l, const struct stage_kind *kind, int slot,
-                       int span, int n_lanes, int evaluations) {
+static struct stage *layout_add(const struct job *job, struct layout *l, const struct stage_kind *kind,
+                                int slot, int span, int n_lanes, int evaluations) {
     int s = l->n_stages++, before = 0;
     for (int i = 0; i < s; i++) before += l->kind[i] == kind;
     const struct component *c = requantised_component(job->place.requantised, job->model, slot);
@@ -164,31 +192,39 @@ static void layout_add(const struct job *job, struct layout *l, const struct sta
     stage->component = c;
     stage->n_lanes = n_lanes;
     stage->n_groups = kind->denoises ? l->choice.groups : 1;
-    stage->n_chunks = kind == &stage_decode ? job->n_chunks : 0;
     stage->precision = kind->first_precision ? request_first_precision(job->device) : job->precision;
     stage->evaluations = evaluations;
     stage->n_lasting = c->n_blocks;
     stage->n_blocks = c->n_blocks + component_gathers(c, n_lanes);
     stage->hoists = kind == &stage_hoist;
     if (kind->denoises) stage->timesteps = job->told + job->spans[span].first_call;
+    return stage;
 }
 
-static int layout_count(const struct job *job, int slot) {
+int layout_find_encoded(const struct job *job, int slot, int n_chunks, int number) {
+    for (int i = 0; i < job->n_encoded; i++)
+        if (job->encoded[i].slot == slot && job->encoded[i].n_chunks == n_chunks && !number--) return i;
+    return -1;
+}
+
+/* Pictures of one slot and of so many chunks. */
+static void layout_add_encoded(const struct job *job, struct layout *l, const struct stage_kind *kind,
+                               int slot, int n_chunks) {
     int n = 0;
-    for (int i = 0; i < job->n_encoded; i++) n += job->encoded[i].slot == slot;
-    return n;
+    while (layout_find_encoded(job, slot, n_chunks, n) >= 0) n++;
+    if (n) layout_add(job, l, kind, slot, 0, n, n * n_chunks)->n_chunks = n_chunks;
 }
 
 static void layout_list_stages(const struct job *job, struct layout *l) {
     const struct recipe *recipe = job->model->recipe;
     for (int slot = 0; slot < SLOTS_MAX && recipe->slot[slot].family && !job->decode_only; slot++) {
         enum family_kind kind = recipe->slot[slot].family->kind;
-        int n = layout_count(job, slot);
         if (kind == FAMILY_TEXT) layout_add(job, l, &stage_text, slot, 0, job->n_read, 1);
-        if (kind == FAMILY_VISION && n) layout_add(job, l, &stage_vision, slot, 0, n, n);
+        if (kind == FAMILY_VISION) layout_add_encoded(job, l, &stage_vision, slot, 1);
     }
-    int encoder = recipe_slot(recipe, FAMILY_ENCODER), n = layout_count(job, encoder);
-    if (n) layout_add(job, l, &stage_encode, encoder, 0, n, n);
+    int encoder = recipe_slot(recipe, FAMILY_ENCODER);
+    layout_add_encoded(job, l, &stage_encode, encoder, 1);
+    if (job->n_encoded_chunks > 1) layout_add_encoded(job, l, &stage_encode, encoder, job->n_encoded_chunks);
     for (int i = 0; i < job->n_spans; i++) {
         int lanes = l->together * job->n_prompts, calls = job->spans[i].n_calls;
         layout_add(job, l, &stage_hoist, job->spans[i].slot, i, lanes, 1);
@@ -196,7 +232,8 @@ static void layout_list_stages(const struct job *job, struct layout *l) {
     }
     int evaluations = job->batch * job->n_chunks;
     if (!job->request.no_decode)
-        layout_add(job, l, &stage_decode, recipe_slot(recipe, FAMILY_DECODER), 0, job->batch, evaluations);
+        layout_add(job, l, &stage_decode, recipe_slot(recipe, FAMILY_DECODER), 0, job->batch, evaluations)
+            ->n_chunks = job->n_chunks;
 }
 
 /* Each stage's blocks, and its lanes connected. A stage that hoists has the lanes of the next, and the blocks

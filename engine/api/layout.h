@@ -26,8 +26,8 @@ struct layout_choice {
 struct encoded_tensors {
     struct tensor
         resized; /* [Y, X, 3] U8: the picture at the size that a vision encoder reads; rank 0: it has it */
-    struct tensor picture; /* [1, Y, X, 3] */
-    struct tensor moments; /* of an autoencoder */
+    struct tensor picture; /* frames of a chunk [N, Y, X, 3] */
+    struct tensor moments; /* of an autoencoder: of a latent frame */
     struct tensor tokens;  /* of a vision encoder; memory of its own */
 };
 
@@ -52,7 +52,10 @@ struct layout {
     struct tensor latent[BATCH_MAX]; /* [C, F, Y, X] */
     struct tensor input[BATCH_MAX];  /* what denoisers read: the latent itself, or scaled */
     struct tensor history[BATCH_MAX][SAMPLER_HISTORY_MAX], noise; /* the sampler's */
-    struct tensor concat[BATCH_MAX];                              /* rank 0 where the denoiser reads none */
+    struct tensor concat[BATCH_MAX]; /* rank 0 where the denoiser reads none; one for all where nothing of it
+                                        is drawn */
+    struct tensor image;             /* rows of pictures that denoisers read; rank 0: none */
+    struct tensor given; /* [C, 1, Y, X]: the latent's first frame where that is given, else rank 0 */
     /* Where the host heeds the mask (job_keeps), else rank 0: 1 where it draws, [Y, X]; the picture's latent
      * and the noise that the run began with. */
     struct tensor mask, kept[BATCH_MAX], kept_noise[BATCH_MAX];
@@ -67,6 +70,10 @@ struct layout {
 enum status layout_open(const struct job *job, struct layout_choice choice, void *memory,
                         struct layout *layout, struct error *e);
 void layout_close(struct sys *sys, struct layout *layout);
+
+/* The encoded picture of that number among those of that slot and of so many chunks, which are a stage's
+ * lanes; -1: there are fewer. */
+int layout_find_encoded(const struct job *job, int slot, int n_chunks, int number);
 
 /* Where the tokens of each row of the recipe's conditioning begin in a prompt's text, and its rows and
  * columns; rows 0: the denoiser reads no tokens. */

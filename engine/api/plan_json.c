@@ -25,8 +25,10 @@ static json_t *tokens_json(const struct job *job, int slot) {
 static void put_pictures(const struct job *job, json_t *json) {
     const struct sluice_request *r = &job->request;
     json_t *references = json_array();
-    if (r->init_image) json_put(json, "strength", json_real(r->strength));
+    if (r->init_image && job->model->init == INIT_NOISED) json_put(json, "strength", json_real(r->strength));
     json_put(json, "init_image", json_boolean(r->init_image));
+    if (r->end_image) json_put(json, "end_image", json_true());
+    if (job->frames_assumed) json_put(json, "frames_assumed", json_true());
     json_put(json, "mask", json_boolean(r->mask));
     if (r->init_image) json_put(json, "fit", json_string(r->fit ? r->fit : fit_name(FIT_CROP)));
     for (int i = 0; i < r->n_references; i++)

@@ -30,6 +30,10 @@ struct picture_size request_shown_size(const struct recipe *recipe, const struct
  * reference of a size that the model does not read; MISSING where the model lacks what it needs. */
 enum status request_settle(struct settling *s, struct error *e);
 
+/* How many pictures the denoiser reads rows of that a vision encoder makes: the first frame's, or the last's
+ * too. */
+int request_frames_seen(const struct sluice_model *model);
+
 /* Parts of that (request_pictures.c): what is drawn where the request does not say: as large as the picture
  * to start from; of a video that it begins an area with its aspect; of a model that edits an area with the
  * last reference's aspect. */

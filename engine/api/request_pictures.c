@@ -9,8 +9,7 @@
 
 /* ---- to start from ---- */
 
-/* Of rows that a vision encoder makes of first and last frame: how many pictures the denoiser reads. */
-static int frames_seen(const struct sluice_model *m) {
+int request_frames_seen(const struct sluice_model *m) {
     const struct component *denoiser = model_component(m, FAMILY_DENOISER),
                            *vision = model_component(m, FAMILY_VISION);
     if (!denoiser->image_columns) return 0;
@@ -50,7 +49,7 @@ static enum status check_init(const struct settling *s, struct error *e) {
 /* A last frame, of models that begin with a first one. */
 static enum status check_end(const struct settling *s, struct error *e) {
     const struct sluice_request *r = s->request;
-    int seen = frames_seen(s->model);
+    int seen = request_frames_seen(s->model);
     bool takes = s->model->recipe->concat == CONCAT_FRAMES && seen != 1;
     if (!r->end_image && seen < 2) return OK;
     if (!r->end_image) {

@@ -34,6 +34,12 @@ void session_say(struct sluice_session *session, int level, const char *format, 
 
 /* ---- hooks ---- */
 
+static enum status session_evaluation_begins(void *user, const struct visit *visit, struct error *e) {
+    struct running *r = user;
+    const struct stage_kind *kind = r->job->layout.kind[visit->stage];
+    return kind->evaluation_begins ? kind->evaluation_begins(r, visit->stage, visit->evaluation, e) : OK;
+}
+
 static enum status session_evaluation_ended(void *user, const struct visit *visit, struct error *e) {
     struct running *r = user;
     const struct stage_kind *kind = r->job->layout.kind[visit->stage];
@@ -155,7 +161,7 @@ static void say_fitted(struct sluice_session *s, const struct sluice_picture *gi
 static void say_references(struct sluice_session *s, const struct job *job) {
     for (int i = 0; i < job->n_encoded; i++) {
         const struct encoded *encoded = &job->encoded[i];
-        const struct sluice_picture *given = &job->given[PICTURE_REFERENCES + encoded->reference];
+        const struct sluice_picture *given = job_given(job, encoded);
         struct picture_size size = encoded->size;
         bool sees = encoded->kind == ENCODED_VISION;
         if (!sees && encoded->kind != ENCODED_REFERENCE) continue;
@@ -210,6 +216,7 @@ static enum status execute(struct sluice_session *s, struct job *job, const char
     struct running r = {
         .session = s, .job = job, .all = job_flops(job), .planned_seconds = planned_seconds(job)};
     struct run_hooks hooks = {.user = &r,
+                              .evaluation_begins = session_evaluation_begins,
                               .evaluation_ended = session_evaluation_ended,
                               .stage_ended = session_stage_ended,
                               .bytes_needed = progress_bytes_needed,

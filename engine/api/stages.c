@@ -27,10 +27,11 @@ static void stages_connect_text(const struct job *job, const struct layout *l, i
 
 /* Pictures of one slot, one after another: of a vision encoder or an autoencoder's encoder. */
 static void stages_connect_encode(const struct job *job, const struct layout *l, int s, struct lane *lanes) {
-    for (int i = 0, n = 0; i < job->n_encoded; i++) {
-        const struct encoded_tensors *t = &l->encoded[i];
-        if (job->encoded[i].slot != l->slot[s]) continue;
-        lanes[n++] = (struct lane){
+    const struct stage *stage = &l->stages[s];
+    for (int i = 0; i < stage->n_lanes; i++) {
+        const struct encoded_tensors *t =
+            &l->encoded[layout_find_encoded(job, l->slot[s], stage->n_chunks, i)];
+        lanes[i] = (struct lane){
             .tiled = l->choice.tiled, .picture = t->picture, .moments = t->moments, .text = t->tokens};
     }
 }
@@ -64,6 +65,8 @@ static void stages_connect_denoise(const struct job *job, const struct layout *l
                                  .pooled = l->pooled[prompt],
                                  .latent = l->input[image],
                                  .concat = l->concat[image],
+                                 .image = l->image,
+                                 .given = job->given_frames,
                                  .prediction = l->prediction[i % n_lanes],
                                  .guidance = (float)job->request.guidance,
                                  .hoisted = hoisted,
@@ -85,6 +88,7 @@ const struct stage_kind stage_text = {
 const struct stage_kind stage_vision = {.name = "vision",
                                         .of_texts = true,
                                         .connect = stages_connect_encode,
+                                        .evaluation_begins = turn_picture_begins,
                                         .evaluation_ended = turn_picture_encoded,
                                         .stage_ended = turn_text_ended};
 
@@ -92,6 +96,7 @@ const struct stage_kind stage_encode = {.name = "encode",
                                         .first_precision = true,
                                         .whole_pictures = true,
                                         .connect = stages_connect_encode,
+                                        .evaluation_begins = turn_picture_begins,
                                         .evaluation_ended = turn_picture_encoded,
                                         .stage_ended = turn_encode_ended};
 

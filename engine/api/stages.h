@@ -14,7 +14,9 @@ struct stage_kind {
     bool of_texts;        /* before anything is known of the time that is left */
     /* Fills the lanes of stage s in. */
     void (*connect)(const struct job *job, const struct layout *layout, int s, struct lane *lanes);
-    /* The host's turns; NULL: nothing is to be done. */
+    /* The host's turns; NULL: nothing is to be done. The first again where an evaluation is computed again.
+     */
+    enum status (*evaluation_begins)(struct running *r, int stage, int evaluation, struct error *e);
     enum status (*evaluation_ended)(struct running *r, int stage, int evaluation, struct error *e);
     enum status (*stage_ended)(struct running *r, int stage, struct error *e);
 };

@@ -1,6 +1,7 @@
 /* Beginnings: see start.h. */
 #include "engine/api/start.h"
 
+#include "engine/api/given.h"
 #include "engine/api/latents.h"
 #include "engine/pictures/pictures.h"
 
@@ -55,11 +56,12 @@ static enum status load_latents(struct job *job, const char *path, struct error 
     return e->code;
 }
 
-void start_scale_input(struct job *job, int image, int i_call) {
+void start_scale_input(const struct job *job, int image, int i_call) {
     const float *sample = job->layout.latent[image].data;
     float *input = job->layout.input[image].data, scale = job->calls[i_call].input_scale;
     int64_t n = tensor_elements(&job->layout.latent[image]);
     for (int64_t i = 0; i < n && input != sample; i++) input[i] = scale * sample[i];
+    given_put(job, job->layout.input[image]);
 }
 
 /* ---- pictures in ---- */
@@ -96,6 +98,13 @@ static void fill_picture(const struct job *job, int i) {
         picture_to_seen(&picture, format->mean, format->deviation, out);
 }
 
+void start_fill(const struct job *job, int i, int chunk) {
+    if (job->encoded[i].kind == ENCODED_FRAMES)
+        given_fill(job, &job->encoded_chunks[chunk], job->layout.encoded[i].picture);
+    else
+        fill_picture(job, i);
+}
+
 /* ---- what the encoder made of them ---- */
 
 /* The latent of a picture: drawn from what the encoder says of it, or its mean. */
@@ -103,6 +112,12 @@ static void take_latent(struct start *start, int image, struct tensor moments, b
     const struct component *c = model_component(start->job->model, FAMILY_ENCODER);
     if (drawn) start_draw(start, image, to);
     posterior_sample(moments, drawn ? to.data : NULL, &c->latent_format, latent_planes(to));
+}
+
+/* Of a video a frame's mean. */
+static void take_frame(const struct job *job, struct tensor moments, struct tensor to, int frame) {
+    const struct component *c = model_component(job->model, FAMILY_ENCODER);
+    posterior_sample(moments, NULL, &c->latent_format, latent_frame(to, frame));
 }
 
 /* What the mask leaves is put back at the noise that the run begins with (kept.h). */
@@ -170,28 +185,55 @@ static enum status dump_encoded(const struct job *job, int i, struct tensor made
     return dump_save(job->sys, job->request.dump, name, made, e);
 }
 
-enum status start_encoded(struct start *start, int i, struct error *e) {
-    struct job *job = start->job;
+/* What nothing is drawn for is the same for all images. */
+static enum status take_given(const struct job *job, int i, int chunk, struct error *e) {
     const struct encoded *encoded = &job->encoded[i];
     const struct layout *l = &job->layout;
-    bool sees = encoded->kind == ENCODED_VISION;
+    struct tensor to = l->given;
+    if (encoded->kind == ENCODED_REFERENCE) to = l->reference[encoded->reference];
+    if (encoded->kind == ENCODED_FRAMES) to = given_latent(job);
+    take_frame(job, l->encoded[i].moments, to, chunk);
+    if (chunk + 1 < encoded->n_chunks) return OK;
+    if (encoded->kind == ENCODED_FRAMES) given_mask(job);
+    for (int image = 0; image < job->batch && encoded->kind == ENCODED_FIRST; image++)
+        start_scale_input(job, image, 0);
+    return dump_encoded(job, i, latent_planes(to), e);
+}
+
+/* Of each image by itself; it may lie where the next one's will. */
+static enum status take_drawn(struct start *start, int i, struct error *e) {
+    const struct job *job = start->job;
+    const struct layout *l = &job->layout;
+    bool begins = job->encoded[i].kind == ENCODED_INIT;
     struct tensor moments = l->encoded[i].moments, shown = job_keeps(job) ? l->kept[0] : l->prediction[0];
-    check_finite(sees ? l->encoded[i].tokens : moments, "the encoded picture", sees ? "vision" : "encode", -1,
-                 e);
-    if (sees && e->code == OK) dump_encoded(job, i, l->encoded[i].tokens, e);
-    for (int image = 0; image < job->batch && !sees && e->code == OK; image++) {
-        if (encoded->kind == ENCODED_REFERENCE) {
-            shown = l->reference[encoded->reference];
-            if (!image) take_latent(start, image, moments, false, shown);
-        } else if (encoded->kind == ENCODED_INIT) {
+    for (int image = 0; image < job->batch && e->code == OK; image++) {
+        if (begins)
             begin_at_picture(start, image, moments);
-        } else {
+        else
             take_masked(start, image, moments);
-            shown = masked_latent(job, 0);
-        }
-        if (!image) dump_encoded(job, i, latent_planes(shown), e);
+        if (!image) dump_encoded(job, i, latent_planes(begins ? shown : masked_latent(job, 0)), e);
     }
-    if (e->code == OK && i + 1 < job->n_encoded) fill_picture(job, i + 1);
+    return e->code;
+}
+
+enum status start_encoded(struct start *start, int i, int chunk, struct error *e) {
+    const struct job *job = start->job;
+    const struct encoded_tensors *t = &job->layout.encoded[i];
+    bool sees = job->encoded[i].kind == ENCODED_VISION;
+    if (check_finite(sees ? t->tokens : t->moments, "the encoded picture", sees ? "vision" : "encode", -1,
+                     e) != OK)
+        return e->code;
+    switch (job->encoded[i].kind) {
+    case ENCODED_VISION:
+        return dump_encoded(job, i, t->tokens, e);
+    case ENCODED_INIT:
+    case ENCODED_MASKED:
+        return take_drawn(start, i, e);
+    case ENCODED_REFERENCE:
+    case ENCODED_FRAMES:
+    case ENCODED_FIRST:
+        return take_given(job, i, chunk, e);
+    }
     return e->code;
 }
 
@@ -215,7 +257,6 @@ enum status start_open(struct start *start, struct job *job, const char *latent_
     if (job->layout.mask.rank)
         mask_to_latent(&job->picture[PICTURE_MASK], model_component(job->model, FAMILY_ENCODER)->pixel_factor,
                        job->layout.mask);
-    if (job->n_encoded) fill_picture(job, 0);
     return OK;
 }
 

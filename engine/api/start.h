@@ -2,7 +2,7 @@
  *
  * An image has one generator, and draws from it in diffusers' order: for the picture that it starts from, for
  * its initial noise, for the picture around its mask. Pictures are encoded one after another in memory that
- * they share, so the host fills in the next when it has taken what the encoder made of the last. */
+ * they share, so the host fills one in when it has taken what the encoder made of the last. */
 #ifndef SLUICE_API_START_H
 #define SLUICE_API_START_H
 
@@ -15,16 +15,17 @@ struct start {
     const char *latent_file;      /* noise of a user's, or NULL */
 };
 
-/* Before the first visit: fills in the first picture to encode; where the latents do not wait for one, those
- * too. latent_file: tensor "latent" instead of noise; of a decode, the latents themselves. */
+/* Before the first visit: where the latents do not wait for a picture that is encoded, fills them in.
+ * latent_file: tensor "latent" instead of noise; of a decode, the latents themselves. */
 enum status start_open(struct start *start, struct job *job, const char *latent_file, struct error *e);
-/* After picture i was encoded. */
-enum status start_encoded(struct start *start, int i, struct error *e);
+/* Before, and after, the frames of that chunk of picture i are encoded; of a still picture chunk is 0. */
+void start_fill(const struct job *job, int i, int chunk);
+enum status start_encoded(struct start *start, int i, int chunk, struct error *e);
 void start_close(struct start *start);
 /* Standard normals of that image's generator. */
 void start_draw(struct start *start, int image, struct tensor to);
 /* What the denoiser reads of an image's sample in that call, where it does not read the sample itself. */
-void start_scale_input(struct job *job, int image, int i_call);
+void start_scale_input(const struct job *job, int image, int i_call);
 
 /* Whether latents are there before the first visit. */
 bool start_is_early(const struct job *job);

@@ -1,6 +1,7 @@
 /* The host's turns: see turns.h. */
 #include "engine/api/turns.h"
 
+#include "engine/api/given.h"
 #include "engine/api/kept.h"
 #include "engine/api/latents.h"
 #include "engine/api/progress.h"
@@ -134,12 +135,22 @@ enum status turn_text_ended(struct running *r, int stage, struct error *e) {
 
 /* ---- pictures in ---- */
 
+/* Which one an evaluation is of. */
+static int turn_encoded(const struct job *job, int stage, int evaluation) {
+    int n_chunks = job->layout.stages[stage].n_chunks;
+    return layout_find_encoded(job, job->layout.slot[stage], n_chunks, evaluation / n_chunks);
+}
+
+enum status turn_picture_begins(struct running *r, int stage, int evaluation, struct error *e) {
+    (void)e;
+    start_fill(r->job, turn_encoded(r->job, stage, evaluation),
+               evaluation % r->job->layout.stages[stage].n_chunks);
+    return OK;
+}
+
 enum status turn_picture_encoded(struct running *r, int stage, int evaluation, struct error *e) {
-    const struct job *job = r->job;
-    for (int i = 0, n = 0; i < job->n_encoded; i++)
-        if (job->encoded[i].slot == job->layout.slot[stage] && n++ == evaluation)
-            return start_encoded(&r->start, i, e);
-    return e->code;
+    return start_encoded(&r->start, turn_encoded(r->job, stage, evaluation),
+                         evaluation % r->job->layout.stages[stage].n_chunks, e);
 }
 
 enum status turn_encode_ended(struct running *r, int stage, struct error *e) {
@@ -201,6 +212,7 @@ enum status turn_denoise_ended(struct running *r, int stage, struct error *e) {
     const struct layout *l = &job->layout;
     struct report *report = &r->session->report;
     if (l->span[stage] + 1 < job->n_spans) return OK;
+    for (int i = 0; i < job->batch; i++) given_put(job, l->latent[i]);
     for (int i = 0; i < job->batch; i++)
         sha256_hex(l->latent[i].data, (size_t)tensor_bytes(&l->latent[i]), report->latent_sha256[i]);
     report->n_latents = job->batch;

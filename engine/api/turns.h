@@ -6,7 +6,8 @@
 
 /* Checks what a text or vision encoder gave, and puts it in its place. */
 enum status turn_text_ended(struct running *r, int stage, struct error *e);
-/* Takes what was made of a picture, and fills the next in. */
+/* Fills in the frames that are encoded, and takes what was made of them. */
+enum status turn_picture_begins(struct running *r, int stage, int evaluation, struct error *e);
 enum status turn_picture_encoded(struct running *r, int stage, int evaluation, struct error *e);
 enum status turn_encode_ended(struct running *r, int stage, struct error *e);
 /* Guides and updates the images of the group that was computed. */

@@ -56,8 +56,12 @@ struct fitting fit_make(enum fit fit, struct picture_size from, struct picture_s
     return f;
 }
 
+static bool fit_same_size(struct picture_size a, struct picture_size b) {
+    return a.width == b.width && a.height == b.height;
+}
+
 bool fit_changes(const struct fitting *f) {
-    return f->from.width != f->size.width || f->from.height != f->size.height;
+    return !fit_same_size(f->from, f->part.whole) || !fit_same_size(f->from, f->size);
 }
 
 /* ---- pixels ---- */

@@ -88,16 +88,17 @@ void posterior_sample(struct tensor moments, const float *noise, const struct la
     const float *from = moments.data;
     float *to = out.data;
     size_t channels = (size_t)out.dim[0], pixels = (size_t)tensor_rows(&moments);
+    size_t apart = tensor_packed(&out) ? pixels : (size_t)out.row_bytes / sizeof(float);
     assert(moments.dtype == DTYPE_F32 && out.dtype == DTYPE_F32);
     assert((size_t)tensor_columns(&moments) == 2 * channels && tensor_packed(&moments));
-    assert((size_t)tensor_elements(&out) == channels * pixels && tensor_packed(&out));
+    assert((size_t)tensor_elements(&out) == channels * pixels && (tensor_packed(&out) || out.rank == 2));
     for (size_t c = 0; c < channels; c++) {
         float scale = format->scale[format->n > 1 ? c : 0], shift = format->shift[format->n > 1 ? c : 0];
         for (size_t p = 0; p < pixels; p++) {
             float z = from[p * 2 * channels + c];
             float logvar = fminf(fmaxf(from[(p * 2 + 1) * channels + c], -30), 20);
             if (noise) z += expf(0.5f * logvar) * noise[c * pixels + p];
-            to[c * pixels + p] = (z - shift) * scale;
+            to[c * apart + p] = (z - shift) * scale;
         }
     }
 }

@@ -47,9 +47,10 @@ enum status picture_reference_size(const struct sluice_picture *picture, int mul
  * 2^40. */
 struct picture_size picture_area_size(struct picture_size from, int64_t area, int multiple);
 
-/* Draws a latent from what the encoder says of it: out [C, Y, X] f32, packed, = (mean + exp(logvar / 2) noise
- * - shift) scale, from moments [Y, X, 2 C] f32 with the C means first; logvar is clamped to -30 to 20. noise:
- * C Y X values in out's order, which may be out itself, or NULL: the mean. */
+/* Draws a latent from what the encoder says of it: out [C, Y, X] f32, packed, or [C, Y X] with rows apart, =
+ * (mean + exp(logvar / 2) noise - shift) scale, from moments [Y, X, 2 C] f32 with the C means first; logvar
+ * is clamped to -30 to 20. noise: C Y X values in out's order, which may be out itself if that is packed, or
+ * NULL: the mean. */
 void posterior_sample(struct tensor moments, const float *noise, const struct latent_format *format,
                       struct tensor out);
 

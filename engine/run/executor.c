@@ -93,13 +93,14 @@ static int unlike_evaluations(const struct stage *stage) {
 /* Do both compute the same, on tensors of the same shapes? */
 static bool lanes_alike(const struct lane *a, const struct lane *b) {
     bool same = a->prompt == b->prompt && a->n_tokens == b->n_tokens && a->pooled_row == b->pooled_row &&
-                a->hoisted == b->hoisted && a->tiled == b->tiled && a->idle == b->idle;
+                a->given == b->given && a->hoisted == b->hoisted && a->tiled == b->tiled &&
+                a->idle == b->idle;
     for (int i = 0; i < LANE_REFERENCES_MAX; i++)
         same = same && same_size(&a->reference[i], &b->reference[i]);
     return same && same_size(&a->text, &b->text) && same_size(&a->pooled, &b->pooled) &&
            same_size(&a->latent, &b->latent) && same_size(&a->concat, &b->concat) &&
-           same_size(&a->prediction, &b->prediction) && same_size(&a->picture, &b->picture) &&
-           same_size(&a->moments, &b->moments);
+           same_size(&a->image, &b->image) && same_size(&a->prediction, &b->prediction) &&
+           same_size(&a->picture, &b->picture) && same_size(&a->moments, &b->moments);
 }
 
 /* Of n lanes, how many from the first are alike. */
@@ -266,12 +267,17 @@ static enum status execute_visit(struct execution *x, int i_visit, struct stage_
     return run->hooks->evaluation_ended(run->hooks->user, visit, x->e);
 }
 
+static bool begins_evaluation(const struct visit_list *visits, int i) {
+    const struct visit *v = &visits->visits[i];
+    return !i || v[-1].stage != v->stage || v[-1].evaluation != v->evaluation;
+}
+
 /* Does it begin what can be computed again by itself: an evaluation, of a lane's chunks the first? */
 static bool begins_anew(const struct run *run, int i) {
     const struct visit *v = &run->visits->visits[i];
     int n_chunks = run->stages[v->stage].n_chunks;
     if (n_chunks && v->evaluation % n_chunks) return false;
-    return !i || v[-1].stage != v->stage || v[-1].evaluation != v->evaluation;
+    return begins_evaluation(run->visits, i);
 }
 
 /* ---- evicting ---- */
@@ -322,12 +328,21 @@ static void retry_evaluation(struct execution *x, int *i_visit) {
 
 /* ---- stages ---- */
 
+/* The host's turn before it: nobody may be reading what it writes. */
+static enum status begin_evaluation(struct execution *x) {
+    const struct run_hooks *hooks = x->run->hooks;
+    x->operator_failed = false;
+    if (!hooks->evaluation_begins || x->visit->evaluation < 0) return OK;
+    return wait_for_device(x) == OK ? hooks->evaluation_begins(hooks->user, x->visit, x->e) : x->e->code;
+}
+
 /* One visit and what follows from how it ended. Returns the next. */
 static int execute_next(struct execution *x, int i_visit, struct stage_memory *memory) {
     const struct visit_list *visits = x->run->visits;
     const struct run_hooks *hooks = x->run->hooks;
     x->visit = &visits->visits[i_visit];
     if (begins_anew(x->run, i_visit)) x->done_before = x->done;
+    if (begins_evaluation(visits, i_visit) && begin_evaluation(x) != OK) return i_visit;
     if (execute_visit(x, i_visit, memory) != OK) {
         retry_evaluation(x, &i_visit);
         return i_visit;

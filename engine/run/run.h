@@ -36,6 +36,9 @@ enum evict_reason {
 
 struct run_hooks {
     void *user;
+    /* The host's turn before an evaluation, with this visit its first: what it is to read. Also where it is
+     * computed again. May be NULL. */
+    enum status (*evaluation_begins)(void *user, const struct visit *visit, struct error *e);
     /* The host's turn after an evaluation: sampler update, picture out. */
     enum status (*evaluation_ended)(void *user, const struct visit *visit, struct error *e);
     enum status (*stage_ended)(void *user, int stage, struct error *e);

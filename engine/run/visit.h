@@ -64,6 +64,13 @@ static inline struct tensor latent_planes(struct tensor latent) {
                           (int32_t[]){latent.dim[0], latent.dim[1] * latent.dim[2], latent.dim[3]});
 }
 
+/* One frame of a latent [C, F, Y, X] as a matrix [C, Y X], whose rows are F frames apart. */
+static inline struct tensor latent_frame(struct tensor latent, int32_t frame) {
+    int32_t pixels = latent.dim[2] * latent.dim[3];
+    struct tensor rows = tensor_reshape(latent, 2, (int32_t[]){latent.dim[0], latent.dim[1] * pixels});
+    return tensor_slice_columns(rows, frame * pixels, pixels);
+}
+
 /* The first frame, [Y, X, 3]. */
 static inline struct tensor lane_picture(const struct lane *lane) {
     return tensor_reshape(tensor_slice(lane->picture, 0, 1), 3, lane->picture.dim + 1);
