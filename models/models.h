@@ -9,7 +9,7 @@
 /* All that are published: X(name) for family_NAME, each in models/NAME.c. */
 /* clang-format off */
 #define PUBLISHED_FAMILIES(X)                                                                                \
-    X(zimage) X(flux) X(unet) X(qwen_image)                                                                  \
+    X(zimage) X(flux) X(unet) X(qwen_image) X(wan)                                                           \
     X(qwen3) X(qwen25vl) X(qwen25vl_vision) X(clip) X(t5) X(umt5)                                            \
     X(vae_kl) X(vae_kl_encoder) X(vae_wan) X(vae_wan_encoder)
 /* clang-format on */
@@ -21,7 +21,8 @@
     X(flux) X(flux_schnell) X(flux_kontext) X(flux_fill)                                                     \
     X(qwen_image) X(qwen_image_edit) X(qwen_image_edit_plus) X(qwen_image_edit_2511)                         \
     X(sd1) X(sd1_inpaint) X(sd2) X(sd2_inpaint) X(sdxl) X(sdxl_inpaint) X(sdxl_refiner)                      \
-    X(sd1_lcm) X(sdxl_lcm)
+    X(sd1_lcm) X(sdxl_lcm)                                                                                   \
+    X(wan)
 /* clang-format on */
 
 #define DECLARE_FAMILY(name) extern const struct family family_##name;
@@ -34,6 +35,9 @@ bool clip_is_g(const struct tensor_index *view);
 
 /* Of Flux: with distilled guidance (dev, Kontext), without (schnell), with a picture around a hole (Fill). */
 enum { FLUX_GUIDED, FLUX_SCHNELL, FLUX_FILL };
+
+/* Of WAN: what its shapes tell. 2.1's I2V sees rows of a vision encoder, 2.2's does not. */
+enum { WAN_T2V, WAN_I2V, WAN22_I2V, WAN_TI2V, WAN_VACE };
 
 /* Of the UNet: what its shapes tell. */
 enum {

@@ -334,6 +334,40 @@ const struct recipe recipe_qwen_image_edit_2511 = {
     .areas = {.seen = QWEN_AREA_SEEN, .encoded = QWEN_AREA, .drawn = QWEN_AREA, .multiple = 32},
 };
 
+/* WAN: diffusers 0.42, pipelines/wan; shifts, steps and guidance of the authors' configurations (Wan2.1,
+ * generate.py; Wan2.2, wan/configs), whose sizes depend on the model, sampler that of the published
+ * scheduler_config.json. Text is 512 rows, zeros behind the prompt. Of two transformers the first is for much
+ * noise. */
+enum { WAN_TEXT_ROWS = 512 };
+/* clang-format off */
+#define WAN(text_slot, ...)                                                                                    \
+    .condition = {{.slot = text_slot, .what = CONDITION_TOKENS, .padded_to = WAN_TEXT_ROWS}},                  \
+    .n_conditions = 1, .patch = 2, .shift_rule = FLOW_SHIFT_FIXED,               \
+    .sampling = {.prediction = &prediction_flow_of_timestep, .schedule = &schedule_flow,                       \
+                 .sampler = &sampler_euler},                                                                   \
+    .guide = guidance_plain, .strength = 1, __VA_ARGS__
+#define WAN_480P .width = 832, .height = 480
+#define WAN_720P .width = 1280, .height = 720
+#define HIGH_NOISE(...)                                                                                        \
+    {.family = &family_wan, .flag = "--high-noise-diffusion-model", .word = "high-noise transformer",          \
+     .folder = "transformer", .prefixes = denoiser_prefixes, __VA_ARGS__}
+#define LOW_NOISE(...)                                                                                         \
+    {.family = &family_wan, .flag = "--diffusion-model", .folder = "transformer_2",                            \
+     .prefixes = denoiser_prefixes, __VA_ARGS__}
+#define WAN_GOES_ON .dimension = {{"wan_goes_on", 1}}
+#define WAN_SEES    .dimension = {{"wan_goes_on", 1}, {"wan_image", 1280}}
+/* clang-format on */
+
+const struct recipe recipe_wan = {
+    .slot = {TEXT_UMT5, DENOISER(family_wan), VAE_WAN},
+    WAN(0, WAN_480P, .flow_shift = 5, .steps = 50, .cfg_scale = 5),
+    .span = {{1, INFINITY}},
+    .name = "wan",
+    .variant = WAN_T2V,
+    .pipelines = {"WanPipeline"},
+    .init = INIT_NONE,
+};
+
 /* Stable Diffusion: diffusers 0.42, pipelines/stable_diffusion and stable_diffusion_xl. Steps, guidance and
  * strength are those of each pipeline's __call__, guidance of 1 and 2 rounded down; sizes those of the
  * published UNets. */

@@ -69,6 +69,7 @@ static void stages_connect_denoise(const struct job *job, const struct layout *l
                                  .given = job->given_frames,
                                  .prediction = l->prediction[i % n_lanes],
                                  .guidance = (float)job->request.guidance,
+                                 .operand = job->device->operands.in[job->precision],
                                  .hoisted = hoisted,
                                  .idle = place >= n};
         memcpy(lanes[i].reference, l->reference, sizeof l->reference);

@@ -20,8 +20,11 @@ static const char *architecture_of(const struct config *config) {
 
 /* Does it say that it is this family's? */
 static bool names_family(const struct config *config, const struct family *family) {
-    return !strcmp(config_string(config, family->config_key, ""), family->config_value) ||
-           contents_is_architecture(family, architecture_of(config));
+    const char *said = config_string(config, family->config_key, "");
+    bool is = !strcmp(said, family->config_value);
+    for (const char *const *other = family->config_others; other && *other && !is; other++)
+        is = !strcmp(said, *other);
+    return is || contents_is_architecture(family, architecture_of(config));
 }
 
 /* Does it say what it is at all? */

@@ -283,11 +283,15 @@ static enum status misplaced(const struct component_files *files, const struct c
     return error_expected(e, "%s for %s", wanted, flag);
 }
 
-/* Has the recipe a slot with that flag for it? */
-static bool has_use(const struct recipe *recipe, const struct component_file *file) {
-    for (const struct slot *s = recipe->slot; s->family; s++)
-        if (s->family == file->family && s->flag && !strcmp(s->flag, file->flag)) return true;
-    return false;
+/* The recipe's slot with that flag that is for it, or for others. NULL: there is none. */
+static const struct slot *slot_of_flag(const struct recipe *recipe, const struct component_file *file) {
+    const struct slot *of_others = NULL;
+    for (const struct slot *s = recipe->slot; s->family; s++) {
+        if (!s->flag || strcmp(s->flag, file->flag) != 0) continue;
+        if (s->family == file->family) return s;
+        of_others = s;
+    }
+    return of_others;
 }
 
 static enum status pipeline_check_flags(const struct component_files *files, const struct recipe *recipe,
@@ -301,7 +305,10 @@ static enum status pipeline_check_flags(const struct component_files *files, con
     }
     for (int i = 0; i < files->n_files && recipe; i++) {
         const struct component_file *file = &files->file[i];
-        if (!file->flag || file->with || has_use(recipe, file)) continue;
+        if (!file->flag || file->with) continue;
+        const struct slot *slot = slot_of_flag(recipe, file);
+        if (slot && slot->family == file->family) continue;
+        if (slot) return misplaced(files, file, slot->family->word, file->flag, e);
         const struct family *denoiser = recipe_family(recipe, FAMILY_DENOISER);
         error_set(e, USAGE, "this model has no use for %s", file->flag);
         error_where(e, "%s", component_files_path(files, file));

@@ -102,9 +102,11 @@ static void block_print_shape(int rank, const int32_t *dim, char *out, size_t by
     if (n < bytes) snprintf(out + n, bytes - n, "]");
 }
 
-/* Shapes agree when they do after leading and trailing ones are dropped: a 1x1 convolution is a matrix. */
+/* Shapes agree when they do after leading and trailing ones are dropped: a 1x1 convolution is a matrix, and
+ * GGUF files leave out leading ones. */
 static bool same_shape(const struct index_entry *entry, int rank, const int32_t *dim) {
     int from = 0, to = entry->rank;
+    for (; rank > entry->rank && dim[0] == 1; rank--) dim++;
     while (to - from > rank && entry->dim[to - 1] == 1) to--;
     while (to - from > rank && entry->dim[from] == 1) from++;
     if (to - from != rank) return false;

@@ -112,7 +112,8 @@ static void setting_read_list(struct component *c, const struct setting_list *s,
     char key[64];
     bool none = !said && (!number || number->kind == CONFIG_NULL);
     bool published = none && n == s->n_published;
-    if (n > s->room || (said != n && !published)) setting_misfit(c, s, config, said, e);
+    bool fits = said == n || published || (none && s->follows);
+    if (n > s->room || !fits) setting_misfit(c, s, config, said, e);
     if (published) setting_publish_list(c, s);
     for (int i = 0; i < said && e->code == OK; i++) {
         double value = 0;
@@ -275,6 +276,7 @@ static void config_text_number(struct config_text *text, double value, bool narr
 static void config_text_list(struct config_text *text, const struct component *c,
                              const struct setting_list *s) {
     const float *list = (const float *)(const void *)(c->settings + s->offset);
+    if (!c->dims[s->count]) return;
     config_text_key(text, s->key);
     for (int i = 0; i < c->dims[s->count]; i++) {
         config_text_add(text, i ? ", " : "[");
@@ -319,7 +321,7 @@ static void config_text_component(struct config_text *text, const struct compone
 int component_write_config(const struct component *const *components, int n, char *out, size_t out_bytes) {
     const struct family *first = components[0]->family;
     struct config_text text = {.out = out, .bytes = out_bytes};
-    config_text_add(&text, "{\"%s\": \"%s\"", first->config_key, first->config_value);
+    config_text_add(&text, "{\"%s\": \"%s\"", first->config_key, component_config_value(components[0]));
     for (int i = 0; i < n; i++)
         if (components[i]->family->config_rest)
             config_text_add(&text, ", %s", components[i]->family->config_rest);

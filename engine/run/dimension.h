@@ -59,6 +59,7 @@ struct setting_list {
     double least, most;
     const float *published; /* where nothing says them and there are as many; of made-up ones the first */
     int n_published;
+    bool follows; /* where nothing says them the family finds them itself */
 };
 
 /* Where the published model of a pipeline has another value than its family's: a setting's first key. */

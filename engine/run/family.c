@@ -4,6 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
+const char *component_config_value(const struct component *c) {
+    return c->config_value ? c->config_value : c->family->config_value;
+}
+
 const char *component_architecture(const struct component *c) {
     const char *const *usual = c->family->architectures;
     return c->architecture ? c->architecture : usual ? *usual : "";

@@ -67,6 +67,7 @@ struct family {
     const char *const *architectures;
     /* A configuration is this family's if it has this string under this key. */
     const char *config_key, *config_value;
+    const char *const *config_others; /* strings that are this family's too, NULL-terminated; NULL: none */
     /* True if the index holds this family's tell-tale tensors. */
     bool (*probe)(const struct tensor_index *index);
     /* Refuses relatives that share names with the family but not what is computed, before dims are read. May
@@ -160,16 +161,19 @@ struct component {
     int latent_channels; /* of a denoiser and of an autoencoder */
     int concat_channels; /* what a denoiser reads beside the latent */
     int image_columns;   /* of a denoiser that reads lane.image; 0: it reads none */
-    int image_rows;      /* so many of them, where not any number will do; else 0 */
+    int image_rows;      /* so many of them, where not any number will do; 0: those of one picture */
     int latent_side;     /* of a denoiser, of the square pictures that it draws best */
     int pixel_factor;    /* pixels on the side of an autoencoder's latent pixel */
     int frame_factor;    /* frames behind every latent frame but the first, which has one; 0: one */
     struct latent_format latent_format;   /* of an autoencoder */
     struct picture_format picture_format; /* of a vision encoder */
     const char *architecture;             /* of the family's, where it is not the usual one; NULL: it is */
+    const char *config_value;             /* likewise */
     int variant;                          /* of a family that several recipes have, as recipe.variant */
 };
 
+/* What its configuration has under the family's config_key. */
+const char *component_config_value(const struct component *c);
 /* What a GGUF file of it says under general.architecture; "": nothing. */
 const char *component_architecture(const struct component *c);
 /* May a tensor of that name stand beside the family's own without being used? */

@@ -51,7 +51,10 @@ struct lane {
      * same. */
     float numbers[LANE_NUMBERS_MAX];
     int n_numbers;
-    int prompt;  /* which prompt it is conditioned on: lanes of one prompt share what depends on it only */
+    int prompt; /* which prompt it is conditioned on: lanes of one prompt share what depends on it only */
+    /* The type of what products and attention read where it is computed, see context_operand: of state that
+     * nothing else reads. */
+    enum dtype operand;
     int hoisted; /* timesteps whose rows its state holds at once: all if they are hoisted, else 0 */
     bool tiled;  /* of a decoder: whole-picture buffers are as small as can be; its state is the same else */
     bool idle;   /* of a group that has fewer lanes than others: never computed */

@@ -112,7 +112,7 @@ static const struct layout_part parts[] = {
     {"text_encoder", "clip_l.safetensors", offsetof(options, clip_l), NULL, NULL, NULL,
      "CLIP text encoder (clip)", "CLIP-L text encoder (clip)", "for --clip_l"},
     {"text_encoder_2", "t5xxl.safetensors", offsetof(options, t5xxl), NULL, NULL, NULL,
-     "T5 text encoder (t5)", "T5 text encoder (t5)", "for --t5xxl"},
+     "T5 text encoder (t5)", "T5 text encoder (t5 or umt5)", "for --t5xxl"},
     {"vae", "ae.safetensors", offsetof(options, vae), layouts_vae_originally, NULL, NULL,
      "autoencoder (vae_kl)", ASKED_VAE, "for --vae"},
 };

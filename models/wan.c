@@ -1,0 +1,712 @@
+/* WAN 2.1 and 2.2: diffusion transformers over the tokens of a video, frame by frame.
+ *
+ * All conditioning by the timestep is one row of shifts, scales and gates for every block, to which each adds
+ * its own. Text, always as many rows, is attended to beside the video: its keys and values depend on the
+ * prompt alone, so what makes them are blocks of their own, read once a prompt. Some models (2.1's that go on
+ * from a picture) see rows of a vision encoder in the same way, and read the picture's latent beside what is
+ * drawn; 2.2's read that alone. Frames that are given (TI2V) have timestep 0. Models that are led (VACE) have
+ * a second row of blocks over tokens of what leads them, each of which adds a hint behind one of the first
+ * row; where it stands in the file it would be computed before, which makes no difference. Reference:
+ * diffusers 0.42, models/transformers/transformer_wan.py and transformer_wan_vace.py; the authors' names are
+ * those of Wan2.1, wan/modules/model.py. */
+#include "models/wan_block.h"
+
+#include <string.h>
+
+enum {
+    DIM, /* as a place of slices 0 is none */
+    ONE,
+    TWO,
+    SIX,
+    SIDE, /* of a patch */
+    SIX_DIM,
+    FEED_FORWARD,
+    HEAD,
+    HEADS,
+    IN,
+    PATCH,
+    LATENT,
+    GOES_ON, /* whether it reads a picture's latent and mask beside what is drawn */
+    TEXT,
+    FREQUENCIES,
+    LAYERS,
+    IMAGE,      /* columns of a vision encoder's rows; 0: it sees none */
+    IMAGE_ROWS, /* how many, where each has a place of its own; else 0 */
+    IMAGE_DIM,  /* DIM, or 0 */
+    HINTS,      /* blocks that lead others */
+    HINTS_IN,
+};
+
+enum { WAN_HINTS_MAX = 96, WAN_MASK = 4, WAN_LATENT_PIXELS = 64 };
+
+/* Of the norms around a vision encoder's rows. */
+static const float wan_image_eps = 1e-5F;
+
+struct wan_settings {
+    float eps;
+    int layers, head;
+    float hinted[WAN_HINTS_MAX]; /* behind which block each hint is added */
+};
+
+struct wan_state {
+    struct tensor tokens; /* [T, DIM] */
+    struct tensor hints;  /* [T, DIM]: of what leads; rank 0: nothing does */
+    /* Shared by a prompt's lanes; a block's rows begin at multiples of 8. */
+    struct tensor text;                     /* [text rows, DIM], embedded once */
+    struct tensor image;                    /* [image rows, DIM] */
+    struct tensor text_keys, text_values;   /* [LAYERS + HINTS, text rows, DIM] */
+    struct tensor image_keys, image_values; /* [LAYERS + HINTS, image rows, DIM] */
+    /* Shared by all lanes; a row for each evaluation or, not hoisted, one. */
+    struct tensor rope;       /* [T, HEAD/2, 2] */
+    struct tensor condition;  /* [rows, DIM] */
+    struct tensor modulation; /* [rows, SIX_DIM] */
+    /* The same of given frames, as at timestep 0; rank 0: none are given. */
+    struct tensor still_condition, still_modulation; /* [1, DIM], [1, SIX_DIM] */
+};
+
+struct wan_pair_weights {
+    struct linear_weights in, out;
+};
+
+struct wan_image_weights {
+    struct tensor places; /* [1, IMAGE_ROWS, IMAGE], or absent */
+    struct linear_weights in_norm, in, out, out_norm;
+};
+
+struct wan_kept_weights {
+    struct wan_seen_weights text, image;
+};
+
+struct wan_led_weights {
+    struct linear_weights in, hint;
+};
+
+struct wan_final_weights {
+    struct tensor modulation; /* [1, 2, DIM] */
+    struct linear_weights linear;
+};
+
+/* ---- weights, in the order of their use ---- */
+
+#define VECTOR(structure, field, spread, name, original, rows)                                               \
+    BLOCK_WEIGHT_ORIGINALLY(structure, field, spread, name, original, 1, rows)
+#define LINEAR(structure, field, name, original, rows, columns)                                              \
+    BLOCK_WEIGHT_ORIGINALLY(structure, field.weight, 1, name ".weight", original ".weight", 2, rows,         \
+                            columns),                                                                        \
+        VECTOR(structure, field.bias, 1, name ".bias", original ".bias", rows)
+#define NORM(structure, field, name, original, rows)                                                         \
+    VECTOR(structure, field.weight, 0, name ".weight", original ".weight", rows),                            \
+        VECTOR(structure, field.bias, 1, name ".bias", original ".bias", rows)
+
+#define CONDITION "condition_embedder."
+
+static const struct weight_spec wan_text_table[] = {
+    LINEAR(wan_pair_weights, in, CONDITION "text_embedder.linear_1", "text_embedding.0", DIM, TEXT),
+    LINEAR(wan_pair_weights, out, CONDITION "text_embedder.linear_2", "text_embedding.2", DIM, DIM),
+};
+
+#define IMAGE_EMBEDDER                                                                                       \
+    NORM(wan_image_weights, in_norm, CONDITION "image_embedder.norm1", "img_emb.proj.0", IMAGE),             \
+        LINEAR(wan_image_weights, in, CONDITION "image_embedder.ff.net.0.proj", "img_emb.proj.1", IMAGE,     \
+               IMAGE),                                                                                       \
+        LINEAR(wan_image_weights, out, CONDITION "image_embedder.ff.net.2", "img_emb.proj.3", DIM, IMAGE),   \
+        NORM(wan_image_weights, out_norm, CONDITION "image_embedder.norm2", "img_emb.proj.4", DIM)
+static const struct weight_spec wan_image_table[] = {IMAGE_EMBEDDER};
+static const struct weight_spec wan_placed_image_table[] = {
+    BLOCK_WEIGHT_ORIGINALLY(wan_image_weights, places, 1, CONDITION "image_embedder.pos_embed",
+                            "img_emb.emb_pos", 3, ONE, IMAGE_ROWS, IMAGE),
+    IMAGE_EMBEDDER,
+};
+
+static const struct weight_spec wan_time_table[] = {
+    LINEAR(wan_pair_weights, in, CONDITION "time_embedder.linear_1", "time_embedding.0", DIM, FREQUENCIES),
+    LINEAR(wan_pair_weights, out, CONDITION "time_embedder.linear_2", "time_embedding.2", DIM, DIM),
+};
+static const struct weight_spec wan_modulation_table[] = {
+    LINEAR(product_weights, linear, CONDITION "time_proj", "time_projection.1", SIX_DIM, DIM)};
+
+/* Patches are of one frame. */
+#define PATCHES(structure, field_, name, in)                                                                 \
+    {.offset = offsetof(struct structure, field_.weight),                                                    \
+     .names = {name ".weight"},                                                                              \
+     .rank = 4,                                                                                              \
+     .dim = {DIM, in, SIDE, SIDE},                                                                           \
+     .slices = ONE,                                                                                          \
+     .spread = 1},                                                                                           \
+        BLOCK_WEIGHT(structure, field_.bias, 1, name ".bias", 1, DIM)
+static const struct weight_spec wan_embedder_table[] = {
+    PATCHES(product_weights, linear, "patch_embedding", IN)};
+static const struct weight_spec wan_led_embedder_table[] = {
+    PATCHES(wan_led_weights, in, "vace_patch_embedding", HINTS_IN),
+    LINEAR(wan_led_weights, hint, "vace_blocks.0.proj_in", "vace_blocks.0.before_proj", DIM, DIM),
+};
+
+/* of: "" or "vace_". */
+#define SEEN(of, field, k_, v_, norm_, k_original, v_original, norm_original)                                \
+    LINEAR(wan_kept_weights, field.k, of "blocks.%d.attn2." k_, of "blocks.%d.cross_attn." k_original, DIM,  \
+           DIM),                                                                                             \
+        VECTOR(wan_kept_weights, field.k_norm, 0, of "blocks.%d.attn2." norm_ ".weight",                     \
+               of "blocks.%d.cross_attn." norm_original ".weight", DIM),                                     \
+        LINEAR(wan_kept_weights, field.v, of "blocks.%d.attn2." v_, of "blocks.%d.cross_attn." v_original,   \
+               DIM, DIM)
+#define SEEN_TEXT(of) SEEN(of, text, "to_k", "to_v", "norm_k", "k", "v", "norm_k")
+static const struct weight_spec wan_seen_text_table[] = {SEEN_TEXT("")};
+static const struct weight_spec wan_hint_seen_table[] = {SEEN_TEXT("vace_")};
+static const struct weight_spec wan_seen_both_table[] = {
+    SEEN_TEXT(""),
+    SEEN("", image, "add_k_proj", "add_v_proj", "norm_added_k", "k_img", "v_img", "norm_k_img"),
+};
+
+#define OF_BLOCK(of, field, name, original)                                                                  \
+    LINEAR(wan_block_weights, field, of "blocks.%d." name, of "blocks.%d." original, DIM, DIM)
+#define WIDE_NORM(of, field, name, original)                                                                 \
+    VECTOR(wan_block_weights, field, 0, of "blocks.%d." name ".weight", of "blocks.%d." original ".weight",  \
+           DIM)
+#define BLOCK(of)                                                                                            \
+    BLOCK_WEIGHT_ORIGINALLY(wan_block_weights, modulation, 1, of "blocks.%d.scale_shift_table",              \
+                            of "blocks.%d.modulation", 3, ONE, SIX, DIM),                                    \
+        OF_BLOCK(of, q, "attn1.to_q", "self_attn.q"),                                                        \
+        WIDE_NORM(of, q_norm, "attn1.norm_q", "self_attn.norm_q"),                                           \
+        OF_BLOCK(of, k, "attn1.to_k", "self_attn.k"),                                                        \
+        WIDE_NORM(of, k_norm, "attn1.norm_k", "self_attn.norm_k"),                                           \
+        OF_BLOCK(of, v, "attn1.to_v", "self_attn.v"), OF_BLOCK(of, out, "attn1.to_out.0", "self_attn.o"),    \
+        NORM(wan_block_weights, seen_norm, of "blocks.%d.norm2", of "blocks.%d.norm3", DIM),                 \
+        OF_BLOCK(of, seen_q, "attn2.to_q", "cross_attn.q"),                                                  \
+        WIDE_NORM(of, seen_q_norm, "attn2.norm_q", "cross_attn.norm_q"),                                     \
+        OF_BLOCK(of, seen_out, "attn2.to_out.0", "cross_attn.o"),                                            \
+        LINEAR(wan_block_weights, up, of "blocks.%d.ffn.net.0.proj", of "blocks.%d.ffn.0", FEED_FORWARD,     \
+               DIM),                                                                                         \
+        LINEAR(wan_block_weights, down, of "blocks.%d.ffn.net.2", of "blocks.%d.ffn.2", DIM, FEED_FORWARD)
+static const struct weight_spec wan_layer_table[] = {BLOCK("")};
+static const struct weight_spec wan_hint_table[] = {BLOCK("vace_"),
+                                                    OF_BLOCK("vace_", hint, "proj_out", "after_proj")};
+
+static const struct weight_spec wan_final_table[] = {
+    BLOCK_WEIGHT_ORIGINALLY(wan_final_weights, modulation, 1, "scale_shift_table", "head.modulation", 3, ONE,
+                            TWO, DIM),
+    LINEAR(wan_final_weights, linear, "proj_out", "head.head", PATCH, DIM),
+};
+
+/* ---- forwards ---- */
+
+static void wan_forward_text(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct wan_pair_weights *w = weights;
+    const struct wan_settings *settings = scope->settings;
+    const struct wan_state *state = scope->lane->state;
+    struct tensor latent = scope->lane->latent;
+    int across = 2 * (settings->head / 6);
+    struct rope_options rope = {
+        .theta = 10000,
+        .n_axes = 3,
+        .axis_dim = {settings->head - 2 * across, across, across},
+        .n_grids = 1,
+        .grid = {{.extent = {latent.dim[1], latent.dim[2] / STREAM_PATCH, latent.dim[3] / STREAM_PATCH}}},
+    };
+    struct tensor h = context_operand(x, 2, state->text.dim);
+    op_rope_table(x, state->rope, &rope);
+    op_linear(x, h, scope->lane->text, w->in.weight,
+              (struct epilogue){.bias = w->in.bias, .activation = ACTIVATION_GELU_TANH});
+    stream_product(x, state->text, h, &w->out);
+}
+
+static void wan_forward_image(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct wan_image_weights *w = weights;
+    const struct wan_state *state = scope->lane->state;
+    struct tensor in = scope->lane->image, n = context_operand(x, 2, in.dim),
+                  h = context_operand(x, 2, in.dim);
+    if (w->places.rank) {
+        struct tensor placed = context_tensor(x, DTYPE_F32, 2, in.dim);
+        op_add(x, placed, in, tensor_reshape(w->places, 2, w->places.dim + 1));
+        in = placed;
+    }
+    op_layer_norm(x, n, in, (struct affine){.weight = w->in_norm.weight, .bias = w->in_norm.bias},
+                  wan_image_eps);
+    op_linear(x, h, n, w->in.weight,
+              (struct epilogue){.bias = w->in.bias, .activation = ACTIVATION_GELU_ERF});
+    stream_product(x, state->image, h, &w->out);
+    op_layer_norm(x, state->image, state->image,
+                  (struct affine){.weight = w->out_norm.weight, .bias = w->out_norm.bias}, wan_image_eps);
+}
+
+/* Of as many rows as there are times. */
+static void wan_embed_times(struct context *x, struct tensor out, const float *times,
+                            const struct wan_pair_weights *w) {
+    int32_t n = out.dim[0];
+    struct tensor f = context_tensor(x, DTYPE_F32, 2, (int32_t[]){n, w->in.weight.dim[1]});
+    for (int32_t i = 0; i < n; i++) op_timestep(x, tensor_slice(f, i, 1), times[i], TIMESTEP_USUAL);
+    stream_condition(x, out, f, &w->in, &w->out);
+}
+
+static void wan_forward_time(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct wan_state *state = scope->lane->state;
+    static const float still = 0;
+    wan_embed_times(x, scope_rows(state->condition, scope), scope->timesteps, weights);
+    if (state->still_condition.rank) wan_embed_times(x, state->still_condition, &still, weights);
+}
+
+static void wan_forward_modulation(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct product_weights *w = weights;
+    const struct wan_state *state = scope->lane->state;
+    stream_modulate(x, scope_rows(state->modulation, scope), scope_rows(state->condition, scope), &w->linear);
+    if (state->still_condition.rank)
+        stream_modulate(x, state->still_modulation, state->still_condition, &w->linear);
+}
+
+/* Patches of one or two latents side by side, times a kernel that is a patch. */
+static void wan_embed_patches(struct context *x, struct tensor out, struct tensor latent,
+                              struct tensor beside, const struct linear_weights *w) {
+    static const struct patches how = {.side = STREAM_PATCH, .order = PATCH_CHANNELS_FIRST};
+    int32_t rows = out.dim[0], dim = out.dim[1], square = STREAM_PATCH * STREAM_PATCH;
+    int32_t first = square * latent.dim[0], in = square * w->weight.dim[1];
+    struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows, in});
+    op_patchify(x, tensor_slice_columns(patches, 0, first), latent_planes(latent), how);
+    if (in > first)
+        op_patchify(x, tensor_slice_columns(patches, first, in - first), latent_planes(beside), how);
+    op_linear(x, out, patches, tensor_reshape(w->weight, 2, (int32_t[]){dim, in}),
+              (struct epilogue){.bias = w->bias});
+}
+
+static void wan_forward_embedder(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct product_weights *w = weights;
+    const struct wan_state *state = scope->lane->state;
+    wan_embed_patches(x, state->tokens, scope->lane->latent, scope->lane->concat, &w->linear);
+}
+
+/* What is drawn enters here alone. */
+static void wan_forward_led_embedder(struct context *x, const void *weights,
+                                     const struct visit_scope *scope) {
+    const struct wan_led_weights *w = weights;
+    const struct wan_state *state = scope->lane->state;
+    struct tensor led = context_tensor(x, DTYPE_F32, 2, state->hints.dim);
+    wan_embed_patches(x, led, scope->lane->concat, (struct tensor){0}, &w->in);
+    op_linear(x, state->hints, led, w->hint.weight,
+              (struct epilogue){.bias = w->hint.bias, .residual = state->tokens});
+}
+
+/* Of a block's rows, as many as there are of what they are made of. */
+static struct tensor wan_kept(struct tensor all, int number, struct tensor of) {
+    struct tensor rows = tensor_reshape(tensor_slice(all, number, 1), 2, all.dim + 1);
+    return tensor_slice(rows, 0, of.dim[0]);
+}
+
+static struct wan_seen wan_kept_text(const struct wan_state *s, int number) {
+    return (struct wan_seen){wan_kept(s->text_keys, number, s->text),
+                             wan_kept(s->text_values, number, s->text)};
+}
+
+static struct wan_seen wan_kept_image(const struct wan_state *s, int number) {
+    if (!s->image.rank) return (struct wan_seen){0};
+    return (struct wan_seen){wan_kept(s->image_keys, number, s->image),
+                             wan_kept(s->image_values, number, s->image)};
+}
+
+static void wan_keep(struct context *x, const struct wan_kept_weights *w, const struct visit_scope *scope,
+                     int number) {
+    const struct wan_settings *settings = scope->settings;
+    const struct wan_state *state = scope->lane->state;
+    wan_see(x, wan_kept_text(state, number), state->text, &w->text, settings->eps);
+    if (state->image.rank) wan_see(x, wan_kept_image(state, number), state->image, &w->image, settings->eps);
+}
+
+static void wan_forward_seen(struct context *x, const void *weights, const struct visit_scope *scope) {
+    wan_keep(x, weights, scope, scope->number);
+}
+
+/* Hints' keys and values lie behind the layers'. */
+static int wan_hint_number(const struct visit_scope *scope) {
+    return ((const struct wan_settings *)scope->settings)->layers + scope->number;
+}
+
+static void wan_forward_hint_seen(struct context *x, const void *weights, const struct visit_scope *scope) {
+    wan_keep(x, weights, scope, wan_hint_number(scope));
+}
+
+/* Frames that are given come first. */
+static void wan_add_range(struct wan_call *call, int32_t rows, struct tensor condition,
+                          struct tensor modulation) {
+    int32_t first = call->n_ranges ? call->range[call->n_ranges - 1].rows : 0;
+    if (rows) call->range[call->n_ranges++] = (struct wan_range){first, rows, condition, modulation};
+}
+
+static struct wan_call wan_call(const struct visit_scope *scope, int number) {
+    const struct wan_settings *settings = scope->settings;
+    const struct wan_state *state = scope->lane->state;
+    struct tensor latent = scope->lane->latent;
+    int32_t tokens = state->tokens.dim[0], given = tokens / latent.dim[1] * scope->lane->given;
+    struct wan_call call = {.rope = state->rope,
+                            .seen = {wan_kept_text(state, number), wan_kept_image(state, number)},
+                            .head = settings->head,
+                            .eps = settings->eps};
+    wan_add_range(&call, given, state->still_condition, state->still_modulation);
+    wan_add_range(&call, tokens - given, scope_rows(state->condition, scope),
+                  scope_rows(state->modulation, scope));
+    return call;
+}
+
+static void wan_forward_layer(struct context *x, const void *weights, const struct visit_scope *scope) {
+    struct wan_call call = wan_call(scope, scope->number);
+    wan_block(x, weights, &call, ((const struct wan_state *)scope->lane->state)->tokens);
+}
+
+static void wan_forward_hint(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct wan_block_weights *w = weights;
+    const struct wan_state *state = scope->lane->state;
+    struct wan_call call = wan_call(scope, wan_hint_number(scope));
+    wan_block(x, w, &call, state->hints);
+    op_linear(x, state->tokens, state->hints, w->hint.weight,
+              (struct epilogue){.bias = w->hint.bias, .residual = state->tokens});
+}
+
+/* The model predicts noise minus data, as flow matching wants it. */
+static void wan_forward_final(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct wan_final_weights *w = weights;
+    struct wan_call call = wan_call(scope, 0);
+    wan_predict(x, &w->linear, w->modulation, &call, ((const struct wan_state *)scope->lane->state)->tokens,
+                scope->lane->prediction);
+}
+
+/* ---- the family ---- */
+
+static const struct block_kind wan_kind_text =
+    BLOCK_KIND("text", CONDITION "text_embedder", wan_text_table, wan_pair_weights, wan_forward_text,
+               .cadence = CADENCE_PROMPT, .keeps_types = true);
+static const struct block_kind wan_kind_image =
+    BLOCK_KIND("image", CONDITION "image_embedder", wan_image_table, wan_image_weights, wan_forward_image,
+               .cadence = CADENCE_PROMPT, .keeps_types = true);
+static const struct block_kind wan_kind_placed_image =
+    BLOCK_KIND("placed_image", CONDITION "image_embedder", wan_placed_image_table, wan_image_weights,
+               wan_forward_image, .cadence = CADENCE_PROMPT, .keeps_types = true);
+static const struct block_kind wan_kind_time =
+    BLOCK_KIND("time", CONDITION "time_embedder", wan_time_table, wan_pair_weights, wan_forward_time,
+               .cadence = CADENCE_TIMESTEP, .keeps_types = true);
+static const struct block_kind wan_kind_modulation =
+    BLOCK_KIND("modulation", CONDITION "time_proj", wan_modulation_table, product_weights,
+               wan_forward_modulation, .cadence = CADENCE_TIMESTEP, .keeps_types = true);
+static const struct block_kind wan_kind_embedder =
+    BLOCK_KIND("embedder", "patch_embedding", wan_embedder_table, product_weights, wan_forward_embedder,
+               .keeps_types = true);
+static const struct block_kind wan_kind_led_embedder =
+    BLOCK_KIND("led_embedder", "vace_patch_embedding", wan_led_embedder_table, wan_led_weights,
+               wan_forward_led_embedder, .keeps_types = true);
+static const struct block_kind wan_kind_seen_text =
+    BLOCK_KIND("seen_text", "blocks.%d.seen", wan_seen_text_table, wan_kept_weights, wan_forward_seen,
+               .cadence = CADENCE_PROMPT);
+static const struct block_kind wan_kind_seen_both =
+    BLOCK_KIND("seen_both", "blocks.%d.seen", wan_seen_both_table, wan_kept_weights, wan_forward_seen,
+               .cadence = CADENCE_PROMPT);
+static const struct block_kind wan_kind_hint_seen =
+    BLOCK_KIND("hint_seen", "vace_blocks.%d.seen", wan_hint_seen_table, wan_kept_weights,
+               wan_forward_hint_seen, .cadence = CADENCE_PROMPT);
+static const struct block_kind wan_kind_layer =
+    BLOCK_KIND("layer", "blocks.%d", wan_layer_table, wan_block_weights, wan_forward_layer);
+static const struct block_kind wan_kind_hint =
+    BLOCK_KIND("hint", "vace_blocks.%d", wan_hint_table, wan_block_weights, wan_forward_hint);
+static const struct block_kind wan_kind_final = BLOCK_KIND(
+    "final", "proj_out", wan_final_table, wan_final_weights, wan_forward_final, .keeps_types = true);
+
+/* Also of relatives, which are refused by name. */
+static bool wan_probe(const struct tensor_index *index) {
+    return index_find(index, "patch_embedding.weight") &&
+           (index_find(index, "blocks.0.cross_attn.norm_k.weight") ||
+            index_find(index, "blocks.0.attn2.norm_k.weight"));
+}
+
+static enum status wan_refuse(const struct component *c, struct error *e) {
+    static const struct relative relatives[] = {
+        {"casual_audio_encoder.", "WAN 2.2 S2V, which is led by sound"},
+        {"audio_injector.", "WAN 2.2 S2V, which is led by sound"},
+        {"audio_proj.", "a WAN that is led by sound (HuMo, InfiniteTalk)"},
+        {"face_adapter.", "WAN 2.2 Animate, which is led by a face and a pose"},
+        {"pose_patch_embedding.", "WAN 2.2 Animate, which is led by a face and a pose"},
+        {"control_adapter.", "WAN Fun-Camera, which is led by a camera's path"},
+        {"ref_conv.", "WAN Fun-Control, which is led by a video and a picture"},
+        {"fps_embedding.", "SkyReels V2, which denoises frames one behind the other"},
+        {0},
+    };
+    return component_refuse_relatives(c, relatives, "WAN 2.1 or 2.2 T2V, I2V, FLF2V, TI2V or VACE", e);
+}
+
+/* ---- sizes ---- */
+
+/* The axis of a tensor that only some models have, or 0. */
+static int32_t wan_dim_if(const struct component *c, const char *name, const char *original, int rank,
+                          int axis, struct error *e) {
+    const char *is = component_either(c, name, original);
+    return index_find(&c->index, is) ? component_dim(c, is, rank, axis, e) : 0;
+}
+
+/* What a kernel of patches reads. Files of four axes have the outer two as one. */
+static int32_t wan_patches_in(const struct component *c, const char *name, struct error *e) {
+    const struct index_entry *entry = index_find(&c->index, name);
+    int32_t dim = c->dims[DIM];
+    if (entry && entry->rank == 4 && dim > 0 && entry->dim[0] % dim == 0) return entry->dim[0] / dim;
+    return component_dim(c, name, 5, 1, e);
+}
+
+static enum status wan_check_dims(const struct component *c, struct error *e) {
+    enum { DIM_MAX = 1 << 16, HEAD_LEAST = 6, HEAD_MAX = 512, SQUARE = STREAM_PATCH * STREAM_PATCH };
+    const int32_t *d = c->dims;
+    bool fits = d[DIM] <= DIM_MAX && d[FEED_FORWARD] <= 8 * DIM_MAX && d[HEAD] >= HEAD_LEAST &&
+                d[HEAD] <= HEAD_MAX && d[HEAD] % 2 == 0 && d[DIM] % d[HEAD] == 0 && d[LAYERS] >= 1 &&
+                d[HINTS] <= d[LAYERS] && d[PATCH] % SQUARE == 0 && d[FREQUENCIES] % 2 == 0 &&
+                2 * (d[LAYERS] + d[HINTS]) + 8 <= FAMILY_BLOCKS_MAX;
+    if (fits) return OK;
+    error_set(e, SHAPE, "the transformer's sizes do not fit together");
+    error_where(e, "%s", c->index.sources[0].path);
+    error_found(e, "width %d, head %d, %d blocks, %d values a token", d[DIM], d[HEAD], d[LAYERS], d[PATCH]);
+    return error_expected(e, "a width of whole heads of an even number of values (attention_head_dim in "
+                             "config.json)");
+}
+
+/* Beside what is drawn a model may read a mask, and the latent of what it goes on from. */
+static enum status wan_check_inputs(const struct component *c, struct error *e) {
+    const int32_t *d = c->dims;
+    int32_t latent = d[PATCH] / (STREAM_PATCH * STREAM_PATCH), more = 2 * latent + WAN_MASK;
+    if (d[IN] == latent || (d[IN] == more && !d[HINTS])) return OK;
+    error_set(e, UNSUPPORTED,
+              "a WAN that reads something beside the video which nothing gives (Fun-Control)");
+    error_where(e, "%s", c->index.sources[0].path);
+    error_found(e, "%d channels read, %d predicted", d[IN], latent);
+    return error_expected(e, "%d, or %d (I2V)", latent, more);
+}
+
+/* One after the other, from the first block on. */
+static enum status wan_read_hinted(struct component *c, const struct config *config, struct error *e) {
+    struct wan_settings *s = (struct wan_settings *)c->settings;
+    int n = c->dims[HINTS], layers = c->dims[LAYERS];
+    if (!n) return OK;
+    bool said = config_list_length(config, "vace_layers");
+    for (int i = 0; i < n && !said; i++) s->hinted[i] = (float)(i * (layers / n));
+    for (int i = 0; i < n; i++) {
+        int at = (int)s->hinted[i], before = i ? (int)s->hinted[i - 1] : -1;
+        if (at > before && at < layers && (i || !at)) continue;
+        error_set(e, META, "'vace_layers' does not say which block each hint is for");
+        error_where(e, "%s", config->path ? config->path : c->index.sources[0].path);
+        error_found(e, "block %d behind %d", at, before);
+        return error_expected(e, "block 0 first, each behind the one before, below %d", layers);
+    }
+    return OK;
+}
+
+static void wan_derive(struct component *c) {
+    struct wan_settings *s = (struct wan_settings *)c->settings;
+    int32_t *d = c->dims;
+    d[ONE] = 1;
+    d[TWO] = 2;
+    d[SIX] = 6;
+    d[SIDE] = STREAM_PATCH;
+    d[SIX_DIM] = 6 * d[DIM];
+    d[HEADS] = d[DIM] / d[HEAD];
+    d[LATENT] = d[PATCH] / (STREAM_PATCH * STREAM_PATCH);
+    d[GOES_ON] = d[IN] != d[LATENT];
+    d[IMAGE_DIM] = d[IMAGE] ? d[DIM] : 0;
+    s->layers = d[LAYERS];
+    s->head = d[HEAD];
+    c->text_columns = d[TEXT];
+    c->latent_channels = d[LATENT];
+    c->concat_channels = d[HINTS] ? d[HINTS_IN] : d[IN] - d[LATENT];
+    c->image_columns = d[IMAGE];
+    c->image_rows = d[IMAGE_ROWS];
+    c->config_value = d[HINTS] ? "WanVACETransformer3DModel" : NULL;
+    enum { TI2V_CHANNELS = 48 };
+    c->variant = d[HINTS]                     ? WAN_VACE
+                 : d[IMAGE]                   ? WAN_I2V
+                 : d[GOES_ON]                 ? WAN22_I2V
+                 : d[LATENT] == TI2V_CHANNELS ? WAN_TI2V
+                                              : WAN_T2V;
+}
+
+static enum status wan_configure(struct component *c, const struct config *config, struct error *e) {
+    int32_t *d = c->dims;
+    int head = d[HEAD], heads = 0;
+    config_int(config, "num_heads", 1, 512, &heads, e); /* the authors' */
+    if (heads && d[DIM] % heads == 0) head = d[DIM] / heads;
+    config_int(config, "attention_head_dim", 1, 512, &head, e);
+    d[HEAD] = head;
+    d[IN] = wan_patches_in(c, "patch_embedding.weight", e);
+    if (d[HINTS]) d[HINTS_IN] = wan_patches_in(c, "vace_patch_embedding.weight", e);
+    d[IMAGE] =
+        wan_dim_if(c, CONDITION "image_embedder.ff.net.0.proj.weight", "img_emb.proj.1.weight", 2, 1, e);
+    d[IMAGE_ROWS] = wan_dim_if(c, CONDITION "image_embedder.pos_embed", "img_emb.emb_pos", 3, 1, e);
+    if (e->code != OK || wan_check_dims(c, e) != OK || wan_check_inputs(c, e) != OK) return e->code;
+    return wan_read_hinted(c, config, e);
+}
+
+/* ---- blocks and state ---- */
+
+static int wan_blocks(const struct component *c, struct block_ref *refs) {
+    const struct wan_settings *s = (const struct wan_settings *)c->settings;
+    const int32_t *d = c->dims;
+    int n = 0, hints = 0;
+    refs[n++] = (struct block_ref){.kind = &wan_kind_text};
+    if (d[IMAGE])
+        refs[n++] = (struct block_ref){.kind = d[IMAGE_ROWS] ? &wan_kind_placed_image : &wan_kind_image};
+    refs[n++] = (struct block_ref){.kind = &wan_kind_time};
+    refs[n++] = (struct block_ref){.kind = &wan_kind_modulation};
+    refs[n++] = (struct block_ref){.kind = &wan_kind_embedder};
+    if (d[HINTS]) refs[n++] = (struct block_ref){.kind = &wan_kind_led_embedder};
+    for (int i = 0; i < d[LAYERS]; i++) {
+        refs[n++] =
+            (struct block_ref){.kind = d[IMAGE] ? &wan_kind_seen_both : &wan_kind_seen_text, .number = i};
+        refs[n++] = (struct block_ref){.kind = &wan_kind_layer, .number = i};
+        if (hints == d[HINTS] || (int)s->hinted[hints] != i) continue;
+        refs[n++] = (struct block_ref){.kind = &wan_kind_hint_seen, .number = hints};
+        refs[n++] = (struct block_ref){.kind = &wan_kind_hint, .number = hints++};
+    }
+    refs[n++] = (struct block_ref){.kind = &wan_kind_final};
+    return n;
+}
+
+/* Without a picture there is nothing to see of it. */
+static bool wan_idles(const struct component *c, const struct block *block, const struct lane *lane) {
+    (void)c;
+    bool of_image = block->kind == &wan_kind_image || block->kind == &wan_kind_placed_image;
+    return of_image && !lane->image.rank;
+}
+
+/* What all lanes share. */
+static void wan_declare_rows(const struct component *c, const struct lane *lane, int32_t tokens,
+                             struct arena *arena, bool *ok) {
+    struct wan_state *s = lane->state;
+    const int32_t *d = c->dims;
+    int32_t rows = lane->hoisted ? lane->hoisted : 1;
+    s->rope = arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){tokens, d[HEAD] / 2, 2}, ok);
+    s->condition = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, d[DIM]}, ok);
+    s->modulation = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, d[SIX_DIM]}, ok);
+    if (!lane->given) return;
+    s->still_condition = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){1, d[DIM]}, ok);
+    s->still_modulation = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){1, d[SIX_DIM]}, ok);
+}
+
+/* Keys and values that all blocks keep of so many rows. */
+static void wan_declare_kept(const struct component *c, const struct lane *lane, int32_t rows,
+                             struct tensor *keys, struct tensor *values, struct arena *arena, bool *ok) {
+    enum { ALIGNED = 8 };
+    int32_t dim[] = {c->dims[LAYERS] + c->dims[HINTS], (rows + ALIGNED - 1) / ALIGNED * ALIGNED,
+                     c->dims[DIM]};
+    *keys = arena_tensor(arena, lane->operand, 3, dim, ok);
+    *values = arena_tensor(arena, lane->operand, 3, dim, ok);
+}
+
+/* What a prompt's lanes share. */
+static void wan_declare_prompt(const struct component *c, const struct lane *lane, struct arena *arena,
+                               bool *ok) {
+    struct wan_state *s = lane->state;
+    int32_t dim = c->dims[DIM], text = lane->text.dim[0], image = lane->image.dim[0];
+    s->text = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){text, dim}, ok);
+    wan_declare_kept(c, lane, text, &s->text_keys, &s->text_values, arena, ok);
+    if (!c->dims[IMAGE] || !lane->image.rank) return;
+    s->image = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){image, dim}, ok);
+    wan_declare_kept(c, lane, image, &s->image_keys, &s->image_values, arena, ok);
+}
+
+static void wan_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+                        struct arena *pictures, bool *ok) {
+    (void)pictures;
+    for (int i = 0; i < n_lanes; i++) {
+        struct wan_state *s = lanes[i].state;
+        int first = lane_first_of_prompt(lanes, i);
+        int32_t tokens[] = {stream_tokens_of(lanes[i].latent), c->dims[DIM]};
+        if (i)
+            *s = *(const struct wan_state *)lanes[first == i ? 0 : first].state;
+        else
+            wan_declare_rows(c, &lanes[0], tokens[0], arena, ok);
+        s->tokens = arena_tensor(arena, DTYPE_F32, 2, tokens, ok);
+        if (c->dims[HINTS]) s->hints = arena_tensor(arena, DTYPE_F32, 2, tokens, ok);
+        if (first == i) wan_declare_prompt(c, &lanes[i], arena, ok);
+    }
+}
+
+/* ---- rows ---- */
+
+static const char *const wan_ignorable[] = {NULL};
+static const char *const wan_architectures[] = {"wan", NULL};
+static const char *const wan_others[] = {"WanVACETransformer3DModel", "WanModel", "VaceWanModel", NULL};
+
+/* WAN 2.1 T2V, 14.3 B. */
+static const struct dimension wan_dimensions[] = {
+    {"heads", 40, 1, 512, .place = HEADS, .key = "num_attention_heads"},
+    {"wan_head", 128, 6, 512, .place = HEAD, .key = "attention_head_dim"},
+    {"wan_ff", 13824, 8, 524288, .place = FEED_FORWARD,
+     OF_TENSOR(2, 0, "blocks.0.ffn.net.0.proj.weight", "blocks.0.ffn.0.weight"), .key = "ffn_dim"},
+    {"layers", 40, 1, 400, .place = LAYERS, OF_BLOCKS("blocks."), .key = "num_layers"},
+    {"hidden", 4096, 8, 65536, .place = TEXT,
+     OF_TENSOR(2, 1, CONDITION "text_embedder.linear_1.weight", "text_embedding.0.weight"),
+     .key = "text_dim"},
+    {"latent_channels", 16, 1, 1024, .place = LATENT, .key = "out_channels"},
+    {"wan_goes_on", 0, 0, 1, .place = GOES_ON},
+    {"wan_image", 0, 0, 65536, .place = IMAGE, .key = "image_dim", .form = FORM_NULL_IF_0},
+    {"wan_image_rows", 0, 0, 65536, .place = IMAGE_ROWS, .key = "pos_embed_seq_len", .form = FORM_NULL_IF_0},
+    {"wan_hints", 0, 0, WAN_HINTS_MAX, .place = HINTS, OF_BLOCKS("vace_blocks.")},
+    {.place = DIM, OF_TENSOR(1, 0, "patch_embedding.bias")},
+    {.place = IN, .key = "in_channels"},
+    {.place = PATCH, OF_TENSOR(2, 0, "proj_out.weight", "head.head.weight")},
+    {.place = FREQUENCIES,
+     OF_TENSOR(2, 1, CONDITION "time_embedder.linear_1.weight", "time_embedding.0.weight"),
+     .key = "freq_dim"},
+    {.place = IMAGE_DIM, .key = "added_kv_proj_dim", .form = FORM_NULL_IF_0},
+    {.place = HINTS_IN, .key = "vace_in_channels", .form = FORM_ABSENT_IF_0},
+};
+
+static const struct setting wan_settings[] = {
+    {{"eps"}, offsetof(struct wan_settings, eps), SETTING_FLOAT, 1e-6, 0, 1}};
+static const struct setting_list wan_lists[] = {{.key = "vace_layers",
+                                                 .offset = offsetof(struct wan_settings, hinted),
+                                                 .room = WAN_HINTS_MAX,
+                                                 .count = HINTS,
+                                                 .least = 0,
+                                                 .most = 400,
+                                                 .follows = true}};
+
+static void wan_follow(struct component *c) {
+    struct wan_settings *s = (struct wan_settings *)c->settings;
+    int32_t *d = c->dims;
+    if (d[HINTS] > d[LAYERS]) d[HINTS] = d[LAYERS];
+    for (int i = 0; i < d[HINTS]; i++) s->hinted[i] = (float)(i * (d[LAYERS] / d[HINTS]));
+    d[HEAD] = d[HEAD] / 2 * 2;
+    d[DIM] = d[HEADS] * d[HEAD];
+    d[FREQUENCIES] = 256;
+    d[PATCH] = STREAM_PATCH * STREAM_PATCH * d[LATENT];
+    d[IN] = d[LATENT] + d[GOES_ON] * (d[LATENT] + WAN_MASK);
+    d[HINTS_IN] = d[HINTS] ? 2 * d[LATENT] + WAN_LATENT_PIXELS : 0;
+}
+
+static const struct state_tensor wan_state_tensors[] = {STATE_TENSOR(wan_state, tokens),
+                                                        STATE_TENSOR(wan_state, hints),
+                                                        STATE_TENSOR(wan_state, text),
+                                                        STATE_TENSOR(wan_state, image),
+                                                        STATE_TENSOR(wan_state, rope),
+                                                        STATE_TENSOR(wan_state, condition),
+                                                        STATE_TENSOR(wan_state, modulation),
+                                                        STATE_TENSOR(wan_state, still_condition),
+                                                        STATE_TENSOR(wan_state, still_modulation)};
+
+const struct family family_wan = {
+    .name = "wan",
+    .kind = FAMILY_DENOISER,
+    .word = "transformer",
+    .architectures = wan_architectures,
+    .config_key = "_class_name",
+    .config_value = "WanTransformer3DModel",
+    .config_others = wan_others,
+    .probe = wan_probe,
+    .refuse = wan_refuse,
+    .dimensions = wan_dimensions,
+    .n_dimensions = COUNT_OF(wan_dimensions),
+    .settings = wan_settings,
+    .n_settings = COUNT_OF(wan_settings),
+    .lists = wan_lists,
+    .n_lists = COUNT_OF(wan_lists),
+    .configure = wan_configure,
+    .follow = wan_follow,
+    .derive = wan_derive,
+    .config_rest = "\"patch_size\": [1, 2, 2], \"cross_attn_norm\": true, \"qk_norm\": "
+                   "\"rms_norm_across_heads\", \"rope_max_seq_len\": 1024",
+    .blocks = wan_blocks,
+    .idles = wan_idles,
+    .ignorable = wan_ignorable,
+    .lane_state_bytes = sizeof(struct wan_state),
+    .state = wan_state_tensors,
+    .n_state = COUNT_OF(wan_state_tensors),
+    .declare = wan_declare,
+};
