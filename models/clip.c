@@ -7,21 +7,17 @@
  * A prompt of several windows is several texts, one below the other: positions begin anew in each, and no
  * window sees another. Reference: transformers 5, models/clip/modeling_clip.py. */
 #include "kernels/ops.h"
+#include "models/clip_layers.h"
 #include "models/models.h"
 
-#include <math.h>
 #include <stdio.h>
 
-enum { VOCABULARY, WIDTH, POSITIONS, HEADS, FEED_FORWARD, LAYERS, PROJECTION };
+enum { VOCABULARY = CLIP_PLACES, POSITIONS, PROJECTION };
 
 enum { HEAD = 64 }; /* of all published ones */
 
-/* What hidden_act says, in the order of its words. */
-enum { GELU_QUICK, GELU_ERF };
-
 struct clip_settings {
-    float norm_eps;
-    int heads, gelu;
+    struct clip_layer_settings layer;
     int layers;
     int left_out; /* layers behind the one whose output is given as tokens, where a lane does not say */
     int absent;   /* layers that were left out of the file */
@@ -30,28 +26,20 @@ struct clip_settings {
 };
 
 struct clip_state {
-    struct tensor tokens; /* [T, WIDTH] */
-    struct tensor pooled; /* [1, WIDTH], before it is projected; absent where it is not */
+    struct tensor tokens; /* [T, width] */
+    struct tensor pooled; /* [1, width], before it is projected; absent where it is not */
 };
 
 struct embedding_weights {
-    struct tensor rows; /* [T, WIDTH], gathered */
+    struct tensor rows; /* [T, width], gathered */
 };
 
 struct position_weights {
     struct tensor table;
 };
 
-struct linear_weights {
-    struct tensor weight, bias;
-};
-
-struct layer_weights {
-    struct linear_weights norm1, q, k, v, out, norm2, up, down;
-};
-
 struct norm_weights {
-    struct linear_weights norm;
+    struct clip_linear norm;
 };
 
 struct projection_weights {
@@ -59,59 +47,33 @@ struct projection_weights {
 };
 
 /* transformers 5 drops the prefix when it saves a text model alone. GGUF files have these names, or those
- * that clip.cpp's models/convert_hf_to_gguf.py makes: its ffn_down is what comes first. OpenCLIP has names of
- * its own, and q, k and v in one tensor. */
+ * that clip.cpp's models/convert_hf_to_gguf.py makes. */
+#define TEXT_NAMES(name, gguf, wan)                                                                          \
+    { "text_model." name, name, "t." gguf }
 #define NAMED(structure, field, spread_, name, gguf, rank_, ...)                                             \
-    .offset = offsetof(struct structure, field), .names = {"text_model." name, name, "t." gguf},             \
-    .rank = rank_, .spread = spread_, .dim = {__VA_ARGS__}
-#define BLOCKS "transformer.resblocks."
-#define LAYER  BLOCKS "%d."
-#define IN_LAYER(field, end, spread, name, gguf, rank, ...)                                                  \
-    NAMED(layer_weights, field, spread, "encoder.layers.%d." name end, "blk.%d." gguf end, rank, __VA_ARGS__)
-#define LINEAR(field, name, gguf, open, rows, columns)                                                       \
-    {IN_LAYER(field.weight, ".weight", 1, name, gguf, 2, rows, columns), .original = LAYER open ".weight"},  \
-    {                                                                                                        \
-        IN_LAYER(field.bias, ".bias", 1, name, gguf, 1, rows), .original = LAYER open ".bias"                \
-    }
-#define PART(i, end)                                                                                         \
-    .fused = {.name = LAYER "attn.in_proj_" end,                                                             \
-              .n_parts = 3,                                                                                  \
-              .rows = {WIDTH, WIDTH, WIDTH},                                                                 \
-              .n_taken = 1,                                                                                  \
-              .taken = {i}}
-#define PART_OF_QKV(field, i, name, gguf)                                                                    \
-    {IN_LAYER(field.weight, ".weight", 1, name, gguf, 2, WIDTH, WIDTH), PART(i, "weight")}, {                \
-        IN_LAYER(field.bias, ".bias", 1, name, gguf, 1, WIDTH), PART(i, "bias")                              \
-    }
+    .offset = offsetof(struct structure, field), .names = TEXT_NAMES(name, gguf, ), .rank = rank_,           \
+    .spread = spread_, .dim = {__VA_ARGS__}
 #define NORM(structure, field, name, gguf, open)                                                             \
-    {NAMED(structure, field.weight, 0, name ".weight", gguf ".weight", 1, WIDTH),                            \
+    {NAMED(structure, field.weight, 0, name ".weight", gguf ".weight", 1, CLIP_WIDTH),                       \
      .original = open ".weight"},                                                                            \
     {                                                                                                        \
-        NAMED(structure, field.bias, 1, name ".bias", gguf ".bias", 1, WIDTH), .original = open ".bias"      \
+        NAMED(structure, field.bias, 1, name ".bias", gguf ".bias", 1, CLIP_WIDTH), .original = open ".bias" \
     }
 
 static const struct weight_spec clip_embedding_table[] = {
     {NAMED(embedding_weights, rows, 1, "embeddings.token_embedding.weight", "token_embd.weight", 2,
-           VOCABULARY, WIDTH),
+           VOCABULARY, CLIP_WIDTH),
      .original = "token_embedding.weight"},
 };
 
 static const struct weight_spec clip_position_table[] = {
     {NAMED(position_weights, table, 1, "embeddings.position_embedding.weight", "position_embd.weight", 2,
-           POSITIONS, WIDTH),
+           POSITIONS, CLIP_WIDTH),
      .original = "positional_embedding"},
 };
 
 static const struct weight_spec clip_layer_table[] = {
-    NORM(layer_weights, norm1, "encoder.layers.%d.layer_norm1", "blk.%d.ln1", LAYER "ln_1"),
-    PART_OF_QKV(q, 0, "self_attn.q_proj", "attn_q"),
-    PART_OF_QKV(k, 1, "self_attn.k_proj", "attn_k"),
-    PART_OF_QKV(v, 2, "self_attn.v_proj", "attn_v"),
-    LINEAR(out, "self_attn.out_proj", "attn_out", "attn.out_proj", WIDTH, WIDTH),
-    NORM(layer_weights, norm2, "encoder.layers.%d.layer_norm2", "blk.%d.ln2", LAYER "ln_2"),
-    LINEAR(up, "mlp.fc1", "ffn_down", "mlp.c_fc", FEED_FORWARD, WIDTH),
-    LINEAR(down, "mlp.fc2", "ffn_up", "mlp.c_proj", WIDTH, FEED_FORWARD),
-};
+    CLIP_LAYER_WEIGHTS(TEXT_NAMES, CLIP_RESBLOCK "attn.in_proj_")};
 
 static const struct weight_spec clip_norm_table[] = {
     NORM(norm_weights, norm, "final_layer_norm", "post_ln", "ln_final"),
@@ -121,7 +83,7 @@ static const struct weight_spec clip_projection_table[] = {
     {.offset = offsetof(struct projection_weights, projection),
      .names = {"text_projection.weight", "t.text_projection.weight"},
      .rank = 2,
-     .dim = {PROJECTION, WIDTH},
+     .dim = {PROJECTION, CLIP_WIDTH},
      .spread = 1},
 };
 
@@ -130,20 +92,9 @@ static const struct weight_spec clip_transposed_table[] = {
     {.offset = offsetof(struct projection_weights, projection),
      .names = {"text_projection", "text_model.text_projection"},
      .rank = 2,
-     .dim = {WIDTH, PROJECTION},
+     .dim = {CLIP_WIDTH, PROJECTION},
      .spread = 1},
 };
-
-static void clip_product(struct context *x, struct tensor out, struct tensor in,
-                         const struct linear_weights *w) {
-    op_linear(x, out, in, w->weight, (struct epilogue){.bias = w->bias});
-}
-
-static void clip_norm(struct context *x, struct tensor out, struct tensor in, const struct linear_weights *w,
-                      const struct visit_scope *scope) {
-    const struct clip_settings *settings = scope->settings;
-    op_layer_norm(x, out, in, (struct affine){.weight = w->weight, .bias = w->bias}, settings->norm_eps);
-}
 
 static void clip_forward_embedding(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct embedding_weights *w = weights;
@@ -176,46 +127,14 @@ static int clip_given_layer(const struct clip_settings *s, const struct lane *la
     return s->layers - 1 - (left_out - s->absent);
 }
 
-/* Between the products of a layer: of one window. */
-struct clip_between {
-    struct tensor n, q, k, v; /* [window, WIDTH] */
-    struct tensor up;         /* [window, FEED_FORWARD] */
-};
-
-static void clip_compute_window(struct context *x, const struct layer_weights *w,
-                                const struct visit_scope *scope, struct tensor tokens,
-                                const struct clip_between *b) {
-    const struct clip_settings *settings = scope->settings;
-    int heads = settings->heads;
-    float scale = 1 / sqrtf((float)(tokens.dim[1] / heads));
-    clip_norm(x, b->n, tokens, &w->norm1, scope);
-    clip_product(x, b->q, b->n, &w->q);
-    clip_product(x, b->k, b->n, &w->k);
-    clip_product(x, b->v, b->n, &w->v);
-    op_attention(x, b->q, b->q, b->k, b->v,
-                 (struct heads){.queries = heads, .keys = heads, .scale = scale, .causal = true});
-    op_linear(x, tokens, b->q, w->out.weight, (struct epilogue){.bias = w->out.bias, .residual = tokens});
-    clip_norm(x, b->n, tokens, &w->norm2, scope);
-    op_linear(x, b->up, b->n, w->up.weight,
-              (struct epilogue){.bias = w->up.bias,
-                                .activation = settings->gelu ? ACTIVATION_GELU_ERF : ACTIVATION_GELU_QUICK});
-    op_linear(x, tokens, b->up, w->down.weight, (struct epilogue){.bias = w->down.bias, .residual = tokens});
-}
-
 static void clip_forward_layer(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct layer_weights *w = weights;
+    const struct clip_settings *settings = scope->settings;
     const struct lane *lane = scope->lane;
     const struct clip_state *state = lane->state;
-    struct tensor first = clip_window(lane, state->tokens, 0);
-    int32_t up[] = {first.dim[0], w->up.weight.dim[0]};
-    struct clip_between between = {.n = context_operand(x, 2, first.dim),
-                                   .q = context_operand(x, 2, first.dim),
-                                   .k = context_operand(x, 2, first.dim),
-                                   .v = context_operand(x, 2, first.dim),
-                                   .up = context_operand(x, 2, up)};
+    struct clip_between between = clip_layer_between(x, weights, clip_window(lane, state->tokens, 0));
     for (int i = 0; i < clip_windows(lane); i++)
-        clip_compute_window(x, w, scope, clip_window(lane, state->tokens, i), &between);
-    if (lane->text.rank && scope->number == clip_given_layer(scope->settings, lane))
+        clip_layer(x, weights, &settings->layer, clip_window(lane, state->tokens, i), &between);
+    if (lane->text.rank && scope->number == clip_given_layer(settings, lane))
         op_copy(x, lane->text, state->tokens);
 }
 
@@ -226,11 +145,11 @@ static void clip_forward_norm(struct context *x, const void *weights, const stru
     const struct clip_state *state = lane->state;
     if (lane->pooled.rank)
         clip_norm(x, settings->projected ? state->pooled : lane->pooled,
-                  tensor_slice(state->tokens, lane->pooled_row, 1), &w->norm, scope);
+                  tensor_slice(state->tokens, lane->pooled_row, 1), &w->norm, settings->layer.norm_eps);
     if (!lane->text.rank || !settings->normed) return;
     struct tensor n = context_tensor(x, DTYPE_F32, 2, state->tokens.dim);
     op_copy(x, n, lane->text); /* whose rows may be parts of longer ones */
-    clip_norm(x, n, n, &w->norm, scope);
+    clip_norm(x, n, n, &w->norm, settings->layer.norm_eps);
     op_copy(x, lane->text, n);
 }
 
@@ -259,7 +178,7 @@ static const struct block_kind clip_kind_position =
     BLOCK_KIND("position", "position_embedding", clip_position_table, position_weights, clip_forward_position,
                .keeps_types = true);
 static const struct block_kind clip_kind_layer =
-    BLOCK_KIND("layer", "layers.%d", clip_layer_table, layer_weights, clip_forward_layer);
+    BLOCK_KIND("layer", "layers.%d", clip_layer_table, clip_layer_weights, clip_forward_layer);
 static const struct block_kind clip_kind_norm = BLOCK_KIND(
     "norm", "final_layer_norm", clip_norm_table, norm_weights, clip_forward_norm, .keeps_types = true);
 static const struct block_kind clip_kind_projection =
@@ -285,12 +204,13 @@ static const struct index_entry *clip_find_table(const struct tensor_index *inde
 }
 
 static bool clip_probe(const struct tensor_index *index) {
-    return clip_find_table(index) && clip_find(index, "encoder.layers.0.self_attn.out_proj.weight",
-                                               "t.blk.0.attn_out.weight", BLOCKS "0.attn.out_proj.weight");
+    return clip_find_table(index) &&
+           clip_find(index, "encoder.layers.0.self_attn.out_proj.weight", "t.blk.0.attn_out.weight",
+                     "transformer.resblocks.0.attn.out_proj.weight");
 }
 
 static bool clip_is_named_by_openclip(const struct component *c) {
-    return index_find(&c->index, BLOCKS "0.attn.out_proj.weight");
+    return index_find(&c->index, "transformer.resblocks.0.attn.out_proj.weight");
 }
 
 /* The widths of L, H and G tell them apart; another width may be any. */
@@ -317,12 +237,12 @@ bool clip_is_g(const struct tensor_index *view) {
 static enum status clip_check_dims(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
     const struct clip_settings *s = (const struct clip_settings *)c->settings;
-    if (s->heads >= 1 && d[WIDTH] % s->heads == 0 && d[WIDTH] / s->heads <= 512 &&
-        d[LAYERS] > c->reads.layers_left_out && d[LAYERS] <= FAMILY_BLOCKS_MAX - 4)
+    if (s->layer.heads >= 1 && d[CLIP_WIDTH] % s->layer.heads == 0 && d[CLIP_WIDTH] / s->layer.heads <= 512 &&
+        d[CLIP_LAYERS] > c->reads.layers_left_out && d[CLIP_LAYERS] <= FAMILY_BLOCKS_MAX - 4)
         return OK;
     error_set(e, SHAPE, "the CLIP text encoder's sizes do not fit together");
     error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "width %d, %d heads, %d layers", d[WIDTH], s->heads, d[LAYERS]);
+    error_found(e, "width %d, %d heads, %d layers", d[CLIP_WIDTH], s->layer.heads, d[CLIP_LAYERS]);
     return error_expected(
         e, "a width of whole heads (num_attention_heads in config.json; without it heads of 64)");
 }
@@ -337,11 +257,11 @@ static const struct index_entry *clip_find_projection(const struct component *c,
 
 static enum status clip_configure(struct component *c, const struct config *config, struct error *e) {
     struct clip_settings *s = (struct clip_settings *)c->settings;
-    bool erf = s->gelu == GELU_ERF, transposed;
+    bool erf = s->layer.gelu == CLIP_GELU_ERF, transposed;
     const struct index_entry *projection = clip_find_projection(c, &transposed);
-    if (!s->heads) s->heads = c->dims[WIDTH] / HEAD;
+    if (!s->layer.heads) s->layer.heads = c->dims[CLIP_WIDTH] / HEAD;
     config_bool(config, "clip.use_gelu", &erf, e);
-    s->gelu = erf ? GELU_ERF : GELU_QUICK;
+    s->layer.gelu = erf ? CLIP_GELU_ERF : CLIP_GELU_QUICK;
     c->dims[PROJECTION] = projection && projection->rank == 2 ? projection->dim[transposed] : 0;
     return e->code == OK ? clip_check_dims(c, e) : e->code;
 }
@@ -352,7 +272,7 @@ static int clip_blocks(const struct component *c, struct block_ref *refs) {
     bool stored = clip_find_projection(c, &transposed);
     refs[n++] = (struct block_ref){.kind = &clip_kind_embedding};
     refs[n++] = (struct block_ref){.kind = &clip_kind_position};
-    for (int i = 0; i < c->dims[LAYERS]; i++)
+    for (int i = 0; i < c->dims[CLIP_LAYERS]; i++)
         refs[n++] = (struct block_ref){.kind = &clip_kind_layer, .number = i};
     refs[n++] = (struct block_ref){.kind = &clip_kind_norm};
     if (c->reads.pooled && c->reads.projected)
@@ -376,7 +296,7 @@ static void clip_declare(const struct component *c, struct lane *lanes, int n_la
     (void)pictures;
     for (int i = 0; i < n_lanes; i++) {
         struct clip_state *state = lanes[i].state;
-        int32_t shape[] = {lanes[i].n_tokens, c->dims[WIDTH]};
+        int32_t shape[] = {lanes[i].n_tokens, c->dims[CLIP_WIDTH]};
         state->tokens = arena_tensor(arena, DTYPE_F32, 2, shape, ok);
         shape[0] = 1;
         if (s->projected) state->pooled = arena_tensor(arena, DTYPE_F32, 2, shape, ok);
@@ -417,15 +337,15 @@ static const char *const clip_architectures[] = {"clip", NULL};
 static const struct dimension clip_dimensions[] = {
     {"clip_vocabulary", 49408, 300, 1048576, .place = VOCABULARY,
      OF_EITHER(0, "embeddings.token_embedding", "token_embd", "token_embedding.weight"), .key = "vocab_size"},
-    {"pooled", 768, 8, 65536, .place = WIDTH,
+    {"pooled", 768, 8, 65536, .place = CLIP_WIDTH,
      OF_EITHER(1, "embeddings.token_embedding", "token_embd", "token_embedding.weight"),
      .key = "hidden_size"},
-    {"clip_heads", 12, 1, 1024, .place = HEADS},
-    {"clip_ff", 3072, 8, 262144, .place = FEED_FORWARD,
-     OF_EITHER(0, "encoder.layers.0.mlp.fc1", "blk.0.ffn_down", BLOCKS "0.mlp.c_fc.weight"),
+    {"clip_heads", 12, 1, 1024, .place = CLIP_HEADS},
+    {"clip_ff", 3072, 8, 262144, .place = CLIP_FEED_FORWARD,
+     OF_EITHER(0, "encoder.layers.0.mlp.fc1", "blk.0.ffn_down", "transformer.resblocks.0.mlp.c_fc.weight"),
      .key = "intermediate_size"},
-    {"clip_layers", 12, 1, 400, .place = LAYERS,
-     OF_BLOCKS("text_model.encoder.layers.", "encoder.layers.", "t.blk.", BLOCKS),
+    {"clip_layers", 12, 1, 400, .place = CLIP_LAYERS,
+     OF_BLOCKS("text_model.encoder.layers.", "encoder.layers.", "t.blk.", "transformer.resblocks."),
      .key = "num_hidden_layers"},
     {"clip_positions", 77, 2, 4096, .place = POSITIONS,
      OF_EITHER(0, "embeddings.position_embedding", "position_embd", "positional_embedding"),
@@ -436,27 +356,27 @@ static const struct dimension clip_dimensions[] = {
 /* In config.json and in GGUF files. Heads are 64 wide where nothing says their number. */
 static const struct setting clip_settings[] = {
     {{"num_attention_heads", "clip.text.attention.head_count"},
-     offsetof(struct clip_settings, heads),
+     offsetof(struct clip_settings, layer.heads),
      SETTING_INT,
      0,
      1,
      1024},
     {{"layer_norm_eps", "clip.text.attention.layer_norm_epsilon"},
-     offsetof(struct clip_settings, norm_eps),
+     offsetof(struct clip_settings, layer.norm_eps),
      SETTING_FLOAT,
      1e-5,
      0,
      1},
     {{"hidden_act", "quick_gelu", "gelu"},
-     offsetof(struct clip_settings, gelu),
+     offsetof(struct clip_settings, layer.gelu),
      SETTING_WORD,
-     GELU_QUICK,
+     CLIP_GELU_QUICK,
      0,
      0},
 };
 
 static void clip_follow(struct component *c) {
-    ((struct clip_settings *)c->settings)->heads = c->dims[HEADS];
+    ((struct clip_settings *)c->settings)->layer.heads = c->dims[CLIP_HEADS];
 }
 
 /* OpenCLIP-H, of all of whose layers the last is left out. diffusers left it out of its files. */
@@ -465,17 +385,18 @@ enum { LAYERS_H = 24 };
 static void clip_derive(struct component *c) {
     struct clip_settings *s = (struct clip_settings *)c->settings;
     bool cut = c->reads.normed && c->reads.layers_left_out && !clip_is_named_by_openclip(c) &&
-               c->dims[LAYERS] != LAYERS_H;
-    c->dims[HEADS] = s->heads;
-    s->layers = c->dims[LAYERS];
+               c->dims[CLIP_LAYERS] != LAYERS_H;
+    c->dims[CLIP_HEADS] = s->layer.heads;
+    s->layers = c->dims[CLIP_LAYERS];
     s->left_out = c->reads.layers_left_out;
     s->absent = cut ? s->left_out : 0;
     s->normed = c->reads.normed || !s->left_out;
+    s->layer.causal = true;
     s->projected = c->reads.pooled && c->reads.projected;
     c->skip_least = s->absent + 1;
     c->skip_most = s->absent + s->layers;
-    c->text_columns = c->reads.tokens ? c->dims[WIDTH] : 0;
-    c->pooled_columns = c->reads.pooled ? c->dims[s->projected ? PROJECTION : WIDTH] : 0;
+    c->text_columns = c->reads.tokens ? c->dims[CLIP_WIDTH] : 0;
+    c->pooled_columns = c->reads.pooled ? c->dims[s->projected ? PROJECTION : CLIP_WIDTH] : 0;
 }
 
 static const struct state_tensor clip_state_tensors[] = {STATE_TENSOR(clip_state, tokens),

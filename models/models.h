@@ -10,7 +10,7 @@
 /* clang-format off */
 #define PUBLISHED_FAMILIES(X)                                                                                \
     X(zimage) X(flux) X(unet) X(qwen_image) X(wan)                                                           \
-    X(qwen3) X(qwen25vl) X(qwen25vl_vision) X(clip) X(t5) X(umt5)                                            \
+    X(qwen3) X(qwen25vl) X(qwen25vl_vision) X(clip) X(clip_vision) X(t5) X(umt5)                             \
     X(vae_kl) X(vae_kl_encoder) X(vae_wan) X(vae_wan_encoder)
 /* clang-format on */
 /* X(name) for recipe_NAME of models/recipes.c. Where nothing names the pipeline the first that fits the
@@ -101,6 +101,7 @@ struct slot {
      * whatever the family is. */
     bool (*is)(const struct tensor_index *view);
     struct text_recipe text; /* of a text encoder */
+    const char *class; /* transformers', in model_index.json, of a vision encoder in a folder of its own */
     /* Where its weights differ from their family's published dimensions. */
     struct {
         const char *name;
@@ -204,8 +205,12 @@ struct recipe {
     int n_conditions;
     struct denoiser_span span[DENOISER_SPANS_MAX + 1];
     const char *pipelines[5]; /* _class_names in model_index.json, NULL-terminated */
-    const char *processor;    /* transformers' class of what prepares prompts and pictures together, in the
-                                 folder of that name; NULL: the pipeline has none */
+    /* transformers' class of what prepares pictures for the vision encoder, and its folder; NULL: the
+     * pipeline has none. One of a prompt and its pictures has the prompt's tokenizer too. */
+    struct {
+        const char *class, *folder;
+        bool of_prompts;
+    } processor;
     int patch;      /* latent pixels on a token's side: width and height are multiples of patch * factor */
     int frames_max; /* of a video; 0: it draws pictures */
     struct sampling sampling;      /* where scheduler_config.json does not say */

@@ -179,6 +179,15 @@ static const struct published_setting erf_gelu[] = {{"hidden_act", 1}, {0}};
      .text.pads_with_0 = true}
 /* clang-format on */
 
+/* OpenCLIP-H's vision encoder, of WAN's first picture-to-video models. */
+/* clang-format off */
+#define VISION_CLIP                                                                                            \
+    {.family = &family_clip_vision, .flag = "--clip_vision", .optional = true, .folder = "image_encoder",      \
+     .class = "CLIPVisionModel",                                                                               \
+     .prefixes = (const char *const[]){"", "vision_model.", "visual.", "clip_vision.vision_model.", NULL}}
+#define CLIP_PROCESSOR {"CLIPImageProcessor", "image_processor", false}
+/* clang-format on */
+
 /* WAN's text encoder: diffusers 0.42, pipelines/wan. It sees the real tokens of a prompt, and the denoiser
  * 512 rows, zeros behind them (a condition's padded_to). stable-diffusion.cpp names it as Flux.1's. */
 /* clang-format off */
@@ -287,6 +296,8 @@ const struct recipe recipe_flux_fill = {
  * each picture to the vision encoder at a smaller one. Where nothing names the pipeline pictures are taken as
  * later ones take them. */
 enum { QWEN_AREA = 1024 * 1024, QWEN_AREA_SEEN = 384 * 384 };
+#define QWEN_PROCESSOR                                                                                       \
+    { "Qwen2VLProcessor", "processor", true }
 
 const struct recipe recipe_qwen_image = {
     QWEN_IMAGE(TEXT_QWEN25VL(PICTURED("Picture %d: "))),
@@ -300,7 +311,7 @@ const struct recipe recipe_qwen_image = {
 const struct recipe recipe_qwen_image_edit = {
     QWEN_IMAGE(TEXT_QWEN25VL(PICTURED(""))),
     .name = "qwen_image_edit",
-    .processor = "Qwen2VLProcessor",
+    .processor = QWEN_PROCESSOR,
     .edit = "plain",
     .pipelines = {"QwenImageEditPipeline", "QwenImageEditInpaintPipeline"},
     .references_min = 1,
@@ -311,7 +322,7 @@ const struct recipe recipe_qwen_image_edit = {
 const struct recipe recipe_qwen_image_edit_plus = {
     QWEN_IMAGE(TEXT_QWEN25VL(PICTURED("Picture %d: "))),
     .name = "qwen_image_edit_plus",
-    .processor = "Qwen2VLProcessor",
+    .processor = QWEN_PROCESSOR,
     .edit = "plus",
     .pipelines = {"QwenImageEditPlusPipeline"},
     .references_min = 1,
@@ -326,7 +337,7 @@ static const struct published_setting qwen_2511[] = {{"zero_cond_t", 1}, {0}};
 const struct recipe recipe_qwen_image_edit_2511 = {
     QWEN_IMAGE(TEXT_QWEN25VL(PICTURED("Picture %d: ")), .published = qwen_2511),
     .name = "qwen_image_edit_2511",
-    .processor = "Qwen2VLProcessor",
+    .processor = QWEN_PROCESSOR,
     .edit = "2511",
     .pipelines = {"QwenImageEditPlusPipeline"},
     .references_min = 1,

@@ -332,9 +332,6 @@ static enum status do_slots(struct writer *w, bool write, struct error *e) {
     return e->code;
 }
 
-/* transformers' processors have a tokenizer of their own. */
-static const char processor_folder[] = "processor";
-
 /* Of the kind that the encoder has, with no more ids than its embedding has rows. */
 static enum status write_tokenizer(struct writer *w, int slot, struct error *e) {
     struct component c;
@@ -343,7 +340,8 @@ static enum status write_tokenizer(struct writer *w, int slot, struct error *e) 
     const struct text_recipe *text = &w->recipe->slot[slot].text;
     const char *kind = text->pads_with_0 ? "OpenCLIP BPE" : text->tokenizer;
     if (rows) tokenizer_make(w->sys, kind, rows, &made, e);
-    const char *const folders[] = {text->tokenizer_folder, w->recipe->processor ? processor_folder : NULL};
+    const char *const folders[] = {text->tokenizer_folder,
+                                   w->recipe->processor.of_prompts ? w->recipe->processor.folder : NULL};
     for (int k = 0; k < 2 && folders[k]; k++)
         for (int i = 0; i < made.n_files && e->code == OK; i++)
             write_small(w, folders[k], made.files[i].name, made.files[i].text, made.files[i].bytes, e);
@@ -358,10 +356,10 @@ static enum status write_processor(struct writer *w, struct error *e) {
     struct component c;
     char config[1024];
     int slot = recipe_slot(w->recipe, FAMILY_VISION);
-    if (!w->recipe->processor || slot == SLOTS_MAX) return OK;
+    if (!w->recipe->processor.class || slot == SLOTS_MAX) return OK;
     if (list_slot(w, slot, &c, e) == OK) {
         component_write_pictures(&c, config, sizeof config);
-        write_small(w, processor_folder, "preprocessor_config.json", config, strlen(config), e);
+        write_small(w, w->recipe->processor.folder, "preprocessor_config.json", config, strlen(config), e);
     }
     forget_tensors(w);
     return e->code;
@@ -408,14 +406,13 @@ static enum status write_model_index(struct writer *w, struct error *e) {
     add_class(json, "scheduler", "diffusers", sampling_class(&r->sampling));
     for (const struct slot *s = r->slot; s->family; s++) {
         if (s->family->kind == FAMILY_ENCODER || s->prefix) continue;
-        if (s->family->kind != FAMILY_TEXT) {
-            add_class(json, s->folder, "diffusers", s->family->config_value);
-            continue;
-        }
-        add_class(json, s->folder, "transformers", s->text.classes[0]);
-        add_class(json, s->text.tokenizer_folder, "transformers", s->text.classes[1]);
+        const char *class = s->family->kind == FAMILY_TEXT ? s->text.classes[0] : s->class;
+        add_class(json, s->folder, class ? "transformers" : "diffusers",
+                  class ? class : s->family->config_value);
+        if (s->text.tokenizer_folder)
+            add_class(json, s->text.tokenizer_folder, "transformers", s->text.classes[1]);
     }
-    if (r->processor) add_class(json, processor_folder, "transformers", r->processor);
+    if (r->processor.class) add_class(json, r->processor.folder, "transformers", r->processor.class);
     return write_json(w, NULL, "model_index.json", json, losses, e);
 }
 

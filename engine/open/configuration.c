@@ -134,6 +134,7 @@ static const struct {
     {"preprocessor_config.json", NULL},
     {"../processor/processor_config.json", "image_processor"},
     {"../processor/preprocessor_config.json", NULL},
+    {"../image_processor/preprocessor_config.json", NULL},
 };
 
 /* What the engine does with every picture, and so cannot leave or do otherwise. */

@@ -18,7 +18,8 @@ struct config_place {
 };
 
 /* How pictures are prepared for a vision encoder says transformers' image processor, beside the weights or in
- * the pipeline's folder `processor`: config->pictures. UNSUPPORTED for what is not done here.
+ * the pipeline's folders `processor` and `image_processor`: config->pictures. UNSUPPORTED for what is not
+ * done here.
  *
  * In a folder of its own config.json is the component's; beside a file, and in metadata, it must name the
  * family's model or be an object under the name of the slot's folder or flag. */

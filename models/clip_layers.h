@@ -1,0 +1,94 @@
+/* What CLIP's two models, of texts and of pictures, have in common: their layers.
+ *
+ * A layer: x += out(attention(n)); x += fc2(gelu(fc1(n))), with layer norms before each half and biases
+ * everywhere; attention of texts is causal. Reference: transformers 5, models/clip/modeling_clip.py. */
+#ifndef SLUICE_MODELS_CLIP_LAYERS_H
+#define SLUICE_MODELS_CLIP_LAYERS_H
+
+#include "engine/run/family.h"
+
+/* Places in dims; a family's own are behind them. */
+enum { CLIP_WIDTH, CLIP_HEADS, CLIP_FEED_FORWARD, CLIP_LAYERS, CLIP_PLACES };
+
+/* What hidden_act says, in the order of its words. */
+enum { CLIP_GELU_QUICK, CLIP_GELU_ERF };
+
+struct clip_linear {
+    struct tensor weight, bias;
+};
+
+struct clip_layer_weights {
+    struct clip_linear norm1, q, k, v, out, norm2, up, down;
+};
+
+/* Rows of a layer's table. NAMES(name, gguf, wan) lists what a family calls a tensor: of transformers' name,
+ * of clip.cpp's (models/convert_hf_to_gguf.py: its ffn_down is what comes first), and of what the authors of
+ * WAN call it. OpenCLIP has names of its own. FUSED begins the name of the tensor that holds q, k and v where
+ * those are one. */
+#define CLIP_RESBLOCK "transformer.resblocks.%d."
+#define CLIP_ROW(NAMES, field, spread_, end, name, gguf, wan, rank_, ...)                                    \
+    .offset = offsetof(struct clip_layer_weights, field),                                                    \
+    .names = NAMES("encoder.layers.%d." name end, "blk.%d." gguf end, "transformer.%d." wan end),            \
+    .rank = rank_, .spread = spread_, .dim = {__VA_ARGS__}
+#define CLIP_LINEAR(NAMES, field, name, gguf, wan, open, rows, columns)                                      \
+    {CLIP_ROW(NAMES, field.weight, 1, ".weight", name, gguf, wan, 2, rows, columns),                         \
+     .original = CLIP_RESBLOCK open ".weight"},                                                              \
+    {                                                                                                        \
+        CLIP_ROW(NAMES, field.bias, 1, ".bias", name, gguf, wan, 1, rows),                                   \
+            .original = CLIP_RESBLOCK open ".bias"                                                           \
+    }
+#define CLIP_NORM(NAMES, field, name, gguf, wan, open)                                                       \
+    {CLIP_ROW(NAMES, field.weight, 0, ".weight", name, gguf, wan, 1, CLIP_WIDTH),                            \
+     .original = CLIP_RESBLOCK open ".weight"},                                                              \
+    {                                                                                                        \
+        CLIP_ROW(NAMES, field.bias, 1, ".bias", name, gguf, wan, 1, CLIP_WIDTH),                             \
+            .original = CLIP_RESBLOCK open ".bias"                                                           \
+    }
+#define CLIP_THIRD(FUSED, end, i)                                                                            \
+    .fused = {.name = FUSED end,                                                                             \
+              .n_parts = 3,                                                                                  \
+              .rows = {CLIP_WIDTH, CLIP_WIDTH, CLIP_WIDTH},                                                  \
+              .n_taken = 1,                                                                                  \
+              .taken = {i}}
+#define CLIP_QKV(NAMES, FUSED, field, i, name, gguf)                                                         \
+    {CLIP_ROW(NAMES, field.weight, 1, ".weight", name, gguf, "attn." #field, 2, CLIP_WIDTH, CLIP_WIDTH),     \
+     CLIP_THIRD(FUSED, "weight", i)},                                                                        \
+    {                                                                                                        \
+        CLIP_ROW(NAMES, field.bias, 1, ".bias", name, gguf, "attn." #field, 1, CLIP_WIDTH),                  \
+            CLIP_THIRD(FUSED, "bias", i)                                                                     \
+    }
+#define CLIP_LAYER_WEIGHTS(NAMES, FUSED)                                                                     \
+    CLIP_NORM(NAMES, norm1, "layer_norm1", "ln1", "norm1", "ln_1"),                                          \
+        CLIP_QKV(NAMES, FUSED, q, 0, "self_attn.q_proj", "attn_q"),                                          \
+        CLIP_QKV(NAMES, FUSED, k, 1, "self_attn.k_proj", "attn_k"),                                          \
+        CLIP_QKV(NAMES, FUSED, v, 2, "self_attn.v_proj", "attn_v"),                                          \
+        CLIP_LINEAR(NAMES, out, "self_attn.out_proj", "attn_out", "attn.proj", "attn.out_proj", CLIP_WIDTH,  \
+                    CLIP_WIDTH),                                                                             \
+        CLIP_NORM(NAMES, norm2, "layer_norm2", "ln2", "norm2", "ln_2"),                                      \
+        CLIP_LINEAR(NAMES, up, "mlp.fc1", "ffn_down", "mlp.0", "mlp.c_fc", CLIP_FEED_FORWARD, CLIP_WIDTH),   \
+        CLIP_LINEAR(NAMES, down, "mlp.fc2", "ffn_up", "mlp.2", "mlp.c_proj", CLIP_WIDTH, CLIP_FEED_FORWARD)
+
+/* What a family says of its layers. */
+struct clip_layer_settings {
+    float norm_eps;
+    int heads, gelu;
+    bool causal;
+};
+
+/* Between the products of a layer, of rows that see each other. */
+struct clip_between {
+    struct tensor n, q, k, v; /* [T, WIDTH] */
+    struct tensor up;         /* [T, FEED_FORWARD] */
+};
+
+/* Scratch for rows like these: [T, WIDTH]. */
+struct clip_between clip_layer_between(struct context *x, const struct clip_layer_weights *w,
+                                       struct tensor rows);
+/* Rows that see each other go through the layer, in place. */
+void clip_layer(struct context *x, const struct clip_layer_weights *w, const struct clip_layer_settings *s,
+                struct tensor rows, const struct clip_between *between);
+/* out may be in. */
+void clip_norm(struct context *x, struct tensor out, struct tensor in, const struct clip_linear *norm,
+               float eps);
+
+#endif

@@ -1,0 +1,337 @@
+/* CLIP's vision encoder, OpenCLIP's H above all: what WAN's picture-to-video models see of a picture beside
+ * its latent.
+ *
+ * Patches become tokens behind one that stands for the whole picture; positions are added, a norm comes
+ * before the layers (clip_layers.h). Rows are those of all layers but the last, without the norm behind them.
+ * Reference: transformers 5.23, models/clip/modeling_clip.py, and image_processing_clip.py for its pictures.
+ */
+#include "models/clip_layers.h"
+#include "models/models.h"
+
+#include <math.h>
+
+enum { POSITIONS = CLIP_PLACES, COLOURS, PATCH, SIDE };
+
+enum { LAYERS_LEFT_OUT = 1 }; /* of what is read */
+enum { HEAD_PUBLISHED = 80, PATCH_PUBLISHED = 14 };
+
+struct clip_vision_settings {
+    struct clip_layer_settings layer; /* heads 0: nothing says it */
+    int last_layer;                   /* whose output is read */
+    /* What pictures are resampled to, of which the middle is read: their shorter edge, or both; 0: nothing
+     * says it. */
+    int shortest, width, height;
+    int crop_width, crop_height;
+    struct picture_format format;
+};
+
+struct clip_vision_state {
+    struct tensor tokens; /* [T, width] */
+};
+
+/* transformers' names behind "vision_model.", and behind "visual." those of the authors of WAN. */
+#define VISION_NAMES(name, gguf, wan)                                                                        \
+    { name, wan }
+
+/* ---- patches ---- */
+
+struct patch_weights {
+    struct tensor class, patch, positions;
+    struct clip_linear norm;
+};
+
+#define PATCH_WEIGHT(field, spread_, name, wan, open, rank_, ...)                                            \
+    {                                                                                                        \
+        .offset = offsetof(struct patch_weights, field), .names = {name, wan}, .original = open,             \
+        .rank = rank_, .dim = {__VA_ARGS__}, .spread = spread_                                               \
+    }
+
+static const struct weight_spec clip_vision_patch_table[] = {
+    PATCH_WEIGHT(class, 1, "embeddings.class_embedding", "cls_embedding", "class_embedding", 1, CLIP_WIDTH),
+    PATCH_WEIGHT(patch, 1, "embeddings.patch_embedding.weight", "patch_embedding.weight", "conv1.weight", 4,
+                 CLIP_WIDTH, COLOURS, PATCH, PATCH),
+    PATCH_WEIGHT(positions, 1, "embeddings.position_embedding.weight", "pos_embedding",
+                 "positional_embedding", 2, POSITIONS, CLIP_WIDTH),
+    PATCH_WEIGHT(norm.weight, 0, "pre_layrnorm.weight", "pre_norm.weight", "ln_pre.weight", 1, CLIP_WIDTH),
+    PATCH_WEIGHT(norm.bias, 1, "pre_layrnorm.bias", "pre_norm.bias", "ln_pre.bias", 1, CLIP_WIDTH),
+};
+
+static void clip_vision_forward_patch(struct context *x, const void *weights,
+                                      const struct visit_scope *scope) {
+    const struct patch_weights *w = weights;
+    const struct clip_vision_settings *settings = scope->settings;
+    const struct clip_vision_state *state = scope->lane->state;
+    struct tensor tokens = state->tokens, of_patches = tensor_slice(tokens, 1, tokens.dim[0] - 1);
+    struct tensor whole = tensor_slice(tokens, 0, 1);
+    int32_t side = w->patch.dim[2], matrix[] = {tokens.dim[1], w->patch.dim[1] * side * side};
+    struct tensor vectors = context_tensor(x, DTYPE_F32, 2, (int32_t[]){of_patches.dim[0], matrix[1]});
+    op_patchify(x, vectors, lane_picture(scope->lane),
+                (struct patches){.side = side, .order = PATCH_CHANNELS_FIRST, .pixels = true});
+    op_copy(x, tokens, w->positions);
+    op_add(x, whole, whole, tensor_reshape(w->class, 2, whole.dim));
+    op_linear(x, of_patches, vectors, tensor_reshape(w->patch, 2, matrix),
+              (struct epilogue){.residual = of_patches});
+    clip_norm(x, tokens, tokens, &w->norm, settings->layer.norm_eps);
+}
+
+static const struct block_kind clip_vision_kind_patch =
+    BLOCK_KIND("patch", "embeddings", clip_vision_patch_table, patch_weights, clip_vision_forward_patch,
+               .keeps_types = true);
+
+/* ---- layers ---- */
+
+static const struct weight_spec clip_vision_layer_table[] = {
+    CLIP_LAYER_WEIGHTS(VISION_NAMES, CLIP_RESBLOCK "attn.in_proj_")};
+static const struct weight_spec clip_vision_wan_table[] = {
+    CLIP_LAYER_WEIGHTS(VISION_NAMES, "transformer.%d.attn.to_qkv.")};
+
+static void clip_vision_forward_layer(struct context *x, const void *weights,
+                                      const struct visit_scope *scope) {
+    const struct clip_vision_settings *settings = scope->settings;
+    const struct clip_vision_state *state = scope->lane->state;
+    struct clip_between between = clip_layer_between(x, weights, state->tokens);
+    clip_layer(x, weights, &settings->layer, state->tokens, &between);
+    if (scope->number == settings->last_layer) op_copy(x, scope->lane->text, state->tokens);
+}
+
+static const struct block_kind clip_vision_kind_layer =
+    BLOCK_KIND("layer", "layers.%d", clip_vision_layer_table, clip_layer_weights, clip_vision_forward_layer);
+static const struct block_kind clip_vision_kind_wan =
+    BLOCK_KIND("layer", "layers.%d", clip_vision_wan_table, clip_layer_weights, clip_vision_forward_layer);
+
+/* ---- the family ---- */
+
+static const char wan_qkv[] = "transformer.0.attn.to_qkv.weight";
+
+static bool clip_vision_probe(const struct tensor_index *index) {
+    return (index_find(index, "embeddings.class_embedding") &&
+            index_find(index, "encoder.layers.0.self_attn.q_proj.weight")) ||
+           (index_find(index, "class_embedding") &&
+            index_find(index, "transformer.resblocks.0.attn.in_proj_weight")) ||
+           (index_find(index, "cls_embedding") && index_find(index, wan_qkv));
+}
+
+static enum status clip_vision_check_dims(const struct component *c, struct error *e) {
+    const struct clip_vision_settings *s = (const struct clip_vision_settings *)c->settings;
+    const int32_t *d = c->dims;
+    bool heads =
+        s->layer.heads > 0 && d[CLIP_WIDTH] % s->layer.heads == 0 && d[CLIP_WIDTH] / s->layer.heads <= 512;
+    if (heads && d[SIDE] > 0 && d[COLOURS] == 3 && d[CLIP_LAYERS] > LAYERS_LEFT_OUT &&
+        d[CLIP_LAYERS] <= FAMILY_BLOCKS_MAX - 1)
+        return OK;
+    error_set(e, SHAPE, "the CLIP vision encoder's sizes do not fit together");
+    error_where(e, "%s", c->index.sources[0].path);
+    error_found(e, "width %d, %d heads, %d layers, %d positions, patches [%d, %d, %d]", d[CLIP_WIDTH],
+                s->layer.heads, d[CLIP_LAYERS], d[POSITIONS], d[COLOURS], d[PATCH], d[PATCH]);
+    return error_expected(e,
+                          "whole heads (num_attention_heads in config.json; without it heads of %d), %d "
+                          "layers or more, a square of patches of 3 colours and one position more",
+                          HEAD_PUBLISHED, LAYERS_LEFT_OUT + 1);
+}
+
+/* Of pictures that are too small, or not cut, the reference would make others, or none. */
+static enum status clip_vision_check_pictures(const struct component *c, const struct config *pictures,
+                                              struct error *e) {
+    const struct clip_vision_settings *s = (const struct clip_vision_settings *)c->settings;
+    bool crops = true;
+    int side = c->dims[SIDE];
+    config_check_list(pictures, "image_mean", 3, e);
+    config_check_list(pictures, "image_std", 3, e);
+    config_refuse(pictures, "size.longest_edge", e);
+    if (config_bool(pictures, "do_center_crop", &crops, e) != OK) return e->code;
+    bool large = s->width || s->height ? s->width >= side && s->height >= side : s->shortest >= side;
+    if (crops && large && s->crop_width == side && s->crop_height == side) return OK;
+    error_set(e, META, "pictures would not be of the size that the vision encoder reads");
+    error_where(e, "%s", pictures->path);
+    if (s->width)
+        error_found(e, "resampled to %dx%d", s->width, s->height);
+    else
+        error_found(e, "a shorter edge of %d, %s %dx%d", s->shortest, crops ? "cut to" : "never cut to",
+                    s->crop_width, s->crop_height);
+    return error_expected(e, "%dx%d, cut out of no less", side, side);
+}
+
+/* The patches are a square's: how many pixels are on its side. */
+static int32_t clip_vision_side(const int32_t *d) {
+    int32_t side = (int32_t)lrint(sqrt((double)d[POSITIONS] - 1));
+    return d[POSITIONS] > 1 && side * side == d[POSITIONS] - 1 ? side * d[PATCH] : 0;
+}
+
+static enum status clip_vision_read_places(struct component *c, struct error *e) {
+    const struct index_entry *positions = index_find(&c->index, "pos_embedding");
+    int32_t *d = c->dims;
+    const char *patch = component_either(c, "embeddings.patch_embedding.weight", "patch_embedding.weight");
+    const char *place = component_either(c, "embeddings.position_embedding.weight", "positional_embedding");
+    if (index_find(&c->index, "conv1.weight")) patch = "conv1.weight";
+    d[COLOURS] = component_dim(c, patch, 4, 1, e);
+    d[PATCH] = component_dim(c, patch, 4, 2, e);
+    d[POSITIONS] = positions ? component_dim(c, "pos_embedding", 3, 1, e) : component_dim(c, place, 2, 0, e);
+    d[SIDE] = clip_vision_side(d);
+    return e->code;
+}
+
+static void clip_vision_choose_pictures(struct component *c) {
+    struct clip_vision_settings *s = (struct clip_vision_settings *)c->settings;
+    if (!s->shortest) s->shortest = c->dims[SIDE];
+    if (!s->crop_width) s->crop_width = c->dims[SIDE];
+    if (!s->crop_height) s->crop_height = c->dims[SIDE];
+}
+
+static enum status clip_vision_configure(struct component *c, const struct config *config, struct error *e) {
+    static const struct {
+        const char *key;
+        int place;
+    } wanted[] = {{"image_size", SIDE}, {"patch_size", PATCH}, {"num_channels", COLOURS}};
+    struct clip_vision_settings *s = (struct clip_vision_settings *)c->settings;
+    if (!s->layer.heads) s->layer.heads = c->dims[CLIP_WIDTH] / HEAD_PUBLISHED;
+    if (clip_vision_read_places(c, e) != OK || clip_vision_check_dims(c, e) != OK) return e->code;
+    for (int i = 0; i < COUNT_OF(wanted); i++) {
+        int value = c->dims[wanted[i].place];
+        config_int(config, wanted[i].key, value, value, &value, e);
+    }
+    component_check_count(c, config, "num_hidden_layers", c->dims[CLIP_LAYERS], e);
+    clip_vision_choose_pictures(c);
+    if (e->code == OK && config->pictures && config->pictures->path)
+        clip_vision_check_pictures(c, config->pictures, e);
+    return e->code;
+}
+
+static int clip_vision_blocks(const struct component *c, struct block_ref *refs) {
+    const struct block_kind *layer =
+        index_find(&c->index, wan_qkv) ? &clip_vision_kind_wan : &clip_vision_kind_layer;
+    int n = 0, layers = c->dims[CLIP_LAYERS];
+    refs[n++] = (struct block_ref){.kind = &clip_vision_kind_patch};
+    for (int i = 0; i < layers; i++)
+        refs[n++] = (struct block_ref){.kind = layer, .number = i, .unused = i >= layers - LAYERS_LEFT_OUT};
+    return n;
+}
+
+/* Lanes take turns in one state. */
+static void clip_vision_declare(const struct component *c, struct lane *lanes, int n_lanes,
+                                struct arena *arena, struct arena *pictures, bool *ok) {
+    struct tensor tokens =
+        arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){c->dims[POSITIONS], c->dims[CLIP_WIDTH]}, ok);
+    (void)pictures;
+    for (int i = 0; i < n_lanes; i++) ((struct clip_vision_state *)lanes[i].state)->tokens = tokens;
+}
+
+/* image_transforms.py, get_resize_output_image_size, and the middle of that. */
+static struct sight clip_vision_sees(const struct component *c, int width, int height) {
+    const struct clip_vision_settings *s = (const struct clip_vision_settings *)c->settings;
+    int shorter = width < height ? width : height, side = c->dims[SIDE];
+    int32_t across = s->width ? s->width : (int32_t)((int64_t)s->shortest * width / shorter);
+    int32_t down = s->width ? s->height : (int32_t)((int64_t)s->shortest * height / shorter);
+    return (struct sight){
+        .width = side,
+        .height = side,
+        .columns = c->dims[POSITIONS],
+        .rows = 1,
+        .whole = {across, down, (across - side) / 2, (down - side) / 2},
+    };
+}
+
+/* The norm behind the layers, the projection to where pictures and texts meet, and the text's model. */
+static const char *const clip_vision_ignorable[] = {"post_layernorm.",
+                                                    "visual_projection.",
+                                                    "embeddings.position_ids",
+                                                    "post_norm.",
+                                                    "head",
+                                                    "ln_post.",
+                                                    "proj",
+                                                    "text_model.",
+                                                    "text_projection.",
+                                                    "textual.",
+                                                    "logit_scale",
+                                                    "log_scale",
+                                                    NULL};
+
+/* OpenCLIP ViT-H/14. */
+static const struct dimension clip_vision_dimensions[] = {
+    {"clip_vision_layers", 32, 2, 400, .place = CLIP_LAYERS,
+     OF_BLOCKS("encoder.layers.", "transformer.resblocks.", "transformer."), .key = "num_hidden_layers"},
+    {"clip_vision_width", 1280, 8, 65536, .place = CLIP_WIDTH,
+     OF_TENSOR(1, 0, "pre_layrnorm.weight", "pre_norm.weight", "ln_pre.weight"), .key = "hidden_size"},
+    {"clip_vision_heads", 16, 1, 1024, .place = CLIP_HEADS},
+    {"clip_vision_ff", 5120, 8, 262144, .place = CLIP_FEED_FORWARD,
+     OF_TENSOR(2, 0, "encoder.layers.0.mlp.fc1.weight", "transformer.0.mlp.0.weight",
+               "transformer.resblocks.0.mlp.c_fc.weight"),
+     .key = "intermediate_size"},
+    {"clip_vision_size", 224, PATCH_PUBLISHED, 4096, .place = SIDE, .key = "image_size"},
+    {.place = PATCH, .key = "patch_size"},
+    {.place = COLOURS, .key = "num_channels"},
+};
+
+#define SETTING(field, type_, published_, least_, most_, ...)                                                \
+    { {__VA_ARGS__}, offsetof(struct clip_vision_settings, field), type_, published_, least_, most_ }
+#define PER_COLOUR(field, a, b, c, least, most, key)                                                         \
+    SETTING(format.field[0], SETTING_FLOAT, a, least, most, key ".0"),                                       \
+        SETTING(format.field[1], SETTING_FLOAT, b, least, most, key ".1"),                                   \
+        SETTING(format.field[2], SETTING_FLOAT, c, least, most, key ".2")
+
+static const struct setting clip_vision_settings[] = {
+    SETTING(layer.heads, SETTING_INT, 0, 1, 1024, "num_attention_heads"),
+    SETTING(layer.norm_eps, SETTING_FLOAT, 1e-5, 0, 1, "layer_norm_eps"),
+    SETTING(layer.gelu, SETTING_WORD, CLIP_GELU_ERF, 0, 0, "hidden_act", "quick_gelu", "gelu"),
+};
+
+enum { EDGE_MOST = 16384 };
+static const struct setting clip_vision_pictures[] = {
+    SETTING(shortest, SETTING_INT, 0, 1, EDGE_MOST, "size.shortest_edge", "size"),
+    SETTING(width, SETTING_INT, 0, 1, EDGE_MOST, "size.width"),
+    SETTING(height, SETTING_INT, 0, 1, EDGE_MOST, "size.height"),
+    SETTING(crop_width, SETTING_INT, 0, 1, EDGE_MOST, "crop_size.width", "crop_size"),
+    SETTING(crop_height, SETTING_INT, 0, 1, EDGE_MOST, "crop_size.height", "crop_size"),
+    PER_COLOUR(mean, 0.48145466, 0.4578275, 0.40821073, -10, 10, "image_mean"),
+    PER_COLOUR(deviation, 0.26862954, 0.26130258, 0.27577711, 1e-6, 10, "image_std"),
+};
+
+static void clip_vision_follow(struct component *c) {
+    struct clip_vision_settings *s = (struct clip_vision_settings *)c->settings;
+    int32_t *d = c->dims;
+    s->layer.heads = d[CLIP_HEADS];
+    d[COLOURS] = 3;
+    d[PATCH] = PATCH_PUBLISHED;
+    d[SIDE] = d[SIDE] / d[PATCH] * d[PATCH];
+    d[POSITIONS] = d[SIDE] / d[PATCH] * (d[SIDE] / d[PATCH]) + 1;
+    clip_vision_choose_pictures(c);
+}
+
+static void clip_vision_derive(struct component *c) {
+    struct clip_vision_settings *s = (struct clip_vision_settings *)c->settings;
+    c->dims[CLIP_HEADS] = s->layer.heads;
+    s->last_layer = c->dims[CLIP_LAYERS] - 1 - LAYERS_LEFT_OUT;
+    c->text_columns = c->dims[CLIP_WIDTH];
+    c->picture_format = s->format;
+}
+
+static const struct state_tensor clip_vision_state_tensors[] = {STATE_TENSOR(clip_vision_state, tokens)};
+
+const struct family family_clip_vision = {
+    .name = "clip_vision",
+    .kind = FAMILY_VISION,
+    .word = "CLIP vision encoder",
+    .config_key = "model_type",
+    .config_value = "clip_vision_model",
+    .probe = clip_vision_probe,
+    .dimensions = clip_vision_dimensions,
+    .n_dimensions = COUNT_OF(clip_vision_dimensions),
+    .settings = clip_vision_settings,
+    .n_settings = COUNT_OF(clip_vision_settings),
+    .picture_settings = clip_vision_pictures,
+    .n_picture_settings = COUNT_OF(clip_vision_pictures),
+    .configure = clip_vision_configure,
+    .follow = clip_vision_follow,
+    .derive = clip_vision_derive,
+    .config_rest = "\"architectures\": [\"CLIPVisionModel\"], \"projection_dim\": 1024",
+    .pictures_rest = "\"image_processor_type\": \"CLIPImageProcessor\", \"do_resize\": true, "
+                     "\"resample\": 3, \"do_center_crop\": true, \"do_rescale\": true, "
+                     "\"rescale_factor\": 0.00392156862745098, \"do_normalize\": true, "
+                     "\"do_convert_rgb\": true",
+    .blocks = clip_vision_blocks,
+    .ignorable = clip_vision_ignorable,
+    .lane_state_bytes = sizeof(struct clip_vision_state),
+    .state = clip_vision_state_tensors,
+    .n_state = COUNT_OF(clip_vision_state_tensors),
+    .declare = clip_vision_declare,
+    .sees = clip_vision_sees,
+};
