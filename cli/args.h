@@ -33,6 +33,11 @@ struct device_size {
     double percent;
 };
 
+/* Of a model with two transformers; low 0: as high. */
+struct scales {
+    double high, low;
+};
+
 struct args {
     const struct command *command;
     bool given[FLAGS_MAX];        /* by the row of the table */
@@ -44,7 +49,8 @@ struct args {
     struct sluice_part parts[COMPONENT_FILES_MAX];
     struct prompt_text prompt, negative_prompt;
     int width, height, frames, fps, steps, batch, threads, quality, clip_skip;
-    double cfg_scale, guidance, flow_shift, strength;
+    struct scales cfg_scale;
+    double guidance, flow_shift, strength;
     struct seed seed;
     const char *sampler, *scheduler, *prediction, *device, *precision, *type, *vae_tiling, *direct_io, *fit,
         *prompt_weights;

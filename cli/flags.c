@@ -39,7 +39,9 @@ static const struct flag own[] = {
     {"Picture", RUNS | TOKENIZE, "-p", "--prompt", "TEXT", FLAG_PROMPT, AT(prompt), 0, 0, NULL,
      "what to draw; @FILE reads a file, @- stdin, @@ begins a text with an @", NULL},
     {NULL, RUNS, "-n", "--negative-prompt", "TEXT", FLAG_PROMPT, AT(negative_prompt), 0, 0, NULL,
-     "what to keep away from, where --cfg-scale is not 1; @ as with -p; default empty", NULL},
+     "what to keep away from, where --cfg-scale is not 1; @ as with -p; default empty, or the model's own, "
+     "which -n \"\" leaves out",
+     NULL},
     {NULL, RUNS, NULL, "--prompt-weights", "HOW", FLAG_CHOICE, AT(prompt_weights), 0, 0, "on|off",
      "(word), [word], (word:1.3) weigh words and BREAK divides a prompt, for UNets; off: all is text; "
      "default "
@@ -54,8 +56,11 @@ static const struct flag own[] = {
      "pixels, default those of -i, else of the last -r of a model that edits, else the model's", NULL},
     {NULL, RUNS, NULL, "--steps", "N", FLAG_WHOLE, AT(steps), 1, SLUICE_STEPS_MAX, NULL,
      "denoising steps, default the model's", NULL},
-    {NULL, RUNS, NULL, "--cfg-scale", "S", FLAG_REAL, AT(cfg_scale), 0, SLUICE_SCALE_MAX, NULL,
-     "uncond + S*(cond - uncond); 1 halves the work; default the model's", NULL},
+    {NULL, RUNS, NULL, "--cfg-scale", "S", FLAG_SCALES, AT(cfg_scale), 0, SLUICE_SCALE_MAX, NULL,
+     "uncond + S*(cond - uncond); 1 halves the work; HIGH,LOW: of a model with two transformers each its "
+     "own; "
+     "default the model's",
+     NULL},
     {NULL, RUNS, NULL, "--guidance", "S", FLAG_REAL, AT(guidance), 0, SLUICE_SCALE_MAX, NULL,
      "distilled guidance, for models that take it; default the model's", NULL},
     {NULL, RUNS | BENCH, "-s", "--seed", "N", FLAG_SEED, AT(seed), 0, 0, NULL,

@@ -76,6 +76,7 @@ static void print_settings(FILE *to, const struct args *args, const struct sluic
                            const struct sluice_image *image) {
     fprintf(to, "Steps: %d, Sampler: %s, Schedule type: %s, CFG scale: %.9g, ", request->steps,
             sampler_name(image), schedule_name(image), image->cfg_scale);
+    if (image->cfg_scale_low != 0) fprintf(to, "CFG scale low: %.9g, ", image->cfg_scale_low);
     if (request->guidance != 0) fprintf(to, "Distilled CFG Scale: %.9g, ", request->guidance);
     if (request->clip_skip) fprintf(to, "Clip skip: %d, ", request->clip_skip);
     if (args->prompt_weights && !strcmp(args->prompt_weights, "off")) fputs("Emphasis: None, ", to);
@@ -90,8 +91,8 @@ char *parameters_text(const struct args *args, const struct sluice_request *requ
     if (!to) return NULL;
     bool drawn = args->command->bit == GENERATE;
     if (drawn) fprintf(to, "%s\n", request->prompt);
-    if (drawn && request->negative_prompt && *request->negative_prompt)
-        fprintf(to, "Negative prompt: %s\n", request->negative_prompt);
+    const char *negative = request->negative_prompt ? request->negative_prompt : image->negative_prompt;
+    if (drawn && negative && *negative) fprintf(to, "Negative prompt: %s\n", negative);
     if (drawn) print_settings(to, args, request, image);
     if (drawn) fprintf(to, "Seed: %llu, ", (unsigned long long)image->seed);
     fprintf(to, "Size: %dx%d, Model: ", image->width, image->height);

@@ -113,7 +113,8 @@ static void fill_size(struct sluice_request *request, const struct args *args) {
 
 static void fill_numbers(struct sluice_request *request, const struct args *args) {
     if (args->steps) request->steps = args->steps;
-    if (args_given(args, "--cfg-scale")) request->cfg_scale = args->cfg_scale;
+    if (args_given(args, "--cfg-scale")) request->cfg_scale = args->cfg_scale.high;
+    if (args_given(args, "--cfg-scale")) request->cfg_scale_low = args->cfg_scale.low;
     if (args_given(args, "--guidance")) request->guidance = args->guidance;
     if (args_given(args, "--flow-shift")) request->flow_shift = args->flow_shift;
     /* What a mask shows is made anew; a picture alone is left as far as the model is used to. */
@@ -158,7 +159,8 @@ void request_fill(struct sluice_request *request, const sluice_model *model, con
 void request_warn(const struct sluice_request *request, const struct args *args) {
     prompt_warn(&args->prompt, "--prompt");
     prompt_warn(&args->negative_prompt, "--negative-prompt");
-    if (args->negative_prompt.bytes && request->cfg_scale == 1)
+    bool guides_low = request->cfg_scale_low != 0 && request->cfg_scale_low != 1;
+    if (args->negative_prompt.bytes && request->cfg_scale == 1 && !guides_low)
         say_note("warning: --negative-prompt is not read: without guidance (--cfg-scale is 1) nothing is "
                  "kept away from");
 }

@@ -42,6 +42,26 @@ int value_real(const struct flag *flag, const char *text, double *out, struct sl
     return SLUICE_OK;
 }
 
+/* A number up to a comma or the end, where *end then is. */
+static bool values_scale(const struct flag *flag, const char *text, char **end, double *out) {
+    *out = strtod(text, end);
+    size_t bytes = (size_t)(*end - text);
+    bool plain = starts_number(text) && strcspn(text, "xXpP") >= bytes && isfinite(*out);
+    return plain && *out >= flag->least && *out <= flag->most;
+}
+
+int value_scales(const struct flag *flag, const char *text, struct scales *out, struct sluice_error *e) {
+    char expected[112], *end;
+    struct scales scales = {0};
+    bool right = values_scale(flag, text, &end, &scales.high);
+    if (right && *end == ',') right = values_scale(flag, end + 1, &end, &scales.low) && scales.low > 0;
+    snprintf(expected, sizeof expected, "a number from %g to %g, or two, HIGH,LOW, the second above 0",
+             flag->least, flag->most);
+    if (!right || *end) return fail_value(e, flag->name, text, expected);
+    *out = scales;
+    return SLUICE_OK;
+}
+
 int value_seed(const struct flag *flag, const char *text, struct seed *out, struct sluice_error *e) {
     char *end;
     errno = 0;

@@ -56,6 +56,7 @@ extern "C" {
 #define SLUICE_SIDE_MAX         16384 /* pixels of a picture, in and out */
 #define SLUICE_STEPS_MAX        10000
 #define SLUICE_BATCH_MAX        64
+#define SLUICE_FPS_MAX          1000
 #define SLUICE_SCALE_MAX        1000.0 /* cfg_scale and guidance, from 0 */
 #define SLUICE_FLOW_SHIFT_LEAST 0.001
 #define SLUICE_FLOW_SHIFT_MAX   1000.0
@@ -192,6 +193,8 @@ struct sluice_image {
     const char *sampler, *scheduler, *prediction; /* of a run: what a request would call those that made it;
                                                      else NULL */
     double cfg_scale;                             /* that it was guided by; 1: not at all */
+    double cfg_scale_low;                         /* and by a second denoiser; 0: there is none */
+    const char *negative_prompt; /* that was read, the model's own where a request has none; or NULL */
 };
 
 enum sluice_level { SLUICE_WARNING = 1, SLUICE_INFO = 2 };
@@ -239,7 +242,8 @@ struct sluice_picture {
 struct sluice_request {
     size_t struct_size;
     const char *prompt;          /* NULL: the longest the model takes (for planning only) */
-    const char *negative_prompt; /* NULL: "", or of models that are trained so (SDXL) no text at all */
+    const char *negative_prompt; /* NULL: the model's own, as WAN's authors have one; else "", or of models
+                                    that are trained so (SDXL) no text at all */
     int width, height; /* pixels, multiples of the model's step; 0: init_image's (of a video as many pixels as
                           the model's, with init_image's aspect), rounded down to it, else, of a model that
                           edits, the last reference's aspect, else the model's */
@@ -306,6 +310,7 @@ struct sluice_request {
     const char *prediction; /* what the denoiser gives: "eps", "v", "flow" */
     const struct sluice_picture *end_image; /* a video's last frame beside init_image, its first; fitted as
                                                it; for models that take one; or NULL */
+    double cfg_scale_low; /* of a model with two denoisers the second's cfg_scale; 0: the same as cfg_scale */
 };
 
 /* Fills every field with the model's defaults; prompt and paths with NULL, seed with 0. */

@@ -148,10 +148,10 @@ struct condition {
     int padded_to;       /* rows, with zeros; 0: as many as there are */
 };
 
-/* Steps from the first whose sigma is at most first_sigma are this denoiser's, up to the next span. */
+/* Steps whose timestep is below this part of training's 1000 are this denoiser's, up to the next span. */
 struct denoiser_span {
     int slot;
-    float first_sigma; /* 0 ends the list */
+    double below; /* a model_index.json may say another boundary between two; 0 ends the list */
 };
 
 /* What a denoiser reads beside the latent. */
@@ -220,7 +220,8 @@ struct recipe {
     enum concat_rule concat;
     enum init_rule init;
     enum numbers_rule numbers;
-    bool zero_negative; /* where no model_index.json says it: an absent negative prompt is zeros, not "" */
+    bool zero_negative;   /* where no model_index.json says it: an absent negative prompt is zeros, not "" */
+    const char *negative; /* an absent negative prompt is this; NULL: "", or zeros */
     /* The schedule's shift, where scheduler_config.json does not say. */
     enum flow_shift_rule shift_rule;
     double flow_shift;
@@ -233,13 +234,14 @@ struct recipe {
     struct picture_areas areas;
     const char *edit; /* what --edit calls it; NULL: it is not chosen so */
     /* Defaults where the model's folder has no sluice.json. */
-    int width, height, frames, steps; /* frames 0: one */
+    int width, height, frames, fps, steps; /* frames 0: one */
     /* A distilled model has the same shapes; its files say a smaller latent, and steps that begin at the last
      * timestep, without noise alone being there. It is guided by nothing. steps 0: none is known. */
     struct {
         int latent_side, steps;
     } distilled;
     double cfg_scale, guidance, strength;
+    double cfg_scale_low; /* of two denoisers the second's; 0: as cfg_scale */
     bool takes_guidance;
 };
 

@@ -128,18 +128,19 @@ static void job_fill_grid(struct job *job) {
 }
 
 /* Which denoiser a step is for. */
-static int job_span_of(const struct recipe *recipe, float sigma) {
-    int span = 0;
-    while (span + 1 < DENOISER_SPANS_MAX && recipe->span[span + 1].first_sigma > 0 &&
-           sigma <= recipe->span[span + 1].first_sigma)
-        span++;
-    return span;
+static int job_span_of(const struct sluice_model *m, float timestep) {
+    return m->boundary > 0 && (double)timestep < m->boundary * TRAINED_TIMESTEPS;
+}
+
+static double job_scale_of(const struct job *job, int span) {
+    return span ? job->request.cfg_scale_low : job->request.cfg_scale;
 }
 
 /* What its denoiser's calls of a step are; the first stands at the step's own point. */
 static void job_list_step(struct job *job, int step) {
     const struct sampling *s = &job->sampling;
-    struct denoiser_call call = {.step = step, .scale = job->request.cfg_scale};
+    struct job_span *span = &job->spans[job->n_spans - 1];
+    struct denoiser_call call = {.step = step, .scale = span->scale};
     for (call.evaluation = 0; call.evaluation < s->sampler->evaluations; call.evaluation++) {
         call.at = job->grid.step[step].at;
         if (call.evaluation && !s->sampler->stands(&job->grid, step, call.evaluation, &call.at)) break;
@@ -147,7 +148,7 @@ static void job_list_step(struct job *job, int step) {
         if (call.input_scale != 1) job->scales_input = true;
         job->calls[job->n_calls] = call;
         job->told[job->n_calls++] = s->prediction->told(call.at.timestep);
-        job->spans[job->n_spans - 1].n_calls++;
+        span->n_calls++;
     }
     job->calls[job->n_calls - 1].ends_step = true;
 }
@@ -156,9 +157,13 @@ static void job_list_step(struct job *job, int step) {
 static void job_list_calls(struct job *job) {
     const struct recipe *recipe = job->model->recipe;
     for (int step = 0; step < job->grid.n; step++) {
-        int span = job_span_of(recipe, job->grid.step[step].at.sigma);
-        bool begins = !job->n_spans || job->spans[job->n_spans - 1].slot != recipe->span[span].slot;
-        if (begins) job->spans[job->n_spans++] = (struct job_span){recipe->span[span].slot, job->n_calls, 0};
+        int span = job_span_of(job->model, job->grid.step[step].at.timestep);
+        double scale = job_scale_of(job, span);
+        if (!job->n_spans || job->spans[job->n_spans - 1].slot != recipe->span[span].slot)
+            job->spans[job->n_spans++] = (struct job_span){.slot = recipe->span[span].slot,
+                                                           .first_call = job->n_calls,
+                                                           .scale = scale,
+                                                           .n_prompts = scale == 1 ? 1 : 2};
         job_list_step(job, step);
     }
 }
@@ -193,6 +198,7 @@ static void job_decode_only(struct job *job, const int32_t *latent_dim) {
     r->height = latent_dim[3] * decoder->pixel_factor;
     r->width = latent_dim[4] * decoder->pixel_factor;
     r->cfg_scale = 1;
+    r->cfg_scale_low = 0;
     r->steps = 1;
 }
 
@@ -201,7 +207,7 @@ static enum status job_size(struct job *job, struct error *e) {
     const struct sluice_request *r = &job->request;
     const struct component *decoder = model_component(job->model, FAMILY_DECODER);
     job->batch = r->batch;
-    job->n_prompts = r->cfg_scale == 1 ? 1 : 2;
+    job->n_prompts = r->cfg_scale == 1 && (!job->model->boundary || r->cfg_scale_low == 1) ? 1 : 2;
     job->n_read = r->negative_prompt || !job->model->zero_negative ? job->n_prompts : 1;
     job->C = decoder->latent_channels; /* and the transformer's, if it is there */
     job->F = (r->frames - 1) / component_frame_factor(decoder) + 1;

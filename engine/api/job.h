@@ -44,12 +44,14 @@ struct denoiser_call {
     bool ends_step;
     struct grid_point at; /* where the sample stands */
     float input_scale;    /* of what is read of it */
-    double scale;         /* of guidance */
+    double scale;         /* of guidance; 1: there is none, and no second lane */
 };
 
 /* Calls of one denoiser. */
 struct job_span {
     int slot, first_call, n_calls;
+    int n_prompts; /* it has lanes for: one where nothing guides it */
+    double scale;
 };
 
 /* Those that a request brings: to start from, to end with, the mask, to refer to. */

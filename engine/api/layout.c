@@ -226,7 +226,7 @@ static void layout_list_stages(const struct job *job, struct layout *l) {
     layout_add_encoded(job, l, &stage_encode, encoder, 1);
     if (job->n_encoded_chunks > 1) layout_add_encoded(job, l, &stage_encode, encoder, job->n_encoded_chunks);
     for (int i = 0; i < job->n_spans; i++) {
-        int lanes = l->together * job->n_prompts, calls = job->spans[i].n_calls;
+        int lanes = l->together * job->spans[i].n_prompts, calls = job->spans[i].n_calls;
         layout_add(job, l, &stage_hoist, job->spans[i].slot, i, lanes, 1);
         layout_add(job, l, &stage_denoise, job->spans[i].slot, i, lanes, calls * l->choice.groups);
     }

@@ -59,6 +59,10 @@ static json_t *request_json(const struct job *job) {
     json_put(json, "sampler", json_string(job->sampling.sampler->name));
     json_put(json, "scheduler", json_string(sampling_schedule_name(&job->sampling)));
     json_put(json, "prediction", json_string(job->sampling.prediction->name));
+    if (r->cfg_scale_low != 0) json_put(json, "cfg_scale_low", json_real(r->cfg_scale_low));
+    if (job->model->boundary > 0) json_put(json, "boundary", json_real(job->model->boundary));
+    if (job->n_prompts > 1 && recipe->negative && r->negative_prompt == recipe->negative)
+        json_put(json, "negative_prompt", json_string(recipe->negative));
     if (recipe->takes_guidance) json_put(json, "guidance", json_real(r->guidance));
     if (job->n_read < job->n_prompts) json_put(json, "zero_negative", json_true());
     if (r->clip_skip) json_put(json, "clip_skip", json_integer(r->clip_skip));

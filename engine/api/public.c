@@ -118,9 +118,12 @@ void sluice_request_defaults(const sluice_model *model, struct sluice_request *r
         .struct_size = request->struct_size,
         .width = model->width,
         .height = model->height,
+        .frames = model->frames,
+        .fps = model->fps,
         .steps = model->steps,
         .batch = 1,
         .cfg_scale = model->cfg_scale,
+        .cfg_scale_low = model->cfg_scale_low,
         .guidance = model->guidance,
         .strength = model->strength,
     };

@@ -73,6 +73,14 @@ static enum status check_device_budget(const struct settling *s, struct error *e
                : error_expected(e, "a positive size");
 }
 
+static enum status check_low_scale(const struct settling *s, struct error *e) {
+    double low = s->request->cfg_scale_low;
+    if (low != 0 && !(s->model->boundary > 0))
+        return request_misused(e, "a second value of --cfg-scale", low,
+                               "one: this model has no second transformer for the last steps");
+    return request_within("the second value of --cfg-scale", low, 0, SLUICE_SCALE_MAX, e);
+}
+
 static enum status check_guidance(const struct settling *s, struct error *e) {
     double guidance = s->request->guidance;
     if (guidance != 0 && !s->model->recipe->takes_guidance)
@@ -155,7 +163,8 @@ static enum status check_request(struct settling *s, struct error *e) {
         return e->code;
     request_within("the batch", r->batch, 1, BATCH_MAX, e);
     if (request_within("--cfg-scale", r->cfg_scale, 0, SLUICE_SCALE_MAX, e) != OK) return e->code;
-    if (check_guidance(s, e) != OK || request_check_pictures(s, e) != OK) return e->code;
+    if (check_low_scale(s, e) != OK || check_guidance(s, e) != OK || request_check_pictures(s, e) != OK)
+        return e->code;
     if (request_within("the bytes a pixel that pictures take", r->image_bytes_a_pixel, 0, 1024, e) != OK)
         return e->code;
     if (r->max_ram_bytes < 0)
@@ -204,8 +213,11 @@ static void fill_defaults(struct settling *s) {
     struct picture_size drawn = request_drawn_size(s);
     if (!r->width) r->width = drawn.width;
     if (!r->height) r->height = drawn.height;
-    if (!r->frames) r->frames = m->recipe->frames ? m->recipe->frames : 1;
+    if (!r->frames) r->frames = m->frames;
+    if (!r->fps) r->fps = m->fps;
     if (!r->batch) r->batch = 1;
+    if (!r->negative_prompt) r->negative_prompt = m->recipe->negative;
+    if (m->boundary > 0 && r->cfg_scale_low == 0) r->cfg_scale_low = r->cfg_scale;
     s->terminal = r->flow_shift == 0 ? m->shift_terminal : 0;
     if (r->flow_shift == 0) r->flow_shift = s->decode_only ? 1 : shift_of_size(s);
 }

@@ -125,6 +125,16 @@ static void warn_of_guidance(struct sluice_session *s, const struct job *job, do
                 asked);
 }
 
+/* Said where it is read: by nobody without guidance. */
+static void note_negative(struct sluice_session *s, const struct job *job) {
+    const char *own = job->model->recipe->negative;
+    if (own && job->n_prompts > 1 && !job->decode_only && job->request.negative_prompt == own)
+        session_say(s, SLUICE_INFO,
+                    "the negative prompt is the one that this model's authors use (--negative-prompt \"\" is "
+                    "none): %s",
+                    own);
+}
+
 static void warn_of_cuts(struct sluice_session *s, const struct job *job) {
     const struct recipe *recipe = job->model->recipe;
     for (int i = 0; i < SLOTS_MAX * PROMPTS_MAX; i++) {
@@ -333,6 +343,7 @@ static enum status run_job(struct sluice_session *s, const struct sluice_request
     warn_of_cuts(s, &job);
     warn_of_marks(s, &job);
     warn_of_guidance(s, &job, request->cfg_scale);
+    note_negative(s, &job);
     for (int i = 0; i < PICTURE_REFERENCES; i++)
         if (fit_changes(&job.fitting[i])) say_fitted(s, &job.given[i], &job.fitting[i]);
     say_references(s, &job);

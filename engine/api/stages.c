@@ -54,7 +54,7 @@ static void stages_fill_numbers(const struct job *job, struct lane *lane) {
 /* Lanes of a prompt are neighbours in their group: lane = prompt * together + place. A group with fewer
  * images than others has idle lanes. */
 static void stages_connect_denoise(const struct job *job, const struct layout *l, int s, struct lane *lanes) {
-    int span = l->span[s], n_lanes = l->together * job->n_prompts;
+    int span = l->span[s], n_lanes = l->together * job->spans[span].n_prompts;
     int hoisted = l->choice.hoisted >> span & 1 ? job->spans[span].n_calls : 0;
     for (int i = 0; i < l->choice.groups * n_lanes; i++) {
         int group = i / n_lanes, prompt = i % n_lanes / l->together, place = i % l->together, first, n;

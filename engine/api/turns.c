@@ -174,7 +174,7 @@ static enum status turn_update(struct running *r, int i_call, int image, int pla
     bool draws = s->sampler->draws != DRAWS_NOTHING && job->grid.step[call->step].to.noise > 0 &&
                  (s->sampler->draws == DRAWS_ALWAYS || call->ends_step);
     for (int k = 0; k < s->sampler->history; k++) history[k] = l->history[image][k].data;
-    if (job->n_prompts > 1)
+    if (call->scale != 1)
         recipe->guide(l->prediction[place], l->prediction[l->together + place], recipe->patch, call->scale);
     s->prediction->convert(output, sample.data, n, &call->at, s->sampler->form);
     if (draws) start_draw(&r->start, image, l->noise);
@@ -261,6 +261,8 @@ static enum status turn_hand_out(struct running *r, int image, int frame, struct
         .scheduler = job->decode_only ? NULL : sampling_schedule_name(&job->sampling),
         .prediction = job->decode_only ? NULL : job->sampling.prediction->name,
         .cfg_scale = job->request.cfg_scale,
+        .cfg_scale_low = job->decode_only ? 0 : job->request.cfg_scale_low,
+        .negative_prompt = job->n_prompts > 1 ? job->request.negative_prompt : NULL,
     };
     if (s->options.on_image) s->options.on_image(s->options.user, &out);
     if (frame + 1 < job->request.frames) return OK;

@@ -25,13 +25,15 @@ struct sluice_model {
     enum flow_shift_rule shift_rule;
     double flow_shift; /* 0 where the rule makes it */
     struct flow_shift_line shift_line;
-    double shift_terminal;    /* of the schedule's own shift; 0: none */
-    bool zero_negative;       /* an absent negative prompt is zeros, not "" */
-    enum init_rule init;      /* what a picture to start from is */
-    int references_max;       /* pictures to refer to that a request may have */
-    int width, height, steps; /* defaults */
+    double shift_terminal;                 /* of the schedule's own shift; 0: none */
+    bool zero_negative;                    /* an absent negative prompt is zeros, not "" */
+    enum init_rule init;                   /* what a picture to start from is */
+    int references_max;                    /* pictures to refer to that a request may have */
+    int width, height, frames, fps, steps; /* defaults; fps 0: it draws pictures */
     double cfg_scale, guidance, strength;
-    int size_step;       /* width and height are multiples of it */
+    double cfg_scale_low; /* of two denoisers the second's; 0: as cfg_scale */
+    double boundary; /* below which part of training's timesteps the second denoiser works; 0: there is one */
+    int size_step;   /* width and height are multiples of it */
     uint64_t host_bytes; /* our allocator's, held by the model */
     uint64_t open_bytes; /* what opening needed for a while beyond that */
     bool plain;          /* nothing is hoisted: only for the test that this changes no bit */

@@ -69,13 +69,32 @@ static void read_given_shift(struct sluice_model *m, const struct config *config
     config_float(config, "flow_shift", SLUICE_FLOW_SHIFT_LEAST, SLUICE_FLOW_SHIFT_MAX, &m->flow_shift, e);
 }
 
-/* What model_index.json says of an absent negative prompt. */
+/* ---- the pipeline ---- */
+
+/* Timesteps of each token are what a given frame of the latent needs, which then has 0 of its own. What reads
+ * a picture beside the latent has the same for all. */
+static enum status read_expansion(struct sluice_model *m, const struct config *config, struct error *e) {
+    bool beside = m->recipe->concat != CONCAT_NONE, expands = m->init == INIT_FRAME && !beside;
+    if (beside) return config_refuse(config, "expand_timesteps", e);
+    if (config_bool(config, "expand_timesteps", &expands, e) == OK)
+        m->init = expands ? INIT_FRAME : INIT_NONE;
+    return e->code;
+}
+
+#define LEAST_BOUNDARY 1e-6 /* 0 would leave the second denoiser without any step */
+
+/* What model_index.json says of an absent negative prompt, of two denoisers, and of a picture to start from.
+ */
 enum status settings_read_pipeline(struct sluice_model *m, const char *path, struct error *e) {
     struct config config = {0};
     m->zero_negative = m->recipe->zero_negative;
     m->init = m->recipe->init;
-    if (path && config_read(m->sys, path, &config, e) == OK)
+    m->boundary = m->recipe->span[1].below;
+    if (path && config_read(m->sys, path, &config, e) == OK) {
         config_bool(&config, "force_zeros_for_empty_prompt", &m->zero_negative, e);
+        if (m->boundary > 0) config_float(&config, "boundary_ratio", LEAST_BOUNDARY, 1, &m->boundary, e);
+        if (m->recipe->frames_max) read_expansion(m, &config, e);
+    }
     config_destroy(&config);
     return e->code;
 }
@@ -88,6 +107,8 @@ static bool is_distilled(const struct sluice_model *m) {
            model_component(m, FAMILY_DENOISER)->latent_side == m->recipe->distilled.latent_side;
 }
 
+/* ---- defaults ---- */
+
 enum status settings_read_defaults(struct sluice_model *m, const char *path, struct error *e) {
     struct config config = {0};
     int side = model_component(m, FAMILY_DENOISER)->latent_side;
@@ -96,6 +117,9 @@ enum status settings_read_defaults(struct sluice_model *m, const char *path, str
     m->height = side ? side : m->recipe->height;
     m->steps = is_distilled(m) ? m->recipe->distilled.steps : m->recipe->steps;
     m->cfg_scale = is_distilled(m) ? 1 : m->recipe->cfg_scale;
+    m->cfg_scale_low = m->recipe->cfg_scale_low;
+    m->frames = m->recipe->frames ? m->recipe->frames : 1;
+    m->fps = m->recipe->fps;
     m->guidance = m->recipe->guidance;
     m->strength = m->recipe->strength;
     if (!path) return OK;
@@ -103,7 +127,12 @@ enum status settings_read_defaults(struct sluice_model *m, const char *path, str
         config_int(&config, "width", 1, 65536, &m->width, e);
         config_int(&config, "height", 1, 65536, &m->height, e);
         config_int(&config, "steps", 1, 10000, &m->steps, e);
-        config_float(&config, "cfg_scale", 0, 1000, &m->cfg_scale, e);
+        if (config_find(&config, "cfg_scale")) m->cfg_scale_low = 0;
+        config_float(&config, "cfg_scale", 0, SLUICE_SCALE_MAX, &m->cfg_scale, e);
+        if (m->boundary > 0)
+            config_float(&config, "cfg_scale_low", 0, SLUICE_SCALE_MAX, &m->cfg_scale_low, e);
+        if (m->recipe->frames_max) config_int(&config, "frames", 1, m->recipe->frames_max, &m->frames, e);
+        if (m->recipe->frames_max) config_int(&config, "fps", 1, SLUICE_FPS_MAX, &m->fps, e);
         if (m->recipe->takes_guidance) config_float(&config, "guidance", 0, 1000, &m->guidance, e);
         read_given_shift(m, &config, e);
     }

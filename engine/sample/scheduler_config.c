@@ -361,6 +361,8 @@ static enum status read_added(const struct config *config, const struct schedule
 }
 
 enum status sampling_read(const struct config *config, struct sampling *sampling, struct error *e) {
+    const char *only = sampling->prediction->mixes ? NULL : sampling->schedule->class_name;
+    if (only) return config_expect(config, "_class_name", only, e);
     const struct scheduler_class *of = find_class(config, sampling, e);
     if (!of || check_keys(config, e) != OK) return e->code;
     sampling->sampler = of->sampler;

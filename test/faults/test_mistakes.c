@@ -180,6 +180,8 @@ static const struct wish wishes[] = {
     {"batch 65", {.batch = 65}, SLUICE_USAGE, "1 to 64"},
     {"guidance NaN", {.cfg_scale = NAN}, SLUICE_USAGE, "--cfg-scale"},
     {"guidance Inf", {.cfg_scale = INFINITY}, SLUICE_USAGE, "--cfg-scale"},
+    {"second guidance NaN", {.cfg_scale_low = NAN}, SLUICE_USAGE, "--cfg-scale"},
+    {"second guidance of one transformer", {.cfg_scale_low = 3}, SLUICE_USAGE, "no second transformer"},
     {"shift NaN", {.flow_shift = NAN}, SLUICE_USAGE, "--flow-shift"},
     {"shift -1", {.flow_shift = -1}, SLUICE_USAGE, "--flow-shift"},
     {"distilled guidance NaN", {.guidance = NAN}, SLUICE_USAGE, "--guidance"},
@@ -214,6 +216,7 @@ static struct sluice_request wished(const struct wish *wish) {
     WISH(steps);
     WISH(batch);
     WISH(cfg_scale);
+    WISH(cfg_scale_low);
     WISH(guidance);
     WISH(flow_shift);
     WISH(max_ram_bytes);

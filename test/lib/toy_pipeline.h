@@ -17,6 +17,6 @@ enum toy_slot { TOY_TEXT, TOY_TEXT_2, TOY_WORDS, TOY_EYE, TOY_MIXER, TOY_MIXER_2
 /* Sizes that shapes do not tell, for those who compute the same again. */
 enum { TOY_CHANNELS = 4, TOY_HEADS = 4, TOY_SIDE = 16, TOY_PADDED = 11, TOY_DROPPED = 2 };
 #define TOY_EPS      1e-5f
-#define TOY_BOUNDARY 2.0f /* from which sigma on, downwards, the second denoiser works */
+#define TOY_BOUNDARY 0.551 /* below which part of the timesteps the second denoiser works */
 
 #endif

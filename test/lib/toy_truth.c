@@ -298,7 +298,7 @@ static struct matrix denoised(const struct toy_input *in, const double *x, const
     for (int i = 0; i < n * TOY_CHANNELS; i++)
         z.at[i % n * TOY_CHANNELS + i / n] = x[i] / sqrt(sigma * sigma + 1);
     struct matrix noise = mix(c, z, dim, text[0], pooled[0], told), without = noise;
-    double scale = in->request->cfg_scale;
+    double low = in->request->cfg_scale_low, scale = second && low != 0 ? low : in->request->cfg_scale;
     if (scale != 1) without = mix(c, z, dim, text[1], pooled[1], told);
     for (int i = 0; i < n * TOY_CHANNELS; i++) {
         int at = i % n * TOY_CHANNELS + i / n;
@@ -357,7 +357,7 @@ static void sample(const struct toy_input *in, const struct matrix *text, const 
     for (int i = 0; i < n; i++) x[i] *= 8;
     for (int step = 0; step < steps; step++) {
         double sigma = exp2(3 - 4.0 * step / steps), time = 1000 - 900.0 * step / steps;
-        bool last = step + 1 == steps, second = sigma <= (double)TOY_BOUNDARY;
+        bool last = step + 1 == steps, second = time < 1000 * TOY_BOUNDARY;
         double next = last ? 0 : exp2(3 - 4.0 * (step + 1) / steps), middle = sqrt(sigma * next);
         struct matrix now = denoised(in, x, dim, sigma, time, second, text, pooled);
         for (int i = 0; i < n; i++) {
@@ -381,7 +381,8 @@ void toy_truth_open(struct toy_truth *truth, const struct toy_input *in) {
     int32_t dim[3] = {(r->frames - 1) / 2 + 1, r->height / 2, r->width / 2};
     int n = TOY_CHANNELS * dim[0] * dim[1] * dim[2];
     struct matrix text[2], pooled[2];
-    for (int prompt = 0; prompt < (r->cfg_scale == 1 ? 1 : 2); prompt++)
+    for (int prompt = 0;
+         prompt < (r->cfg_scale == 1 && (r->cfg_scale_low == 0 || r->cfg_scale_low == 1) ? 1 : 2); prompt++)
         text[prompt] = condition(in, prompt, &pooled[prompt]);
     *truth = (struct toy_truth){text->rows, text->columns,  text->at,
                                 pooled->at, zeros(1, n).at, zeros(r->frames, 3 * r->height * r->width).at};

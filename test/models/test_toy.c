@@ -52,21 +52,24 @@ static void compare(const char *folder, const char *name, const double *truth, i
 }
 
 static void against_truth(struct rig *rig, struct sluice_request request) {
+    static int n_runs;
     static const char *const tokens[3][2] = {
         {"tokens", "tokens_uncond"}, {"tokens_2", "tokens_2_uncond"}, {"tokens_3", "tokens_3_uncond"}};
     char folder[128], name[48];
     struct toy_input input = {.model = rig->model, .request = &request};
     struct toy_truth truth;
-    snprintf(folder, sizeof folder, "%s/dump", temporary);
+    snprintf(folder, sizeof folder, "%s/dump_%d", temporary, n_runs++);
     snprintf(name, sizeof name, "latent_%03d", request.steps);
     request.batch = 1;
     request.dump = folder;
     check(!mkdir(folder, 0700), "%s is there", folder);
     struct result r = run(rig, &request);
     if (!check(r.code == SLUICE_OK, "truth: %s (%s) %s", r.error.what, r.error.where, r.error.found)) return;
+    int n_prompts = request.cfg_scale_low == 1 && request.cfg_scale == 1 ? 1 : 2;
     for (int i = 0; i < 6; i++)
-        input.tokens[i / 2][i % 2].ids =
-            read_dumped(folder, tokens[i / 2][i % 2], &input.tokens[i / 2][i % 2].n);
+        if (i % 2 < n_prompts)
+            input.tokens[i / 2][i % 2].ids =
+                read_dumped(folder, tokens[i / 2][i % 2], &input.tokens[i / 2][i % 2].n);
     toy_truth_open(&truth, &input);
     compare(folder, "cond", truth.text, truth.rows * truth.columns, 8e-7);
     compare(folder, "pooled", truth.pooled, truth.columns, 8e-7);
@@ -79,6 +82,28 @@ static void against_truth(struct rig *rig, struct sluice_request request) {
     toy_truth_close(&truth);
     for (int i = 0; i < 6; i++) free((void *)(uintptr_t)input.tokens[i / 2][i % 2].ids);
     result_free(&r);
+}
+
+/* Each denoiser has its own guidance; one that has none has no second lane. */
+static void guided_apart(struct rig *rig, struct sluice_request request, const struct result *want) {
+    static const struct {
+        double high, low;
+        int lanes, lanes_low;
+    } scales[] = {{2.5, 0, 2, 2}, {2.5, 2.5, 2, 2}, {2.5, 4, 2, 2},
+                  {2.5, 1, 2, 1}, {1, 4, 1, 2},     {1, 1, 1, 1}};
+    for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) {
+        request.cfg_scale = scales[i].high;
+        request.cfg_scale_low = scales[i].low;
+        if (i >= 2) against_truth(rig, request);
+        struct result r = run(rig, &request);
+        const char *latent = r.n_latents ? r.latent[0] : "";
+        check(!strcmp(latent, want->latent[0]) == (i < 2), "guided by %g and %g: %s", scales[i].high,
+              scales[i].low, r.error.what);
+        check(number(stage_of(r.plan, "denoise"), "lanes") == scales[i].lanes * request.batch &&
+                  number(stage_of(r.plan, "denoise_2"), "lanes") == scales[i].lanes_low * request.batch,
+              "guided by %g and %g: other lanes", scales[i].high, scales[i].low);
+        result_free(&r);
+    }
 }
 
 /* ---- slots ---- */
@@ -386,6 +411,7 @@ int main(void) {
     check(want.n_images == request->batch, "%s %s", want.error.what, want.error.found);
     reported(&rig, request, &want);
     inspected(folder);
+    guided_apart(&rig, *request, &want);
     hoisted_or_plain(&rig, *request, &want);
     turned(&rig, folder, *request);
     decoded(&rig, *request, &want);

@@ -29,6 +29,12 @@ done <<END
 --num-inference-steps 5|--steps 5
 -W128 -H96|--width 128 --height 96
 END
+for scale in x 2, ,2 2,x 2,0 2,-1 2,3,4 -1,2 1001,2 0x2,3 nan,2; do
+    expect 2 "--cfg-scale $scale" plan -m "$model" --cfg-scale="$scale"
+    check "says how" has ../err 'HIGH,LOW'
+done
+expect 2 "--cfg-scale 2,3 of one transformer" plan -m "$model" --cfg-scale 2,3
+check "says why" has ../err 'no second transformer'
 for seed in '-s 7' -s7; do
     # shellcheck disable=SC2086
     draw 0 "$seed" -p x -o a.png $seed
