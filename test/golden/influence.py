@@ -21,10 +21,11 @@ from safetensors.torch import load_file
 import flux.influence
 import qwen.influence
 import unet.influence
+import wan.influence
 import watch
 import zimage_influence
 
-FAMILIES = {"zimage": zimage_influence, "flux": flux.influence, "unet": unet.influence, "qwen": qwen.influence}
+FAMILIES = {"zimage": zimage_influence, "flux": flux.influence, "unet": unet.influence, "qwen": qwen.influence, "wan": wan.influence}
 
 LEAST = 1e-3   # every tensor that counts moves the result by more
 NOTHING = 2e-6  # what does not count moves it by no more than rounding

@@ -61,6 +61,8 @@ def pictures_of(spec, case, unit=1):
     out = {}
     if case["init"]:
         out["init"] = picture_of(rng, case["width"], case["height"])
+    if case.get("last"):
+        out["last"] = picture_of(rng, case["width"], case["height"])
     if case["mask"]:
         out["mask"] = mask_of(rng, case["width"], case["height"])
     for i, (width, height) in enumerate(case.get("references", [])):

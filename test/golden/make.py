@@ -74,6 +74,8 @@ import specs
 import tokens
 import unet.make
 import unet.specs
+import wan.make
+import wan.specs
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -175,6 +177,7 @@ def main():
     families = {name: (specs, make) for name in sorted(specs.FORMS)} | {name: (flux.specs, flux.make.make) for name in flux.specs.FORMS}
     families |= {name: (unet.specs, unet.make.make) for name in unet.specs.FORMS}
     families |= {name: (qwen.specs, qwen.make.make) for name in qwen.specs.FORMS}
+    families |= {name: (wan.specs, wan.make.make) for name in wan.specs.FORMS}
     parser.add_argument("--only", choices=families)
     parser.add_argument("--check", action="store_true", help="also influence.txt and sensitivity.txt")
     args = parser.parse_args()

@@ -90,6 +90,22 @@ QWEN_TOWER = [
     # as large as a text's embedding
     ("mlp.0", 1.0, 0.3), ("mlp.2", 0.15, 0.05),
 ]
+WAN = [
+    ("attn1.norm_", 1.6, 0), ("attn2.norm_", 1.5, 0),
+    ("patch_embedding", 0.3, 0.06), ("text_embedder.linear_1", 1.0, 0.3), ("text_embedder.linear_2", 0.8, 0.2),
+    ("time_embedder.linear_1", 1.0, 0.3), ("time_embedder.linear_2", 0.8, 0.3), ("time_proj", 0.3, 0.3),
+    ("image_embedder.ff.net.0", 1.0, 0.3), ("image_embedder.ff.net.2", 0.6, 0.2),
+    ("to_q", 0.3, 0.3), ("to_k", 0.3, 0.3), ("attn2.to_v", 1.5, 0.1), ("to_v", 0.7, 0.1), ("attn2.to_out", 1.2, 0.1), ("to_out", 0.7, 0.1),
+    # of an attended picture
+    ("add_k_proj", 0.3, 0.2), ("add_v_proj", 1.5, 0.1),
+    ("net.0", 1.2, 0.3), ("net.2", 0.5, 0.1),
+    ("proj_in", 0.5, 0.1), ("proj_out", 0.6, 0.2),
+]
+CLIP_VISION = [
+    ("patch_embedding", 0.8, 0), ("position_embedding", 0.4, 0),
+    ("q_proj", 1.0, 0.3), ("k_proj", 1.0, 0.3), ("v_proj", 0.8, 0.15), ("out_proj", 0.5, 0.05),
+    ("fc1", 0.8, 0.2), ("fc2", 0.5, 0.05), ("visual_projection", 1.0, 0),
+]
 # Of the 27 taps 9 see a single frame.
 VAE_WAN = [
     ("decoder.conv_out", 0.9, 0.1),
@@ -114,6 +130,10 @@ VAE = [
 ]
 
 
+# Neither products nor norms.
+TABLES = ("pad_token", "scale_shift_table", "pos_embed", "class_embedding")
+
+
 def _rule(name, rules):
     for part, gain, bias in rules:
         if part in name:
@@ -124,7 +144,7 @@ def _rule(name, rules):
 def _draw(name, tensor, rules, seed):
     generator = torch.Generator().manual_seed(zlib.crc32(f"{seed} {name}".encode()))
     normal = torch.randn(tensor.shape, generator=generator)
-    if name.endswith("pad_token"):
+    if name.endswith(TABLES):
         return 0.3 * normal
     if "norm" in name.split(".")[-2]:
         if name.endswith("bias"):

@@ -2,7 +2,8 @@
 
 CLIP: byte-level BPE whose last pieces of words end in </w>; ids in the released order (bytes, bytes
 that end words, merges, the two specials), so that <|endoftext|> has the highest.
-T5: unigram, NFKC by SentencePiece's compiled map; 100 sentinels above the model's pieces.
+T5: unigram, NFKC by SentencePiece's compiled map; 100 sentinels above the model's pieces. umT5 has one piece more that is
+no text, <s> before <unk>.
 """
 
 import base64
@@ -89,12 +90,12 @@ def save_clip(vocab, pairs, folder, as_json, pad=CLIP_LAST):
         "errors": "replace", "model_max_length": 77, "pad_token": pad, "tokenizer_class": "CLIPTokenizer", "unk_token": CLIP_LAST})
 
 
-def t5():
-    """The serialized model; some of the corpus's characters are unknown to it."""
+def t5(starts=False):
+    """The serialized model; some of the corpus's characters are unknown to it. starts: it has a <s>, as umT5's."""
     out = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(tokens.CORPUS * 3), model_writer=out, vocab_size=T5_PIECES, model_type="unigram", pad_id=0, eos_id=1,
-        unk_id=2, bos_id=-1, hard_vocab_limit=False, character_coverage=0.985, num_threads=1, minloglevel=2)
+        unk_id=3 if starts else 2, bos_id=2 if starts else -1, hard_vocab_limit=False, character_coverage=0.985, num_threads=1, minloglevel=2)
     return out.getvalue()
 
 
@@ -103,9 +104,14 @@ def t5_size(model):
     return len(proto.pieces) + T5_SENTINELS
 
 
+def _unknown(model):
+    return sentencepiece_model_pb2.ModelProto.FromString(model).trainer_spec.unk_id
+
+
 def save_t5(model, folder, as_json):
     os.makedirs(folder)
     sentinels = [f"<extra_id_{i}>" for i in range(T5_SENTINELS)]
+    start = {"bos_token": "<s>"} if _unknown(model) == 3 else {}
     if as_json:
         with open(os.path.join(folder, "tokenizer.json"), "w", encoding="utf-8") as f:
             json.dump(_t5_json(model, sentinels), f, ensure_ascii=False, separators=(",", ":"))
@@ -113,9 +119,9 @@ def save_t5(model, folder, as_json):
         with open(os.path.join(folder, "spiece.model"), "wb") as f:
             f.write(model)
     files.write_json(os.path.join(folder, "special_tokens_map.json"), {
-        "additional_special_tokens": sentinels, "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"})
+        "additional_special_tokens": sentinels, **start, "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"})
     files.write_json(os.path.join(folder, "tokenizer_config.json"), {
-        "additional_special_tokens": sentinels, "clean_up_tokenization_spaces": True, "eos_token": "</s>", "extra_ids": T5_SENTINELS,
+        "additional_special_tokens": sentinels, **start, "clean_up_tokenization_spaces": True, "eos_token": "</s>", "extra_ids": T5_SENTINELS,
         "legacy": True, "model_max_length": 512, "pad_token": "<pad>", "sp_model_kwargs": {}, "tokenizer_class": "T5Tokenizer",
         "unk_token": "<unk>"})
 
@@ -123,7 +129,7 @@ def save_t5(model, folder, as_json):
 def _t5_json(model, sentinels):
     proto = sentencepiece_model_pb2.ModelProto.FromString(model)
     vocab = [[p.piece, p.score] for p in proto.pieces] + [[t, 0.0] for t in reversed(sentinels)]
-    added = [(i, vocab[i][0]) for i in range(3)] + [(len(proto.pieces) + i, t) for i, t in enumerate(reversed(sentinels))]
+    added = [(i, vocab[i][0]) for i in range(_unknown(model) + 1)] + [(len(proto.pieces) + i, t) for i, t in enumerate(reversed(sentinels))]
     metaspace = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
     return {
         "version": "1.0", "truncation": None, "padding": None,
@@ -137,5 +143,5 @@ def _t5_json(model, sentinels):
                                     {"Sequence": {"id": "B", "type_id": 0}}, {"SpecialToken": {"id": "</s>", "type_id": 0}}],
                            "special_tokens": {"</s>": {"id": "</s>", "ids": [1], "tokens": ["</s>"]}}},
         "decoder": metaspace,
-        "model": {"type": "Unigram", "unk_id": 2, "vocab": vocab, "byte_fallback": False},
+        "model": {"type": "Unigram", "unk_id": _unknown(model), "vocab": vocab, "byte_fallback": False},
     }

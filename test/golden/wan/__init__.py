@@ -1,0 +1,1 @@
+"""The WAN fixtures; make.py beside this folder makes them, make.py in it says what they hold."""

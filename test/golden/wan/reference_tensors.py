@@ -1,0 +1,321 @@
+"""Runs the reference and keeps what goes in and out of every reference tensor."""
+
+import os
+
+import diffusers
+import numpy as np
+import torch
+from diffusers import FlowMatchEulerDiscreteScheduler, WanImageToVideoPipeline, WanPipeline
+from diffusers.models.autoencoders.autoencoder_kl_wan import unpatchify
+from PIL import Image
+from transformers import AutoTokenizer, CLIPImageProcessor, CLIPVisionModel, UMT5EncoderModel
+
+from watch import Watch, relative
+
+TOKENS_MAX = 512
+VIDEO = 13  # frames of what the autoencoder's reference tensors are of
+LATER = "latent_001"  # what block reference tensors are made from: case 0 after a step
+
+
+class FlowEuler(FlowMatchEulerDiscreteScheduler):
+    """Over u = 1 ... 1/n, as the other flow models' pipelines have it; WAN's leave the grid to the scheduler."""
+
+    def set_timesteps(self, n, device=None):
+        super().set_timesteps(sigmas=np.linspace(1.0, 1 / n, n), device=device)
+
+
+def load(folder, dtype=torch.float32):
+    """The folder as the reference reads it, all in f32 whatever the files hold."""
+    index = diffusers.DiffusionPipeline.load_config(folder)
+
+    def part(kind, name):
+        return kind.from_pretrained(os.path.join(folder, name), dtype=dtype) if index.get(name, [None])[0] else None
+
+    models = dict(
+        vae=part(diffusers.AutoencoderKLWan, "vae"), text_encoder=part(UMT5EncoderModel, "text_encoder"),
+        transformer=part(diffusers.WanTransformer3DModel, "transformer"), transformer_2=part(diffusers.WanTransformer3DModel, "transformer_2"))
+    parts = dict(
+        scheduler=getattr(diffusers, index["scheduler"][1]).from_pretrained(folder, subfolder="scheduler"),
+        tokenizer=AutoTokenizer.from_pretrained(os.path.join(folder, "tokenizer")))
+    if index.get("image_encoder", [None])[0]:
+        models["image_encoder"] = part(CLIPVisionModel, "image_encoder")
+        parts["image_processor"] = CLIPImageProcessor.from_pretrained(os.path.join(folder, "image_processor"))
+    for model in filter(None, models.values()):
+        model.requires_grad_(False).eval()
+    settings = {name: index[name] for name in ("boundary_ratio", "expand_timesteps") if name in index}
+    return getattr(diffusers, index["_class_name"])(**models, **parts, **settings)
+
+
+def runner_of(pipe, case):
+    """The pipeline for the case, with the case's sampler."""
+    parts, shift = dict(pipe.components), case["shift"]
+    euler = case["sampler"] == "euler" or not case["sampler"] and type(pipe.scheduler) is FlowMatchEulerDiscreteScheduler
+    parts["scheduler"] = FlowEuler(shift=shift) if euler else diffusers.UniPCMultistepScheduler.from_config(pipe.scheduler.config, flow_shift=shift)
+    kind = WanImageToVideoPipeline if case["init"] else WanPipeline
+    if kind is WanPipeline:
+        parts = {name: value for name, value in parts.items() if not name.startswith("image_")}
+    runner = kind(**parts, boundary_ratio=pipe.config.boundary_ratio, expand_timesteps=pipe.config.expand_timesteps)
+    runner.set_progress_bar_config(disable=True)
+    return runner
+
+
+@torch.no_grad()
+def encode(pipe, prompt):
+    """(ids, hidden state of those ids) of one prompt, by the pipeline's own code."""
+    given = {}
+    hook = pipe.text_encoder.register_forward_pre_hook(lambda _m, args: given.update(ids=args[0][0], mask=args[1][0]))
+    hidden, _ = pipe.encode_prompt(prompt, do_classifier_free_guidance=False, max_sequence_length=TOKENS_MAX)
+    hook.remove()
+    n = int(given["mask"].sum())
+    assert not hidden[0, n:].any()
+    return given["ids"][:n].int(), hidden[0, :n]
+
+
+def latents_format(pipe):
+    config = pipe.vae.config
+    return [torch.tensor(v).view(1, config.z_dim, 1, 1, 1) for v in (config.latents_mean, config.latents_std)]
+
+
+class Kept:
+    """Everything that passes by while the pipeline runs."""
+
+    def __init__(self, pipe):
+        self.pipe, self.steps, self.decoded, self.seen, self.calls = pipe, [], [], [], []
+
+    def __enter__(self):
+        pipe = self.pipe
+        self.hooks = [pipe.vae.decoder.register_forward_hook(lambda _m, _i, out: self.decoded.append(out.clone()))]
+        for name in ("transformer", "transformer_2"):
+            if getattr(pipe, name) is not None:
+                self.hooks.append(getattr(pipe, name).register_forward_pre_hook(
+                    lambda _m, _a, kw, name=name: self.calls.append((name, kw)), with_kwargs=True))
+        if getattr(pipe, "image_encoder", None) is not None:
+            self.hooks.append(pipe.image_encoder.register_forward_pre_hook(
+                lambda _m, _a, kw: self.seen.append(kw["pixel_values"].clone()), with_kwargs=True))
+        return self
+
+    def on_step(self, _pipe, _i, _t, values):
+        self.steps.append(values["latents"].clone())
+        return {}
+
+    def __exit__(self, *_):
+        for hook in self.hooks:
+            hook.remove()
+
+
+def frames_of(vae, decoded):
+    """Of what the decoder gave, frame by frame, before anything clamps it: [1, 3, F, H, W]."""
+    out = torch.cat(decoded, dim=2)
+    return unpatchify(out, patch_size=vae.config.patch_size) if vae.config.patch_size is not None else out
+
+
+def arguments(case, pictures, k):
+    common = dict(
+        prompt=case["prompt"], negative_prompt=case["negative_prompt"], guidance_scale=case["cfg_scale"], guidance_scale_2=case["cfg_scale_low"],
+        height=case["height"], width=case["width"], num_frames=case["frames"], num_inference_steps=case["steps"],
+        generator=torch.Generator().manual_seed(case["seed"] + k), max_sequence_length=TOKENS_MAX)
+    if case["init"]:
+        common |= dict(image=pictures["init"])
+    if case["last"]:
+        common |= dict(last_image=pictures["last"])
+    return common
+
+
+def _conditioned(kept, case, references):
+    """What pictures become: channels behind the noise or the first frame, and rows beside the text."""
+    told, channels = kept.calls[0][1], kept.pipe.vae.config.z_dim
+    first = told["hidden_states"]
+    if first.shape[1] > channels:
+        references["concat"] = first[0, channels:].clone()
+    elif case["init"]:
+        references["encoded.init"] = first[0, :, :1].clone()
+    seen = told.get("encoder_hidden_states_image")
+    for i, name in enumerate([] if seen is None else ["init", "last"][:len(seen)]):
+        references[f"seen.{name}"] = seen[i].clone()
+        references[f"pixels.{name}"] = kept.seen[0][i].clone()
+
+
+def _of_clip(kept, case, k, frame):
+    """The noise that it starts from and the latent that it ends with; frame: what is given of it, or None."""
+    start = torch.randn([1, *kept.steps[0].shape[1:]], generator=torch.Generator().manual_seed(case["seed"] + k))
+    seen, behind = kept.calls[0][1]["hidden_states"][:, :start.shape[1]], 0 if frame is None else 1
+    assert torch.equal(seen[:, :, behind:], start[:, :, behind:])
+    # a given frame is put back after the last step
+    return start, kept.steps[-1] if frame is None else torch.cat([frame[None], kept.steps[-1][:, :, 1:]], dim=2)
+
+
+@torch.no_grad()
+def run_case(pipe, case, pictures):
+    """Draws one case; tensors by their name without the case's prefix. Clip k of a batch is a call of its own with seed + k."""
+    references, clips = {f"picture.{name}": torch.from_numpy(p.copy()) for name, p in pictures.items()}, []
+    pictures = {name: Image.fromarray(p) for name, p in pictures.items()}
+    for k in range(case["batch"]):
+        runner = runner_of(pipe, case)
+        with Kept(runner) as kept:
+            clip = runner(**arguments(case, pictures, k), output_type="np", callback_on_step_end=kept.on_step).frames[0]
+        kept.picture = torch.from_numpy((clip * 255).round().astype(np.uint8))
+        clips.append(kept)
+    _conditioned(clips[0], case, references)
+    ends = [_of_clip(kept, case, k, references.get("encoded.init")) for k, kept in enumerate(clips)]
+    references["latent_000"], references["latent"] = (torch.cat(latents) for latents in zip(*ends))
+    references["picture"] = torch.stack([kept.picture for kept in clips])
+    if case["batch"] == 1:
+        references["picture"] = references["picture"][0]
+        for i, latent in enumerate(clips[0].steps):
+            references[f"latent_{i + 1:03}"] = latent
+    if case["decoded"]:
+        references["decoded"] = frames_of(pipe.vae, clips[0].decoded)[0].transpose(0, 1)
+    references["sigmas"], references["timesteps"] = runner.scheduler.sigmas.float().clone(), runner.scheduler.timesteps.float().clone()
+    case["steps_run"] = len(references["timesteps"])
+    case["steps_high"] = sum(name == "transformer" for name, _ in clips[0].calls) // (2 if case["cfg_scale"] > 1 else 1)
+    return references
+
+
+def told_timestep(pipe, latent, t, given):
+    """As the pipelines tell it: a number for a clip, or one for each token."""
+    if not pipe.config.expand_timesteps:
+        return t
+    mask = torch.ones(latent.shape[2:])
+    mask[:given] = 0
+    return (mask[:, ::2, ::2] * t).flatten()[None]
+
+
+def padded(hidden):
+    return torch.cat([hidden, hidden.new_zeros([TOKENS_MAX - len(hidden), hidden.shape[1]])])[None]
+
+
+class Conditions:
+    """What the transformer reads beside a latent, of a case."""
+
+    def __init__(self, pipe, case, known):
+        self.pipe, self.given = pipe, int(case["init"] and pipe.config.expand_timesteps)
+        self.concat, self.frame = known.get("concat"), known.get("encoded.init")
+        self.text = padded(known["hidden.cond"])
+        seen = [known[f"seen.{name}"] for name in ("init", "last") if f"seen.{name}" in known]
+        self.seen = torch.stack(seen) if seen else None
+
+    @torch.no_grad()
+    def velocity(self, latent, t, name="transformer", text=None):
+        if self.given:
+            latent = torch.cat([self.frame[None], latent[:, :, 1:]], dim=2)
+        told = told_timestep(self.pipe, latent, t, self.given)
+        if self.concat is not None:
+            latent = torch.cat([latent, self.concat[None]], dim=1)
+        return getattr(self.pipe, name)(
+            hidden_states=latent, timestep=told, encoder_hidden_states=self.text if text is None else text, encoder_hidden_states_image=self.seen,
+            return_dict=False)[0]
+
+
+def _rope(model, latent):
+    """Tables and their positions, which are what the tables were made of."""
+    frames, rows, columns = latent.shape[2], latent.shape[3] // 2, latent.shape[4] // 2
+    at = torch.stack(torch.meshgrid(torch.arange(frames), torch.arange(rows), torch.arange(columns), indexing="ij"), dim=-1).flatten(0, 2)
+    cos, sin = model.rope(latent)
+    rope = torch.stack([cos[0, :, 0, ::2], sin[0, :, 0, ::2]], dim=-1).float()
+    dims = [model.rope.t_dim, model.rope.h_dim, model.rope.w_dim]
+    angles = torch.cat([axis[:, None] / 10000 ** (torch.arange(0, d, 2) / d) for axis, d in zip(at.double().unbind(-1), dims)], dim=-1)
+    assert torch.allclose(torch.stack([angles.cos(), angles.sin()], dim=-1), rope.double(), atol=1e-5)
+    return {"rope": rope, "rope.ids": at.to(torch.int32)}
+
+
+def _embedded(kept, conditions, known):
+    """Of the conditioning; a row for each timestep: of a given frame, which is 0, then of the others."""
+    rows, (e, e6) = [0, -1] if conditions.given else [-1], (kept[name].flatten(0, -2) for name in ("e", "e6"))
+    n, text = len(known["hidden.cond"]), kept["text"][0]
+    assert torch.equal(text[n:], text[n:n + 1].expand(TOKENS_MAX - n, -1))
+    out = {"block.e": e[rows], "block.e6": e6[rows], "embed.text.out": text[:n + 1].clone()}
+    if conditions.seen is not None:
+        out["embed.seen.out"] = kept["image"].flatten(0, -2)
+    return out
+
+
+def packed(latent):
+    """[1, tokens, 4 C] of (c, row, column)."""
+    patches = latent.unflatten(4, (-1, 2)).unflatten(3, (-1, 2)).permute(0, 2, 3, 5, 1, 4, 6)
+    return patches.flatten(1, 3).flatten(2)
+
+
+@torch.no_grad()
+def block_references(pipe, case, known):
+    """One block of each kind, inside a forward of case 0's cond lane at step 1."""
+    model, conditions, latent = pipe.transformer, Conditions(pipe, case, known), known[LATER]
+    middle, kept = len(model.blocks) // 2, {}
+    hook = model.condition_embedder.register_forward_hook(lambda _m, _a, result: kept.update(zip(("e", "e6", "text", "image"), result)))
+    modules = {"block.layer": model.blocks[middle], "block.self": model.blocks[middle].attn1, "block.cross": model.blocks[middle].attn2,
+               "block.final": model.proj_out, "block.norm_out": model.norm_out, "embed.image": model.patch_embedding}
+    t = known["timesteps"][1:2].clone()
+    with Watch(modules) as watch:
+        velocity = conditions.velocity(latent, t)
+    hook.remove()
+    out, seen = {"block.t": t, "block.velocity": velocity} | _embedded(kept, conditions, known), watch.seen
+    out |= {name: value for name, value in seen.items() if name.startswith(("block.layer", "block.self", "block.cross"))}
+    out["block.final.in"], out["block.final.out"] = seen["block.norm_out.in"], seen["block.final.out"]
+    shift, scale = (model.scale_shift_table + out["block.e"][-1:, None]).chunk(2, dim=1)
+    small = seen["block.norm_out.in"][:, -8:] * 0.01
+    out["block.final_small.in"], out["block.final_small.out"] = small, model.proj_out(model.norm_out(small) * (1 + scale) + shift)
+    out["embed.image.in"], out["embed.image.out"] = packed(seen["embed.image.in"]), seen["embed.image.out"].flatten(2).transpose(1, 2)
+    return out | _rope(model, latent), {"block": dict(layer=middle, given=conditions.given)}
+
+
+@torch.no_grad()
+def transformer_references(pipe, case, known):
+    """Whole forwards at two timesteps, and of the second expert."""
+    out, calls, conditions = {}, [], Conditions(pipe, case, known)
+    for n, (name, source, step) in enumerate([("transformer", "latent_000", 0), ("transformer", "latent_002", 2), ("transformer_2", "latent_002", 2)]):
+        if getattr(pipe, name, None) is None:
+            continue
+        # off the schedule as well: a timestep that is no whole number
+        t = known["timesteps"][step:step + 1] + (0.371 if step else 0.0)
+        out[f"transformer.t{n}.t"], out[f"transformer.t{n}.out"] = t, conditions.velocity(known[source], t, name)
+        calls.append(dict(name=f"transformer.t{n}", model=name, latent=source, t=float(t)))
+    return out, {"transformer": calls}
+
+
+@torch.no_grad()
+def text_references(pipe, known):
+    """A middle layer of umT5 on the real tokens alone, and its own table of distances."""
+    blocks, kept = pipe.text_encoder.encoder.block, {}
+    layer, ids = len(blocks) // 2, known["ids.cond"].long()[None]
+    attention = blocks[layer].layer[0].SelfAttention
+    hook = attention.register_forward_hook(lambda module, _a, _out: kept.update(bias=module.compute_bias(ids.shape[1], ids.shape[1], device="cpu")))
+    with Watch({"block.text": blocks[layer], "text": pipe.text_encoder.encoder.embed_tokens}) as watch:
+        last = pipe.text_encoder(ids).last_hidden_state
+    hook.remove()
+    assert relative(last[0], known["hidden.cond"]) < 1e-6  # pads change nothing
+    out = {name: value for name, value in watch.seen.items() if name.startswith("block.")}
+    return out | {"text.embedding": watch.seen["text.out"][0], "text.bias": kept["bias"][0]}, {"block.text": dict(layer=layer, tokens=ids.shape[1])}
+
+
+@torch.no_grad()
+def vision_references(pipe, known):
+    """A middle layer of the pictures' tower at case 0's first picture."""
+    model, pixels = pipe.image_encoder, known["pixels.init"][None]
+    inner = getattr(model, "vision_model", model)
+    layer = len(inner.encoder.layers) // 2
+    with Watch({"block.vision": inner.encoder.layers[layer], "vision.norm": inner.pre_layrnorm}) as watch:
+        seen = model(pixels, output_hidden_states=True).hidden_states[-2]
+    assert relative(seen[0], known["seen.init"]) < 1e-6
+    return watch.seen, {"block.vision": dict(layer=layer)}
+
+
+def decode(vae, z):
+    """Before anything clamps it."""
+    decoded = []
+    hook = vae.decoder.register_forward_hook(lambda _m, _i, out: decoded.append(out.clone()))
+    vae.decode(z, return_dict=False)
+    hook.remove()
+    return frames_of(vae, decoded)
+
+
+@torch.no_grad()
+def vae_references(pipe, spec):
+    """The autoencoder over time, both ways: of 13 frames, of which 1, 5 and 9 are the beginning."""
+    vae, generator = pipe.vae, torch.Generator().manual_seed(spec.seed % 2**31)
+    video = 2 * torch.rand([1, 3, VIDEO, 3 * spec.factor, 2 * spec.factor], generator=generator) - 1
+    z = 1.5 * torch.randn([1, spec.channels, (VIDEO - 1) // 4 + 1, 2, 3], generator=generator)
+    moments, decoded = vae.encode(video).latent_dist.parameters, decode(vae, z)
+    for frames in (1, 5, 9):
+        latents = (frames - 1) // 4 + 1
+        assert relative(vae.encode(video[:, :, :frames]).latent_dist.parameters, moments[:, :, :latents]) < 5e-6
+        assert relative(decode(vae, z[:, :, :latents]), decoded[:, :, :frames]) < 5e-6
+    return {"video.encoder.in": video, "video.encoder.out": moments, "video.decoder.in": z, "video.decoder.out": decoded}, {}
