@@ -41,22 +41,26 @@ has_header = $(shell printf '\#include <stdio.h>\n\#include <$1>\n' | $(CC) -E -
 PICTURES := $(call has_header,jpeglib.h,jpeg) $(call has_header,webp/decode.h,webp)
 PICTURES_jpeg := -DPICTURES_JPEG
 PICTURES_webp := -DPICTURES_WEBP
+# Videos where FFmpeg's headers are; its libraries are loaded by who writes one. FFMPEG=0: not.
+FFMPEG ?= $(call has_header,libavformat/avformat.h,$(call has_header,libavcodec/avcodec.h,$(call has_header,libswscale/swscale.h,1)))
+VIDEO := $(if $(filter 1,$(FFMPEG)),encode library,absent)
 CLI_LIBS := -lpng $(patsubst %,-l%,$(PICTURES)) -ljansson -lz
 
 VERSION := $(shell sed -n 's/^\#define SLUICE_VERSION *"\(.*\)"/\1/p' engine/sluice.h)
 SONAME := libsluice.so.$(firstword $(subst ., ,$(VERSION)))
 
 ENGINE := $(sort $(wildcard engine/*/*.c kernels/*.c $(patsubst %,kernels/%/*.c,dry paced cpu) loaders/*.c loaders/*/*.c models/*.c))
-CLI := $(sort $(filter-out $(foreach kind,$(filter-out $(PICTURES),jpeg webp),cli/picture_$(kind).c cli/picture_encode_$(kind).c),$(wildcard cli/*.c)))
+CLI := $(sort $(filter-out $(patsubst %,cli/video_%.c,$(filter-out $(VIDEO),encode library absent)) $(foreach kind,$(filter-out $(PICTURES),jpeg webp),cli/picture_$(kind).c cli/picture_encode_$(kind).c),$(wildcard cli/*.c)))
 ENGINE_O := $(ENGINE:%.c=$B/obj/%.o) $(CUDA_O)
 CLI_O := $(CLI:%.c=$B/obj/%.o)
 
 .PHONY: all
 all: $B/sluice $B/libsluice.a $B/libsluice.so
 
-$B/sluice: $(CLI_O) $B/libsluice.a
+$(call keep,cli.objects,$(notdir $(CLI)))
+$B/sluice: $(CLI_O) $B/libsluice.a $B/cli.objects
 	@echo "  ld $@"
-	@$(CC) $(LDFLAGS) -o $@ $^ $(CLI_LIBS) $(LIBS)
+	@$(CC) $(LDFLAGS) -o $@ $(CLI_O) $B/libsluice.a $(CLI_LIBS) $(LIBS)
 	@echo "  built $(CUDA_SAID)"
 # One object whose hidden symbols are local: whoever links the archive sees only sluice_ names.
 $B/libsluice.a: $(ENGINE_O) $B/cuda.objects Makefile

@@ -19,6 +19,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+static int drawing_fps(const struct drawing *drawing) {
+    return drawing->request.fps ? drawing->request.fps : VIDEO_FPS;
+}
+
+static int drawing_quality(const struct drawing *drawing) {
+    return drawing->args->quality ? drawing->args->quality : PICTURE_QUALITY;
+}
+
+static struct output_of all_of(const struct drawing *drawing) {
+    return (struct output_of){1, drawing->n_images, drawing->seed, drawing->n_frames, 0};
+}
+
 /* ---- callbacks ---- */
 
 static void on_log(void *user, int level, const char *line) {
@@ -36,28 +48,53 @@ static void on_progress(void *user, const struct sluice_progress *now) {
 
 /* A decoded latent has no seed that anybody knows. */
 static void note_written(const struct drawing *drawing, const char *name, const struct sluice_image *image) {
-    char seed[32] = "";
+    char seed[32] = "", frames[48] = "";
     if (!drawing->latent) snprintf(seed, sizeof seed, "seed %llu, ", (unsigned long long)image->seed);
-    say_note("wrote %s (%dx%d, %ssha256 %s)", strcmp(name, "-") ? name : "the picture to stdout",
-             image->width, image->height, seed, image->sha256);
+    if (image->frames > 1) snprintf(frames, sizeof frames, "%d frames, ", image->frames);
+    if (output_is_video(name))
+        snprintf(frames, sizeof frames, "%d frame%s at %d a second, ", image->frames,
+                 image->frames == 1 ? "" : "s", drawing_fps(drawing));
+    say_note("wrote %s (%dx%d, %s%ssha256 %s)", strcmp(name, "-") ? name : "the picture to stdout",
+             image->width, image->height, frames, seed, image->video_sha256);
 }
 
+static int put_video(struct drawing *drawing, const char *name, const struct sluice_image *image,
+                     const struct picture_content *content, struct sluice_error *e) {
+    struct video_settings settings = {.width = image->width,
+                                      .height = image->height,
+                                      .fps = drawing_fps(drawing),
+                                      .quality = content->quality,
+                                      .parameters = content->parameters};
+    struct video *video = drawing->video;
+    int status = video ? SLUICE_OK : video_open(name, &settings, &video, e);
+    if (!status) status = video_put(video, image->rgb, e);
+    drawing->video = video;
+    if (status || image->frame + 1 < image->frames) return status;
+    drawing->video = NULL;
+    return video_close(video, e);
+}
+
+/* Or a frame of a video. */
 static int save_image(struct drawing *drawing, const struct sluice_image *image, struct sluice_error *e) {
     char name[PATH_MAX];
+    const char *pattern = output_pattern(drawing->args, image->frames);
+    bool is_frames = output_is_frames(pattern, image->frames), silent = drawing->args->no_metadata;
     /* A latent file may hold more pictures than its plan said: those still get names of their own. */
     int n = image->index < drawing->n_images ? drawing->n_images : image->index + 1;
-    struct output_of of = {image->index + 1, n, drawing->seed};
-    int status = output_name(output_pattern(drawing->args), &of, name, e);
+    struct output_of of = {image->index + 1, n, drawing->seed, image->frames,
+                           is_frames ? image->frame + 1 : 0};
+    int status = output_name(pattern, &of, name, e);
     if (status) return status;
-    bool silent = drawing->args->no_metadata;
     char *text = silent ? NULL : parameters_text(drawing->args, &drawing->request, image);
     if (!text && !silent) return fail(e, SLUICE_MEMORY, "no memory for the picture's text");
-    int quality = drawing->args->quality ? drawing->args->quality : PICTURE_QUALITY;
-    status = picture_write(name, &(struct picture_content){image, text, quality}, e);
+    const struct picture_content content = {image, text, drawing_quality(drawing)};
+    status = is_frames                  ? frames_put(&drawing->frames, pattern, of, &content, e)
+             : output_is_video(pattern) ? put_video(drawing, name, image, &content, e)
+                                        : picture_write(name, &content, e);
     free(text);
-    if (status) return status;
+    if (status || image->frame + 1 < image->frames) return status;
     drawing->n_written++;
-    if (!drawing->args->quiet) note_written(drawing, name, image);
+    if (!drawing->args->quiet) note_written(drawing, is_frames ? pattern : name, image);
     return SLUICE_OK;
 }
 
@@ -90,8 +127,8 @@ int drawing_open(struct drawing *drawing, struct sluice_error *e) {
     if (status) return status;
     drawing->request.struct_size = sizeof drawing->request;
     request_fill(&drawing->request, drawing->model, args, drawing->seed, &drawing->files);
-    if (!args->no_decode)
-        drawing->request.image_bytes_a_pixel = picture_write_bytes_a_pixel(output_pattern(args));
+    drawing->n_frames = drawing->request.frames > 1 ? drawing->request.frames : 1;
+    output_fill_bytes(args, &drawing->request);
     if (output_check_side(args, &drawing->request, e)) return e->code;
     request_warn(&drawing->request, args);
     outfile_of_library(args->save_latent);
@@ -100,6 +137,8 @@ int drawing_open(struct drawing *drawing, struct sluice_error *e) {
 }
 
 void drawing_close(struct drawing *drawing) {
+    video_abandon(drawing->video);
+    frames_abandon(&drawing->frames);
     interrupt_watch(NULL);
     outfile_of_library(NULL);
     sluice_session_close(drawing->session);
@@ -107,16 +146,45 @@ void drawing_close(struct drawing *drawing) {
     request_free_files(&drawing->files);
 }
 
-/* How many pictures a latent holds stands in its plan; -v shows the plan. */
+/* How many pictures a latent holds, and how large a video is, stands in its plan; -v shows the plan. */
 static int look_at_plan(struct drawing *drawing, struct sluice_error *e) {
+    struct plan_table_size size = {0};
     char *json = NULL;
-    bool fits;
-    if (!drawing->latent && !drawing->args->verbose) return SLUICE_OK;
+    bool fits, is_video = !drawing->args->no_decode &&
+                          output_is_video(output_pattern(drawing->args, drawing->n_frames));
+    if (!drawing->latent && !drawing->args->verbose && !is_video) return SLUICE_OK;
     int status = sluice_plan_query(drawing->session, &drawing->request, drawing->latent, &json, &fits, e);
     if (status) return status;
-    if (drawing->latent) drawing->n_images = drawing->progress.n_pictures = plan_table_batch(json);
+    plan_table_size(json, &size);
+    if (drawing->latent) drawing->n_images = drawing->progress.n_pictures = size.batch;
+    if (drawing->latent) drawing->n_frames = size.frames;
     if (drawing->args->verbose) status = plan_table_print(stderr, json, true, e);
     sluice_free(json);
+    drawing->width = size.width;
+    drawing->height = size.height;
+    return status;
+}
+
+/* Once more, now that it is known how many frames there are. */
+static int check_outputs(const struct drawing *drawing, struct sluice_error *e) {
+    const struct args *args = drawing->args;
+    const char *pattern = output_pattern(args, drawing->n_frames);
+    struct video_settings settings = {.width = drawing->width,
+                                      .height = drawing->height,
+                                      .fps = drawing_fps(drawing),
+                                      .quality = drawing_quality(drawing)};
+    int status = output_check(args, all_of(drawing), e);
+    if (status || args->no_decode) return status;
+    bool is_video = output_is_video(pattern), second_best;
+    if (is_video) status = video_check_settings(pattern, &settings, e);
+    if (args->quality && !picture_takes_quality(pattern) && !video_takes_quality(pattern))
+        say_note("warning: --quality is not used: %s", is_video ? "GIF has none" : "PNG loses nothing");
+    if (args->fps && !is_video && drawing->n_frames == 1)
+        return fail_value(e, "--fps", "a picture", "a video: --frames, of a model that makes them");
+    if (args->fps && !is_video) say_note("warning: --fps is not used: frames are written one by one");
+    const char *encoder = is_video && !status ? video_encoder(pattern, &second_best) : NULL;
+    if (encoder && second_best)
+        say_note("warning: %s is written by %s: FFmpeg has nothing better here", pattern, encoder);
     return status;
 }
 
@@ -139,18 +207,12 @@ static void summarise(const struct drawing *drawing) {
     if (!drawing->args->quiet) summary_say(&summary);
 }
 
-static struct output_of all_of(const struct drawing *drawing) {
-    return (struct output_of){1, drawing->n_images, drawing->seed};
-}
-
 static int drawing_prepare(struct drawing *drawing, struct sluice_error *e) {
     const struct args *args = drawing->args;
     int status = request_check(args, e);
     if (!status) status = request_seed(args, &drawing->seed, e);
     if (!status) status = output_check(args, all_of(drawing), e);
     if (status) return status;
-    if (args->quality && !args->no_decode && !picture_takes_quality(output_pattern(args)))
-        say_note("warning: --quality is not used: PNG loses nothing");
     if (args->seed.random || !(args->quiet || drawing->latent))
         say_note("seed %llu", (unsigned long long)drawing->seed);
     if (args->no_decode && args->output && !args->quiet) say_note("no picture is written: --no-decode");
@@ -161,6 +223,7 @@ static int drawing_prepare(struct drawing *drawing, struct sluice_error *e) {
 static int drawing_run(const struct args *args, const char *latent, struct sluice_error *e) {
     struct drawing drawing = {.args = args, .latent = latent, .started = progress_clock()};
     drawing.n_images = args->batch ? args->batch : 1;
+    drawing.n_frames = args->frames;
     /* Before everything that could end in a report. */
     drawing.seed = args->seed.value;
     if (output_check_report(args, all_of(&drawing), e)) return e->code;
@@ -169,7 +232,7 @@ static int drawing_run(const struct args *args, const char *latent, struct sluic
     int status = drawing_prepare(&drawing, e);
     if (!status) status = drawing_open(&drawing, e);
     if (!status) status = look_at_plan(&drawing, e);
-    if (!status && latent) status = output_check(args, all_of(&drawing), e);
+    if (!status) status = check_outputs(&drawing, e);
     if (!status) status = cli_drawing_run(&drawing, e);
     if (!status) summarise(&drawing);
     struct report report = {

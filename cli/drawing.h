@@ -3,8 +3,10 @@
 #define SLUICE_CLI_DRAWING_H
 
 #include "cli/args.h"
+#include "cli/frames.h"
 #include "cli/progress.h"
 #include "cli/request.h"
+#include "cli/video.h"
 
 #include <stdbool.h>
 
@@ -16,8 +18,12 @@ struct drawing {
     struct sluice_request request;
     struct request_files files;
     uint64_t seed;
-    int n_images; /* that names are made for */
+    int n_images;      /* that names are made for */
+    int n_frames;      /* of each; 0 until it is known */
+    int width, height; /* of a video, as they were planned */
     int n_written;
+    struct video *video; /* that is being written; or */
+    struct frames frames;
     bool ran; /* the session has a report of its own */
     double started;
     struct progress progress;

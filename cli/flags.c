@@ -112,19 +112,19 @@ static const struct flag own[] = {
      "white where -i's picture is drawn anew; the rest of it stays, as it is or as a model that fills has it",
      NULL},
     {NULL, RUNS, NULL, "--frames", "N", FLAG_WHOLE, AT(frames), 1, 100000, NULL,
-     "length of a video (not in this build)", "no model of this build makes videos"},
-    {NULL, RUNS, NULL, "--fps", "N", FLAG_WHOLE, AT(fps), 1, 1000, NULL,
-     "frames a second (not in this build)", "no model of this build makes videos"},
+     "length of a video; default the model's", NULL},
+    {NULL, RUNS | DECODE, NULL, "--fps", "N", FLAG_WHOLE, AT(fps), 1, 1000, NULL,
+     "frames a second that a video is shown at; default the model's", NULL},
 
     {"Output", RUNS | DECODE | CONVERT, "-o", "--output", "PATH", FLAG_STRING, AT(output), 0, 0, NULL,
-     "where to write, default output.png; .png, .jpg or .webp, of convert .gguf or .safetensors; %d is the "
-     "picture's number from 1, %03d of three digits, %s its seed; several without: name-1.png ...; - is "
-     "stdout",
+     "where to write, default output.png, of videos output.mp4; .png, .jpg or .webp; of videos .mp4, .webm, "
+     ".gif, or a picture a frame, also in a folder; of convert .gguf or .safetensors; %d is the picture's or "
+     "frame's number from 1, %03d of three digits, %s its seed; several without: name-1.png ...; - is stdout",
      NULL},
     {NULL, RUNS | DECODE, NULL, "--quality", "N", FLAG_WHOLE, AT(quality), 1, 100, NULL,
-     "of JPEG and WebP; default 90", NULL},
+     "of JPEG, WebP, MP4 and WebM; default 90", NULL},
     {NULL, RUNS | DECODE, NULL, "--no-metadata", NULL, FLAG_SWITCH, AT(no_metadata), 0, 0, NULL,
-     "no prompt, seed and settings in the picture", NULL},
+     "no prompt, seed and settings in the picture or video", NULL},
     {NULL, RUNS, NULL, "--save-latent", "FILE", FLAG_STRING, AT(save_latent), 0, 0, NULL,
      "the final latents: safetensors, tensor latent", NULL},
     {NULL, RUNS, NULL, "--no-decode", NULL, FLAG_SWITCH, AT(no_decode), 0, 0, NULL,

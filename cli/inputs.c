@@ -3,6 +3,7 @@
 
 #include "cli/fail.h"
 #include "cli/picture_write.h"
+#include "cli/video.h"
 #include "cli/prompt.h"
 
 #include <fnmatch.h>
@@ -104,7 +105,7 @@ static bool is_within(char *folder, const char *root) {
 /* As it is named, and where its links lead. No model reads pictures: who draws in its folder draws again. */
 static bool lies_in(const char *output, const char *folder) {
     char root[PATH_MAX], path[PATH_MAX];
-    if (picture_has_extension(output) || !realpath(folder, root)) return false;
+    if (picture_has_extension(output) || video_has_extension(output) || !realpath(folder, root)) return false;
     if (inputs_folder_of(output, path) && is_within(path, root)) return true;
     return realpath(output, path) && go_up(path) && is_within(path, root);
 }

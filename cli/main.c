@@ -45,8 +45,9 @@ static int unknown_command(const char *typed, struct sluice_error *e) {
 static void report_refusal(const struct args *args, struct sluice_error *e) {
     struct sluice_error shared;
     struct report report = {.name = args->report, .seed = args->seed.value};
-    if (output_check_report(args, (struct output_of){1, args->batch ? args->batch : 1, args->seed.value},
-                            &shared) == SLUICE_OK)
+    if (output_check_report(
+            args, (struct output_of){1, args->batch ? args->batch : 1, args->seed.value, args->frames, 0},
+            &shared) == SLUICE_OK)
         report_write(&report, e);
 }
 

@@ -5,6 +5,7 @@
 #include "cli/inputs.h"
 #include "cli/outfile.h"
 #include "cli/picture_write.h"
+#include "cli/video.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -15,13 +16,31 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-const char *output_pattern(const struct args *args) {
-    return args->output ? args->output : "output.png";
+const char *output_pattern(const struct args *args, int frames) {
+    struct sluice_error ignored;
+    if (args->output) return args->output;
+    return frames > 1 && !video_check_name("output.mp4", &ignored) ? "output.mp4" : "output.png";
 }
 
 static const char *base_name(const char *path) {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
+}
+
+bool output_is_video(const char *pattern) {
+    return video_has_extension(pattern);
+}
+
+bool output_is_frames(const char *pattern, int frames) {
+    return frames > 1 && !output_is_video(pattern);
+}
+
+/* Of frames: one that is there, or that no extension says to be a file. */
+static bool is_folder(const char *pattern) {
+    struct stat info;
+    const char *base = base_name(pattern);
+    if (strcmp(pattern, "-") == 0) return false;
+    return !*base || !strchr(base, '.') || (stat(pattern, &info) == 0 && S_ISDIR(info.st_mode));
 }
 
 /* ---- names ---- */
@@ -72,23 +91,53 @@ static void put_number(char out[PATH_MAX], size_t *n, int digits, unsigned long 
     put_text(out, n, text, (size_t)bytes);
 }
 
+/* "NUMBER", of frames "CLIP-FRAME" where no seed tells clips apart. */
+static void put_numbers(char out[PATH_MAX], size_t *n, int digits, const struct output_of *of, bool seeds) {
+    if (of->frame && of->n > 1 && !seeds)
+        put_number(out, n, 0, (unsigned)of->number), put_text(out, n, "-", 1);
+    put_number(out, n, digits, (unsigned)(of->frame ? of->frame : of->number));
+}
+
+/* A folder's frames are named in it. */
+static const char *name_in_folder(const char *pattern, char out[PATH_MAX]) {
+    if (!is_folder(pattern)) return pattern;
+    int bytes = snprintf(out, PATH_MAX, "%s%s%%04d.png", pattern, *base_name(pattern) ? "/" : "");
+    return bytes < PATH_MAX ? out : pattern;
+}
+
 int output_name(const char *pattern, const struct output_of *of, char out[PATH_MAX], struct sluice_error *e) {
+    char inside[PATH_MAX];
+    if (of->frame) pattern = name_in_folder(pattern, inside);
     const char *dot = strrchr(base_name(pattern), '.');
-    bool numbered = of->n > 1 && !count_places(pattern, 'd') && !count_places(pattern, 's');
+    bool seeds = count_places(pattern, 's');
+    bool numbered = !count_places(pattern, 'd') && (of->frame || (of->n > 1 && !seeds));
     size_t n = 0;
     char kind;
     int digits;
     for (const char *at = pattern; *at;) {
-        if (numbered && at == dot) put_text(out, &n, "-", 1), put_number(out, &n, 0, (unsigned)of->number);
+        if (numbered && at == dot) put_text(out, &n, "-", 1), put_numbers(out, &n, 0, of, seeds);
         const char *next = *at == '%' ? read_place(at + 1, &kind, &digits) : NULL;
         if (!next) put_text(out, &n, at, 1);
         if (next && kind == '%') put_text(out, &n, "%", 1);
-        if (next && kind == 'd') put_number(out, &n, digits, (unsigned)of->number);
+        if (next && kind == 'd') put_numbers(out, &n, digits, of, seeds);
         if (next && kind == 's') put_number(out, &n, 0, of->first_seed + (unsigned)of->number - 1);
         at = next ? next : at + 1;
     }
     out[n < PATH_MAX ? n : 0] = 0;
     return n < PATH_MAX ? SLUICE_OK : fail_output(e, pattern, ENAMETOOLONG);
+}
+
+/* The first name of all, and the one behind each; false: there are no more. */
+static struct output_of first_of(struct output_of of, const char *pattern) {
+    of.number = 1;
+    of.frame = output_is_frames(pattern, of.frames);
+    return of;
+}
+
+static bool next_of(struct output_of *of) {
+    if (of->frame && of->frame < of->frames) return of->frame++, true;
+    if (of->frame) of->frame = 1;
+    return of->number++ < of->n;
 }
 
 /* An absolute name in which the folder's links are resolved; "-" and names whose folder is gone stay as they
@@ -120,24 +169,62 @@ static int check_distinct(const char *flag, const char *name, const char *other_
     return fail_expected(e, "two names");
 }
 
-static int check_pattern(const struct args *args, const char *pattern, int n, struct sluice_error *e) {
+/* Frames are brought under their names from a folder beside them. */
+static int check_frames_folder(const char *pattern, struct sluice_error *e) {
+    const char *base = base_name(pattern);
+    bool within = count_places(pattern, 'd') == count_places(base, 'd');
+    if (is_folder(pattern) && count_places(pattern, 'd'))
+        return fail_value(e, "--output", pattern,
+                          "no %d in a folder's name: its frames have names of their own");
+    return within ? SLUICE_OK
+                  : fail_value(e, "--output", pattern, "%d behind the last /: frames lie in one folder");
+}
+
+/* A model of pictures has no clip of one frame, unless it is asked for. */
+static int check_video(const struct args *args, const char *pattern, int frames, struct sluice_error *e) {
+    if (frames == 1 && !args->frames && args->command->bit == GENERATE)
+        return fail_value(e, "--output", pattern,
+                          "a name that ends in .png, .jpg, .jpeg or .webp: this model draws pictures");
+    return video_check_name(pattern, e);
+}
+
+static int check_pattern(const struct args *args, const char *pattern, struct output_of of,
+                         struct sluice_error *e) {
+    bool stdout_only = strcmp(pattern, "-") == 0, is_frames = output_is_frames(pattern, of.frames);
     int status = check_places(pattern, args->command->bit == GENERATE, e);
-    if (!status) status = picture_check_name(pattern, e);
-    if (status || n == 1 || strcmp(pattern, "-") != 0) return status;
-    return fail_value(e, "--output", pattern, "a file name: stdout takes one picture only");
+    if (status) return status;
+    if (stdout_only && (of.n > 1 || is_frames))
+        return fail_value(e, "--output", pattern, "a file name: stdout takes one picture only");
+    if (output_is_video(pattern)) return check_video(args, pattern, of.frames, e);
+    if (is_frames) status = check_frames_folder(pattern, e);
+    return status || (is_frames && is_folder(pattern)) ? status : picture_check_name(pattern, e);
+}
+
+/* A folder that is yet to be made can be where a file could. */
+static int probe(const char *name, const char *pattern, bool is_frames, struct sluice_error *e) {
+    struct stat info;
+    char folder[PATH_MAX];
+    bool made = is_frames && is_folder(pattern) && inputs_folder_of(name, folder);
+    if (!is_frames || !is_folder(pattern) || made) return outfile_probe(name, e);
+    snprintf(folder, sizeof folder, "%.*s", (int)(base_name(name) - name - 1), name);
+    return stat(folder, &info) ? outfile_probe(folder, e) : fail_output(e, folder, ENOTDIR);
 }
 
 static int cli_output_check_pictures(const struct args *args, struct output_of of, struct sluice_error *e) {
     char name[PATH_MAX];
-    const char *pattern = output_pattern(args);
-    int status = check_pattern(args, pattern, of.n, e);
+    const char *pattern = output_pattern(args, of.frames);
+    /* It may be a folder of frames: that is known when the model is. */
+    if (!of.frames && !output_is_video(pattern) && is_folder(pattern)) return SLUICE_OK;
+    int status = check_pattern(args, pattern, of, e);
     if (status || strcmp(pattern, "-") == 0) return status;
-    for (of.number = 1; of.number <= of.n && !status; of.number++) {
+    bool is_frames = output_is_frames(pattern, of.frames);
+    of = first_of(of, pattern);
+    do {
         status = output_name(pattern, &of, name, e);
         if (!status) status = check_distinct("--dump", args->dump, "--output", name, e);
         if (!status) status = inputs_spared(args, "--output", name, e);
-        if (!status) status = outfile_probe(name, e);
-    }
+        if (!status) status = probe(name, pattern, is_frames, e);
+    } while (!status && next_of(&of));
     return status;
 }
 
@@ -184,20 +271,26 @@ int output_check_report(const struct args *args, struct output_of of, struct slu
     int status = inputs_spared(args, "--report", args->report, e);
     if (!status) status = check_distinct("--report", args->report, "--save-latent", args->save_latent, e);
     if (!status) status = check_distinct("--dump", args->dump, "--report", args->report, e);
-    for (of.number = 1; of.number <= of.n && !status && pictures && args->report; of.number++) {
-        status = output_name(output_pattern(args), &of, name, e);
+    const char *pattern = output_pattern(args, of.frames);
+    if (status || !pictures || !args->report) return status;
+    of = first_of(of, pattern);
+    do {
+        status = output_name(pattern, &of, name, e);
         if (!status) status = check_distinct("--report", args->report, "--output", name, e);
-    }
+    } while (!status && next_of(&of));
     return status;
 }
 
 static int check_latent(const struct args *args, struct output_of of, struct sluice_error *e) {
     char name[PATH_MAX];
     int status = SLUICE_OK;
-    for (of.number = 1; of.number <= of.n && !status && !args->no_decode; of.number++) {
-        status = output_name(output_pattern(args), &of, name, e);
-        if (!status) status = check_distinct("--save-latent", args->save_latent, "--output", name, e);
-    }
+    const char *pattern = output_pattern(args, of.frames);
+    of = first_of(of, pattern);
+    do {
+        if (!args->no_decode) status = output_name(pattern, &of, name, e);
+        if (!args->no_decode && !status)
+            status = check_distinct("--save-latent", args->save_latent, "--output", name, e);
+    } while (!status && next_of(&of));
     if (!status) status = check_distinct("--dump", args->dump, "--save-latent", args->save_latent, e);
     if (!status) status = inputs_spared(args, "--save-latent", args->save_latent, e);
     return status ? status : outfile_probe(args->save_latent, e);
@@ -213,7 +306,7 @@ int output_check(const struct args *args, struct output_of of, struct sluice_err
 }
 
 int output_check_side(const struct args *args, const struct sluice_request *request, struct sluice_error *e) {
-    const char *name = output_pattern(args);
+    const char *name = output_pattern(args, request->frames);
     const struct sluice_picture *init = request->init_image;
     int width = request->width || !init ? request->width : init->width;
     int height = request->height || !init ? request->height : init->height, most = picture_side_most(name);
@@ -222,4 +315,11 @@ int output_check_side(const struct args *args, const struct sluice_request *requ
     fail_where(e, "%s", name);
     fail_found(e, "%dx%d", width, height);
     return fail_expected(e, "sides of at most %d, or a name that ends in .png", most);
+}
+
+void output_fill_bytes(const struct args *args, struct sluice_request *request) {
+    const char *pattern = output_pattern(args, request->frames);
+    if (args->no_decode) return;
+    request->image_bytes_a_pixel =
+        output_is_video(pattern) ? video_bytes_a_pixel(pattern) : picture_write_bytes_a_pixel(pattern);
 }

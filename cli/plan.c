@@ -57,7 +57,7 @@ static int print_plan(struct drawing *drawing, char **json, struct sluice_error 
 int plan_command(const struct args *args, struct sluice_error *e) {
     struct drawing drawing = {.args = args, .latent = args->operands[0]};
     char *json = NULL;
-    if (output_check_report(args, (struct output_of){1, 1, 0}, e)) return e->code;
+    if (output_check_report(args, (struct output_of){1, 1, 0, args->frames, 0}, e)) return e->code;
     int status = request_check(args, e);
     if (!status) status = plan_types_check(args, e);
     if (!status) status = request_seed(args, &drawing.seed, e);

@@ -9,7 +9,10 @@
 
 /* The plan as a table for people; bytes: with budgets to the byte. */
 int plan_table_print(FILE *to, const char *json, bool bytes, struct sluice_error *e);
-/* How many pictures the request of this plan makes; 1 where it does not say. */
-int plan_table_batch(const char *json);
+/* What the request of this plan makes; 1 where it does not say how many. */
+struct plan_table_size {
+    int batch, frames, width, height;
+};
+void plan_table_size(const char *json, struct plan_table_size *size);
 
 #endif

@@ -112,6 +112,8 @@ static void fill_size(struct sluice_request *request, const struct args *args) {
 }
 
 static void fill_numbers(struct sluice_request *request, const struct args *args) {
+    if (args->frames) request->frames = args->frames;
+    if (args->fps) request->fps = args->fps;
     if (args->steps) request->steps = args->steps;
     if (args_given(args, "--cfg-scale")) request->cfg_scale = args->cfg_scale.high;
     if (args_given(args, "--cfg-scale")) request->cfg_scale_low = args->cfg_scale.low;

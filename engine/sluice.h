@@ -195,6 +195,7 @@ struct sluice_image {
     double cfg_scale;                             /* that it was guided by; 1: not at all */
     double cfg_scale_low;                         /* and by a second denoiser; 0: there is none */
     const char *negative_prompt; /* that was read, the model's own where a request has none; or NULL */
+    const char *video_sha256;    /* with the last frame: hex, of all frames' rows; else NULL */
 };
 
 enum sluice_level { SLUICE_WARNING = 1, SLUICE_INFO = 2 };

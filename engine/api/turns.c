@@ -241,12 +241,14 @@ static enum status turn_hand_out(struct running *r, int image, int frame, struct
     struct tensor rgb = job->layout.rgb;
     char sha256[SHA256_HEX];
     double stalled = 0;
+    bool last = frame + 1 == job->request.frames;
     if (job->request.dump && turn_dump_frame(job, image, frame, picture, e) != OK) return e->code;
     op_image_to_rgb(&x, rgb, picture);
     if (device_wait(job->device, &stalled, e) != OK) return e->code;
     sha256_hex(rgb.data, (size_t)tensor_bytes(&rgb), sha256);
     if (!frame) sha256_init(&r->frames);
     sha256_update(&r->frames, (size_t)tensor_bytes(&rgb), rgb.data);
+    if (last) sha256_end(&r->frames, s->report.image_sha256[image]);
     struct sluice_image out = {
         .struct_size = sizeof out,
         .index = image,
@@ -263,11 +265,10 @@ static enum status turn_hand_out(struct running *r, int image, int frame, struct
         .cfg_scale = job->request.cfg_scale,
         .cfg_scale_low = job->decode_only ? 0 : job->request.cfg_scale_low,
         .negative_prompt = job->n_prompts > 1 ? job->request.negative_prompt : NULL,
+        .video_sha256 = last ? s->report.image_sha256[image] : NULL,
     };
     if (s->options.on_image) s->options.on_image(s->options.user, &out);
-    if (frame + 1 < job->request.frames) return OK;
-    sha256_end(&r->frames, s->report.image_sha256[image]);
-    s->report.n_images = image + 1;
+    if (last) s->report.n_images = image + 1;
     return OK;
 }
 

@@ -101,7 +101,9 @@ a%.png|no % but
 %d%03d.png|%d at most once
 %s%s.png|%s at most once
 a.bmp|.png, .jpg, .jpeg or .webp
-a.jpg.gif|.png, .jpg, .jpeg or .webp
+a.jpg.gif|.png, .jpg, .jpeg or .webp: this model draws pictures
+a.mp4|this model draws pictures
+folder/|.png, .jpg, .jpeg or .webp
 END
 draw 0 "of a seed that is drawn" -p x --seed -1 -o 'fox-%s.png'
 check "its name" [ "$(ls -A)" = "fox-$(sed -n 's/^seed //p' ../err).png" ]

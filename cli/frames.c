@@ -1,0 +1,83 @@
+/* A video as a picture a frame: see frames.h. */
+#include "cli/frames.h"
+
+#include "cli/fail.h"
+#include "cli/leftovers.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Its name, and where it lies until all are there. */
+static int name_both(const struct frames *frames, int frame, char name[PATH_MAX], char temporary[PATH_MAX],
+                     struct sluice_error *e) {
+    struct output_of of = frames->of;
+    of.frame = frame;
+    if (output_name(frames->pattern, &of, name, e)) return e->code;
+    const char *slash = strrchr(name, '/');
+    int bytes = snprintf(temporary, PATH_MAX, "%s/%s", frames->temporary, slash ? slash + 1 : name);
+    return bytes < PATH_MAX ? SLUICE_OK : fail_output(e, name, ENAMETOOLONG);
+}
+
+/* The first frame's folder is all frames'. */
+static int make_folder(struct frames *frames, struct sluice_error *e) {
+    char first[PATH_MAX];
+    if (output_name(frames->pattern, &frames->of, first, e)) return e->code;
+    const char *base = leftovers_folder(first, frames->target);
+    int bytes = snprintf(frames->temporary, PATH_MAX, "%s.tmp.%ld", first, (long)getpid());
+    if (!base || bytes >= PATH_MAX) return fail_output(e, first, ENAMETOOLONG);
+    frames->made = mkdir(frames->target, 0777) == 0;
+    leftovers_clear(frames->temporary);
+    if (!mkdir(frames->temporary, 0777)) frames->mark = leftovers_mark(frames->temporary);
+    return frames->mark >= 0 ? SLUICE_OK : fail_output(e, frames->target, errno);
+}
+
+static int take_mark(struct frames *frames) {
+    int problem = leftovers_unmark(frames->temporary) || rmdir(frames->temporary) ? errno : 0;
+    close(frames->mark);
+    frames->pattern = NULL;
+    return problem;
+}
+
+/* Where one cannot be brought under its name, those before it go too. */
+static int bring(struct frames *frames, struct sluice_error *e) {
+    char name[PATH_MAX], temporary[PATH_MAX];
+    struct sluice_error ignored;
+    int n = 0, status = SLUICE_OK;
+    for (; n < frames->of.frames && !status; n++) {
+        status = name_both(frames, n + 1, name, temporary, e);
+        if (!status && rename(temporary, name)) status = fail_output(e, name, errno);
+    }
+    for (; status && n > 1; n--)
+        if (!name_both(frames, n - 1, name, temporary, &ignored)) unlink(name);
+    if (status) return status;
+    int problem = take_mark(frames);
+    return problem ? fail_output(e, name, problem) : SLUICE_OK;
+}
+
+int frames_put(struct frames *frames, const char *pattern, struct output_of of,
+               const struct picture_content *content, struct sluice_error *e) {
+    char name[PATH_MAX], temporary[PATH_MAX];
+    int status = SLUICE_OK;
+    if (!frames->pattern) {
+        *frames = (struct frames){.pattern = pattern, .mark = -1};
+        frames->of = of;
+        status = make_folder(frames, e);
+    }
+    frames->of.frame = of.frame;
+    if (!status) status = name_both(frames, of.frame, name, temporary, e);
+    if (!status && (status = picture_write(temporary, content, e))) fail_where(e, "%s", name);
+    if (!status && of.frame == of.frames) status = bring(frames, e);
+    if (status) frames_abandon(frames);
+    return status;
+}
+
+void frames_abandon(struct frames *frames) {
+    if (!frames->pattern) return;
+    leftovers_remove_tree(frames->temporary);
+    if (frames->mark >= 0) close(frames->mark);
+    if (frames->made) rmdir(frames->target);
+    frames->pattern = NULL;
+}

@@ -1,0 +1,50 @@
+/* A program that was built without FFmpeg: it refuses videos by name, and so none is ever opened. */
+#include "cli/video.h"
+
+#include "cli/fail.h"
+
+#include <stddef.h>
+
+static int refuse(const char *name, struct sluice_error *e) {
+    fail(e, SLUICE_USAGE, "this program was built without FFmpeg, which writes videos");
+    fail_where(e, "--output");
+    fail_found(e, "\"%s\"", name);
+    return fail_expected(e, "pictures of its frames: a name that ends in .png, or a folder");
+}
+
+int video_check_name(const char *name, struct sluice_error *e) {
+    return refuse(name, e);
+}
+
+int video_check_settings(const char *name, const struct video_settings *settings, struct sluice_error *e) {
+    (void)settings;
+    return refuse(name, e);
+}
+
+const char *video_encoder(const char *name, bool *second_best) {
+    (void)name;
+    *second_best = false;
+    return "none";
+}
+
+int video_open(const char *name, const struct video_settings *settings, struct video **video,
+               struct sluice_error *e) {
+    (void)settings;
+    *video = NULL;
+    return refuse(name, e);
+}
+
+int video_put(struct video *video, const uint8_t *rgb, struct sluice_error *e) {
+    (void)video;
+    (void)rgb;
+    return refuse("", e);
+}
+
+int video_close(struct video *video, struct sluice_error *e) {
+    (void)video;
+    return refuse("", e);
+}
+
+void video_abandon(struct video *video) {
+    (void)video;
+}

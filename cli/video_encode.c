@@ -1,0 +1,337 @@
+/* Writing videos with FFmpeg: see video.h. Encoders have two threads, whatever the session has: what they
+ * take is counted, and depends on their number, as does what they write. Equal frames give equal files. */
+#include "cli/video.h"
+
+#include "cli/fail.h"
+#include "cli/outfile.h"
+#include "cli/palette.h"
+#include "cli/video_formats.h"
+#include "cli/video_library.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { THREADS = 2, KEY_SECONDS = 2, WRITTEN_TOGETHER = 64 << 10 };
+
+struct video {
+    const struct ffmpeg *f;
+    const struct video_format *format;
+    const struct video_codec *codec;
+    struct outfile out;
+    AVCodecContext *encoder;
+    AVFormatContext *muxer;
+    AVIOContext *io;
+    AVPacket *packet;
+    AVFrame *frame;
+    struct SwsContext *scaler; /* to 4:2:0; or */
+    struct palette *palette;
+    char *comment; /* of a GIF: FFmpeg writes none */
+};
+
+/* ---- what there is ---- */
+
+static const struct video_codec *find_codec(const struct ffmpeg *f, const struct video_format *format) {
+    for (int i = 0; i < VIDEO_CODECS_MAX && format->codecs[i].name; i++)
+        if (f->avcodec_find_encoder_by_name(format->codecs[i].name)) return &format->codecs[i];
+    return NULL;
+}
+
+int video_check_name(const char *name, struct sluice_error *e) {
+    const struct video_format *format = video_format_find(name);
+    const struct ffmpeg *f;
+    if (video_library_load(&f, e)) return e->code;
+    if (find_codec(f, format)) return SLUICE_OK;
+    fail(e, SLUICE_USAGE, "the FFmpeg that is here has no encoder for such videos");
+    fail_where(e, "--output");
+    fail_found(e, "\"%s\"", name);
+    return fail_expected(e, "one with %s, or pictures: a name that ends in .png", format->codecs[0].name);
+}
+
+const char *video_encoder(const char *name, bool *second_best) {
+    const struct video_format *format = video_format_find(name);
+    const struct ffmpeg *f;
+    struct sluice_error ignored;
+    const struct video_codec *codec = video_library_load(&f, &ignored) ? NULL : find_codec(f, format);
+    *second_best = codec && codec != &format->codecs[0];
+    return codec ? codec->name : "none";
+}
+
+/* ---- the encoder ---- */
+
+static int scaled(const struct video_codec *codec, int quality) {
+    return codec->worst - (codec->worst - codec->best) * quality / 100;
+}
+
+static void describe(AVCodecContext *encoder, const struct video_codec *codec,
+                     const struct video_settings *settings) {
+    encoder->width = settings->width;
+    encoder->height = settings->height;
+    encoder->sample_aspect_ratio = (AVRational){1, 1};
+    encoder->time_base = (AVRational){1, settings->fps};
+    encoder->framerate = (AVRational){settings->fps, 1};
+    encoder->gop_size = KEY_SECONDS * settings->fps;
+    encoder->thread_count = THREADS;
+    encoder->flags |= AV_CODEC_FLAG_GLOBAL_HEADER | AV_CODEC_FLAG_BITEXACT;
+    encoder->pix_fmt = codec->palette ? AV_PIX_FMT_PAL8 : AV_PIX_FMT_YUV420P;
+    if (codec->quantiser) encoder->flags |= AV_CODEC_FLAG_QSCALE;
+    if (codec->quantiser) encoder->global_quality = FF_QP2LAMBDA * scaled(codec, settings->quality);
+    if (codec->palette) return;
+    encoder->color_range = AVCOL_RANGE_MPEG;
+    encoder->colorspace = AVCOL_SPC_BT709;
+    encoder->color_primaries = AVCOL_PRI_BT709;
+    encoder->color_trc = AVCOL_TRC_BT709;
+}
+
+static int encoder_options(const struct ffmpeg *f, const struct video_codec *codec, int quality,
+                           AVDictionary **options) {
+    char crf[16];
+    snprintf(crf, sizeof crf, "%d", scaled(codec, quality));
+    int status = f->av_dict_parse_string(options, codec->options, "=", " ", 0);
+    if (status >= 0 && !codec->quantiser && !codec->palette) status = f->av_dict_set(options, "crf", crf, 0);
+    return status;
+}
+
+/* NULL and *status of FFmpeg where it does not open. */
+static AVCodecContext *open_encoder(const struct ffmpeg *f, const struct video_codec *codec,
+                                    const struct video_settings *settings, int *status) {
+    const AVCodec *kind = f->avcodec_find_encoder_by_name(codec->name);
+    AVCodecContext *encoder = f->avcodec_alloc_context3(kind);
+    AVDictionary *options = NULL;
+    *status = encoder ? encoder_options(f, codec, settings->quality, &options) : AVERROR(ENOMEM);
+    if (encoder && *status >= 0) {
+        describe(encoder, codec, settings);
+        *status = f->avcodec_open2(encoder, kind, &options);
+    }
+    f->av_dict_free(&options);
+    if (*status < 0) f->avcodec_free_context(&encoder);
+    return encoder;
+}
+
+int video_check_settings(const char *name, const struct video_settings *settings, struct sluice_error *e) {
+    const struct video_format *format = video_format_find(name);
+    const struct ffmpeg *f;
+    int problem = 0;
+    if (video_library_load(&f, e)) return e->code;
+    if (settings->fps > format->fps_most) {
+        fail(e, SLUICE_USAGE, "its format has no videos of so many frames a second");
+        fail_where(e, "%s", name);
+        fail_found(e, "--fps %d", settings->fps);
+        return fail_expected(e, "at most %d", format->fps_most);
+    }
+    AVCodecContext *encoder = open_encoder(f, find_codec(f, format), settings, &problem);
+    f->avcodec_free_context(&encoder);
+    if (problem >= 0) return SLUICE_OK;
+    fail(e, SLUICE_USAGE, "its encoder takes no such video: %s", video_library_reason(f, problem));
+    fail_where(e, "%s", name);
+    fail_found(e, "%dx%d, %d frames a second", settings->width, settings->height, settings->fps);
+    return fail_expected(e, "other sizes, or pictures: a name that ends in .png");
+}
+
+/* ---- the file ---- */
+
+#if LIBAVFORMAT_VERSION_MAJOR < 61
+typedef uint8_t written;
+#else
+typedef const uint8_t written;
+#endif
+
+static int write_bytes(void *opaque, written *bytes, int n) {
+    struct video *video = opaque;
+    errno = 0;
+    if (fwrite(bytes, 1, (size_t)n, video->out.file) == (size_t)n) return n;
+    return AVERROR(errno ? errno : EIO);
+}
+
+static int64_t seek(void *opaque, int64_t offset, int whence) {
+    struct video *video = opaque;
+    if (whence & AVSEEK_SIZE) return AVERROR(ENOSYS);
+    if (fseeko(video->out.file, offset, whence & ~AVSEEK_FORCE)) return AVERROR(errno);
+    return ftello(video->out.file);
+}
+
+static int fail_encoding(struct video *video, int problem, struct sluice_error *e) {
+    const char *name = video->out.name;
+    if (problem == AVERROR(ENOMEM)) return fail(e, SLUICE_MEMORY, "no memory for writing the video");
+    if (video->io && video->io->error < 0) return fail_output(e, name, AVUNERROR(video->io->error));
+    fail(e, SLUICE_OUTPUT, "the video could not be encoded");
+    fail_where(e, "%s", name);
+    return fail_found(e, "%s", video_library_reason(video->f, problem));
+}
+
+/* What is written in place cannot go back to where its length belongs: there MP4 is in fragments. */
+static int open_muxer(struct video *video, const struct video_settings *settings) {
+    const struct ffmpeg *f = video->f;
+    AVDictionary *options = NULL;
+    bool back = video->out.renames;
+    int status =
+        f->avformat_alloc_output_context2(&video->muxer, NULL, video->format->muxer, video->out.name);
+    void *buffer = f->av_malloc(WRITTEN_TOGETHER);
+    if (buffer)
+        video->io =
+            f->avio_alloc_context(buffer, WRITTEN_TOGETHER, 1, video, NULL, write_bytes, back ? seek : NULL);
+    if (status < 0) return status;
+    AVStream *stream = video->io ? f->avformat_new_stream(video->muxer, NULL) : NULL;
+    if (!stream) return AVERROR(ENOMEM);
+    video->muxer->pb = video->io;
+    video->muxer->flags |= AVFMT_FLAG_CUSTOM_IO | AVFMT_FLAG_BITEXACT;
+    stream->time_base = video->encoder->time_base;
+    stream->avg_frame_rate = video->encoder->framerate;
+    status = f->avcodec_parameters_from_context(stream->codecpar, video->encoder);
+    if (status >= 0 && settings->parameters)
+        status = f->av_dict_set(&video->muxer->metadata, "comment", settings->parameters, 0);
+    if (status >= 0) status = f->av_dict_parse_string(&options, video->format->options, "=", " ", 0);
+    if (status >= 0 && !back) status = f->av_dict_set(&options, "movflags", "frag_keyframe+empty_moov", 0);
+    if (status >= 0) status = f->avformat_write_header(video->muxer, &options);
+    f->av_dict_free(&options);
+    return status;
+}
+
+/* Writes what the encoder has ready; at_end: all of it. */
+static int write_packets(struct video *video) {
+    const struct ffmpeg *f = video->f;
+    AVStream *stream = video->muxer->streams[0];
+    int status;
+    while ((status = f->avcodec_receive_packet(video->encoder, video->packet)) >= 0) {
+        video->packet->duration = 1;
+        video->packet->stream_index = 0;
+        f->av_packet_rescale_ts(video->packet, video->encoder->time_base, stream->time_base);
+        status = f->av_write_frame(video->muxer, video->packet);
+        f->av_packet_unref(video->packet);
+        if (status < 0) return status;
+    }
+    return status == AVERROR(EAGAIN) || status == AVERROR_EOF ? 0 : status;
+}
+
+/* ---- frames ---- */
+
+static struct SwsContext *open_scaler(const struct ffmpeg *f, const AVCodecContext *encoder) {
+    int flags = SWS_BICUBIC | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INP | SWS_BITEXACT;
+    struct SwsContext *scaler =
+        f->sws_getContext(encoder->width, encoder->height, AV_PIX_FMT_RGB24, encoder->width, encoder->height,
+                          encoder->pix_fmt, flags, NULL, NULL, NULL);
+    const int *bt709 = f->sws_getCoefficients(SWS_CS_ITU709);
+    if (scaler) f->sws_setColorspaceDetails(scaler, bt709, 1, bt709, 0, 0, 1 << 16, 1 << 16);
+    return scaler;
+}
+
+static int open_frame(struct video *video) {
+    const struct ffmpeg *f = video->f;
+    video->packet = f->av_packet_alloc();
+    video->frame = f->av_frame_alloc();
+    if (!video->packet || !video->frame) return AVERROR(ENOMEM);
+    if (video->codec->palette) video->palette = palette_new(video->encoder->width);
+    if (!video->codec->palette) video->scaler = open_scaler(f, video->encoder);
+    if (!video->palette && !video->scaler) return AVERROR(ENOMEM);
+    video->frame->pts = 0;
+    video->frame->format = video->encoder->pix_fmt;
+    video->frame->width = video->encoder->width;
+    video->frame->height = video->encoder->height;
+    video->frame->color_range = video->encoder->color_range;
+    return f->av_frame_get_buffer(video->frame, 0);
+}
+
+static void fill_frame(struct video *video, const uint8_t *rgb) {
+    AVFrame *frame = video->frame;
+    int row_bytes = 3 * frame->width;
+    if (video->palette)
+        palette_reduce(video->palette, rgb, frame->height, (uint32_t *)(void *)frame->data[1], frame->data[0],
+                       frame->linesize[0]);
+    else
+        video->f->sws_scale(video->scaler, &rgb, &row_bytes, 0, frame->height, frame->data, frame->linesize);
+}
+
+int video_put(struct video *video, const uint8_t *rgb, struct sluice_error *e) {
+    int status = video->f->av_frame_make_writable(video->frame);
+    if (status >= 0) {
+        fill_frame(video, rgb);
+        status = video->f->avcodec_send_frame(video->encoder, video->frame);
+        video->frame->pts++;
+    }
+    if (status >= 0) status = write_packets(video);
+    return status < 0 ? fail_encoding(video, status, e) : SLUICE_OK;
+}
+
+/* ---- all ---- */
+
+static void release(struct video *video) {
+    const struct ffmpeg *f = video->f;
+    if (video->scaler) f->sws_freeContext(video->scaler);
+    free(video->palette);
+    free(video->comment);
+    f->av_frame_free(&video->frame);
+    f->av_packet_free(&video->packet);
+    if (video->muxer) f->avformat_free_context(video->muxer);
+    if (video->io) f->av_free(video->io->buffer);
+    f->avio_context_free(&video->io);
+    f->avcodec_free_context(&video->encoder);
+    free(video);
+}
+
+void video_abandon(struct video *video) {
+    if (!video) return;
+    outfile_abandon(&video->out);
+    release(video);
+}
+
+int video_open(const char *name, const struct video_settings *settings, struct video **made,
+               struct sluice_error *e) {
+    struct video *video = calloc(1, sizeof *video);
+    int problem = 0;
+    *made = NULL;
+    if (!video) return fail(e, SLUICE_MEMORY, "no memory for writing the video");
+    video->format = video_format_find(name);
+    if (video_library_load(&video->f, e) || outfile_open(&video->out, name, e)) {
+        free(video);
+        return e->code;
+    }
+    video->codec = find_codec(video->f, video->format);
+    video->encoder = open_encoder(video->f, video->codec, settings, &problem);
+    if (problem >= 0) problem = open_frame(video);
+    if (problem >= 0) problem = open_muxer(video, settings);
+    if (video->codec->palette && settings->parameters) video->comment = strdup(settings->parameters);
+    if (problem < 0) {
+        fail_encoding(video, problem, e);
+        video_abandon(video);
+        return e->code;
+    }
+    *made = video;
+    return SLUICE_OK;
+}
+
+/* A GIF's comment lies in blocks of up to 255 bytes, behind the pictures, before the byte that ends the file.
+ */
+static int write_comment(struct video *video) {
+    FILE *to = video->out.file;
+    if (!video->comment || !video->out.renames) return 0;
+    if (fseeko(to, -1, SEEK_END)) return errno;
+    fputs("\x21\xFE", to);
+    for (size_t n, left = strlen(video->comment), at = 0; left; left -= n, at += n) {
+        n = left < 255 ? left : 255;
+        fputc((int)n, to);
+        fwrite(video->comment + at, 1, n, to);
+    }
+    fputc(0, to);
+    errno = 0;
+    return fputc(0x3B, to) == EOF || ferror(to) ? (errno ? errno : EIO) : 0;
+}
+
+int video_close(struct video *video, struct sluice_error *e) {
+    const struct ffmpeg *f = video->f;
+    int problem = f->avcodec_send_frame(video->encoder, NULL);
+    if (problem >= 0) problem = write_packets(video);
+    if (problem >= 0) problem = f->av_write_trailer(video->muxer);
+    if (problem >= 0) f->avio_flush(video->io);
+    if (problem >= 0) problem = video->io->error;
+    if (problem < 0) {
+        fail_encoding(video, problem, e);
+        video_abandon(video);
+        return e->code;
+    }
+    int failed = write_comment(video);
+    int status = failed ? fail_output(e, video->out.name, failed) : outfile_commit(&video->out, e);
+    if (failed) outfile_abandon(&video->out);
+    release(video);
+    return status;
+}

@@ -1,0 +1,74 @@
+/* FFmpeg's libraries: see video_library.h. They stay in the process: encoders leave threads' keys and
+ * handlers of its end behind. */
+#include "cli/video_library.h"
+
+#include "cli/fail.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#define SONAME(library, major) "lib" library ".so." AV_STRINGIFY(major)
+
+/* A library before those that need it. */
+enum { avutil, avcodec, avformat, swscale, N_LIBRARIES };
+static const char *const sonames[N_LIBRARIES] = {
+    SONAME("avutil", LIBAVUTIL_VERSION_MAJOR), SONAME("avcodec", LIBAVCODEC_VERSION_MAJOR),
+    SONAME("avformat", LIBAVFORMAT_VERSION_MAJOR), SONAME("swscale", LIBSWSCALE_VERSION_MAJOR)};
+
+static const struct {
+    int library;
+    const char *name;
+    size_t offset;
+} functions[] = {
+#define ROW(library, function) {library, #function, offsetof(struct ffmpeg, function)},
+    FFMPEG_FUNCTIONS(ROW)
+#undef ROW
+};
+
+static _Thread_local char said[120];
+
+/* Instead of lines on stderr. What encoders tell on threads of their own is lost. */
+static void keep_errors(void *from, int level, const char *format, va_list list) {
+    (void)from;
+    if (level > AV_LOG_ERROR) return;
+    vsnprintf(said, sizeof said, format, list);
+    said[strcspn(said, "\n")] = 0;
+}
+
+const char *video_library_reason(const struct ffmpeg *ffmpeg, int problem) {
+    static _Thread_local char reason[sizeof said];
+    memcpy(reason, said, sizeof reason);
+    if (!*said) ffmpeg->av_strerror(problem, reason, sizeof reason);
+    *said = 0;
+    return reason;
+}
+
+static int fail_to_load(struct sluice_error *e) {
+    const char *reason = dlerror();
+    fail(e, SLUICE_USAGE, "the libraries of FFmpeg, which write videos, cannot be loaded");
+    fail_where(e, "--output");
+    fail_found(e, "%s", reason ? reason : "no reason given");
+    return fail_expected(
+        e, "the version that this program was built with, or pictures: a name that ends in .png");
+}
+
+int video_library_load(const struct ffmpeg **ffmpeg, struct sluice_error *e) {
+    static struct ffmpeg loaded;
+    static bool done;
+    void *library[N_LIBRARIES];
+    *ffmpeg = &loaded;
+    if (done) return SLUICE_OK;
+    for (int i = 0; i < N_LIBRARIES; i++)
+        if (!(library[i] = dlopen(sonames[i], RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE)))
+            return fail_to_load(e);
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+        void *address = dlsym(library[functions[i].library], functions[i].name);
+        if (!address) return fail_to_load(e);
+        /* C has no conversion from a pointer to an object; POSIX promises that both are alike. */
+        memcpy((char *)&loaded + functions[i].offset, &address, sizeof address);
+    }
+    loaded.av_log_set_callback(keep_errors);
+    done = true;
+    return SLUICE_OK;
+}
