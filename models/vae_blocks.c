@@ -14,8 +14,7 @@ static struct group_norm vae_measure(struct context *x, const struct vae_setting
     return norm;
 }
 
-/* Over a pixel: x / max(|x|, 1e-12) sqrt(C), as a root mean square. */
-static float vae_pixel_eps(struct tensor weight) {
+float vae_pixel_eps(struct tensor weight) {
     return 1e-24f / (float)weight.dim[0];
 }
 
@@ -106,16 +105,11 @@ void vae_forward_resnet(struct context *x, const void *weights, const struct vis
 }
 
 /* Keys and values are read over and over, so they are scratch: a canvas may lie far from the device. */
-void vae_forward_attention(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct attention_weights *w = weights;
-    const struct vae_settings *settings = scope->settings;
-    const struct vae_state *state = scope->lane->state;
-    struct tensor in = state->canvas.picture;
-    int32_t Y = in.dim[0], X = in.dim[1], C = in.dim[2], dim[2] = {Y * X, C};
-    struct tensor tokens = tensor_reshape(in, 2, dim);
-    struct tensor normed = canvas_back(&state->canvas, 0, Y, X, C);
-    struct tensor n = tensor_reshape(normed, 2, dim);
-    struct tensor q = tensor_reshape(canvas_back(&state->canvas, 1, Y, X, C), 2, dim);
+void vae_attend(struct context *x, const struct attention_weights *w, const struct vae_settings *settings,
+                struct tensor in, struct tensor normed, struct tensor queries) {
+    int32_t C = in.dim[2], dim[2] = {in.dim[0] * in.dim[1], C};
+    struct tensor tokens = tensor_reshape(in, 2, dim), n = tensor_reshape(normed, 2, dim);
+    struct tensor q = tensor_reshape(queries, 2, dim);
     struct tensor k = context_operand(x, 2, dim), v = context_operand(x, 2, dim);
     if (settings->groups)
         op_group_norm(x, normed, in, vae_measure(x, settings, in, w->norm, w->norm_bias));
@@ -126,6 +120,14 @@ void vae_forward_attention(struct context *x, const void *weights, const struct 
     op_linear(x, v, n, w->v, (struct epilogue){.bias = w->v_bias});
     op_attention(x, q, q, k, v, (struct heads){.queries = 1, .keys = 1, .scale = 1 / sqrtf((float)C)});
     op_linear(x, tokens, q, w->out, (struct epilogue){.bias = w->out_bias, .residual = tokens});
+}
+
+void vae_forward_attention(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct vae_state *state = scope->lane->state;
+    struct tensor in = state->canvas.picture;
+    int32_t Y = in.dim[0], X = in.dim[1], C = in.dim[2];
+    vae_attend(x, weights, scope->settings, in, canvas_back(&state->canvas, 0, Y, X, C),
+               canvas_back(&state->canvas, 1, Y, X, C));
 }
 
 /* ---- at a decoder's ends, and from level to level ---- */

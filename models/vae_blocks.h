@@ -73,6 +73,13 @@ struct attention_weights {
 
 /* ---- forwards ---- */
 
+/* Of a norm over a pixel, x / max(|x|, 1e-12) sqrt(C), as a root mean square. weight: [C]. */
+float vae_pixel_eps(struct tensor weight);
+
+/* Attention within a picture, in place; normed and queries: room for two of its size. */
+void vae_attend(struct context *x, const struct attention_weights *w, const struct vae_settings *settings,
+                struct tensor picture, struct tensor normed, struct tensor queries);
+
 /* All on the canvas's picture, which is of the level that the block's number says. weights: the structure
  * that the name says. */
 void vae_forward_resnet(struct context *x, const void *weights, const struct visit_scope *scope);

@@ -26,11 +26,31 @@ static const struct weight_spec vae_wan_frames_table[] = {
     VAE_WAN_FRAMES("decoder.up_blocks.%d.upsamplers.0.", "decoder.upsamples.%d.")};
 static const struct weight_spec vae_wan_out_table[] = {VAE_WAN_OUT(COLOURS, "decoder.")};
 
+/* Of videos. */
+#define UPSAMPLER "decoder.up_blocks.%d.upsamplers.0."
+static const struct weight_spec film_in_table[] = {
+    VAE_WAN_CAUSAL(film_latent_in_weights, post, post_bias, LATENT, LATENT, K1, "post_quant_conv", "conv2"),
+    FILM_CONV(film_latent_in_weights, conv, OUT, LATENT, K3, "decoder.conv_in", "decoder.conv1"),
+};
+static const struct weight_spec film_mid_resnet_table[] = {
+    FILM_RESNET("decoder.mid_block.resnets.%d.", "decoder.middle.%d.")};
+static const struct weight_spec film_up_resnet_table[] = {FILM_RESNET(UP_RESNET, UP_RESNET_ORIGINAL)};
+static const struct weight_spec film_wider_resnet_table[] = {FILM_RESNET(UP_RESNET, UP_RESNET_ORIGINAL),
+                                                             FILM_SHORTCUT(UP_RESNET, UP_RESNET_ORIGINAL)};
+static const struct weight_spec film_upsample_table[] = {FILM_STEP(UPSAMPLER, UP_RESNET_ORIGINAL)};
+static const struct weight_spec film_double_table[] = {FILM_STEP_IN_TIME(UPSAMPLER, UP_RESNET_ORIGINAL)};
+static const struct weight_spec film_out_table[] = {FILM_OUT(COLOURS, "decoder.")};
+
 /* ---- forwards ---- */
 
 static void vae_wan_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
     struct latent_format format = vae_wan_format(scope->settings, scope->lane->latent.dim[0]);
     vae_forward_latent_in(x, weights, scope, &format);
+}
+
+static void vae_wan_forward_film_in(struct context *x, const void *weights, const struct visit_scope *scope) {
+    struct latent_format format = vae_wan_format(scope->settings, scope->lane->latent.dim[0]);
+    film_forward_latent_in(x, weights, scope, &format);
 }
 
 static void vae_wan_forward_upsample(struct context *x, const void *weights,
@@ -62,12 +82,61 @@ static const struct block_kind vae_wan_kind_frames = BLOCK_KIND(
 static const struct block_kind vae_wan_kind_out = BLOCK_KIND(
     "conv_out", "conv_out", vae_wan_out_table, out_weights, vae_forward_colours, .keeps_types = true);
 
+static const struct vae_wan_kinds vae_wan_picture_kinds = {
+    .in = &vae_wan_kind_in,
+    .middle = &vae_wan_kind_mid_resnet,
+    .attention = &vae_wan_kind_attention,
+    .resnet = &vae_wan_kind_up_resnet,
+    .wider_resnet = &vae_wan_kind_wider_resnet,
+    .step = &vae_wan_kind_upsample,
+    .frames = &vae_wan_kind_frames,
+    .out = &vae_wan_kind_out,
+};
+
+/* The same over time. */
+static const struct block_kind film_kind_in =
+    BLOCK_KIND("conv_in", "conv_in", film_in_table, film_latent_in_weights, vae_wan_forward_film_in,
+               .keeps_types = true);
+static const struct block_kind film_kind_mid_resnet =
+    BLOCK_KIND("mid_resnet", "mid_block.resnets.%d", film_mid_resnet_table, film_resnet_weights,
+               vae_wan_forward_film_middle, .keeps_types = true);
+static const struct block_kind film_kind_attention =
+    BLOCK_KIND("attention", "mid_block.attentions.0", vae_wan_attention_table, vae_wan_attention_weights,
+               vae_wan_forward_film_attention, .keeps_types = true);
+static const struct block_kind film_kind_resnet =
+    BLOCK_KIND("resnet", "up_blocks.%d.resnets.%d", film_up_resnet_table, film_resnet_weights,
+               vae_wan_forward_film_resnet, .keeps_types = true);
+static const struct block_kind film_kind_wider_resnet =
+    BLOCK_KIND("wider_resnet", "up_blocks.%d.resnets.%d", film_wider_resnet_table, film_resnet_weights,
+               vae_wan_forward_film_resnet, .keeps_types = true);
+static const struct block_kind film_kind_upsample =
+    BLOCK_KIND("upsample", "up_blocks.%d.upsample", film_upsample_table, film_step_weights,
+               vae_wan_forward_film_up, .keeps_types = true);
+static const struct block_kind film_kind_double =
+    BLOCK_KIND("upsample_in_time", "up_blocks.%d.upsample", film_double_table, film_step_weights,
+               vae_wan_forward_film_up, .keeps_types = true);
+static const struct block_kind film_kind_out = BLOCK_KIND(
+    "conv_out", "conv_out", film_out_table, film_out_weights, film_forward_colours, .keeps_types = true);
+
+static const struct vae_wan_kinds vae_wan_film_kinds = {
+    .in = &film_kind_in,
+    .middle = &film_kind_mid_resnet,
+    .attention = &film_kind_attention,
+    .resnet = &film_kind_resnet,
+    .wider_resnet = &film_kind_wider_resnet,
+    .step = &film_kind_upsample,
+    .step_in_time = &film_kind_double,
+    .out = &film_kind_out,
+};
+
 static bool vae_wan_probe(const struct tensor_index *index) {
     return index_find(index, "decoder.mid_block.resnets.0.norm1.gamma") ||
            index_find(index, "decoder.middle.0.residual.0.gamma");
 }
 
 static const struct vae_wan_half vae_wan_half = {
+    .pictures = &vae_wan_picture_kinds,
+    .films = &vae_wan_film_kinds,
     .word = "decoder",
     .from_deepest = true,
     .level = "decoder.up_blocks.",
@@ -103,48 +172,20 @@ static void vae_wan_decoder_derive(struct component *c) {
     vae_wan_derive(c, &vae_wan_half);
 }
 
-/* The authors count the blocks of all levels in a row. */
-static int vae_wan_level_blocks(const struct component *c, int level, struct block_ref *refs) {
-    int n = 0, levels = c->dims[LEVELS], resnets = c->dims[RESNETS], first = level * (resnets + 1);
-    for (int i = 0; i < resnets; i++) {
-        int number = level * BLOCK_NUMBER_STEP + i;
-        refs[n++] = (struct block_ref){.kind = i == 0 && vae_widens(c, level) ? &vae_wan_kind_wider_resnet
-                                                                              : &vae_wan_kind_up_resnet,
-                                       .number = number,
-                                       .original = first + i - number};
-    }
-    if (level + 1 == levels) return n;
-    int original = first + resnets - level;
-    refs[n++] = (struct block_ref){.kind = &vae_wan_kind_upsample, .number = level, .original = original};
-    if (level + 2 < levels) /* as published */
-        refs[n++] = (struct block_ref){
-            .kind = &vae_wan_kind_frames, .number = level, .original = original, .unused = true};
-    return n;
-}
-
 static int vae_wan_blocks(const struct component *c, struct block_ref *refs) {
-    int n = 0;
-    refs[n++] = (struct block_ref){.kind = &vae_wan_kind_in};
-    refs[n++] = (struct block_ref){.kind = &vae_wan_kind_mid_resnet, .number = 0};
-    refs[n++] = (struct block_ref){.kind = &vae_wan_kind_attention};
-    refs[n++] = (struct block_ref){.kind = &vae_wan_kind_mid_resnet, .number = 1, .original = 1};
-    for (int level = 0; level < c->dims[LEVELS]; level++) n += vae_wan_level_blocks(c, level, refs + n);
-    refs[n++] = (struct block_ref){.kind = &vae_wan_kind_out};
-    return n;
+    return vae_wan_list_blocks(c, &vae_wan_half, refs);
 }
 
 static void vae_wan_block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims) {
-    int level = 0;
-    bool steps = ref->kind == &vae_wan_kind_upsample || ref->kind == &vae_wan_kind_frames;
-    if (ref->kind == &vae_wan_kind_up_resnet || ref->kind == &vae_wan_kind_wider_resnet)
-        level = ref->number / BLOCK_NUMBER_STEP;
-    if (steps) level = ref->number;
-    if (ref->kind == &vae_wan_kind_out) level = c->dims[LEVELS] - 1;
-    dims[IN] = dims[OUT] = dims[CHANNELS + level];
-    dims[QKV] = 3 * dims[OUT];
-    dims[FRAMES] = 2 * dims[OUT];
-    if (ref->kind == &vae_wan_kind_wider_resnet) dims[IN] = dims[BEFORE + level];
-    if (ref->kind == &vae_wan_kind_upsample) dims[OUT] = dims[BEFORE + level + 1];
+    vae_wan_dims_of_block(c, &vae_wan_half, ref, dims);
+}
+
+static void vae_wan_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+                            struct arena *pictures, bool *ok) {
+    if (c->films)
+        film_declare_decoder(c, lanes, n_lanes, false, pictures, ok);
+    else
+        vae_declare_decoder(c, lanes, n_lanes, arena, pictures, ok);
 }
 
 static const char *const vae_wan_ignorable[] = {"encoder.", "quant_conv.", "conv1.", NULL};
@@ -174,6 +215,6 @@ const struct family family_vae_wan = {
     .blocks = vae_wan_blocks,
     .block_dims = vae_wan_block_dims,
     .ignorable = vae_wan_ignorable,
-    .lane_state_bytes = sizeof(struct vae_state),
-    .declare = vae_declare_decoder,
+    .lane_state_bytes = VAE_WAN_STATE_BYTES,
+    .declare = vae_wan_declare,
 };

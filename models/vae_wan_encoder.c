@@ -26,12 +26,27 @@ static const struct weight_spec vae_wan_encoder_out_table[] = {
     VAE_WAN_CAUSAL(out_weights, post, post_bias, MOMENTS, MOMENTS, K1, "quant_conv", "conv1"),
 };
 
+/* Of videos. */
+static const struct weight_spec film_in_table[] = {
+    FILM_CONV(film_out_weights, conv, OUT, COLOURS, K3, "encoder.conv_in", "encoder.conv1")};
+static const struct weight_spec film_mid_resnet_table[] = {
+    FILM_RESNET("encoder.mid_block.resnets.%d.", "encoder.middle.%d.")};
+static const struct weight_spec film_down_resnet_table[] = {FILM_RESNET(DOWN, DOWN_ORIGINAL)};
+static const struct weight_spec film_wider_resnet_table[] = {FILM_RESNET(DOWN, DOWN_ORIGINAL),
+                                                             FILM_SHORTCUT(DOWN, DOWN_ORIGINAL)};
+static const struct weight_spec film_downsample_table[] = {FILM_STEP(DOWN, DOWN_ORIGINAL)};
+static const struct weight_spec film_halve_table[] = {FILM_STEP_IN_TIME(DOWN, DOWN_ORIGINAL)};
+static const struct weight_spec film_out_table[] = {
+    FILM_OUT(MOMENTS, "encoder."),
+    VAE_WAN_CAUSAL(film_out_weights, post, post_bias, MOMENTS, MOMENTS, K1, "quant_conv", "conv1"),
+};
+
 /* ---- the family ---- */
 
 static void vae_wan_encoder_forward_downsample(struct context *x, const void *weights,
                                                const struct visit_scope *scope) {
     const struct vae_wan_settings *settings = scope->settings;
-    vae_forward_downsample(x, weights, scope, scope->number / settings->level_blocks + 1);
+    vae_forward_downsample(x, weights, scope, scope->number / settings->level_numbers + 1);
 }
 
 static const struct block_kind vae_wan_encoder_kind_in =
@@ -57,12 +72,60 @@ static const struct block_kind vae_wan_encoder_kind_attention =
 static const struct block_kind vae_wan_encoder_kind_out = BLOCK_KIND(
     "conv_out", "conv_out", vae_wan_encoder_out_table, out_weights, vae_forward_moments, .keeps_types = true);
 
+static const struct vae_wan_kinds vae_wan_encoder_picture_kinds = {
+    .in = &vae_wan_encoder_kind_in,
+    .middle = &vae_wan_encoder_kind_mid_resnet,
+    .attention = &vae_wan_encoder_kind_attention,
+    .resnet = &vae_wan_encoder_kind_down_resnet,
+    .wider_resnet = &vae_wan_encoder_kind_wider_resnet,
+    .step = &vae_wan_encoder_kind_downsample,
+    .frames = &vae_wan_encoder_kind_frames,
+    .out = &vae_wan_encoder_kind_out,
+};
+
+/* The same over time. */
+static const struct block_kind film_kind_in = BLOCK_KIND(
+    "conv_in", "conv_in", film_in_table, film_out_weights, film_forward_picture_in, .keeps_types = true);
+static const struct block_kind film_kind_resnet =
+    BLOCK_KIND("resnet", "down_blocks.%d", film_down_resnet_table, film_resnet_weights,
+               vae_wan_forward_film_resnet, .keeps_types = true);
+static const struct block_kind film_kind_wider_resnet =
+    BLOCK_KIND("wider_resnet", "down_blocks.%d", film_wider_resnet_table, film_resnet_weights,
+               vae_wan_forward_film_resnet, .keeps_types = true);
+static const struct block_kind film_kind_downsample =
+    BLOCK_KIND("downsample", "down_blocks.%d", film_downsample_table, film_step_weights,
+               vae_wan_forward_film_down, .keeps_types = true);
+static const struct block_kind film_kind_halve =
+    BLOCK_KIND("downsample_in_time", "down_blocks.%d", film_halve_table, film_step_weights,
+               vae_wan_forward_film_down, .keeps_types = true);
+static const struct block_kind film_kind_mid_resnet =
+    BLOCK_KIND("mid_resnet", "mid_block.resnets.%d", film_mid_resnet_table, film_resnet_weights,
+               vae_wan_forward_film_middle, .keeps_types = true);
+static const struct block_kind film_kind_attention =
+    BLOCK_KIND("attention", "mid_block.attentions.0", vae_wan_encoder_attention_table,
+               vae_wan_attention_weights, vae_wan_forward_film_attention, .keeps_types = true);
+static const struct block_kind film_kind_out = BLOCK_KIND(
+    "conv_out", "conv_out", film_out_table, film_out_weights, film_forward_moments, .keeps_types = true);
+
+static const struct vae_wan_kinds vae_wan_encoder_film_kinds = {
+    .in = &film_kind_in,
+    .middle = &film_kind_mid_resnet,
+    .attention = &film_kind_attention,
+    .resnet = &film_kind_resnet,
+    .wider_resnet = &film_kind_wider_resnet,
+    .step = &film_kind_downsample,
+    .step_in_time = &film_kind_halve,
+    .out = &film_kind_out,
+};
+
 static bool vae_wan_encoder_probe(const struct tensor_index *index) {
     return index_find(index, "encoder.mid_block.resnets.0.norm1.gamma") ||
            index_find(index, "encoder.middle.0.residual.0.gamma");
 }
 
 static const struct vae_wan_half vae_wan_encoder_half = {
+    .pictures = &vae_wan_encoder_picture_kinds,
+    .films = &vae_wan_encoder_film_kinds,
     .word = "encoder",
     .row = {"encoder.down_blocks.", "encoder.downsamples."},
     .row_bias = {"conv1.bias", "residual.2.bias"},
@@ -84,38 +147,20 @@ static void vae_wan_encoder_derive(struct component *c) {
 }
 
 static int vae_wan_encoder_blocks(const struct component *c, struct block_ref *refs) {
-    int n = 0, row = 0, levels = c->dims[LEVELS];
-    refs[n++] = (struct block_ref){.kind = &vae_wan_encoder_kind_in};
-    for (int level = 0; level < levels; level++) {
-        for (int i = 0; i < c->dims[RESNETS]; i++)
-            refs[n++] =
-                (struct block_ref){.kind = i == 0 && vae_widens(c, level) ? &vae_wan_encoder_kind_wider_resnet
-                                                                          : &vae_wan_encoder_kind_down_resnet,
-                                   .number = row++};
-        if (level + 1 == levels) break;
-        refs[n++] = (struct block_ref){.kind = &vae_wan_encoder_kind_downsample, .number = row};
-        if (level) /* as published */
-            refs[n++] =
-                (struct block_ref){.kind = &vae_wan_encoder_kind_frames, .number = row, .unused = true};
-        row++;
-    }
-    refs[n++] = (struct block_ref){.kind = &vae_wan_encoder_kind_mid_resnet, .number = 0};
-    refs[n++] = (struct block_ref){.kind = &vae_wan_encoder_kind_attention};
-    refs[n++] = (struct block_ref){.kind = &vae_wan_encoder_kind_mid_resnet, .number = 1, .original = 1};
-    refs[n++] = (struct block_ref){.kind = &vae_wan_encoder_kind_out};
-    return n;
+    return vae_wan_list_blocks(c, &vae_wan_encoder_half, refs);
 }
 
-/* A block in a row is of the level that it is counted into. */
 static void vae_wan_encoder_block_dims(const struct component *c, const struct block_ref *ref,
                                        int32_t *dims) {
-    bool first = ref->kind == &vae_wan_encoder_kind_in;
-    bool last = ref->kind == &vae_wan_encoder_kind_mid_resnet ||
-                ref->kind == &vae_wan_encoder_kind_attention || ref->kind == &vae_wan_encoder_kind_out;
-    int level = first ? 0 : last ? c->dims[LEVELS] - 1 : ref->number / (c->dims[RESNETS] + 1);
-    dims[IN] = dims[OUT] = dims[FRAMES] = dims[CHANNELS + level];
-    dims[QKV] = 3 * dims[OUT];
-    if (ref->kind == &vae_wan_encoder_kind_wider_resnet) dims[IN] = dims[BEFORE + level];
+    vae_wan_dims_of_block(c, &vae_wan_encoder_half, ref, dims);
+}
+
+static void vae_wan_encoder_declare(const struct component *c, struct lane *lanes, int n_lanes,
+                                    struct arena *arena, struct arena *pictures, bool *ok) {
+    if (c->films)
+        film_declare_encoder(c, lanes, n_lanes, false, pictures, ok);
+    else
+        vae_declare_encoder(c, lanes, n_lanes, arena, pictures, ok);
 }
 
 static const char *const vae_wan_encoder_ignorable[] = {"decoder.", "post_quant_conv.", "conv2.", NULL};
@@ -141,6 +186,6 @@ const struct family family_vae_wan_encoder = {
     .blocks = vae_wan_encoder_blocks,
     .block_dims = vae_wan_encoder_block_dims,
     .ignorable = vae_wan_encoder_ignorable,
-    .lane_state_bytes = sizeof(struct vae_state),
-    .declare = vae_declare_encoder,
+    .lane_state_bytes = VAE_WAN_STATE_BYTES,
+    .declare = vae_wan_encoder_declare,
 };

@@ -5,20 +5,48 @@
 
 /* ---- forwards ---- */
 
-void vae_wan_forward_attention(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct vae_wan_attention_weights *w = weights;
+static struct attention_weights vae_wan_split(const struct vae_wan_attention_weights *w) {
     int32_t C = w->norm.dim[0];
-    vae_forward_attention(x,
-                          &(struct attention_weights){.norm = w->norm,
-                                                      .q = tensor_slice(w->qkv, 0, C),
-                                                      .q_bias = tensor_slice(w->qkv_bias, 0, C),
-                                                      .k = tensor_slice(w->qkv, C, C),
-                                                      .k_bias = tensor_slice(w->qkv_bias, C, C),
-                                                      .v = tensor_slice(w->qkv, 2 * C, C),
-                                                      .v_bias = tensor_slice(w->qkv_bias, 2 * C, C),
-                                                      .out = w->out,
-                                                      .out_bias = w->out_bias},
-                          scope);
+    return (struct attention_weights){.norm = w->norm,
+                                      .q = tensor_slice(w->qkv, 0, C),
+                                      .q_bias = tensor_slice(w->qkv_bias, 0, C),
+                                      .k = tensor_slice(w->qkv, C, C),
+                                      .k_bias = tensor_slice(w->qkv_bias, C, C),
+                                      .v = tensor_slice(w->qkv, 2 * C, C),
+                                      .v_bias = tensor_slice(w->qkv_bias, 2 * C, C),
+                                      .out = w->out,
+                                      .out_bias = w->out_bias};
+}
+
+void vae_wan_forward_attention(struct context *x, const void *weights, const struct visit_scope *scope) {
+    struct attention_weights w = vae_wan_split(weights);
+    vae_forward_attention(x, &w, scope);
+}
+
+void vae_wan_forward_film_attention(struct context *x, const void *weights, const struct visit_scope *scope) {
+    struct attention_weights w = vae_wan_split(weights);
+    film_forward_attention(x, &w, scope);
+}
+
+void vae_wan_forward_film_middle(struct context *x, const void *weights, const struct visit_scope *scope) {
+    film_forward_resnet(x, weights, scope, FILM_MIDDLE, scope->number);
+}
+
+void vae_wan_forward_film_resnet(struct context *x, const void *weights, const struct visit_scope *scope) {
+    int numbers = ((const struct vae_wan_settings *)scope->settings)->level_numbers;
+    film_forward_resnet(x, weights, scope, scope->number / numbers, scope->number % numbers);
+}
+
+static int vae_wan_step_level(const struct visit_scope *scope) {
+    return scope->number / ((const struct vae_wan_settings *)scope->settings)->step_numbers;
+}
+
+void vae_wan_forward_film_up(struct context *x, const void *weights, const struct visit_scope *scope) {
+    film_forward_up(x, weights, scope, vae_wan_step_level(scope));
+}
+
+void vae_wan_forward_film_down(struct context *x, const void *weights, const struct visit_scope *scope) {
+    film_forward_down(x, weights, scope, vae_wan_step_level(scope));
 }
 
 /* From latents of the denoiser's scale, and to it. */
@@ -116,7 +144,8 @@ void vae_wan_derive(struct component *c, const struct vae_wan_half *half) {
     struct vae_wan_settings *s = (struct vae_wan_settings *)c->settings;
     int32_t *d = c->dims;
     s->half.attention = true;
-    s->level_blocks = d[RESNETS] + 1;
+    s->level_numbers = half->level ? BLOCK_NUMBER_STEP : d[RESNETS] + 1;
+    s->step_numbers = half->level ? 1 : d[RESNETS] + 1;
     d[MOMENTS] = 2 * d[LATENT];
     d[COLOURS] = 3;
     d[K1] = 1;
@@ -129,6 +158,81 @@ void vae_wan_derive(struct component *c, const struct vae_wan_half *half) {
     c->latent_channels = d[LATENT];
     c->pixel_factor = 1 << (d[LEVELS] - 1);
     c->latent_format = vae_wan_format(s, d[LATENT]);
+    if (c->films) c->frame_factor = film_rate(c, d[LEVELS]);
+}
+
+/* ---- blocks ---- */
+
+static const struct vae_wan_kinds *vae_wan_kinds(const struct component *c, const struct vae_wan_half *half) {
+    return c->films ? half->films : half->pictures;
+}
+
+static bool vae_wan_steps_in_time(const struct component *c, const struct vae_wan_half *half, int level) {
+    int from_deepest = half->from_deepest ? level : c->dims[LEVELS] - 2 - level;
+    return film_rate(c, from_deepest + 1) > film_rate(c, from_deepest);
+}
+
+static int vae_wan_list_level(const struct component *c, const struct vae_wan_half *half, int level,
+                              struct block_ref *refs) {
+    const struct vae_wan_kinds *kinds = vae_wan_kinds(c, half);
+    int n = 0, resnets = c->dims[RESNETS], row = level * (resnets + 1), numbered = level * BLOCK_NUMBER_STEP;
+    int first = half->level ? numbered : row, original = (half->row[1] ? row : numbered) - first;
+    for (int i = 0; i < resnets; i++)
+        refs[n++] =
+            (struct block_ref){.kind = i == 0 && vae_widens(c, level) ? kinds->wider_resnet : kinds->resnet,
+                               .number = first + i,
+                               .original = original};
+    if (level + 1 == c->dims[LEVELS]) return n;
+    int number = half->level ? level : row + resnets;
+    struct block_ref step = {
+        .kind = kinds->step, .number = number, .original = original + first + resnets - number};
+    bool in_time = vae_wan_steps_in_time(c, half, level);
+    if (in_time && kinds->step_in_time) step.kind = kinds->step_in_time;
+    refs[n++] = step;
+    if (!in_time || !kinds->frames) return n;
+    step.kind = kinds->frames;
+    step.unused = true;
+    refs[n++] = step;
+    return n;
+}
+
+static int vae_wan_list_middle(const struct vae_wan_kinds *kinds, struct block_ref *refs) {
+    refs[0] = (struct block_ref){.kind = kinds->middle, .number = 0};
+    refs[1] = (struct block_ref){.kind = kinds->attention};
+    refs[2] = (struct block_ref){.kind = kinds->middle, .number = 1, .original = 1};
+    return 3;
+}
+
+int vae_wan_list_blocks(const struct component *c, const struct vae_wan_half *half, struct block_ref *refs) {
+    const struct vae_wan_kinds *kinds = vae_wan_kinds(c, half);
+    int n = 0;
+    refs[n++] = (struct block_ref){.kind = kinds->in};
+    if (half->from_deepest) n += vae_wan_list_middle(kinds, refs + n);
+    for (int level = 0; level < c->dims[LEVELS]; level++) n += vae_wan_list_level(c, half, level, refs + n);
+    if (!half->from_deepest) n += vae_wan_list_middle(kinds, refs + n);
+    refs[n++] = (struct block_ref){.kind = kinds->out};
+    return n;
+}
+
+void vae_wan_dims_of_block(const struct component *c, const struct vae_wan_half *half,
+                           const struct block_ref *ref, int32_t *dims) {
+    const struct vae_wan_kinds *kinds = vae_wan_kinds(c, half);
+    const struct vae_wan_settings *s = (const struct vae_wan_settings *)c->settings;
+    int last = c->dims[LEVELS] - 1, level = half->from_deepest ? 0 : last; /* the middle's */
+    bool wider = ref->kind == kinds->wider_resnet;
+    bool steps = ref->kind == kinds->step || (kinds->frames && ref->kind == kinds->frames) ||
+                 (kinds->step_in_time && ref->kind == kinds->step_in_time);
+    if (ref->kind == kinds->in) level = 0;
+    if (ref->kind == kinds->out) level = last;
+    if (ref->kind == kinds->resnet || wider) level = ref->number / s->level_numbers;
+    if (steps) level = ref->number / s->step_numbers;
+    dims[IN] = dims[OUT] = dims[CHANNELS + level];
+    if (ref->kind == kinds->in || (ref->kind == kinds->middle && half->from_deepest))
+        dims[OUT] = dims[BEFORE];
+    dims[QKV] = 3 * dims[OUT];
+    dims[FRAMES] = half->from_deepest ? 2 * dims[IN] : dims[IN];
+    if (wider) dims[IN] = dims[BEFORE + level];
+    if (steps && ref->kind != kinds->frames) dims[OUT] = dims[BEFORE + level + 1];
 }
 
 static const float published_mean[VAE_WAN_LATENT] = {

@@ -7,7 +7,7 @@
 #ifndef SLUICE_VAE_WAN_HALF_H
 #define SLUICE_VAE_WAN_HALF_H
 
-#include "models/vae_blocks.h"
+#include "models/vae_film.h"
 
 /* Further places in a half's dims. */
 enum vae_wan_dim {
@@ -24,7 +24,7 @@ enum { VAE_WAN_LEVELS = 4, VAE_WAN_LATENT = 16, VAE_WAN_LATENT_MAX = 48 };
 
 struct vae_wan_settings {
     struct vae_settings half;
-    int level_blocks; /* in a row: resnets, and what goes to the next */
+    int level_numbers, step_numbers; /* from a level to the next, of resnets' and steps' numbers */
     float mean[VAE_WAN_LATENT_MAX], deviation[VAE_WAN_LATENT_MAX];
 };
 
@@ -89,6 +89,42 @@ struct vae_wan_attention_weights {
      .rank = 4, .dim = {OUT, IN, K3, K3}, .spread = 1},                                                      \
         VAE_WAN_BIAS(conv_weights, bias, OUT, prefix "resample.1", original_ "resample.1")
 
+/* ---- of videos: all slices ---- */
+
+#define VAE_WAN_SLICE(structure, field, at, outputs, inputs, side, name, original_)                          \
+    {                                                                                                        \
+        VAE_WAN_NAMED(structure, field.weight[at], name ".weight", original_ ".weight"),                     \
+            .rank = 4, .dim = {outputs, inputs, side, side}, .slices = K3, .before_last = 2 - (at),          \
+            .spread = 1                                                                                      \
+    }
+#define FILM_CONV(structure, field, outputs, inputs, side, name, original_)                                  \
+    VAE_WAN_SLICE(structure, field, 0, outputs, inputs, side, name, original_),                              \
+        VAE_WAN_SLICE(structure, field, 1, outputs, inputs, side, name, original_),                          \
+        VAE_WAN_SLICE(structure, field, 2, outputs, inputs, side, name, original_),                          \
+        VAE_WAN_BIAS(structure, field.bias, outputs, name, original_)
+
+#define FILM_OUT(outputs, prefix)                                                                            \
+    VAE_WAN_NORM(film_out_weights, norm, IN, NORM_AXES, prefix "norm_out", prefix "head.0"),                 \
+        FILM_CONV(film_out_weights, conv, outputs, IN, K3, prefix "conv_out", prefix "head.2")
+
+#define FILM_RESNET(prefix, original)                                                                        \
+    VAE_WAN_NORM(film_resnet_weights, norm1, IN, NORM_AXES, prefix "norm1", original "residual.0"),          \
+        FILM_CONV(film_resnet_weights, conv1, OUT, IN, K3, prefix "conv1", original "residual.2"),           \
+        VAE_WAN_NORM(film_resnet_weights, norm2, OUT, NORM_AXES, prefix "norm2", original "residual.3"),     \
+        FILM_CONV(film_resnet_weights, conv2, OUT, OUT, K3, prefix "conv2", original "residual.6")
+#define FILM_SHORTCUT(prefix, original)                                                                      \
+    VAE_WAN_CAUSAL(film_resnet_weights, shortcut, shortcut_bias, OUT, IN, K1, prefix "conv_shortcut",        \
+                   original "shortcut")
+
+#define FILM_STEP(prefix, original_)                                                                         \
+    {VAE_WAN_NAMED(film_step_weights, weight, prefix "resample.1.weight", original_ "resample.1.weight"),    \
+     .rank = 4, .dim = {OUT, IN, K3, K3}, .spread = 1},                                                      \
+        VAE_WAN_BIAS(film_step_weights, bias, OUT, prefix "resample.1", original_ "resample.1")
+/* What doubles or halves frames, too. */
+#define FILM_STEP_IN_TIME(prefix, original_)                                                                 \
+    FILM_STEP(prefix, original_),                                                                            \
+        FILM_CONV(film_step_weights, time, FRAMES, IN, K1, prefix "time_conv", original_ "time_conv")
+
 /* What doubles or halves frames. */
 #define VAE_WAN_FRAMES(prefix, original_)                                                                    \
     {VAE_WAN_NAMED(conv_weights, weight, prefix "time_conv.weight", original_ "time_conv.weight"),           \
@@ -97,14 +133,28 @@ struct vae_wan_attention_weights {
 
 /* ---- forwards ---- */
 
-/* weights: struct vae_wan_attention_weights. */
+/* weights: struct vae_wan_attention_weights, film_resnet_weights, film_step_weights. */
 void vae_wan_forward_attention(struct context *x, const void *weights, const struct visit_scope *scope);
+void vae_wan_forward_film_attention(struct context *x, const void *weights, const struct visit_scope *scope);
+void vae_wan_forward_film_middle(struct context *x, const void *weights, const struct visit_scope *scope);
+void vae_wan_forward_film_resnet(struct context *x, const void *weights, const struct visit_scope *scope);
+void vae_wan_forward_film_up(struct context *x, const void *weights, const struct visit_scope *scope);
+void vae_wan_forward_film_down(struct context *x, const void *weights, const struct visit_scope *scope);
 
 /* ---- a half's family ---- */
+
+/* The kinds of blocks of a half, for pictures or for films. */
+struct vae_wan_kinds {
+    const struct block_kind *in, *middle, *attention, *resnet, *wider_resnet, *step;
+    const struct block_kind *step_in_time; /* of a step that doubles or halves frames; NULL: as any other */
+    const struct block_kind *frames;       /* what such a step has besides, which is not used */
+    const struct block_kind *out;
+};
 
 /* How a half names its levels. The authors count blocks of all levels in a row, and diffusers an encoder's.
  */
 struct vae_wan_half {
+    const struct vae_wan_kinds *pictures, *films;
     const char *word;        /* "decoder" */
     bool from_deepest;       /* its levels begin there, and halve channels on the way to the next */
     const char *level;       /* of diffusers, where it counts levels: "decoder.up_blocks."; or NULL */
@@ -117,6 +167,11 @@ enum status vae_wan_configure(struct component *c, const struct vae_wan_half *ha
 /* Levels of the sizes that were chosen. */
 void vae_wan_follow(struct component *c, const struct vae_wan_half *half);
 void vae_wan_derive(struct component *c, const struct vae_wan_half *half);
+int vae_wan_list_blocks(const struct component *c, const struct vae_wan_half *half, struct block_ref *refs);
+void vae_wan_dims_of_block(const struct component *c, const struct vae_wan_half *half,
+                           const struct block_ref *ref, int32_t *dims);
+enum { VAE_WAN_STATE_BYTES = sizeof(struct film_state) };
+_Static_assert(sizeof(struct film_state) >= sizeof(struct vae_state), "either state fits");
 
 /* The sizes, the same for both halves; those of a level's resnets are a decoder's. Published: those of Wan
  * 2.1 and Qwen-Image. */
