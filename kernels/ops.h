@@ -188,6 +188,7 @@ struct rope_options {
     bool joint; /* pair i of the whole head turns by theta^(-2i/D), and axes have runs of these pairs
                    (M-RoPE); else every axis begins at theta^0 and ends at its own dimensions */
     bool f32_frequencies; /* step by step as PyTorch in f32 makes them, and not in double */
+    bool f64_angles;      /* cosine and sine of the angle itself (Wan), and not of what it is in f32 */
     int n_grids;
     struct rope_grid grid[ROPE_GRIDS_MAX];
 };
@@ -261,7 +262,7 @@ void op_group_statistics(struct context *x, struct tensor out, struct tensor in,
 void op_group_norm(struct context *x, struct tensor out, struct tensor in, struct group_norm norm);
 /* The angle is position * frequency in double, rounded to f32, as the references (diffusers) round it:
  * Z-Image's, whose frequencies are double, and Qwen-Image's, whose are f32, so that the product in f32 is the
- * same. */
+ * same. Wan's stays double. */
 void op_rope_table(struct context *x, struct tensor out, const struct rope_options *options);
 /* The frequency of pair i of a head: the host's part of the above, a pure function. */
 double rope_frequency(const struct rope_options *options, int32_t i);

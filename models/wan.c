@@ -199,6 +199,7 @@ static void wan_forward_text(struct context *x, const void *weights, const struc
         .theta = 10000,
         .n_axes = 3,
         .axis_dim = {settings->head - 2 * across, across, across},
+        .f64_angles = true,
         .n_grids = 1,
         .grid = {{.extent = {latent.dim[1], latent.dim[2] / STREAM_PATCH, latent.dim[3] / STREAM_PATCH}}},
     };

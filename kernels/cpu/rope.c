@@ -42,9 +42,10 @@ static void table_row(const struct rope_options *rope, const double *frequency, 
     token_position(rope, token, position);
     for (int a = 0; a < rope->n_axes; a++)
         for (int i = 0; i < rope->axis_dim[a] / 2; i++, to += 2) {
-            float angle = (float)(position[a] * *frequency++);
-            to[0] = (float)cos((double)angle);
-            to[1] = (float)sin((double)angle);
+            double angle = position[a] * *frequency++;
+            if (!rope->f64_angles) angle = (double)(float)angle;
+            to[0] = (float)cos(angle);
+            to[1] = (float)sin(angle);
         }
 }
 

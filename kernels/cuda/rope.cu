@@ -22,10 +22,10 @@ struct table_part {
  * between floats the nearest, as on the CPU. The library's double functions would need local memory for
  * angles that do not occur. The angle less whole quarter turns is exact but for one rounding, with a quarter
  * turn in 106 bits; then Taylor's series, whose first terms left out are below 2^-58 at an eighth. */
-__device__ static inline float2 cos_sin(float angle) {
+__device__ static inline float2 cos_sin(double angle) {
     const double quarter = 0x1.921fb54442d18p+0, rest = 0x1.1a62633145c07p-54;
-    double turns = rint((double)angle * 0x1.45f306dc9c883p-1);
-    double r = fma(-turns, rest, fma(-turns, quarter, (double)angle)), square = r * r;
+    double turns = rint(angle * 0x1.45f306dc9c883p-1);
+    double r = fma(-turns, rest, fma(-turns, quarter, angle)), square = r * r;
     double c = 1, s = 1;
     for (int k = 8; k > 0; k--) {
         c = 1 - square * (1.0 / (2 * k * (2 * k - 1))) * c;
@@ -60,7 +60,8 @@ __device__ static inline int32_t position_of(const struct rope_options &rope, in
     return grid.start[axis] + (axis < last ? place.row : place.column);
 }
 
-/* One pair of one token: cosine and sine of position * frequency, a product in double that is rounded to f32.
+/* One pair of one token: cosine and sine of position * frequency, a product in double that is rounded to f32
+ * unless they are asked of it as it is.
  *
  * Grid: rows_grid_of, rows being tokens and pairs in place of quads; no shared memory; 32 registers. Bytes: 8
  * a pair; FLOPs: 60 in double, once for a table. Roof: double arithmetic; share of the roof: not measured
@@ -73,7 +74,8 @@ static __global__ void __launch_bounds__(ROWS_THREADS)
     while (axis + 1 < part.rope.n_axes && part.first + pair >= part.axis[axis + 1]) axis++;
     for (int64_t token = first_row(); token < tokens; token += next_row()) {
         int32_t position = position_of(part.rope, token, axis);
-        float2 v = cos_sin((float)(position * part.frequency[pair]));
+        double angle = position * part.frequency[pair];
+        float2 v = cos_sin(part.rope.f64_angles ? angle : (double)(float)angle);
         float *to = out + 2 * (token * part.pairs + part.first + pair);
         to[0] = v.x;
         to[1] = v.y;

@@ -44,9 +44,10 @@ static double *rope_row(const struct rope_options *o, const int32_t *position, d
                 float power = (float)pow(o->theta, (double)((float)numerator / (float)of));
                 frequency = (double)(1.0f / power);
             }
-            float angle = (float)(position[a] * frequency);
-            *at++ = cos((double)angle);
-            *at++ = sin((double)angle);
+            double angle = position[a] * frequency;
+            if (!o->f64_angles) angle = (double)(float)angle;
+            *at++ = cos(angle);
+            *at++ = sin(angle);
         }
     return at;
 }
@@ -94,7 +95,7 @@ void case_rope_published(void) {
 }
 
 /* What families of today have, small: text after pictures with frequencies in f32, text around a picture with
- * frequencies over the whole head, and a tower's windows that are cut at both edges. */
+ * frequencies over the whole head, a tower's windows that are cut at both edges, and a video. */
 void case_rope_kinds(void) {
     static const struct rope_options kinds[] = {
         {.theta = 10000,
@@ -126,6 +127,12 @@ void case_rope_kinds(void) {
          .joint = true,
          .n_grids = 1,
          .grid = {{.start = {3, -9, 2}, .extent = {3, 7, 5}, .walk = {3, 1}}}},
+        {.theta = 10000, /* a video's frames, rows and columns */
+         .n_axes = 3,
+         .axis_dim = {44, 42, 42},
+         .f64_angles = true,
+         .n_grids = 1,
+         .grid = {{.start = {20, 0, 70}, .extent = {2, 4, 10}}}},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) case_rope_table(&kinds[i]);
 }
