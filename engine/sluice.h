@@ -312,6 +312,10 @@ struct sluice_request {
     const struct sluice_picture *end_image; /* a video's last frame beside init_image, its first; fitted as
                                                it; for models that take one; or NULL */
     double cfg_scale_low; /* of a model with two denoisers the second's cfg_scale; 0: the same as cfg_scale */
+    const struct sluice_picture *const *control; /* frames of a video that leads the one that is drawn, for
+                                                    models that take it, all of one size; mask then says
+                                                    where it is drawn anew; or NULL */
+    int n_control; /* as many as `frames`, or more; frames 0: of these as many as a video may have */
 };
 
 /* Fills every field with the model's defaults; prompt and paths with NULL, seed with 0. */

@@ -166,6 +166,9 @@ enum concat_rule {
     CONCAT_FRAMES, /* of a video whose first frame is given, or the first and the last: which frames are, in a
                       channel a frame under a latent one, 1 where it is; then the latent of these frames with
                       grey ones between them */
+    /* Such models may have pictures to refer to, which are frames in front, and a video that leads: */
+    CONCAT_LED, /* the latent of the leading video where it stays, that of where it is drawn anew, and the
+                   mask, a channel a pixel under a latent pixel */
 };
 
 /* What a picture to start from is to a pipeline. */

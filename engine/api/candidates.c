@@ -21,6 +21,7 @@ static uint64_t candidates_host_bytes(const struct job *job, const struct layout
         if (i < PICTURE_SHOWN && given->rgb && !used->rgb)
             pictures += (uint64_t)given->width * (uint64_t)given->height * 3;
     }
+    pictures += job_control_bytes(job);
     if (!job->request.no_decode && job->request.image_bytes_a_pixel)
         pictures += (1 << 20) + (uint64_t)job->request.width * (uint64_t)job->request.height *
                                     (uint64_t)job->request.image_bytes_a_pixel;

@@ -210,13 +210,16 @@ static enum status job_size(struct job *job, struct error *e) {
     job->n_prompts = r->cfg_scale == 1 && (!job->model->boundary || r->cfg_scale_low == 1) ? 1 : 2;
     job->n_read = r->negative_prompt || !job->model->zero_negative ? job->n_prompts : 1;
     job->C = decoder->latent_channels; /* and the transformer's, if it is there */
-    job->F = (r->frames - 1) / component_frame_factor(decoder) + 1;
+    int32_t frames = (r->frames - 1) / component_frame_factor(decoder) + 1;
+    bool led = job->model->recipe->concat == CONCAT_LED;
+    job->n_front = led ? r->n_references : 0;
+    job->F = job->n_front + frames;
     job->Y = r->height / decoder->pixel_factor;
     job->X = r->width / decoder->pixel_factor;
     const struct component *encoder = model_component(job->model, FAMILY_ENCODER);
     bool gives = r->init_image && job->model->init == INIT_FRAME;
-    job->n_chunks = component_frame_chunks(decoder, job->F, job->chunks);
-    if (gives) job->n_encoded_chunks = component_frame_chunks(encoder, job->F, job->encoded_chunks);
+    job->n_chunks = component_frame_chunks(decoder, frames, job->chunks);
+    if (gives || led) job->n_encoded_chunks = component_frame_chunks(encoder, frames, job->encoded_chunks);
     if (gives && job->model->recipe->concat == CONCAT_NONE) job->given_frames = 1;
     if (job->n_chunks <= FRAME_CHUNKS_MAX && job->n_encoded_chunks <= FRAME_CHUNKS_MAX) return OK;
     error_set(e, USAGE, "a video of so many frames cannot be encoded or decoded");

@@ -20,12 +20,14 @@ enum encoded_kind {
     ENCODED_REFERENCE,
     ENCODED_FRAMES, /* a video of frames that are given, and grey ones */
     ENCODED_FIRST,  /* a video's first frame alone */
+    ENCODED_LED,    /* a video that leads: what of it stays, or what is drawn anew (led.h) */
+    ENCODED_FRONT,  /* a picture that is a frame in front */
 };
 
 struct encoded {
     enum encoded_kind kind;
     int slot;
-    int reference;            /* number, of references and what vision encoders see */
+    int reference;            /* number, of references, leading videos and what vision encoders see */
     struct picture_size size; /* as it is encoded */
     int32_t columns, rows;    /* of the tokens that a vision encoder makes of it */
     int n_chunks;             /* of frames, each an evaluation: the job's encoded_chunks, or 1 of a picture */
@@ -87,7 +89,7 @@ struct job {
 
     int n_prompts, batch;              /* prompt 0 is the positive one */
     int n_read;                        /* prompts that encoders read: of the others all is zeros */
-    int32_t C, F, Y, X;                /* of the latent */
+    int32_t C, F, Y, X;                /* of the latent, with what is in front */
     int n_texts, text_slot[SLOTS_MAX]; /* of the text encoders, in their order */
     struct prompt_tokens tokens[SLOTS_MAX][PROMPTS_MAX];
     struct block *rows[SLOTS_MAX]; /* of tables, as component_visits counts them: GATHERED_MAX, or none */
@@ -108,7 +110,9 @@ struct job {
     struct frame_chunk chunks[FRAME_CHUNKS_MAX];
     int n_encoded_chunks; /* the same of a video that is encoded */
     struct frame_chunk encoded_chunks[FRAME_CHUNKS_MAX];
-    int given_frames; /* of the latent, from the first: they have no noise */
+    int given_frames;               /* of the latent, from the first: they have no noise */
+    int n_front;                    /* frames of the latent before the video's own, cut off at the end */
+    struct fitting control_fitting; /* of the frames that lead */
 
     /* What it needs in every layout that makes a difference: not tiled first, fewest groups first. */
     struct run_need **needs;       /* each with as many stages as the job has */
@@ -148,6 +152,8 @@ const struct sluice_picture *job_given(const struct job *job, const struct encod
 bool job_resizes(const struct job *job, const struct encoded *encoded);
 /* What reading pictures takes for a while beside their pixels: one after another. */
 uint64_t job_reading_bytes(const struct job *job);
+/* What frames that lead a video take in the run: the caller's pixels, and reading one after another. */
+uint64_t job_control_bytes(const struct job *job);
 /* Reads the pictures that the caller has no pixels of yet, or not of their size: once the plan is known to
  * fit, for it counts them. Whatever the caller's function fails with; MEMORY. */
 enum status job_read_pictures(struct job *job, struct error *e);

@@ -17,10 +17,12 @@ static int job_picture_of(const struct job *job, const struct encoded *encoded) 
     case ENCODED_FIRST:
         return PICTURE_INIT;
     case ENCODED_MASKED:
+    case ENCODED_LED:
         return PICTURE_MASK;
     case ENCODED_VISION:
         return job->given[shown].width ? shown : PICTURE_REFERENCES + encoded->reference;
     case ENCODED_REFERENCE:
+    case ENCODED_FRONT:
         return PICTURE_REFERENCES + encoded->reference;
     }
     return PICTURE_INIT;
@@ -167,6 +169,8 @@ void job_fit_pictures(struct job *job, enum fit fit) {
         if (job->given[i].width) job_fit_picture(job, i, fit_make(fit, job_given_size(job, i), drawn));
     job_fit_references(job);
     job_fit_seen_frames(job);
+    if (job->request.n_control)
+        job->control_fitting = fit_make(fit, request_control_size(&job->request), drawn);
 }
 
 uint64_t job_reading_bytes(const struct job *job) {
@@ -184,6 +188,18 @@ uint64_t job_reading_bytes(const struct job *job) {
         if (job_resizes(job, encoded) && bytes > most) most = bytes;
     }
     return most;
+}
+
+uint64_t job_control_bytes(const struct job *job) {
+    uint64_t held = 0, most = 0;
+    for (int i = 0; i < job->request.n_control; i++) {
+        struct sluice_picture frame;
+        copy_sized(&frame, sizeof frame, job->request.control[i]);
+        uint64_t bytes = fit_bytes(&frame, &job->control_fitting);
+        if (frame.rgb) held += (uint64_t)frame.width * (uint64_t)frame.height * 3;
+        if (bytes > most) most = bytes;
+    }
+    return held + most;
 }
 
 enum status job_read_pictures(struct job *job, struct error *e) {
@@ -232,30 +248,38 @@ static bool job_reads_init(const struct job *job) {
            !(job->model->recipe->concat == CONCAT_INPAINT && r->strength == 1);
 }
 
-/* Of a video whose first frame is given: that, or a whole one with all other frames grey. */
-static enum encoded_kind job_given_kind(const struct job *job) {
-    return job->model->recipe->concat == CONCAT_FRAMES ? ENCODED_FRAMES : ENCODED_FIRST;
+/* Pictures of the autoencoder's that are encoded: as large as what is drawn, but for references. */
+static void job_list_one(struct job *job, enum encoded_kind kind, int number, int n_chunks) {
+    const struct sluice_request *r = &job->request;
+    struct picture_size size = {r->width, r->height};
+    job->encoded[job->n_encoded++] =
+        (struct encoded){.kind = kind,
+                         .slot = recipe_slot(job->model->recipe, FAMILY_ENCODER),
+                         .reference = number,
+                         .size = kind == ENCODED_REFERENCE ? job->reference_size[number] : size,
+                         .n_chunks = n_chunks};
+}
+
+/* Where nothing leads, what stays and what is drawn are one grey video. */
+static void job_list_led(struct job *job) {
+    for (int i = 0; i < job->n_front; i++) job_list_one(job, ENCODED_FRONT, i, 1);
+    for (int i = 0; i < (job->request.n_control ? 2 : 1); i++)
+        job_list_one(job, ENCODED_LED, i, job->n_encoded_chunks);
 }
 
 void job_list_encoded(struct job *job) {
     const struct sluice_request *r = &job->request;
     const struct recipe *recipe = job->model->recipe;
-    struct encoded drawn = {
-        .slot = recipe_slot(recipe, FAMILY_ENCODER), .size = {r->width, r->height}, .n_chunks = 1};
+    bool led = recipe->concat == CONCAT_LED;
     for (int slot = 0; slot < SLOTS_MAX && recipe->slot[slot].family; slot++)
         if (recipe->slot[slot].family->kind == FAMILY_VISION) job_list_vision(job, slot);
-    if (drawn.slot == SLOTS_MAX) return;
-    drawn.kind = ENCODED_INIT;
-    if (job_reads_init(job)) job->encoded[job->n_encoded++] = drawn;
-    drawn.kind = ENCODED_MASKED;
-    if (r->mask && !job_keeps(job)) job->encoded[job->n_encoded++] = drawn;
-    for (int i = 0; i < r->n_references; i++)
-        job->encoded[job->n_encoded++] = (struct encoded){.kind = ENCODED_REFERENCE,
-                                                          .slot = drawn.slot,
-                                                          .reference = i,
-                                                          .size = job->reference_size[i],
-                                                          .n_chunks = 1};
-    drawn.kind = job_given_kind(job);
-    if (drawn.kind == ENCODED_FRAMES) drawn.n_chunks = job->n_encoded_chunks;
-    if (r->init_image && job->model->init == INIT_FRAME) job->encoded[job->n_encoded++] = drawn;
+    if (recipe_slot(recipe, FAMILY_ENCODER) == SLOTS_MAX) return;
+    if (job_reads_init(job)) job_list_one(job, ENCODED_INIT, 0, 1);
+    if (r->mask && !job_keeps(job) && !led) job_list_one(job, ENCODED_MASKED, 0, 1);
+    for (int i = 0; i < r->n_references && !led; i++) job_list_one(job, ENCODED_REFERENCE, i, 1);
+    if (r->init_image && job->model->init == INIT_FRAME && recipe->concat == CONCAT_FRAMES)
+        job_list_one(job, ENCODED_FRAMES, 0, job->n_encoded_chunks);
+    else if (r->init_image && job->model->init == INIT_FRAME)
+        job_list_one(job, ENCODED_FIRST, 0, 1);
+    if (led) job_list_led(job);
 }

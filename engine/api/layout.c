@@ -74,7 +74,7 @@ static int32_t layout_chunk_frames(const struct frame_chunk *chunks, int n_chunk
 
 /* Frames of it that are encoded together. */
 static int32_t layout_encoded_frames(const struct job *job, const struct encoded *encoded) {
-    bool video = encoded->kind == ENCODED_FRAMES;
+    bool video = encoded->kind == ENCODED_FRAMES || encoded->kind == ENCODED_LED;
     return video ? layout_chunk_frames(job->encoded_chunks, job->n_encoded_chunks) : 1;
 }
 
@@ -136,6 +136,7 @@ static void layout_pictures(const struct job *job, struct layout *l, struct aren
         l->picture = tensor_make(all.data, DTYPE_F32, 4, picture);
         l->rgb = arena_tensor(arena, DTYPE_U8, 3, picture + 1, ok);
     }
+    if (job->request.n_control) l->led_rgb = arena_tensor(arena, DTYPE_U8, 3, picture + 1, ok);
     for (int i = 0; i < job->n_encoded; i++) layout_encoded(job, l, i, all, moments, arena, ok);
 }
 
@@ -151,7 +152,7 @@ static void layout_kept(const struct job *job, struct layout *l, struct arena *a
 
 /* What is drawn for each image lies beside its own latent, what is not beside all. */
 static bool layout_shares_concat(const struct job *job) {
-    return job->model->recipe->concat == CONCAT_FRAMES;
+    return job->model->recipe->concat == CONCAT_FRAMES || job->model->recipe->concat == CONCAT_LED;
 }
 
 static void layout_tensors(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {
@@ -159,7 +160,11 @@ static void layout_tensors(const struct job *job, struct layout *l, struct arena
     memcpy(concat, latent, sizeof concat);
     concat[0] = job->decode_only ? 0 : model_component(job->model, FAMILY_DENOISER)->concat_channels;
     if (!job->decode_only) layout_texts(job, l, arena, ok);
-    for (int i = 0; i < job->batch; i++) l->latent[i] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
+    int32_t video[4] = {job->C, job->F - job->n_front, job->Y, job->X};
+    for (int i = 0; i < job->batch; i++) {
+        l->latent[i] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
+        l->video[i] = tensor_make(l->latent[i].data, DTYPE_F32, 4, video);
+    }
     const struct sampler *sampler = job->decode_only ? NULL : job->sampling.sampler;
     for (int i = 0; i < job->batch; i++) {
         l->input[i] = job->scales_input || job->given_frames ? arena_tensor(arena, DTYPE_F32, 4, latent, ok)

@@ -50,6 +50,7 @@ struct layout {
      * copies there. */
     struct tensor encoder_text[SLOTS_MAX][PROMPTS_MAX], encoder_pooled[SLOTS_MAX][PROMPTS_MAX];
     struct tensor latent[BATCH_MAX]; /* [C, F, Y, X] */
+    struct tensor video[BATCH_MAX];  /* the same memory without what is in front, once that is cut off */
     struct tensor input[BATCH_MAX];  /* what denoisers read: the latent itself, or scaled */
     struct tensor history[BATCH_MAX][SAMPLER_HISTORY_MAX], noise; /* the sampler's */
     struct tensor concat[BATCH_MAX]; /* rank 0 where the denoiser reads none; one for all where nothing of it
@@ -61,7 +62,8 @@ struct layout {
     struct tensor mask, kept[BATCH_MAX], kept_noise[BATCH_MAX];
     struct tensor reference[LANE_REFERENCES_MAX];      /* latents of pictures to refer to */
     struct tensor prediction[BATCH_MAX * PROMPTS_MAX]; /* of one group: prompt * together + place in it */
-    struct tensor picture, rgb;                        /* frames of a chunk [N, Y, X, 3]; one of them */
+    struct tensor led_rgb;      /* a frame that leads [Y, X, 3] U8; rank 0: none does */
+    struct tensor picture, rgb; /* frames of a chunk [N, Y, X, 3]; one of them */
     struct encoded_tensors encoded[ENCODED_MAX];
 };
 

@@ -27,6 +27,7 @@ static void put_pictures(const struct job *job, json_t *json) {
     json_t *references = json_array();
     if (r->init_image && job->model->init == INIT_NOISED) json_put(json, "strength", json_real(r->strength));
     json_put(json, "init_image", json_boolean(r->init_image));
+    if (r->n_control) json_put(json, "control", json_integer(r->n_control));
     if (r->end_image) json_put(json, "end_image", json_true());
     if (job->frames_assumed) json_put(json, "frames_assumed", json_true());
     json_put(json, "mask", json_boolean(r->mask));

@@ -207,13 +207,19 @@ static double shift_of_size(const struct settling *s) {
     return shift < SHIFT_MOST ? shift : SHIFT_MOST;
 }
 
+/* As many as lead, of those that a whole number of latent frames decodes to. */
+static int led_frames(const struct settling *s) {
+    int factor = component_frame_factor(model_component(s->model, FAMILY_DECODER));
+    return (s->request->n_control - 1) / factor * factor + 1;
+}
+
 static void fill_defaults(struct settling *s) {
     struct sluice_request *r = s->request;
     const struct sluice_model *m = s->model;
     struct picture_size drawn = request_drawn_size(s);
     if (!r->width) r->width = drawn.width;
     if (!r->height) r->height = drawn.height;
-    if (!r->frames) r->frames = m->frames;
+    if (!r->frames) r->frames = r->n_control > 0 ? led_frames(s) : m->frames;
     if (!r->fps) r->fps = m->fps;
     if (!r->batch) r->batch = 1;
     if (!r->negative_prompt) r->negative_prompt = m->recipe->negative;

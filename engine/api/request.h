@@ -34,6 +34,9 @@ enum status request_settle(struct settling *s, struct error *e);
  * too. */
 int request_frames_seen(const struct sluice_model *model);
 
+/* Of the frames that lead, all of which have it; 0: there are none. */
+struct picture_size request_control_size(const struct sluice_request *request);
+
 /* Parts of that (request_pictures.c): what is drawn where the request does not say: as large as the picture
  * to start from; of a video that it begins an area with its aspect; of a model that edits an area with the
  * last reference's aspect. */

@@ -71,6 +71,11 @@ static enum status check_mask(const struct settling *s, struct error *e) {
     const struct sluice_request *r = s->request;
     enum concat_rule concat = s->model->recipe->concat;
     bool fills = concat == CONCAT_MASKED || concat == CONCAT_INPAINT;
+    if (r->mask && concat == CONCAT_LED && !r->n_control) {
+        error_set(e, USAGE, "a mask (--mask) says what of a video is drawn anew, and there is no video");
+        return error_expected(e, "--control beside it");
+    }
+    if (r->mask && concat == CONCAT_LED) return picture_check(r->mask, "--mask", e);
     if (r->mask && s->model->init != INIT_NOISED)
         return request_refuse_of_model(s, "--mask", "a model that draws pictures", e);
     if (r->mask && !r->init_image && !fills) {
@@ -101,13 +106,26 @@ static bool reads_shown(const struct sluice_model *model, struct picture_size si
     return !vision->family || vision->family->sees(vision, size.width, size.height).columns;
 }
 
+/* In front of a video a picture keeps its size, in whole pixels of the latent; 0 where nothing of it is left
+ * on the canvas. */
+static struct picture_size led_reference_size(const struct settling *s, struct picture_size given) {
+    int factor = model_component(s->model, FAMILY_DECODER)->pixel_factor;
+    struct picture_size size = {given.width - given.width % factor, given.height - given.height % factor};
+    struct picture_size canvas = {s->request->width, s->request->height};
+    if (!size.width || !size.height) return size;
+    struct picture_size shown = picture_canvas_size(size, canvas);
+    return shown.width && shown.height ? size : (struct picture_size){0};
+}
+
 static enum status find_reference_size(const struct settling *s, const struct sluice_picture *picture,
                                        struct picture_size *size, struct error *e) {
     const struct recipe *recipe = s->model->recipe;
     const struct picture_areas *areas = &recipe->areas;
     struct picture_size shown = request_shown_size(recipe, picture),
                         given = {picture->width, picture->height};
-    if (areas->encoded)
+    if (recipe->concat == CONCAT_LED)
+        *size = led_reference_size(s, given);
+    else if (areas->encoded)
         *size = picture_area_size(given, areas->encoded, areas->multiple);
     else if (picture_reference_size(picture, s->model->size_step, size, e) != OK)
         return e->code;
@@ -164,6 +182,42 @@ static enum status check_vision(const struct settling *s, struct error *e) {
                           m->recipe->slot[slot].flag);
 }
 
+/* ---- frames that lead ---- */
+
+struct picture_size request_control_size(const struct sluice_request *r) {
+    struct sluice_picture first = {0};
+    if (r->n_control > 0 && r->control && r->control[0]) copy_sized(&first, sizeof first, r->control[0]);
+    return (struct picture_size){first.width, first.height};
+}
+
+static enum status check_control_frame(const struct sluice_request *r, int i, struct error *e) {
+    struct picture_size size = request_control_size(r);
+    struct sluice_picture frame = {0};
+    if (r->control[i]) copy_sized(&frame, sizeof frame, r->control[i]);
+    if (picture_check(&frame, "--control", e) != OK) return e->code;
+    if (frame.width == size.width && frame.height == size.height) return OK;
+    error_set(e, USAGE, "frames that lead a video (--control) have one size");
+    if (frame.name) error_where(e, "%s", frame.name);
+    error_found(e, "%dx%d", frame.width, frame.height);
+    return error_expected(e, "%dx%d, as the first has", size.width, size.height);
+}
+
+static enum status check_control(const struct settling *s, struct error *e) {
+    const struct sluice_request *r = s->request;
+    if (r->n_control < 0 || (r->n_control && !r->control))
+        return request_misused(e, "the number of frames that lead", r->n_control, "that of those given");
+    if (!r->n_control) return OK;
+    if (s->model->recipe->concat != CONCAT_LED)
+        return request_refuse_of_model(s, "--control", "a model that is led by a video, as WAN's VACE", e);
+    if (r->n_control < r->frames) {
+        error_set(e, USAGE, "fewer frames lead (--control) than are drawn (--frames)");
+        error_found(e, "%d for %d", r->n_control, r->frames);
+        return error_expected(e, "as many, or more");
+    }
+    for (int i = 0; i < r->n_control && e->code == OK; i++) check_control_frame(r, i, e);
+    return e->code;
+}
+
 /* ---- all pictures ---- */
 
 enum status request_check_pictures(struct settling *s, struct error *e) {
@@ -171,12 +225,14 @@ enum status request_check_pictures(struct settling *s, struct error *e) {
     if (s->decode_only) return OK;
     if (fit_find(r->fit, &s->fit, e) != OK) return e->code;
     if (check_init(s, e) != OK || check_mask(s, e) != OK || check_references(s, e) != OK) return e->code;
-    if (check_vision(s, e) != OK || check_end(s, e) != OK) return e->code;
+    if (check_vision(s, e) != OK || check_end(s, e) != OK || check_control(s, e) != OK) return e->code;
     /* References may be for a vision encoder alone. */
     bool refers = r->n_references && recipe_slot(s->model->recipe, FAMILY_ENCODER) < SLOTS_MAX;
-    if (!(r->init_image || refers) || model_component(s->model, FAMILY_ENCODER)->family) return OK;
+    bool led = s->model->recipe->concat == CONCAT_LED;
+    if (!(r->init_image || refers || led) || model_component(s->model, FAMILY_ENCODER)->family) return OK;
     const struct component *decoder = model_component(s->model, FAMILY_DECODER);
-    error_set(e, MISSING, "the autoencoder has no encoder, which pictures are read with");
+    error_set(e, MISSING, "the autoencoder has no encoder, which %s read with",
+              led ? "what leads a video, if it is grey, is" : "pictures are");
     error_where(e, "%s", decoder->index.sources[0].path);
     return error_expected(e, "its 'encoder.' tensors, or --vae with an autoencoder that has them");
 }
@@ -203,7 +259,10 @@ struct picture_size request_drawn_size(const struct settling *s) {
     if (s->decode_only) return size;
     if (r->references && r->n_references > 0 && r->n_references <= m->references_max)
         last = r->references[r->n_references - 1];
-    if (init)
+    struct picture_size led = request_control_size(r);
+    if (led.width > 0 && led.height > 0)
+        size = size_of_frame(m, led);
+    else if (init)
         size = (struct picture_size){init->width, init->height};
     else if (areas->drawn && last && last->width > 0 && last->height > 0)
         size = picture_area_size((struct picture_size){last->width, last->height}, areas->drawn,

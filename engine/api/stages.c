@@ -80,7 +80,7 @@ static void stages_connect_denoise(const struct job *job, const struct layout *l
 static void stages_connect_decode(const struct job *job, const struct layout *l, int s, struct lane *lanes) {
     (void)s;
     for (int i = 0; i < job->batch; i++)
-        lanes[i] = (struct lane){.tiled = l->choice.tiled, .latent = l->latent[i], .picture = l->picture};
+        lanes[i] = (struct lane){.tiled = l->choice.tiled, .latent = l->video[i], .picture = l->picture};
 }
 
 const struct stage_kind stage_text = {

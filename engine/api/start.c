@@ -3,6 +3,7 @@
 
 #include "engine/api/given.h"
 #include "engine/api/latents.h"
+#include "engine/api/led.h"
 #include "engine/pictures/pictures.h"
 
 #include <math.h>
@@ -98,11 +99,17 @@ static void fill_picture(const struct job *job, int i) {
         picture_to_seen(&picture, format->mean, format->deviation, out);
 }
 
-void start_fill(const struct job *job, int i, int chunk) {
-    if (job->encoded[i].kind == ENCODED_FRAMES)
-        given_fill(job, &job->encoded_chunks[chunk], job->layout.encoded[i].picture);
+enum status start_fill(const struct job *job, int i, int chunk, struct error *e) {
+    const struct encoded *encoded = &job->encoded[i];
+    struct tensor out = job->layout.encoded[i].picture;
+    if (encoded->kind == ENCODED_LED) return led_fill(job, encoded, &job->encoded_chunks[chunk], out, e);
+    if (encoded->kind == ENCODED_FRAMES)
+        given_fill(job, &job->encoded_chunks[chunk], out);
+    else if (encoded->kind == ENCODED_FRONT)
+        led_fill_front(job, encoded, out);
     else
         fill_picture(job, i);
+    return OK;
 }
 
 /* ---- what the encoder made of them ---- */
@@ -185,16 +192,22 @@ static enum status dump_encoded(const struct job *job, int i, struct tensor made
     return dump_save(job->sys, job->request.dump, name, made, e);
 }
 
-/* What nothing is drawn for is the same for all images. */
+static struct tensor given_place(const struct job *job, const struct encoded *encoded) {
+    const struct layout *l = &job->layout;
+    if (encoded->kind == ENCODED_REFERENCE) return l->reference[encoded->reference];
+    if (encoded->kind == ENCODED_FIRST) return l->given;
+    return encoded->kind == ENCODED_FRAMES ? given_latent(job) : led_latent(job, encoded);
+}
+
+/* What is the same for all images, for nothing is drawn. */
 static enum status take_given(const struct job *job, int i, int chunk, struct error *e) {
     const struct encoded *encoded = &job->encoded[i];
-    const struct layout *l = &job->layout;
-    struct tensor to = l->given;
-    if (encoded->kind == ENCODED_REFERENCE) to = l->reference[encoded->reference];
-    if (encoded->kind == ENCODED_FRAMES) to = given_latent(job);
-    take_frame(job, l->encoded[i].moments, to, chunk);
+    bool led = encoded->kind == ENCODED_LED || encoded->kind == ENCODED_FRONT;
+    struct tensor to = given_place(job, encoded);
+    take_frame(job, job->layout.encoded[i].moments, to, led ? led_frame(job, encoded, chunk) : chunk);
     if (chunk + 1 < encoded->n_chunks) return OK;
     if (encoded->kind == ENCODED_FRAMES) given_mask(job);
+    if (led && i + 1 == job->n_encoded) led_finish(job);
     for (int image = 0; image < job->batch && encoded->kind == ENCODED_FIRST; image++)
         start_scale_input(job, image, 0);
     return dump_encoded(job, i, latent_planes(to), e);
@@ -232,6 +245,8 @@ enum status start_encoded(struct start *start, int i, int chunk, struct error *e
     case ENCODED_REFERENCE:
     case ENCODED_FRAMES:
     case ENCODED_FIRST:
+    case ENCODED_LED:
+    case ENCODED_FRONT:
         return take_given(job, i, chunk, e);
     }
     return e->code;

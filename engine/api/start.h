@@ -18,8 +18,9 @@ struct start {
 /* Before the first visit: where the latents do not wait for a picture that is encoded, fills them in.
  * latent_file: tensor "latent" instead of noise; of a decode, the latents themselves. */
 enum status start_open(struct start *start, struct job *job, const char *latent_file, struct error *e);
-/* Before, and after, the frames of that chunk of picture i are encoded; of a still picture chunk is 0. */
-void start_fill(const struct job *job, int i, int chunk);
+/* Whatever the caller's function that reads a frame fails with; MEMORY, NONFINITE. Before, and after, the
+ * frames of that chunk of picture i are encoded; of a still picture chunk is 0. */
+enum status start_fill(const struct job *job, int i, int chunk, struct error *e);
 enum status start_encoded(struct start *start, int i, int chunk, struct error *e);
 void start_close(struct start *start);
 /* Standard normals of that image's generator. */

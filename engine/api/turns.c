@@ -4,6 +4,7 @@
 #include "engine/api/given.h"
 #include "engine/api/kept.h"
 #include "engine/api/latents.h"
+#include "engine/api/led.h"
 #include "engine/api/progress.h"
 #include "engine/api/stages.h"
 #include "kernels/ops.h"
@@ -142,10 +143,8 @@ static int turn_encoded(const struct job *job, int stage, int evaluation) {
 }
 
 enum status turn_picture_begins(struct running *r, int stage, int evaluation, struct error *e) {
-    (void)e;
-    start_fill(r->job, turn_encoded(r->job, stage, evaluation),
-               evaluation % r->job->layout.stages[stage].n_chunks);
-    return OK;
+    return start_fill(r->job, turn_encoded(r->job, stage, evaluation),
+                      evaluation % r->job->layout.stages[stage].n_chunks, e);
 }
 
 enum status turn_picture_encoded(struct running *r, int stage, int evaluation, struct error *e) {
@@ -212,12 +211,14 @@ enum status turn_denoise_ended(struct running *r, int stage, struct error *e) {
     const struct layout *l = &job->layout;
     struct report *report = &r->session->report;
     if (l->span[stage] + 1 < job->n_spans) return OK;
-    for (int i = 0; i < job->batch; i++) given_put(job, l->latent[i]);
-    for (int i = 0; i < job->batch; i++)
-        sha256_hex(l->latent[i].data, (size_t)tensor_bytes(&l->latent[i]), report->latent_sha256[i]);
+    for (int i = 0; i < job->batch; i++) {
+        given_put(job, l->latent[i]);
+        led_cut(job, l->latent[i]);
+        sha256_hex(l->video[i].data, (size_t)tensor_bytes(&l->video[i]), report->latent_sha256[i]);
+    }
     report->n_latents = job->batch;
     if (job->request.save_latent)
-        latents_save(job->sys, job->request.save_latent, "latent", l->latent, job->batch, e);
+        latents_save(job->sys, job->request.save_latent, "latent", l->video, job->batch, e);
     return e->code;
 }
 

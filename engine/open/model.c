@@ -99,6 +99,8 @@ static int concat_wanted(const struct sluice_model *m, const struct component *d
         return decoder->latent_channels + 1;
     case CONCAT_FRAMES:
         return decoder->latent_channels + component_frame_factor(decoder);
+    case CONCAT_LED:
+        return 2 * decoder->latent_channels + decoder->pixel_factor * decoder->pixel_factor;
     case CONCAT_NONE:
         break;
     }

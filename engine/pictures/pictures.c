@@ -37,17 +37,73 @@ static bool draws(const uint8_t *rgb) {
     return (rgb[0] * 19595 + rgb[1] * 38470 + rgb[2] * 7471 + 0x8000) >> 16 >= 128;
 }
 
-void picture_to_tensor(const struct sluice_picture *picture, const struct sluice_picture *mask,
-                       struct tensor out) {
+bool mask_draws(const struct sluice_picture *mask, int y, int x) {
+    return draws(mask->rgb + 3 * ((size_t)y * (size_t)mask->width + (size_t)x));
+}
+
+static float value_of(uint8_t v) {
+    return 2 * ((float)v / 255) - 1;
+}
+
+void picture_to_part(const struct sluice_picture *picture, const struct sluice_picture *mask, bool drawn,
+                     struct tensor out) {
     float *to = out.data;
     size_t pixels = (size_t)picture->width * (size_t)picture->height;
     assert(out.dtype == DTYPE_F32 && tensor_elements(&out) == (int64_t)pixels * 3 && tensor_packed(&out));
     assert(!mask || (mask->width == picture->width && mask->height == picture->height));
     for (size_t i = 0; i < pixels; i++) {
-        bool hidden = mask && draws(mask->rgb + 3 * i);
-        for (size_t c = 3 * i; c < 3 * i + 3; c++)
-            to[c] = hidden ? 0 : 2 * ((float)picture->rgb[c] / 255) - 1;
+        bool shown = !mask || draws(mask->rgb + 3 * i) == drawn;
+        for (size_t c = 3 * i; c < 3 * i + 3; c++) to[c] = shown ? value_of(picture->rgb[c]) : 0;
     }
+}
+
+void picture_to_tensor(const struct sluice_picture *picture, const struct sluice_picture *mask,
+                       struct tensor out) {
+    picture_to_part(picture, mask, false, out);
+}
+
+/* A position between two pixels' centres: the first, and the second's weight. */
+struct between {
+    int first, second;
+    float weight;
+};
+
+/* Where output i of n lies in m values, pixels being areas: PyTorch's interpolate without antialiasing. */
+static struct between between_of(int i, int n, int m) {
+    float at = ((float)i + 0.5F) * ((float)m / (float)n) - 0.5F;
+    int first = at < 0 ? 0 : (int)at;
+    if (first > m - 1) first = m - 1;
+    return (struct between){first, first < m - 1 ? first + 1 : first, at < 0 ? 0 : at - (float)first};
+}
+
+static float bilinear(const struct sluice_picture *p, struct between y, struct between x, size_t c) {
+    const uint8_t *above = p->rgb + 3 * (size_t)y.first * (size_t)p->width + c,
+                  *below = p->rgb + 3 * (size_t)y.second * (size_t)p->width + c;
+    size_t left = 3 * (size_t)x.first, right = 3 * (size_t)x.second;
+    float over = value_of(above[left]) * (1 - x.weight) + value_of(above[right]) * x.weight;
+    float under = value_of(below[left]) * (1 - x.weight) + value_of(below[right]) * x.weight;
+    return over * (1 - y.weight) + under * y.weight;
+}
+
+struct picture_size picture_canvas_size(struct picture_size from, struct picture_size canvas) {
+    double down = (double)canvas.height / from.height, across = (double)canvas.width / from.width;
+    double scale = down < across ? down : across;
+    return (struct picture_size){(int)(from.width * scale), (int)(from.height * scale)};
+}
+
+void picture_to_canvas(const struct sluice_picture *picture, struct tensor out) {
+    struct picture_size canvas = {out.dim[1], out.dim[0]};
+    struct picture_size size =
+        picture_canvas_size((struct picture_size){picture->width, picture->height}, canvas);
+    int top = (canvas.height - size.height) / 2, left = (canvas.width - size.width) / 2;
+    float *to = out.data;
+    for (int y = 0; y < canvas.height; y++)
+        for (int x = 0; x < canvas.width; x++) {
+            bool shown = y >= top && y < top + size.height && x >= left && x < left + size.width;
+            struct between down = between_of(y - top, size.height, picture->height),
+                           across = between_of(x - left, size.width, picture->width);
+            for (size_t c = 0; c < 3; c++) *to++ = shown ? bilinear(picture, down, across, c) : 1;
+        }
 }
 
 void picture_to_seen(const struct sluice_picture *picture, const float mean[3], const float deviation[3],

@@ -1,7 +1,8 @@
 /* What is done with the pictures of a request before a model sees them, and with what an autoencoder's
  * encoder makes of them. Pure functions over host memory; must not know of jobs, devices or files.
  *
- * Source of the arithmetic: diffusers 0.42, image_processor.py (VaeImageProcessor), pipelines/flux
+ * Source of the arithmetic: diffusers 0.42, image_processor.py (VaeImageProcessor), pipelines/wan
+ * (pipeline_wan_vace.py), pipelines/flux
  * (pipeline_flux_fill.py, pipeline_flux_kontext.py), pipelines/qwenimage (pipeline_qwenimage_edit.py),
  * models/autoencoders/vae.py; transformers 5.23, image_processing_backends.py (TorchvisionBackend). */
 #ifndef SLUICE_PICTURES_PICTURES_H
@@ -23,6 +24,18 @@ enum status picture_check(const struct sluice_picture *picture, const char *what
  * it draws, out is 0 (the grey that a model that fills has seen there). */
 void picture_to_tensor(const struct sluice_picture *picture, const struct sluice_picture *mask,
                        struct tensor out);
+/* The same of the part that a mask draws, or of that which it leaves: out is 0 elsewhere. mask NULL: all. */
+void picture_to_part(const struct sluice_picture *picture, const struct sluice_picture *mask, bool drawn,
+                     struct tensor out);
+/* Does it draw there? */
+bool mask_draws(const struct sluice_picture *mask, int y, int x);
+
+/* A picture of that size on a canvas: as large as fits into it. A side may be 0. */
+struct picture_size picture_canvas_size(struct picture_size from, struct picture_size canvas);
+/* out [Y, X, 3] f32, packed, of any size: the picture in its middle at that size, bilinear as PyTorch's
+ * interpolate of f32 is without antialiasing, and white around it. */
+void picture_to_canvas(const struct sluice_picture *picture, struct tensor out);
+
 /* (v / 255 - mean) / deviation, a colour each, rounded as transformers 5 rounds it. */
 void picture_to_seen(const struct sluice_picture *picture, const float mean[3], const float deviation[3],
                      struct tensor out);
