@@ -318,6 +318,33 @@ static void test_posterior(void **state) {
     assert_memory_equal(noise.data, ours.data, (size_t)tensor_bytes(&ours));
 }
 
+/* Larger, smaller and of other aspects than the canvas. */
+static void test_canvas(void **state) {
+    (void)state;
+    double most = 0;
+    int n = 0;
+    for (int i = 0; i < truth.n_entries; i++) {
+        int width, height, to_width, to_height, white = 0;
+        const char *name = truth.entries[i].name;
+        if (sscanf(name, "canvas/%d/%d/%d/%d", &width, &height, &to_width, &to_height) != 4) continue;
+        pool_used = 0;
+        struct sluice_picture picture = drawn((uint64_t)width * 65536 + (uint64_t)height, width, height);
+        struct tensor expected = known(name), ours = floats(to_height, to_width, 3);
+        picture_to_canvas(&picture, ours);
+        int pixels = to_width * to_height;
+        for (int v = 0; v < 3 * pixels; v++) {
+            float a = ((float *)ours.data)[v], b = ((float *)expected.data)[v % 3 * pixels + v / 3];
+            most = fmax(most, fabs((double)a - (double)b));
+            white += a == 1;
+        }
+        assert_true(white < 5 * pixels / 2);
+        n++;
+    }
+    printf("canvas: largest difference %.2g\n", most);
+    assert_int_equal(n, 4);
+    assert_true(most <= 3e-7); /* of values up to 1 */
+}
+
 static int open_truth(void **state) {
     (void)state;
     sys_init_machine(&machine);
@@ -346,6 +373,7 @@ int main(void) {
         TEST(test_tensor_of_picture),
         TEST(test_mask),
         TEST(test_posterior),
+        TEST(test_canvas),
     };
     return cmocka_run_group_tests(tests, open_truth, close_truth);
 }

@@ -12,6 +12,7 @@ tensor [3, H, W]: every value of every channel.  mask [H, W], channels [64, H/8,
 whose grey lies on both sides of the threshold (mask_rgb).  moments, noise, sampled, mean: of an autoencoder's
 distribution.  sizes [N, 4]: of pictures larger than trained sizes, and what they are read at.  areas [N, 5]: of pictures,
 an area, and the sizes of that area.  seen [3, H, W]: tensor's picture as CLIP reads colours.
+canvas/W/H/W2/H2 [3, H2, W2]: of a picture of seed W 65536 + H, which VACE puts in front of a video of that size.
 """
 
 import os
@@ -25,6 +26,7 @@ from diffusers.pipelines.flux.pipeline_flux_fill import FluxFillPipeline
 from diffusers.pipelines.flux.pipeline_flux_kontext import PREFERRED_KONTEXT_RESOLUTIONS
 from diffusers.pipelines.qwenimage.pipeline_qwenimage_edit_plus import calculate_dimensions
 from drawn import draw
+from diffusers.pipelines.wan.pipeline_wan_vace import WanVACEPipeline
 from PIL import Image
 from safetensors.torch import save_file
 from transformers import Qwen2VLImageProcessor
@@ -35,6 +37,7 @@ RESIZE = [(97, 61, 48, 32), (20, 13, 32, 16), (200, 10, 16, 16), (1, 1, 16, 16),
 BICUBIC = [(96, 64, 84, 56), (64, 96, 56, 112, 3, 1), (96, 96, 84, 84), (37, 250, 56, 56), (1, 1, 56, 56), (50, 700, 56, 56, 2, 1),
            (32, 1184, 28, 1176, 9, 1), (56, 84, 56, 84), (384, 384, 392, 392, 17, 13), (1024, 1024, 1036, 1036, 37, 41),
            (1504, 704, 1512, 700, 37, 41), (3000, 40, 56, 1036, 29, 3)]
+CANVAS = [(64, 48, 32, 32), (16, 40, 48, 32), (16, 8, 32, 16), (32, 32, 48, 16)]
 
 
 def resized(out):
@@ -115,9 +118,19 @@ def areas(out):
     out["areas"] = torch.tensor(rows, dtype=torch.int32)
 
 
+def canvases(out):
+    """The pipeline first makes the sides multiples of 8: these are."""
+    pipeline = SimpleNamespace(video_processor=VaeImageProcessor(vae_scale_factor=8))
+    for width, height, to_width, to_height in CANVAS:
+        picture = draw(width * 65536 + height, height, width)
+        *_, made = WanVACEPipeline.preprocess_conditions(
+            pipeline, reference_images=[picture], height=to_height, width=to_width, num_frames=1, dtype=torch.float32, device="cpu")
+        out[f"canvas/{width}/{height}/{to_width}/{to_height}"] = made[0][0]
+
+
 def main():
     out = {}
-    for part in (resized, numbers, posterior, sizes, areas):
+    for part in (resized, numbers, posterior, sizes, areas, canvases):
         part(out)
     out = {name: tensor.contiguous() for name, tensor in out.items()}
     save_file(out, os.path.join(os.path.dirname(os.path.abspath(__file__)), "arithmetic.safetensors"))
