@@ -50,6 +50,9 @@ static const char *const t5xxl_prefixes[] = {"", "text_encoders.t5xxl.transforme
 #define VAE_WAN                                                                                                \
     {.family = &family_vae_wan, .flag = "--vae", .folder = "vae", .prefixes = vae_prefixes},                   \
     {.family = &family_vae_wan_encoder, .folder = "vae"}
+#define VAE_WAN22                                                                                                \
+    {.family = &family_vae_wan22, .flag = "--vae", .folder = "vae", .prefixes = vae_prefixes},                   \
+    {.family = &family_vae_wan22_encoder, .folder = "vae"}
 /* clang-format on */
 
 /* Qwen-Image: diffusers 0.42, pipelines/qwenimage. Both halves of Qwen2.5-VL lie in one folder, and in one

@@ -170,7 +170,7 @@ void film_forward_latent_in(struct context *x, const void *weights, const struct
 }
 
 /* A pixel may have been made of several, whose colours are channels side by side. */
-static const struct patches film_patches = {.side = 2, .order = PATCH_COLUMNS_FIRST, .pixels = true};
+static const struct patches film_patches = {.side = FILM_PATCH, .order = PATCH_COLUMNS_FIRST, .pixels = true};
 
 void film_forward_colours(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct film_out_weights *w = weights;

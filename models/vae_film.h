@@ -13,7 +13,8 @@
 
 #include "models/vae_blocks.h"
 
-enum { FILM_RESNETS_MAX = 8, FILM_SLICES = 3 };
+/* FILM_PATCH: of pixels on a side that are one where a picture is patched. */
+enum { FILM_RESNETS_MAX = 8, FILM_SLICES = 3, FILM_PATCH = 2 };
 /* Where the resnets of the middle stand among the levels. */
 enum { FILM_MIDDLE = CANVAS_LEVELS_MAX };
 

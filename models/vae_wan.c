@@ -94,13 +94,13 @@ static const struct vae_wan_kinds vae_wan_picture_kinds = {
 };
 
 /* The same over time. */
-static const struct block_kind film_kind_in =
+const struct block_kind vae_wan_film_in =
     BLOCK_KIND("conv_in", "conv_in", film_in_table, film_latent_in_weights, vae_wan_forward_film_in,
                .keeps_types = true);
-static const struct block_kind film_kind_mid_resnet =
+const struct block_kind vae_wan_film_mid_resnet =
     BLOCK_KIND("mid_resnet", "mid_block.resnets.%d", film_mid_resnet_table, film_resnet_weights,
                vae_wan_forward_film_middle, .keeps_types = true);
-static const struct block_kind film_kind_attention =
+const struct block_kind vae_wan_film_attention =
     BLOCK_KIND("attention", "mid_block.attentions.0", vae_wan_attention_table, vae_wan_attention_weights,
                vae_wan_forward_film_attention, .keeps_types = true);
 static const struct block_kind film_kind_resnet =
@@ -115,28 +115,30 @@ static const struct block_kind film_kind_upsample =
 static const struct block_kind film_kind_double =
     BLOCK_KIND("upsample_in_time", "up_blocks.%d.upsample", film_double_table, film_step_weights,
                vae_wan_forward_film_up, .keeps_types = true);
-static const struct block_kind film_kind_out = BLOCK_KIND(
+const struct block_kind vae_wan_film_out = BLOCK_KIND(
     "conv_out", "conv_out", film_out_table, film_out_weights, film_forward_colours, .keeps_types = true);
 
-static const struct vae_wan_kinds vae_wan_film_kinds = {
-    .in = &film_kind_in,
-    .middle = &film_kind_mid_resnet,
-    .attention = &film_kind_attention,
+static const struct vae_wan_kinds vae_wan_kinds_of_films = {
+    .in = &vae_wan_film_in,
+    .middle = &vae_wan_film_mid_resnet,
+    .attention = &vae_wan_film_attention,
     .resnet = &film_kind_resnet,
     .wider_resnet = &film_kind_wider_resnet,
     .step = &film_kind_upsample,
     .step_in_time = &film_kind_double,
-    .out = &film_kind_out,
+    .out = &vae_wan_film_out,
 };
 
+/* Wan 2.2's has other names between its middle and its ends. */
 static bool vae_wan_probe(const struct tensor_index *index) {
+    if (family_vae_wan22.probe(index)) return false;
     return index_find(index, "decoder.mid_block.resnets.0.norm1.gamma") ||
            index_find(index, "decoder.middle.0.residual.0.gamma");
 }
 
 static const struct vae_wan_half vae_wan_half = {
     .pictures = &vae_wan_picture_kinds,
-    .films = &vae_wan_film_kinds,
+    .films = &vae_wan_kinds_of_films,
     .word = "decoder",
     .from_deepest = true,
     .level = "decoder.up_blocks.",
@@ -144,14 +146,13 @@ static const struct vae_wan_half vae_wan_half = {
     .row_bias = {NULL, "residual.2.bias"},
 };
 
-/* Layers of pictures are told by a channel beside the colours; Wan 2.2 sees 2x2 pixels as one. */
+/* Layers of pictures are told by a channel beside the colours. */
 static enum status vae_wan_refuse(const struct component *c, struct error *e) {
-    enum { COLOURS_OF_LAYERS = 4, COLOURS_OF_WAN22 = 12 };
+    enum { COLOURS_OF_LAYERS = 4 };
     const char *name = component_either(c, "decoder.conv_out.bias", "decoder.head.2.bias"), *whose = "";
     int32_t colours = component_dim(c, name, 1, 0, e);
     if (e->code != OK || colours == 3) return e->code;
     if (colours == COLOURS_OF_LAYERS) whose = ": it is Qwen-Image-Layered's";
-    if (colours == COLOURS_OF_WAN22) whose = ": it is Wan 2.2's";
     error_set(e, UNSUPPORTED, "this autoencoder's pictures are not of three colours%s", whose);
     error_where(e, "%s", c->index.sources[0].path);
     error_found(e, "%d channels", colours);
@@ -201,6 +202,7 @@ const struct family family_vae_wan = {
     .word = "autoencoder",
     .config_key = "_class_name",
     .config_value = "AutoencoderKLQwenImage",
+    .config_others = vae_wan_film_classes,
     .probe = vae_wan_probe,
     .refuse = vae_wan_refuse,
     .dimensions = vae_wan_dimensions,

@@ -84,7 +84,7 @@ static const struct vae_wan_kinds vae_wan_encoder_picture_kinds = {
 };
 
 /* The same over time. */
-static const struct block_kind film_kind_in = BLOCK_KIND(
+const struct block_kind vae_wan_encoder_film_in = BLOCK_KIND(
     "conv_in", "conv_in", film_in_table, film_out_weights, film_forward_picture_in, .keeps_types = true);
 static const struct block_kind film_kind_resnet =
     BLOCK_KIND("resnet", "down_blocks.%d", film_down_resnet_table, film_resnet_weights,
@@ -98,34 +98,35 @@ static const struct block_kind film_kind_downsample =
 static const struct block_kind film_kind_halve =
     BLOCK_KIND("downsample_in_time", "down_blocks.%d", film_halve_table, film_step_weights,
                vae_wan_forward_film_down, .keeps_types = true);
-static const struct block_kind film_kind_mid_resnet =
+const struct block_kind vae_wan_encoder_film_mid_resnet =
     BLOCK_KIND("mid_resnet", "mid_block.resnets.%d", film_mid_resnet_table, film_resnet_weights,
                vae_wan_forward_film_middle, .keeps_types = true);
-static const struct block_kind film_kind_attention =
+const struct block_kind vae_wan_encoder_film_attention =
     BLOCK_KIND("attention", "mid_block.attentions.0", vae_wan_encoder_attention_table,
                vae_wan_attention_weights, vae_wan_forward_film_attention, .keeps_types = true);
-static const struct block_kind film_kind_out = BLOCK_KIND(
+const struct block_kind vae_wan_encoder_film_out = BLOCK_KIND(
     "conv_out", "conv_out", film_out_table, film_out_weights, film_forward_moments, .keeps_types = true);
 
-static const struct vae_wan_kinds vae_wan_encoder_film_kinds = {
-    .in = &film_kind_in,
-    .middle = &film_kind_mid_resnet,
-    .attention = &film_kind_attention,
+static const struct vae_wan_kinds vae_wan_encoder_kinds_of_films = {
+    .in = &vae_wan_encoder_film_in,
+    .middle = &vae_wan_encoder_film_mid_resnet,
+    .attention = &vae_wan_encoder_film_attention,
     .resnet = &film_kind_resnet,
     .wider_resnet = &film_kind_wider_resnet,
     .step = &film_kind_downsample,
     .step_in_time = &film_kind_halve,
-    .out = &film_kind_out,
+    .out = &vae_wan_encoder_film_out,
 };
 
 static bool vae_wan_encoder_probe(const struct tensor_index *index) {
+    if (family_vae_wan22_encoder.probe(index)) return false;
     return index_find(index, "encoder.mid_block.resnets.0.norm1.gamma") ||
            index_find(index, "encoder.middle.0.residual.0.gamma");
 }
 
 static const struct vae_wan_half vae_wan_encoder_half = {
     .pictures = &vae_wan_encoder_picture_kinds,
-    .films = &vae_wan_encoder_film_kinds,
+    .films = &vae_wan_encoder_kinds_of_films,
     .word = "encoder",
     .row = {"encoder.down_blocks.", "encoder.downsamples."},
     .row_bias = {"conv1.bias", "residual.2.bias"},
@@ -174,6 +175,7 @@ const struct family family_vae_wan_encoder = {
     .word = "autoencoder's encoder",
     .config_key = "_class_name",
     .config_value = "AutoencoderKLQwenImage",
+    .config_others = vae_wan_film_classes,
     .probe = vae_wan_encoder_probe,
     .dimensions = vae_wan_encoder_dimensions,
     .n_dimensions = COUNT_OF(vae_wan_encoder_dimensions),

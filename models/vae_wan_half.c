@@ -2,6 +2,7 @@
 #include "models/vae_wan_half.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* ---- forwards ---- */
 
@@ -83,10 +84,19 @@ static void vae_wan_count_row(struct component *c, const struct vae_wan_half *ha
     c->dims[LEVELS] = (n + 1) / (resnets + 1);
 }
 
+/* The last level has no way to the next. */
+static void vae_wan_count_nested(struct component *c, const struct vae_wan_half *half) {
+    char blocks[BLOCK_NAME_MAX];
+    int last = index_last_block(&c->index, half->nested[0]);
+    snprintf(blocks, sizeof blocks, "%s%d.%s", half->nested[0], last, half->nested[1]);
+    c->dims[LEVELS] = last + 1;
+    c->dims[RESNETS] = index_last_block(&c->index, blocks) + 1;
+}
+
 static void vae_wan_count(struct component *c, const struct vae_wan_half *half) {
     char resnets[BLOCK_NAME_MAX];
     if (!vae_wan_counts_levels(c, half)) {
-        vae_wan_count_row(c, half);
+        half->nested[0] ? vae_wan_count_nested(c, half) : vae_wan_count_row(c, half);
         return;
     }
     snprintf(resnets, sizeof resnets, "%s0.resnets.", half->level);
@@ -100,6 +110,8 @@ static int32_t vae_wan_level_channels(const struct component *c, const struct va
     int style = vae_wan_style(c, half);
     if (vae_wan_counts_levels(c, half))
         snprintf(name, sizeof name, "%s%d.resnets.0.conv1.bias", half->level, level);
+    else if (half->nested[0])
+        snprintf(name, sizeof name, "%s%d.%s0.residual.2.bias", half->nested[0], level, half->nested[1]);
     else
         snprintf(name, sizeof name, "%s%d.%s", half->row[style], level * (c->dims[RESNETS] + 1),
                  half->row_bias[style]);
@@ -108,7 +120,7 @@ static int32_t vae_wan_level_channels(const struct component *c, const struct va
 
 static enum status vae_wan_check_dims(const struct component *c, const struct vae_wan_half *half,
                                       struct error *e) {
-    enum { WIDTH_MAX = 1 << 16, ATTENTION_MAX = 512 };
+    enum { WIDTH_MAX = 1 << 16, ATTENTION_MAX = 1024 };
     int32_t deepest = c->dims[CHANNELS + (half->from_deepest ? 0 : c->dims[LEVELS] - 1)], widest = 0;
     for (int i = 0; i < c->dims[LEVELS]; i++)
         if (c->dims[CHANNELS + i] > widest) widest = c->dims[CHANNELS + i];
@@ -117,6 +129,22 @@ static enum status vae_wan_check_dims(const struct component *c, const struct va
     error_where(e, "%s", c->index.sources[0].path);
     error_found(e, "attention over %d channels, levels of %d", deepest, widest);
     return error_expected(e, "at most %d, and %d", ATTENTION_MAX, WIDTH_MAX);
+}
+
+/* Frames are doubled or halved between all levels but the two nearest to the picture, as published: where
+ * else, nothing but these tensors tells. */
+static enum status vae_wan_check_time(const struct component *c, const struct vae_wan_half *half,
+                                      struct error *e) {
+    int found = 0, expected = c->dims[LEVELS] > 2 ? c->dims[LEVELS] - 2 : 0;
+    for (int i = 0; i < c->index.n_entries; i++) {
+        const char *name = index_name(&c->index, &c->index.entries[i]);
+        found += !strncmp(name, half->word, strlen(half->word)) && strstr(name, ".time_conv.weight");
+    }
+    if (found == expected) return OK;
+    error_set(e, UNSUPPORTED, "the %s's frames change between other levels than published", half->word);
+    error_where(e, "%s", c->index.sources[0].path);
+    error_found(e, "%d times", found);
+    return error_expected(e, "%d, between the deepest levels", expected);
 }
 
 enum status vae_wan_configure(struct component *c, const struct vae_wan_half *half, struct error *e) {
@@ -128,7 +156,8 @@ enum status vae_wan_configure(struct component *c, const struct vae_wan_half *ha
         return error_expected(e, "1 to %d levels of 1 to 8", CANVAS_LEVELS_MAX);
     }
     for (int i = 0; i < d[LEVELS]; i++) d[CHANNELS + i] = vae_wan_level_channels(c, half, i, e);
-    return e->code == OK ? vae_wan_check_dims(c, half, e) : e->code;
+    if (e->code != OK || vae_wan_check_dims(c, half, e) != OK) return e->code;
+    return c->films ? vae_wan_check_time(c, half, e) : OK;
 }
 
 /* ---- either way ---- */
@@ -147,18 +176,21 @@ void vae_wan_derive(struct component *c, const struct vae_wan_half *half) {
     s->level_numbers = half->level ? BLOCK_NUMBER_STEP : d[RESNETS] + 1;
     s->step_numbers = half->level ? 1 : d[RESNETS] + 1;
     d[MOMENTS] = 2 * d[LATENT];
-    d[COLOURS] = 3;
+    d[COLOURS] = half->keeps ? VAE_WAN22_COLOURS : 3;
     d[K1] = 1;
     d[K3] = 3;
     d[NORM_AXES] = 3;
     d[PICTURE_AXES] = 2;
     d[ENCODER_RESNETS] = d[RESNETS] - 1;
     d[BEFORE] = d[CHANNELS];
-    for (int i = 1; i < d[LEVELS]; i++) d[BEFORE + i] = d[CHANNELS + i - 1] / (half->from_deepest ? 2 : 1);
+    for (int i = 1; i < d[LEVELS]; i++)
+        d[BEFORE + i] = d[CHANNELS + i - 1] / (half->from_deepest && !half->keeps ? 2 : 1);
     c->latent_channels = d[LATENT];
-    c->pixel_factor = 1 << (d[LEVELS] - 1);
+    c->pixel_factor = (half->keeps ? FILM_PATCH : 1) << (d[LEVELS] - 1);
     c->latent_format = vae_wan_format(s, d[LATENT]);
-    if (c->films) c->frame_factor = film_rate(c, d[LEVELS]);
+    if (!c->films && !half->keeps) return; /* that is of films alone */
+    c->frame_factor = film_rate(c, d[LEVELS]);
+    c->config_value = *vae_wan_film_classes;
 }
 
 /* ---- blocks ---- */
@@ -241,6 +273,18 @@ static const float published_mean[VAE_WAN_LATENT] = {
 static const float published_deviation[VAE_WAN_LATENT] = {
     2.8184f, 1.4541f, 2.3275f, 2.6558f, 1.2196f, 1.7708f, 2.6052f, 2.0743f,
     3.2687f, 2.1526f, 2.8652f, 1.5579f, 1.6382f, 1.1253f, 2.8251f, 1.9160f};
+static const float published_mean22[VAE_WAN22_LATENT] = {
+    -0.2289f, -0.0052f, -0.1323f, -0.2339f, -0.2799f, 0.0174f,  0.1838f,  0.1557f,  -0.1382f, 0.0542f,
+    0.2813f,  0.0891f,  0.1570f,  -0.0098f, 0.0375f,  -0.1825f, -0.2246f, -0.1207f, -0.0698f, 0.5109f,
+    0.2665f,  -0.2108f, -0.2158f, 0.2502f,  -0.2055f, -0.0322f, 0.1109f,  0.1567f,  -0.0729f, 0.0899f,
+    -0.2799f, -0.1230f, -0.0313f, -0.1649f, 0.0117f,  0.0723f,  -0.2839f, -0.2083f, -0.0520f, 0.3748f,
+    0.0152f,  0.1957f,  0.1433f,  -0.2944f, 0.3573f,  -0.0548f, -0.1681f, -0.0667f};
+static const float published_deviation22[VAE_WAN22_LATENT] = {
+    0.4765f, 1.0364f, 0.4514f, 1.1677f, 0.5313f, 0.4990f, 0.4818f, 0.5013f, 0.8158f, 1.0344f,
+    0.5894f, 1.0901f, 0.6885f, 0.6165f, 0.8454f, 0.4978f, 0.5759f, 0.3523f, 0.7135f, 0.6804f,
+    0.5833f, 1.4146f, 0.8986f, 0.5659f, 0.7069f, 0.5338f, 0.4889f, 0.4917f, 0.4069f, 0.4999f,
+    0.6866f, 0.4093f, 0.5709f, 0.6065f, 0.6415f, 0.4944f, 0.5726f, 1.2042f, 0.5458f, 1.6887f,
+    0.3971f, 1.0600f, 0.3943f, 0.5537f, 0.5444f, 0.4089f, 0.7468f, 0.7744f};
 #define LIST(key, field, least, list)                                                                        \
     {                                                                                                        \
         key, offsetof(struct vae_wan_settings, field), VAE_WAN_LATENT_MAX, LATENT, least, 1e6, list,         \
@@ -250,6 +294,13 @@ const struct setting_list vae_wan_lists[N_VAE_WAN_LISTS] = {
     LIST("latents_mean", mean, -1e6, published_mean),
     LIST("latents_std", deviation, 1e-6, published_deviation),
 };
+const struct setting_list vae_wan22_lists[N_VAE_WAN_LISTS] = {
+    LIST("latents_mean", mean, -1e6, published_mean22),
+    LIST("latents_std", deviation, 1e-6, published_deviation22),
+};
 /* Attention elsewhere than in the middle, and what Wan 2.2 has. */
 const struct expectation vae_wan_expects[] = {
     {"attn_scales", NULL}, {"is_residual", NULL}, {"patch_size", NULL}, {0}};
+const struct expectation vae_wan22_expects[] = {{"attn_scales", NULL}, {0}};
+
+const char *const vae_wan_film_classes[] = {"AutoencoderKLWan", NULL};

@@ -14,13 +14,20 @@ enum vae_wan_dim {
     QKV = N_DIMS, /* of one block: rows of the attention's three products */
     FRAMES,       /* of one block: rows of what doubles or halves frames */
     BASE,         /* channels that levels have multiples of */
+    OTHER_BASE,   /* the same of the other half, where it has others */
     NORM_AXES,    /* of 1, behind a norm's weights */
     PICTURE_AXES, /* the same of what knows no time */
     MULTIPLE,     /* MULTIPLE + i: of the published level i from the picture */
 };
 
 /* Latent channels: of those of the published values, and of any. */
-enum { VAE_WAN_LEVELS = 4, VAE_WAN_LATENT = 16, VAE_WAN_LATENT_MAX = 48 };
+enum {
+    VAE_WAN_LEVELS = 4,
+    VAE_WAN_LATENT = 16,
+    VAE_WAN22_LATENT = 48,
+    VAE_WAN_LATENT_MAX = 48,
+    VAE_WAN22_COLOURS = 12
+};
 
 struct vae_wan_settings {
     struct vae_settings half;
@@ -157,10 +164,18 @@ struct vae_wan_half {
     const struct vae_wan_kinds *pictures, *films;
     const char *word;        /* "decoder" */
     bool from_deepest;       /* its levels begin there, and halve channels on the way to the next */
+    bool keeps;              /* the way to the next level keeps channels; what a level began with is added */
     const char *level;       /* of diffusers, where it counts levels: "decoder.up_blocks."; or NULL */
     const char *row[2];      /* before the number of a block in a row, and */
     const char *row_bias[2]; /* behind it, of a resnet; diffusers' or NULL, the authors' */
+    const char *nested[2];   /* or the authors count levels too: before the level, and the block in it */
 };
+
+/* Kinds that both versions have, of a decoder and of an encoder. */
+extern const struct block_kind vae_wan_film_in, vae_wan_film_mid_resnet, vae_wan_film_attention,
+    vae_wan_film_out;
+extern const struct block_kind vae_wan_encoder_film_in, vae_wan_encoder_film_mid_resnet,
+    vae_wan_encoder_film_attention, vae_wan_encoder_film_out;
 
 /* All dims that rows cannot say, and checks. */
 enum status vae_wan_configure(struct component *c, const struct vae_wan_half *half, struct error *e);
@@ -187,8 +202,24 @@ _Static_assert(sizeof(struct film_state) >= sizeof(struct vae_state), "either st
         "vae_resnets", 3, 2, 8, .place = RESNETS                                                             \
     }
 
+/* Likewise, of Wan 2.2: `own` is this half's width, `other` the other's. */
+#define VAE_WAN22_DIMENSIONS(encoders, decoders)                                                             \
+    {"latent_channels",  VAE_WAN22_LATENT, 1,                                                                \
+     VAE_WAN_LATENT_MAX, .place = LATENT,  OF_TENSOR(1, 0, "post_quant_conv.bias", "conv2.bias"),            \
+     .key = "z_dim"},                                                                                        \
+        {"vae_base", 160, 1, 2048, .place = encoders, .key = "base_dim"},                                    \
+        {"vae_decoder_base", 256, 1, 2048, .place = decoders, .key = "decoder_base_dim"},                    \
+        {"vae_times0", 1, 1, 16, .place = MULTIPLE, .key = "dim_mult.0"},                                    \
+        {"vae_times1", 2, 1, 16, .place = MULTIPLE + 1, .key = "dim_mult.1"},                                \
+        {"vae_times2", 4, 1, 16, .place = MULTIPLE + 2, .key = "dim_mult.2"},                                \
+        {"vae_times3", 4, 1, 16, .place = MULTIPLE + 3, .key = "dim_mult.3"}, {                              \
+        "vae_resnets", 3, 2, 8, .place = RESNETS                                                             \
+    }
+
 enum { N_VAE_WAN_LISTS = 2 };
-extern const struct setting_list vae_wan_lists[N_VAE_WAN_LISTS];
-extern const struct expectation vae_wan_expects[];
+extern const struct setting_list vae_wan_lists[N_VAE_WAN_LISTS], vae_wan22_lists[N_VAE_WAN_LISTS];
+extern const struct expectation vae_wan_expects[], vae_wan22_expects[];
+/* What configurations of films say they are. */
+extern const char *const vae_wan_film_classes[];
 
 #endif

@@ -31,7 +31,7 @@ static void of_wide_pixels(struct pile *p) {
     layouts_resize(p, "proj_out.weight", 0, 128);
 }
 
-/* As Qwen-Image-Layered's and Wan 2.2's autoencoders have them. */
+/* As Qwen-Image-Layered's autoencoder has them. */
 static void of_colours(struct pile *p, int32_t colours) {
     layouts_resize(p, "decoder.conv_out.weight", 0, colours);
     layouts_resize(p, "decoder.conv_out.bias", 0, colours);
@@ -56,8 +56,8 @@ static const struct misfit rows[] = {
      REFUSED(META, "'num_layers'", "5", "has")},
     {VAE, .change = of_four_colours, .what = "layers' autoencoder",
      REFUSED(UNSUPPORTED, "Qwen-Image-Layered's", "4 channels", "3, as Qwen-Image's")},
-    {VAE, .change = of_twelve_colours, .what = "a later Wan's autoencoder",
-     REFUSED(UNSUPPORTED, "Wan 2.2's", "12 channels")},
+    {VAE, .change = of_twelve_colours, .what = "an autoencoder of twelve colours",
+     REFUSED(UNSUPPORTED, "three colours", "12 channels")},
     {VAE, .change = of_two_slices, .what = "kernels of two slices",
      REFUSED(SHAPE, "'decoder.up_blocks.1.resnets.0.conv1.weight'", "[12, 6, 2, 3, 3]", "[12, 6, 3, 3, 3]")},
     {VAE, CONFIG("attn_scales", "[0.5]"), REFUSED(UNSUPPORTED, "'attn_scales.0'")},

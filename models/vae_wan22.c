@@ -1,0 +1,117 @@
+/* The decoder of the autoencoder of Wan 2.2's 5B model: a latent of 48 channels to a video, of which it makes
+ * 2x2 pixels at a time.
+ *
+ * As Wan 2.1's (vae_wan.c), but for its sizes, names, and what each level began with, which is added behind
+ * the way to the next: see vae_film.h. */
+#include "models/models.h"
+#include "models/vae_wan_half.h"
+
+#define UP_RESNET "decoder.up_blocks.%d.resnets.%d."
+#define UPSAMPLER "decoder.up_blocks.%d.upsampler."
+#define ORIGINAL  "decoder.upsamples.%d.upsamples.%d."
+
+static const struct weight_spec vae_wan22_resnet_table[] = {FILM_RESNET(UP_RESNET, ORIGINAL)};
+static const struct weight_spec vae_wan22_wider_resnet_table[] = {FILM_RESNET(UP_RESNET, ORIGINAL),
+                                                                  FILM_SHORTCUT(UP_RESNET, ORIGINAL)};
+static const struct weight_spec vae_wan22_upsample_table[] = {FILM_STEP(UPSAMPLER, ORIGINAL)};
+static const struct weight_spec vae_wan22_double_table[] = {FILM_STEP_IN_TIME(UPSAMPLER, ORIGINAL)};
+
+static const struct block_kind vae_wan22_kind_resnet =
+    BLOCK_KIND("resnet", "up_blocks.%d.resnets.%d", vae_wan22_resnet_table, film_resnet_weights,
+               vae_wan_forward_film_resnet, .keeps_types = true);
+static const struct block_kind vae_wan22_kind_wider_resnet =
+    BLOCK_KIND("wider_resnet", "up_blocks.%d.resnets.%d", vae_wan22_wider_resnet_table, film_resnet_weights,
+               vae_wan_forward_film_resnet, .keeps_types = true);
+static const struct block_kind vae_wan22_kind_upsample =
+    BLOCK_KIND("upsample", "up_blocks.%d.upsample", vae_wan22_upsample_table, film_step_weights,
+               vae_wan_forward_film_up, .keeps_types = true);
+static const struct block_kind vae_wan22_kind_double =
+    BLOCK_KIND("upsample_in_time", "up_blocks.%d.upsample", vae_wan22_double_table, film_step_weights,
+               vae_wan_forward_film_up, .keeps_types = true);
+
+static const struct vae_wan_kinds vae_wan22_kinds = {
+    .in = &vae_wan_film_in,
+    .middle = &vae_wan_film_mid_resnet,
+    .attention = &vae_wan_film_attention,
+    .resnet = &vae_wan22_kind_resnet,
+    .wider_resnet = &vae_wan22_kind_wider_resnet,
+    .step = &vae_wan22_kind_upsample,
+    .step_in_time = &vae_wan22_kind_double,
+    .out = &vae_wan_film_out,
+};
+
+static const struct vae_wan_half vae_wan22_half = {
+    .pictures = &vae_wan22_kinds,
+    .films = &vae_wan22_kinds,
+    .word = "decoder",
+    .from_deepest = true,
+    .keeps = true,
+    .level = "decoder.up_blocks.",
+    .nested = {"decoder.upsamples.", "upsamples."},
+};
+
+static bool vae_wan22_probe(const struct tensor_index *index) {
+    return index_find(index, "decoder.up_blocks.0.upsampler.resample.1.weight") ||
+           index_find(index, "decoder.upsamples.0.upsamples.0.residual.0.gamma");
+}
+
+static enum status vae_wan22_configure(struct component *c, const struct config *config, struct error *e) {
+    (void)config;
+    return vae_wan_configure(c, &vae_wan22_half, e);
+}
+
+static void vae_wan22_follow(struct component *c) {
+    vae_wan_follow(c, &vae_wan22_half);
+}
+
+static void vae_wan22_derive(struct component *c) {
+    vae_wan_derive(c, &vae_wan22_half);
+}
+
+static int vae_wan22_blocks(const struct component *c, struct block_ref *refs) {
+    return vae_wan_list_blocks(c, &vae_wan22_half, refs);
+}
+
+static void vae_wan22_block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims) {
+    vae_wan_dims_of_block(c, &vae_wan22_half, ref, dims);
+}
+
+static void vae_wan22_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+                              struct arena *pictures, bool *ok) {
+    (void)arena;
+    film_declare_decoder(c, lanes, n_lanes, true, pictures, ok);
+}
+
+static const char *const vae_wan22_ignorable[] = {"encoder.", "quant_conv.", "conv1.", NULL};
+
+static const struct dimension vae_wan22_dimensions[] = {
+    VAE_WAN22_DIMENSIONS(OTHER_BASE, BASE),
+    {.place = ENCODER_RESNETS, .key = "num_res_blocks"},
+    {.place = COLOURS, .key = "in_channels"},
+    {.place = COLOURS, .key = "out_channels"},
+};
+
+const struct family family_vae_wan22 = {
+    .name = "vae_wan22",
+    .kind = FAMILY_DECODER,
+    .word = "autoencoder",
+    .config_key = "_class_name",
+    .config_value = "AutoencoderKLWan",
+    .probe = vae_wan22_probe,
+    .dimensions = vae_wan22_dimensions,
+    .n_dimensions = COUNT_OF(vae_wan22_dimensions),
+    .lists = vae_wan22_lists,
+    .n_lists = N_VAE_WAN_LISTS,
+    .expects = vae_wan22_expects,
+    .configure = vae_wan22_configure,
+    .follow = vae_wan22_follow,
+    .derive = vae_wan22_derive,
+    .config_rest = "\"attn_scales\": [], \"dropout\": 0.0, \"is_residual\": true, \"patch_size\": 2, "
+                   "\"scale_factor_spatial\": 16, \"scale_factor_temporal\": 4, "
+                   "\"temperal_downsample\": [false, true, true]",
+    .blocks = vae_wan22_blocks,
+    .block_dims = vae_wan22_block_dims,
+    .ignorable = vae_wan22_ignorable,
+    .lane_state_bytes = sizeof(struct film_state),
+    .declare = vae_wan22_declare,
+};

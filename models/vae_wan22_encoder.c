@@ -1,0 +1,110 @@
+/* The encoder of the autoencoder of Wan 2.2's 5B model: a video to the mean and the logarithm of the variance
+ * of its latent. Beside vae_wan22.c what vae_wan_encoder.c is beside vae_wan.c. It lies in the decoder's
+ * files. */
+#include "models/models.h"
+#include "models/vae_wan_half.h"
+
+#define DOWN_RESNET "encoder.down_blocks.%d.resnets.%d."
+#define DOWNSAMPLER "encoder.down_blocks.%d.downsampler."
+#define ORIGINAL    "encoder.downsamples.%d.downsamples.%d."
+
+static const struct weight_spec vae_wan22_encoder_resnet_table[] = {FILM_RESNET(DOWN_RESNET, ORIGINAL)};
+static const struct weight_spec vae_wan22_encoder_wider_resnet_table[] = {
+    FILM_RESNET(DOWN_RESNET, ORIGINAL), FILM_SHORTCUT(DOWN_RESNET, ORIGINAL)};
+static const struct weight_spec vae_wan22_encoder_downsample_table[] = {FILM_STEP(DOWNSAMPLER, ORIGINAL)};
+static const struct weight_spec vae_wan22_encoder_halve_table[] = {FILM_STEP_IN_TIME(DOWNSAMPLER, ORIGINAL)};
+
+static const struct block_kind vae_wan22_encoder_kind_resnet =
+    BLOCK_KIND("resnet", "down_blocks.%d.resnets.%d", vae_wan22_encoder_resnet_table, film_resnet_weights,
+               vae_wan_forward_film_resnet, .keeps_types = true);
+static const struct block_kind vae_wan22_encoder_kind_wider_resnet =
+    BLOCK_KIND("wider_resnet", "down_blocks.%d.resnets.%d", vae_wan22_encoder_wider_resnet_table,
+               film_resnet_weights, vae_wan_forward_film_resnet, .keeps_types = true);
+static const struct block_kind vae_wan22_encoder_kind_downsample =
+    BLOCK_KIND("downsample", "down_blocks.%d.downsample", vae_wan22_encoder_downsample_table,
+               film_step_weights, vae_wan_forward_film_down, .keeps_types = true);
+static const struct block_kind vae_wan22_encoder_kind_halve =
+    BLOCK_KIND("downsample_in_time", "down_blocks.%d.downsample", vae_wan22_encoder_halve_table,
+               film_step_weights, vae_wan_forward_film_down, .keeps_types = true);
+
+static const struct vae_wan_kinds vae_wan22_encoder_kinds = {
+    .in = &vae_wan_encoder_film_in,
+    .middle = &vae_wan_encoder_film_mid_resnet,
+    .attention = &vae_wan_encoder_film_attention,
+    .resnet = &vae_wan22_encoder_kind_resnet,
+    .wider_resnet = &vae_wan22_encoder_kind_wider_resnet,
+    .step = &vae_wan22_encoder_kind_downsample,
+    .step_in_time = &vae_wan22_encoder_kind_halve,
+    .out = &vae_wan_encoder_film_out,
+};
+
+static const struct vae_wan_half vae_wan22_encoder_half = {
+    .pictures = &vae_wan22_encoder_kinds,
+    .films = &vae_wan22_encoder_kinds,
+    .word = "encoder",
+    .keeps = true,
+    .level = "encoder.down_blocks.",
+    .nested = {"encoder.downsamples.", "downsamples."},
+};
+
+static bool vae_wan22_encoder_probe(const struct tensor_index *index) {
+    return index_find(index, "encoder.down_blocks.0.resnets.0.norm1.gamma") ||
+           index_find(index, "encoder.downsamples.0.downsamples.0.residual.0.gamma");
+}
+
+static enum status vae_wan22_encoder_configure(struct component *c, const struct config *config,
+                                               struct error *e) {
+    (void)config;
+    return vae_wan_configure(c, &vae_wan22_encoder_half, e);
+}
+
+static void vae_wan22_encoder_follow(struct component *c) {
+    vae_wan_follow(c, &vae_wan22_encoder_half);
+    c->dims[RESNETS]--; /* a decoder's were chosen */
+}
+
+static void vae_wan22_encoder_derive(struct component *c) {
+    vae_wan_derive(c, &vae_wan22_encoder_half);
+}
+
+static int vae_wan22_encoder_blocks(const struct component *c, struct block_ref *refs) {
+    return vae_wan_list_blocks(c, &vae_wan22_encoder_half, refs);
+}
+
+static void vae_wan22_encoder_block_dims(const struct component *c, const struct block_ref *ref,
+                                         int32_t *dims) {
+    vae_wan_dims_of_block(c, &vae_wan22_encoder_half, ref, dims);
+}
+
+static void vae_wan22_encoder_declare(const struct component *c, struct lane *lanes, int n_lanes,
+                                      struct arena *arena, struct arena *pictures, bool *ok) {
+    (void)arena;
+    film_declare_encoder(c, lanes, n_lanes, true, pictures, ok);
+}
+
+static const char *const vae_wan22_encoder_ignorable[] = {"decoder.", "post_quant_conv.", "conv2.", NULL};
+
+static const struct dimension vae_wan22_encoder_dimensions[] = {VAE_WAN22_DIMENSIONS(BASE, OTHER_BASE)};
+
+/* Its configuration is the decoder's. */
+const struct family family_vae_wan22_encoder = {
+    .name = "vae_wan22_encoder",
+    .kind = FAMILY_ENCODER,
+    .word = "autoencoder's encoder",
+    .config_key = "_class_name",
+    .config_value = "AutoencoderKLWan",
+    .probe = vae_wan22_encoder_probe,
+    .dimensions = vae_wan22_encoder_dimensions,
+    .n_dimensions = COUNT_OF(vae_wan22_encoder_dimensions),
+    .lists = vae_wan22_lists,
+    .n_lists = N_VAE_WAN_LISTS,
+    .expects = vae_wan22_expects,
+    .configure = vae_wan22_encoder_configure,
+    .follow = vae_wan22_encoder_follow,
+    .derive = vae_wan22_encoder_derive,
+    .blocks = vae_wan22_encoder_blocks,
+    .block_dims = vae_wan22_encoder_block_dims,
+    .ignorable = vae_wan22_encoder_ignorable,
+    .lane_state_bytes = sizeof(struct film_state),
+    .declare = vae_wan22_encoder_declare,
+};
