@@ -16,14 +16,14 @@ Cases of kind "text" have ids; the first two hidden states.
 
 Block reference tensors, from one forward at case 0's step 1 (in: latent_001, hidden.cond, what case 0's pictures gave):
   block.t block.e block.e6   timestep; [rows, dim] and [rows, 6 dim], rows of timestep 0 and t where a frame is given, else of t
-  block.layer.{in,out} block.self.{in,out} block.cross.{in,out}   [1, tokens, dim] of the block that expect.json names
+  block.layer.{in,out}       [1, tokens, dim] of the block that expect.json names
   block.final.{in,out} block.final_small.{in,out}    before the last norm, and packed velocity (ph, pw, c)
   block.velocity             [1, C, T, h, w]
   embed.image.{in,out}       packed rows (c, ph, pw); embed.text.out: of hidden.cond and of one zero row; embed.seen.out: of pictures' rows
   rope rope.ids              [tokens, head_dim / 2, 2] cos and sin; i32 [tokens, 3]: frame, row, column
   transformer.t{0,1,2}.{t,out}   whole forwards of what expect.json says, the third of transformer_2
 Where the part is its own:
-  block.text.{in,out} text.embedding text.bias [heads, T, T]   of umT5's layer that expect.json names, on case 0's tokens
+  block.umt5.{in,out} umt5.embedding umt5.distance_bias   of umT5's layer that expect.json names, on case 0's tokens
   block.vision.{in,out} vision.norm.{in,out}   of the tower's, on case 0's first picture
   video.encoder.{in,out} video.decoder.{in,out}      [1, channels, F, y, x] of 13 frames, each beginning of which is a clip too
 """

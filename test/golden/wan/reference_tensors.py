@@ -241,14 +241,14 @@ def block_references(pipe, case, known):
     model, conditions, latent = pipe.transformer, Conditions(pipe, case, known), known[LATER]
     middle, kept = len(model.blocks) // 2, {}
     hook = model.condition_embedder.register_forward_hook(lambda _m, _a, result: kept.update(zip(("e", "e6", "text", "image"), result)))
-    modules = {"block.layer": model.blocks[middle], "block.self": model.blocks[middle].attn1, "block.cross": model.blocks[middle].attn2,
-               "block.final": model.proj_out, "block.norm_out": model.norm_out, "embed.image": model.patch_embedding}
+    modules = {"block.layer": model.blocks[middle], "block.final": model.proj_out, "block.norm_out": model.norm_out,
+               "embed.image": model.patch_embedding}
     t = known["timesteps"][1:2].clone()
     with Watch(modules) as watch:
         velocity = conditions.velocity(latent, t)
     hook.remove()
     out, seen = {"block.t": t, "block.velocity": velocity} | _embedded(kept, conditions, known), watch.seen
-    out |= {name: value for name, value in seen.items() if name.startswith(("block.layer", "block.self", "block.cross"))}
+    out["block.layer.in"], out["block.layer.out"] = seen["block.layer.in"], seen["block.layer.out"]
     out["block.final.in"], out["block.final.out"] = seen["block.norm_out.in"], seen["block.final.out"]
     shift, scale = (model.scale_shift_table + out["block.e"][-1:, None]).chunk(2, dim=1)
     small = seen["block.norm_out.in"][:, -8:] * 0.01
@@ -274,16 +274,16 @@ def transformer_references(pipe, case, known):
 @torch.no_grad()
 def text_references(pipe, known):
     """A middle layer of umT5 on the real tokens alone, and its own table of distances."""
-    blocks, kept = pipe.text_encoder.encoder.block, {}
+    blocks = pipe.text_encoder.encoder.block
     layer, ids = len(blocks) // 2, known["ids.cond"].long()[None]
-    attention = blocks[layer].layer[0].SelfAttention
-    hook = attention.register_forward_hook(lambda module, _a, _out: kept.update(bias=module.compute_bias(ids.shape[1], ids.shape[1], device="cpu")))
-    with Watch({"block.text": blocks[layer], "text": pipe.text_encoder.encoder.embed_tokens}) as watch:
+    with Watch({"block.umt5": blocks[layer], "umt5": pipe.text_encoder.encoder.embed_tokens}) as watch:
         last = pipe.text_encoder(ids).last_hidden_state
-    hook.remove()
     assert relative(last[0], known["hidden.cond"]) < 1e-6  # pads change nothing
     out = {name: value for name, value in watch.seen.items() if name.startswith("block.")}
-    return out | {"text.embedding": watch.seen["text.out"][0], "text.bias": kept["bias"][0]}, {"block.text": dict(layer=layer, tokens=ids.shape[1])}
+    bias = blocks[layer].layer[0].SelfAttention.compute_bias(TOKENS_MAX, TOKENS_MAX)[0]
+    # by distance, key minus query, from -511 on
+    out |= {"umt5.embedding": watch.seen["umt5.out"][0], "umt5.distance_bias": torch.cat([bias[:, -1, :-1], bias[:, 0, :]], dim=1)}
+    return out, {"block.umt5": dict(layer=layer, tokens=ids.shape[1])}
 
 
 @torch.no_grad()

@@ -160,7 +160,7 @@ TEXT = {
 }
 VAE = {
     "wan_i2v": dict(vae_base=3, vae_decoder_base=3, vae_layers=2, channels=5),
-    "wan_ti2v": dict(vae_base=4, vae_decoder_base=5, vae_layers=2, channels=7),
+    "wan_ti2v": dict(vae_base=4, vae_decoder_base=5, vae_layers=2, channels=48),
 }
 VISION = dict(vision_heads=2, vision_head_dim=12, vision_layers=4, vision_ffn=52, vision_side=56)
 
@@ -180,7 +180,8 @@ def random_spec(name, seed):
         text_hidden=text.randint(20, 50), text_heads=text.randint(1, 4), text_head_dim=text.randint(4, 12), text_layers=text.randint(2, 4),
         text_ffn=text.randint(30, 60),
         vae_base=base, vae_decoder_base=decoder_base if FORMS[name]["residual"] else base, vae_layers=vae.randint(1, 2),
-        channels=vae.choice([4, 6, 16]),
+        # that there are 48 is what tells the one that frames are given to
+        channels=48 if FORMS[name]["residual"] else vae.choice([4, 6, 16]),
         vision_heads=vision.randint(1, 3), vision_head_dim=2 * vision.randint(3, 8), vision_layers=vision.randint(3, 4),
         vision_ffn=vision.randint(30, 60), vision_side=14 * vision.randint(2, 5))
     for wanted in CASES[name]:
