@@ -1,4 +1,5 @@
-/* T5's blocks one by one, each on the reference's input; see blocks_flux.c. */
+/* T5's and umT5's blocks one by one, each on the reference's input; see blocks_flux.c. */
+#include "models/models.h"
 #include "test/lib/bench.h"
 #include "test/lib/suites.h"
 
@@ -13,37 +14,74 @@ static const struct tolerance tolerances[] = {
     {0},
 };
 
+/* Where the encoder stands in a pipeline, and what its reference tensors are called. */
+struct t5 {
+    int slot;
+    const char *embedding, *bias, *in, *out, *block, *ids;
+    bool of_every_layer; /* each has a table of distances */
+};
+
+static struct t5 t5_of(const struct golden *g) {
+    static const struct t5 one = {
+        1, "t5.embedding", "t5.distance_bias", "block.t5.in", "block.t5.out", "block.t5", "ids_2", false};
+    static const struct t5 many = {
+        0,   "umt5.embedding", "umt5.distance_bias", "block.umt5.in", "block.umt5.out", "block.umt5", "ids",
+        true};
+    const struct slot *slots = g->model->recipe->slot;
+    struct t5 t5 = has_golden(g, one.embedding) ? one : many;
+    if (t5.of_every_layer)
+        while (slots[t5.slot].family != &family_umt5) t5.slot++;
+    return t5;
+}
+
 static struct bench *open_rows(const struct golden *g, int32_t rows) {
-    int32_t columns = g->model->component[1].text_columns;
+    int slot = t5_of(g).slot;
+    int32_t columns = g->model->component[slot].text_columns;
     struct lane lane = {.n_tokens = rows, .text = test_tensor(DTYPE_F32, 2, (int32_t[]){rows, columns})};
-    return bench_open(g, 1, lane);
+    return bench_open(g, slot, lane);
 }
 
 static void test_embedding(const struct golden *g) {
-    struct tensor ids = golden(g, "case0.ids_2.cond");
+    char name[64];
+    struct t5 t5 = t5_of(g);
+    snprintf(name, sizeof name, "case0.%s.cond", t5.ids);
+    struct tensor ids = golden(g, name);
     struct bench *b = open_rows(g, ids.dim[0]);
     bench_gather(b, ids);
-    expect_close(g, "t5.embedding", b->lane.text, golden(g, "t5.embedding").data);
+    expect_close(g, "t5.embedding", b->lane.text, golden(g, t5.embedding).data);
     bench_close(b);
+}
+
+static int layer_of(const struct golden *g, struct t5 t5) {
+    const json_t *about = json_object_get(json_object_get(g->expect, "blocks"), t5.block);
+    return (int)json_integer_value(json_object_get(about, "layer"));
+}
+
+/* The layer's table, or that of all. */
+static void visit_bias(const struct golden *g, struct bench *b) {
+    char name[64];
+    struct t5 t5 = t5_of(g);
+    snprintf(name, sizeof name, "relative_attention_bias.%d", t5.of_every_layer ? layer_of(g, t5) : 0);
+    bench_visit(b, bench_block(b, name), 0);
 }
 
 /* Copies of numbers of the table: equal bits. */
 static void test_bias(const struct golden *g) {
-    struct tensor bias = golden(g, "t5.distance_bias");
+    struct tensor bias = golden(g, t5_of(g).bias);
     struct bench *b = open_rows(g, (bias.dim[1] + 1) / 2);
-    bench_visit(b, bench_block(b, "relative_attention_bias.0"), 0);
+    visit_bias(g, b);
     expect_close(g, "t5.distance_bias", bench_state(b, "bias"), bias.data);
     bench_close(b);
 }
 
 static void test_layer(const struct golden *g) {
-    const json_t *blocks = json_object_get(g->expect, "blocks"), *about = json_object_get(blocks, "block.t5");
-    struct tensor in = golden_single(g, "block.t5.in"), out = golden_single(g, "block.t5.out");
+    struct t5 t5 = t5_of(g);
+    struct tensor in = golden_single(g, t5.in), out = golden_single(g, t5.out);
     struct bench *b = open_rows(g, in.dim[0]);
     char name[64];
-    snprintf(name, sizeof name, "block.%d", (int)json_integer_value(json_object_get(about, "layer")));
+    snprintf(name, sizeof name, "block.%d", layer_of(g, t5));
     memcpy(b->lane.text.data, in.data, (size_t)tensor_bytes(&in));
-    bench_visit(b, bench_block(b, "relative_attention_bias.0"), 0);
+    visit_bias(g, b);
     bench_visit(b, bench_block(b, name), 0);
     expect_close(g, "block.t5", b->lane.text, out.data);
     bench_close(b);
@@ -52,10 +90,11 @@ static void test_layer(const struct golden *g) {
 /* Every prompt that the reference encoded and whose states are in the data. */
 static void test_hidden(const struct golden *g) {
     size_t n = json_array_size(json_object_get(g->expect, "cases"));
+    struct t5 t5 = t5_of(g);
     for (size_t i = 0; i < n; i++) {
         char ids_name[64], hidden_name[64], detail[32];
         snprintf(detail, sizeof detail, "case %zu cond", i);
-        snprintf(ids_name, sizeof ids_name, "case%zu.ids_2.cond", i);
+        snprintf(ids_name, sizeof ids_name, "case%zu.%s.cond", i, t5.ids);
         snprintf(hidden_name, sizeof hidden_name, "case%zu.hidden.cond", i);
         if (!has_golden(g, hidden_name)) continue;
         struct tensor ids = golden(g, ids_name), hidden = golden(g, hidden_name);
@@ -67,15 +106,16 @@ static void test_hidden(const struct golden *g) {
     }
 }
 
-static const struct golden_test tests[] = {
-    {"embedding", test_embedding, PRECISION_F32, false, "block.t5.in"},
-    {"distance bias", test_bias, PRECISION_F32, false, "block.t5.in"},
-    {"layer", test_layer, PRECISION_F32, false, "block.t5.in"},
-    {"hidden", test_hidden, PRECISION_F32, false, "block.t5.in"},
-    {"embedding, bf16", test_embedding, PRECISION_BF16, true, "block.t5.in"},
-    {"distance bias, bf16", test_bias, PRECISION_BF16, true, "block.t5.in"},
-    {"layer, bf16", test_layer, PRECISION_BF16, true, "block.t5.in"},
-    {"hidden, bf16", test_hidden, PRECISION_BF16, true, "block.t5.in"},
-};
+#define TESTS(in)                                                                                            \
+    {"embedding", test_embedding, PRECISION_F32, false, in},                                                 \
+        {"distance bias", test_bias, PRECISION_F32, false, in},                                              \
+        {"layer", test_layer, PRECISION_F32, false, in}, {"hidden", test_hidden, PRECISION_F32, false, in},  \
+        {"embedding, bf16", test_embedding, PRECISION_BF16, true, in},                                       \
+        {"distance bias, bf16", test_bias, PRECISION_BF16, true, in},                                        \
+        {"layer, bf16", test_layer, PRECISION_BF16, true, in}, {                                             \
+        "hidden, bf16", test_hidden, PRECISION_BF16, true, in                                                \
+    }
+static const struct golden_test tests[] = {TESTS("block.t5.in")}, umt5_tests[] = {TESTS("block.umt5.in")};
 
 const struct suite blocks_t5 = {"t5", tests, COUNT_OF(tests), tolerances, tolerances};
+const struct suite blocks_umt5 = {"umt5", umt5_tests, COUNT_OF(umt5_tests), tolerances, tolerances};

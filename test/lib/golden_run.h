@@ -4,7 +4,7 @@
 
 #include "test/lib/golden.h"
 
-enum { TAIL = 32, NAME = 64, PATH = 1024, IMAGES_MAX = 8 };
+enum { TAIL = 32, NAME = 64, PATH = 1024, IMAGES_MAX = 16 };
 
 /* ---- cases ---- */
 
@@ -19,6 +19,7 @@ char *case_tensor(const json_t *c, const char *tail, char *out);
 
 /* ---- runs through the public header ---- */
 
+/* Pictures, or all videos' frames, in the order in which they came. */
 struct album {
     int n;
     uint8_t *rgb[IMAGES_MAX];

@@ -272,7 +272,7 @@ static void expect_pictures(struct public_run *p, const json_t *c, const char *w
     char name[NAME], detail[NAME];
     struct tensor truth = golden(p->golden, case_tensor(c, "picture", name));
     const uint8_t *expected = truth.data;
-    int n = number_of(c, "batch"), worst = 0;
+    int frames = number_of(c, "frames"), n = number_of(c, "batch") * (frames ? frames : 1), worst = 0;
     int64_t differing = 0;
     assert_int_equal(p->album.n, n);
     assert_int_equal((int64_t)p->album.bytes * n, tensor_elements(&truth));
@@ -287,10 +287,22 @@ static void expect_pictures(struct public_run *p, const json_t *c, const char *w
     expect_error(p->golden, share_tolerance, detail, (double)differing / (double)tensor_elements(&truth));
 }
 
+/* A picture, [3, Y, X], or a video's frames one after another: the first image's alone. */
+static struct tensor read_decoded(struct public_run *p, struct tensor truth) {
+    if (truth.rank == 3) return read_dump(p, "decoded", "decoded");
+    struct tensor all = test_tensor(DTYPE_F32, 4, truth.dim);
+    for (int i = 0; i < truth.dim[0]; i++) {
+        char file[NAME];
+        snprintf(file, sizeof file, truth.dim[0] > 1 ? "decoded_frame_%04d" : "decoded", i);
+        bench_put(tensor_slice(all, i, 1), read_dump(p, file, file));
+    }
+    return all;
+}
+
 static void expect_decoded(struct public_run *p, const json_t *c, const char *tolerance) {
     char name[NAME], detail[NAME];
     if (!has_golden(p->golden, case_tensor(c, "decoded", name))) return;
-    struct tensor truth = golden(p->golden, name), dump = read_dump(p, "decoded", "decoded");
+    struct tensor truth = golden(p->golden, name), dump = read_decoded(p, truth);
     int64_t n = tensor_elements(&truth);
     assert_int_equal(tensor_elements(&dump), n);
     snprintf(detail, sizeof detail, "case %d", number_of(c, "index"));

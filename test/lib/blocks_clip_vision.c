@@ -1,0 +1,74 @@
+/* The blocks of CLIP's vision encoder one by one, each on the reference's input; see blocks_flux.c. */
+#include "test/lib/bench.h"
+#include "test/lib/suites.h"
+
+#include <stdio.h>
+
+static const struct tolerance tolerances[] = {
+    {"vision.norm", 1e-6, 3e-6}, {"block.vision", 1e-6, 3e-6}, {"seen", 1e-6, 3e-6}, {0}};
+
+/* What the reference shows to the tower, [3, Y, X] as it is normalised; NULL: there is none. */
+static struct bench *open_picture(const struct golden *g, size_t one, const char *which) {
+    int slot = recipe_slot(g->model->recipe, FAMILY_VISION);
+    const struct component *c = &g->model->component[slot];
+    char name[64];
+    snprintf(name, sizeof name, "case%zu.pixels.%s", one, which);
+    if (!has_golden(g, name)) return NULL;
+    struct tensor planes = golden(g, name);
+    int32_t pixels = planes.dim[1] * planes.dim[2];
+    struct tensor picture = test_tensor(DTYPE_F32, 3, (int32_t[]){planes.dim[1], planes.dim[2], 3});
+    for (int32_t i = 0; i < 3 * pixels; i++)
+        ((float *)picture.data)[i] = ((float *)planes.data)[i % 3 * pixels + i / 3];
+    struct sight sight = c->family->sees(c, planes.dim[2], planes.dim[1]);
+    assert_int_equal(sight.width, planes.dim[2]);
+    assert_int_equal(sight.height, planes.dim[1]);
+    int32_t rows[] = {sight.columns * sight.rows, c->text_columns};
+    return bench_open(g, slot, (struct lane){.picture = picture, .text = test_tensor(DTYPE_F32, 2, rows)});
+}
+
+static void test_patches(const struct golden *g) {
+    struct bench *b = open_picture(g, 0, "init");
+    bench_visit(b, bench_block(b, "embeddings"), 0);
+    expect_close(g, "vision.norm", bench_state(b, "tokens"), golden(g, "vision.norm.out").data);
+    bench_close(b);
+}
+
+static void test_layer(const struct golden *g) {
+    const json_t *about = json_object_get(json_object_get(g->expect, "blocks"), "block.vision");
+    struct bench *b = open_picture(g, 0, "init");
+    char name[64];
+    snprintf(name, sizeof name, "layers.%d", (int)json_integer_value(json_object_get(about, "layer")));
+    bench_put(bench_state(b, "tokens"), golden(g, "block.vision.in"));
+    bench_visit(b, bench_block(b, name), 0);
+    expect_close(g, "block.vision", bench_state(b, "tokens"), golden(g, "block.vision.out").data);
+    bench_close(b);
+}
+
+/* Every picture that the reference was shown. */
+static void test_seen(const struct golden *g) {
+    static const char *const pictures[] = {"init", "last"};
+    size_t n = json_array_size(json_object_get(g->expect, "cases"));
+    for (size_t k = 0; k < 2 * n; k++) {
+        struct bench *b = open_picture(g, k / 2, pictures[k % 2]);
+        char name[64], detail[64];
+        if (!b) continue;
+        snprintf(name, sizeof name, "case%zu.seen.%s", k / 2, pictures[k % 2]);
+        snprintf(detail, sizeof detail, "case %zu %s", k / 2, pictures[k % 2]);
+        bench_all(b, 0);
+        struct tensor seen = golden(g, name);
+        assert_int_equal(tensor_elements(&seen), tensor_elements(&b->lane.text));
+        expect_values(g, "seen", detail, b->lane.text.data, seen.data, tensor_elements(&seen));
+        bench_close(b);
+    }
+}
+
+static const struct golden_test tests[] = {
+    {"patches", test_patches, PRECISION_F32, false, "block.vision.in"},
+    {"layer", test_layer, PRECISION_F32, false, "block.vision.in"},
+    {"seen", test_seen, PRECISION_F32, false, "case0.seen.init"},
+    {"patches, bf16", test_patches, PRECISION_BF16, true, "block.vision.in"},
+    {"layer, bf16", test_layer, PRECISION_BF16, true, "block.vision.in"},
+    {"seen, bf16", test_seen, PRECISION_BF16, true, "case0.seen.init"},
+};
+
+const struct suite blocks_clip_vision = {"clip_vision", tests, COUNT_OF(tests), tolerances, tolerances};

@@ -1,0 +1,227 @@
+/* WAN's blocks one by one, each on the reference's input; see blocks_flux.c. Whole forwards are tried at two
+ * timesteps, and those of a second expert. */
+#include "models/models.h"
+#include "test/lib/bench.h"
+#include "test/lib/suites.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct tolerance tolerances[] = {
+    {"block.e", 3.26e-6, 1e-5},        {"block.e6", 3.89e-8, 1.2e-7},    {"rope", 0, 5e-8},
+    {"embed.text", 9.21e-8, 3e-7},     {"embed.seen", 1e-6, 3e-6},       {"embed.image", 0, 1e-7},
+    {"block.layer", 3.13e-6, 9e-6},    {"block.final", 9.58e-8, 3e-7},   {"block.final_small", 1.03e-7, 3e-7},
+    {"block.velocity", 3.58e-6, 1e-5}, {"transformer", 4.01e-6, 1.2e-5}, {0},
+};
+
+enum { TEXT_ROWS = 512 };
+
+static const json_t *about(const struct golden *g, const char *name) {
+    return json_object_get(json_object_get(g->expect, "blocks"), name);
+}
+
+static int number_in(const json_t *object, const char *key) {
+    return (int)json_integer_value(json_object_get(object, key));
+}
+
+/* ---- lanes ---- */
+
+/* The rows of a prompt, zeros behind them. */
+static struct tensor padded_text(const struct golden *g) {
+    struct tensor hidden = golden(g, "case0.hidden.cond");
+    struct tensor text = test_tensor(DTYPE_F32, 2, (int32_t[]){TEXT_ROWS, hidden.dim[1]});
+    memcpy(text.data, hidden.data, (size_t)tensor_bytes(&hidden));
+    return text;
+}
+
+/* What a vision encoder saw of the first frame, and below of the last; rank 0: nothing. */
+static struct tensor seen_rows(const struct golden *g) {
+    if (!has_golden(g, "case0.seen.init")) return (struct tensor){0};
+    struct tensor first = golden(g, "case0.seen.init"), last = {0};
+    if (has_golden(g, "case0.seen.last")) last = golden(g, "case0.seen.last");
+    int32_t rows = first.dim[0];
+    struct tensor all = test_tensor(DTYPE_F32, 2, (int32_t[]){last.rank ? 2 * rows : rows, first.dim[1]});
+    bench_put(tensor_slice(all, 0, rows), first);
+    if (last.rank) bench_put(tensor_slice(all, rows, rows), last);
+    return all;
+}
+
+/* Over the latent's first frame, [C, F, Y, X]. */
+static void put_frame(struct tensor latent, struct tensor frame) {
+    int32_t pixels = latent.dim[2] * latent.dim[3];
+    for (int32_t c = 0; c < latent.dim[0]; c++)
+        memcpy((float *)latent.data + (int64_t)c * latent.dim[1] * pixels, (float *)frame.data + c * pixels,
+               sizeof(float) * (size_t)pixels);
+}
+
+/* Case 0 at this latent, with what is read beside it. */
+static struct lane lane_at(const struct golden *g, const char *latent) {
+    struct lane lane = {
+        .text = padded_text(g), .image = seen_rows(g), .latent = test_copy(golden_single(g, latent))};
+    lane.given = number_in(about(g, "block"), "given");
+    if (lane.given) put_frame(lane.latent, golden(g, "case0.encoded.init"));
+    if (has_golden(g, "case0.concat")) lane.concat = golden(g, "case0.concat");
+    lane.prediction = test_tensor(DTYPE_F32, 4, lane.latent.dim);
+    return lane;
+}
+
+static int slot_of(const struct golden *g, const char *folder) {
+    const struct slot *slots = g->model->recipe->slot;
+    int slot = 0;
+    while (slots[slot].family != &family_wan || (folder && strcmp(slots[slot].folder, folder))) slot++;
+    return slot;
+}
+
+static struct bench *open_lane(const struct golden *g, struct lane lane) {
+    return bench_open(g, slot_of(g, NULL), lane);
+}
+
+static struct bench *open_case(const struct golden *g) {
+    return open_lane(g, lane_at(g, "case0.latent_001"));
+}
+
+static float timestep_of(const struct golden *g, const char *name) {
+    return *(float *)golden(g, name).data;
+}
+
+/* Of the timestep, and where frames are given first that of theirs. */
+static void put_conditioning(const struct golden *g, struct bench *b) {
+    struct tensor e = golden(g, "block.e"), e6 = golden(g, "block.e6");
+    int32_t last = e.dim[0] - 1;
+    bench_put(bench_state(b, "condition"), tensor_slice(e, last, 1));
+    bench_put(bench_state(b, "modulation"), tensor_slice(e6, last, 1));
+    if (!b->lane.given) return;
+    bench_put(bench_state(b, "still_condition"), tensor_slice(e, 0, 1));
+    bench_put(bench_state(b, "still_modulation"), tensor_slice(e6, 0, 1));
+}
+
+/* ---- tests ---- */
+
+static void expect_rows(const struct golden *g, const char *name, struct tensor rows, const char *truth) {
+    struct tensor all = golden(g, truth);
+    expect_close(g, name, rows, tensor_slice(all, all.dim[0] - 1, 1).data);
+}
+
+static void test_conditioning(const struct golden *g) {
+    struct bench *b = open_case(g);
+    float t = timestep_of(g, "block.t");
+    bench_visit(b, bench_block(b, "condition_embedder.time_embedder"), t);
+    expect_rows(g, "block.e", bench_state(b, "condition"), "block.e");
+    if (b->lane.given)
+        expect_close(g, "block.e", bench_state(b, "still_condition"), golden(g, "block.e").data);
+    put_conditioning(g, b);
+    bench_visit(b, bench_block(b, "condition_embedder.time_proj"), t);
+    expect_rows(g, "block.e6", bench_state(b, "modulation"), "block.e6");
+    if (b->lane.given)
+        expect_close(g, "block.e6", bench_state(b, "still_modulation"), golden(g, "block.e6").data);
+    bench_close(b);
+}
+
+/* Text and rows of pictures; a prompt's and, below, what all rows of zeros become. */
+static void visit_seen(struct bench *b) {
+    bench_visit(b, bench_block(b, "condition_embedder.text_embedder"), 0);
+    if (b->lane.image.rank) bench_visit(b, bench_block(b, "condition_embedder.image_embedder"), 0);
+}
+
+static void test_embedders(const struct golden *g) {
+    struct bench *b = open_case(g);
+    struct tensor text = golden(g, "embed.text.out");
+    int32_t last = text.dim[0] - 1;
+    visit_seen(b);
+    struct tensor ours = bench_state(b, "text");
+    expect_close(g, "rope", bench_state(b, "rope"), golden(g, "rope").data);
+    expect_close(g, "embed.text", tensor_slice(ours, 0, last + 1), text.data);
+    expect_close(g, "embed.text", tensor_slice(ours, TEXT_ROWS - 1, 1), tensor_slice(text, last, 1).data);
+    if (b->lane.image.rank)
+        expect_close(g, "embed.seen", bench_state(b, "image"), golden(g, "embed.seen.out").data);
+    bench_visit(b, bench_block(b, "patch_embedding"), 0);
+    expect_close(g, "embed.image", bench_state(b, "tokens"), golden(g, "embed.image.out").data);
+    bench_close(b);
+}
+
+static void test_layer(const struct golden *g) {
+    char name[64], seen[80];
+    struct bench *b = open_case(g);
+    snprintf(name, sizeof name, "blocks.%d", number_in(about(g, "block"), "layer"));
+    snprintf(seen, sizeof seen, "%s.seen", name);
+    visit_seen(b);
+    put_conditioning(g, b);
+    bench_visit(b, bench_block(b, seen), 0);
+    bench_put(bench_state(b, "tokens"), golden(g, "block.layer.in"));
+    bench_visit(b, bench_block(b, name), 0);
+    expect_close(g, "block.layer", bench_state(b, "tokens"), golden(g, "block.layer.out").data);
+    bench_close(b);
+}
+
+/* Patches of the prediction (row, column, channel), as the last product gives them. */
+static struct tensor patches_of(struct bench *b) {
+    struct tensor planes = latent_planes(b->lane.prediction);
+    int32_t rows = planes.dim[1] / BENCH_PATCH * (planes.dim[2] / BENCH_PATCH);
+    struct tensor patches =
+        test_tensor(DTYPE_F32, 2, (int32_t[]){rows, BENCH_PATCH * BENCH_PATCH * planes.dim[0]});
+    op_patchify(&b->context, patches, planes,
+                (struct patches){.side = BENCH_PATCH, .order = PATCH_CHANNELS_LAST});
+    assert_ok(&b->error);
+    return patches;
+}
+
+static void expect_final(const struct golden *g, struct bench *b, const char *name) {
+    char in[64], out[64];
+    snprintf(in, sizeof in, "%s.in", name);
+    snprintf(out, sizeof out, "%s.out", name);
+    put_conditioning(g, b);
+    bench_put(bench_state(b, "tokens"), golden(g, in));
+    bench_visit(b, bench_block(b, "proj_out"), 0);
+    expect_close(g, name, patches_of(b), golden(g, out).data);
+    bench_close(b);
+}
+
+/* Small rows are a clip's of one frame, as wide as there are of them. */
+static void test_final(const struct golden *g) {
+    struct tensor small = golden_single(g, "block.final_small.in");
+    struct lane lane = lane_at(g, "case0.latent_001");
+    int32_t dim[] = {lane.latent.dim[0], 1, BENCH_PATCH, BENCH_PATCH * small.dim[0]};
+    lane.latent = test_tensor(DTYPE_F32, 4, dim);
+    lane.prediction = test_tensor(DTYPE_F32, 4, dim);
+    lane.given = 0;
+    expect_final(g, open_case(g), "block.final");
+    expect_final(g, open_lane(g, lane), "block.final_small");
+}
+
+static void expect_velocity(const struct golden *g, struct bench *b, float timestep, const char *tolerance,
+                            const char *truth) {
+    bench_all(b, timestep);
+    expect_close(g, tolerance, b->lane.prediction, golden(g, truth).data);
+    bench_close(b);
+}
+
+static void test_transformer(const struct golden *g) {
+    json_t *call;
+    size_t i;
+    expect_velocity(g, open_case(g), timestep_of(g, "block.t"), "block.velocity", "block.velocity");
+    json_array_foreach(about(g, "transformer"), i, call) {
+        const char *name = json_string_value(json_object_get(call, "name"));
+        const char *model = json_string_value(json_object_get(call, "model"));
+        char latent[64], t[64], out[64];
+        snprintf(latent, sizeof latent, "case0.%s", json_string_value(json_object_get(call, "latent")));
+        snprintf(t, sizeof t, "%s.t", name);
+        snprintf(out, sizeof out, "%s.out", name);
+        struct bench *b = bench_open(g, slot_of(g, model), lane_at(g, latent));
+        expect_velocity(g, b, timestep_of(g, t), "transformer", out);
+    }
+}
+
+static const struct golden_test tests[] = {
+    {"conditioning", test_conditioning, PRECISION_F32, false, NULL},
+    {"embedders", test_embedders, PRECISION_F32, false, NULL},
+    {"layer", test_layer, PRECISION_F32, false, NULL},
+    {"final", test_final, PRECISION_F32, false, NULL},
+    {"transformer", test_transformer, PRECISION_F32, false, NULL},
+    {"conditioning, bf16", test_conditioning, PRECISION_BF16, true, NULL},
+    {"embedders, bf16", test_embedders, PRECISION_BF16, true, NULL},
+    {"layer, bf16", test_layer, PRECISION_BF16, true, NULL},
+    {"final, bf16", test_final, PRECISION_BF16, true, NULL},
+    {"transformer, bf16", test_transformer, PRECISION_BF16, true, NULL},
+};
+
+const struct suite blocks_wan = {"wan", tests, COUNT_OF(tests), tolerances, tolerances};
