@@ -1,7 +1,7 @@
-/* One operator of a model as the CPU device computes it: a convolution, a product or attention; and the first
- * two as oneDNN does at its best: whole, with weights that are f32, channels in eights and repacked already.
- * torch_operators.py loads this as a library and calls both in turn with PyTorch, so that all are measured in
- * the same seconds of a machine that others use.
+/* One operator of a model as the CPU device computes it: a convolution, a product, attention, or a
+ * convolution over time; and all but attention as oneDNN does at its best: whole, with weights that are f32,
+ * channels in eights and repacked already. torch_operators.py loads this as a library and calls both in turn
+ * with PyTorch, so that all are measured in the same seconds of a machine that others use.
  *
  * One shape at a time: operator_open, any number of runs, operator_close. Not for threads of the caller's. */
 #include "engine/bench/random_weights.h"
@@ -17,12 +17,13 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum operator{ CONVOLUTION, PRODUCT, ATTENTION };
+enum operator{ CONVOLUTION, PRODUCT, ATTENTION, OVER_TIME };
 enum norm { NORM_NONE, NORM_GROUPS, NORM_PIXEL };
 
 /* A convolution: rows, columns and channels of in; channels of out; a kernel of 1 or 3, 1 or 2 as upsampling,
  * as stride; a norm, with SiLU behind it, on the way in. A product: rows, inputs, outputs. Attention: tokens,
- * heads, their size. The weights' type by its name. */
+ * heads, their size. A convolution over time: as a convolution, but frames, each of which sees the two before
+ * it, are n[7], and each is normed and activated once, beforehand. The weights' type by its name. */
 struct shape {
     int32_t operator, n[8];
     const char *type;
@@ -99,6 +100,27 @@ static void convolve(struct context *x) {
     op_conv2d(x, out, in, weight, (struct epilogue){.bias = bias}, o);
 }
 
+/* As models/vae_film.c does, of frames that all have two before them. */
+static void convolve_over_time(struct context *x) {
+    enum { SLICES = 3 };
+    const int32_t *n = b.shape.n;
+    struct tensor in = made(x, DTYPE_F32, 2, (int32_t[]){n[0] * n[1], n[2]}),
+                  gamma = made(x, DTYPE_F32, 1, &n[2]);
+    struct tensor out = made(x, DTYPE_F32, 3, (int32_t[]){n[0], n[1], n[3]}), kept[SLICES], weight[SLICES];
+    struct epilogue sum = {.bias = made(x, DTYPE_F32, 1, &n[3])};
+    for (int i = 0; i < SLICES; i++) {
+        kept[i] = made(x, DTYPE_F32, 3, n);
+        weight[i] = made(x, type_of(b.shape.type), 4, (int32_t[]){n[3], n[2], n[4], n[4]});
+    }
+    for (int32_t frame = 0; frame < n[7]; frame++) {
+        op_rms_norm(x, tensor_reshape(kept[frame % SLICES], 2, in.dim), in, gamma, 1e-26f,
+                    (struct modulation){.activation = ACTIVATION_SILU});
+        struct epilogue parts = sum;
+        for (int i = 0; i < SLICES; i++, parts = (struct epilogue){.residual = out})
+            op_conv2d(x, out, kept[(frame + 1 + i) % SLICES], weight[i], parts, options_of(&b.shape));
+    }
+}
+
 static void multiply(struct context *x) {
     const int32_t *n = b.shape.n;
     struct tensor in = made(x, DTYPE_F32, 2, n), out = made(x, DTYPE_F32, 2, (int32_t[]){n[0], n[2]});
@@ -115,8 +137,10 @@ static void attend(struct context *x) {
 }
 
 static void compute(struct context *x) {
-    static void (*const forwards[])(struct context * x) = {
-        [CONVOLUTION] = convolve, [PRODUCT] = multiply, [ATTENTION] = attend};
+    static void (*const forwards[])(struct context * x) = {[CONVOLUTION] = convolve,
+                                                           [PRODUCT] = multiply,
+                                                           [ATTENTION] = attend,
+                                                           [OVER_TIME] = convolve_over_time};
     x->scratch->used = 0;
     forwards[b.shape.operator](x);
 }
@@ -171,13 +195,14 @@ static void layout_product(void) {
 
 static void open_library(void) {
     uint64_t at[N_PARTS];
-    if (b.shape.operator== CONVOLUTION) layout_convolution();
+    bool convolves = b.shape.operator== CONVOLUTION || b.shape.operator== OVER_TIME;
+    if (convolves) layout_convolution();
     if (b.shape.operator== PRODUCT) layout_product();
     if (b.shape.operator!= ATTENTION) {
         b.key.number[ONEDNN_SHARED] = 1;
         if (onednn_prepare(b.onednn, &b.key, &b.error)) return;
         struct onednn_facts facts = onednn_facts(b.onednn, &b.key);
-        if (b.shape.operator== CONVOLUTION) b.floats[WEIGHTS] = (double)facts.weights_bytes / sizeof(float);
+        if (convolves) b.floats[WEIGHTS] = (double)facts.weights_bytes / sizeof(float);
         b.floats[SCRATCH] = (double)facts.scratch_bytes / sizeof(float);
     }
     for (int i = 0; i < N_PARTS; i++) at[i] = library_part(b.floats[i]);
@@ -220,8 +245,9 @@ double operator_ours(void) {
 
 double operator_library(void) {
     if (b.shape.operator== ATTENTION) return 0;
+    int runs = b.shape.operator== OVER_TIME ? 3 * b.shape.n[7] : 1;
     double start = processor_seconds();
-    onednn_run(b.onednn, &b.key, b.operands, &b.error);
+    for (int i = 0; i < runs; i++) onednn_run(b.onednn, &b.key, b.operands, &b.error);
     return report(processor_seconds() - start);
 }
 

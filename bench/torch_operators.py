@@ -7,7 +7,9 @@ MODEL: sdxl or sd15, the convolutions of a UNet's evaluation; qwen_image, produc
 at 1024x1024; qwen_image_vision, those of its vision encoder for a picture of 1036x1036, a layer with windows and
 attention of one without; qwen_image_vae, the convolutions of its decoder at 1024x1024, with the norms and SiLU before
 them; norms, convolutions of 128 channels without a norm on their way in, with that of groups (and its statistics), and
-of pixels.
+of pixels; wan_block, products and attention of a block of Wan's 14B at 480x832 and 17 frames, wan_vae, the convolutions
+of its decoder (2.1) at 480x832, a frame of each: those over time, with the norms and SiLU before them, of a frame that
+has two before it.
 
 Seconds are the process's on its processors, so that other work on the machine does not count; of several threads their
 sum. TYPE: of our weights (F32, F16, BF16); PyTorch's are f32. oneDNN's own has neither norm nor bias to add, and is not
@@ -21,9 +23,9 @@ import time
 import torch
 from torch.nn import functional
 
-CONVOLUTION, PRODUCT, ATTENTION = range(3)
+CONVOLUTION, PRODUCT, ATTENTION, OVER_TIME = range(4)
 NO_NORM, GROUPS, PIXEL = range(3)
-KINDS = "conv", "product", "attention"
+KINDS = "conv", "product", "attention", "over time"
 
 
 class Shape(ctypes.Structure):
@@ -32,6 +34,10 @@ class Shape(ctypes.Structure):
 
 def convolution(side, channels, outputs, kernel, up=1, stride=1, norm=NO_NORM):
     return CONVOLUTION, side, side, channels, outputs, kernel, up, stride, norm
+
+
+def over_time(rows, columns, channels, outputs, kernel=3, frames=1):
+    return OVER_TIME, rows, columns, channels, outputs, kernel, 1, 1, frames
 
 
 def resnets(side, pairs, norm=NO_NORM):
@@ -96,7 +102,27 @@ def qwen_image_decoder(side):
     return shapes + resnets(side, 3 * [(96, 96)], PIXEL) + [convolution(side, 96, 3, 3, norm=PIXEL)]
 
 
+def wan_block(tokens, text=512, width=5120, between=13824):
+    shapes = 6 * [(PRODUCT, tokens, width, width)] + 2 * [(PRODUCT, text, width, width)]
+    return shapes + [(PRODUCT, tokens, width, between), (PRODUCT, tokens, between, width), (ATTENTION, tokens, 40, 128)]
+
+
+def wan_decoder(rows, columns, frames=1):
+    """A frame of each level: the last two have four times as many as the latent, the second twice."""
+    shapes = [over_time(rows, columns, 16, 384)] + 4 * [over_time(rows, columns, 384, 384)]
+    for level, (first, width) in enumerate(((384, 384), (192, 384), (192, 192), (96, 96))):
+        shapes += [over_time(rows, columns, first, width)] + 5 * [over_time(rows, columns, width, width)]
+        if level < 2:
+            shapes.append(over_time(rows, columns, width, 2 * width, 1))
+        if level < 3:
+            rows, columns = 2 * rows, 2 * columns
+            shapes.append((CONVOLUTION, rows // 2, columns // 2, width, width // 2, 3, 2, 1, NO_NORM))
+    return shapes + [over_time(rows, columns, 96, 3)]
+
+
 MODELS = {
+    "wan_block": lambda: wan_block(5 * 30 * 52),
+    "wan_vae": lambda: wan_decoder(60, 104),
     "sdxl": lambda: unet(128, (320, 640, 1280)),
     "sd15": lambda: unet(64, (320, 640, 1280, 1280)),
     "qwen_image": lambda: qwen_image(64, 4096),
@@ -118,7 +144,20 @@ def torch_convolution(rows, columns, channels, outputs, kernel, up, stride, norm
     return lambda: module(normed())
 
 
+def torch_over_time(rows, columns, channels, outputs, kernel, up, stride, frames):
+    module = torch.nn.Conv3d(channels, outputs, (3, kernel, kernel), padding=(0, kernel // 2, kernel // 2)).eval()
+    before, gamma = torch.randn(1, channels, 2, rows, columns), torch.randn(channels, 1, 1, 1)
+    x = torch.randn(1, channels, frames, rows, columns)
+
+    def run():
+        normed = functional.silu(functional.normalize(x, dim=1) * channels**0.5 * gamma)
+        return module(torch.cat([before, normed], 2))
+    return run
+
+
 def torch_forward(operator, *n):
+    if operator == OVER_TIME:
+        return torch_over_time(*n)
     if operator == CONVOLUTION:
         return torch_convolution(*n)
     if operator == PRODUCT:

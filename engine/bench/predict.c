@@ -11,9 +11,10 @@
 
 /* ---- blocks ---- */
 
-/* A picture of 1024 x 1024 (of Stable Diffusion 1 512 x 512), the longest prompts. Of Flux.1's two kinds the
- * one in which it spends more time, of vision encoders a layer that looks into windows, of UNets a
- * transformer's layer at full size; of autoencoders one of the resnets at full size. */
+/* A picture of 1024 x 1024 (of Stable Diffusion 1 512 x 512), or a video of 832 x 480 in 81 frames; the
+ * longest prompts. Of Flux.1's two kinds the one in which it spends more time, of vision encoders a layer
+ * that looks into windows, of UNets a transformer's layer at full size; of autoencoders one of the resnets at
+ * full size. */
 #define LATENT .latent_channels = 16, .latent_side = 128, .picture_side = 1024, .type = DTYPE_BF16
 #define TEXT(rows, columns)                                                                                  \
     .text_rows = rows, .text_columns = columns, .latent_channels = 1, .latent_side = 1, .picture_side = 1,   \
@@ -34,6 +35,17 @@ static const struct predict_case cases[] = {
       ONLY("down_layer")},
      4096},
     {{.family = &family_qwen_image, .text_rows = 64, .text_columns = 3584, LATENT, ONLY("layer")}, 4160},
+    {{.family = &family_wan,
+      .text_rows = 512,
+      .text_columns = 4096,
+      .latent_channels = 16,
+      .latent_frames = 21,
+      .latent_side = 60,
+      .latent_columns = 104,
+      .picture_side = 1,
+      .type = DTYPE_BF16,
+      ONLY("layer")},
+     21 * 30 * 52},
     {{.family = &family_qwen3, TEXT(512, 2560), ONLY("layer")}, 512},
     {{.family = &family_qwen25vl, TEXT(512, 3584), ONLY("layer")}, 512},
     {{.family = &family_qwen25vl_vision,
@@ -46,7 +58,17 @@ static const struct predict_case cases[] = {
       ONLY("layer")},
      74 * 74},
     {{.family = &family_clip, TEXT(77, 768), ONLY("layer")}, 77},
+    {{.family = &family_clip_vision,
+      .text_rows = 257,
+      .text_columns = 1280,
+      .latent_channels = 1,
+      .latent_side = 1,
+      .picture_side = 224,
+      .type = DTYPE_BF16,
+      ONLY("layer")},
+     257},
     {{.family = &family_t5, TEXT(512, 4096), ONLY("layer")}, 512},
+    {{.family = &family_umt5, TEXT(512, 4096), ONLY("layer")}, 512},
     {{.family = &family_vae_kl,
       .text_rows = 1,
       .text_columns = 1,
@@ -126,6 +148,7 @@ enum status predict_block(struct sys *sys, const struct device *cuda, const stru
     struct predicting p = {.device = {.name = cuda->name,
                                       .chunks = cuda->chunks,
                                       .operands = cuda->operands,
+                                      .lacks = {[PRECISION_F32] = cuda->lacks[PRECISION_F32]},
                                       .cost = predicting_cost,
                                       .run = predicting_run},
                            .card = card,
@@ -133,10 +156,8 @@ enum status predict_block(struct sys *sys, const struct device *cuda, const stru
                            .component = &component,
                            .rows = rows};
     rows->n = 0;
-    if (random_component_count(&component, sys, &c->sizes, e) == OK) {
-        component.context.precision = PRECISION_BF16;
+    if (random_component_count(&component, sys, &p.device, &c->sizes, e) == OK)
         random_component_run(&component, &p.device, e);
-    }
     random_component_destroy(&component);
     return e->code;
 }

@@ -33,7 +33,7 @@ static enum status bench_random_component_begin(struct random_component *c,
                                                 const struct random_component_sizes *sizes, struct error *e) {
     struct sys *sys = c->sys;
     size_t structure_bytes = 0;
-    c->component = (struct component){.family = sizes->family, .sys = sys};
+    c->component = (struct component){.family = sizes->family, .sys = sys, .films = sizes->chunk > 0};
     component_derive(&c->component, sizes->chosen);
     c->refs = sys->alloc(sys, LINE_HOST, FAMILY_BLOCKS_MAX * sizeof *c->refs);
     c->lane.state = sys->alloc(sys, LINE_HOST, sizes->family->lane_state_bytes);
@@ -81,7 +81,9 @@ static void make_weights(const struct random_component *c, const struct block_re
 /* Weights, the lane and its state. */
 static void random_component_lay_out(struct random_component *c, const struct random_component_sizes *sizes,
                                      struct arena *arena, bool *ok) {
-    int32_t side = sizes->latent_side, latent[4] = {sizes->latent_channels, 1, side, side};
+    int32_t frames = sizes->latent_frames ? sizes->latent_frames : 1;
+    int32_t columns = sizes->latent_columns ? sizes->latent_columns : sizes->latent_side;
+    int32_t latent[4] = {sizes->latent_channels, frames, sizes->latent_side, columns};
     int32_t picture[4] = {1, sizes->picture_side, sizes->picture_side, 3};
     char *structure = c->structures;
     c->lane.latent = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
@@ -92,10 +94,12 @@ static void random_component_lay_out(struct random_component *c, const struct ra
         c->lane.pooled = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){1, c->component.pooled_columns}, ok);
     for (int i = 0; i < LANE_NUMBERS_MAX; i++) c->lane.numbers[i] = (float)sizes->picture_side;
     c->lane.n_tokens = sizes->text_rows;
+    c->lane.operand = c->device->operands.in[c->context.precision];
     memset(c->lane.state, 0, sizes->family->lane_state_bytes);
     sizes->family->declare(&c->component, &c->lane, 1, arena, arena, ok);
     if (arena->base) {
-        struct tensor numbers = tensor_make(NULL, DTYPE_F32, 1, (int32_t[]){1});
+        /* Two of these are a number in f32 too, so that all of the state is numbers. */
+        struct tensor numbers = tensor_make(NULL, DTYPE_BF16, 1, (int32_t[]){1});
         uint64_t random = 2;
         random_weights_fill(&random, &numbers, 1, arena->base, arena->used);
     }
@@ -110,7 +114,7 @@ static enum status random_component_measure(struct random_component *c, struct e
     struct dry dry;
     struct arena counting = arena_counting();
     dry_init(&dry, c->sys, c->device, true);
-    c->context = (struct context){.scratch = &counting, .precision = request_first_precision(c->device)};
+    c->context.scratch = &counting;
     random_component_run(c, &dry.device, e);
     c->context.scratch = &c->scratch;
     c->context.workspace_bytes = dry.workspace_bytes;
@@ -123,7 +127,8 @@ enum status random_component_make(struct random_component *c, struct sys *sys, s
                                   const struct random_component_sizes *sizes, struct error *e) {
     struct arena arena = arena_counting();
     bool ok = true;
-    *c = (struct random_component){.sys = sys, .device = device, .type = sizes->type};
+    *c = (struct random_component){.sys = sys, .device = device, .type = sizes->type, .chunk = sizes->chunk};
+    c->context.precision = request_first_precision(device);
     if (bench_random_component_begin(c, sizes, e) != OK) return e->code;
     random_component_lay_out(c, sizes, &arena, &ok);
     if (random_component_measure(c, e) != OK) return e->code;
@@ -138,15 +143,16 @@ enum status random_component_make(struct random_component *c, struct sys *sys, s
     return OK;
 }
 
-enum status random_component_count(struct random_component *c, struct sys *sys,
+enum status random_component_count(struct random_component *c, struct sys *sys, struct device *device,
                                    const struct random_component_sizes *sizes, struct error *e) {
     struct arena arena = arena_counting();
     bool ok = true;
-    *c = (struct random_component){.sys = sys, .type = sizes->type};
+    *c = (struct random_component){.sys = sys, .device = device, .type = sizes->type, .chunk = sizes->chunk};
+    c->context.precision = request_first_precision(device);
     if (bench_random_component_begin(c, sizes, e) != OK) return e->code;
     random_component_lay_out(c, sizes, &arena, &ok);
     c->scratch = arena_counting();
-    c->context = (struct context){.scratch = &c->scratch};
+    c->context.scratch = &c->scratch;
     return OK;
 }
 
@@ -162,6 +168,7 @@ enum status random_component_run(struct random_component *c, struct device *devi
         struct visit_scope scope = {.settings = c->component.settings,
                                     .lane = &c->lane,
                                     .number = ref->number,
+                                    .chunk = c->chunk,
                                     .n_timesteps = 1,
                                     .timesteps = &timestep};
         x->scratch->used = 0;

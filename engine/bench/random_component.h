@@ -12,7 +12,9 @@ struct random_component_sizes {
     const int *chosen; /* the family's dimensions; NULL: the published ones */
     int32_t text_rows, text_columns;
     int32_t latent_channels, latent_side, picture_side;
-    enum dtype type; /* of matrices that it fits; other weights are bf16 */
+    int32_t latent_frames, latent_columns; /* 0: one; as many as rows */
+    int chunk;                             /* of an autoencoder of films; 0: it works on a picture */
+    enum dtype type;                       /* of matrices that it fits; other weights are bf16 */
     struct {
         const char *kind;
         int number;
@@ -23,6 +25,7 @@ struct random_component {
     struct sys *sys;
     struct device *device;
     enum dtype type;
+    int chunk;
     struct component component;
     struct lane lane;
     struct block_ref *refs; /* those that run, in order */
@@ -42,7 +45,7 @@ bool random_component_at_last(const struct random_component_sizes *sizes, const 
 enum status random_component_make(struct random_component *c, struct sys *sys, struct device *device,
                                   const struct random_component_sizes *sizes, struct error *e);
 /* The same without memory, for devices that only count. MEMORY. */
-enum status random_component_count(struct random_component *c, struct sys *sys,
+enum status random_component_count(struct random_component *c, struct sys *sys, struct device *device,
                                    const struct random_component_sizes *sizes, struct error *e);
 /* Runs every block once, on its own device or on another that computes the same. */
 enum status random_component_run(struct random_component *c, struct device *device, struct error *e);

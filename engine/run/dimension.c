@@ -84,7 +84,7 @@ static double setting_published(const struct component *c, const struct setting 
 /* The first of those that are published, as many as there are of both. */
 static void setting_publish_list(struct component *c, const struct setting_list *s) {
     int n = c->dims[s->count] < s->n_published ? c->dims[s->count] : s->n_published;
-    memcpy(c->settings + s->offset, s->published, (size_t)n * sizeof *s->published);
+    if (n) memcpy(c->settings + s->offset, s->published, (size_t)n * sizeof *s->published);
 }
 
 static void setting_misfit(const struct component *c, const struct setting_list *s,

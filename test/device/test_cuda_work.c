@@ -158,11 +158,13 @@ static void give_shared(struct sys *sys, enum memory_line line, void *memory, si
 static const int zimage_sizes[] = {4, 8, 8, 8, 1, 1, 64, 16};
 static const int flux_sizes[] = {4, 8, 8, 8, 1, 1, 64, 32, 16, 1, 0};
 static const int qwen_image_sizes[] = {4, 4, 6, 6, 2, 72, 16};
+static const int wan_sizes[] = {3, 24, 120, 2, 40, 4, 0, 0, 0, 0};
 static const int unet_sizes[] = {40, 64, 0, 0, 1, 1, 0, 0, 1, 1, 4, 8, 2, 72, 40, 2, 0, 4, 16};
 static const int qwen3_sizes[] = {300, 72, 4, 2, 16, 104, 2};
 static const int qwen25vl_sizes[] = {300, 72, 4, 2, 104, 2};
 static const int vision_sizes[] = {2, 80, 4, 104, 72};
 static const int clip_sizes[] = {300, 64, 4, 100, 2, 77, 64};
+static const int clip_vision_sizes[] = {3, 80, 4, 104, 70};
 static const int t5_sizes[] = {300, 72, 4, 16, 120, 2, 32};
 static const int vae_sizes[] = {4, 16, 16, 8, 8, 2, 4, 0};
 static const int vae_wan_sizes[] = {16, 8, 1, 2, 2, 2, 2};
@@ -215,7 +217,30 @@ static const struct predict_case blocks[] = {
       .type = DTYPE_BF16},
      0},
     {{.family = &family_clip, .chosen = clip_sizes, TEXT(77, 64), ONLY("layer"), .type = DTYPE_BF16}, 0},
+    {{.family = &family_wan,
+      .chosen = wan_sizes,
+      .text_rows = 24,
+      .text_columns = 40,
+      .latent_channels = 4,
+      .latent_frames = 3,
+      .latent_side = 10,
+      .latent_columns = 8,
+      .picture_side = 1,
+      ONLY("layer"),
+      .type = DTYPE_BF16},
+     0},
+    {{.family = &family_clip_vision,
+      .chosen = clip_vision_sizes,
+      .text_rows = 26,
+      .text_columns = 80,
+      .latent_channels = 1,
+      .latent_side = 1,
+      .picture_side = 70,
+      ONLY("layer"),
+      .type = DTYPE_BF16},
+     0},
     {{.family = &family_t5, .chosen = t5_sizes, TEXT(30, 72), ONLY("layer"), .type = DTYPE_BF16}, 0},
+    {{.family = &family_umt5, .chosen = t5_sizes, TEXT(30, 72), ONLY("layer"), .type = DTYPE_BF16}, 0},
     {{.family = &family_vae_kl, .chosen = vae_sizes, PICTURE, .last = {"resnet", 301}, .type = DTYPE_BF16},
      0},
     {{.family = &family_vae_kl_encoder,

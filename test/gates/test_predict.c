@@ -75,6 +75,7 @@ static const double T = 4128, C = 3840, F = 10240; /* Z-Image */
 static const double FT = 4608, FC = 3072, FF = 12288;
 static const double QT = 4160, QC = 3072, QF = 12288; /* Qwen-Image, 64 of whose tokens are text */
 static const double UT = 4096, UC = 320;
+static const double WT = 21 * 30 * 52, WC = 5120, WF = 13824; /* WAN, of 81 frames; it sees 512 of text */
 static const double VT = 74 * 74, VW = 9 * 8 * 8 + 2 * 2; /* patches; 9 windows of 8 across and one of 2 */
 static const double PIXELS = 1024.0 * 1024;
 
@@ -85,13 +86,16 @@ static void test_flops(void **state) {
         {&family_flux, FT, 2 * FT * (3 * FC * FC + FC * FF + (FC + FF) * FC), 4 * FT * FT * FC, 0},
         {&family_unet, UT, 2 * UT * 18 * UC * UC, 4 * UT * (UT + 77) * UC, 0},
         {&family_qwen_image, QT, 2 * QT * (4 * QC * QC + 2 * QC * QF), 4 * QT * QT * QC, 0},
+        {&family_wan, WT, 2 * WT * (6 * WC * WC + 2 * WC * WF), 4 * WT * (WT + 512) * WC, 0},
         {&family_qwen3, 512, 2 * 512.0 * (2 * 4096 + 2 * 1024 + 3 * 9728) * 2560, 4 * 512.0 * 513 / 2 * 4096,
          0},
         {&family_qwen25vl, 512, 2 * 512.0 * (2 * 3584 + 2 * 512 + 3 * 18944) * 3584,
          4 * 512.0 * 513 / 2 * 3584, 0},
         {&family_qwen25vl_vision, VT, 2 * VT * (4 * 1280 + 3 * 3420) * 1280, 4 * VW * VW * 1280, 0},
         {&family_clip, 77, 2 * 77.0 * (4 * 768 + 2 * 3072) * 768, 4 * 77.0 * 78 / 2 * 768, 0},
+        {&family_clip_vision, 257, 2 * 257.0 * (4 * 1280 + 2 * 5120) * 1280, 4 * 257.0 * 257 * 1280, 0},
         {&family_t5, 512, 2 * 512.0 * (4 * 4096 + 3 * 10240) * 4096, 4 * 512.0 * 512 * 4096, 0},
+        {&family_umt5, 512, 2 * 512.0 * (4 * 4096 + 3 * 10240) * 4096, 4 * 512.0 * 512 * 4096, 0},
         {&family_vae_kl, PIXELS, 0, 0, 2 * 2 * PIXELS * 9 * 128 * 128},
         {&family_vae_kl_encoder, PIXELS, 0, 0, 2 * 2 * PIXELS * 9 * 128 * 128},
         {&family_vae_wan, PIXELS, 0, 0, 2 * 2 * PIXELS * 9 * 96 * 96},
