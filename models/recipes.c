@@ -359,7 +359,7 @@ enum { WAN_TEXT_ROWS = 512 };
     .n_conditions = 1, .patch = 2, .shift_rule = FLOW_SHIFT_FIXED,               \
     .sampling = {.prediction = &prediction_flow_of_timestep, .schedule = &schedule_flow,                       \
                  .sampler = &sampler_euler},                                                                   \
-    .guide = guidance_plain, .strength = 1, __VA_ARGS__
+    .guide = guidance_plain, .strength = 1, .frames_max = 4 * 255 + 1, .frames = 81, __VA_ARGS__
 #define WAN_480P .width = 832, .height = 480
 #define WAN_720P .width = 1280, .height = 720
 #define HIGH_NOISE(...)                                                                                        \
