@@ -18,20 +18,33 @@ enum { HEADS = 2, HEAD = 32, DIM = HEADS * HEAD, TEXT = 64, SIDE = 8, TOKENS = S
 
 /* Image tokens are padded to 32. */
 static const int block_sizes[] = {HEADS, 8, 12, 12, 1, 1, 64, 16};
-static const struct bench_block_case block_case = {
-    .name = "block",
-    .shape = "small",
-    .rounds = 2,
-    .to = 1,
-    .sizes = {&family_zimage, "layer", block_sizes, TEXT, 64, 16, SIDE, 1, DTYPE_BF16, {NULL, 0}}};
+static const struct bench_block_case block_case = {.name = "block",
+                                                   .shape = "small",
+                                                   .rounds = 2,
+                                                   .to = 1,
+                                                   .sizes = {.family = &family_zimage,
+                                                             .block = "layer",
+                                                             .chosen = block_sizes,
+                                                             .text_rows = TEXT,
+                                                             .text_columns = 64,
+                                                             .latent_channels = 16,
+                                                             .latent_side = SIDE,
+                                                             .picture_side = 1,
+                                                             .type = DTYPE_BF16}};
 
 static const int decoder_sizes[] = {4, 16, 16, 8, 8, 1, 4, 0};
-static const struct bench_block_case decoder_case = {
-    .name = "decoder",
-    .shape = "small",
-    .rounds = 2,
-    .to = 1,
-    .sizes = {&family_vae_kl, NULL, decoder_sizes, 1, 1, 4, SIDE, 8 * SIDE, DTYPE_BF16, {NULL, 0}}};
+static const struct bench_block_case decoder_case = {.name = "decoder",
+                                                     .shape = "small",
+                                                     .rounds = 2,
+                                                     .to = 1,
+                                                     .sizes = {.family = &family_vae_kl,
+                                                               .chosen = decoder_sizes,
+                                                               .text_rows = 1,
+                                                               .text_columns = 1,
+                                                               .latent_channels = 4,
+                                                               .latent_side = SIDE,
+                                                               .picture_side = 8 * SIDE,
+                                                               .type = DTYPE_BF16}};
 
 /* Calls back until the announced round, then says no. */
 struct listener {
