@@ -63,8 +63,8 @@ static enum status vae_run_staged(void *user, int stage, struct error *e) {
     return e->code;
 }
 
-void vae_run_measure(struct vae_run *r, const struct component *c, struct lane *lanes, int n_lanes,
-                     struct device *device) {
+static void vae_run_measure_all(struct vae_run *r, const struct component *c, struct lane *lanes, int n_lanes,
+                                int n_chunks, struct device *device) {
     static const struct run_hooks hooks = {
         .evaluation_ended = vae_run_evaluated, .stage_ended = vae_run_staged, .tick = vae_run_goes_on};
     struct sys *sys = &golden_state.sys;
@@ -78,12 +78,23 @@ void vae_run_measure(struct vae_run *r, const struct component *c, struct lane *
                               .lanes = lanes,
                               .n_lanes = n_lanes,
                               .n_groups = 1,
-                              .evaluations = n_lanes};
-    component_visits(c, 0, lanes, n_lanes, n_lanes, &r->visits, &r->error);
+                              .n_chunks = n_chunks,
+                              .evaluations = n_lanes * (n_chunks ? n_chunks : 1)};
+    component_visits(c, 0, lanes, n_lanes, r->stage.evaluations, &r->visits, &r->error);
     r->run = (struct run){sys, device, &r->stage, 1, &r->visits, &hooks, 1, NULL};
     r->need.separate = device->memory;
     executor_measure(&r->run, true, &r->need, &r->error);
     assert_ok(&r->error);
+}
+
+void vae_run_measure(struct vae_run *r, const struct component *c, struct lane *lanes, int n_lanes,
+                     struct device *device) {
+    vae_run_measure_all(r, c, lanes, n_lanes, 0, device);
+}
+
+void vae_run_measure_chunks(struct vae_run *r, const struct component *c, struct lane *lane, int n_chunks,
+                            struct device *device) {
+    vae_run_measure_all(r, c, lane, 1, n_chunks, device);
 }
 
 void vae_run_execute(struct vae_run *r) {

@@ -36,6 +36,9 @@ struct vae_run {
 /* The lanes are the caller's. */
 void vae_run_measure(struct vae_run *r, const struct component *c, struct lane *lanes, int n_lanes,
                      struct device *device);
+/* The same of one lane in chunks of frames. */
+void vae_run_measure_chunks(struct vae_run *r, const struct component *c, struct lane *lane, int n_chunks,
+                            struct device *device);
 
 /* As planned; the device holds what was planned. */
 void vae_run_execute(struct vae_run *r);
