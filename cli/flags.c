@@ -33,8 +33,6 @@ static const struct flag own[] = {
      "three; 2511: files that do not say they are that one; default what a folder's model_index.json names, "
      "else plus where there are pictures",
      NULL},
-    {NULL, MODELS, NULL, "--high-noise-diffusion-model", "PATH", FLAG_PART, 0, 0, 0, NULL,
-     "second transformer (not in this build)", "no model of this build has a second transformer"},
 
     {"Picture", RUNS | TOKENIZE, "-p", "--prompt", "TEXT", FLAG_PROMPT, AT(prompt), 0, 0, NULL,
      "what to draw; @FILE reads a file, @- stdin, @@ begins a text with an @", NULL},
@@ -260,7 +258,7 @@ static void add_parts(void) {
 void flags_init(void) {
     n_flags = 0;
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
-        if (own[i].kind != FLAG_PART || !flag_find(own[i].name)) flags[n_flags++] = own[i];
+        flags[n_flags++] = own[i];
         if (!i) add_parts();
     }
 }

@@ -44,9 +44,10 @@ static const struct {
     {" --guidance-scale ", "--cfg-scale S, or --guidance S for models that were distilled with it"},
     {" --eta --sigmas --timestep-shift --prediction --skip-layers --slg-scale --img-cfg-scale ",
      "a run without it: no model of this build takes it"},
-    {" --embd-dir --photo-maker --pm-id-images-dir --pm-style-strength --clip_vision --end-img "
-     "--high-noise-steps --high-noise-cfg-scale --moe-boundary --vace-strength ",
+    {" --embd-dir --photo-maker --pm-id-images-dir --pm-style-strength --high-noise-steps --moe-boundary "
+     "--vace-strength ",
      "a run without it: no model of this build takes it"},
+    {" --high-noise-cfg-scale ", "--cfg-scale HIGH,LOW"},
     {" --qwen-image-zero-cond-t ", "--edit 2511"},
     {" --size --resolution ", "-W N -H N"},
     {" --lowvram --medvram --low-vram --cpu-offload ", "--max-vram SIZE"},

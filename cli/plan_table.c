@@ -10,6 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Bytes of a text in UTF-8, at most so many, that end with a whole character. */
+static int cut_at_character(const char *text, int most) {
+    int bytes = (int)strnlen(text, (size_t)most);
+    while (bytes > 0 && ((unsigned char)text[bytes] & 0xc0) == 0x80) bytes--;
+    return bytes;
+}
+
 /* "name value" for every plain value of the request, whatever the library puts there. */
 static void print_request(FILE *to, json_t *request) {
     const char *key, *separator = "request  ";
@@ -18,7 +25,8 @@ static void print_request(FILE *to, json_t *request) {
         char *text = json_is_null(value)
                          ? NULL
                          : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6));
-        if (text) fprintf(to, "%s%s %.60s%s", separator, key, text, strlen(text) > 60 ? "..." : "");
+        int shown = text ? cut_at_character(text, 60) : 0;
+        if (text) fprintf(to, "%s%s %.*s%s", separator, key, shown, text, text[shown] ? "..." : "");
         if (text) separator = ", ";
         free(text);
     }

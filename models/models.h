@@ -22,7 +22,7 @@
     X(qwen_image) X(qwen_image_edit) X(qwen_image_edit_plus) X(qwen_image_edit_2511)                         \
     X(sd1) X(sd1_inpaint) X(sd2) X(sd2_inpaint) X(sdxl) X(sdxl_inpaint) X(sdxl_refiner)                      \
     X(sd1_lcm) X(sdxl_lcm)                                                                                   \
-    X(wan)
+    X(wan) X(wan22)
 /* clang-format on */
 
 #define DECLARE_FAMILY(name) extern const struct family family_##name;
@@ -100,6 +100,9 @@ struct slot {
     /* Where content must tell which slot of one family these weights are for: are they for this one? NULL:
      * whatever the family is. */
     bool (*is)(const struct tensor_index *view);
+    /* Where only its file's name does, of slots of the same shapes: words of it, between other characters
+     * than letters and digits. NULL-terminated. */
+    const char *called[3];
     struct text_recipe text; /* of a text encoder */
     const char *class; /* transformers', in model_index.json, of a vision encoder in a folder of its own */
     /* Where its weights differ from their family's published dimensions. */

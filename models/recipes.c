@@ -352,22 +352,27 @@ const struct recipe recipe_qwen_image_edit_2511 = {
  * generate.py; Wan2.2, wan/configs), whose sizes depend on the model, sampler that of the published
  * scheduler_config.json. Text is 512 rows, zeros behind the prompt. Of two transformers the first is for much
  * noise. */
-enum { WAN_TEXT_ROWS = 512 };
+enum { WAN_TEXT_ROWS = 512, WAN_FRAMES_MAX = 1 + 4 * 255 };
 /* clang-format off */
+/* What their programs keep away from where nothing else is said. */
+#define WAN_NEGATIVE                                                                                           \
+    "色调艳丽，过曝，静态，细节模糊不清，字幕，风格，作品，画作，画面，静止，整体发灰，最差质量，"             \
+    "低质量，JPEG压缩残留，丑陋的，残缺的，多余的手指，画得不好的手部，画得不好的脸部，"                       \
+    "畸形的，毁容的，形态畸形的肢体，手指融合，静止不动的画面，杂乱的背景，三条腿，"                           \
+    "背景人很多，倒着走"
 #define WAN(text_slot, ...)                                                                                    \
     .condition = {{.slot = text_slot, .what = CONDITION_TOKENS, .padded_to = WAN_TEXT_ROWS}},                  \
-    .n_conditions = 1, .patch = 2, .shift_rule = FLOW_SHIFT_FIXED,               \
-    .sampling = {.prediction = &prediction_flow_of_timestep, .schedule = &schedule_flow,                       \
-                 .sampler = &sampler_euler},                                                                   \
-    .guide = guidance_plain, .strength = 1, .frames_max = 4 * 255 + 1, .frames = 81, __VA_ARGS__
+    .n_conditions = 1, .patch = 2, .shift_rule = FLOW_SHIFT_FIXED, .sampling = SAMPLING_WAN,                   \
+    .guide = guidance_plain, .negative = WAN_NEGATIVE, .frames = 81, .fps = 16,                          \
+    .frames_max = WAN_FRAMES_MAX, .strength = 1, __VA_ARGS__
 #define WAN_480P .width = 832, .height = 480
 #define WAN_720P .width = 1280, .height = 720
 #define HIGH_NOISE(...)                                                                                        \
     {.family = &family_wan, .flag = "--high-noise-diffusion-model", .word = "high-noise transformer",          \
-     .folder = "transformer", .prefixes = denoiser_prefixes, __VA_ARGS__}
+     .folder = "transformer", .prefixes = denoiser_prefixes, .called = {"high", "highnoise"}, __VA_ARGS__}
 #define LOW_NOISE(...)                                                                                         \
-    {.family = &family_wan, .flag = "--diffusion-model", .folder = "transformer_2",                            \
-     .prefixes = denoiser_prefixes, __VA_ARGS__}
+    {.family = &family_wan, .flag = "--diffusion-model", .word = "low-noise transformer",                      \
+     .folder = "transformer_2", .prefixes = denoiser_prefixes, .called = {"low", "lownoise"}, __VA_ARGS__}
 #define WAN_GOES_ON .dimension = {{"wan_goes_on", 1}}
 #define WAN_SEES    .dimension = {{"wan_goes_on", 1}, {"wan_image", 1280}}
 /* clang-format on */
@@ -377,6 +382,16 @@ const struct recipe recipe_wan = {
     WAN(0, WAN_480P, .flow_shift = 5, .steps = 50, .cfg_scale = 5),
     .span = {{1, INFINITY}},
     .name = "wan",
+    .variant = WAN_T2V,
+    .pipelines = {"WanPipeline"},
+    .init = INIT_NONE,
+};
+
+const struct recipe recipe_wan22 = {
+    .slot = {TEXT_UMT5, HIGH_NOISE(), LOW_NOISE(), VAE_WAN},
+    WAN(0, WAN_480P, .flow_shift = 12, .steps = 40, .cfg_scale = 4, .cfg_scale_low = 3),
+    .span = {{1, INFINITY}, {2, 0.875}},
+    .name = "wan22",
     .variant = WAN_T2V,
     .pipelines = {"WanPipeline"},
     .init = INIT_NONE,

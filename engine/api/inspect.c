@@ -321,7 +321,7 @@ static const struct recipe *inspect_recipe(const struct component_files *files, 
     char line[MODEL_NOTE_BYTES];
     if (!denoiser) return NULL;
     if (file->flag) name = "";
-    if (pipeline_choose(name, denoiser, &recipe, &misfit) != OK) add_line(to->missing, &misfit);
+    if (pipeline_choose(files, name, denoiser, &recipe, &misfit) != OK) add_line(to->missing, &misfit);
     if (recipe && !*name && pipeline_note_alike(recipe, line, sizeof line))
         json_push(to->notes, json_string(line));
     return recipe;

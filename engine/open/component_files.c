@@ -3,8 +3,10 @@
 
 #include "engine/open/paths.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 /* ---- flags ---- */
 
@@ -109,7 +111,41 @@ const struct component_file *component_files_find_kind(const struct component_fi
 
 /* ---- slots ---- */
 
-enum { FITS_BY_ORDER = 1, FITS_BY_PREFIX, FITS_BY_FOLDER, FITS_BY_FLAG };
+enum { FITS_BY_ORDER = 1, FITS_BY_NAME, FITS_BY_PREFIX, FITS_BY_FOLDER, FITS_BY_FLAG };
+
+/* Is that one of the name's words, in letters of any size? */
+static bool has_word(const char *name, const char *word) {
+    size_t bytes = strlen(word);
+    for (const char *at = name; *at; at++) {
+        bool begins = at == name || !isalnum((unsigned char)at[-1]);
+        if (begins && !strncasecmp(at, word, bytes) && !isalnum((unsigned char)at[bytes])) return true;
+    }
+    return false;
+}
+
+/* What -m's own path says is about all of its files. */
+static const char *name_below(const struct component_files *files, const struct component_file *file) {
+    const char *path = component_files_path(files, file), *slash = strrchr(path, '/');
+    size_t folder = files->model ? strlen(files->model) : 0;
+    if (folder && !strncmp(path, files->model, folder) && path[folder]) return path + folder;
+    return slash ? slash + 1 : path;
+}
+
+static bool is_called(const struct component_files *files, const struct component_file *file,
+                      const struct slot *slot) {
+    for (const char *const *word = slot->called; *word; word++)
+        if (has_word(name_below(files, file), *word)) return true;
+    return false;
+}
+
+bool parts_is_called_otherwise(const struct component_files *files, const struct component_file *file,
+                               const struct slot *slot) {
+    const struct slot *other;
+    if (!*slot->called || is_called(files, file, slot)) return false;
+    for (int i = 0; (other = models_slot(i)); i++)
+        if (other->family == slot->family && is_called(files, file, other)) return true;
+    return false;
+}
 
 /* How surely a component is for that slot; 0: it is not. */
 static int component_files_fits(const struct component_files *files, const struct component_file *file,
@@ -120,7 +156,9 @@ static int component_files_fits(const struct component_files *files, const struc
     if (alone) return rank_of(file);
     if (file->flag) return (file->with ? has_with : has_flag)(slot, file->flag) ? FITS_BY_FLAG : 0;
     if (file->folder) return !strcmp(file->folder, slot->folder) ? FITS_BY_FOLDER : 0;
-    if (!file->prefix) return FITS_BY_ORDER;
+    if (*slot->called && is_called(files, file, slot)) return FITS_BY_NAME;
+    if (parts_is_called_otherwise(files, file, slot)) return 0;
+    if (!file->prefix || *slot->called) return FITS_BY_ORDER;
     return slot_takes(slot, file->family, file->prefix) ? FITS_BY_PREFIX : 0;
 }
 
@@ -132,6 +170,20 @@ static const struct component_file *best_left(const struct component_files *file
     return NULL;
 }
 
+/* Slots that only names tell apart: a file without one goes where a flag has left one place. Who gives the
+ * last of them alone by its flag gives the only one, of a pipeline that has one. */
+static bool is_open(const struct recipe *recipe, const struct component_file *const in[SLOTS_MAX], int slot,
+                    int surely) {
+    bool by_flag = false;
+    if (!*recipe->slot[slot].called || surely > FITS_BY_NAME) return true;
+    for (int i = 0; recipe->slot[i].family; i++) {
+        bool sibling = i != slot && recipe->slot[i].family == recipe->slot[slot].family;
+        if (sibling && i > slot && in[i] && in[i]->flag) return false;
+        by_flag |= sibling && in[i] && in[i]->flag;
+    }
+    return surely == FITS_BY_NAME || by_flag;
+}
+
 void parts_assign(const struct component_files *files, const struct recipe *recipe,
                   const struct component_file *in[SLOTS_MAX]) {
     bool given[COMPONENT_FILES_MAX] = {0};
@@ -139,9 +191,20 @@ void parts_assign(const struct component_files *files, const struct recipe *reci
     for (int surely = FITS_BY_FLAG; surely > 0; surely--)
         for (int i = 0; recipe->slot[i].family; i++) {
             bool alone = recipe_count(recipe, recipe->slot[i].family) == 1;
-            if (!in[i]) in[i] = best_left(files, &recipe->slot[i], alone, surely, given);
+            if (!in[i] && is_open(recipe, in, i, surely))
+                in[i] = best_left(files, &recipe->slot[i], alone, surely, given);
             if (in[i]) given[in[i] - files->file] = true;
         }
+}
+
+int parts_of_kind(const struct component_files *files, const struct recipe *recipe, enum family_kind kind) {
+    const struct component_file *in[SLOTS_MAX];
+    int n = 0;
+    parts_assign(files, recipe, in);
+    for (int i = 0; recipe->slot[i].family; i++)
+        n += recipe->slot[i].family->kind == kind && in[i] &&
+             (!in[i]->flag || has_flag(&recipe->slot[i], in[i]->flag));
+    return n;
 }
 
 const struct component_file *parts_in_slot(const struct component_files *files, const struct recipe *recipe,

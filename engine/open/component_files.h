@@ -39,6 +39,7 @@ struct opened_file {
 enum { COMPONENT_FILES_MAX = 64 };
 
 struct component_files {
+    const char *model; /* -m, the options'; or NULL */
     bool decodes_only; /* only a decoder is looked for */
     bool by_name;      /* -m is a folder in Hugging Face's layout */
     bool has_variant;  /* the denoiser that counts has been looked into */
@@ -64,12 +65,18 @@ const struct component_file *component_files_find_kind(const struct component_fi
 
 /* Which component stands in each slot of the recipe; NULL: none. Where a family has one slot it is the
  * component of that family that counts; where it has several their flags, else folders, else prefixes say
- * which component is for which, else the slots take them in their order; what a slot says of content holds in
- * any case. */
+ * which component is for which, or their files' names where the slots have such, else the slots take them in
+ * their order; what a slot says of content holds in any case. */
 void parts_assign(const struct component_files *files, const struct recipe *recipe,
                   const struct component_file *in[SLOTS_MAX]);
 const struct component_file *parts_in_slot(const struct component_files *files, const struct recipe *recipe,
                                            int slot);
+
+/* Is it called as another slot of that family is, and not as this one? */
+bool parts_is_called_otherwise(const struct component_files *files, const struct component_file *file,
+                               const struct slot *slot);
+/* How many of the recipe's components of that kind are there: those that a flag chooses by their own. */
+int parts_of_kind(const struct component_files *files, const struct recipe *recipe, enum family_kind kind);
 
 const char *component_files_path(const struct component_files *files, const struct component_file *file);
 /* What is seen of its file, borrowed. */

@@ -51,7 +51,7 @@ static enum status check_given(const struct sluice_model_options *o, struct erro
 
 enum status component_files_locate(struct sys *sys, const struct sluice_model_options *o,
                                    struct component_files *files, struct error *e) {
-    *files = (struct component_files){.decodes_only = o->decodes_only};
+    *files = (struct component_files){.model = o->model, .decodes_only = o->decodes_only};
     if (check_given(o, e) != OK) return e->code;
     if (o->model && !path_exists(o->model)) {
         error_set(e, MISSING, "there is no such model");
@@ -150,12 +150,52 @@ static int list_folders(enum family_kind kind, const char *folders[SLOTS_MAX]) {
     return n;
 }
 
+/* Hugging Face's layout. */
+struct model_folder {
+    struct sys *sys;
+    const char *path;
+    struct config index; /* model_index.json */
+};
+
+/* A component [null, null] is absent, whatever lies there. */
+static bool is_there(const struct model_folder *model, const char *folder) {
+    char key[64];
+    struct error e = {0};
+    snprintf(key, sizeof key, "%s.0", folder);
+    const struct config_value *library = config_find(&model->index, key);
+    char *path = path_existing(model->sys, model->path, folder, &e);
+    model->sys->release(model->sys, path);
+    return path && !(library && library->kind == CONFIG_NULL);
+}
+
+/* Has it all denoisers of that recipe? One of several that a flag chooses leaves the others. */
+static bool has_denoisers(const struct model_folder *model, const struct recipe *recipe) {
+    for (const struct slot *s = recipe->slot; s->family; s++)
+        if (s->family->kind == FAMILY_DENOISER && !is_there(model, s->folder)) return false;
+    return true;
+}
+
+static bool looks_for_denoiser(const struct model_folder *model, const struct component_files *files,
+                               const char *folder) {
+    const struct component_file *found = component_files_find_kind(files, FAMILY_DENOISER), *in[SLOTS_MAX];
+    if (!found) return true;
+    for (const struct recipe *const *r = recipes; *r; r++) {
+        if (recipe_count(*r, found->family) < 2 || !has_denoisers(model, *r)) continue;
+        parts_assign(files, *r, in);
+        for (int i = 0; (*r)->slot[i].family; i++)
+            if ((*r)->slot[i].family == found->family && !in[i] && !strcmp((*r)->slot[i].folder, folder))
+                return true;
+    }
+    return false;
+}
+
 /* Unless a flag, or another folder's file, has said so already. */
-static bool looks_in_folder(const struct component_files *files, enum family_kind kind, const char *folder) {
+static bool looks_in_folder(const struct model_folder *model, const struct component_files *files,
+                            enum family_kind kind, const char *folder) {
     const struct component_file *in[SLOTS_MAX];
     const struct recipe *recipe = pipeline_guess(files);
     if (files->decodes_only && kind != FAMILY_DECODER) return false;
-    if (kind == FAMILY_DENOISER && !component_files_find_kind(files, kind)) return true;
+    if (kind == FAMILY_DENOISER) return looks_for_denoiser(model, files, folder);
     if (!recipe) return kind == FAMILY_TEXT || !component_files_find_kind(files, kind);
     parts_assign(files, recipe, in);
     for (int i = 0; recipe->slot[i].family; i++)
@@ -164,20 +204,31 @@ static bool looks_in_folder(const struct component_files *files, enum family_kin
 }
 
 /* The denoiser's first: it tells which encoders there are. */
-static enum status open_folders(struct sys *sys, const char *model, struct component_files *files,
-                                struct error *e) {
+static enum status open_each_folder(const struct model_folder *model, struct component_files *files,
+                                    struct error *e) {
     static const enum family_kind order[] = {FAMILY_DENOISER, FAMILY_TEXT, FAMILY_VISION, FAMILY_DECODER};
     const char *folders[SLOTS_MAX];
     for (size_t k = 0; k < sizeof order / sizeof *order; k++) {
         for (int i = 0, n = list_folders(order[k], folders); i < n && e->code == OK; i++) {
-            if (!looks_in_folder(files, order[k], folders[i])) continue;
-            char *path = path_existing(sys, model, folders[i], e);
+            if (!is_there(model, folders[i]) || !looks_in_folder(model, files, order[k], folders[i]))
+                continue;
+            char *path = path_existing(model->sys, model->path, folders[i], e);
             if (path)
-                open_located(sys, files, path, (struct component_file){.folder = folders[i]}, order[k], e);
-            sys->release(sys, path);
+                open_located(model->sys, files, path, (struct component_file){.folder = folders[i]}, order[k],
+                             e);
+            model->sys->release(model->sys, path);
         }
-        pipeline_look(sys, files);
+        pipeline_look(model->sys, files);
     }
+    return e->code;
+}
+
+static enum status open_folders(struct sys *sys, const char *path, struct component_files *files,
+                                struct error *e) {
+    struct model_folder model = {.sys = sys, .path = path};
+    if (!files->pipeline || config_read(sys, files->pipeline, &model.index, e) == OK)
+        open_each_folder(&model, files, e);
+    config_destroy(&model.index);
     return e->code;
 }
 

@@ -27,7 +27,8 @@ const struct recipe *pipeline_guess(const struct component_files *files) {
     for (const struct recipe *const *r = recipes; *r; r++) {
         if (denoiser && recipe_family(*r, FAMILY_DENOISER) != denoiser->family) continue;
         if (denoiser && files->has_variant && (*r)->variant != files->variant) continue;
-        int n = encoders_found(files, *r) + (denoiser != NULL);
+        int n = encoders_found(files, *r) + parts_of_kind(files, *r, FAMILY_DENOISER);
+        if (n) n += parts_of_kind(files, *r, FAMILY_DECODER); /* alone it is many recipes' */
         if (n <= most) continue;
         best = *r;
         most = n;
@@ -115,16 +116,19 @@ enum status pipeline_read(struct sys *sys, const char *path, char name[PIPELINE_
     return e->code;
 }
 
-enum status pipeline_choose(const char *name, const struct component *denoiser, const struct recipe **recipe,
-                            struct error *e) {
+enum status pipeline_choose(const struct component_files *files, const char *name,
+                            const struct component *denoiser, const struct recipe **recipe, struct error *e) {
     char known[160];
+    int most = 0;
     for (const struct recipe *const *r = recipes; *r; r++) {
         if (recipe_family(*r, FAMILY_DENOISER) != denoiser->family || (*r)->variant != denoiser->variant)
             continue;
-        if (*name && !has_pipeline(*r, name)) continue;
+        int n = parts_of_kind(files, *r, FAMILY_DENOISER) + parts_of_kind(files, *r, FAMILY_DECODER);
+        if ((*name && !has_pipeline(*r, name)) || n <= most) continue;
         *recipe = *r;
-        return OK;
+        most = n;
     }
+    if (most) return OK;
     list_pipelines(denoiser, known, sizeof known);
     error_set(e, UNSUPPORTED, "the pipeline that model_index.json names has another transformer");
     error_where(e, "%s", denoiser->index.sources[0].path);
@@ -173,7 +177,7 @@ enum status pipeline_settle(struct sys *sys, const struct component_files *files
     if (configuration_look(&c, component_files_path(files, in[i]), &(*recipe)->slot[i], e) != OK)
         return e->code;
     if (edit) return choose_edit(edit, &c, recipe, e);
-    return pipeline_choose(pipeline_names(files, name) ? name : "", &c, recipe, e);
+    return pipeline_choose(files, pipeline_names(files, name) ? name : "", &c, recipe, e);
 }
 
 bool pipeline_note_alike(const struct recipe *recipe, char *line, size_t bytes) {
@@ -181,7 +185,9 @@ bool pipeline_note_alike(const struct recipe *recipe, char *line, size_t bytes) 
     int listed = 0;
     for (const struct recipe *const *r = recipes; *r && n < bytes; r++) {
         bool alike = recipe_family(*r, FAMILY_DENOISER) == recipe_family(recipe, FAMILY_DENOISER) &&
-                     (*r)->variant == recipe->variant;
+                     (*r)->variant == recipe->variant &&
+                     recipe_count(*r, recipe_family(recipe, FAMILY_DENOISER)) ==
+                         recipe_count(recipe, recipe_family(recipe, FAMILY_DENOISER));
         if (!alike || *r == recipe) continue;
         if (!n)
             n += (size_t)snprintf(line, bytes,
@@ -239,6 +245,7 @@ static bool share_place(const struct component_files *files, const struct recipe
         if (!slot_takes(s, one->family, one->prefix) || !slot_takes(s, other->family, other->prefix))
             continue;
         if (in[i] && !was_searched(in[i])) continue;
+        if (parts_is_called_otherwise(files, one, s) || parts_is_called_otherwise(files, other, s)) continue;
         if (!s->is || (s->is(&view) && s->is(&other_view))) return true;
     }
     return false;

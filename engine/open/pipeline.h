@@ -44,10 +44,10 @@ enum status pipeline_check(const struct component_files *files, const struct rec
 enum { PIPELINE_NAME_BYTES = 64 };
 enum status pipeline_read(struct sys *sys, const char *path, char name[PIPELINE_NAME_BYTES], struct error *e);
 
-/* The recipe for a configured denoiser. name: the pipeline's, "" if nothing names it. UNSUPPORTED for a
- * pipeline that has other weights. */
-enum status pipeline_choose(const char *name, const struct component *denoiser, const struct recipe **recipe,
-                            struct error *e);
+/* The recipe for a configured denoiser, with the most of what draws there. name: the pipeline's, "" if
+ * nothing names it. UNSUPPORTED for a pipeline that has other weights. */
+enum status pipeline_choose(const struct component_files *files, const char *name,
+                            const struct component *denoiser, const struct recipe **recipe, struct error *e);
 
 /* Does a model_index.json of that name say which pipeline this is? It stands for the whole folder, so not
  * where a flag gives another denoiser; but who gives one beside an editing pipeline's parts means to edit. */

@@ -1,6 +1,8 @@
 /* How a model draws where a request does not say: see settings.h. */
 #include "engine/open/settings.h"
 
+#include <string.h>
+
 /* ---- the schedule ---- */
 
 enum { SHIFT_TOKENS_MAX = 1 << 20 };
@@ -23,10 +25,9 @@ static enum status read_shift_line(const struct config *config, struct flow_shif
 
 /* Its class's own; of files that were another class's before, that one's. */
 static const char *shift_key(const struct sluice_model *m, const struct config *config) {
-    const char *own = m->sampling.schedule->shift_key;
-    if (config_find(config, own)) return own;
-    return config_find(config, schedule_flow.shift_key) ? schedule_flow.shift_key
-                                                        : schedule_flow_unipc.shift_key;
+    const char *own = m->sampling.schedule->shift_key, *other = schedule_flow.shift_key;
+    if (!strcmp(own, other)) other = schedule_flow_unipc.shift_key;
+    return config_find(config, other) && !config_find(config, own) ? other : own;
 }
 
 /* A shift by size is read where the recipe knows of it. */

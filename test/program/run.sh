@@ -64,7 +64,7 @@ generate -t 0|--threads
 generate -t -1|--threads
 generate --cfg-scale nan|--cfg-scale
 generate --cfg-scale inf|--cfg-scale
-generate --cfg-scale 1,5|--cfg-scale
+generate --cfg-scale 1;5|--cfg-scale
 generate --cfg-scale -1|--cfg-scale
 generate --guidance x|--guidance
 generate --flow-shift 0|--flow-shift
@@ -144,7 +144,6 @@ while IFS='|' read -r line pattern; do
     draw 2 "$line" -p x -o a.png $line
     check "message has $pattern" has ../err "^sluice: .*$pattern"
 done <<END
---high-noise-diffusion-model x|--high-noise-diffusion-model
 --strength 0.5|--strength
 --frames 5|--frames
 --fps 24|--fps
