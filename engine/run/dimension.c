@@ -138,13 +138,22 @@ static void setting_read_number(const struct setting *s, const char *key, const 
     }
 }
 
+/* "size" may be a number, or the object that another of the setting's keys, "size.shortest_edge", lies in. */
+static bool setting_may_be_object(const struct setting *s, int i_key) {
+    size_t n = strlen(s->keys[i_key]);
+    for (int i = 0; i < i_key; i++)
+        if (!strncmp(s->keys[i], s->keys[i_key], n) && s->keys[i][n] == '.') return true;
+    return false;
+}
+
 static void setting_read(struct component *c, const struct setting *s, const struct config *config,
                          struct error *e) {
     double value = setting_published(c, s);
     int word = (int)value;
     if (s->type == SETTING_WORD) setting_read_word(s, config, &word, e);
     for (int i = 0; i < SETTING_KEYS_MAX && s->keys[i] && s->type != SETTING_WORD; i++)
-        setting_read_number(s, s->keys[i], config, &value, e);
+        if (config_find(config, s->keys[i]) || !setting_may_be_object(s, i))
+            setting_read_number(s, s->keys[i], config, &value, e);
     setting_put(c, s, s->type == SETTING_WORD ? word : value);
 }
 
