@@ -399,6 +399,14 @@ static void add_class(json_t *json, const char *name, const char *library, const
     json_put(json, name, json_pack("[s, s]", library, class_name));
 }
 
+/* Of a slot that is diffusers'. */
+static const char *class_of_model(const struct writer *w, int slot) {
+    struct component c;
+    configuration_begin(w->recipe, slot, w->sys, &c);
+    component_derive(&c, w->sizes.of[slot]);
+    return component_config_value(&c);
+}
+
 static enum status write_model_index(struct writer *w, struct error *e) {
     const struct recipe *r = w->recipe;
     unsigned losses = json_losses();
@@ -408,7 +416,7 @@ static enum status write_model_index(struct writer *w, struct error *e) {
         if (s->family->kind == FAMILY_ENCODER || s->prefix) continue;
         const char *class = s->family->kind == FAMILY_TEXT ? s->text.classes[0] : s->class;
         add_class(json, s->folder, class ? "transformers" : "diffusers",
-                  class ? class : s->family->config_value);
+                  class ? class : class_of_model(w, (int)(s - r->slot)));
         if (s->text.tokenizer_folder)
             add_class(json, s->text.tokenizer_folder, "transformers", s->text.classes[1]);
     }

@@ -249,7 +249,7 @@ static void test_recipe(const char *recipe, const char *dimensions, bool flips) 
     test_layout(folder, model->recipe);
     test_tokenizers(model);
     if (flips) test_flips(folder, model);
-    if (model->recipe->processor) test_shared(folder);
+    if (model->recipe->processor.class) test_shared(folder);
     sluice_model_close(model);
 }
 
