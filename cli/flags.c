@@ -95,7 +95,8 @@ static const struct flag own[] = {
     {NULL, RUNS, NULL, "--end-img", "FILE", FLAG_STRING, AT(end_image), 0, 0, NULL,
      "a video's last frame, beside -i, its first, for models that take one", NULL},
     {NULL, RUNS, NULL, "--fit", "HOW", FLAG_CHOICE, AT(fit), 0, 0, "crop|pad|stretch",
-     "-i, --end-img and --mask of another size than is drawn: cover it and lose what is beyond, lie within "
+     "-i, --end-img, --control and --mask of another size than is drawn: cover it and lose what is beyond, "
+     "lie within "
      "it and go on "
      "as "
      "their edges, or lose their aspect; default crop",
@@ -108,6 +109,11 @@ static const struct flag own[] = {
      "picture to refer to, of any size, for models that take them; up to three times", NULL},
     {NULL, RUNS, NULL, "--mask", "FILE", FLAG_STRING, AT(mask), 0, 0, NULL,
      "white where -i's picture is drawn anew; the rest of it stays, as it is or as a model that fills has it",
+     NULL},
+    {NULL, RUNS, NULL, "--control", "DIR", FLAG_STRING, AT(control), 0, 0, NULL,
+     "a folder of numbered pictures: frames of a video that leads the one that is drawn, for models that "
+     "take "
+     "one; --mask then says where it is drawn anew",
      NULL},
     {NULL, RUNS, NULL, "--frames", "N", FLAG_WHOLE, AT(frames), 1, 100000, NULL,
      "length of a video; default the model's", NULL},

@@ -19,7 +19,7 @@
 static bool is_read(const struct flag *flag) {
     static const char *const names[] = {"--model",       "--tokenizer", "--prompt",  "--negative-prompt",
                                         "--init-latent", "--init-img",  "--end-img", "--ref-image",
-                                        "--mask",        "--plan",      "--rates"};
+                                        "--mask",        "--control",   "--plan",    "--rates"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(flag->name, names[i])) return true;
     return flag->kind == FLAG_PART;
@@ -146,9 +146,12 @@ static int inputs_check_part(const char *flag, const char *name, const char *rea
 /* name, whose file is output, against one value of a flag that reads. */
 static int check_value(const struct flag *reader, const char *path, const char *flag, const char *name,
                        const struct stat *output, struct sluice_error *e) {
+    char folder[PATH_MAX];
     if (reader->kind == FLAG_PROMPT) path = prompt_file(path);
     if (!path) return SLUICE_OK;
     if (same_file(output, path)) return inputs_refuse(e, flag, name, "the file of", reader->name);
+    if (!strcmp(reader->name, "--control") && inputs_folder_of(name, folder) && same_folder(folder, path))
+        return inputs_refuse(e, flag, name, "a file in the folder of", reader->name);
     return is_part(reader) ? inputs_check_part(flag, name, reader->name, path, e) : SLUICE_OK;
 }
 

@@ -8,17 +8,12 @@
 static const struct {
     const char *theirs, *ours;
 } same[] = {
-    {"--cfg", "--cfg-scale"},
-    {"--negative", "--negative-prompt"},
-    {"--batch-count", "--batch"},
-    {"--sampling-method", "--sampler"},
-    {"--schedule", "--scheduler"},
-    {"--num-inference-steps", "--steps"},
-    {"--init-image", "--init-img"},
-    {"--video-frames", "--frames"},
-    {"--tensor-type-rules", "--rule"},
-    {"--qwen2vl", "--llm"},
-    {"--qwen2vl_vision", "--llm_vision"},
+    {"--cfg", "--cfg-scale"},         {"--negative", "--negative-prompt"},
+    {"--batch-count", "--batch"},     {"--sampling-method", "--sampler"},
+    {"--schedule", "--scheduler"},    {"--num-inference-steps", "--steps"},
+    {"--init-image", "--init-img"},   {"--video-frames", "--frames"},
+    {"--control-video", "--control"}, {"--tensor-type-rules", "--rule"},
+    {"--qwen2vl", "--llm"},           {"--qwen2vl_vision", "--llm_vision"},
 };
 
 static const struct {
@@ -35,7 +30,7 @@ static const struct {
      "a run without it: this build has no adapters (LoRA)"},
     {" --upscale-model --upscale-repeats --upscale-tile-size ",
      "-W N and -H N as large as wanted: this build has no upscaler"},
-    {" --control-net --control-image --control-video --control-strength --canny ",
+    {" --control-net --control-image --control-strength --canny ",
      "-r FILE where the model takes it: this build has no ControlNet"},
     {" --preview --preview-path --preview-interval --preview-every --preview-noisy --taesd --tae ",
      "a run without it: this build has no previews and no small decoder"},

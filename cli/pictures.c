@@ -38,14 +38,26 @@ static int read_pixels(const struct sluice_picture *picture, uint8_t *rgb, struc
     return read_rows(picture, copy_row, &first, e);
 }
 
+static void give_readers(const struct args *args, struct sluice_picture *picture) {
+    picture->read = read_pixels;
+    picture->read_rows = read_rows;
+    picture->user = (void *)(uintptr_t)args;
+}
+
 static int open_one(const struct args *args, const char *name, struct sluice_picture *picture,
                     struct sluice_error *e) {
     unsigned notes = 0;
     int status = name ? picture_open(name, picture, &notes, e) : SLUICE_OK;
-    picture->read = read_pixels;
-    picture->read_rows = read_rows;
-    picture->user = (void *)(uintptr_t)args;
+    give_readers(args, picture);
     say_lost(args, name, notes);
+    return status;
+}
+
+static int open_control(const struct args *args, struct control *control, struct sluice_error *e) {
+    unsigned notes = 0;
+    int status = args->control ? control_open(args->control, control, &notes, e) : SLUICE_OK;
+    for (int i = 0; i < control->n; i++) give_readers(args, &control->frames[i]);
+    say_lost(args, args->control, notes);
     return status;
 }
 
@@ -58,7 +70,11 @@ int pictures_open(const struct args *args, struct pictures *pictures, struct slu
         pictures->reference_list[i] = &pictures->references[i];
         pictures->n_references = i + 1;
     }
-    return status;
+    return status ? status : open_control(args, &pictures->control, e);
+}
+
+void pictures_close(struct pictures *pictures) {
+    control_destroy(&pictures->control);
 }
 
 void pictures_fill(const struct pictures *pictures, struct sluice_request *request) {
@@ -67,4 +83,6 @@ void pictures_fill(const struct pictures *pictures, struct sluice_request *reque
     if (pictures->mask.width) request->mask = &pictures->mask;
     if (pictures->n_references) request->references = pictures->reference_list;
     request->n_references = pictures->n_references;
+    request->control = pictures->control.list;
+    request->n_control = pictures->control.n;
 }

@@ -51,9 +51,9 @@ static int check_seeds(const struct args *args, struct sluice_error *e) {
 }
 
 static int check_fit(const struct args *args, struct sluice_error *e) {
-    if (!args->fit || args->init_image || args->mask) return SLUICE_OK;
+    if (!args->fit || args->init_image || args->mask || args->control) return SLUICE_OK;
     return cli_request_refuse("--fit", "there is no picture to fit", args->fit,
-                              "--init-img FILE or --mask FILE beside it", e);
+                              "--init-img FILE, --mask FILE or --control DIR beside it", e);
 }
 
 static int check_strength(const struct args *args, struct sluice_error *e) {
@@ -100,13 +100,17 @@ int request_read_files(const struct args *args, struct request_files *files, str
 }
 
 void request_free_files(struct request_files *files) {
+    pictures_close(&files->pictures);
     free(files->plan);
     free(files->rates);
 }
 
 /* A picture may give the size that no flag gives: which that is the library knows. */
 static void fill_size(struct sluice_request *request, const struct args *args) {
-    if (request->init_image || request->n_references) request->width = request->height = 0;
+    if (request->init_image || request->n_references || request->n_control)
+        request->width = request->height = 0;
+    /* As many as lead: a latent's frame is four of the video's. */
+    if (request->n_control && !args->frames) request->frames = (request->n_control - 1) / 4 * 4 + 1;
     if (args->width) request->width = args->width;
     if (args->height) request->height = args->height;
 }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Pictures in, as a user gives them: -i, --end-img, --strength, --mask, --ref-image. What files may hold is test_picture_read.c's.
+# Pictures in, as a user gives them: -i, --end-img, --strength, --mask, --ref-image, --control. What files may hold is test_picture_read.c's.
 #
 # usage: pictures.sh SLUICE FLUX_MODEL_DIR [SCRATCH_DIR]; models that fill and that take references lie beside that one.
 . "$(dirname "$0")/program.sh"
@@ -62,6 +62,18 @@ draw_from 2 "a mask of nothing" "$model" --mask ../head.png -o a.png
 check "of what" has ../err '^sluice: a mask .*there is no picture: expected --init-img beside it'
 draw_from 2 "an end that nobody goes to" "$model" -i ../head.png --end-img ../head.png -o a.png
 check "who would" has ../err '^sluice: --end-img cannot be used with this model .*a model that takes a last frame'
+mkdir -p ../frames ../no_frames
+cp ../wide.png ../frames/f-2.png
+cp ../wide.png ../frames/f-10.png
+draw_from 2 "a video that leads nobody" "$model" --control ../frames -o a.png
+check "who would be led" has ../err '^sluice: --control cannot be used with this model .*a model that is led by a video'
+draw_from 3 "a folder without pictures" ../nowhere --control ../no_frames -o a.png
+check "is named" has ../err '^sluice: the folder holds no pictures (../no_frames)'
+cp ../jpeg.png ../frames/f-3.png
+draw_from 3 "a frame that is no picture" ../nowhere --control ../frames -o a.png
+check "is named" has ../err '^sluice: .*f-3.png'
+draw_from 2 "a frame that would be overwritten" "$model" --control ../frames -o ../frames/f-2.png
+check "is named" has ../err '^sluice: --output would overwrite a file in the folder of --control'
 draw_from 2 "a reference that nobody uses" "$model" -r ../head.png -o a.png
 check "who would" has ../err '^sluice: .*a model that takes references'
 # Interlaced it would have to be held whole; as it comes in rows it takes next to nothing.
