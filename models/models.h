@@ -22,7 +22,7 @@
     X(qwen_image) X(qwen_image_edit) X(qwen_image_edit_plus) X(qwen_image_edit_2511)                         \
     X(sd1) X(sd1_inpaint) X(sd2) X(sd2_inpaint) X(sdxl) X(sdxl_inpaint) X(sdxl_refiner)                      \
     X(sd1_lcm) X(sdxl_lcm)                                                                                   \
-    X(wan) X(wan22)
+    X(wan) X(wan_i2v) X(wan22) X(wan22_i2v) X(wan_ti2v) X(wan_vace)
 /* clang-format on */
 
 #define DECLARE_FAMILY(name) extern const struct family family_##name;

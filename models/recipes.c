@@ -363,10 +363,9 @@ enum { WAN_TEXT_ROWS = 512, WAN_FRAMES_MAX = 1 + 4 * 255 };
 #define WAN(text_slot, ...)                                                                                    \
     .condition = {{.slot = text_slot, .what = CONDITION_TOKENS, .padded_to = WAN_TEXT_ROWS}},                  \
     .n_conditions = 1, .patch = 2, .shift_rule = FLOW_SHIFT_FIXED, .sampling = SAMPLING_WAN,                   \
-    .guide = guidance_plain, .negative = WAN_NEGATIVE, .frames = 81, .fps = 16,                          \
-    .frames_max = WAN_FRAMES_MAX, .strength = 1, __VA_ARGS__
-#define WAN_480P .width = 832, .height = 480
-#define WAN_720P .width = 1280, .height = 720
+    .guide = guidance_plain, .negative = WAN_NEGATIVE, .frames_max = WAN_FRAMES_MAX, .strength = 1,            \
+    __VA_ARGS__
+#define WAN_480P .width = 832, .height = 480, .frames = 81, .fps = 16
 #define HIGH_NOISE(...)                                                                                        \
     {.family = &family_wan, .flag = "--high-noise-diffusion-model", .word = "high-noise transformer",          \
      .folder = "transformer", .prefixes = denoiser_prefixes, .called = {"high", "highnoise"}, __VA_ARGS__}
@@ -374,7 +373,7 @@ enum { WAN_TEXT_ROWS = 512, WAN_FRAMES_MAX = 1 + 4 * 255 };
     {.family = &family_wan, .flag = "--diffusion-model", .word = "low-noise transformer",                      \
      .folder = "transformer_2", .prefixes = denoiser_prefixes, .called = {"low", "lownoise"}, __VA_ARGS__}
 #define WAN_GOES_ON .dimension = {{"wan_goes_on", 1}}
-#define WAN_SEES    .dimension = {{"wan_goes_on", 1}, {"wan_image", 1280}}
+#define WAN_SEES    .dimension = {{"wan_goes_on", 1}, {"clip_vision_width", 1280}}
 /* clang-format on */
 
 const struct recipe recipe_wan = {
@@ -383,8 +382,20 @@ const struct recipe recipe_wan = {
     .span = {{1, INFINITY}},
     .name = "wan",
     .variant = WAN_T2V,
-    .pipelines = {"WanPipeline"},
+    .pipelines = {"WanPipeline", "WanImageToVideoPipeline"},
     .init = INIT_NONE,
+};
+
+const struct recipe recipe_wan_i2v = {
+    .slot = {VISION_CLIP, TEXT_UMT5, DENOISER(family_wan, WAN_SEES), VAE_WAN},
+    WAN(1, WAN_480P, .flow_shift = 5, .steps = 40, .cfg_scale = 5),
+    .span = {{2, INFINITY}},
+    .name = "wan_i2v",
+    .processor = CLIP_PROCESSOR,
+    .variant = WAN_I2V,
+    .pipelines = {"WanImageToVideoPipeline", "WanPipeline"},
+    .concat = CONCAT_FRAMES,
+    .init = INIT_FRAME,
 };
 
 const struct recipe recipe_wan22 = {
@@ -393,8 +404,46 @@ const struct recipe recipe_wan22 = {
     .span = {{1, INFINITY}, {2, 0.875}},
     .name = "wan22",
     .variant = WAN_T2V,
-    .pipelines = {"WanPipeline"},
+    .pipelines = {"WanPipeline", "WanImageToVideoPipeline"},
     .init = INIT_NONE,
+};
+
+const struct recipe recipe_wan22_i2v = {
+    .slot = {TEXT_UMT5, HIGH_NOISE(WAN_GOES_ON), LOW_NOISE(WAN_GOES_ON), VAE_WAN},
+    WAN(0, WAN_480P, .flow_shift = 5, .steps = 40, .cfg_scale = 3.5),
+    .span = {{1, INFINITY}, {2, 0.9}},
+    .name = "wan22_i2v",
+    .variant = WAN22_I2V,
+    .pipelines = {"WanImageToVideoPipeline", "WanPipeline"},
+    .concat = CONCAT_FRAMES,
+    .init = INIT_FRAME,
+};
+
+const struct recipe recipe_wan_ti2v = {
+    .slot = {TEXT_UMT5,
+             DENOISER(
+                 family_wan,
+                 .dimension = {{"heads", 24}, {"wan_ff", 14336}, {"layers", 30}, {"latent_channels", 48}}),
+             VAE_WAN22},
+    WAN(0, .width = 1280, .height = 704, .flow_shift = 5, .steps = 50, .cfg_scale = 5, .frames = 121,
+        .fps = 24),
+    .span = {{1, INFINITY}},
+    .name = "wan_ti2v",
+    .variant = WAN_TI2V,
+    .pipelines = {"WanPipeline", "WanImageToVideoPipeline"},
+    .init = INIT_FRAME,
+};
+
+const struct recipe recipe_wan_vace = {
+    .slot = {TEXT_UMT5, DENOISER(family_wan, .dimension = {{"wan_hints", 8}}), VAE_WAN},
+    WAN(0, WAN_480P, .flow_shift = 16, .steps = 50, .cfg_scale = 5),
+    .span = {{1, INFINITY}},
+    .name = "wan_vace",
+    .variant = WAN_VACE,
+    .pipelines = {"WanVACEPipeline"},
+    .concat = CONCAT_LED,
+    .init = INIT_NONE,
+    .references_max = LANE_REFERENCES_MAX,
 };
 
 /* Stable Diffusion: diffusers 0.42, pipelines/stable_diffusion and stable_diffusion_xl. Steps, guidance and

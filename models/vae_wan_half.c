@@ -288,7 +288,7 @@ static const float published_deviation22[VAE_WAN22_LATENT] = {
 #define LIST(key, field, least, list)                                                                        \
     {                                                                                                        \
         key, offsetof(struct vae_wan_settings, field), VAE_WAN_LATENT_MAX, LATENT, least, 1e6, list,         \
-            VAE_WAN_LATENT, false                                                                            \
+            COUNT_OF(list), false                                                                            \
     }
 const struct setting_list vae_wan_lists[N_VAE_WAN_LISTS] = {
     LIST("latents_mean", mean, -1e6, published_mean),

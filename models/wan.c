@@ -636,7 +636,7 @@ static const struct dimension wan_dimensions[] = {
      .key = "text_dim"},
     {"latent_channels", 16, 1, 1024, .place = LATENT, .key = "out_channels"},
     {"wan_goes_on", 0, 0, 1, .place = GOES_ON},
-    {"wan_image", 0, 0, 65536, .place = IMAGE, .key = "image_dim", .form = FORM_NULL_IF_0},
+    {"clip_vision_width", 0, 0, 65536, .place = IMAGE, .key = "image_dim", .form = FORM_NULL_IF_0},
     {"wan_image_rows", 0, 0, 65536, .place = IMAGE_ROWS, .key = "pos_embed_seq_len", .form = FORM_NULL_IF_0},
     {"wan_hints", 0, 0, WAN_HINTS_MAX, .place = HINTS, OF_BLOCKS("vace_blocks.")},
     {.place = DIM, OF_TENSOR(1, 0, "patch_embedding.bias")},

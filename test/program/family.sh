@@ -10,7 +10,7 @@ families=$(sed -n '2,$s/^\([a-z0-9_]*\) .*/\1/p' ../out)
 check "sizes and pipelines" has ../out '^flux  *1024x1024  *28  *3[0-9.]* GiB  FluxPipeline'
 check "there are some" [ "$(echo "$families" | wc -l)" -ge 12 ]
 for family in $families; do
-    expect 0 "plan $family" plan --family "$family" --max-ram 3G
+    expect 0 "plan $family" plan --family "$family" --frames 1 --max-ram 5G
     check "it fits" has ../out '^least  *[0-9.]* [MG]iB'
     check "a line says so" has ../err "^no files: planned with the published sizes of $family"
 done
