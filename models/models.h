@@ -36,8 +36,9 @@ bool clip_is_g(const struct tensor_index *view);
 /* Of Flux: with distilled guidance (dev, Kontext), without (schnell), with a picture around a hole (Fill). */
 enum { FLUX_GUIDED, FLUX_SCHNELL, FLUX_FILL };
 
-/* Of WAN: what its shapes tell. 2.1's I2V sees rows of a vision encoder, 2.2's does not. */
-enum { WAN_T2V, WAN_I2V, WAN22_I2V, WAN_TI2V, WAN_VACE };
+/* Of WAN: what its shapes tell. 2.1's I2V sees rows of a vision encoder, 2.2's does not; how many denoisers
+ * and which autoencoder there are tells more. */
+enum { WAN_T2V, WAN_I2V, WAN22_I2V, WAN_VACE };
 
 /* Of the UNet: what its shapes tell. */
 enum {

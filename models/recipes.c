@@ -429,7 +429,7 @@ const struct recipe recipe_wan_ti2v = {
         .fps = 24),
     .span = {{1, INFINITY}},
     .name = "wan_ti2v",
-    .variant = WAN_TI2V,
+    .variant = WAN_T2V,
     .pipelines = {"WanPipeline", "WanImageToVideoPipeline"},
     .init = INIT_FRAME,
 };

@@ -509,12 +509,7 @@ static void wan_derive(struct component *c) {
     c->image_columns = d[IMAGE];
     c->image_rows = d[IMAGE_ROWS];
     c->config_value = d[HINTS] ? "WanVACETransformer3DModel" : NULL;
-    enum { TI2V_CHANNELS = 48 };
-    c->variant = d[HINTS]                     ? WAN_VACE
-                 : d[IMAGE]                   ? WAN_I2V
-                 : d[GOES_ON]                 ? WAN22_I2V
-                 : d[LATENT] == TI2V_CHANNELS ? WAN_TI2V
-                                              : WAN_T2V;
+    c->variant = d[HINTS] ? WAN_VACE : d[IMAGE] ? WAN_I2V : d[GOES_ON] ? WAN22_I2V : WAN_T2V;
 }
 
 static enum status wan_configure(struct component *c, const struct config *config, struct error *e) {
