@@ -20,7 +20,11 @@
     .text_rows = rows, .text_columns = columns, .latent_channels = 1, .latent_side = 1, .picture_side = 1,   \
     .type = DTYPE_BF16
 #define ONLY(kind_) .block = kind_, .last = {kind_, 0}
-enum { RESNET_OF_UP_3 = 301, RESNET_OF_DOWN_0 = 0, PIXELS = 1024 * 1024 };
+/* Four frames of 1280 x 704, of which the decoder makes 2x2 pixels at a time. */
+#define FILM                                                                                                 \
+    .text_rows = 1, .text_columns = 1, .latent_channels = 48, .latent_frames = 3, .latent_side = 44,         \
+    .latent_columns = 80, .picture_side = 704, .chunk = 2, .type = DTYPE_BF16
+enum { RESNET_OF_UP_3 = 301, RESNET_OF_DOWN_0 = 0, PIXELS = 1024 * 1024, FILM_PIXELS = 4 * 352 * 640 };
 
 static const struct predict_case cases[] = {
     {{.family = &family_zimage, .text_rows = 32, .text_columns = 2560, LATENT, ONLY("layer")}, 4128},
@@ -93,6 +97,8 @@ static const struct predict_case cases[] = {
       LATENT,
       .last = {"resnet", RESNET_OF_DOWN_0}},
      PIXELS},
+    {{.family = &family_vae_wan22, FILM, .last = {"resnet", RESNET_OF_UP_3}}, FILM_PIXELS},
+    {{.family = &family_vae_wan22_encoder, FILM, .last = {"resnet", RESNET_OF_DOWN_0}}, FILM_PIXELS},
 };
 
 const struct predict_case *predict_cases(int *n) {

@@ -167,6 +167,7 @@ static const int clip_sizes[] = {300, 64, 4, 100, 2, 77, 64};
 static const int clip_vision_sizes[] = {3, 80, 4, 104, 70};
 static const int t5_sizes[] = {300, 72, 4, 16, 120, 2, 32};
 static const int vae_sizes[] = {4, 16, 16, 8, 8, 2, 4, 0};
+static const int vae_wan22_sizes[] = {6, 8, 8, 1, 1, 2, 2, 2};
 static const int vae_wan_sizes[] = {16, 8, 1, 2, 2, 2, 2};
 
 #define TEXT(rows, columns)                                                                                  \
@@ -177,6 +178,9 @@ static const int vae_wan_sizes[] = {16, 8, 1, 2, 2, 2, 2};
     .text_rows = 1, .text_columns = 1, .latent_channels = 4, .latent_side = 16, .picture_side = 128
 #define WAN_PICTURE                                                                                          \
     .text_rows = 1, .text_columns = 1, .latent_channels = 16, .latent_side = 16, .picture_side = 128
+#define FILM                                                                                                 \
+    .text_rows = 1, .text_columns = 1, .latent_channels = 6, .latent_frames = 3, .latent_side = 3,           \
+    .latent_columns = 5, .picture_side = 48, .chunk = 2, .type = DTYPE_BF16
 #define ONLY(kind_) .block = kind_, .last = {kind_, 0}
 
 static const struct predict_case blocks[] = {
@@ -261,6 +265,8 @@ static const struct predict_case blocks[] = {
       .last = {"resnet", 0},
       .type = DTYPE_BF16},
      0},
+    {{.family = &family_vae_wan22, .chosen = vae_wan22_sizes, FILM, .last = {"resnet", 301}}, 0},
+    {{.family = &family_vae_wan22_encoder, .chosen = vae_wan22_sizes, FILM, .last = {"resnet", 100}}, 0},
 };
 
 static int predicted_launches(const struct predict_case *c) {

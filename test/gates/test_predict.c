@@ -77,7 +77,7 @@ static const double QT = 4160, QC = 3072, QF = 12288; /* Qwen-Image, 64 of whose
 static const double UT = 4096, UC = 320;
 static const double WT = 21 * 30 * 52, WC = 5120, WF = 13824; /* WAN, of 81 frames; it sees 512 of text */
 static const double VT = 74 * 74, VW = 9 * 8 * 8 + 2 * 2; /* patches; 9 windows of 8 across and one of 2 */
-static const double PIXELS = 1024.0 * 1024;
+static const double PIXELS = 1024.0 * 1024, FILM_PIXELS = 4.0 * 352 * 640;
 
 static void test_flops(void **state) {
     (void)state;
@@ -100,6 +100,8 @@ static void test_flops(void **state) {
         {&family_vae_kl_encoder, PIXELS, 0, 0, 2 * 2 * PIXELS * 9 * 128 * 128},
         {&family_vae_wan, PIXELS, 0, 0, 2 * 2 * PIXELS * 9 * 96 * 96},
         {&family_vae_wan_encoder, PIXELS, 0, 0, 2 * 2 * PIXELS * 9 * 96 * 96},
+        {&family_vae_wan22, FILM_PIXELS, 0, 0, 2 * 2 * FILM_PIXELS * 27 * 256 * 256},
+        {&family_vae_wan22_encoder, FILM_PIXELS, 0, 0, 2 * 2 * FILM_PIXELS * 27 * 160 * 160},
     };
     assert_int_equal(sizeof formulas / sizeof *formulas, N_PUBLISHED);
     for (int i = 0; i < N_PUBLISHED; i++) {

@@ -75,12 +75,13 @@ static void test_linear_few(void **state) {
 static void test_attention(void **state) {
     (void)state;
     static const struct attention_case cases[] = {
-        {1, 1, 1, 1, 20, 0, false, false, 0.2f},    {128, 128, 2, 2, 128, 0, false, true, 0.09f},
-        {130, 77, 4, 2, 40, 8, false, true, 0.15f}, {300, 300, 6, 2, 20, 4, true, false, 0.3f},
-        {5, 300, 2, 1, 64, 0, true, true, 0.125f},  {64, 64, 1, 1, 512, 0, false, false, 0.04f},
-        {257, 400, 1, 1, 7, 0, false, true, 3},     {20, 20, 3, 3, 16, 0, false, false, -0.5f},
-        {129, 513, 1, 1, 33, 1, false, false, 1},   {64, 64, 4, 4, 80, 0, false, true, 0.11f},
-        {40, 70, 1, 1, 640, 0, false, true, 0.04f}, {33, 35, 1, 1, 1024, 3, false, true, 0.03f},
+        {1, 1, 1, 1, 20, 0, false, false, 0.2f},       {128, 128, 2, 2, 128, 0, false, true, 0.09f},
+        {130, 77, 4, 2, 40, 8, false, true, 0.15f},    {300, 300, 6, 2, 20, 4, true, false, 0.3f},
+        {5, 300, 2, 1, 64, 0, true, true, 0.125f},     {64, 64, 1, 1, 512, 0, false, false, 0.04f},
+        {257, 400, 1, 1, 7, 0, false, true, 3},        {20, 20, 3, 3, 16, 0, false, false, -0.5f},
+        {129, 513, 1, 1, 33, 1, false, false, 1},      {64, 64, 4, 4, 80, 0, false, true, 0.11f},
+        {2, 32760, 1, 1, 128, 0, false, false, 0.09f}, {40, 70, 1, 1, 640, 0, false, true, 0.04f},
+        {33, 35, 1, 1, 1024, 3, false, true, 0.03f},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         case_attention(cases[i]);
