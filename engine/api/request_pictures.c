@@ -43,6 +43,10 @@ static enum status check_init(const struct settling *s, struct error *e) {
     if (m->init == INIT_NONE)
         return request_refuse_of_model(s, "--init-img",
                                        "a model that makes videos of pictures, as WAN's I2V and TI2V", e);
+    if (m->init == INIT_FRAME && m->recipe->concat == CONCAT_NONE && r->frames == 1) {
+        error_set(e, USAGE, "a video of one frame is the picture that it begins with (--init-img)");
+        return error_expected(e, "more --frames");
+    }
     return picture_check(r->init_image, "--init-img", e) == OK ? check_strength(s, e) : e->code;
 }
 
