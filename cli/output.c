@@ -320,6 +320,8 @@ int output_check_side(const struct args *args, const struct sluice_request *requ
 void output_fill_bytes(const struct args *args, struct sluice_request *request) {
     const char *pattern = output_pattern(args, request->frames);
     if (args->no_decode) return;
+    bool is_video = output_is_video(pattern);
+    request->caller_bytes = is_video ? video_library_bytes(pattern) : 0;
     request->image_bytes_a_pixel =
-        output_is_video(pattern) ? video_bytes_a_pixel(pattern) : picture_write_bytes_a_pixel(pattern);
+        is_video ? video_bytes_a_pixel(pattern) : picture_write_bytes_a_pixel(pattern);
 }

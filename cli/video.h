@@ -27,8 +27,8 @@ int video_check_name(const char *name, struct sluice_error *e);
 int video_check_settings(const char *name, const struct video_settings *settings, struct sluice_error *e);
 /* What the name's encoder is called, and whether players want another first. */
 const char *video_encoder(const char *name, bool *second_best);
-/* What is taken while such a video is written, to be counted: by the libraries once they are loaded, and by
- * the encoder a pixel. */
+/* What is taken while such a video is written, to be counted: by the libraries from when they are loaded, and
+ * by the encoder a pixel. */
 int64_t video_library_bytes(const char *name);
 int video_bytes_a_pixel(const char *name);
 

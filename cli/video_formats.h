@@ -11,15 +11,16 @@ struct video_codec {
     int worst, best;     /* of quality 0 and 100, on its own scale */
     bool quantiser;      /* that scale is of global_quality; else of the option crf */
     bool palette;        /* it takes 256 colours of each frame's own, instead of 4:2:0 */
-    int bytes_a_pixel;
 };
 
-enum { VIDEO_CODECS_MAX = 3 };
+enum { VIDEO_CODECS_MAX = 2 };
 
 struct video_format {
     const char *extension, *muxer;
     const char *options; /* of the muxer */
     int fps_most;
+    /* What writing one takes: from when libraries are loaded, and of a frame's pixels while it is encoded. */
+    int library_mib, bytes_a_pixel;
     struct video_codec codecs[VIDEO_CODECS_MAX]; /* the first that is there writes it */
 };
 

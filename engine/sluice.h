@@ -295,8 +295,8 @@ struct sluice_request {
     int frames, fps; /* of a video; 0 or 1: a picture, and fps means nothing */
     bool converted;  /* for planning only: as if sluice_convert had made files of `type` beforehand, so that
                         nothing is converted as it is read */
-    int image_bytes_a_pixel; /* what on_image takes for a while of each picture, to be counted, and 1 MiB: 0
-                                to 1024; 0: nothing */
+    int image_bytes_a_pixel; /* what on_image takes while pictures or frames are decoded, a pixel of one, to
+                                be counted, and 1 MiB: 0 to 1024; 0: nothing */
     const char *fit; /* of init_image and mask where they have another size than is drawn: "crop" or NULL: as
                         large as covers it, centred; "pad": as large as fits into it, its edges go on;
                         "stretch". Resampled by Pillow's Lanczos */
@@ -315,7 +315,9 @@ struct sluice_request {
     const struct sluice_picture *const *control; /* frames of a video that leads the one that is drawn, for
                                                     models that take it, all of one size; mask then says
                                                     where it is drawn anew; or NULL */
-    int n_control; /* as many as `frames`, or more; frames 0: of these as many as a video may have */
+    int n_control;        /* as many as `frames`, or more; frames 0: of these as many as a video may have */
+    int64_t caller_bytes; /* what the caller itself holds through the run, to be counted against
+                             max_ram_bytes: libraries that write a video ... */
 };
 
 /* Fills every field with the model's defaults; prompt and paths with NULL, seed with 0. */

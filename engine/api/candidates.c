@@ -22,15 +22,21 @@ static uint64_t candidates_host_bytes(const struct job *job, const struct layout
             pictures += (uint64_t)given->width * (uint64_t)given->height * 3;
     }
     pictures += job_control_bytes(job);
-    if (!job->request.no_decode && job->request.image_bytes_a_pixel)
-        pictures += (1 << 20) + (uint64_t)job->request.width * (uint64_t)job->request.height *
-                                    (uint64_t)job->request.image_bytes_a_pixel;
     return align_up(job->model->host_bytes + (uint64_t)l->visits.n_visits * a_visit + tokens * a_token +
                         (uint64_t)(job->n_needs + 1) * run_need_bytes(l->n_stages) + pictures +
+                        (uint64_t)job->request.caller_bytes +
                         requantised_bytes(job->request.converted ? NULL : job->place.requantised,
                                           plan_readers(job->device->memory, PLAN_BOUNCE)) +
                         (10 << 16),
                     1 << 16);
+}
+
+/* What takes the pictures while a stage makes them. */
+static uint64_t candidates_image_bytes(const struct job *job, const struct stage_kind *kind) {
+    const struct sluice_request *r = &job->request;
+    if (kind != &stage_decode || r->no_decode || !r->image_bytes_a_pixel) return 0;
+    uint64_t pixels = (uint64_t)r->width * (uint64_t)r->height;
+    return align_up((1 << 20) + pixels * (uint64_t)r->image_bytes_a_pixel, PLAN_PAGE);
 }
 
 bool job_reads_direct(const char *direct_io, uint64_t model_bytes, uint64_t memory_bytes) {
@@ -106,6 +112,7 @@ static enum status candidates_measure(const struct job *job, struct layout *l, c
     if (executor_measure(&run, false, need, e) != OK) return e->code;
     for (int s = 0; s < need->n_stages; s++) {
         need->stage[s].pictures_place = candidates_pictures_place(&job->request);
+        need->stage[s].image_bytes = candidates_image_bytes(job, l->kind[s]);
         candidates_measure_fills(job, &l->stages[s], rates, &need->stage[s]);
     }
     need->base_bytes = machine_base_bytes() + job->device->host_bytes;

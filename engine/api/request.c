@@ -165,7 +165,8 @@ static enum status check_request(struct settling *s, struct error *e) {
     if (request_within("--cfg-scale", r->cfg_scale, 0, SLUICE_SCALE_MAX, e) != OK) return e->code;
     if (check_low_scale(s, e) != OK || check_guidance(s, e) != OK || request_check_pictures(s, e) != OK)
         return e->code;
-    if (request_within("the bytes a pixel that pictures take", r->image_bytes_a_pixel, 0, 1024, e) != OK)
+    if (request_within("the bytes a pixel that pictures take", r->image_bytes_a_pixel, 0, 1024, e) != OK ||
+        request_within("the bytes that the caller holds", (double)r->caller_bytes, 0, 1LL << 50, e) != OK)
         return e->code;
     if (r->max_ram_bytes < 0)
         return request_misused(e, "the memory budget", (double)r->max_ram_bytes, "a positive size");

@@ -87,7 +87,7 @@ static uint64_t stage_memory_bytes(const struct stage_need *n, bool pictures_on_
 
 uint64_t plan_fixed_ram(const struct run_need *need, int stage, bool pictures_on_host) {
     const struct stage_need *n = &need->stage[stage];
-    return need->base_bytes + need->host_bytes + need->cross_bytes + need->bounce_bytes +
+    return need->base_bytes + need->host_bytes + need->cross_bytes + need->bounce_bytes + n->image_bytes +
            (pictures_on_host ? plan_pages(n->picture_bytes) : 0) +
            (need->separate ? 0 : stage_memory_bytes(n, false));
 }

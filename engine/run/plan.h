@@ -62,6 +62,7 @@ struct stage_need {
     bool tiled; /* those are as small as can be, and some of it is computed twice */
     enum pictures_place pictures_place;
     uint64_t state_bytes, activation_bytes, workspace_bytes, library_bytes;
+    uint64_t image_bytes; /* of the host's, held meanwhile by who is handed pictures */
     double flops;
 };
 

@@ -80,6 +80,7 @@ static void make_stage(struct stage_need *n, int n_blocks) {
     n->activation_bytes = below(1 << 20);
     n->workspace_bytes = below(2) * below(1 << 18);
     n->library_bytes = below(1 << 16);
+    n->image_bytes = below(1 << 16);
     uint64_t one = 256 * (40 + below(4000));
     for (int i = 0; i < n_blocks; i++) {
         double size = 1 + uneven * (from_to(0, 4) - 1);
@@ -272,7 +273,7 @@ static void check_sums(uint64_t ram, uint64_t vram) {
         uint64_t room =
             n->library_bytes + paged(n->state_bytes) + paged(n->activation_bytes) + paged(n->workspace_bytes);
         uint64_t weights = p->ring_bytes + (plan.keep ? residents : p->resident_bytes);
-        uint64_t host = need.base_bytes + need.host_bytes + need.cross_bytes;
+        uint64_t host = need.base_bytes + need.host_bytes + need.cross_bytes + n->image_bytes;
         host += need.separate ? p->staging_bytes + (plan.keep ? pools : p->pool_bytes) : room + weights;
         assert_int_equal(p->peak_ram_bytes, host);
         assert_int_equal(p->peak_vram_bytes, need.separate ? need.device_bytes + room + weights : 0);
