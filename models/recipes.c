@@ -382,7 +382,7 @@ const struct recipe recipe_wan = {
     .span = {{1, INFINITY}},
     .name = "wan",
     .variant = WAN_T2V,
-    .pipelines = {"WanPipeline", "WanImageToVideoPipeline"},
+    .pipelines = {"WanPipeline", "WanImageToVideoPipeline", "WanVideoToVideoPipeline"},
     .init = INIT_NONE,
 };
 
@@ -404,7 +404,7 @@ const struct recipe recipe_wan22 = {
     .span = {{1, INFINITY}, {2, 0.875}},
     .name = "wan22",
     .variant = WAN_T2V,
-    .pipelines = {"WanPipeline", "WanImageToVideoPipeline"},
+    .pipelines = {"WanPipeline", "WanImageToVideoPipeline", "WanVideoToVideoPipeline"},
     .init = INIT_NONE,
 };
 
@@ -430,7 +430,7 @@ const struct recipe recipe_wan_ti2v = {
     .span = {{1, INFINITY}},
     .name = "wan_ti2v",
     .variant = WAN_T2V,
-    .pipelines = {"WanPipeline", "WanImageToVideoPipeline"},
+    .pipelines = {"WanPipeline", "WanImageToVideoPipeline", "WanVideoToVideoPipeline"},
     .init = INIT_FRAME,
 };
 
