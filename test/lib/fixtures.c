@@ -97,6 +97,7 @@ const struct fixture fixtures[] = {
     {PIPELINE("qwen_edit", qwen_edit), .gpu_tolerances = few_channels, .gate = &gate_qwen_edit},
     {PIPELINE("qwen_edit_plus", qwen_edit), .gpu_tolerances = few_channels, .gate = &gate_qwen_edit_plus,
      .misfits = &misfits_qwen25vl},
+    {.name = "wan21", .layouts = &layouts_wan, .misfits = &misfits_wan},
     {.name = "zimage_wide",
      .model = wide_checkpoint,
      .gate = &gate_zimage_wide,

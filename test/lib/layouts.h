@@ -44,9 +44,9 @@ struct layout_family {
 /* A fixture's. */
 struct layouts {
     const struct layout_family *family;
-    const char *tokenizer_of; /* a model whose tokenizers it has; NULL: its own */
-    const char *tokenizer;    /* what comes behind that folder; NULL: nothing */
-    int width, height;
+    const char *tokenizer_of;  /* a model whose tokenizers it has; NULL: its own */
+    const char *tokenizer;     /* what comes behind that folder; NULL: nothing */
+    int width, height, frames; /* frames 0: one */
     double guidance, flow_shift;
     bool no_configs;          /* in its files: sizes are the published ones */
     const char *said[2];      /* of what is assumed */
@@ -81,11 +81,13 @@ struct misfits {
     void (*const *own)(void); /* as in struct layouts */
 };
 
-extern const struct layout_family layouts_of_zimage, layouts_of_flux, layouts_of_sd1, layouts_of_qwen;
+extern const struct layout_family layouts_of_zimage, layouts_of_flux, layouts_of_sd1, layouts_of_qwen,
+    layouts_of_wan;
 extern const struct layouts layouts_zimage, layouts_zimage_wide, layouts_flux, layouts_flux_schnell,
-    layouts_flux_published, layouts_sd1, layouts_sdxl, layouts_qwen;
+    layouts_flux_published, layouts_sd1, layouts_sdxl, layouts_qwen, layouts_wan;
 extern const struct named_recipe named_flux, named_flux_schnell, named_flux_kontext, named_flux_fill;
-extern const struct misfits misfits_zimage, misfits_flux, misfits_unet, misfits_qwen, misfits_qwen25vl;
+extern const struct misfits misfits_zimage, misfits_flux, misfits_unet, misfits_qwen, misfits_qwen25vl,
+    misfits_wan;
 
 /* ---- the fixture at hand ---- */
 
@@ -117,8 +119,9 @@ options layouts_split(void);
 /* The number of tensors. */
 int layouts_write_all(const char *path, const struct all_in_one *one);
 
-/* Autoencoders are published alike. */
+/* Autoencoders are published alike: Flux's, and WAN's and Qwen-Image's. */
 struct pile *layouts_vae_originally(const struct pile *of);
+struct pile *layouts_wan_vae_originally(const struct pile *of);
 
 /* The tensor has another shape; what is new of it is zeros. */
 void layouts_resize(struct pile *p, const char *name, int dimension, int32_t n);

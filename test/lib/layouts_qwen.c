@@ -24,7 +24,7 @@ static void rename_level(struct item *t, int resnets) {
     rename_part(t, from, to);
 }
 
-static struct pile *vae_originally(const struct pile *of) {
+struct pile *layouts_wan_vae_originally(const struct pile *of) {
     static const char *const parts[][2] = {{".mid_block.resnets.0.", ".middle.0."},
                                            {".mid_block.attentions.0.", ".middle.1."},
                                            {".mid_block.resnets.1.", ".middle.2."},
@@ -54,7 +54,7 @@ static const struct layout_part parts[] = {
      "transformer (qwen_image)", ASKED_TRANSFORMER, "for --diffusion-model"},
     {"text_encoder", "qwen_2.5_vl_7b.safetensors", offsetof(options, llm), NULL, NULL, NULL,
      "text encoder (qwen25vl)", ASKED_LLM, "for --llm"},
-    {"vae", "qwen_image_vae.safetensors", offsetof(options, vae), vae_originally, NULL, NULL,
+    {"vae", "qwen_image_vae.safetensors", offsetof(options, vae), layouts_wan_vae_originally, NULL, NULL,
      "autoencoder (vae_wan)", ASKED_VAE, "for --vae"},
 };
 

@@ -133,6 +133,7 @@ static bool read_model(const struct fixture *f) {
     at_hand.tokenizer = tokenizer;
     at_hand.no_configs = l->no_configs;
     wanted_request = request_fox(l->width, l->height, 2, 1, 1);
+    wanted_request.frames = l->frames;
     wanted_request.guidance = l->guidance;
     wanted_request.flow_shift = l->flow_shift;
     if (!open_rig(&rig, (options){.model = folder, .tokenizer = l->tokenizer_of}, f->name)) return false;

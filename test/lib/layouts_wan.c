@@ -1,0 +1,111 @@
+/* Layouts of WAN 2.1: Hugging Face's folder, ComfyUI's split files, one file with everything in it; the
+ * transformer and the autoencoder under their authors' names. */
+#include "test/lib/layouts.h"
+
+/* ---- the transformer as its authors name it, and ComfyUI ---- */
+
+static struct pile *transformer_originally(const struct pile *of) {
+    static const char *const parts[][2] = {
+        {"condition_embedder.text_embedder.linear_1.", "text_embedding.0."},
+        {"condition_embedder.text_embedder.linear_2.", "text_embedding.2."},
+        {"condition_embedder.time_embedder.linear_1.", "time_embedding.0."},
+        {"condition_embedder.time_embedder.linear_2.", "time_embedding.2."},
+        {"condition_embedder.time_proj.", "time_projection.1."},
+        {".attn1.to_out.0.", ".self_attn.o."},
+        {".attn2.to_out.0.", ".cross_attn.o."},
+        {".attn1.", ".self_attn."},
+        {".attn2.", ".cross_attn."},
+        {"_attn.to_", "_attn."},
+        {".norm2.", ".norm3."},
+        {".ffn.net.0.proj.", ".ffn.0."},
+        {".ffn.net.2.", ".ffn.2."}};
+    struct pile *p = pile_copy(of, "");
+    for (int i = 0; i < p->n; i++) {
+        struct item *t = &p->item[i];
+        bool of_head = !strcmp(t->name, "scale_shift_table");
+        if (!strncmp(t->name, "proj_out.", strlen("proj_out."))) rename_part(t, "proj_out.", "head.head.");
+        rename_part(t, "scale_shift_table", of_head ? "head.modulation" : "modulation");
+        for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) rename_part(t, parts[k][0], parts[k][1]);
+    }
+    return p;
+}
+
+/* ---- parts ---- */
+
+static const struct layout_part parts[] = {
+    {"transformer", "wan2.1_t2v_1.3B_fp16.safetensors", offsetof(options, diffusion_model),
+     transformer_originally, "model.diffusion_model.", "head.modulation", "transformer (wan)",
+     ASKED_TRANSFORMER, "for --diffusion-model"},
+    {"text_encoder", "umt5_xxl_fp16.safetensors", offsetof(options, t5xxl), NULL, NULL, NULL,
+     "umT5 text encoder (umt5)", "T5 text encoder (t5 or umt5)", "for --t5xxl"},
+    {"vae", "wan_2.1_vae.safetensors", offsetof(options, vae), layouts_wan_vae_originally, NULL, NULL,
+     "autoencoder (vae_wan)", ASKED_VAE, "for --vae"},
+};
+
+static const struct all_in_one all_in_one[] = {
+    {{"model.diffusion_model.", "text_encoders.umt5xxl.transformer.", "vae."},
+     {"transformer", "text_encoder", "vae"},
+     {"text_encoders.umt5xxl.logit_scale"}},
+};
+
+const struct layout_family layouts_of_wan = {parts, COUNT_OF(parts), all_in_one, COUNT_OF(all_in_one)};
+
+/* ---- the transformer in other files ---- */
+
+/* As files of four axes at most have a kernel of five, and leave out leading ones. */
+static void test_four_axes(void) {
+    struct pile *p = layouts_original("transformer");
+    for (int i = 0; i < p->n; i++) {
+        struct item *t = &p->item[i];
+        if (t->rank == 3) {
+            t->rank = 2;
+            memmove(t->dim, t->dim + 1, 2 * sizeof *t->dim);
+        }
+        if (t->rank != 5) continue;
+        t->rank = 4;
+        t->dim[0] *= t->dim[1];
+        memmove(t->dim + 1, t->dim + 2, 3 * sizeof *t->dim);
+    }
+    gives_the_same(layouts_with("transformer", p), "tensors of four axes");
+}
+
+/* The authors count heads, and do not say how wide one is. */
+static void test_authors_config(void) {
+    struct pile *p = layouts_original("transformer");
+    json_t *config = json_loads(p->config, 0, NULL);
+    json_object_set_new(config, "_class_name", json_string("WanModel"));
+    json_object_set(config, "num_heads", json_object_get(config, "num_attention_heads"));
+    json_object_del(config, "attention_head_dim");
+    json_object_del(config, "num_attention_heads");
+    free(p->config);
+    p->config = json_dumps(config, 0);
+    json_decref(config);
+    gives_the_same(layouts_with("transformer", p), "the authors' configuration");
+}
+
+/* ---- the layouts ---- */
+
+static void test_folders(void) {
+    static const char *const inner[] = {"comfy_wan", "comfy_wan/diffusion_models", "comfy_wan/text_encoders",
+                                        "comfy_wan/vae"};
+    for (size_t i = 0; i < COUNT_OF(inner); i++) mkdir(under(inner[i]), 0777);
+    layouts_write_parts(WORDS("comfy_wan/diffusion_models/wan2.1_t2v_1.3B_fp16.safetensors",
+                              "comfy_wan/text_encoders/umt5_xxl_fp16.safetensors",
+                              "comfy_wan/vae/wan_2.1_vae.safetensors"),
+                        true);
+    options from = {.model = under("comfy_wan"), .tokenizer = at_hand.tokenizer};
+    gives_the_same(from, "ComfyUI's folders");
+    opens_without_memory(from);
+}
+
+static void (*const own[])(void) = {test_folders, test_four_axes, test_authors_config, NULL};
+
+const struct layouts layouts_wan = {.family = &layouts_of_wan,
+                                    .tokenizer = "/tokenizer",
+                                    .width = 48,
+                                    .height = 32,
+                                    .frames = 5,
+                                    .flow_shift = 3,
+                                    .said = {"metadata", "flow shift 5"},
+                                    .one_file = true,
+                                    .own = own};

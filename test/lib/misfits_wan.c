@@ -1,0 +1,68 @@
+/* Models that are nearly WAN. */
+#include "test/lib/layouts.h"
+
+#define TRANSFORMER        .component = "transformer"
+#define CONFIG(k, v)       .key = k, .value = v
+#define SHAPED(t, d, size) .tensor = t, .dimension = d, .n = size
+#define REFUSED(c, ...)    .code = c, .words = {__VA_ARGS__}
+
+static void add(struct pile *p, const char *name) {
+    pile_add(p, "", name, "F32", 1, (int32_t[]){1}, "1234", 4);
+}
+
+static void of_sound(struct pile *p) {
+    add(p, "casual_audio_encoder.encoder.final_linear.weight");
+}
+
+static void of_a_voice(struct pile *p) {
+    add(p, "audio_proj.audio_proj_glob_1.layer.bias");
+}
+
+static void of_a_face(struct pile *p) {
+    add(p, "face_adapter.fuser_blocks.0.k_norm.weight");
+}
+
+static void of_a_camera(struct pile *p) {
+    add(p, "control_adapter.conv.weight");
+}
+
+static void of_a_control(struct pile *p) {
+    add(p, "ref_conv.weight");
+}
+
+static void of_frames_apart(struct pile *p) {
+    add(p, "fps_embedding.weight");
+}
+
+static const struct misfit rows[] = {
+    {TRANSFORMER, .change = of_sound, .what = "S2V", REFUSED(UNSUPPORTED, "S2V", "'casual_audio_encoder.")},
+    {TRANSFORMER, .change = of_a_voice, .what = "HuMo", REFUSED(UNSUPPORTED, "HuMo", "'audio_proj.")},
+    {TRANSFORMER, .change = of_a_face, .what = "Animate", REFUSED(UNSUPPORTED, "Animate", "'face_adapter.")},
+    {TRANSFORMER, .change = of_a_camera, .what = "a camera",
+     REFUSED(UNSUPPORTED, "Fun-Camera", "'control_adapter.")},
+    {TRANSFORMER, .change = of_a_control, .what = "Fun-Control",
+     REFUSED(UNSUPPORTED, "Fun-Control", "'ref_conv.", "T2V, I2V, FLF2V, TI2V or VACE")},
+    {TRANSFORMER, .change = of_frames_apart, .what = "SkyReels",
+     REFUSED(UNSUPPORTED, "SkyReels", "'fps_embedding.")},
+    /* noise, a control's latent and a picture's */
+    {TRANSFORMER, SHAPED("patch_embedding.weight", 1, 15),
+     REFUSED(UNSUPPORTED, "Fun-Control", "15 channels read, 5 predicted", "5, or 14 (I2V)")},
+    {TRANSFORMER, CONFIG("attention_head_dim", "7"),
+     REFUSED(SHAPE, "do not fit together", "head 7", "attention_head_dim in config.json")},
+    {TRANSFORMER, CONFIG("attention_head_dim", "4"), REFUSED(SHAPE, "do not fit together", "head 4")},
+    {TRANSFORMER, CONFIG("attention_head_dim", "16"), REFUSED(SHAPE, "do not fit together", "head 16")},
+    {TRANSFORMER, CONFIG("num_layers", "5"), .what = "blocks that were lost",
+     REFUSED(META, "'num_layers'", "5", "has")},
+    {TRANSFORMER, .tensor = "blocks.1.attn2.to_k.", .what = "what text is seen with",
+     REFUSED(MISSING, "'blocks.1.attn2.to_k.", "or 'blocks.1.cross_attn.k.")},
+    {TRANSFORMER, SHAPED("blocks.2.scale_shift_table", 1, 5),
+     REFUSED(SHAPE, "'blocks.2.scale_shift_table'", "[1, 5, 40]", "[1, 6, 40]")},
+    {TRANSFORMER, SHAPED("blocks.0.attn1.norm_q.weight", 0, 20),
+     REFUSED(SHAPE, "'blocks.0.attn1.norm_q.weight'", "[20]", "[40]")},
+    {TRANSFORMER, SHAPED("patch_embedding.weight", 2, 2),
+     REFUSED(SHAPE, "'patch_embedding.weight'", "[40, 5, 2, 2, 2]", "[40, 5, 1, 2, 2]")},
+};
+
+static void (*const own[])(void) = {NULL};
+
+const struct misfits misfits_wan = {&layouts_of_wan, rows, COUNT_OF(rows), own};
