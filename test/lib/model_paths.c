@@ -1,18 +1,19 @@
 #include "test/lib/model_paths.h"
 
 const struct sluice_model_options *model_options(struct model_paths *from) {
-    const struct sluice_part parts[7] = {{"--diffusion-model", from->diffusion_model},
-                                         {"--llm", from->llm},
-                                         {"--llm_vision", from->llm_vision},
-                                         {"--clip_l", from->clip_l},
-                                         {"--clip_g", from->clip_g},
-                                         {"--t5xxl", from->t5xxl},
-                                         {"--vae", from->vae}};
-    for (int i = 0; i < 7; i++) from->parts[i] = parts[i];
+    const struct sluice_part parts[MODEL_PATHS] = {{"--diffusion-model", from->diffusion_model},
+                                                   {"--high-noise-diffusion-model", from->high_noise},
+                                                   {"--llm", from->llm},
+                                                   {"--llm_vision", from->llm_vision},
+                                                   {"--clip_l", from->clip_l},
+                                                   {"--clip_g", from->clip_g},
+                                                   {"--t5xxl", from->t5xxl},
+                                                   {"--vae", from->vae}};
+    for (int i = 0; i < MODEL_PATHS; i++) from->parts[i] = parts[i];
     from->options = (struct sluice_model_options){.struct_size = sizeof from->options,
                                                   .model = from->model,
                                                   .parts = from->parts,
-                                                  .n_parts = 7,
+                                                  .n_parts = MODEL_PATHS,
                                                   .tokenizer = from->tokenizer,
                                                   .edit = from->edit,
                                                   .decodes_only = from->decodes_only};

@@ -4,12 +4,15 @@
 
 #include "engine/sluice.h"
 
+enum { MODEL_PATHS = 8 };
+
 struct model_paths {
-    const char *model, *diffusion_model, *llm, *llm_vision, *clip_l, *clip_g, *t5xxl, *vae, *tokenizer;
+    const char *model, *diffusion_model, *high_noise, *llm, *llm_vision, *clip_l, *clip_g, *t5xxl, *vae,
+        *tokenizer;
     const char *edit;
     bool decodes_only;
     /* Filled by model_options. */
-    struct sluice_part parts[7];
+    struct sluice_part parts[MODEL_PATHS];
     struct sluice_model_options options;
 };
 

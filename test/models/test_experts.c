@@ -1,0 +1,211 @@
+/* Opening a model with two transformers, one for much noise and one for little: by folder, by flag, and by
+ * what split files are called; and what of a folder with both is not meant. The same weights draw the same.
+ */
+#include "test/lib/layouts.h"
+
+#define FIXTURE "test/golden/wan22"
+
+static const struct layout_part parts[] = {
+    {.component = "text_encoder", .flag = offsetof(options, t5xxl)},
+    {.component = "transformer", .flag = offsetof(options, high_noise)},
+    {.component = "transformer_2", .flag = offsetof(options, diffusion_model)},
+    {.component = "vae", .flag = offsetof(options, vae)},
+};
+enum { TEXT, HIGH, LOW, VAE, N_PARTS };
+
+static const struct layout_family family = {parts, COUNT_OF(parts), NULL, 0};
+
+static void make_folders(const char *path) {
+    char command[PILE_PATH + 16];
+    snprintf(command, sizeof command, "mkdir -p '%s'", under(path));
+    check(system(command) == 0, "%s", command);
+}
+
+/* In a folder of the scratch folder; NULL: not there. */
+static options write_folder(const char *folder, const char *const names[N_PARTS]) {
+    char path[PILE_PATH];
+    for (int i = 0; i < N_PARTS; i++) {
+        if (!names[i]) continue;
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        *strrchr(path, '/') = 0;
+        make_folders(path);
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        write_pile(at_hand.part[i], under(path), at_hand.part[i]->config);
+    }
+    return (options){.model = under(folder), .tokenizer = at_hand.tokenizer};
+}
+
+/* Each part by its flag. */
+static options flags(void) {
+    write_folder("flags",
+                 WORDS("text.safetensors", "one.safetensors", "other.safetensors", "vae.safetensors"));
+    return (options){.t5xxl = under("flags/text.safetensors"),
+                     .high_noise = under("flags/one.safetensors"),
+                     .diffusion_model = under("flags/other.safetensors"),
+                     .vae = under("flags/vae.safetensors"),
+                     .tokenizer = at_hand.tokenizer};
+}
+
+/* Which recipe it is, and where its transformers lie, in their order: the ends of their paths. */
+static void opens_as(options from, const char *recipe, const char *const *paths, const char *what) {
+    struct sluice_model *m = NULL;
+    struct error e = {0};
+    char line[1024];
+    model_open(NULL, model_options(&from), &m, &e);
+    if (!check(e.code == OK, "%s: %s", what, error_line(&e, line, sizeof line))) return;
+    check(!strcmp(m->recipe->name, recipe), "%s: opened as %s", what, m->recipe->name);
+    for (int i = 0; i < SLOTS_MAX; i++) {
+        if (!m->component[i].family || m->component[i].family->kind != FAMILY_DENOISER) continue;
+        const char *path = m->component[i].index.sources[0].path;
+        size_t bytes = *paths ? strlen(*paths) : 0, length = strlen(path);
+        check(bytes && length >= bytes && !strcmp(path + length - bytes, *paths), "%s: %s is not %s", what,
+              path, *paths ? *paths : "there");
+        if (*paths) paths++;
+    }
+    check(!*paths, "%s: no %s", what, *paths ? *paths : "");
+    model_close(m);
+}
+
+static bool draws_otherwise(options from, const char *what) {
+    struct rig rig;
+    if (!open_rig(&rig, from, what)) return false;
+    struct result got = run(&rig, &wanted_request);
+    bool other = check(got.n_latents == 1, "%s: %s", what, got.error.what) &&
+                 strcmp(got.latent[0], wanted.latent[0]) != 0;
+    result_free(&got);
+    rig_close(&rig);
+    return other;
+}
+
+/* ---- by flags ---- */
+
+static void test_flags(void) {
+    options from = flags(), changed = from, alone = from;
+    gives_the_same(from, "each part by its flag");
+    changed.high_noise = from.diffusion_model;
+    changed.diffusion_model = from.high_noise;
+    check(draws_otherwise(changed, "in each other's place"), "in each other's place they draw the same");
+    alone.diffusion_model = NULL;
+    is_refused(alone, MISSING, "the one for much noise alone",
+               WORDS("no 'transformer_2'", "--diffusion-model", "low-noise transformer"));
+    alone = from;
+    alone.high_noise = NULL;
+    opens_as(alone, "wan", WORDS("other.safetensors"), "the other alone");
+    alone = (options){.model = "test/golden/wan21/model", .high_noise = from.high_noise};
+    opens_as(alone, "wan22",
+             WORDS("one.safetensors", "wan21/model/transformer/diffusion_pytorch_model.safetensors"),
+             "beside a folder with one");
+}
+
+/* ---- by what files are called ---- */
+
+static void test_names(void) {
+    static const char *const names[][2] = {
+        {"split_files/diffusion_models/wan2.2_t2v_high_noise_14B_fp8_scaled.safetensors",
+         "split_files/diffusion_models/wan2.2_t2v_low_noise_14B_fp8_scaled.safetensors"},
+        {"HighNoise/Wan2.2-T2V-A14B-HighNoise-Q8_0.safetensors",
+         "LowNoise/Wan2.2-T2V-A14B-LowNoise-Q8_0.safetensors"},
+        {"Wan2_2-T2V-A14B_HIGH_fp8.safetensors", "Wan2_2-T2V-A14B-LOW_fp8.safetensors"},
+        {"high_noise_model/a.safetensors", "low_noise_model/a.safetensors"},
+    };
+    char folder[16];
+    for (int i = 0; i < COUNT_OF(names); i++) {
+        snprintf(folder, sizeof folder, "named_%d", i);
+        options from =
+            write_folder(folder, WORDS("text.safetensors", names[i][0], names[i][1], "vae.safetensors"));
+        opens_as(from, "wan22", WORDS(names[i][0], names[i][1]), names[i][0]);
+        if (i) continue;
+        gives_the_same(from, names[i][0]);
+        check(!strstr(said, "taken for"), "two files of transformers leave nothing open: %s", said);
+        opens_without_memory(from);
+        from.diffusion_model = "test/golden/wan21/model/transformer";
+        opens_as(from, "wan", WORDS("wan21/model/transformer/diffusion_pytorch_model.safetensors"),
+                 "a flag for the only one");
+    }
+}
+
+/* Words are whole, and those of the file, not of where all of them lie. */
+static void test_misnamed(void) {
+    options from = write_folder(
+        "high", WORDS("text.safetensors", "slow.safetensors", "highway.safetensors", "vae.safetensors"));
+    is_refused(from, UNSUPPORTED, "names that tell nothing",
+               WORDS("two files hold the transformer", "slow.safetensors", "highway.safetensors",
+                     "--diffusion-model"));
+    from = write_folder("one", WORDS("text.safetensors", "low_noise.safetensors", NULL, "vae.safetensors"));
+    opens_as(from, "wan", WORDS("low_noise.safetensors"), "one transformer, whatever it is called");
+    from = write_folder(
+        "three", WORDS("text.safetensors", "a_high.safetensors", "b_low.safetensors", "vae.safetensors"));
+    write_pile(at_hand.part[LOW], under("three/c_low.safetensors"), at_hand.part[LOW]->config);
+    is_refused(from, UNSUPPORTED, "two for little noise",
+               WORDS("two files hold the transformer", "b_low.safetensors", "c_low.safetensors"));
+    from = write_folder("rest", WORDS("text.safetensors", NULL, "low.safetensors", "vae.safetensors"));
+    from.high_noise = FIXTURE "/model/transformer";
+    gives_the_same(from, "a flag for the one, the other in a folder");
+}
+
+/* ---- Hugging Face's folder ---- */
+
+static const char *edited_index(const char *from, const char *to) {
+    static char text[4096];
+    char path[PILE_PATH];
+    snprintf(path, sizeof path, "%s/model_index.json", FIXTURE "/model");
+    char *whole = read_whole(path), *at = strstr(whole, from);
+    if (!check(at != NULL, "no %s in %s", from, path)) return "{}";
+    snprintf(text, sizeof text, "%.*s%s%s", (int)(at - whole), whole, to, at + strlen(from));
+    free(whole);
+    return text;
+}
+
+static options with_index(const char *text) {
+    write_file(under("folder/model_index.json"), text, strlen(text));
+    return (options){.model = under("folder")};
+}
+
+static void test_folder(void) {
+    static const char part[] = "/diffusion_pytorch_model.safetensors";
+    char high[64], low[64];
+    snprintf(high, sizeof high, "transformer%s", part);
+    snprintf(low, sizeof low, "transformer_2%s", part);
+    copy_file(FIXTURE "/model", under("folder"));
+    options from = {.model = under("folder")};
+    opens_as(from, "wan22", WORDS(high, low), "the folder");
+    from.diffusion_model = flags().high_noise;
+    opens_as(from, "wan22", WORDS(high, "one.safetensors"), "a flag in the second's place");
+    check(draws_otherwise(from, "a flag in the second's place"), "the same transformer twice draws the same");
+    from = with_index(
+        edited_index("\"transformer_2\": [\n    \"diffusers\",\n    \"WanTransformer3DModel\"\n  ]",
+                     "\"transformer_2\": [null, null]"));
+    opens_as(from, "wan", WORDS(high), "a second one that is absent");
+    from = with_index(edited_index("\"boundary_ratio\": 0.875", "\"boundary_ratio\": 0.5"));
+    check(draws_otherwise(from, "another boundary"), "another boundary draws the same");
+    from = with_index(edited_index("\"boundary_ratio\": 0.875", "\"boundary_ratio\": 0.9"));
+    gives_the_same(from, "a boundary between the same steps");
+    from = with_index(edited_index("\"boundary_ratio\": 0.875", "\"boundary_ratio\": null"));
+    gives_the_same(from, "no boundary: the recipe's");
+    is_refused(with_index(edited_index("\"boundary_ratio\": 0.875", "\"boundary_ratio\": 0")), META,
+               "a boundary below which there is nothing", WORDS("'boundary_ratio'"));
+    is_refused(with_index(edited_index("WanPipeline", "WanVACEPipeline")), UNSUPPORTED, "another pipeline",
+               WORDS("WanVACEPipeline"));
+}
+
+int main(void) {
+    struct rig rig;
+    temporary_make();
+    layouts_read(&family, FIXTURE "/model");
+    at_hand.tokenizer = FIXTURE "/model";
+    wanted_request = request_fox(16, 16, 2, 1, 1); /* a step of much noise, one of little */
+    wanted_request.frames = 5;
+    wanted_request.flow_shift = 3;
+    if (!open_rig(&rig, (options){.model = FIXTURE "/model"}, "the fixture")) return finish();
+    wanted = run(&rig, &wanted_request);
+    check(wanted.n_images == 1 && json_is_object(stage_of(wanted.plan, "denoise_2")), "%s",
+          wanted.error.what);
+    rig_close(&rig);
+    test_flags();
+    test_names();
+    test_misnamed();
+    test_folder();
+    result_free(&wanted);
+    layouts_forget();
+    return finish();
+}
