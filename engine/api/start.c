@@ -199,6 +199,16 @@ static struct tensor given_place(const struct job *job, const struct encoded *en
     return encoded->kind == ENCODED_FRAMES ? given_latent(job) : led_latent(job, encoded);
 }
 
+/* All that lies beside the latent, once the last of it is encoded. */
+static enum status finish_concat(const struct job *job, int i, struct error *e) {
+    if (i + 1 < job->n_encoded) return OK;
+    if (job->encoded[i].kind == ENCODED_FRAMES)
+        given_mask(job);
+    else
+        led_finish(job);
+    return job->request.dump ? dump_save(job->sys, job->request.dump, "concat", *job->layout.concat, e) : OK;
+}
+
 /* What is the same for all images, for nothing is drawn. */
 static enum status take_given(const struct job *job, int i, int chunk, struct error *e) {
     const struct encoded *encoded = &job->encoded[i];
@@ -206,8 +216,7 @@ static enum status take_given(const struct job *job, int i, int chunk, struct er
     struct tensor to = given_place(job, encoded);
     take_frame(job, job->layout.encoded[i].moments, to, led ? led_frame(job, encoded, chunk) : chunk);
     if (chunk + 1 < encoded->n_chunks) return OK;
-    if (encoded->kind == ENCODED_FRAMES) given_mask(job);
-    if (led && i + 1 == job->n_encoded) led_finish(job);
+    if (led || encoded->kind == ENCODED_FRAMES) return finish_concat(job, i, e);
     for (int image = 0; image < job->batch && encoded->kind == ENCODED_FIRST; image++)
         start_scale_input(job, image, 0);
     return dump_encoded(job, i, latent_planes(to), e);
