@@ -212,7 +212,7 @@ static enum status open_kind(struct sluice_model *m, struct component_files *fil
 static enum status fill_from(struct sluice_model *m, struct component_files *files,
                              const struct sluice_model_options *o, const char *name, struct error *e) {
     if (pipeline_check(files, m->recipe, o->model, e) != OK) return e->code;
-    if (m->decodes_only) m->recipe = pipeline_of_decoder(m->sys, files);
+    if (m->decodes_only) m->recipe = pipeline_of_decoder(m->sys, files, name);
     if (!m->decodes_only && settle_recipe(m, files, name, o, e) == OK && open_kind(m, files, true, e) == OK)
         open_tokenizers(m, files, o, e);
     if (e->code == OK) open_kind(m, files, false, e);

@@ -48,35 +48,50 @@ void pipeline_look(struct sys *sys, struct component_files *files) {
     files->variant = c.variant;
 }
 
-/* Of the latents that what is published for the slot decodes. */
-static int published_channels(const struct slot *slot) {
-    struct component c = {.family = slot->family};
-    int chosen[DIMENSIONS_MAX];
-    for (int i = 0; i < slot->family->n_dimensions; i++)
-        chosen[i] = slot_dimension(slot, &slot->family->dimensions[i]);
-    component_derive(&c, chosen);
-    return c.latent_channels;
-}
-
-const struct recipe *pipeline_of_decoder(struct sys *sys, const struct component_files *files) {
-    const struct component_file *decoder = component_files_find_kind(files, FAMILY_DECODER);
-    const struct recipe *first = NULL;
-    for (const struct recipe *const *r = recipes; *r && decoder; r++) {
-        if (recipe_family(*r, FAMILY_DECODER) != decoder->family) continue;
-        const struct slot *slot = &(*r)->slot[recipe_slot(*r, FAMILY_DECODER)];
-        struct component c = {.sys = sys, .family = decoder->family, .index = parts_view(files, decoder)};
-        struct error misfit = {0};
-        if (!first) first = *r;
-        if (configuration_look(&c, component_files_path(files, decoder), slot, &misfit) != OK) break;
-        if (c.latent_channels == published_channels(slot)) return *r;
-    }
-    return first;
-}
-
 static bool has_pipeline(const struct recipe *recipe, const char *name) {
     for (const char *const *p = recipe->pipelines; *p; p++)
         if (!strcmp(*p, name)) return true;
     return false;
+}
+
+/* How well a recipe goes with a decoder: its family, the latent's channels as published, what the decoder's
+ * configuration says it is, and what the folder says the pipeline is. */
+static int decoder_fit(struct sys *sys, const struct component_files *files,
+                       const struct component_file *decoder, const struct recipe *recipe, const char *name) {
+    int i = recipe_slot(recipe, FAMILY_DECODER), chosen[DIMENSIONS_MAX];
+    const struct slot *slot = &recipe->slot[i];
+    struct component c, published;
+    struct config config = {0};
+    struct error misfit = {0};
+    enum config_origin origin;
+    if (i == SLOTS_MAX || slot->family != decoder->family) return 0;
+    configuration_begin(recipe, i, sys, &c);
+    configuration_begin(recipe, i, sys, &published);
+    for (int k = 0; k < slot->family->n_dimensions; k++)
+        chosen[k] = slot_dimension(slot, &slot->family->dimensions[k]);
+    component_derive(&published, chosen);
+    c.index = parts_view(files, decoder);
+    struct config_place place = {component_files_path(files, decoder), slot, &c.index};
+    configuration_look(&c, place.path, slot, &misfit);
+    if (misfit.code == OK) configuration_read(sys, &place, &config, &origin, &misfit);
+    bool fits = misfit.code == OK && c.latent_channels == published.latent_channels;
+    bool said =
+        !strcmp(config_string(&config, slot->family->config_key, ""), component_config_value(&published));
+    config_destroy(&config);
+    return 1 + 2 * fits + 4 * said + 8 * has_pipeline(recipe, name);
+}
+
+const struct recipe *pipeline_of_decoder(struct sys *sys, const struct component_files *files,
+                                         const char *name) {
+    const struct component_file *decoder = component_files_find_kind(files, FAMILY_DECODER);
+    const struct recipe *best = NULL;
+    int most = 0;
+    for (const struct recipe *const *r = recipes; *r && decoder; r++) {
+        int fit = decoder_fit(sys, files, decoder, *r, name);
+        if (fit > most) best = *r;
+        if (fit > most) most = fit;
+    }
+    return best;
 }
 
 /* The pipelines of this denoiser, or of all if that is NULL, each once. */

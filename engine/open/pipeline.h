@@ -10,9 +10,11 @@ const struct recipe *pipeline_guess(const struct component_files *files);
 /* Looks into the denoiser that counts, if there is one, for which of its family's pipelines it can be. What
  * is wrong with it is said when it is opened. */
 void pipeline_look(struct sys *sys, struct component_files *files);
-/* Where only a decoder was looked for: the first recipe that decodes with it, of those whose latents have as
- * many channels if there are any. NULL: none was found. */
-const struct recipe *pipeline_of_decoder(struct sys *sys, const struct component_files *files);
+/* Where only a decoder was looked for: the first recipe that decodes with it, of those that its folder's
+ * pipeline of that name and its configuration say, and whose latents have as many channels, if there are any.
+ * NULL: none was found. */
+const struct recipe *pipeline_of_decoder(struct sys *sys, const struct component_files *files,
+                                         const char *name);
 
 /* A component that was not found. */
 struct missing_part {
