@@ -67,6 +67,7 @@ struct pictured {
 /* How a text encoder sees a prompt. */
 struct text_recipe {
     const char *template_before, *template_after; /* text around the prompt's; NULL: none */
+    bool cleaned; /* of HTML's characters and surplus white space: engine/open/prompt_clean.h */
     /* Tokens around it: they stay where a prompt is cut. NULL: none. */
     const char *first, *last;
     const char *pad;        /* shorter ones are padded to tokens_max with this token; NULL: they stay short */

@@ -199,7 +199,8 @@ static const struct published_setting erf_gelu[] = {{"hidden_act", 1}, {0}};
      .prefixes = (const char *const[]){"", "text_encoders.umt5xxl.transformer.", "text_encoders.umt5xxl.",     \
                                        "umt5xxl.", "text_encoders.t5xxl.transformer.",                         \
                                        "text_encoders.t5xxl.", "t5xxl.", NULL},                                \
-     .text = {.last = "</s>", .tokens_max = 512, .tokenizer = "unigram", .tokenizer_folder = "tokenizer",      \
+     .text = {.cleaned = true, .last = "</s>", .tokens_max = 512,                                              \
+              .tokenizer = "unigram", .tokenizer_folder = "tokenizer",                                         \
               .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or spiece.model of "       \
                                 "google/umt5-xxl",                                                             \
               .classes = {"UMT5EncoderModel", "T5TokenizerFast"}}}

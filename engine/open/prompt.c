@@ -1,6 +1,7 @@
 /* Prompts: see prompt.h. */
 #include "engine/open/prompt.h"
 
+#include "engine/open/prompt_clean.h"
 #include "engine/open/windows.h"
 
 #include <assert.h>
@@ -66,9 +67,9 @@ static void write_prompt(struct growing *whole, const struct text_recipe *recipe
     grow_by(whole, recipe->template_after, 0);
 }
 
-static enum status encode_text(struct sys *sys, const struct text_recipe *recipe,
-                               const struct tokenizer *tokenizer, const char *text, size_t bytes,
-                               int n_pictures, struct prompt_tokens *tokens, struct error *e) {
+static enum status encode_written(struct sys *sys, const struct text_recipe *recipe,
+                                  const struct tokenizer *tokenizer, const char *text, size_t bytes,
+                                  int n_pictures, struct prompt_tokens *tokens, struct error *e) {
     struct growing whole = {0};
     write_prompt(&whole, recipe, text, bytes, n_pictures);
     whole.at = sys->alloc(sys, LINE_HOST, whole.bytes + 1);
@@ -78,6 +79,16 @@ static enum status encode_text(struct sys *sys, const struct text_recipe *recipe
     tokenizer_encode(tokenizer, whole.at, whole.bytes, &tokens->ids, &tokens->n_ids, e);
     tokens->dropped = n_pictures ? recipe->pictured.dropped : recipe->dropped;
     sys->release(sys, whole.at);
+    return e->code;
+}
+
+static enum status encode_text(struct sys *sys, const struct text_recipe *recipe,
+                               const struct tokenizer *tokenizer, const char *text, size_t bytes,
+                               int n_pictures, struct prompt_tokens *tokens, struct error *e) {
+    char *cleaned = NULL;
+    if (recipe->cleaned && prompt_clean(sys, text, bytes, &cleaned, &bytes, e) != OK) return e->code;
+    encode_written(sys, recipe, tokenizer, cleaned ? cleaned : text, bytes, n_pictures, tokens, e);
+    sys->release(sys, cleaned);
     return e->code;
 }
 

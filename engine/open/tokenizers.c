@@ -1,11 +1,13 @@
 /* Tokenizers of text encoders: see tokenizers.h. */
 #include "engine/open/tokenizers.h"
 
+#include "engine/base/room.h"
 #include "engine/open/paths.h"
 #include "engine/open/prompt.h"
 #include "loaders/gguf/gguf.h"
 #include "loaders/loaders.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -23,6 +25,24 @@ static bool is_model_file(const char *path) {
     return n >= 6 && !strcmp(path + n - 6, ".model");
 }
 
+/* Opened from there: it is it if it is of the kind. */
+static enum status try_tokenizer(struct lookup *l, struct tokenizer *tokenizer, const char *path,
+                                 struct error *e) {
+    const char *kind = tokenizer_kind(tokenizer);
+    if (strcmp(kind, l->text->tokenizer) != 0) {
+        if (!*l->other) snprintf(l->other, sizeof l->other, "%s in %s", kind, path);
+        tokenizer_close(tokenizer);
+        return e->code;
+    }
+    l->found = tokenizer;
+    if (prompt_check(l->text, tokenizer, e) != OK) error_where(e, "%s", path);
+    return e->code;
+}
+
+static void needs_to_open(struct lookup *l, uint64_t bytes) {
+    if (bytes > l->search->open_bytes) l->search->open_bytes = bytes;
+}
+
 /* Opens what may be it; takes the path, NULL for nothing. */
 static enum status try_path(struct lookup *l, char *path, struct error *e) {
     struct sys *sys = l->search->sys;
@@ -31,17 +51,8 @@ static enum status try_path(struct lookup *l, char *path, struct error *e) {
     if (!path_is_folder(path) && !is_model_file(path) && !gguf_is(sys, path) &&
         file_check_text(sys, path, "a tokenizer.json", e) != OK)
         goto out;
-    uint64_t bytes = tokenizer_open_bytes(sys, path);
-    if (bytes > l->search->open_bytes) l->search->open_bytes = bytes;
-    if (tokenizer_open(sys, path, &tokenizer, e) != OK) goto out;
-    const char *kind = tokenizer_kind(tokenizer);
-    if (strcmp(kind, l->text->tokenizer) != 0) {
-        if (!*l->other) snprintf(l->other, sizeof l->other, "%s in %s", kind, path);
-        tokenizer_close(tokenizer);
-        goto out;
-    }
-    l->found = tokenizer;
-    if (prompt_check(l->text, tokenizer, e) != OK) error_where(e, "%s", path);
+    needs_to_open(l, tokenizer_open_bytes(sys, path));
+    if (tokenizer_open(sys, path, &tokenizer, e) == OK) try_tokenizer(l, tokenizer, path, e);
 out:
     sys->release(sys, path);
     return e->code;
@@ -157,10 +168,40 @@ static const char *encoder_path(const struct tokenizer_search *search, int slot)
     return file ? component_files_path(search->files, file) : NULL;
 }
 
-/* In the metadata of the encoder's own GGUF file, whose scalars the index has as JSON. */
+/* A spiece.model that ComfyUI's files of T5 and umT5 have as a tensor of bytes; NULL: none. */
+static const struct index_entry *find_stored(const struct tensor_index *index) {
+    static const char name[] = "spiece_model";
+    for (int i = 0; i < index->n_entries; i++) {
+        const struct index_entry *entry = &index->entries[i];
+        const char *dot = strrchr(entry->name, '.');
+        if (entry->dtype == DTYPE_U8 && entry->rank == 1 && !strcmp(dot ? dot + 1 : entry->name, name))
+            return entry;
+    }
+    return NULL;
+}
+
+static enum status try_stored(struct lookup *l, const struct tensor_index *index,
+                              const struct index_entry *entry, struct error *e) {
+    struct sys *sys = l->search->sys;
+    const struct byte_source *source = &index->sources[entry->source];
+    struct tokenizer *tokenizer = NULL;
+    if (room_check(sys, source->path, entry->bytes, e) != OK) return e->code;
+    void *bytes = sys->alloc(sys, LINE_HOST, entry->bytes);
+    if (!bytes) return error_set(e, MEMORY, "no memory for a tokenizer of %" PRIu64 " bytes", entry->bytes);
+    needs_to_open(l, TOKENIZER_HEAP_BYTES);
+    if (source_read(source, bytes, entry->bytes, entry->offset, e) == OK &&
+        tokenizer_open_spiece(sys, source->path, bytes, entry->bytes, &tokenizer, e) == OK)
+        try_tokenizer(l, tokenizer, source->path, e);
+    sys->release(sys, bytes);
+    return e->code;
+}
+
+/* In the encoder's own file: a GGUF file's metadata, whose scalars the index has as JSON, or a tensor. */
 static enum status try_encoder(struct lookup *l, struct error *e) {
     const struct component_file *file = find_encoder(l->search, l->slot);
     const struct tensor_index *index = file ? &l->search->files->opened[file->opened].index : NULL;
+    const struct index_entry *stored = index ? find_stored(index) : NULL;
+    if (stored) return try_stored(l, index, stored, e);
     if (!index || !index->config || !strstr(index->config, "\"tokenizer.ggml.model\"")) return OK;
     return try_path(l, path_copy(l->search->sys, index->sources[0].path, e), e);
 }

@@ -1,7 +1,7 @@
 /* The tokenizers of a pipeline's text encoders: each is where --tokenizer says, in the model's folder, in the
- * encoder's own GGUF file, or beside an encoder, in this order, and of the kind that its recipe wants. What
- * a model's folder has says more of added tokens than a GGUF file does; a file that merely lies beside the
- * encoder may be another model's. */
+ * encoder's own file (a GGUF file's metadata, or a tensor `spiece_model`), or beside an encoder, in this
+ * order, and of the kind that its recipe wants. What a model's folder has says more of added tokens than an
+ * encoder's file does; a file that merely lies beside the encoder may be another model's. */
 #ifndef SLUICE_OPEN_TOKENIZERS_H
 #define SLUICE_OPEN_TOKENIZERS_H
 

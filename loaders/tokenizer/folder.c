@@ -155,23 +155,35 @@ enum status unigram_read_added(struct reading *r, const json_t *config, const js
 }
 
 /* config and special_map may be NULL. */
-static enum status read_spiece(struct reading *r, const json_t *config, const json_t *special_map,
-                               struct error *e) {
+static enum status read_spiece(struct reading *r, struct span file, const json_t *config,
+                               const json_t *special_map, struct error *e) {
     int n_extra = 0;
     if (count_extra(r, config, &n_extra, e)) return e->code;
     unsigned losses = json_losses();
     json_t *others = json_array();
-    spiece_read(r, n_extra, others, e);
+    spiece_read(r, file, n_extra, others, e);
     if (!others || json_losses() != losses) error_set(e, MEMORY, "no memory for added tokens");
     if (!e->code) unigram_read_added(r, config, special_map, others, e);
     json_decref(others);
     return e->code;
 }
 
-enum status tokenizer_read_spiece(struct tokenizer *t, const char *path, struct error *e) {
+/* The same of r->path. */
+static enum status read_spiece_file(struct reading *r, const json_t *config, const json_t *special_map,
+                                    struct error *e) {
+    char *text = NULL;
+    uint64_t bytes = 0;
+    if (file_read_text(r->t->sys, r->path, TOKENIZER_FILE_BYTES, &text, &bytes, e)) return e->code;
+    read_spiece(r, (struct span){text, bytes}, config, special_map, e);
+    r->t->sys->release(r->t->sys, text);
+    return e->code;
+}
+
+enum status tokenizer_read_spiece(struct tokenizer *t, const char *path, const struct span *bytes,
+                                  struct error *e) {
     struct reading r = {.t = t, .path = path};
     t->path = copy_text(t->sys, path, strlen(path), e);
-    if (t->path) read_spiece(&r, NULL, NULL, e);
+    if (t->path) bytes ? read_spiece(&r, *bytes, NULL, NULL, e) : read_spiece_file(&r, NULL, NULL, e);
     return reading_finish(&r, e);
 }
 
@@ -195,7 +207,7 @@ enum status tokenizer_read_folder(struct tokenizer *t, const char *folder, struc
     if (spiece) r.path = spiece;
     if (!e->code && !read_folder_files(t->sys, f, spiece, e)) {
         if (spiece)
-            read_spiece(&r, f->root[F_CONFIG], f->root[F_SPECIAL], e);
+            read_spiece_file(&r, f->root[F_CONFIG], f->root[F_SPECIAL], e);
         else
             read_folder_parts(&r, f, e);
     }

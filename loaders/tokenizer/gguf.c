@@ -109,22 +109,25 @@ static enum status tokenizer_gguf_type_of(const struct metadata *m, uint64_t id,
     return error_expected(e, "%d to %d", TYPE_NORMAL, TYPE_BYTE);
 }
 
-/* <0xE2>: what stands for one byte where no other token does. */
-static enum status refuse_byte(const struct metadata *m, struct gguf_text text, struct error *e) {
+/* <0xE2>: what stands for one byte where no other token does. To a unigram model it is a piece like others,
+ * as in spiece.c. */
+static enum status check_byte(const struct metadata *m, struct gguf_text text, bool unigram,
+                              struct error *e) {
     bool form = text.bytes == 6 && !memcmp(text.text, "<0x", 3) && isxdigit((unsigned char)text.text[3]) &&
                 isxdigit((unsigned char)text.text[4]) && text.text[5] == '>';
-    if (form) return tokenizer_gguf_unsupported(m, "a token for a byte", text, "none", e);
+    if (form) return unigram ? OK : tokenizer_gguf_unsupported(m, "a token for a byte", text, "none", e);
     tokenizer_gguf_fail(m, META, "a token for a byte", "is not usable", e);
     error_found(e, "\"%.*s\"", text.bytes > 80 ? 80 : (int)text.bytes, text.text);
     return error_expected(e, "<0x00> to <0xFF>");
 }
 
-/* Finds the arrays of one entry a token, and how many tokens there are before the unused ones at the end. */
-static enum status find_tokens(struct metadata *m, bool scores, struct error *e) {
+/* Finds the arrays of one entry a token, and how many tokens there are before the unused ones at the end. A
+ * unigram model's have scores. */
+static enum status find_tokens(struct metadata *m, bool unigram, struct error *e) {
     struct gguf_text text;
     uint64_t place = 0, bytes = 0;
     if (find_texts(m, TOKENS, &m->tokens, e) || find_numbers(m, TYPES, false, &m->types, e)) return e->code;
-    if (find_numbers(m, SCORES, scores, &m->scores, e)) return e->code;
+    if (find_numbers(m, SCORES, unigram, &m->scores, e)) return e->code;
     if (m->tokens.n > TOKENIZER_ID_MAX) {
         tokenizer_gguf_fail(m, LIMIT, TOKENS, "is too long", e);
         error_found(e, "%" PRIu64 " tokens", m->tokens.n);
@@ -133,7 +136,7 @@ static enum status find_tokens(struct metadata *m, bool scores, struct error *e)
     for (uint64_t id = 0; gguf_next_text(&m->tokens, &place, &text); id++) {
         int type;
         if (tokenizer_gguf_type_of(m, id, &type, e)) return e->code;
-        if (type == TYPE_BYTE) return refuse_byte(m, text, e);
+        if (type == TYPE_BYTE && check_byte(m, text, unigram, e)) return e->code;
         bytes += text.bytes; /* of a header in memory: cannot wrap */
         if (type == TYPE_UNUSED) continue;
         m->n = id + 1;

@@ -23,8 +23,9 @@ struct reading {
  * folder. What was filled before an error is freed by tokenizer_close. */
 enum status tokenizer_read_json(struct tokenizer *t, const char *path, struct error *e);
 enum status tokenizer_read_folder(struct tokenizer *t, const char *folder, struct error *e);
-/* The same from a spiece.model alone. */
-enum status tokenizer_read_spiece(struct tokenizer *t, const char *path, struct error *e);
+/* The same from a spiece.model alone, or from the bytes of one that path has; NULL: the file itself. */
+enum status tokenizer_read_spiece(struct tokenizer *t, const char *path, const struct span *bytes,
+                                  struct error *e);
 /* The same from a GGUF file's metadata; gguf.c. */
 enum status tokenizer_read_gguf(struct tokenizer *t, const char *path, struct error *e);
 
@@ -122,9 +123,9 @@ enum status pieces_add_extra(struct reading *r, int n, json_t *list, struct erro
 
 /* ---- spiece.c, unigram_json.c ---- */
 
-/* The model at r->path and n_extra of T5's <extra_id_N> behind it. specials gets the added tokens that
+/* The model, of r->path, and n_extra of T5's <extra_id_N> behind it. specials gets the added tokens that
  * follow from its pieces, as elements of added_tokens. BOUNDS and TYPE for what is no protobuf. */
-enum status spiece_read(struct reading *r, int n_extra, json_t *specials, struct error *e);
+enum status spiece_read(struct reading *r, struct span file, int n_extra, json_t *specials, struct error *e);
 enum status unigram_read_json(struct reading *r, const json_t *root, struct error *e);
 /* The added tokens of T5's class: others, and those that it names. config and special_map may be NULL. */
 enum status unigram_read_added(struct reading *r, const json_t *config, const json_t *special_map,

@@ -2,8 +2,10 @@
  *
  * Three of its fields count: the pieces, the kind of model, the table of normalisation. Others are walked
  * over, never into. A file that ends early between two fields is told by the field that it lacks: the
- * normalisation is written behind the pieces. Source: sentencepiece_model.proto, SentencePiece 0.1.97; wire
- * format: https://protobuf.dev/programming-guides/encoding. */
+ * normalisation is written behind the pieces. Pieces that stand for bytes where nothing else does (umT5's)
+ * are pieces like others, as the reference has them: what has no piece is unknown. Source:
+ * sentencepiece_model.proto, SentencePiece 0.1.97; wire format:
+ * https://protobuf.dev/programming-guides/encoding. */
 #include "loaders/tokenizer/reading.h"
 #include "loaders/tokenizer/normal.h"
 
@@ -15,8 +17,8 @@
 enum { WIRE_VARINT, WIRE_64, WIRE_BYTES, WIRE_32 = 5 };
 enum { MODEL_PIECES = 1, MODEL_TRAINER = 2, MODEL_NORMALIZER = 3 };
 enum { PIECE_TEXT = 1, PIECE_SCORE = 2, PIECE_TYPE = 3 };
-enum { TYPE_NORMAL = 1, TYPE_UNKNOWN = 2, TYPE_CONTROL = 3, TYPE_USER = 4, TYPE_BYTE = 6 };
-enum { TRAINER_MODEL = 3, TRAINER_FALLBACK = 35, TRAINER_UNK = 40, TRAINER_PAD = 43, UNIGRAM_MODEL = 1 };
+enum { TYPE_NORMAL = 1, TYPE_UNKNOWN = 2, TYPE_CONTROL = 3, TYPE_USER = 4 };
+enum { TRAINER_MODEL = 3, TRAINER_UNK = 40, TRAINER_PAD = 43, UNIGRAM_MODEL = 1 };
 enum { NORMALIZER_TABLE = 2 };
 
 /* A walk over one message's fields. base: where the file begins, for messages. */
@@ -166,11 +168,10 @@ static enum status check_trainer(const struct model *m, struct error *e) {
     struct field f;
     while (next_field(&w, &f, e)) {
         bool special = f.number >= TRAINER_UNK && f.number <= TRAINER_PAD;
-        if (f.number != TRAINER_MODEL && f.number != TRAINER_FALLBACK && !special) continue;
+        if (f.number != TRAINER_MODEL && !special) continue;
         if (expect_wire(&w, &f, WIRE_VARINT, e)) return e->code;
         if (f.number == TRAINER_MODEL && f.value != UNIGRAM_MODEL)
             return refuse_model(&w, "the model type", f.value, "1 (unigram)", e);
-        if (f.number == TRAINER_FALLBACK && f.value) return refuse_model(&w, "byte_fallback", 1, "0", e);
         if (special && check_special_id(&w, &f, m->n_pieces, e)) return e->code;
     }
     return e->code;
@@ -198,7 +199,6 @@ static enum status spiece_read_pieces(struct reading *r, struct model *m, json_t
         if (piece.type == TYPE_UNKNOWN && m->unk >= 0)
             return reading_fail(r, META, "the vocabulary", "has two unknown pieces", e);
         if (piece.type == TYPE_UNKNOWN) m->unk = id;
-        if (piece.type == TYPE_BYTE) return refuse_model(&w, "a piece's type", TYPE_BYTE, "0 to 5", e);
         if (piece.type == TYPE_CONTROL || piece.type == TYPE_USER)
             added_list_token(list, id, piece.text, piece.type == TYPE_CONTROL);
         id++;
@@ -206,15 +206,11 @@ static enum status spiece_read_pieces(struct reading *r, struct model *m, json_t
     return e->code;
 }
 
-enum status spiece_read(struct reading *r, int n_extra, json_t *specials, struct error *e) {
-    char *text = NULL;
-    uint64_t bytes = 0;
-    if (file_read_text(r->t->sys, r->path, TOKENIZER_FILE_BYTES, &text, &bytes, e)) return e->code;
-    struct model m = {.file = {r, text, text, text + bytes}, .unk = -1};
+enum status spiece_read(struct reading *r, struct span file, int n_extra, json_t *specials, struct error *e) {
+    struct model m = {.file = {r, file.at, file.at, file.at + file.bytes}, .unk = -1};
     if (!walk_model(&m, e) && !check_trainer(&m, e) && !spiece_read_table(r, &m, e) &&
         !pieces_make(r, m.n_pieces + (uint64_t)n_extra, m.text_bytes + 32 * (uint64_t)n_extra, e) &&
         !spiece_read_pieces(r, &m, specials, e) && !pieces_add_extra(r, n_extra, specials, e))
         pieces_finish(r, m.unk, e);
-    r->t->sys->release(r->t->sys, text);
     return e->code;
 }

@@ -204,30 +204,51 @@ static bool is_spiece(const char *path) {
 
 enum { PATH_BYTES = 4096 };
 
+/* Nothing read yet; NULL and MEMORY. */
+static struct tokenizer *tokenizer_begin(struct sys *sys, struct error *e) {
+    struct tokenizer *t = alloc_array(sys, 1, sizeof *t, e);
+    if (!t) return NULL;
+    t->sys = sys;
+    t->unk = t->pad = -1;
+    t->kind = "BPE";
+    return t;
+}
+
+/* Hands out what was read, or closes it. */
+static enum status tokenizer_end(struct tokenizer *t, struct tokenizer **tokenizer, struct error *e) {
+    t->sys->trim(t->sys);
+    if (e->code)
+        tokenizer_close(t);
+    else
+        *tokenizer = t;
+    return e->code;
+}
+
 enum status tokenizer_open(struct sys *sys, const char *path, struct tokenizer **tokenizer, struct error *e) {
     char json[PATH_BYTES];
     *tokenizer = NULL;
     if (strlen(path) > PATH_BYTES - 64) return error_set(e, USAGE, "a tokenizer's path is too long");
-    struct tokenizer *t = alloc_array(sys, 1, sizeof *t, e);
+    struct tokenizer *t = tokenizer_begin(sys, e);
     if (!t) return e->code;
-    t->sys = sys;
-    t->unk = t->pad = -1;
-    t->kind = "BPE";
     if (is_spiece(path))
-        tokenizer_read_spiece(t, path, e);
+        tokenizer_read_spiece(t, path, NULL, e);
     else if (gguf_is(sys, path))
         tokenizer_read_gguf(t, path, e);
     else if (find_json(sys, path, json, sizeof json))
         tokenizer_read_json(t, json, e);
     else
         tokenizer_read_folder(t, path, e);
-    sys->trim(sys);
-    if (!e->code) {
-        *tokenizer = t;
-        return OK;
-    }
-    tokenizer_close(t);
-    return e->code;
+    return tokenizer_end(t, tokenizer, e);
+}
+
+enum status tokenizer_open_spiece(struct sys *sys, const char *path, const void *bytes, uint64_t n,
+                                  struct tokenizer **tokenizer, struct error *e) {
+    const struct span file = {bytes, n};
+    *tokenizer = NULL;
+    struct tokenizer *t = tokenizer_begin(sys, e);
+    if (!t) return e->code;
+    tokenizer_read_spiece(t, path, &file, e);
+    return tokenizer_end(t, tokenizer, e);
 }
 
 void tokenizer_close(struct tokenizer *t) {
@@ -257,7 +278,7 @@ void tokenizer_close(struct tokenizer *t) {
  * white space (0.6 MB), 3 as spiece.model (0.6 MB). With CLIP's 49,408 tokens and merges: 3.5 (2.5 MB). 16
  * leaves room for shorter tokens; the constant is for the bit set of ids and small files. A file of empty
  * arrays would need more: it is no tokenizer. */
-enum { HEAP_PER_BYTE = 16, HEAP_CONSTANT = 4 << 20 };
+enum { HEAP_PER_BYTE = 16 };
 
 uint64_t tokenizer_open_bytes(struct sys *sys, const char *path) {
     static const char *const names[] = {"vocab.json",        "merges.txt",   "tokenizer_config.json",
@@ -268,12 +289,13 @@ uint64_t tokenizer_open_bytes(struct sys *sys, const char *path) {
     bool regular;
     if (strlen(path) > PATH_BYTES - 64) return 0;
     /* Its header is memory of ours, of which a peak is known; of Jansson's only the added tokens are. */
-    if (gguf_is(sys, path)) return HEAP_CONSTANT;
+    if (gguf_is(sys, path)) return TOKENIZER_HEAP_BYTES;
     bool json = find_json(sys, path, name, sizeof name);
     for (size_t i = 0; i < (json ? 1 : sizeof names / sizeof *names); i++) {
         if (!json) snprintf(name, sizeof name, "%s/%s", path, names[i]);
         int64_t bytes = file_bytes(sys, name, &regular);
         if (bytes > 0 && !add_u64(sum, (uint64_t)bytes, &sum)) return UINT64_MAX;
     }
-    return multiply_u64(sum, HEAP_PER_BYTE, &sum) && add_u64(sum, HEAP_CONSTANT, &sum) ? sum : UINT64_MAX;
+    return multiply_u64(sum, HEAP_PER_BYTE, &sum) && add_u64(sum, TOKENIZER_HEAP_BYTES, &sum) ? sum
+                                                                                              : UINT64_MAX;
 }

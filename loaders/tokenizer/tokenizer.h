@@ -15,6 +15,9 @@ struct tokenizer;
  * (BPE of Qwen's kind, and T5's unigram model). Immutable afterwards: usable from several threads. The
  * tokenizer's memory is ours (LINE_HOST); what the JSON parser needed is given back before return. */
 enum status tokenizer_open(struct sys *sys, const char *path, struct tokenizer **tokenizer, struct error *e);
+/* From the n bytes of a spiece.model, the caller's, which lie in the file of that path. */
+enum status tokenizer_open_spiece(struct sys *sys, const char *path, const void *bytes, uint64_t n,
+                                  struct tokenizer **tokenizer, struct error *e);
 void tokenizer_close(struct tokenizer *tokenizer);
 
 /* UTF8 for invalid text, with its first byte that is wrong; LIMIT for more bytes than that (exit class 2:
@@ -40,6 +43,7 @@ int tokenizer_special(const struct tokenizer *tokenizer, const char *text);
 int tokenizer_pad(const struct tokenizer *tokenizer);
 /* Before others see the tokenizer. */
 void tokenizer_set_pad(struct tokenizer *tokenizer, int id);
+enum { TOKENIZER_HEAP_BYTES = 4 << 20 }; /* that opening any needs beyond what its files' sizes say */
 /* Peak bytes of heap that opening this path needs beyond what it keeps, an upper bound for real tokenizers
  * from file sizes alone (16 per byte and 4 MB; measured 6 to 12 per byte, see tokenizer.c). A Qwen3-sized
  * tokenizer keeps 3.9 MB (9.5 MB with ignore_merges), CLIP's 1.1 MB, a unigram model of 32,100 pieces 3 to 6

@@ -1,9 +1,10 @@
 /* tokenizer.json of a unigram model (T5).
  *
  * Of its steps only the table of normalisation is the file's own. The reference's class makes the others
- * itself whatever the file says (transformers 5.23, T5Tokenizer): WhitespaceSplit and Metaspace. Both forms
- * that its earlier releases wrote are known here (that, or Strip, Replace " {2,}" and Metaspace alone: the
- * same ids but for a few control characters); others are UNSUPPORTED by name. */
+ * itself whatever the file says (transformers 5.23, T5Tokenizer): WhitespaceSplit and Metaspace; and bytes
+ * never stand for what has no piece. Both forms that its earlier releases wrote are known here (that, or
+ * Strip, Replace " {2,}" and Metaspace alone: the same ids but for a few control characters); others are
+ * UNSUPPORTED by name. */
 #include "loaders/tokenizer/reading.h"
 #include "loaders/memory.h"
 #include "loaders/tokenizer/normal.h"
@@ -102,9 +103,6 @@ static enum status read_vocab(struct reading *r, const json_t *vocab, struct err
 
 enum status unigram_read_json(struct reading *r, const json_t *root, struct error *e) {
     const json_t *model = json_object_get(root, "model"), *unk = json_object_get(model, "unk_id");
-    bool fallback = false;
-    if (reading_bool(r, model, "byte_fallback", "model.byte_fallback", &fallback, e)) return e->code;
-    if (fallback) return reading_unsupported(r, "model.byte_fallback", "true", "false", e);
     if (unigram_json_read_normalizer(r, json_object_get(root, "normalizer"), false, e)) return e->code;
     if (check_pre_tokenizer(r, json_object_get(root, "pre_tokenizer"), e)) return e->code;
     if (read_vocab(r, json_object_get(model, "vocab"), e)) return e->code;

@@ -116,6 +116,7 @@ static void test_goldens(void **state) {
     (void)state;
     compare_packed("t5", (const char *const[]){"spiece.model", "tokenizer_config.json", NULL});
     compare_packed("t5_json", (const char *const[]){"tokenizer.json", NULL});
+    compare_packed("umt5", (const char *const[]){"spiece.model", "tokenizer_config.json", NULL});
 }
 
 static void test_words(void **state) {
@@ -240,7 +241,6 @@ static void test_t08_pieces(void **state) {
     expect_failure((struct recipe){.piece = "ab", .piece_bytes = 2}, DUP, "\"ab\"");
     expect_failure((struct recipe){.piece = "<extra_id_7>", .piece_bytes = 12}, DUP, "<extra_id_7>");
     expect_failure((struct recipe){.piece = "x\xff", .piece_bytes = 2}, UTF8, "piece 8");
-    expect_failure((struct recipe){.piece = "<0x41>", .piece_bytes = 6, .type = 6}, UNSUPPORTED, "type");
 }
 
 /* A table: a trie of one block of 256 units, whose root leads to 'a' (0x61), and texts. */
@@ -334,7 +334,7 @@ static void test_t10_nested(void **state) {
 
 static void test_t11_special_ids(void **state) {
     (void)state;
-    enum { FALLBACK = 35, UNK_ID = 40, BOS_ID, EOS_ID, PAD_ID };
+    enum { UNK_ID = 40, BOS_ID, EOS_ID, PAD_ID };
     expect_failure((struct recipe){.no_unk = true}, META, "unknown piece");
     expect_failure((struct recipe){.piece = "<u>", .piece_bytes = 3, .type = 2}, META, "two unknown");
     expect_failure((struct recipe){.trainer_field = UNK_ID, .trainer_value = -1}, META, "-1 in field 40");
@@ -342,8 +342,6 @@ static void test_t11_special_ids(void **state) {
     expect_failure((struct recipe){.trainer_field = EOS_ID, .trainer_value = 1000}, META, "1000 in field 42");
     expect_failure((struct recipe){.trainer_field = PAD_ID, .trainer_value = INT64_MIN}, META, "in field 43");
     tokenizer_close_clean(open_recipe((struct recipe){.trainer_field = BOS_ID, .trainer_value = -1}));
-    expect_failure((struct recipe){.trainer_field = FALLBACK, .trainer_value = 1}, UNSUPPORTED,
-                   "byte_fallback");
     expect_failure((struct recipe){.trainer_field = 3, .trainer_value = 2}, UNSUPPORTED, "model type");
     expect_failure((struct recipe){.no_normalizer = true}, MISSING, "normalisation");
 }
@@ -368,7 +366,6 @@ static void test_json(void **state) {
         {JSON("null", WORDS, "", "4"), META, "found 4"},
         {JSON("null", WORDS, "", "-1"), META, "-1"},
         {JSON("null", WORDS, "", "null"), META, "unk_id"},
-        {JSON("null", WORDS, "", "0,\"byte_fallback\":true"), UNSUPPORTED, "byte_fallback"},
         {JSON("null", WORDS, ",[\"b\"]", "0"), META, "piece 4"},
         {JSON("null", WORDS, ",[\"b\",\"1\"]", "0"), META, "piece 4"},
         {JSON("null", WORDS, ",[\"b\",1,2]", "0"), META, "piece 4"},

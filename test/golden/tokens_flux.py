@@ -1,7 +1,7 @@
-"""Small tokenizers of CLIP's and T5's kind as released, and ids of hard texts.
+"""Small tokenizers of CLIP's, T5's and umT5's kind as released, and ids of hard texts.
 
 Each is saved in both of its forms, opened again by the class that a pipeline of Flux
-names, and asked through it: the ids are those that diffusers gets. Written to
+or WAN names, and asked through it: the ids are those that diffusers gets. Written to
 tokens/NAME, files that are large packed with gzip.
 
     python3 tokens_flux.py FOLDER
@@ -103,9 +103,15 @@ def t5_model(pieces, **options):
     return out.getvalue()
 
 
-T5_CONFIG = json.dumps({
-    "eos_token": "</s>", "extra_ids": 100, "model_max_length": 512, "pad_token": "<pad>", "tokenizer_class": "T5TokenizerFast",
-    "unk_token": "<unk>"}, indent=1)
+def t5_config(extra_ids):
+    return json.dumps({
+        "eos_token": "</s>", "extra_ids": extra_ids, "model_max_length": 512, "pad_token": "<pad>", "tokenizer_class": "T5TokenizerFast",
+        "unk_token": "<unk>"}, indent=1)
+
+
+# umT5's model has pieces for bytes, which the class never falls back to, and more tokens behind the pieces.
+T5_KINDS = {"t5": ({"normalization_rule_name": "nmt_nfkc"}, 100), "t5_json": ({"normalization_rule_tsv": None}, 100),
+            "umt5": ({"normalization_rule_tsv": None, "byte_fallback": True}, 300)}
 
 
 def small_rules(path):
@@ -118,7 +124,7 @@ def small_rules(path):
 
 
 def main(folder):
-    places = {name: os.path.join(folder, name) for name in ("clip", "clip_json", "t5", "t5_json")}
+    places = {name: os.path.join(folder, name) for name in ("clip", "clip_json", *T5_KINDS)}
     for place in places.values():
         shutil.rmtree(place, ignore_errors=True)
         os.makedirs(place)
@@ -129,13 +135,13 @@ def main(folder):
         clip.save_pretrained(work)
         write(os.path.join(places["clip_json"], "tokenizer.json"), open(os.path.join(work, "tokenizer.json"), "rb").read(), True)
         cases(CLIPTokenizer.from_pretrained(work), places["clip_json"])
-    for name, options in (("t5", {"normalization_rule_name": "nmt_nfkc"}), ("t5_json", {"normalization_rule_tsv": None})):
+    for name, (options, extra_ids) in T5_KINDS.items():
         with tempfile.TemporaryDirectory() as work:
             if "normalization_rule_tsv" in options:
                 options["normalization_rule_tsv"] = os.path.join(work, "rules.tsv")
                 small_rules(options["normalization_rule_tsv"])
             write(os.path.join(work, "spiece.model"), t5_model(900, **options), False)
-            write(os.path.join(work, "tokenizer_config.json"), T5_CONFIG, False)
+            write(os.path.join(work, "tokenizer_config.json"), t5_config(extra_ids), False)
             t5 = T5TokenizerFast.from_pretrained(work)
             if name == "t5_json":
                 os.remove(os.path.join(work, "spiece.model"))
@@ -144,7 +150,7 @@ def main(folder):
                 write(os.path.join(places[name], "tokenizer.json"), open(os.path.join(work, "tokenizer.json"), "rb").read(), True)
             else:
                 write(os.path.join(places[name], "spiece.model"), open(os.path.join(work, "spiece.model"), "rb").read(), True)
-                write(os.path.join(places[name], "tokenizer_config.json"), T5_CONFIG, False)
+                write(os.path.join(places[name], "tokenizer_config.json"), t5_config(extra_ids), False)
             cases(t5, places[name])
 
 

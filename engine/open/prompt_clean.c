@@ -1,0 +1,173 @@
+/* Cleaning prompts: see prompt_clean.h. */
+#include "engine/open/prompt_clean.h"
+
+#include "engine/open/entities.h"
+#include "loaders/tokenizer/tokenizer.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+#include <utf8proc.h>
+
+/* A text that is written, into room enough; perhaps over the one that is read, behind which it stays. */
+struct writing {
+    char *at;
+    size_t bytes;
+};
+
+static void put(struct writing *out, const char *from, size_t bytes) {
+    memmove(out->at + out->bytes, from, bytes);
+    out->bytes += bytes;
+}
+
+static void put_code(struct writing *out, int32_t code) {
+    utf8proc_uint8_t bytes[4];
+    put(out, (const char *)bytes, (size_t)utf8proc_encode_char(code, bytes));
+}
+
+/* ---- characters of HTML ---- */
+
+enum { REPLACEMENT = 0xFFFD, CODE_MOST = 0x10FFFF };
+
+/* Of 0x80 and on, as Windows' code page 1252 has them. */
+static const int32_t code_page[32] = {0x20AC, 0x81,   0x201A, 0x192,  0x201E, 0x2026, 0x2020, 0x2021,
+                                      0x2C6,  0x2030, 0x160,  0x2039, 0x152,  0x8D,   0x17D,  0x8F,
+                                      0x90,   0x2018, 0x2019, 0x201C, 0x201D, 0x2022, 0x2013, 0x2014,
+                                      0x2DC,  0x2122, 0x161,  0x203A, 0x153,  0x9D,   0x17E,  0x178};
+
+/* Those that stand for nothing. */
+static bool is_no_character(int32_t code) {
+    return (code >= 1 && code <= 8) || code == 0xB || (code >= 0xE && code <= 0x1F) || code == 0x7F ||
+           (code >= 0xFDD0 && code <= 0xFDEF) || (code & 0xFFFE) == 0xFFFE;
+}
+
+static void put_numbered(struct writing *out, int32_t code) {
+    if (code >= 0x80 && code <= 0x9F)
+        put_code(out, code_page[code - 0x80]);
+    else if (!code || (code >= 0xD800 && code <= 0xDFFF) || code > CODE_MOST)
+        put_code(out, REPLACEMENT);
+    else if (!is_no_character(code))
+        put_code(out, code);
+}
+
+static int digit_of(char c, int base) {
+    int lower = c | 32, digit = c >= '0' && c <= '9'           ? c - '0'
+                                : lower >= 'a' && lower <= 'f' ? lower - 'a' + 10
+                                                               : 16;
+    return digit < base ? digit : -1;
+}
+
+/* "#38;", "#x26": how many bytes it is; 0: it is none. */
+static size_t unescape_number(struct writing *out, const char *text, size_t bytes) {
+    int base = bytes > 1 && (text[1] == 'x' || text[1] == 'X') ? 16 : 10;
+    size_t first = base == 16 ? 2 : 1, n = first;
+    int32_t code = 0;
+    for (; n < bytes && digit_of(text[n], base) >= 0; n++)
+        if (code <= CODE_MOST) code = code * base + digit_of(text[n], base);
+    if (n == first) return 0;
+    put_numbered(out, code);
+    return n + (n < bytes && text[n] == ';');
+}
+
+static bool is_name(char c) {
+    return (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z');
+}
+
+static size_t put_entity(struct writing *out, const struct entity *entity, size_t bytes) {
+    put_code(out, entity->code[0]);
+    if (entity->code[1]) put_code(out, entity->code[1]);
+    return bytes;
+}
+
+/* "amp;", or the longest beginning that does without a semicolon: likewise. */
+static size_t unescape_name(struct writing *out, const char *text, size_t bytes) {
+    const struct entity *entity;
+    size_t n = 0;
+    while (n < bytes && n < ENTITY_NAME_BYTES && is_name(text[n])) n++;
+    if (n < bytes && text[n] == ';' && (entity = entity_find(text, n))) return put_entity(out, entity, n + 1);
+    for (; n > 1; n--)
+        if ((entity = entity_find(text, n)) && entity->bare) return put_entity(out, entity, n);
+    return 0;
+}
+
+static size_t unescape(struct writing *out, const char *text, size_t bytes) {
+    size_t from = 0;
+    while (from < bytes) {
+        const char *sign = memchr(text + from, '&', bytes - from);
+        size_t plain = sign ? (size_t)(sign - text) - from : bytes - from;
+        put(out, text + from, plain);
+        from += plain + 1;
+        if (from > bytes) break;
+        bool numbered = from < bytes && text[from] == '#';
+        size_t n = (numbered ? unescape_number : unescape_name)(out, text + from, bytes - from);
+        if (!n) put(out, "&", 1);
+        from += n;
+    }
+    return out->bytes;
+}
+
+/* ---- white space and quotes ---- */
+
+/* Unicode's. */
+static bool is_space(int32_t c) {
+    return (c >= 9 && c <= 13) || c == ' ' || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+           (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
+           c == 0x3000;
+}
+
+/* What Python strips off the ends: ASCII's separators too. */
+static bool is_stripped(int32_t c) {
+    return is_space(c) || (c >= 0x1C && c <= 0x1F);
+}
+
+static int32_t straight(int32_t c) {
+    if (c == 0x2BC || (c >= 0x2018 && c <= 0x201B)) return '\'';
+    return c >= 0x201C && c <= 0x201F ? '"' : c;
+}
+
+/* One blank for white space between what is kept, and nothing for what is stripped: `kept` bytes end with the
+ * last that is not. */
+static size_t collapse(struct writing *out, const char *text, size_t bytes) {
+    bool spaced = false;
+    size_t kept = 0;
+    for (size_t i = 0; i < bytes;) {
+        utf8proc_int32_t c = 0;
+        i += (size_t)utf8proc_iterate((const utf8proc_uint8_t *)text + i, (utf8proc_ssize_t)(bytes - i), &c);
+        if (is_space(c) || (!kept && is_stripped(c))) {
+            spaced = true;
+            continue;
+        }
+        if (spaced && kept) put(out, " ", 1);
+        spaced = false;
+        put_code(out, straight(c));
+        if (!is_stripped(c)) kept = out->bytes;
+    }
+    return kept;
+}
+
+/* ---- all ---- */
+
+enum { GROWTH = 2 }; /* of the longest that a name becomes ("&nGt;": 6 bytes) */
+
+/* A copy with room for it. */
+static char *unescaped(struct sys *sys, const char *text, size_t *bytes, struct error *e) {
+    struct writing out = {.at = sys->alloc(sys, LINE_HOST, GROWTH * *bytes + 1)};
+    if (!out.at)
+        error_set(e, MEMORY, "no memory for a prompt of %zu bytes", *bytes);
+    else
+        *bytes = unescape(&out, text, *bytes);
+    return out.at;
+}
+
+enum status prompt_clean(struct sys *sys, const char *text, size_t bytes, char **cleaned,
+                         size_t *cleaned_bytes, struct error *e) {
+    *cleaned = NULL;
+    if (tokenizer_check_text("text", text, bytes, bytes, e) != OK) return e->code;
+    char *once = unescaped(sys, text, &bytes, e), *twice = once ? unescaped(sys, once, &bytes, e) : NULL;
+    sys->release(sys, once);
+    if (!twice) return e->code;
+    struct writing out = {.at = twice};
+    *cleaned_bytes = collapse(&out, twice, bytes);
+    *cleaned = twice;
+    return OK;
+}
