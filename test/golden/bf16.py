@@ -30,6 +30,8 @@ import reference_tensors as reference
 import specs
 import unet.bf16
 import unet.specs
+import wan.bf16
+import wan.specs
 
 SHAPES = [(1, 40, 9), (3, 5, 7), (17, 33, 65), (64, 160, 96), (37, 111, 523), (5, 700, 1201), (130, 65, 2050)]
 
@@ -214,6 +216,7 @@ def main():
     parser.add_argument("--out", default=os.path.dirname(os.path.abspath(__file__)))
     families = {name: zimage for name in sorted(specs.FORMS)} | {name: flux.bf16.family for name in flux.specs.FORMS}
     families |= {name: unet.bf16.family for name in unet.specs.FORMS} | {name: qwen.bf16.family for name in qwen.specs.FORMS}
+    families |= {name: wan.bf16.family for name in wan.specs.FORMS}
     parser.add_argument("--only", choices=families)
     args = parser.parse_args()
     torch.set_num_threads(2)

@@ -52,6 +52,11 @@ static const struct sluice_picture picture = {.struct_size = sizeof picture,
                                            .height = 32,
                                            .rgb = noise_rgb + 3 * 48 * 32,
                                            .name = "mask"},
+                                   end_picture = {.struct_size = sizeof end_picture,
+                                                  .width = 48,
+                                                  .height = 32,
+                                                  .rgb = noise_rgb + 555,
+                                                  .name = "end picture"},
                                    wide_picture = {.struct_size = sizeof wide_picture,
                                                    .width = 96,
                                                    .height = 32,
@@ -135,6 +140,47 @@ const struct gate gate_inpaint = {
 const struct gate gate_refiner = {.request = REQUEST(FROM_PICTURE(2), .cfg_scale = 2.5),
                                   .other = REQUEST(FROM_PICTURE(1), .cfg_scale = 1),
                                   .threads = 2};
+
+/* ---- WAN ---- */
+
+/* Of so many frames: at 5 each half of an autoencoder works in two chunks. */
+#define FILM(frames_, batch_, cfg_scale_)                                                                    \
+    .steps = 2, .frames = frames_, .batch = batch_, .cfg_scale = cfg_scale_
+#define FROM_FRAME     .init_image = &picture, .strength = 1
+#define BETWEEN_FRAMES FROM_FRAME, .end_image = &end_picture
+/* Sides are multiples of 32. */
+#define WIDER(...)                                                                                           \
+    {                                                                                                        \
+        .struct_size = sizeof(struct sluice_request), .prompt = "a red fox in the snow",                     \
+        .negative_prompt = "blurry, low contrast", .width = 64, .height = 32, .seed = 42,                    \
+        .max_ram_bytes = (int64_t)1 << 36, __VA_ARGS__                                                       \
+    }
+
+const struct gate gate_wan21 = {.request = REQUEST(FILM(5, 2, 2.5)),
+                                .other = REQUEST(FILM(1, 1, 1)),
+                                .threads = 2,
+                                .always = true,
+                                .in_bf16 = true};
+const struct gate gate_wan_i2v = {.request = REQUEST(FILM(5, 2, 2.5), FROM_FRAME),
+                                  .other = REQUEST(FILM(9, 1, 1), FROM_FRAME),
+                                  .threads = 2,
+                                  .always = true,
+                                  .cuda = CUDA_BUDGETS_AND_PLANS};
+const struct gate gate_wan_flf2v = {.request = REQUEST(FILM(5, 1, 2.5), BETWEEN_FRAMES),
+                                    .other = REQUEST(FILM(5, 2, 1), BETWEEN_FRAMES),
+                                    .threads = 1};
+const struct gate gate_wan_ti2v = {.request = WIDER(FILM(5, 2, 2.5), FROM_FRAME),
+                                   .other = WIDER(FILM(5, 1, 1)),
+                                   .threads = 1,
+                                   .always = true};
+/* Each of the two steps is another's. */
+const struct gate gate_wan22 = {.request = REQUEST(FILM(5, 2, 2.5), .cfg_scale_low = 4),
+                                .other = REQUEST(FILM(5, 1, 2.5), .cfg_scale_low = 1),
+                                .threads = 1,
+                                .always = true};
+const struct gate gate_wan22_i2v = {.request = REQUEST(FILM(5, 1, 2.5), BETWEEN_FRAMES),
+                                    .other = REQUEST(FILM(5, 1, 1), FROM_FRAME),
+                                    .threads = 2};
 
 /* ---- the toy ---- */
 

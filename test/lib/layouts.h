@@ -84,7 +84,7 @@ struct misfits {
 extern const struct layout_family layouts_of_zimage, layouts_of_flux, layouts_of_sd1, layouts_of_qwen,
     layouts_of_wan;
 extern const struct layouts layouts_zimage, layouts_zimage_wide, layouts_flux, layouts_flux_schnell,
-    layouts_flux_published, layouts_sd1, layouts_sdxl, layouts_qwen, layouts_wan;
+    layouts_flux_published, layouts_sd1, layouts_sdxl, layouts_qwen, layouts_wan, layouts_wan22;
 extern const struct named_recipe named_flux, named_flux_schnell, named_flux_kontext, named_flux_fill;
 extern const struct misfits misfits_zimage, misfits_flux, misfits_unet, misfits_qwen, misfits_qwen25vl,
     misfits_wan;

@@ -1,5 +1,5 @@
-/* Layouts of WAN 2.1: Hugging Face's folder, ComfyUI's split files, one file with everything in it; the
- * transformer and the autoencoder under their authors' names. */
+/* Layouts of WAN: Hugging Face's folder, ComfyUI's split files, one file with everything in it; parts under
+ * their authors' names; two denoisers in files that their names or their flags tell apart. */
 #include "test/lib/layouts.h"
 
 /* ---- the transformer as its authors name it, and ComfyUI ---- */
@@ -30,16 +30,45 @@ static struct pile *transformer_originally(const struct pile *of) {
     return p;
 }
 
+/* ---- and the text encoder ---- */
+
+static struct pile *text_originally(const struct pile *of) {
+    static const char *const names[][2] = {
+        {"shared.", "token_embedding."},
+        {"encoder.block.", "blocks."},
+        {"encoder.final_layer_norm.", "norm."},
+        {".layer.0.layer_norm.", ".norm1."},
+        {".layer.1.layer_norm.", ".norm2."},
+        {".layer.0.SelfAttention.relative_attention_bias.", ".pos_embedding.embedding."},
+        {".layer.0.SelfAttention.", ".attn."},
+        {".layer.1.DenseReluDense.wi_0.", ".ffn.gate.0."},
+        {".layer.1.DenseReluDense.wi_1.", ".ffn.fc1."},
+        {".layer.1.DenseReluDense.wo.", ".ffn.fc2."}};
+    struct pile *p = pile_copy(of, "");
+    for (int i = 0; i < p->n; i++)
+        for (int k = 0; k < COUNT_OF(names); k++) rename_part(&p->item[i], names[k][0], names[k][1]);
+    return p;
+}
+
 /* ---- parts ---- */
+
+#define TEXT_PART                                                                                            \
+    {                                                                                                        \
+        "text_encoder", "umt5_xxl_fp16.safetensors", offsetof(options, t5xxl), text_originally, NULL, NULL,  \
+            "umT5 text encoder (umt5)", "T5 text encoder (t5 or umt5)", "for --t5xxl"                        \
+    }
+#define VAE_PART                                                                                             \
+    {                                                                                                        \
+        "vae", "wan_2.1_vae.safetensors", offsetof(options, vae), layouts_wan_vae_originally, NULL, NULL,    \
+            "autoencoder (vae_wan)", ASKED_VAE, "for --vae"                                                  \
+    }
 
 static const struct layout_part parts[] = {
     {"transformer", "wan2.1_t2v_1.3B_fp16.safetensors", offsetof(options, diffusion_model),
      transformer_originally, "model.diffusion_model.", "head.modulation", "transformer (wan)",
      ASKED_TRANSFORMER, "for --diffusion-model"},
-    {"text_encoder", "umt5_xxl_fp16.safetensors", offsetof(options, t5xxl), NULL, NULL, NULL,
-     "umT5 text encoder (umt5)", "T5 text encoder (t5 or umt5)", "for --t5xxl"},
-    {"vae", "wan_2.1_vae.safetensors", offsetof(options, vae), layouts_wan_vae_originally, NULL, NULL,
-     "autoencoder (vae_wan)", ASKED_VAE, "for --vae"},
+    TEXT_PART,
+    VAE_PART,
 };
 
 static const struct all_in_one all_in_one[] = {
@@ -108,4 +137,43 @@ const struct layouts layouts_wan = {.family = &layouts_of_wan,
                                     .flow_shift = 3,
                                     .said = {"metadata", "flow shift 5"},
                                     .one_file = true,
+                                    .wrong_slots = true,
                                     .own = own};
+
+/* ---- two denoisers ---- */
+
+static const struct layout_part experts[] = {
+    {"transformer", "wan2.2_t2v_high_noise.safetensors", offsetof(options, high_noise),
+     transformer_originally, NULL, NULL, "transformer (wan)", ASKED_TRANSFORMER,
+     "for --high-noise-diffusion-model"},
+    {"transformer_2", "wan2.2_t2v_low_noise.safetensors", offsetof(options, diffusion_model),
+     transformer_originally, NULL, NULL, "transformer (wan)", ASKED_TRANSFORMER, "for --diffusion-model"},
+    TEXT_PART,
+    VAE_PART,
+};
+static const struct layout_family layouts_of_experts = {experts, COUNT_OF(experts), NULL, 0};
+
+/* Told apart by their names. */
+static void test_expert_names(void) {
+    static const char *const inner[] = {"comfy_wan22", "comfy_wan22/diffusion_models",
+                                        "comfy_wan22/text_encoders", "comfy_wan22/vae"};
+    for (size_t i = 0; i < COUNT_OF(inner); i++) mkdir(under(inner[i]), 0777);
+    layouts_write_parts(WORDS("comfy_wan22/diffusion_models/wan2.2_t2v_high_noise_14B_fp8_scaled.safetensors",
+                              "comfy_wan22/diffusion_models/wan2.2_t2v_low_noise_14B_fp8_scaled.safetensors",
+                              "comfy_wan22/text_encoders/umt5_xxl_fp16.safetensors",
+                              "comfy_wan22/vae/wan_2.1_vae.safetensors"),
+                        true);
+    gives_the_same((options){.model = under("comfy_wan22"), .tokenizer = at_hand.tokenizer},
+                   "two files that their names tell apart");
+}
+
+static void (*const own_of_experts[])(void) = {test_expert_names, NULL};
+
+const struct layouts layouts_wan22 = {.family = &layouts_of_experts,
+                                      .tokenizer = "/tokenizer",
+                                      .width = 48,
+                                      .height = 32,
+                                      .frames = 5,
+                                      .flow_shift = 3,
+                                      .said = {"metadata", "flow shift"},
+                                      .own = own_of_experts};

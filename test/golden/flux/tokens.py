@@ -3,7 +3,7 @@
 CLIP: byte-level BPE whose last pieces of words end in </w>; ids in the released order (bytes, bytes
 that end words, merges, the two specials), so that <|endoftext|> has the highest.
 T5: unigram, NFKC by SentencePiece's compiled map; 100 sentinels above the model's pieces. umT5 has one piece more that is
-no text, <s> before <unk>.
+no text, <s>; behind <unk>, for transformers 5 holds T5's unknown piece to be the third whatever the file says.
 """
 
 import base64
@@ -95,7 +95,7 @@ def t5(starts=False):
     out = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(tokens.CORPUS * 3), model_writer=out, vocab_size=T5_PIECES, model_type="unigram", pad_id=0, eos_id=1,
-        unk_id=3 if starts else 2, bos_id=2 if starts else -1, hard_vocab_limit=False, character_coverage=0.985, num_threads=1, minloglevel=2)
+        unk_id=2, bos_id=3 if starts else -1, hard_vocab_limit=False, character_coverage=0.985, num_threads=1, minloglevel=2)
     return out.getvalue()
 
 
@@ -104,14 +104,15 @@ def t5_size(model):
     return len(proto.pieces) + T5_SENTINELS
 
 
-def _unknown(model):
-    return sentencepiece_model_pb2.ModelProto.FromString(model).trainer_spec.unk_id
+def _specials(model):
+    """How many pieces before the first of text."""
+    return 4 if sentencepiece_model_pb2.ModelProto.FromString(model).trainer_spec.bos_id >= 0 else 3
 
 
 def save_t5(model, folder, as_json):
     os.makedirs(folder)
     sentinels = [f"<extra_id_{i}>" for i in range(T5_SENTINELS)]
-    start = {"bos_token": "<s>"} if _unknown(model) == 3 else {}
+    start = {"bos_token": "<s>"} if _specials(model) == 4 else {}
     if as_json:
         with open(os.path.join(folder, "tokenizer.json"), "w", encoding="utf-8") as f:
             json.dump(_t5_json(model, sentinels), f, ensure_ascii=False, separators=(",", ":"))
@@ -129,7 +130,7 @@ def save_t5(model, folder, as_json):
 def _t5_json(model, sentinels):
     proto = sentencepiece_model_pb2.ModelProto.FromString(model)
     vocab = [[p.piece, p.score] for p in proto.pieces] + [[t, 0.0] for t in reversed(sentinels)]
-    added = [(i, vocab[i][0]) for i in range(_unknown(model) + 1)] + [(len(proto.pieces) + i, t) for i, t in enumerate(reversed(sentinels))]
+    added = [(i, vocab[i][0]) for i in range(_specials(model))] + [(len(proto.pieces) + i, t) for i, t in enumerate(reversed(sentinels))]
     metaspace = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
     return {
         "version": "1.0", "truncation": None, "padding": None,
@@ -143,5 +144,5 @@ def _t5_json(model, sentinels):
                                     {"Sequence": {"id": "B", "type_id": 0}}, {"SpecialToken": {"id": "</s>", "type_id": 0}}],
                            "special_tokens": {"</s>": {"id": "</s>", "ids": [1], "tokens": ["</s>"]}}},
         "decoder": metaspace,
-        "model": {"type": "Unigram", "unk_id": _unknown(model), "vocab": vocab, "byte_fallback": False},
+        "model": {"type": "Unigram", "unk_id": 2, "vocab": vocab, "byte_fallback": False},
     }

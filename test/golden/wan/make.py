@@ -8,7 +8,7 @@ another. Case k's reference tensors have the prefix "case{k}.":
   picture.{init,last}        u8 [H, W, 3]: what goes in
   pixels.{init,last}         f32 [3, side, side]: what the tower sees of it; seen.{init,last} [tokens, vision]: what it gives
   concat                     [4 + C, T, h, w]: mask, then condition, behind the noise
-  encoded.init               [C, 1, h, w]: the first frame, given, at the model's scale
+  encoded.init               at the model's scale, [1, C, h, w]: the first frame, which is given; [1, C, T h, w]: the condition in concat
   latent_000 latent          [N, C, T, h, w]: noise, clip k from seed + k alone; as the loop ends, a given frame in its place
   latent_001 ...             not in a batch: after every step, where a frame is given with the sampler's own
   decoded                    of one case: [F, 3, H, W], not clamped;  picture: u8 [F, H, W, 3] ([N, F, H, W, 3])

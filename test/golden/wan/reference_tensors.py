@@ -127,8 +127,9 @@ def _conditioned(kept, case, references):
     first = told["hidden_states"]
     if first.shape[1] > channels:
         references["concat"] = first[0, channels:].clone()
+        references["encoded.init"] = first[:, -channels:].flatten(2, 3)
     elif case["init"]:
-        references["encoded.init"] = first[0, :, :1].clone()
+        references["encoded.init"] = first[:, :, 0].clone()
     seen = told.get("encoder_hidden_states_image")
     for i, name in enumerate([] if seen is None else ["init", "last"][:len(seen)]):
         references[f"seen.{name}"] = seen[i].clone()
@@ -141,7 +142,7 @@ def _of_clip(kept, case, k, frame):
     seen, behind = kept.calls[0][1]["hidden_states"][:, :start.shape[1]], 0 if frame is None else 1
     assert torch.equal(seen[:, :, behind:], start[:, :, behind:])
     # a given frame is put back after the last step
-    return start, kept.steps[-1] if frame is None else torch.cat([frame[None], kept.steps[-1][:, :, 1:]], dim=2)
+    return start, kept.steps[-1] if frame is None else torch.cat([frame, kept.steps[-1][:, :, 1:]], dim=2)
 
 
 @torch.no_grad()
@@ -156,7 +157,8 @@ def run_case(pipe, case, pictures):
         kept.picture = torch.from_numpy((clip * 255).round().astype(np.uint8))
         clips.append(kept)
     _conditioned(clips[0], case, references)
-    ends = [_of_clip(kept, case, k, references.get("encoded.init")) for k, kept in enumerate(clips)]
+    frame = references["encoded.init"][:, :, None] if case["init"] and pipe.config.expand_timesteps else None
+    ends = [_of_clip(kept, case, k, frame) for k, kept in enumerate(clips)]
     references["latent_000"], references["latent"] = (torch.cat(latents) for latents in zip(*ends))
     references["picture"] = torch.stack([kept.picture for kept in clips])
     if case["batch"] == 1:
@@ -197,7 +199,7 @@ class Conditions:
     @torch.no_grad()
     def velocity(self, latent, t, name="transformer", text=None):
         if self.given:
-            latent = torch.cat([self.frame[None], latent[:, :, 1:]], dim=2)
+            latent = torch.cat([self.frame[:, :, None], latent[:, :, 1:]], dim=2)
         told = told_timestep(self.pipe, latent, t, self.given)
         if self.concat is not None:
             latent = torch.cat([latent, self.concat[None]], dim=1)
