@@ -99,6 +99,26 @@ static const struct block_kind clip_vision_kind_layer =
 static const struct block_kind clip_vision_kind_wan =
     BLOCK_KIND("layer", "layers.%d", clip_vision_wan_table, clip_layer_weights, clip_vision_forward_layer);
 
+/* ---- the norm behind them ---- */
+
+struct norm_weights {
+    struct clip_linear norm;
+};
+
+#define NORM_WEIGHT(field, spread_, end)                                                                     \
+    {                                                                                                        \
+        .offset = offsetof(struct norm_weights, norm.field),                                                 \
+        .names = {"post_layernorm" end, "post_norm" end}, .original = "ln_post" end, .rank = 1,              \
+        .dim = {CLIP_WIDTH}, .spread = spread_                                                               \
+    }
+
+static const struct weight_spec clip_vision_norm_table[] = {NORM_WEIGHT(weight, 0, ".weight"),
+                                                            NORM_WEIGHT(bias, 1, ".bias")};
+
+/* Files have it; nobody reads what it gives. */
+static const struct block_kind clip_vision_kind_norm =
+    BLOCK_KIND("norm", "post_layernorm", clip_vision_norm_table, norm_weights, NULL, .keeps_types = true);
+
 /* ---- the family ---- */
 
 static const char wan_qkv[] = "transformer.0.attn.to_qkv.weight";
@@ -117,7 +137,7 @@ static enum status clip_vision_check_dims(const struct component *c, struct erro
     bool heads =
         s->layer.heads > 0 && d[CLIP_WIDTH] % s->layer.heads == 0 && d[CLIP_WIDTH] / s->layer.heads <= 512;
     if (heads && d[SIDE] > 0 && d[COLOURS] == 3 && d[CLIP_LAYERS] > LAYERS_LEFT_OUT &&
-        d[CLIP_LAYERS] <= FAMILY_BLOCKS_MAX - 1)
+        d[CLIP_LAYERS] <= FAMILY_BLOCKS_MAX - 2)
         return OK;
     error_set(e, SHAPE, "the CLIP vision encoder's sizes do not fit together");
     error_where(e, "%s", c->index.sources[0].path);
@@ -203,6 +223,7 @@ static int clip_vision_blocks(const struct component *c, struct block_ref *refs)
     refs[n++] = (struct block_ref){.kind = &clip_vision_kind_patch};
     for (int i = 0; i < layers; i++)
         refs[n++] = (struct block_ref){.kind = layer, .number = i, .unused = i >= layers - LAYERS_LEFT_OUT};
+    refs[n++] = (struct block_ref){.kind = &clip_vision_kind_norm, .unused = true};
     return n;
 }
 
@@ -230,13 +251,10 @@ static struct sight clip_vision_sees(const struct component *c, int width, int h
     };
 }
 
-/* The norm behind the layers, the projection to where pictures and texts meet, and the text's model. */
-static const char *const clip_vision_ignorable[] = {"post_layernorm.",
-                                                    "visual_projection.",
+/* The projection to where pictures and texts meet, and the text's model. */
+static const char *const clip_vision_ignorable[] = {"visual_projection.",
                                                     "embeddings.position_ids",
-                                                    "post_norm.",
                                                     "head",
-                                                    "ln_post.",
                                                     "proj",
                                                     "text_model.",
                                                     "text_projection.",
