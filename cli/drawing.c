@@ -19,10 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int drawing_fps(const struct drawing *drawing) {
-    return drawing->request.fps ? drawing->request.fps : VIDEO_FPS;
-}
-
 static int drawing_quality(const struct drawing *drawing) {
     return drawing->args->quality ? drawing->args->quality : PICTURE_QUALITY;
 }
@@ -47,22 +43,26 @@ static void on_progress(void *user, const struct sluice_progress *now) {
 }
 
 /* A decoded latent has no seed that anybody knows. */
-static void note_written(const struct drawing *drawing, const char *name, const struct sluice_image *image) {
-    char seed[32] = "", frames[48] = "";
+static int note_written(const struct drawing *drawing, struct output_of of, const struct sluice_image *image,
+                        struct sluice_error *e) {
+    const char *pattern = output_pattern(drawing->args, image->frames);
+    char seed[32] = "", frames[48] = "", name[PATH_MAX];
+    if (output_name(pattern, &of, name, e)) return e->code;
     if (!drawing->latent) snprintf(seed, sizeof seed, "seed %llu, ", (unsigned long long)image->seed);
-    if (image->frames > 1) snprintf(frames, sizeof frames, "%d frames, ", image->frames);
+    if (of.frame) snprintf(frames, sizeof frames, "the first of %d frames, ", image->frames);
     if (output_is_video(name))
         snprintf(frames, sizeof frames, "%d frame%s at %d a second, ", image->frames,
-                 image->frames == 1 ? "" : "s", drawing_fps(drawing));
-    say_note("wrote %s (%dx%d, %s%ssha256 %s)", strcmp(name, "-") ? name : "the picture to stdout",
-             image->width, image->height, frames, seed, image->video_sha256);
+                 image->frames == 1 ? "" : "s", drawing->request.fps);
+    say_note("wrote %s (%s%dx%d, %ssha256 %s)", strcmp(name, "-") ? name : "the picture to stdout", frames,
+             image->width, image->height, seed, image->video_sha256);
+    return SLUICE_OK;
 }
 
 static int put_video(struct drawing *drawing, const char *name, const struct sluice_image *image,
                      const struct picture_content *content, struct sluice_error *e) {
     struct video_settings settings = {.width = image->width,
                                       .height = image->height,
-                                      .fps = drawing_fps(drawing),
+                                      .fps = drawing->request.fps,
                                       .quality = content->quality,
                                       .parameters = content->parameters};
     struct video *video = drawing->video;
@@ -94,8 +94,8 @@ static int save_image(struct drawing *drawing, const struct sluice_image *image,
     free(text);
     if (status || image->frame + 1 < image->frames) return status;
     drawing->n_written++;
-    if (!drawing->args->quiet) note_written(drawing, is_frames ? pattern : name, image);
-    return SLUICE_OK;
+    of.frame = is_frames;
+    return drawing->args->quiet ? SLUICE_OK : note_written(drawing, of, image, e);
 }
 
 /* The callback cannot fail the run, so the first failure is kept and the run cancelled. */
@@ -152,12 +152,14 @@ static int look_at_plan(struct drawing *drawing, struct sluice_error *e) {
     char *json = NULL;
     bool fits, is_video = !drawing->args->no_decode &&
                           output_is_video(output_pattern(drawing->args, drawing->n_frames));
+    drawing->progress.videos = drawing->n_frames > 1;
     if (!drawing->latent && !drawing->args->verbose && !is_video) return SLUICE_OK;
     int status = sluice_plan_query(drawing->session, &drawing->request, drawing->latent, &json, &fits, e);
     if (status) return status;
     plan_table_size(json, &size);
     if (drawing->latent) drawing->n_images = drawing->progress.n_pictures = size.batch;
     if (drawing->latent) drawing->n_frames = size.frames;
+    drawing->progress.videos = drawing->n_frames > 1;
     if (drawing->args->verbose) status = plan_table_print(stderr, json, true, e);
     sluice_free(json);
     drawing->width = size.width;
@@ -171,11 +173,13 @@ static int check_outputs(const struct drawing *drawing, struct sluice_error *e) 
     const char *pattern = output_pattern(args, drawing->n_frames);
     struct video_settings settings = {.width = drawing->width,
                                       .height = drawing->height,
-                                      .fps = drawing_fps(drawing),
+                                      .fps = drawing->request.fps,
                                       .quality = drawing_quality(drawing)};
     int status = output_check(args, all_of(drawing), e);
     if (status || args->no_decode) return status;
     bool is_video = output_is_video(pattern), second_best;
+    if (is_video && !settings.fps)
+        return fail_value(e, "--output", pattern, "pictures, or --fps N beside it: this model has no rate");
     if (is_video) status = video_check_settings(pattern, &settings, e);
     if (args->quality && !picture_takes_quality(pattern) && !video_takes_quality(pattern))
         say_note("warning: --quality is not used: %s", is_video ? "GIF has none" : "PNG loses nothing");
@@ -202,6 +206,7 @@ static int cli_drawing_run(struct drawing *drawing, struct sluice_error *e) {
 static void summarise(const struct drawing *drawing) {
     struct summary summary = {.session = drawing->session,
                               .n_pictures = drawing->n_written,
+                              .videos = drawing->n_frames > 1,
                               .seconds = progress_clock() - drawing->started,
                               .verbose = drawing->args->verbose};
     if (!drawing->args->quiet) summary_say(&summary);

@@ -95,7 +95,9 @@ char *parameters_text(const struct args *args, const struct sluice_request *requ
     if (drawn && negative && *negative) fprintf(to, "Negative prompt: %s\n", negative);
     if (drawn) print_settings(to, args, request, image);
     if (drawn) fprintf(to, "Seed: %llu, ", (unsigned long long)image->seed);
-    fprintf(to, "Size: %dx%d, Model: ", image->width, image->height);
+    fprintf(to, "Size: %dx%d, ", image->width, image->height);
+    if (image->frames > 1) fprintf(to, "Frames: %d, ", image->frames);
+    fputs("Model: ", to);
     model_name(args, name);
     print_quoted(to, name);
     if (request->init_image) fprintf(to, ", Denoising strength: %.9g", request->strength);

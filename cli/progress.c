@@ -39,7 +39,7 @@ static void name_stage(const struct progress *progress, const char *stage, char 
         {"vision", "looking at the picture", "looking at the pictures"},
         {"encode", "reading the picture", "reading the pictures"},
         {"hoist", "preparing", "preparing"},
-        {"denoise", "drawing", "drawing %d pictures"},
+        {"denoise", "drawing", "drawing %d %ss"},
         {"decode", "finishing", "finishing"},
     };
     snprintf(out, out_bytes, "%s", stage);
@@ -47,14 +47,14 @@ static void name_stage(const struct progress *progress, const char *stage, char 
         size_t length = strlen(names[i].stage);
         if (strncmp(stage, names[i].stage, length) || (stage[length] && stage[length] != '_')) continue;
         snprintf(out, out_bytes, progress->n_pictures > 1 ? names[i].several : names[i].one,
-                 progress->n_pictures);
+                 progress->n_pictures, progress->videos ? "video" : "picture");
     }
 }
 
 /* ", step 3 of 8": of what has steps. */
 static void say_step(const struct progress *progress, const struct sluice_progress *now, char out[48]) {
     const char *noun = strncmp(now->stage, "denoise", 7) == 0 ? "step"
-                       : progress->n_pictures == now->of      ? "picture"
+                       : progress->n_pictures == now->of      ? (progress->videos ? "video" : "picture")
                                                               : "part";
     out[0] = 0;
     if (now->step > 0 && now->of > 1) snprintf(out, 48, ", %s %d of %d", noun, now->step, now->of);

@@ -9,6 +9,7 @@
 struct progress {
     bool silent, live; /* set by progress_start */
     int n_pictures;
+    bool videos;    /* that is what they are */
     char stage[32]; /* of the last line */
     int step;
     double shown_seconds;

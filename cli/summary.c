@@ -74,8 +74,8 @@ static void say_stage(const json_t *stage) {
 void summary_say(const struct summary *summary) {
     char spent[32], *text = NULL;
     struct sluice_error ignored;
-    say_note("done: %d picture%s in %s", summary->n_pictures, summary->n_pictures == 1 ? "" : "s",
-             progress_duration(summary->seconds, spent));
+    say_note("done: %d %s%s in %s", summary->n_pictures, summary->videos ? "video" : "picture",
+             summary->n_pictures == 1 ? "" : "s", progress_duration(summary->seconds, spent));
     if (sluice_report(summary->session, &text, &ignored) || !text) return;
     json_t *report = json_loads(text, 0, NULL), *stage;
     size_t i;

@@ -10,6 +10,7 @@
 struct summary {
     sluice_session *session; /* whose last run ended well */
     int n_pictures;
+    bool videos;    /* that is what they are */
     double seconds; /* of the program */
     bool verbose;   /* lines for every stage too */
 };

@@ -8,8 +8,6 @@
 
 #include <stdbool.h>
 
-enum { VIDEO_FPS = 16 }; /* where the model does not say */
-
 struct video_settings {
     int width, height;
     int fps;                /* frames a second */

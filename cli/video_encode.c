@@ -1,5 +1,6 @@
 /* Writing videos with FFmpeg: see video.h. Encoders have two threads, whatever the session has: what they
- * take is counted, and depends on their number, as does what they write. Equal frames give equal files. */
+ * take is counted, and depends on their number. Equal frames need not give equal files: x264 0.164 was seen
+ * to read what it never wrote (mbtree, pictures of 96x80). */
 #include "cli/video.h"
 
 #include "cli/fail.h"

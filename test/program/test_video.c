@@ -1,0 +1,279 @@
+/* The writer of videos: what ffprobe and ffmpeg find in its files is what was put, in size, rate, length,
+ * text and colours; other encoders where the first is missing; disks that are full; files whole or not at
+ * all. */
+#include "cli/video.h"
+#include "cli/video_library.h"
+#include "test/lib/check.h"
+
+#include <dirent.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { WIDTH = 96, HEIGHT = 80, FRAMES = 19, FPS = 25, FRAME_BYTES = 3 * WIDTH * HEIGHT };
+
+static const char text[] = "a fox, \"red\"; \xC3\xA9\nNegative prompt: snow=1\nSteps: 2";
+static uint8_t put[FRAMES][FRAME_BYTES], got[FRAMES + 2][FRAME_BYTES];
+static char folder[64], said[4096];
+
+/* Soft, and saturated in parts: what is lost are no edges but wrong matrices and ranges. */
+static void draw(void) {
+    for (int f = 0; f < FRAMES; f++)
+        for (int y = 0; y < HEIGHT; y++)
+            for (int x = 0; x < WIDTH; x++) {
+                uint8_t *rgb = put[f] + 3 * (y * WIDTH + x);
+                rgb[0] = (uint8_t)(127.5 + 127.5 * sin(x / 20.0 + f / 5.0));
+                rgb[1] = (uint8_t)(127.5 + 127.5 * sin(y / 25.0 + 1));
+                rgb[2] = (uint8_t)(127.5 + 127.5 * cos((x + y) / 30.0 - f / 7.0));
+            }
+}
+
+static int count_files(void) {
+    int n = -2;
+    DIR *entries = opendir(folder);
+    while (entries && readdir(entries)) n++;
+    if (entries) closedir(entries);
+    return n;
+}
+
+static void path_of(const char *name, char path[128]) {
+    snprintf(path, 128, "%s/%s", folder, name);
+}
+
+/* Writes so many frames; 0, or the code of the first failure. */
+static int write_video(const char *name, int frames, const struct video_settings *settings,
+                       struct sluice_error *e) {
+    char path[128];
+    struct video *video;
+    path_of(name, path);
+    int status = video_check_name(path, e);
+    if (!status) status = video_check_settings(path, settings, e);
+    if (!status) status = video_open(path, settings, &video, e);
+    for (int i = 0; i < frames && !status; i++) {
+        status = video_put(video, put[i], e);
+        if (status) video_abandon(video);
+    }
+    return status ? status : video_close(video, e);
+}
+
+static struct video_settings usual(void) {
+    return (struct video_settings){
+        .width = WIDTH, .height = HEIGHT, .fps = FPS, .quality = 90, .parameters = text};
+}
+
+/* What a command with %s for the file prints, in `said`. */
+static void run(const char *command, const char *name, void *to, size_t most, size_t *n) {
+    char path[128], line[512];
+    path_of(name, path);
+    snprintf(line, sizeof line, command, path);
+    FILE *from = popen(line, "r");
+    *n = from ? fread(to, 1, most, from) : 0;
+    check(from && pclose(from) == 0, "%s", line);
+}
+
+static const char *probe(const char *name, const char *entries) {
+    char command[256];
+    size_t n;
+    snprintf(command, sizeof command, "ffprobe -v error -count_frames -show_entries %s -of default=nw=1 %%s",
+             entries);
+    run(command, name, said, sizeof said - 1, &n);
+    said[n] = 0;
+    return said;
+}
+
+static void check_says(const char *name, const char *found, const char *wanted) {
+    check(strstr(found, wanted), "%s: no %s in\n%s", name, wanted, found);
+}
+
+/* The mean of how far what a player shows is from what was put. */
+static double mean_error(const char *name) {
+    size_t n;
+    double sum = 0;
+    run("ffmpeg -v error -i %s -f rawvideo -pix_fmt rgb24 -vsync passthrough -", name, got, sizeof got, &n);
+    check(n == (size_t)FRAMES * FRAME_BYTES, "%s: %zu bytes", name, n);
+    for (int f = 0; f < FRAMES; f++)
+        for (int i = 0; i < FRAME_BYTES; i++) sum += abs(got[f][i] - put[f][i]);
+    return sum / FRAMES / FRAME_BYTES;
+}
+
+static void check_written(const char *name, const char *codec, double most) {
+    char wanted[64];
+    struct sluice_error e = {0};
+    struct video_settings settings = usual();
+    check(write_video(name, FRAMES, &settings, &e) == SLUICE_OK, "%s: %s %s", name, e.what, e.found);
+    const char *found = probe(name, "stream=codec_name,width,height,r_frame_rate,nb_read_frames");
+    snprintf(wanted, sizeof wanted, "codec_name=%s", codec);
+    check_says(name, found, wanted);
+    check_says(name, found, "width=96");
+    check_says(name, found, "height=80");
+    check_says(name, found, "r_frame_rate=25/1");
+    check_says(name, found, "nb_read_frames=19");
+    if (strcmp(codec, "gif")) {
+        check_says(name, probe(name, "stream=color_space,color_range,color_primaries,color_transfer"),
+                   "color_space=bt709");
+        check_says(name, said, "color_range=tv");
+        check_says(name, said, "color_primaries=bt709");
+        check_says(name, said, "color_transfer=bt709");
+    }
+    double error = mean_error(name);
+    check(error <= most, "%s: off by %.2f, at most %.2f", name, error, most);
+}
+
+static void check_text(const char *name) {
+    char path[128];
+    const char *found = probe(name, "format_tags");
+    check(strstr(found, "a fox, \"red\"; \xC3\xA9") && strstr(found, "Negative prompt: snow=1") &&
+              strstr(found, "Steps: 2"),
+          "%s: %s", name, found);
+    struct sluice_error e = {0};
+    struct video_settings settings = usual();
+    settings.parameters = NULL;
+    check(write_video(name, 2, &settings, &e) == SLUICE_OK, "%s: %s", name, e.what);
+    check(!strstr(probe(name, "format_tags"), "fox"), "%s: %s", name, said);
+    path_of(name, path);
+    unlink(path);
+}
+
+static off_t bytes_of(const char *name) {
+    char path[128];
+    struct stat info = {0};
+    path_of(name, path);
+    return stat(path, &info) ? 0 : info.st_size;
+}
+
+static void check_quality(const char *name) {
+    struct sluice_error e = {0};
+    struct video_settings settings = usual();
+    off_t bytes[3];
+    for (int i = 0; i < 3; i++) {
+        settings.quality = i * 49 + 1;
+        check(write_video(name, FRAMES, &settings, &e) == SLUICE_OK, "%s: %s", name, e.what);
+        bytes[i] = bytes_of(name);
+    }
+    check(bytes[0] < bytes[1] && bytes[1] < bytes[2], "%s: %ld, %ld, %ld bytes", name, (long)bytes[0],
+          (long)bytes[1], (long)bytes[2]);
+}
+
+/* ---- what is refused ---- */
+
+static void check_refused(const char *name, const struct video_settings *settings, const char *word) {
+    struct sluice_error e = {0};
+    char line[1024];
+    int files = count_files(), status = write_video(name, 0, settings, &e);
+    sluice_error_line(&e, line, sizeof line);
+    check(status == SLUICE_USAGE && e.exit_code == 2 && strstr(line, word), "%s: %d, %s", name, status, line);
+    check(count_files() == files, "%s: it left a file", name);
+}
+
+static void check_refusals(void) {
+    struct video_settings odd = usual(), fast = usual();
+    odd.width--;
+    fast.fps = 51;
+    check_refused("odd.mp4", &odd, "95x80");
+    check_refused("fast.gif", &fast, "at most 50");
+    check(video_has_extension("a/b.MP4") && video_has_extension("x.webm") && video_has_extension("x.gif"),
+          "names");
+    check(!video_has_extension(".mp4") && !video_has_extension("a/.gif") && !video_has_extension("x.mp4/y") &&
+              !video_has_extension("-") && !video_has_extension("x.png"),
+          "no names");
+}
+
+/* ---- what ends early ---- */
+
+static void check_abandoned(const char *name) {
+    char path[128];
+    struct sluice_error e = {0};
+    struct video *video = NULL;
+    struct video_settings settings = usual();
+    int files = count_files();
+    path_of(name, path);
+    check(video_open(path, &settings, &video, &e) == SLUICE_OK, "%s: %s", name, e.what);
+    for (int i = 0; i < 3; i++) video_put(video, put[i], &e);
+    check(count_files() == files, "%s: it is there before it is whole", name);
+    video_abandon(video);
+    check(count_files() == files, "%s: it left a file", name);
+}
+
+/* A limit on files is as good as a disk that is full; every length of what is written before it. */
+static void check_full(const char *name) {
+    struct rlimit before, small;
+    struct video_settings settings = usual();
+    struct sluice_error e = {0};
+    check(write_video(name, FRAMES, &settings, &e) == SLUICE_OK, "%s: %s", name, e.what);
+    off_t bytes = bytes_of(name);
+    char path[128];
+    path_of(name, path);
+    unlink(path);
+    getrlimit(RLIMIT_FSIZE, &before);
+    int files = count_files();
+    for (off_t most = 0; most < bytes; most += bytes / 7 + 1) {
+        small = (struct rlimit){(rlim_t)most, before.rlim_max};
+        setrlimit(RLIMIT_FSIZE, &small);
+        int status = write_video(name, FRAMES, &settings, &e);
+        setrlimit(RLIMIT_FSIZE, &before);
+        check(status == SLUICE_OUTPUT && e.exit_code == 6 && strstr(e.found, "File too large"),
+              "%s, %ld of %ld bytes: %d, %s, %s", name, (long)most, (long)bytes, status, e.what, e.found);
+        check(count_files() == files, "%s, %ld bytes: it left a file", name, (long)most);
+    }
+    if (access("/dev/full", W_OK) || symlink("/dev/full", path)) return;
+    check(write_video(name, FRAMES, &settings, &e) == SLUICE_OUTPUT && strstr(e.found, "No space left"),
+          "%s on a full disk: %s, %s", name, e.what, e.found);
+    unlink(path);
+}
+
+/* ---- without the first encoder ---- */
+
+static const char *hidden[2];
+static const AVCodec *(*find)(const char *name);
+
+static const AVCodec *find_others(const char *name) {
+    for (int i = 0; i < 2; i++)
+        if (hidden[i] && strcmp(name, hidden[i]) == 0) return NULL;
+    return find(name);
+}
+
+static void check_without(const char *name, const char *first, const char *second, const char *codec) {
+    const struct ffmpeg *f;
+    struct sluice_error e = {0};
+    struct video_settings settings = usual();
+    bool second_best = false;
+    video_library_load(&f, &e);
+    if (!find) find = f->avcodec_find_encoder_by_name;
+    ((struct ffmpeg *)(uintptr_t)f)->avcodec_find_encoder_by_name = find_others;
+    hidden[0] = first;
+    check(!strcmp(video_encoder(name, &second_best), second) && second_best, "%s is not %s's", name, second);
+    check_written(name, codec, 6);
+    hidden[1] = second;
+    check_refused(name, &settings, "no encoder");
+    hidden[0] = hidden[1] = NULL;
+    check(!strcmp(video_encoder(name, &second_best), first) && !second_best, "%s is not %s's", name, first);
+}
+
+int main(void) {
+    snprintf(folder, sizeof folder, "/tmp/video_XXXXXX");
+    if (!mkdtemp(folder)) return 1;
+    signal(SIGXFSZ, SIG_IGN);
+    draw();
+    check_written("a.mp4", "h264", 4);
+    check_written("a.webm", "vp9", 4);
+    check_written("a.GIF", "gif", 6);
+    check_quality("q.mp4");
+    check_quality("q.webm");
+    for (int i = 0; i < 3; i++) {
+        const char *name = (const char *const[]){"b.mp4", "b.webm", "b.gif"}[i];
+        check_text(name);
+        check_abandoned(name);
+        check_full(name);
+    }
+    check_refusals();
+    check_without("c.mp4", "libx264", "mpeg4", "mpeg4");
+    check_without("c.webm", "libvpx-vp9", "libaom-av1", "av1");
+    snprintf(said, sizeof said, "rm -rf %s", folder);
+    check(system(said) == 0, "%s", said);
+    return finish();
+}
