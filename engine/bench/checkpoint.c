@@ -385,7 +385,11 @@ static enum status write_scheduler(struct writer *w, struct error *e) {
         json_pack("{s:s, s:i}", "_class_name", sampling_class(&r->sampling), "num_train_timesteps", 1000);
     if (!mixes) put_noise(json, &r->sampling);
     if (mixes) json_put(json, "use_dynamic_shifting", json_boolean(by_tokens));
-    if (mixes && !by_tokens) json_put(json, "shift", json_real(r->flow_shift));
+    if (mixes && !by_tokens) json_put(json, r->sampling.schedule->shift_key, json_real(r->flow_shift));
+    if (mixes && r->sampling.sampler->flow) {
+        json_put(json, "prediction_type", json_string("flow_prediction"));
+        json_put(json, "use_flow_sigmas", json_true());
+    }
     if (r->shift_terminal > 0) json_put(json, "shift_terminal", json_real(r->shift_terminal));
     if (mixes && by_tokens)
         json_watch(json_object_update_new(
@@ -421,6 +425,8 @@ static enum status write_model_index(struct writer *w, struct error *e) {
             add_class(json, s->text.tokenizer_folder, "transformers", s->text.classes[1]);
     }
     if (r->processor.class) add_class(json, r->processor.folder, "transformers", r->processor.class);
+    if (r->span[1].below > 0) json_put(json, "boundary_ratio", json_real(r->span[1].below));
+    if (r->init == INIT_FRAME && r->concat == CONCAT_NONE) json_put(json, "expand_timesteps", json_true());
     return write_json(w, NULL, "model_index.json", json, losses, e);
 }
 
