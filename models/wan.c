@@ -10,43 +10,10 @@
  * diffusers 0.42, models/transformers/transformer_wan.py and transformer_wan_vace.py; the authors' names are
  * those of Wan2.1, wan/modules/model.py. */
 #include "models/wan_block.h"
-
-#include <string.h>
-
-enum {
-    DIM, /* as a place of slices 0 is none */
-    ONE,
-    TWO,
-    SIX,
-    SIDE, /* of a patch */
-    SIX_DIM,
-    FEED_FORWARD,
-    HEAD,
-    HEADS,
-    IN,
-    PATCH,
-    LATENT,
-    GOES_ON, /* whether it reads a picture's latent and mask beside what is drawn */
-    TEXT,
-    FREQUENCIES,
-    LAYERS,
-    IMAGE,      /* columns of a vision encoder's rows; 0: it sees none */
-    IMAGE_ROWS, /* how many, where each has a place of its own; else 0 */
-    IMAGE_DIM,  /* DIM, or 0 */
-    HINTS,      /* blocks that lead others */
-    HINTS_IN,
-};
-
-enum { WAN_HINTS_MAX = 96, WAN_MASK = 4, WAN_LATENT_PIXELS = 64 };
+#include "models/wan_sizes.h"
 
 /* Of the norms around a vision encoder's rows. */
 static const float wan_image_eps = 1e-5F;
-
-struct wan_settings {
-    float eps;
-    int layers, head;
-    float hinted[WAN_HINTS_MAX]; /* behind which block each hint is added */
-};
 
 struct wan_state {
     struct tensor tokens; /* [T, DIM] */
@@ -98,32 +65,32 @@ struct wan_final_weights {
     VECTOR(structure, field.weight, 0, name ".weight", original ".weight", rows),                            \
         VECTOR(structure, field.bias, 1, name ".bias", original ".bias", rows)
 
-#define CONDITION "condition_embedder."
-
 static const struct weight_spec wan_text_table[] = {
-    LINEAR(wan_pair_weights, in, CONDITION "text_embedder.linear_1", "text_embedding.0", DIM, TEXT),
-    LINEAR(wan_pair_weights, out, CONDITION "text_embedder.linear_2", "text_embedding.2", DIM, DIM),
+    LINEAR(wan_pair_weights, in, WAN_CONDITION "text_embedder.linear_1", "text_embedding.0", DIM, TEXT),
+    LINEAR(wan_pair_weights, out, WAN_CONDITION "text_embedder.linear_2", "text_embedding.2", DIM, DIM),
 };
 
 #define IMAGE_EMBEDDER                                                                                       \
-    NORM(wan_image_weights, in_norm, CONDITION "image_embedder.norm1", "img_emb.proj.0", IMAGE),             \
-        LINEAR(wan_image_weights, in, CONDITION "image_embedder.ff.net.0.proj", "img_emb.proj.1", IMAGE,     \
+    NORM(wan_image_weights, in_norm, WAN_CONDITION "image_embedder.norm1", "img_emb.proj.0", IMAGE),         \
+        LINEAR(wan_image_weights, in, WAN_CONDITION "image_embedder.ff.net.0.proj", "img_emb.proj.1", IMAGE, \
                IMAGE),                                                                                       \
-        LINEAR(wan_image_weights, out, CONDITION "image_embedder.ff.net.2", "img_emb.proj.3", DIM, IMAGE),   \
-        NORM(wan_image_weights, out_norm, CONDITION "image_embedder.norm2", "img_emb.proj.4", DIM)
+        LINEAR(wan_image_weights, out, WAN_CONDITION "image_embedder.ff.net.2", "img_emb.proj.3", DIM,       \
+               IMAGE),                                                                                       \
+        NORM(wan_image_weights, out_norm, WAN_CONDITION "image_embedder.norm2", "img_emb.proj.4", DIM)
 static const struct weight_spec wan_image_table[] = {IMAGE_EMBEDDER};
 static const struct weight_spec wan_placed_image_table[] = {
-    BLOCK_WEIGHT_ORIGINALLY(wan_image_weights, places, 1, CONDITION "image_embedder.pos_embed",
+    BLOCK_WEIGHT_ORIGINALLY(wan_image_weights, places, 1, WAN_CONDITION "image_embedder.pos_embed",
                             "img_emb.emb_pos", 3, ONE, IMAGE_ROWS, IMAGE),
     IMAGE_EMBEDDER,
 };
 
 static const struct weight_spec wan_time_table[] = {
-    LINEAR(wan_pair_weights, in, CONDITION "time_embedder.linear_1", "time_embedding.0", DIM, FREQUENCIES),
-    LINEAR(wan_pair_weights, out, CONDITION "time_embedder.linear_2", "time_embedding.2", DIM, DIM),
+    LINEAR(wan_pair_weights, in, WAN_CONDITION "time_embedder.linear_1", "time_embedding.0", DIM,
+           FREQUENCIES),
+    LINEAR(wan_pair_weights, out, WAN_CONDITION "time_embedder.linear_2", "time_embedding.2", DIM, DIM),
 };
 static const struct weight_spec wan_modulation_table[] = {
-    LINEAR(product_weights, linear, CONDITION "time_proj", "time_projection.1", SIX_DIM, DIM)};
+    LINEAR(product_weights, linear, WAN_CONDITION "time_proj", "time_projection.1", SIX_DIM, DIM)};
 
 /* Patches are of one frame. */
 #define PATCHES(structure, field_, name, in)                                                                 \
@@ -369,19 +336,19 @@ static void wan_forward_final(struct context *x, const void *weights, const stru
 /* ---- the family ---- */
 
 static const struct block_kind wan_kind_text =
-    BLOCK_KIND("text", CONDITION "text_embedder", wan_text_table, wan_pair_weights, wan_forward_text,
+    BLOCK_KIND("text", WAN_CONDITION "text_embedder", wan_text_table, wan_pair_weights, wan_forward_text,
                .cadence = CADENCE_PROMPT, .keeps_types = true);
 static const struct block_kind wan_kind_image =
-    BLOCK_KIND("image", CONDITION "image_embedder", wan_image_table, wan_image_weights, wan_forward_image,
+    BLOCK_KIND("image", WAN_CONDITION "image_embedder", wan_image_table, wan_image_weights, wan_forward_image,
                .cadence = CADENCE_PROMPT, .keeps_types = true);
 static const struct block_kind wan_kind_placed_image =
-    BLOCK_KIND("placed_image", CONDITION "image_embedder", wan_placed_image_table, wan_image_weights,
+    BLOCK_KIND("placed_image", WAN_CONDITION "image_embedder", wan_placed_image_table, wan_image_weights,
                wan_forward_image, .cadence = CADENCE_PROMPT, .keeps_types = true);
 static const struct block_kind wan_kind_time =
-    BLOCK_KIND("time", CONDITION "time_embedder", wan_time_table, wan_pair_weights, wan_forward_time,
+    BLOCK_KIND("time", WAN_CONDITION "time_embedder", wan_time_table, wan_pair_weights, wan_forward_time,
                .cadence = CADENCE_TIMESTEP, .keeps_types = true);
 static const struct block_kind wan_kind_modulation =
-    BLOCK_KIND("modulation", CONDITION "time_proj", wan_modulation_table, product_weights,
+    BLOCK_KIND("modulation", WAN_CONDITION "time_proj", wan_modulation_table, product_weights,
                wan_forward_modulation, .cadence = CADENCE_TIMESTEP, .keeps_types = true);
 static const struct block_kind wan_kind_embedder =
     BLOCK_KIND("embedder", "patch_embedding", wan_embedder_table, product_weights, wan_forward_embedder,
@@ -410,122 +377,6 @@ static bool wan_probe(const struct tensor_index *index) {
     return index_find(index, "patch_embedding.weight") &&
            (index_find(index, "blocks.0.cross_attn.norm_k.weight") ||
             index_find(index, "blocks.0.attn2.norm_k.weight"));
-}
-
-static enum status wan_refuse(const struct component *c, struct error *e) {
-    static const struct relative relatives[] = {
-        {"casual_audio_encoder.", "WAN 2.2 S2V, which is led by sound"},
-        {"audio_injector.", "WAN 2.2 S2V, which is led by sound"},
-        {"audio_proj.", "a WAN that is led by sound (HuMo, InfiniteTalk)"},
-        {"face_adapter.", "WAN 2.2 Animate, which is led by a face and a pose"},
-        {"pose_patch_embedding.", "WAN 2.2 Animate, which is led by a face and a pose"},
-        {"control_adapter.", "WAN Fun-Camera, which is led by a camera's path"},
-        {"ref_conv.", "WAN Fun-Control, which is led by a video and a picture"},
-        {"fps_embedding.", "SkyReels V2, which denoises frames one behind the other"},
-        {0},
-    };
-    return component_refuse_relatives(c, relatives, "WAN 2.1 or 2.2 T2V, I2V, FLF2V, TI2V or VACE", e);
-}
-
-/* ---- sizes ---- */
-
-/* The axis of a tensor that only some models have, or 0. */
-static int32_t wan_dim_if(const struct component *c, const char *name, const char *original, int rank,
-                          int axis, struct error *e) {
-    const char *is = component_either(c, name, original);
-    return index_find(&c->index, is) ? component_dim(c, is, rank, axis, e) : 0;
-}
-
-/* What a kernel of patches reads. Files of four axes have the outer two as one. */
-static int32_t wan_patches_in(const struct component *c, const char *name, struct error *e) {
-    const struct index_entry *entry = index_find(&c->index, name);
-    int32_t dim = c->dims[DIM];
-    if (entry && entry->rank == 4 && dim > 0 && entry->dim[0] % dim == 0) return entry->dim[0] / dim;
-    return component_dim(c, name, 5, 1, e);
-}
-
-static enum status wan_check_dims(const struct component *c, struct error *e) {
-    enum { DIM_MAX = 1 << 16, HEAD_LEAST = 6, HEAD_MAX = 512, SQUARE = STREAM_PATCH * STREAM_PATCH };
-    const int32_t *d = c->dims;
-    bool fits = d[DIM] <= DIM_MAX && d[FEED_FORWARD] <= 8 * DIM_MAX && d[HEAD] >= HEAD_LEAST &&
-                d[HEAD] <= HEAD_MAX && d[HEAD] % 2 == 0 && d[DIM] % d[HEAD] == 0 && d[LAYERS] >= 1 &&
-                d[HINTS] <= d[LAYERS] && d[PATCH] % SQUARE == 0 && d[FREQUENCIES] % 2 == 0 &&
-                2 * (d[LAYERS] + d[HINTS]) + 8 <= FAMILY_BLOCKS_MAX;
-    if (fits) return OK;
-    error_set(e, SHAPE, "the transformer's sizes do not fit together");
-    error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "width %d, head %d, %d blocks, %d values a token", d[DIM], d[HEAD], d[LAYERS], d[PATCH]);
-    return error_expected(e, "a width of whole heads of an even number of values (attention_head_dim in "
-                             "config.json)");
-}
-
-/* Beside what is drawn a model may read a mask, and the latent of what it goes on from. */
-static enum status wan_check_inputs(const struct component *c, struct error *e) {
-    const int32_t *d = c->dims;
-    int32_t latent = d[PATCH] / (STREAM_PATCH * STREAM_PATCH), more = 2 * latent + WAN_MASK;
-    if (d[IN] == latent || (d[IN] == more && !d[HINTS])) return OK;
-    error_set(e, UNSUPPORTED,
-              "a WAN that reads something beside the video which nothing gives (Fun-Control)");
-    error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "%d channels read, %d predicted", d[IN], latent);
-    return error_expected(e, "%d, or %d (I2V)", latent, more);
-}
-
-/* One after the other, from the first block on. */
-static enum status wan_read_hinted(struct component *c, const struct config *config, struct error *e) {
-    struct wan_settings *s = (struct wan_settings *)c->settings;
-    int n = c->dims[HINTS], layers = c->dims[LAYERS];
-    if (!n) return OK;
-    bool said = config_list_length(config, "vace_layers");
-    for (int i = 0; i < n && !said; i++) s->hinted[i] = (float)(i * (layers / n));
-    for (int i = 0; i < n; i++) {
-        int at = (int)s->hinted[i], before = i ? (int)s->hinted[i - 1] : -1;
-        if (at > before && at < layers && (i || !at)) continue;
-        error_set(e, META, "'vace_layers' does not say which block each hint is for");
-        error_where(e, "%s", config->path ? config->path : c->index.sources[0].path);
-        error_found(e, "block %d behind %d", at, before);
-        return error_expected(e, "block 0 first, each behind the one before, below %d", layers);
-    }
-    return OK;
-}
-
-static void wan_derive(struct component *c) {
-    struct wan_settings *s = (struct wan_settings *)c->settings;
-    int32_t *d = c->dims;
-    d[ONE] = 1;
-    d[TWO] = 2;
-    d[SIX] = 6;
-    d[SIDE] = STREAM_PATCH;
-    d[SIX_DIM] = 6 * d[DIM];
-    d[HEADS] = d[DIM] / d[HEAD];
-    d[LATENT] = d[PATCH] / (STREAM_PATCH * STREAM_PATCH);
-    d[GOES_ON] = d[IN] != d[LATENT];
-    d[IMAGE_DIM] = d[IMAGE] ? d[DIM] : 0;
-    s->layers = d[LAYERS];
-    s->head = d[HEAD];
-    c->text_columns = d[TEXT];
-    c->latent_channels = d[LATENT];
-    c->concat_channels = d[HINTS] ? d[HINTS_IN] : d[IN] - d[LATENT];
-    c->image_columns = d[IMAGE];
-    c->image_rows = d[IMAGE_ROWS];
-    c->config_value = d[HINTS] ? "WanVACETransformer3DModel" : NULL;
-    c->variant = d[HINTS] ? WAN_VACE : d[IMAGE] ? WAN_I2V : d[GOES_ON] ? WAN22_I2V : WAN_T2V;
-}
-
-static enum status wan_configure(struct component *c, const struct config *config, struct error *e) {
-    int32_t *d = c->dims;
-    int head = d[HEAD], heads = 0;
-    config_int(config, "num_heads", 1, 512, &heads, e); /* the authors' */
-    if (heads && d[DIM] % heads == 0) head = d[DIM] / heads;
-    config_int(config, "attention_head_dim", 1, 512, &head, e);
-    d[HEAD] = head;
-    d[IN] = wan_patches_in(c, "patch_embedding.weight", e);
-    if (d[HINTS]) d[HINTS_IN] = wan_patches_in(c, "vace_patch_embedding.weight", e);
-    d[IMAGE] =
-        wan_dim_if(c, CONDITION "image_embedder.ff.net.0.proj.weight", "img_emb.proj.1.weight", 2, 1, e);
-    d[IMAGE_ROWS] = wan_dim_if(c, CONDITION "image_embedder.pos_embed", "img_emb.emb_pos", 3, 1, e);
-    if (e->code != OK || wan_check_dims(c, e) != OK || wan_check_inputs(c, e) != OK) return e->code;
-    return wan_read_hinted(c, config, e);
 }
 
 /* ---- blocks and state ---- */
@@ -619,54 +470,6 @@ static const char *const wan_ignorable[] = {NULL};
 static const char *const wan_architectures[] = {"wan", NULL};
 static const char *const wan_others[] = {"WanVACETransformer3DModel", "WanModel", "VaceWanModel", NULL};
 
-/* WAN 2.1 T2V, 14.3 B. */
-static const struct dimension wan_dimensions[] = {
-    {"heads", 40, 1, 512, .place = HEADS, .key = "num_attention_heads"},
-    {"wan_head", 128, 6, 512, .place = HEAD, .key = "attention_head_dim"},
-    {"wan_ff", 13824, 8, 524288, .place = FEED_FORWARD,
-     OF_TENSOR(2, 0, "blocks.0.ffn.net.0.proj.weight", "blocks.0.ffn.0.weight"), .key = "ffn_dim"},
-    {"layers", 40, 1, 400, .place = LAYERS, OF_BLOCKS("blocks."), .key = "num_layers"},
-    {"hidden", 4096, 8, 65536, .place = TEXT,
-     OF_TENSOR(2, 1, CONDITION "text_embedder.linear_1.weight", "text_embedding.0.weight"),
-     .key = "text_dim"},
-    {"latent_channels", 16, 1, 1024, .place = LATENT, .key = "out_channels"},
-    {"wan_goes_on", 0, 0, 1, .place = GOES_ON},
-    {"clip_vision_width", 0, 0, 65536, .place = IMAGE, .key = "image_dim", .form = FORM_NULL_IF_0},
-    {"wan_image_rows", 0, 0, 65536, .place = IMAGE_ROWS, .key = "pos_embed_seq_len", .form = FORM_NULL_IF_0},
-    {"wan_hints", 0, 0, WAN_HINTS_MAX, .place = HINTS, OF_BLOCKS("vace_blocks.")},
-    {.place = DIM, OF_TENSOR(1, 0, "patch_embedding.bias")},
-    {.place = IN, .key = "in_channels"},
-    {.place = PATCH, OF_TENSOR(2, 0, "proj_out.weight", "head.head.weight")},
-    {.place = FREQUENCIES,
-     OF_TENSOR(2, 1, CONDITION "time_embedder.linear_1.weight", "time_embedding.0.weight"),
-     .key = "freq_dim"},
-    {.place = IMAGE_DIM, .key = "added_kv_proj_dim", .form = FORM_NULL_IF_0},
-    {.place = HINTS_IN, .key = "vace_in_channels", .form = FORM_ABSENT_IF_0},
-};
-
-static const struct setting wan_settings[] = {
-    {{"eps"}, offsetof(struct wan_settings, eps), SETTING_FLOAT, 1e-6, 0, 1}};
-static const struct setting_list wan_lists[] = {{.key = "vace_layers",
-                                                 .offset = offsetof(struct wan_settings, hinted),
-                                                 .room = WAN_HINTS_MAX,
-                                                 .count = HINTS,
-                                                 .least = 0,
-                                                 .most = 400,
-                                                 .follows = true}};
-
-static void wan_follow(struct component *c) {
-    struct wan_settings *s = (struct wan_settings *)c->settings;
-    int32_t *d = c->dims;
-    if (d[HINTS] > d[LAYERS]) d[HINTS] = d[LAYERS];
-    for (int i = 0; i < d[HINTS]; i++) s->hinted[i] = (float)(i * (d[LAYERS] / d[HINTS]));
-    d[HEAD] = d[HEAD] / 2 * 2;
-    d[DIM] = d[HEADS] * d[HEAD];
-    d[FREQUENCIES] = 256;
-    d[PATCH] = STREAM_PATCH * STREAM_PATCH * d[LATENT];
-    d[IN] = d[LATENT] + d[GOES_ON] * (d[LATENT] + WAN_MASK);
-    d[HINTS_IN] = d[HINTS] ? 2 * d[LATENT] + WAN_LATENT_PIXELS : 0;
-}
-
 static const struct state_tensor wan_state_tensors[] = {STATE_TENSOR(wan_state, tokens),
                                                         STATE_TENSOR(wan_state, hints),
                                                         STATE_TENSOR(wan_state, text),
@@ -689,8 +492,8 @@ const struct family family_wan = {
     .refuse = wan_refuse,
     .dimensions = wan_dimensions,
     .n_dimensions = COUNT_OF(wan_dimensions),
-    .settings = wan_settings,
-    .n_settings = COUNT_OF(wan_settings),
+    .settings = wan_settings_rows,
+    .n_settings = COUNT_OF(wan_settings_rows),
     .lists = wan_lists,
     .n_lists = COUNT_OF(wan_lists),
     .configure = wan_configure,
