@@ -19,10 +19,6 @@ static int32_t film_first_frame(const struct visit_scope *scope, int32_t n) {
     return scope->chunk ? 1 + (scope->chunk - 1) * n : 0;
 }
 
-static int64_t film_rows(int64_t floats) {
-    return (floats + CANVAS_ROW - 1) / CANVAS_ROW;
-}
-
 /* Frames at the other end than those before; they become the film's. */
 static struct tensor film_put(struct film *film, int32_t n, int32_t Y, int32_t X, int32_t C) {
     struct tensor frames = tensor_make(film->memory.data, DTYPE_F32, 4, (int32_t[]){n, Y, X, C});
@@ -81,6 +77,32 @@ static void film_convolve(struct context *x, struct tensor out, struct tensor su
     op_conv2d(x, out, in, w->weight[2], parts, film_plain);
 }
 
+/* ---- what is kept, while a visit computes ---- */
+
+/* Frames [first, end) of it, those that there are. */
+static void film_copy_kept(struct context *x, struct tensor to, struct tensor from, int32_t first,
+                           int32_t end) {
+    for (int32_t t = first < 0 ? 0 : first; t < end; t++)
+        op_copy(x, film_pixels(film_frame(to, t % 2)), film_pixels(film_frame(from, t % 2)));
+}
+
+/* Where convolution number i of a visit, whose first frame is `first`, computes with what is kept. */
+static struct tensor film_take(struct context *x, const struct film_state *state, int i, struct tensor kept,
+                               int32_t first) {
+    struct tensor near = state->near[i];
+    if (!kept.rank || !near.rank) return kept;
+    near = tensor_make(near.data, DTYPE_F32, 4, kept.dim);
+    film_copy_kept(x, near, kept, first - 2, first);
+    return near;
+}
+
+/* Back behind n frames. */
+static void film_give_back(struct context *x, const struct film_state *state, int i, struct tensor kept,
+                           struct tensor near, int32_t first, int32_t n) {
+    int32_t end = first + n;
+    if (kept.rank && state->near[i].rank) film_copy_kept(x, kept, near, n < 2 ? first : end - 2, end);
+}
+
 /* ---- what a level began with ---- */
 
 /* Before its first resnet. The middle of an encoder begins with what its last level adds up to. */
@@ -98,29 +120,36 @@ static void film_begin_level(struct context *x, const struct film_state *state, 
 
 /* ---- on frames of one size ---- */
 
+/* One frame; kept: of both convolutions. */
+static void film_add_resnet(struct context *x, const struct film_resnet_weights *w, struct tensor out,
+                            struct tensor in, struct tensor h, struct tensor sum, const struct tensor kept[2],
+                            int32_t t) {
+    struct tensor residual = in;
+    uint64_t used = x->scratch->used;
+    film_convolve(x, h, h, (struct tensor){0}, &(struct film_operand){in, w->norm1, kept[0], t}, &w->conv1);
+    x->scratch->used = used;
+    if (w->shortcut.rank) {
+        residual = sum;
+        op_conv2d(x, sum, in, w->shortcut, (struct epilogue){.bias = w->shortcut_bias}, film_plain);
+    }
+    film_convolve(x, out, sum, residual, &(struct film_operand){h, w->norm2, kept[1], t}, &w->conv2);
+    x->scratch->used = used;
+}
+
 void film_forward_resnet(struct context *x, const struct film_resnet_weights *w,
                          const struct visit_scope *scope, int level, int i) {
     struct film_state *state = scope->lane->state;
     const struct tensor *kept = state->resnet[level][i];
-    struct tensor in = state->film.frames, out = in;
+    struct tensor in = state->film.frames, out = in, near[2];
     int32_t n = in.dim[0], Y = in.dim[1], X = in.dim[2], C = w->conv1.bias.dim[0];
+    int32_t first = film_first_frame(scope, n);
     struct tensor h = film_scratch(x, Y, X, C), sum = film_scratch(x, Y, X, C);
-    uint64_t used = x->scratch->used;
     if (!i) film_begin_level(x, state, level);
     if (w->shortcut.rank) out = film_put(&state->film, n, Y, X, C);
-    for (int32_t k = 0; k < n; k++, x->scratch->used = used) {
-        int32_t t = film_first_frame(scope, n) + k;
-        struct tensor from = film_frame(in, k), residual = from;
-        film_convolve(x, h, h, (struct tensor){0}, &(struct film_operand){from, w->norm1, kept[0], t},
-                      &w->conv1);
-        x->scratch->used = used;
-        if (w->shortcut.rank) {
-            residual = sum;
-            op_conv2d(x, sum, from, w->shortcut, (struct epilogue){.bias = w->shortcut_bias}, film_plain);
-        }
-        film_convolve(x, film_frame(out, k), sum, residual, &(struct film_operand){h, w->norm2, kept[1], t},
-                      &w->conv2);
-    }
+    for (int k = 0; k < 2; k++) near[k] = film_take(x, state, k, kept[k], first);
+    for (int32_t k = 0; k < n; k++)
+        film_add_resnet(x, w, film_frame(out, k), film_frame(in, k), h, sum, near, first + k);
+    for (int k = 0; k < 2; k++) film_give_back(x, state, k, kept[k], near[k], first, n);
 }
 
 void film_forward_attention(struct context *x, const struct attention_weights *w,
@@ -178,14 +207,17 @@ void film_forward_colours(struct context *x, const void *weights, const struct v
     struct tensor in = state->film.frames, pictures = scope->lane->picture;
     int32_t n = in.dim[0], C = w->conv.bias.dim[0];
     struct tensor sum = film_scratch(x, in.dim[1], in.dim[2], C);
+    int32_t first = film_first_frame(scope, n);
+    struct tensor near = film_take(x, state, 0, state->out, first);
     uint64_t used = x->scratch->used;
     for (int32_t k = 0; k < n; k++, x->scratch->used = used) {
-        struct film_operand o = {film_frame(in, k), w->norm, state->out, film_first_frame(scope, n) + k};
+        struct film_operand o = {film_frame(in, k), w->norm, near, first + k};
         struct tensor picture = film_frame(pictures, k);
         bool patched = C != picture.dim[2];
         film_convolve(x, patched ? sum : picture, sum, (struct tensor){0}, &o, &w->conv);
         if (patched) op_unpatchify(x, picture, film_pixels(sum), film_patches, 1);
     }
+    film_give_back(x, state, 0, state->out, near, first, n);
 }
 
 /* ---- at an encoder's ends ---- */
@@ -303,164 +335,4 @@ void film_forward_down(struct context *x, const struct film_step_weights *w, con
     }
     if (state->level[level].rank)
         film_add_means(x, out, state->level[level], w->time.bias.rank ? 2 : 1, halves);
-}
-
-/* ---- state ---- */
-
-int film_rate(const struct component *c, int from_deepest) {
-    int most = c->dims[LEVELS] > 2 ? c->dims[LEVELS] - 2 : 0;
-    return 1 << (from_deepest < most ? from_deepest : most);
-}
-
-/* A level as a chunk has it. */
-struct film_level {
-    int32_t n, Y, X, before, channels;
-    int resnets;
-};
-
-static int64_t film_size(const struct film_level *l, int32_t channels) {
-    return (int64_t)l->Y * l->X * channels;
-}
-
-/* What blocks put one after another. */
-struct film_puts {
-    int n;
-    struct {
-        int32_t frames;
-        int64_t size; /* of one */
-    } put[2 * CANVAS_LEVELS_MAX + 1];
-};
-
-static struct film_puts film_list_puts(const struct film_level *levels, int n) {
-    struct film_puts p = {0};
-    for (int i = 0; i < n; i++) {
-        const struct film_level *l = &levels[i];
-        p.put[p.n].frames = l->n;
-        p.put[p.n++].size = film_size(l, l->before);
-        if (l->before == l->channels) continue;
-        p.put[p.n].frames = l->n;
-        p.put[p.n++].size = film_size(l, l->channels);
-    }
-    return p;
-}
-
-/* Rows of the film. Its ends are chosen so that the last frames are written at the front, which costs least:
- * there frame i may end where the frames that are read still from then on begin. */
-static int64_t film_measure(const struct film_puts *p) {
-    int64_t most = p->put[0].frames * p->put[0].size;
-    for (int i = 1; i < p->n; i++) {
-        int64_t in = p->put[i - 1].size, out = p->put[i].size, n_in = p->put[i - 1].frames,
-                n_out = p->put[i].frames, all = n_in * in + n_out * out;
-        if ((p->n - 1 - i) % 2 == 0) {
-            int64_t first = (n_out > n_in ? n_out / n_in : 1) * out + n_in * in, last = n_out * out + in;
-            all = first > last ? first : last;
-        }
-        if (all > most) most = all;
-    }
-    return film_rows(most) + 1;
-}
-
-/* Frames that a convolution keeps. */
-static struct tensor film_declare_kept(struct arena *pictures, int32_t n, const struct film_level *l,
-                                       int32_t channels, bool *ok) {
-    return arena_tensor(pictures, DTYPE_F32, 4, (int32_t[]){n, l->Y, l->X, channels}, ok);
-}
-
-static void film_declare_resnets(struct film_state *state, int level, const struct film_level *l, int n,
-                                 struct arena *pictures, bool *ok) {
-    for (int i = 0; i < n; i++) {
-        state->resnet[level][i][0] = film_declare_kept(pictures, 2, l, i ? l->channels : l->before, ok);
-        state->resnet[level][i][1] = film_declare_kept(pictures, 2, l, l->channels, ok);
-    }
-}
-
-static void film_declare_kept_of_levels(struct film_state *state, const struct film_level *levels, int n,
-                                        struct arena *pictures, bool *ok) {
-    for (int i = 0; i < n; i++) {
-        const struct film_level *l = &levels[i], *next = l + 1;
-        film_declare_resnets(state, i, l, l->resnets, pictures, ok);
-        if (i + 1 == n) break;
-        if (next->n > l->n) state->time[i] = film_declare_kept(pictures, 2, l, l->channels, ok);
-        if (next->n < l->n) state->time[i] = film_declare_kept(pictures, 1, next, next->before, ok);
-    }
-    state->out = film_declare_kept(pictures, 2, &levels[n - 1], levels[n - 1].channels, ok);
-}
-
-/* A decoder's last level adds nothing. */
-static void film_declare_levels(struct film_state *state, const struct film_level *levels, int n, int deepest,
-                                struct arena *pictures, bool *ok) {
-    int64_t most = 0;
-    int used = deepest ? n : n - 1;
-    for (int i = 0; i < used; i++) {
-        int64_t rows = film_rows(levels[i].n * film_size(&levels[i], levels[i].before));
-        if (rows > most) most = rows;
-    }
-    struct tensor memory = arena_tensor(pictures, DTYPE_F32, 2, (int32_t[]){(int32_t)most, CANVAS_ROW}, ok);
-    for (int i = 0; i < used; i++)
-        state->level[i] = tensor_make(memory.data, DTYPE_F32, 4,
-                                      (int32_t[]){levels[i].n, levels[i].Y, levels[i].X, levels[i].before});
-    if (deepest) state->level[FILM_MIDDLE] = state->level[deepest];
-}
-
-/* Lanes take turns: the state of each lies where those of others do. */
-static void film_declare_lane(const struct film_level *levels, int n, int deepest, bool several, bool adds,
-                              struct film_state *state, struct arena *pictures, bool *ok) {
-    struct film_level middle = levels[deepest];
-    struct film_puts puts = film_list_puts(levels, n);
-    int32_t rows = (int32_t)film_measure(&puts);
-    if (deepest == 0) middle.channels = middle.before;
-    middle.before = middle.channels;
-    *state = (struct film_state){.first_at_back = puts.n % 2 == 0};
-    state->film.memory = arena_tensor(pictures, DTYPE_F32, 2, (int32_t[]){rows, CANVAS_ROW}, ok);
-    if (adds) film_declare_levels(state, levels, n, deepest, pictures, ok);
-    if (!several) return;
-    film_declare_resnets(state, FILM_MIDDLE, &middle, VAE_MID_RESNETS, pictures, ok);
-    film_declare_kept_of_levels(state, levels, n, pictures, ok);
-}
-
-void film_declare_decoder(const struct component *c, struct lane *lanes, int n_lanes, bool adds,
-                          struct arena *pictures, bool *ok) {
-    struct film_level levels[CANVAS_LEVELS_MAX] = {0};
-    struct film_state first;
-    const int32_t *latent = lanes->latent.dim;
-    int n = c->dims[LEVELS];
-    for (int i = 0; i < n; i++)
-        levels[i] = (struct film_level){.n = latent[1] > 1 ? film_rate(c, i) : 1,
-                                        .Y = latent[2] << i,
-                                        .X = latent[3] << i,
-                                        .before = c->dims[BEFORE + i],
-                                        .channels = c->dims[CHANNELS + i],
-                                        .resnets = c->dims[RESNETS]};
-    film_declare_lane(levels, n, 0, latent[1] > 1, adds, &first, pictures, ok);
-    for (int i = 0; i < n_lanes; i++) *(struct film_state *)lanes[i].state = first;
-}
-
-static void film_declare_encoded(const struct component *c, const struct lane *lane, bool adds,
-                                 struct arena *pictures, bool *ok) {
-    struct film_level levels[CANVAS_LEVELS_MAX] = {0};
-    struct film_state *state = lane->state;
-    const int32_t *picture = lane->picture.dim;
-    int n = c->dims[LEVELS], side = picture[3] == c->dims[COLOURS] ? 1 : film_patches.side;
-    bool several = picture[0] > 1;
-    for (int i = 0; i < n; i++)
-        levels[i] = (struct film_level){.n = several ? film_rate(c, n - 1 - i) : 1,
-                                        .Y = picture[1] / side >> i,
-                                        .X = picture[2] / side >> i,
-                                        .before = c->dims[BEFORE + i],
-                                        .channels = c->dims[CHANNELS + i],
-                                        .resnets = c->dims[RESNETS]};
-    film_declare_lane(levels, n, n - 1, several, adds, state, pictures, ok);
-    struct film_level first = levels[0];
-    if (several) state->in = film_declare_kept(pictures, 2, &first, c->dims[COLOURS], ok);
-}
-
-void film_declare_encoder(const struct component *c, struct lane *lanes, int n_lanes, bool adds,
-                          struct arena *pictures, bool *ok) {
-    uint64_t begin = pictures->used, end = begin;
-    for (int i = 0; i < n_lanes; i++) {
-        pictures->used = begin;
-        film_declare_encoded(c, &lanes[i], adds, pictures, ok);
-        if (pictures->used > end) end = pictures->used;
-    }
-    pictures->used = end;
 }

@@ -7,7 +7,9 @@
  * first frame there is nothing, and nothing is added.
  *
  * Frames of a chunk go through a block one after another and lie in a film: see struct film. What is kept of
- * each convolution lies beside it. Reference: diffusers 0.42, models/autoencoders/autoencoder_kl_wan.py. */
+ * each convolution lies beside it, where it may be far from the device: then a visit computes with a copy,
+ * and of four frames and what they see eight need not be fetched (lane.tiled: without copies, and the film
+ * lies there too). Reference: diffusers 0.42, models/autoencoders/autoencoder_kl_wan.py. */
 #ifndef SLUICE_VAE_FILM_H
 #define SLUICE_VAE_FILM_H
 
@@ -36,10 +38,17 @@ struct film_state {
     struct tensor time[CANVAS_LEVELS_MAX]; /* between this level and the next; [1, Y, X, C] where frames are
                                               halved */
     struct tensor resnet[CANVAS_LEVELS_MAX + 1][FILM_RESNETS_MAX][2];
+    /* Memory for what a resnet's convolutions keep, while it computes; rank 0: they compute where it lies. */
+    struct tensor near[2];
     /* What the level began with, [N, Y, X, C], where that is added behind it, all in one memory; else rank 0.
      * An encoder's middle has its last level's. */
     struct tensor level[CANVAS_LEVELS_MAX + 1];
 };
+
+/* Rows of memory for so many values. */
+static inline int64_t film_rows(int64_t floats) {
+    return (floats + CANVAS_ROW - 1) / CANVAS_ROW;
+}
 
 /* ---- weights ---- */
 
@@ -97,8 +106,8 @@ void film_forward_moments(struct context *x, const void *weights, const struct v
 int film_rate(const struct component *c, int from_deepest);
 /* family.declare. adds: what a level began with is added behind it. */
 void film_declare_decoder(const struct component *c, struct lane *lanes, int n_lanes, bool adds,
-                          struct arena *pictures, bool *ok);
+                          struct arena *arena, struct arena *pictures, bool *ok);
 void film_declare_encoder(const struct component *c, struct lane *lanes, int n_lanes, bool adds,
-                          struct arena *pictures, bool *ok);
+                          struct arena *arena, struct arena *pictures, bool *ok);
 
 #endif

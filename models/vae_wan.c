@@ -184,7 +184,7 @@ static void vae_wan_block_dims(const struct component *c, const struct block_ref
 static void vae_wan_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                             struct arena *pictures, bool *ok) {
     if (c->films)
-        film_declare_decoder(c, lanes, n_lanes, false, pictures, ok);
+        film_declare_decoder(c, lanes, n_lanes, false, arena, pictures, ok);
     else
         vae_declare_decoder(c, lanes, n_lanes, arena, pictures, ok);
 }

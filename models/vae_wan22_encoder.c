@@ -78,8 +78,7 @@ static void vae_wan22_encoder_block_dims(const struct component *c, const struct
 
 static void vae_wan22_encoder_declare(const struct component *c, struct lane *lanes, int n_lanes,
                                       struct arena *arena, struct arena *pictures, bool *ok) {
-    (void)arena;
-    film_declare_encoder(c, lanes, n_lanes, true, pictures, ok);
+    film_declare_encoder(c, lanes, n_lanes, true, arena, pictures, ok);
 }
 
 static const char *const vae_wan22_encoder_ignorable[] = {"decoder.", "post_quant_conv.", "conv2.", NULL};

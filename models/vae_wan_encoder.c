@@ -159,7 +159,7 @@ static void vae_wan_encoder_block_dims(const struct component *c, const struct b
 static void vae_wan_encoder_declare(const struct component *c, struct lane *lanes, int n_lanes,
                                     struct arena *arena, struct arena *pictures, bool *ok) {
     if (c->films)
-        film_declare_encoder(c, lanes, n_lanes, false, pictures, ok);
+        film_declare_encoder(c, lanes, n_lanes, false, arena, pictures, ok);
     else
         vae_declare_encoder(c, lanes, n_lanes, arena, pictures, ok);
 }

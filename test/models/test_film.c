@@ -206,21 +206,31 @@ static void test_reference(void **state) {
     each_half(is_as_reference);
 }
 
-static void lies_anywhere(struct half *h) {
-    struct error e = {0};
-    struct tensor want = half_make(h, FRAMES);
-    struct device *paced = paced_open(&golden_state.sys, golden_state.device, 0, &e);
-    assert_ok(&e);
+static void lies_there(struct half *h, struct device *device, bool tiled, struct tensor want) {
+    uint64_t least = 0;
     half_set_length(h, FRAMES);
-    half_measure(h, paced);
+    h->lane.tiled = tiled;
+    half_measure(h, device);
     struct run_hooks hooks = half_hooks(h);
     for (int host = 0; host < 2; host++) {
         plan_solve(&h->run.need, plenty, host ? h->run.plan.vram_least_bytes : plenty, &h->run.plan);
         assert_int_equal(h->run.plan.stage[0].pictures_on_host, host);
         half_execute(h, &hooks);
         assert_memory_equal(h->made.data, want.data, (size_t)tensor_bytes(&want));
+        least = h->run.plan.vram_least_bytes;
     }
+    printf("  %-18s needs %llu bytes of the device's memory%s\n", h->component.family->name,
+           (unsigned long long)least, tiled ? ", tiled" : "");
     visit_list_destroy(&h->run.visits);
+    h->lane.tiled = false;
+}
+
+static void lies_anywhere(struct half *h) {
+    struct error e = {0};
+    struct tensor want = half_make(h, FRAMES);
+    struct device *paced = paced_open(&golden_state.sys, golden_state.device, 0, &e);
+    assert_ok(&e);
+    for (int tiled = 0; tiled < 2; tiled++) lies_there(h, paced, tiled, want);
     paced->destroy(paced);
 }
 
