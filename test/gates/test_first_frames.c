@@ -1,0 +1,233 @@
+/* Requests to models that make videos of pictures: what they refuse, the size that is drawn, what a plan
+ * assumes, that a vision encoder sees the picture itself whatever is drawn, and that a chunk of frames is
+ * encoded again where an operator finds no memory. That the videos are the reference's test_golden.c says. */
+#include "engine/pictures/pictures.h"
+#include "engine/base/random.h"
+#include "test/lib/rig.h"
+
+#include <math.h>
+#include <sys/stat.h>
+
+enum { FRAMES = 9 };
+
+static uint8_t noise[300 * 200 * 3];
+
+static struct sluice_picture picture_of(int width, int height) {
+    return (struct sluice_picture){.struct_size = sizeof(struct sluice_picture),
+                                   .width = width,
+                                   .height = height,
+                                   .rgb = noise,
+                                   .name = "fox.png"};
+}
+
+static const struct sluice_picture wide = {
+    .struct_size = sizeof wide, .width = 300, .height = 200, .rgb = noise, .name = "wide.png"};
+
+static struct sluice_request request_of(const struct sluice_picture *first,
+                                        const struct sluice_picture *last) {
+    struct sluice_request r = request_fox(64, 32, 2, 1, 1);
+    r.frames = FRAMES;
+    r.negative_prompt = "";
+    r.strength = 1;
+    r.init_image = first;
+    r.end_image = last;
+    return r;
+}
+
+static void refused_as(struct rig *rig, const struct sluice_request *request, const char *code,
+                       const char *words) {
+    struct result r = run(rig, request);
+    char line[1024];
+    sluice_error_line(&r.error, line, sizeof line);
+    check(r.code && !strcmp(sluice_code_name(r.code), code) && strstr(line, words),
+          "not refused as '%s': %s %s", words, sluice_code_name(r.code), line);
+    result_free(&r);
+}
+
+/* ---- what is refused ---- */
+
+/* ends: how many last frames it takes, 0 to 1; needs: what it goes on from. */
+static void refusals(struct rig *rig, bool ends, bool needs_first, bool needs_last) {
+    struct sluice_request r = request_of(NULL, NULL);
+    if (needs_first) refused_as(rig, &r, "USAGE", "expected --init-img");
+    r = request_of(&wide, needs_last ? NULL : &wide);
+    if (needs_last) refused_as(rig, &r, "USAGE", "expected --end-img beside --init-img");
+    if (!ends) refused_as(rig, &r, "USAGE", "--end-img cannot be used with this model");
+    r = request_of(&wide, ends ? &wide : NULL);
+    r.strength = 0.5;
+    refused_as(rig, &r, "USAGE", "--strength cannot be used: found 0.5");
+    r = request_of(&wide, ends ? &wide : NULL);
+    r.mask = &wide;
+    refused_as(rig, &r, "USAGE", "--mask cannot be used with this model");
+    r = request_of(&wide, ends ? &wide : NULL);
+    r.frames = 8;
+    refused_as(rig, &r, "USAGE", "found 8, expected 1 to 1021, one more than a multiple of 4");
+    struct sluice_picture none = picture_of(0, 1);
+    r = request_of(&none, ends ? &wide : NULL);
+    refused_as(rig, &r, "LIMIT", "0x1");
+    r = request_of(&wide, &none);
+    if (ends) refused_as(rig, &r, "LIMIT", "0x1");
+    r = request_of(&wide, ends ? &wide : NULL);
+    r.control = &r.init_image;
+    r.n_control = 1;
+    refused_as(rig, &r, "USAGE", "--control cannot be used with this model");
+}
+
+static void one_frame(struct rig *rig, bool ends, const char *words) {
+    struct sluice_request r = request_of(&wide, ends ? &wide : NULL);
+    r.frames = 1;
+    refused_as(rig, &r, "USAGE", words);
+}
+
+static void only_text(struct rig *rig) {
+    struct sluice_request r = request_of(&wide, NULL);
+    refused_as(rig, &r, "USAGE", "--init-img cannot be used with this model");
+    r = request_of(NULL, &wide);
+    refused_as(rig, &r, "USAGE", "--end-img cannot be used with this model");
+}
+
+/* ---- plans ---- */
+
+/* As many pixels as the model draws by itself, in whole steps, of the picture's aspect. */
+static void sizes(struct rig *rig, bool ends) {
+    struct sluice_request r = request_of(&wide, ends ? &wide : NULL);
+    const struct sluice_model *m = rig->model;
+    r.width = r.height = 0;
+    json_t *plan = query(rig, &r, NULL), *request = json_object_get(plan, "request");
+    double width = sqrt(m->width * (double)m->height * wide.width / wide.height), step = m->size_step;
+    check(fabs((double)number(request, "width") - floor(width / step) * step) < 1 &&
+              fabs((double)number(request, "height") -
+                   floor(width * wide.height / wide.width / step) * step) < 1,
+          "drawn at %dx%d", (int)number(request, "width"), (int)number(request, "height"));
+    check(number(request, "frames") == FRAMES && !json_object_get(request, "frames_assumed") &&
+              !json_object_get(request, "strength"),
+          "what is said of frames");
+    json_decref(plan);
+}
+
+/* chunks: of what is encoded. */
+static void assumed(struct rig *rig, int seen, int chunks) {
+    struct sluice_request r = request_of(NULL, NULL);
+    r.prompt = NULL;
+    json_t *plan = query(rig, &r, NULL), *request = json_object_get(plan, "request");
+    check(json_is_true(json_object_get(request, "frames_assumed")), "no frame is assumed");
+    check(number(stage_of(plan, "encode"), "evaluations") == chunks, "%d chunks are encoded",
+          (int)number(stage_of(plan, "encode"), "evaluations"));
+    check(seen ? number(stage_of(plan, "vision"), "evaluations") == seen : !stage_of(plan, "vision"),
+          "%d pictures are seen", seen);
+    json_decref(plan);
+}
+
+/* ---- what is seen ---- */
+
+static char *file_of(const char *folder, const char *name, size_t *bytes) {
+    static char content[2][1 << 20];
+    static int which;
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "rb");
+    *bytes = f ? fread(content[which ^= 1], 1, sizeof *content, f) : 0;
+    if (f) fclose(f);
+    return content[which];
+}
+
+/* Of the same picture, drawn at two sizes. */
+static void seen_itself(struct rig *rig, bool ends) {
+    char folders[2][128];
+    size_t n[2], m[2];
+    for (int i = 0; i < 2; i++) {
+        struct sluice_request r = request_of(&wide, ends ? &wide : NULL);
+        snprintf(folders[i], sizeof folders[i], "%s/seen_%d", temporary, i);
+        mkdir(folders[i], 0777);
+        r.width = i ? 32 : 64;
+        r.height = i ? 64 : 32;
+        r.dump = folders[i];
+        struct result got = run(rig, &r);
+        check(!got.code, "drawn: %s", got.error.what);
+        result_free(&got);
+    }
+    const char *a = file_of(folders[0], "seen.safetensors", &n[0]),
+               *b = file_of(folders[1], "seen.safetensors", &n[1]);
+    check(n[0] && n[0] == n[1] && !memcmp(a, b, n[0]), "the same rows are seen");
+    a = file_of(folders[0], "concat.safetensors", &m[0]);
+    b = file_of(folders[1], "concat.safetensors", &m[1]);
+    check(m[0] > 512 && m[1] > 512 && (m[0] != m[1] || memcmp(a, b, m[0])), "of what is drawn anew");
+}
+
+/* ---- an operator that finds no memory ---- */
+
+static struct {
+    enum status (*run)(struct device *device, const struct op *op, void *workspace, struct error *e);
+    long n, fail_at;
+} operators;
+
+static enum status run_or_fail(struct device *device, const struct op *op, void *workspace, struct error *e) {
+    if (++operators.n == operators.fail_at)
+        return error_set(e, MEMORY, "no memory for %s", op_name(op->kind));
+    return operators.run(device, op, workspace, e);
+}
+
+/* Wherever it is, what is encoded again begins with the first frame, whose picture the host fills in again.
+ */
+static void operators_fail(struct rig *rig, bool ends) {
+    enum { TRIES = 20 };
+    struct sluice_request r = request_of(&wide, ends ? &wide : NULL);
+    int again = 0;
+    r.no_decode = true;
+    operators.run = rig->session->device->run;
+    rig->session->device->run = run_or_fail;
+    operators.n = operators.fail_at = 0;
+    struct result want = run(rig, &r);
+    long n = operators.n;
+    for (int i = 0; i < TRIES; i++) {
+        operators.n = 0;
+        operators.fail_at = 1 + n * i / TRIES;
+        struct result got = run(rig, &r);
+        if (got.code == SLUICE_OK) same(&want, &got, "an operator fails");
+        again += got.code == SLUICE_OK;
+        result_free(&got);
+    }
+    rig->session->device->run = operators.run;
+    result_free(&want);
+    printf("operators: %d of %d runs went on\n", again, TRIES);
+    check(again >= TRIES / 2, "only %d of %d runs went on", again, TRIES);
+}
+
+int main(void) {
+    uint64_t seed = 11;
+    struct rig rig;
+    for (size_t i = 0; i < sizeof noise; i++) noise[i] = (uint8_t)(random_next(&seed) >> 56);
+    temporary_make();
+    if (rig_open(&rig, "test/golden/wan_i2v/model", 1, 1)) {
+        refusals(&rig, false, true, false);
+        sizes(&rig, false);
+        assumed(&rig, 1, 3);
+        seen_itself(&rig, false);
+        operators_fail(&rig, false);
+        rig_close(&rig);
+    }
+    if (rig_open(&rig, "test/golden/wan_flf2v/model", 1, 1)) {
+        refusals(&rig, true, true, true);
+        one_frame(&rig, true, "(--end-img)");
+        assumed(&rig, 2, 3);
+        operators_fail(&rig, true);
+        rig_close(&rig);
+    }
+    if (rig_open(&rig, "test/golden/wan22_i2v/model", 1, 1)) {
+        refusals(&rig, true, true, false);
+        assumed(&rig, 0, 3);
+        rig_close(&rig);
+    }
+    if (rig_open(&rig, "test/golden/wan_ti2v/model", 1, 1)) {
+        refusals(&rig, false, false, false);
+        one_frame(&rig, false, "(--init-img)");
+        sizes(&rig, false);
+        operators_fail(&rig, false);
+        rig_close(&rig);
+    }
+    if (rig_open(&rig, "test/golden/wan21/model", 1, 1)) {
+        only_text(&rig);
+        rig_close(&rig);
+    }
+    return finish();
+}
