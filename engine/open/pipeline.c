@@ -216,6 +216,14 @@ bool pipeline_note_alike(const struct recipe *recipe, char *line, size_t bytes) 
 
 /* ---- what is there twice ---- */
 
+/* The flag for a second one, where some recipe has two of that family that nothing but names tells apart. */
+static const char *flag_of_another(const struct family *family, const char *flag) {
+    const struct slot *slot;
+    for (int i = 0; (slot = models_slot(i)); i++)
+        if (slot->family == family && *slot->called && strcmp(slot->flag, flag) != 0) return slot->flag;
+    return NULL;
+}
+
 static enum status two_files(const struct component_files *files, const struct component_file *one,
                              const struct component_file *other, const char *flag, const char *model,
                              struct error *e) {
@@ -226,7 +234,9 @@ static enum status two_files(const struct component_files *files, const struct c
     error_set(e, UNSUPPORTED, "two files hold the %s", one->family->word);
     error_where(e, "%s", model);
     error_found(e, "%s and %s", names[0] + (*names[0] == '/'), names[1] + (*names[1] == '/'));
-    return error_expected(e, "%s with the one to use", flag);
+    const char *another = flag_of_another(one->family, flag);
+    if (!another) return error_expected(e, "%s with the one to use", flag);
+    return error_expected(e, "%s with the one to use, and %s where they are two of one model", flag, another);
 }
 
 static bool was_searched(const struct component_file *file) {

@@ -130,7 +130,7 @@ static void test_misnamed(void) {
         "high", WORDS("text.safetensors", "slow.safetensors", "highway.safetensors", "vae.safetensors"));
     is_refused(from, UNSUPPORTED, "names that tell nothing",
                WORDS("two files hold the transformer", "slow.safetensors", "highway.safetensors",
-                     "--diffusion-model"));
+                     "--diffusion-model with", "and --high-noise-diffusion-model"));
     from = write_folder("one", WORDS("text.safetensors", "low_noise.safetensors", NULL, "vae.safetensors"));
     opens_as(from, "wan", WORDS("low_noise.safetensors"), "one transformer, whatever it is called");
     from = write_folder(
