@@ -5,490 +5,513 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BARE(name_, ...) {#name_, true, {__VA_ARGS__}},
-#define NAME(name_, ...) {#name_, false, {__VA_ARGS__}},
-
 /* clang-format off */
+#define BARE(name_, ...) {#name_, true, {__VA_ARGS__}}
+#define NAME(name_, ...) {#name_, false, {__VA_ARGS__}}
+
 static const struct entity entities[] = {
-    BARE(AElig, 0xC6) BARE(AMP, 0x26) BARE(Aacute, 0xC1) NAME(Abreve, 0x102) BARE(Acirc, 0xC2)
-    NAME(Acy, 0x410) NAME(Afr, 0x1D504) BARE(Agrave, 0xC0) NAME(Alpha, 0x391) NAME(Amacr, 0x100)
-    NAME(And, 0x2A53) NAME(Aogon, 0x104) NAME(Aopf, 0x1D538) NAME(ApplyFunction, 0x2061) BARE(Aring, 0xC5)
-    NAME(Ascr, 0x1D49C) NAME(Assign, 0x2254) BARE(Atilde, 0xC3) BARE(Auml, 0xC4) NAME(Backslash, 0x2216)
-    NAME(Barv, 0x2AE7) NAME(Barwed, 0x2306) NAME(Bcy, 0x411) NAME(Because, 0x2235) NAME(Bernoullis, 0x212C)
-    NAME(Beta, 0x392) NAME(Bfr, 0x1D505) NAME(Bopf, 0x1D539) NAME(Breve, 0x2D8) NAME(Bscr, 0x212C)
-    NAME(Bumpeq, 0x224E) NAME(CHcy, 0x427) BARE(COPY, 0xA9) NAME(Cacute, 0x106) NAME(Cap, 0x22D2)
-    NAME(CapitalDifferentialD, 0x2145) NAME(Cayleys, 0x212D) NAME(Ccaron, 0x10C) BARE(Ccedil, 0xC7)
-    NAME(Ccirc, 0x108) NAME(Cconint, 0x2230) NAME(Cdot, 0x10A) NAME(Cedilla, 0xB8) NAME(CenterDot, 0xB7)
-    NAME(Cfr, 0x212D) NAME(Chi, 0x3A7) NAME(CircleDot, 0x2299) NAME(CircleMinus, 0x2296)
-    NAME(CirclePlus, 0x2295) NAME(CircleTimes, 0x2297) NAME(ClockwiseContourIntegral, 0x2232)
-    NAME(CloseCurlyDoubleQuote, 0x201D) NAME(CloseCurlyQuote, 0x2019) NAME(Colon, 0x2237) NAME(Colone, 0x2A74)
-    NAME(Congruent, 0x2261) NAME(Conint, 0x222F) NAME(ContourIntegral, 0x222E) NAME(Copf, 0x2102)
-    NAME(Coproduct, 0x2210) NAME(CounterClockwiseContourIntegral, 0x2233) NAME(Cross, 0x2A2F)
-    NAME(Cscr, 0x1D49E) NAME(Cup, 0x22D3) NAME(CupCap, 0x224D) NAME(DD, 0x2145) NAME(DDotrahd, 0x2911)
-    NAME(DJcy, 0x402) NAME(DScy, 0x405) NAME(DZcy, 0x40F) NAME(Dagger, 0x2021) NAME(Darr, 0x21A1)
-    NAME(Dashv, 0x2AE4) NAME(Dcaron, 0x10E) NAME(Dcy, 0x414) NAME(Del, 0x2207) NAME(Delta, 0x394)
-    NAME(Dfr, 0x1D507) NAME(DiacriticalAcute, 0xB4) NAME(DiacriticalDot, 0x2D9)
-    NAME(DiacriticalDoubleAcute, 0x2DD) NAME(DiacriticalGrave, 0x60) NAME(DiacriticalTilde, 0x2DC)
-    NAME(Diamond, 0x22C4) NAME(DifferentialD, 0x2146) NAME(Dopf, 0x1D53B) NAME(Dot, 0xA8) NAME(DotDot, 0x20DC)
-    NAME(DotEqual, 0x2250) NAME(DoubleContourIntegral, 0x222F) NAME(DoubleDot, 0xA8)
-    NAME(DoubleDownArrow, 0x21D3) NAME(DoubleLeftArrow, 0x21D0) NAME(DoubleLeftRightArrow, 0x21D4)
-    NAME(DoubleLeftTee, 0x2AE4) NAME(DoubleLongLeftArrow, 0x27F8) NAME(DoubleLongLeftRightArrow, 0x27FA)
-    NAME(DoubleLongRightArrow, 0x27F9) NAME(DoubleRightArrow, 0x21D2) NAME(DoubleRightTee, 0x22A8)
-    NAME(DoubleUpArrow, 0x21D1) NAME(DoubleUpDownArrow, 0x21D5) NAME(DoubleVerticalBar, 0x2225)
-    NAME(DownArrow, 0x2193) NAME(DownArrowBar, 0x2913) NAME(DownArrowUpArrow, 0x21F5) NAME(DownBreve, 0x311)
-    NAME(DownLeftRightVector, 0x2950) NAME(DownLeftTeeVector, 0x295E) NAME(DownLeftVector, 0x21BD)
-    NAME(DownLeftVectorBar, 0x2956) NAME(DownRightTeeVector, 0x295F) NAME(DownRightVector, 0x21C1)
-    NAME(DownRightVectorBar, 0x2957) NAME(DownTee, 0x22A4) NAME(DownTeeArrow, 0x21A7) NAME(Downarrow, 0x21D3)
-    NAME(Dscr, 0x1D49F) NAME(Dstrok, 0x110) NAME(ENG, 0x14A) BARE(ETH, 0xD0) BARE(Eacute, 0xC9)
-    NAME(Ecaron, 0x11A) BARE(Ecirc, 0xCA) NAME(Ecy, 0x42D) NAME(Edot, 0x116) NAME(Efr, 0x1D508)
-    BARE(Egrave, 0xC8) NAME(Element, 0x2208) NAME(Emacr, 0x112) NAME(EmptySmallSquare, 0x25FB)
-    NAME(EmptyVerySmallSquare, 0x25AB) NAME(Eogon, 0x118) NAME(Eopf, 0x1D53C) NAME(Epsilon, 0x395)
-    NAME(Equal, 0x2A75) NAME(EqualTilde, 0x2242) NAME(Equilibrium, 0x21CC) NAME(Escr, 0x2130)
-    NAME(Esim, 0x2A73) NAME(Eta, 0x397) BARE(Euml, 0xCB) NAME(Exists, 0x2203) NAME(ExponentialE, 0x2147)
-    NAME(Fcy, 0x424) NAME(Ffr, 0x1D509) NAME(FilledSmallSquare, 0x25FC) NAME(FilledVerySmallSquare, 0x25AA)
-    NAME(Fopf, 0x1D53D) NAME(ForAll, 0x2200) NAME(Fouriertrf, 0x2131) NAME(Fscr, 0x2131) NAME(GJcy, 0x403)
-    BARE(GT, 0x3E) NAME(Gamma, 0x393) NAME(Gammad, 0x3DC) NAME(Gbreve, 0x11E) NAME(Gcedil, 0x122)
-    NAME(Gcirc, 0x11C) NAME(Gcy, 0x413) NAME(Gdot, 0x120) NAME(Gfr, 0x1D50A) NAME(Gg, 0x22D9)
-    NAME(Gopf, 0x1D53E) NAME(GreaterEqual, 0x2265) NAME(GreaterEqualLess, 0x22DB)
-    NAME(GreaterFullEqual, 0x2267) NAME(GreaterGreater, 0x2AA2) NAME(GreaterLess, 0x2277)
-    NAME(GreaterSlantEqual, 0x2A7E) NAME(GreaterTilde, 0x2273) NAME(Gscr, 0x1D4A2) NAME(Gt, 0x226B)
-    NAME(HARDcy, 0x42A) NAME(Hacek, 0x2C7) NAME(Hat, 0x5E) NAME(Hcirc, 0x124) NAME(Hfr, 0x210C)
-    NAME(HilbertSpace, 0x210B) NAME(Hopf, 0x210D) NAME(HorizontalLine, 0x2500) NAME(Hscr, 0x210B)
-    NAME(Hstrok, 0x126) NAME(HumpDownHump, 0x224E) NAME(HumpEqual, 0x224F) NAME(IEcy, 0x415)
-    NAME(IJlig, 0x132) NAME(IOcy, 0x401) BARE(Iacute, 0xCD) BARE(Icirc, 0xCE) NAME(Icy, 0x418)
-    NAME(Idot, 0x130) NAME(Ifr, 0x2111) BARE(Igrave, 0xCC) NAME(Im, 0x2111) NAME(Imacr, 0x12A)
-    NAME(ImaginaryI, 0x2148) NAME(Implies, 0x21D2) NAME(Int, 0x222C) NAME(Integral, 0x222B)
-    NAME(Intersection, 0x22C2) NAME(InvisibleComma, 0x2063) NAME(InvisibleTimes, 0x2062) NAME(Iogon, 0x12E)
-    NAME(Iopf, 0x1D540) NAME(Iota, 0x399) NAME(Iscr, 0x2110) NAME(Itilde, 0x128) NAME(Iukcy, 0x406)
-    BARE(Iuml, 0xCF) NAME(Jcirc, 0x134) NAME(Jcy, 0x419) NAME(Jfr, 0x1D50D) NAME(Jopf, 0x1D541)
-    NAME(Jscr, 0x1D4A5) NAME(Jsercy, 0x408) NAME(Jukcy, 0x404) NAME(KHcy, 0x425) NAME(KJcy, 0x40C)
-    NAME(Kappa, 0x39A) NAME(Kcedil, 0x136) NAME(Kcy, 0x41A) NAME(Kfr, 0x1D50E) NAME(Kopf, 0x1D542)
-    NAME(Kscr, 0x1D4A6) NAME(LJcy, 0x409) BARE(LT, 0x3C) NAME(Lacute, 0x139) NAME(Lambda, 0x39B)
-    NAME(Lang, 0x27EA) NAME(Laplacetrf, 0x2112) NAME(Larr, 0x219E) NAME(Lcaron, 0x13D) NAME(Lcedil, 0x13B)
-    NAME(Lcy, 0x41B) NAME(LeftAngleBracket, 0x27E8) NAME(LeftArrow, 0x2190) NAME(LeftArrowBar, 0x21E4)
-    NAME(LeftArrowRightArrow, 0x21C6) NAME(LeftCeiling, 0x2308) NAME(LeftDoubleBracket, 0x27E6)
-    NAME(LeftDownTeeVector, 0x2961) NAME(LeftDownVector, 0x21C3) NAME(LeftDownVectorBar, 0x2959)
-    NAME(LeftFloor, 0x230A) NAME(LeftRightArrow, 0x2194) NAME(LeftRightVector, 0x294E) NAME(LeftTee, 0x22A3)
-    NAME(LeftTeeArrow, 0x21A4) NAME(LeftTeeVector, 0x295A) NAME(LeftTriangle, 0x22B2)
-    NAME(LeftTriangleBar, 0x29CF) NAME(LeftTriangleEqual, 0x22B4) NAME(LeftUpDownVector, 0x2951)
-    NAME(LeftUpTeeVector, 0x2960) NAME(LeftUpVector, 0x21BF) NAME(LeftUpVectorBar, 0x2958)
-    NAME(LeftVector, 0x21BC) NAME(LeftVectorBar, 0x2952) NAME(Leftarrow, 0x21D0) NAME(Leftrightarrow, 0x21D4)
-    NAME(LessEqualGreater, 0x22DA) NAME(LessFullEqual, 0x2266) NAME(LessGreater, 0x2276)
-    NAME(LessLess, 0x2AA1) NAME(LessSlantEqual, 0x2A7D) NAME(LessTilde, 0x2272) NAME(Lfr, 0x1D50F)
-    NAME(Ll, 0x22D8) NAME(Lleftarrow, 0x21DA) NAME(Lmidot, 0x13F) NAME(LongLeftArrow, 0x27F5)
-    NAME(LongLeftRightArrow, 0x27F7) NAME(LongRightArrow, 0x27F6) NAME(Longleftarrow, 0x27F8)
-    NAME(Longleftrightarrow, 0x27FA) NAME(Longrightarrow, 0x27F9) NAME(Lopf, 0x1D543)
-    NAME(LowerLeftArrow, 0x2199) NAME(LowerRightArrow, 0x2198) NAME(Lscr, 0x2112) NAME(Lsh, 0x21B0)
-    NAME(Lstrok, 0x141) NAME(Lt, 0x226A) NAME(Map, 0x2905) NAME(Mcy, 0x41C) NAME(MediumSpace, 0x205F)
-    NAME(Mellintrf, 0x2133) NAME(Mfr, 0x1D510) NAME(MinusPlus, 0x2213) NAME(Mopf, 0x1D544) NAME(Mscr, 0x2133)
-    NAME(Mu, 0x39C) NAME(NJcy, 0x40A) NAME(Nacute, 0x143) NAME(Ncaron, 0x147) NAME(Ncedil, 0x145)
-    NAME(Ncy, 0x41D) NAME(NegativeMediumSpace, 0x200B) NAME(NegativeThickSpace, 0x200B)
-    NAME(NegativeThinSpace, 0x200B) NAME(NegativeVeryThinSpace, 0x200B) NAME(NestedGreaterGreater, 0x226B)
-    NAME(NestedLessLess, 0x226A) NAME(NewLine, 0xA) NAME(Nfr, 0x1D511) NAME(NoBreak, 0x2060)
-    NAME(NonBreakingSpace, 0xA0) NAME(Nopf, 0x2115) NAME(Not, 0x2AEC) NAME(NotCongruent, 0x2262)
-    NAME(NotCupCap, 0x226D) NAME(NotDoubleVerticalBar, 0x2226) NAME(NotElement, 0x2209) NAME(NotEqual, 0x2260)
-    NAME(NotEqualTilde, 0x2242, 0x338) NAME(NotExists, 0x2204) NAME(NotGreater, 0x226F)
-    NAME(NotGreaterEqual, 0x2271) NAME(NotGreaterFullEqual, 0x2267, 0x338)
-    NAME(NotGreaterGreater, 0x226B, 0x338) NAME(NotGreaterLess, 0x2279)
-    NAME(NotGreaterSlantEqual, 0x2A7E, 0x338) NAME(NotGreaterTilde, 0x2275)
-    NAME(NotHumpDownHump, 0x224E, 0x338) NAME(NotHumpEqual, 0x224F, 0x338) NAME(NotLeftTriangle, 0x22EA)
-    NAME(NotLeftTriangleBar, 0x29CF, 0x338) NAME(NotLeftTriangleEqual, 0x22EC) NAME(NotLess, 0x226E)
-    NAME(NotLessEqual, 0x2270) NAME(NotLessGreater, 0x2278) NAME(NotLessLess, 0x226A, 0x338)
-    NAME(NotLessSlantEqual, 0x2A7D, 0x338) NAME(NotLessTilde, 0x2274)
-    NAME(NotNestedGreaterGreater, 0x2AA2, 0x338) NAME(NotNestedLessLess, 0x2AA1, 0x338)
-    NAME(NotPrecedes, 0x2280) NAME(NotPrecedesEqual, 0x2AAF, 0x338) NAME(NotPrecedesSlantEqual, 0x22E0)
-    NAME(NotReverseElement, 0x220C) NAME(NotRightTriangle, 0x22EB) NAME(NotRightTriangleBar, 0x29D0, 0x338)
-    NAME(NotRightTriangleEqual, 0x22ED) NAME(NotSquareSubset, 0x228F, 0x338)
-    NAME(NotSquareSubsetEqual, 0x22E2) NAME(NotSquareSuperset, 0x2290, 0x338)
-    NAME(NotSquareSupersetEqual, 0x22E3) NAME(NotSubset, 0x2282, 0x20D2) NAME(NotSubsetEqual, 0x2288)
-    NAME(NotSucceeds, 0x2281) NAME(NotSucceedsEqual, 0x2AB0, 0x338) NAME(NotSucceedsSlantEqual, 0x22E1)
-    NAME(NotSucceedsTilde, 0x227F, 0x338) NAME(NotSuperset, 0x2283, 0x20D2) NAME(NotSupersetEqual, 0x2289)
-    NAME(NotTilde, 0x2241) NAME(NotTildeEqual, 0x2244) NAME(NotTildeFullEqual, 0x2247)
-    NAME(NotTildeTilde, 0x2249) NAME(NotVerticalBar, 0x2224) NAME(Nscr, 0x1D4A9) BARE(Ntilde, 0xD1)
-    NAME(Nu, 0x39D) NAME(OElig, 0x152) BARE(Oacute, 0xD3) BARE(Ocirc, 0xD4) NAME(Ocy, 0x41E)
-    NAME(Odblac, 0x150) NAME(Ofr, 0x1D512) BARE(Ograve, 0xD2) NAME(Omacr, 0x14C) NAME(Omega, 0x3A9)
-    NAME(Omicron, 0x39F) NAME(Oopf, 0x1D546) NAME(OpenCurlyDoubleQuote, 0x201C) NAME(OpenCurlyQuote, 0x2018)
-    NAME(Or, 0x2A54) NAME(Oscr, 0x1D4AA) BARE(Oslash, 0xD8) BARE(Otilde, 0xD5) NAME(Otimes, 0x2A37)
-    BARE(Ouml, 0xD6) NAME(OverBar, 0x203E) NAME(OverBrace, 0x23DE) NAME(OverBracket, 0x23B4)
-    NAME(OverParenthesis, 0x23DC) NAME(PartialD, 0x2202) NAME(Pcy, 0x41F) NAME(Pfr, 0x1D513) NAME(Phi, 0x3A6)
-    NAME(Pi, 0x3A0) NAME(PlusMinus, 0xB1) NAME(Poincareplane, 0x210C) NAME(Popf, 0x2119) NAME(Pr, 0x2ABB)
-    NAME(Precedes, 0x227A) NAME(PrecedesEqual, 0x2AAF) NAME(PrecedesSlantEqual, 0x227C)
-    NAME(PrecedesTilde, 0x227E) NAME(Prime, 0x2033) NAME(Product, 0x220F) NAME(Proportion, 0x2237)
-    NAME(Proportional, 0x221D) NAME(Pscr, 0x1D4AB) NAME(Psi, 0x3A8) BARE(QUOT, 0x22) NAME(Qfr, 0x1D514)
-    NAME(Qopf, 0x211A) NAME(Qscr, 0x1D4AC) NAME(RBarr, 0x2910) BARE(REG, 0xAE) NAME(Racute, 0x154)
-    NAME(Rang, 0x27EB) NAME(Rarr, 0x21A0) NAME(Rarrtl, 0x2916) NAME(Rcaron, 0x158) NAME(Rcedil, 0x156)
-    NAME(Rcy, 0x420) NAME(Re, 0x211C) NAME(ReverseElement, 0x220B) NAME(ReverseEquilibrium, 0x21CB)
-    NAME(ReverseUpEquilibrium, 0x296F) NAME(Rfr, 0x211C) NAME(Rho, 0x3A1) NAME(RightAngleBracket, 0x27E9)
-    NAME(RightArrow, 0x2192) NAME(RightArrowBar, 0x21E5) NAME(RightArrowLeftArrow, 0x21C4)
-    NAME(RightCeiling, 0x2309) NAME(RightDoubleBracket, 0x27E7) NAME(RightDownTeeVector, 0x295D)
-    NAME(RightDownVector, 0x21C2) NAME(RightDownVectorBar, 0x2955) NAME(RightFloor, 0x230B)
-    NAME(RightTee, 0x22A2) NAME(RightTeeArrow, 0x21A6) NAME(RightTeeVector, 0x295B)
-    NAME(RightTriangle, 0x22B3) NAME(RightTriangleBar, 0x29D0) NAME(RightTriangleEqual, 0x22B5)
-    NAME(RightUpDownVector, 0x294F) NAME(RightUpTeeVector, 0x295C) NAME(RightUpVector, 0x21BE)
-    NAME(RightUpVectorBar, 0x2954) NAME(RightVector, 0x21C0) NAME(RightVectorBar, 0x2953)
-    NAME(Rightarrow, 0x21D2) NAME(Ropf, 0x211D) NAME(RoundImplies, 0x2970) NAME(Rrightarrow, 0x21DB)
-    NAME(Rscr, 0x211B) NAME(Rsh, 0x21B1) NAME(RuleDelayed, 0x29F4) NAME(SHCHcy, 0x429) NAME(SHcy, 0x428)
-    NAME(SOFTcy, 0x42C) NAME(Sacute, 0x15A) NAME(Sc, 0x2ABC) NAME(Scaron, 0x160) NAME(Scedil, 0x15E)
-    NAME(Scirc, 0x15C) NAME(Scy, 0x421) NAME(Sfr, 0x1D516) NAME(ShortDownArrow, 0x2193)
-    NAME(ShortLeftArrow, 0x2190) NAME(ShortRightArrow, 0x2192) NAME(ShortUpArrow, 0x2191) NAME(Sigma, 0x3A3)
-    NAME(SmallCircle, 0x2218) NAME(Sopf, 0x1D54A) NAME(Sqrt, 0x221A) NAME(Square, 0x25A1)
-    NAME(SquareIntersection, 0x2293) NAME(SquareSubset, 0x228F) NAME(SquareSubsetEqual, 0x2291)
-    NAME(SquareSuperset, 0x2290) NAME(SquareSupersetEqual, 0x2292) NAME(SquareUnion, 0x2294)
-    NAME(Sscr, 0x1D4AE) NAME(Star, 0x22C6) NAME(Sub, 0x22D0) NAME(Subset, 0x22D0) NAME(SubsetEqual, 0x2286)
-    NAME(Succeeds, 0x227B) NAME(SucceedsEqual, 0x2AB0) NAME(SucceedsSlantEqual, 0x227D)
-    NAME(SucceedsTilde, 0x227F) NAME(SuchThat, 0x220B) NAME(Sum, 0x2211) NAME(Sup, 0x22D1)
-    NAME(Superset, 0x2283) NAME(SupersetEqual, 0x2287) NAME(Supset, 0x22D1) BARE(THORN, 0xDE)
-    NAME(TRADE, 0x2122) NAME(TSHcy, 0x40B) NAME(TScy, 0x426) NAME(Tab, 0x9) NAME(Tau, 0x3A4)
-    NAME(Tcaron, 0x164) NAME(Tcedil, 0x162) NAME(Tcy, 0x422) NAME(Tfr, 0x1D517) NAME(Therefore, 0x2234)
-    NAME(Theta, 0x398) NAME(ThickSpace, 0x205F, 0x200A) NAME(ThinSpace, 0x2009) NAME(Tilde, 0x223C)
-    NAME(TildeEqual, 0x2243) NAME(TildeFullEqual, 0x2245) NAME(TildeTilde, 0x2248) NAME(Topf, 0x1D54B)
-    NAME(TripleDot, 0x20DB) NAME(Tscr, 0x1D4AF) NAME(Tstrok, 0x166) BARE(Uacute, 0xDA) NAME(Uarr, 0x219F)
-    NAME(Uarrocir, 0x2949) NAME(Ubrcy, 0x40E) NAME(Ubreve, 0x16C) BARE(Ucirc, 0xDB) NAME(Ucy, 0x423)
-    NAME(Udblac, 0x170) NAME(Ufr, 0x1D518) BARE(Ugrave, 0xD9) NAME(Umacr, 0x16A) NAME(UnderBar, 0x5F)
-    NAME(UnderBrace, 0x23DF) NAME(UnderBracket, 0x23B5) NAME(UnderParenthesis, 0x23DD) NAME(Union, 0x22C3)
-    NAME(UnionPlus, 0x228E) NAME(Uogon, 0x172) NAME(Uopf, 0x1D54C) NAME(UpArrow, 0x2191)
-    NAME(UpArrowBar, 0x2912) NAME(UpArrowDownArrow, 0x21C5) NAME(UpDownArrow, 0x2195)
-    NAME(UpEquilibrium, 0x296E) NAME(UpTee, 0x22A5) NAME(UpTeeArrow, 0x21A5) NAME(Uparrow, 0x21D1)
-    NAME(Updownarrow, 0x21D5) NAME(UpperLeftArrow, 0x2196) NAME(UpperRightArrow, 0x2197) NAME(Upsi, 0x3D2)
-    NAME(Upsilon, 0x3A5) NAME(Uring, 0x16E) NAME(Uscr, 0x1D4B0) NAME(Utilde, 0x168) BARE(Uuml, 0xDC)
-    NAME(VDash, 0x22AB) NAME(Vbar, 0x2AEB) NAME(Vcy, 0x412) NAME(Vdash, 0x22A9) NAME(Vdashl, 0x2AE6)
-    NAME(Vee, 0x22C1) NAME(Verbar, 0x2016) NAME(Vert, 0x2016) NAME(VerticalBar, 0x2223)
-    NAME(VerticalLine, 0x7C) NAME(VerticalSeparator, 0x2758) NAME(VerticalTilde, 0x2240)
-    NAME(VeryThinSpace, 0x200A) NAME(Vfr, 0x1D519) NAME(Vopf, 0x1D54D) NAME(Vscr, 0x1D4B1)
-    NAME(Vvdash, 0x22AA) NAME(Wcirc, 0x174) NAME(Wedge, 0x22C0) NAME(Wfr, 0x1D51A) NAME(Wopf, 0x1D54E)
-    NAME(Wscr, 0x1D4B2) NAME(Xfr, 0x1D51B) NAME(Xi, 0x39E) NAME(Xopf, 0x1D54F) NAME(Xscr, 0x1D4B3)
-    NAME(YAcy, 0x42F) NAME(YIcy, 0x407) NAME(YUcy, 0x42E) BARE(Yacute, 0xDD) NAME(Ycirc, 0x176)
-    NAME(Ycy, 0x42B) NAME(Yfr, 0x1D51C) NAME(Yopf, 0x1D550) NAME(Yscr, 0x1D4B4) NAME(Yuml, 0x178)
-    NAME(ZHcy, 0x416) NAME(Zacute, 0x179) NAME(Zcaron, 0x17D) NAME(Zcy, 0x417) NAME(Zdot, 0x17B)
-    NAME(ZeroWidthSpace, 0x200B) NAME(Zeta, 0x396) NAME(Zfr, 0x2128) NAME(Zopf, 0x2124) NAME(Zscr, 0x1D4B5)
-    BARE(aacute, 0xE1) NAME(abreve, 0x103) NAME(ac, 0x223E) NAME(acE, 0x223E, 0x333) NAME(acd, 0x223F)
-    BARE(acirc, 0xE2) BARE(acute, 0xB4) NAME(acy, 0x430) BARE(aelig, 0xE6) NAME(af, 0x2061) NAME(afr, 0x1D51E)
-    BARE(agrave, 0xE0) NAME(alefsym, 0x2135) NAME(aleph, 0x2135) NAME(alpha, 0x3B1) NAME(amacr, 0x101)
-    NAME(amalg, 0x2A3F) BARE(amp, 0x26) NAME(and, 0x2227) NAME(andand, 0x2A55) NAME(andd, 0x2A5C)
-    NAME(andslope, 0x2A58) NAME(andv, 0x2A5A) NAME(ang, 0x2220) NAME(ange, 0x29A4) NAME(angle, 0x2220)
-    NAME(angmsd, 0x2221) NAME(angmsdaa, 0x29A8) NAME(angmsdab, 0x29A9) NAME(angmsdac, 0x29AA)
-    NAME(angmsdad, 0x29AB) NAME(angmsdae, 0x29AC) NAME(angmsdaf, 0x29AD) NAME(angmsdag, 0x29AE)
-    NAME(angmsdah, 0x29AF) NAME(angrt, 0x221F) NAME(angrtvb, 0x22BE) NAME(angrtvbd, 0x299D)
-    NAME(angsph, 0x2222) NAME(angst, 0xC5) NAME(angzarr, 0x237C) NAME(aogon, 0x105) NAME(aopf, 0x1D552)
-    NAME(ap, 0x2248) NAME(apE, 0x2A70) NAME(apacir, 0x2A6F) NAME(ape, 0x224A) NAME(apid, 0x224B)
-    NAME(apos, 0x27) NAME(approx, 0x2248) NAME(approxeq, 0x224A) BARE(aring, 0xE5) NAME(ascr, 0x1D4B6)
-    NAME(ast, 0x2A) NAME(asymp, 0x2248) NAME(asympeq, 0x224D) BARE(atilde, 0xE3) BARE(auml, 0xE4)
-    NAME(awconint, 0x2233) NAME(awint, 0x2A11) NAME(bNot, 0x2AED) NAME(backcong, 0x224C)
-    NAME(backepsilon, 0x3F6) NAME(backprime, 0x2035) NAME(backsim, 0x223D) NAME(backsimeq, 0x22CD)
-    NAME(barvee, 0x22BD) NAME(barwed, 0x2305) NAME(barwedge, 0x2305) NAME(bbrk, 0x23B5) NAME(bbrktbrk, 0x23B6)
-    NAME(bcong, 0x224C) NAME(bcy, 0x431) NAME(bdquo, 0x201E) NAME(becaus, 0x2235) NAME(because, 0x2235)
-    NAME(bemptyv, 0x29B0) NAME(bepsi, 0x3F6) NAME(bernou, 0x212C) NAME(beta, 0x3B2) NAME(beth, 0x2136)
-    NAME(between, 0x226C) NAME(bfr, 0x1D51F) NAME(bigcap, 0x22C2) NAME(bigcirc, 0x25EF) NAME(bigcup, 0x22C3)
-    NAME(bigodot, 0x2A00) NAME(bigoplus, 0x2A01) NAME(bigotimes, 0x2A02) NAME(bigsqcup, 0x2A06)
-    NAME(bigstar, 0x2605) NAME(bigtriangledown, 0x25BD) NAME(bigtriangleup, 0x25B3) NAME(biguplus, 0x2A04)
-    NAME(bigvee, 0x22C1) NAME(bigwedge, 0x22C0) NAME(bkarow, 0x290D) NAME(blacklozenge, 0x29EB)
-    NAME(blacksquare, 0x25AA) NAME(blacktriangle, 0x25B4) NAME(blacktriangledown, 0x25BE)
-    NAME(blacktriangleleft, 0x25C2) NAME(blacktriangleright, 0x25B8) NAME(blank, 0x2423) NAME(blk12, 0x2592)
-    NAME(blk14, 0x2591) NAME(blk34, 0x2593) NAME(block, 0x2588) NAME(bne, 0x3D, 0x20E5)
-    NAME(bnequiv, 0x2261, 0x20E5) NAME(bnot, 0x2310) NAME(bopf, 0x1D553) NAME(bot, 0x22A5)
-    NAME(bottom, 0x22A5) NAME(bowtie, 0x22C8) NAME(boxDL, 0x2557) NAME(boxDR, 0x2554) NAME(boxDl, 0x2556)
-    NAME(boxDr, 0x2553) NAME(boxH, 0x2550) NAME(boxHD, 0x2566) NAME(boxHU, 0x2569) NAME(boxHd, 0x2564)
-    NAME(boxHu, 0x2567) NAME(boxUL, 0x255D) NAME(boxUR, 0x255A) NAME(boxUl, 0x255C) NAME(boxUr, 0x2559)
-    NAME(boxV, 0x2551) NAME(boxVH, 0x256C) NAME(boxVL, 0x2563) NAME(boxVR, 0x2560) NAME(boxVh, 0x256B)
-    NAME(boxVl, 0x2562) NAME(boxVr, 0x255F) NAME(boxbox, 0x29C9) NAME(boxdL, 0x2555) NAME(boxdR, 0x2552)
-    NAME(boxdl, 0x2510) NAME(boxdr, 0x250C) NAME(boxh, 0x2500) NAME(boxhD, 0x2565) NAME(boxhU, 0x2568)
-    NAME(boxhd, 0x252C) NAME(boxhu, 0x2534) NAME(boxminus, 0x229F) NAME(boxplus, 0x229E)
-    NAME(boxtimes, 0x22A0) NAME(boxuL, 0x255B) NAME(boxuR, 0x2558) NAME(boxul, 0x2518) NAME(boxur, 0x2514)
-    NAME(boxv, 0x2502) NAME(boxvH, 0x256A) NAME(boxvL, 0x2561) NAME(boxvR, 0x255E) NAME(boxvh, 0x253C)
-    NAME(boxvl, 0x2524) NAME(boxvr, 0x251C) NAME(bprime, 0x2035) NAME(breve, 0x2D8) BARE(brvbar, 0xA6)
-    NAME(bscr, 0x1D4B7) NAME(bsemi, 0x204F) NAME(bsim, 0x223D) NAME(bsime, 0x22CD) NAME(bsol, 0x5C)
-    NAME(bsolb, 0x29C5) NAME(bsolhsub, 0x27C8) NAME(bull, 0x2022) NAME(bullet, 0x2022) NAME(bump, 0x224E)
-    NAME(bumpE, 0x2AAE) NAME(bumpe, 0x224F) NAME(bumpeq, 0x224F) NAME(cacute, 0x107) NAME(cap, 0x2229)
-    NAME(capand, 0x2A44) NAME(capbrcup, 0x2A49) NAME(capcap, 0x2A4B) NAME(capcup, 0x2A47) NAME(capdot, 0x2A40)
-    NAME(caps, 0x2229, 0xFE00) NAME(caret, 0x2041) NAME(caron, 0x2C7) NAME(ccaps, 0x2A4D) NAME(ccaron, 0x10D)
-    BARE(ccedil, 0xE7) NAME(ccirc, 0x109) NAME(ccups, 0x2A4C) NAME(ccupssm, 0x2A50) NAME(cdot, 0x10B)
-    BARE(cedil, 0xB8) NAME(cemptyv, 0x29B2) BARE(cent, 0xA2) NAME(centerdot, 0xB7) NAME(cfr, 0x1D520)
-    NAME(chcy, 0x447) NAME(check, 0x2713) NAME(checkmark, 0x2713) NAME(chi, 0x3C7) NAME(cir, 0x25CB)
-    NAME(cirE, 0x29C3) NAME(circ, 0x2C6) NAME(circeq, 0x2257) NAME(circlearrowleft, 0x21BA)
-    NAME(circlearrowright, 0x21BB) NAME(circledR, 0xAE) NAME(circledS, 0x24C8) NAME(circledast, 0x229B)
-    NAME(circledcirc, 0x229A) NAME(circleddash, 0x229D) NAME(cire, 0x2257) NAME(cirfnint, 0x2A10)
-    NAME(cirmid, 0x2AEF) NAME(cirscir, 0x29C2) NAME(clubs, 0x2663) NAME(clubsuit, 0x2663) NAME(colon, 0x3A)
-    NAME(colone, 0x2254) NAME(coloneq, 0x2254) NAME(comma, 0x2C) NAME(commat, 0x40) NAME(comp, 0x2201)
-    NAME(compfn, 0x2218) NAME(complement, 0x2201) NAME(complexes, 0x2102) NAME(cong, 0x2245)
-    NAME(congdot, 0x2A6D) NAME(conint, 0x222E) NAME(copf, 0x1D554) NAME(coprod, 0x2210) BARE(copy, 0xA9)
-    NAME(copysr, 0x2117) NAME(crarr, 0x21B5) NAME(cross, 0x2717) NAME(cscr, 0x1D4B8) NAME(csub, 0x2ACF)
-    NAME(csube, 0x2AD1) NAME(csup, 0x2AD0) NAME(csupe, 0x2AD2) NAME(ctdot, 0x22EF) NAME(cudarrl, 0x2938)
-    NAME(cudarrr, 0x2935) NAME(cuepr, 0x22DE) NAME(cuesc, 0x22DF) NAME(cularr, 0x21B6) NAME(cularrp, 0x293D)
-    NAME(cup, 0x222A) NAME(cupbrcap, 0x2A48) NAME(cupcap, 0x2A46) NAME(cupcup, 0x2A4A) NAME(cupdot, 0x228D)
-    NAME(cupor, 0x2A45) NAME(cups, 0x222A, 0xFE00) NAME(curarr, 0x21B7) NAME(curarrm, 0x293C)
-    NAME(curlyeqprec, 0x22DE) NAME(curlyeqsucc, 0x22DF) NAME(curlyvee, 0x22CE) NAME(curlywedge, 0x22CF)
-    BARE(curren, 0xA4) NAME(curvearrowleft, 0x21B6) NAME(curvearrowright, 0x21B7) NAME(cuvee, 0x22CE)
-    NAME(cuwed, 0x22CF) NAME(cwconint, 0x2232) NAME(cwint, 0x2231) NAME(cylcty, 0x232D) NAME(dArr, 0x21D3)
-    NAME(dHar, 0x2965) NAME(dagger, 0x2020) NAME(daleth, 0x2138) NAME(darr, 0x2193) NAME(dash, 0x2010)
-    NAME(dashv, 0x22A3) NAME(dbkarow, 0x290F) NAME(dblac, 0x2DD) NAME(dcaron, 0x10F) NAME(dcy, 0x434)
-    NAME(dd, 0x2146) NAME(ddagger, 0x2021) NAME(ddarr, 0x21CA) NAME(ddotseq, 0x2A77) BARE(deg, 0xB0)
-    NAME(delta, 0x3B4) NAME(demptyv, 0x29B1) NAME(dfisht, 0x297F) NAME(dfr, 0x1D521) NAME(dharl, 0x21C3)
-    NAME(dharr, 0x21C2) NAME(diam, 0x22C4) NAME(diamond, 0x22C4) NAME(diamondsuit, 0x2666) NAME(diams, 0x2666)
-    NAME(die, 0xA8) NAME(digamma, 0x3DD) NAME(disin, 0x22F2) NAME(div, 0xF7) BARE(divide, 0xF7)
-    NAME(divideontimes, 0x22C7) NAME(divonx, 0x22C7) NAME(djcy, 0x452) NAME(dlcorn, 0x231E)
-    NAME(dlcrop, 0x230D) NAME(dollar, 0x24) NAME(dopf, 0x1D555) NAME(dot, 0x2D9) NAME(doteq, 0x2250)
-    NAME(doteqdot, 0x2251) NAME(dotminus, 0x2238) NAME(dotplus, 0x2214) NAME(dotsquare, 0x22A1)
-    NAME(doublebarwedge, 0x2306) NAME(downarrow, 0x2193) NAME(downdownarrows, 0x21CA)
-    NAME(downharpoonleft, 0x21C3) NAME(downharpoonright, 0x21C2) NAME(drbkarow, 0x2910) NAME(drcorn, 0x231F)
-    NAME(drcrop, 0x230C) NAME(dscr, 0x1D4B9) NAME(dscy, 0x455) NAME(dsol, 0x29F6) NAME(dstrok, 0x111)
-    NAME(dtdot, 0x22F1) NAME(dtri, 0x25BF) NAME(dtrif, 0x25BE) NAME(duarr, 0x21F5) NAME(duhar, 0x296F)
-    NAME(dwangle, 0x29A6) NAME(dzcy, 0x45F) NAME(dzigrarr, 0x27FF) NAME(eDDot, 0x2A77) NAME(eDot, 0x2251)
-    BARE(eacute, 0xE9) NAME(easter, 0x2A6E) NAME(ecaron, 0x11B) NAME(ecir, 0x2256) BARE(ecirc, 0xEA)
-    NAME(ecolon, 0x2255) NAME(ecy, 0x44D) NAME(edot, 0x117) NAME(ee, 0x2147) NAME(efDot, 0x2252)
-    NAME(efr, 0x1D522) NAME(eg, 0x2A9A) BARE(egrave, 0xE8) NAME(egs, 0x2A96) NAME(egsdot, 0x2A98)
-    NAME(el, 0x2A99) NAME(elinters, 0x23E7) NAME(ell, 0x2113) NAME(els, 0x2A95) NAME(elsdot, 0x2A97)
-    NAME(emacr, 0x113) NAME(empty, 0x2205) NAME(emptyset, 0x2205) NAME(emptyv, 0x2205) NAME(emsp, 0x2003)
-    NAME(emsp13, 0x2004) NAME(emsp14, 0x2005) NAME(eng, 0x14B) NAME(ensp, 0x2002) NAME(eogon, 0x119)
-    NAME(eopf, 0x1D556) NAME(epar, 0x22D5) NAME(eparsl, 0x29E3) NAME(eplus, 0x2A71) NAME(epsi, 0x3B5)
-    NAME(epsilon, 0x3B5) NAME(epsiv, 0x3F5) NAME(eqcirc, 0x2256) NAME(eqcolon, 0x2255) NAME(eqsim, 0x2242)
-    NAME(eqslantgtr, 0x2A96) NAME(eqslantless, 0x2A95) NAME(equals, 0x3D) NAME(equest, 0x225F)
-    NAME(equiv, 0x2261) NAME(equivDD, 0x2A78) NAME(eqvparsl, 0x29E5) NAME(erDot, 0x2253) NAME(erarr, 0x2971)
-    NAME(escr, 0x212F) NAME(esdot, 0x2250) NAME(esim, 0x2242) NAME(eta, 0x3B7) BARE(eth, 0xF0)
-    BARE(euml, 0xEB) NAME(euro, 0x20AC) NAME(excl, 0x21) NAME(exist, 0x2203) NAME(expectation, 0x2130)
-    NAME(exponentiale, 0x2147) NAME(fallingdotseq, 0x2252) NAME(fcy, 0x444) NAME(female, 0x2640)
-    NAME(ffilig, 0xFB03) NAME(fflig, 0xFB00) NAME(ffllig, 0xFB04) NAME(ffr, 0x1D523) NAME(filig, 0xFB01)
-    NAME(fjlig, 0x66, 0x6A) NAME(flat, 0x266D) NAME(fllig, 0xFB02) NAME(fltns, 0x25B1) NAME(fnof, 0x192)
-    NAME(fopf, 0x1D557) NAME(forall, 0x2200) NAME(fork, 0x22D4) NAME(forkv, 0x2AD9) NAME(fpartint, 0x2A0D)
-    BARE(frac12, 0xBD) NAME(frac13, 0x2153) BARE(frac14, 0xBC) NAME(frac15, 0x2155) NAME(frac16, 0x2159)
-    NAME(frac18, 0x215B) NAME(frac23, 0x2154) NAME(frac25, 0x2156) BARE(frac34, 0xBE) NAME(frac35, 0x2157)
-    NAME(frac38, 0x215C) NAME(frac45, 0x2158) NAME(frac56, 0x215A) NAME(frac58, 0x215D) NAME(frac78, 0x215E)
-    NAME(frasl, 0x2044) NAME(frown, 0x2322) NAME(fscr, 0x1D4BB) NAME(gE, 0x2267) NAME(gEl, 0x2A8C)
-    NAME(gacute, 0x1F5) NAME(gamma, 0x3B3) NAME(gammad, 0x3DD) NAME(gap, 0x2A86) NAME(gbreve, 0x11F)
-    NAME(gcirc, 0x11D) NAME(gcy, 0x433) NAME(gdot, 0x121) NAME(ge, 0x2265) NAME(gel, 0x22DB) NAME(geq, 0x2265)
-    NAME(geqq, 0x2267) NAME(geqslant, 0x2A7E) NAME(ges, 0x2A7E) NAME(gescc, 0x2AA9) NAME(gesdot, 0x2A80)
-    NAME(gesdoto, 0x2A82) NAME(gesdotol, 0x2A84) NAME(gesl, 0x22DB, 0xFE00) NAME(gesles, 0x2A94)
-    NAME(gfr, 0x1D524) NAME(gg, 0x226B) NAME(ggg, 0x22D9) NAME(gimel, 0x2137) NAME(gjcy, 0x453)
-    NAME(gl, 0x2277) NAME(glE, 0x2A92) NAME(gla, 0x2AA5) NAME(glj, 0x2AA4) NAME(gnE, 0x2269)
-    NAME(gnap, 0x2A8A) NAME(gnapprox, 0x2A8A) NAME(gne, 0x2A88) NAME(gneq, 0x2A88) NAME(gneqq, 0x2269)
-    NAME(gnsim, 0x22E7) NAME(gopf, 0x1D558) NAME(grave, 0x60) NAME(gscr, 0x210A) NAME(gsim, 0x2273)
-    NAME(gsime, 0x2A8E) NAME(gsiml, 0x2A90) BARE(gt, 0x3E) NAME(gtcc, 0x2AA7) NAME(gtcir, 0x2A7A)
-    NAME(gtdot, 0x22D7) NAME(gtlPar, 0x2995) NAME(gtquest, 0x2A7C) NAME(gtrapprox, 0x2A86)
-    NAME(gtrarr, 0x2978) NAME(gtrdot, 0x22D7) NAME(gtreqless, 0x22DB) NAME(gtreqqless, 0x2A8C)
-    NAME(gtrless, 0x2277) NAME(gtrsim, 0x2273) NAME(gvertneqq, 0x2269, 0xFE00) NAME(gvnE, 0x2269, 0xFE00)
-    NAME(hArr, 0x21D4) NAME(hairsp, 0x200A) NAME(half, 0xBD) NAME(hamilt, 0x210B) NAME(hardcy, 0x44A)
-    NAME(harr, 0x2194) NAME(harrcir, 0x2948) NAME(harrw, 0x21AD) NAME(hbar, 0x210F) NAME(hcirc, 0x125)
-    NAME(hearts, 0x2665) NAME(heartsuit, 0x2665) NAME(hellip, 0x2026) NAME(hercon, 0x22B9) NAME(hfr, 0x1D525)
-    NAME(hksearow, 0x2925) NAME(hkswarow, 0x2926) NAME(hoarr, 0x21FF) NAME(homtht, 0x223B)
-    NAME(hookleftarrow, 0x21A9) NAME(hookrightarrow, 0x21AA) NAME(hopf, 0x1D559) NAME(horbar, 0x2015)
-    NAME(hscr, 0x1D4BD) NAME(hslash, 0x210F) NAME(hstrok, 0x127) NAME(hybull, 0x2043) NAME(hyphen, 0x2010)
-    BARE(iacute, 0xED) NAME(ic, 0x2063) BARE(icirc, 0xEE) NAME(icy, 0x438) NAME(iecy, 0x435) BARE(iexcl, 0xA1)
-    NAME(iff, 0x21D4) NAME(ifr, 0x1D526) BARE(igrave, 0xEC) NAME(ii, 0x2148) NAME(iiiint, 0x2A0C)
-    NAME(iiint, 0x222D) NAME(iinfin, 0x29DC) NAME(iiota, 0x2129) NAME(ijlig, 0x133) NAME(imacr, 0x12B)
-    NAME(image, 0x2111) NAME(imagline, 0x2110) NAME(imagpart, 0x2111) NAME(imath, 0x131) NAME(imof, 0x22B7)
-    NAME(imped, 0x1B5) NAME(in, 0x2208) NAME(incare, 0x2105) NAME(infin, 0x221E) NAME(infintie, 0x29DD)
-    NAME(inodot, 0x131) NAME(int, 0x222B) NAME(intcal, 0x22BA) NAME(integers, 0x2124) NAME(intercal, 0x22BA)
-    NAME(intlarhk, 0x2A17) NAME(intprod, 0x2A3C) NAME(iocy, 0x451) NAME(iogon, 0x12F) NAME(iopf, 0x1D55A)
-    NAME(iota, 0x3B9) NAME(iprod, 0x2A3C) BARE(iquest, 0xBF) NAME(iscr, 0x1D4BE) NAME(isin, 0x2208)
-    NAME(isinE, 0x22F9) NAME(isindot, 0x22F5) NAME(isins, 0x22F4) NAME(isinsv, 0x22F3) NAME(isinv, 0x2208)
-    NAME(it, 0x2062) NAME(itilde, 0x129) NAME(iukcy, 0x456) BARE(iuml, 0xEF) NAME(jcirc, 0x135)
-    NAME(jcy, 0x439) NAME(jfr, 0x1D527) NAME(jmath, 0x237) NAME(jopf, 0x1D55B) NAME(jscr, 0x1D4BF)
-    NAME(jsercy, 0x458) NAME(jukcy, 0x454) NAME(kappa, 0x3BA) NAME(kappav, 0x3F0) NAME(kcedil, 0x137)
-    NAME(kcy, 0x43A) NAME(kfr, 0x1D528) NAME(kgreen, 0x138) NAME(khcy, 0x445) NAME(kjcy, 0x45C)
-    NAME(kopf, 0x1D55C) NAME(kscr, 0x1D4C0) NAME(lAarr, 0x21DA) NAME(lArr, 0x21D0) NAME(lAtail, 0x291B)
-    NAME(lBarr, 0x290E) NAME(lE, 0x2266) NAME(lEg, 0x2A8B) NAME(lHar, 0x2962) NAME(lacute, 0x13A)
-    NAME(laemptyv, 0x29B4) NAME(lagran, 0x2112) NAME(lambda, 0x3BB) NAME(lang, 0x27E8) NAME(langd, 0x2991)
-    NAME(langle, 0x27E8) NAME(lap, 0x2A85) BARE(laquo, 0xAB) NAME(larr, 0x2190) NAME(larrb, 0x21E4)
-    NAME(larrbfs, 0x291F) NAME(larrfs, 0x291D) NAME(larrhk, 0x21A9) NAME(larrlp, 0x21AB) NAME(larrpl, 0x2939)
-    NAME(larrsim, 0x2973) NAME(larrtl, 0x21A2) NAME(lat, 0x2AAB) NAME(latail, 0x2919) NAME(late, 0x2AAD)
-    NAME(lates, 0x2AAD, 0xFE00) NAME(lbarr, 0x290C) NAME(lbbrk, 0x2772) NAME(lbrace, 0x7B) NAME(lbrack, 0x5B)
-    NAME(lbrke, 0x298B) NAME(lbrksld, 0x298F) NAME(lbrkslu, 0x298D) NAME(lcaron, 0x13E) NAME(lcedil, 0x13C)
-    NAME(lceil, 0x2308) NAME(lcub, 0x7B) NAME(lcy, 0x43B) NAME(ldca, 0x2936) NAME(ldquo, 0x201C)
-    NAME(ldquor, 0x201E) NAME(ldrdhar, 0x2967) NAME(ldrushar, 0x294B) NAME(ldsh, 0x21B2) NAME(le, 0x2264)
-    NAME(leftarrow, 0x2190) NAME(leftarrowtail, 0x21A2) NAME(leftharpoondown, 0x21BD)
-    NAME(leftharpoonup, 0x21BC) NAME(leftleftarrows, 0x21C7) NAME(leftrightarrow, 0x2194)
-    NAME(leftrightarrows, 0x21C6) NAME(leftrightharpoons, 0x21CB) NAME(leftrightsquigarrow, 0x21AD)
-    NAME(leftthreetimes, 0x22CB) NAME(leg, 0x22DA) NAME(leq, 0x2264) NAME(leqq, 0x2266) NAME(leqslant, 0x2A7D)
-    NAME(les, 0x2A7D) NAME(lescc, 0x2AA8) NAME(lesdot, 0x2A7F) NAME(lesdoto, 0x2A81) NAME(lesdotor, 0x2A83)
-    NAME(lesg, 0x22DA, 0xFE00) NAME(lesges, 0x2A93) NAME(lessapprox, 0x2A85) NAME(lessdot, 0x22D6)
-    NAME(lesseqgtr, 0x22DA) NAME(lesseqqgtr, 0x2A8B) NAME(lessgtr, 0x2276) NAME(lesssim, 0x2272)
-    NAME(lfisht, 0x297C) NAME(lfloor, 0x230A) NAME(lfr, 0x1D529) NAME(lg, 0x2276) NAME(lgE, 0x2A91)
-    NAME(lhard, 0x21BD) NAME(lharu, 0x21BC) NAME(lharul, 0x296A) NAME(lhblk, 0x2584) NAME(ljcy, 0x459)
-    NAME(ll, 0x226A) NAME(llarr, 0x21C7) NAME(llcorner, 0x231E) NAME(llhard, 0x296B) NAME(lltri, 0x25FA)
-    NAME(lmidot, 0x140) NAME(lmoust, 0x23B0) NAME(lmoustache, 0x23B0) NAME(lnE, 0x2268) NAME(lnap, 0x2A89)
-    NAME(lnapprox, 0x2A89) NAME(lne, 0x2A87) NAME(lneq, 0x2A87) NAME(lneqq, 0x2268) NAME(lnsim, 0x22E6)
-    NAME(loang, 0x27EC) NAME(loarr, 0x21FD) NAME(lobrk, 0x27E6) NAME(longleftarrow, 0x27F5)
-    NAME(longleftrightarrow, 0x27F7) NAME(longmapsto, 0x27FC) NAME(longrightarrow, 0x27F6)
-    NAME(looparrowleft, 0x21AB) NAME(looparrowright, 0x21AC) NAME(lopar, 0x2985) NAME(lopf, 0x1D55D)
-    NAME(loplus, 0x2A2D) NAME(lotimes, 0x2A34) NAME(lowast, 0x2217) NAME(lowbar, 0x5F) NAME(loz, 0x25CA)
-    NAME(lozenge, 0x25CA) NAME(lozf, 0x29EB) NAME(lpar, 0x28) NAME(lparlt, 0x2993) NAME(lrarr, 0x21C6)
-    NAME(lrcorner, 0x231F) NAME(lrhar, 0x21CB) NAME(lrhard, 0x296D) NAME(lrm, 0x200E) NAME(lrtri, 0x22BF)
-    NAME(lsaquo, 0x2039) NAME(lscr, 0x1D4C1) NAME(lsh, 0x21B0) NAME(lsim, 0x2272) NAME(lsime, 0x2A8D)
-    NAME(lsimg, 0x2A8F) NAME(lsqb, 0x5B) NAME(lsquo, 0x2018) NAME(lsquor, 0x201A) NAME(lstrok, 0x142)
-    BARE(lt, 0x3C) NAME(ltcc, 0x2AA6) NAME(ltcir, 0x2A79) NAME(ltdot, 0x22D6) NAME(lthree, 0x22CB)
-    NAME(ltimes, 0x22C9) NAME(ltlarr, 0x2976) NAME(ltquest, 0x2A7B) NAME(ltrPar, 0x2996) NAME(ltri, 0x25C3)
-    NAME(ltrie, 0x22B4) NAME(ltrif, 0x25C2) NAME(lurdshar, 0x294A) NAME(luruhar, 0x2966)
-    NAME(lvertneqq, 0x2268, 0xFE00) NAME(lvnE, 0x2268, 0xFE00) NAME(mDDot, 0x223A) BARE(macr, 0xAF)
-    NAME(male, 0x2642) NAME(malt, 0x2720) NAME(maltese, 0x2720) NAME(map, 0x21A6) NAME(mapsto, 0x21A6)
-    NAME(mapstodown, 0x21A7) NAME(mapstoleft, 0x21A4) NAME(mapstoup, 0x21A5) NAME(marker, 0x25AE)
-    NAME(mcomma, 0x2A29) NAME(mcy, 0x43C) NAME(mdash, 0x2014) NAME(measuredangle, 0x2221) NAME(mfr, 0x1D52A)
-    NAME(mho, 0x2127) BARE(micro, 0xB5) NAME(mid, 0x2223) NAME(midast, 0x2A) NAME(midcir, 0x2AF0)
-    BARE(middot, 0xB7) NAME(minus, 0x2212) NAME(minusb, 0x229F) NAME(minusd, 0x2238) NAME(minusdu, 0x2A2A)
-    NAME(mlcp, 0x2ADB) NAME(mldr, 0x2026) NAME(mnplus, 0x2213) NAME(models, 0x22A7) NAME(mopf, 0x1D55E)
-    NAME(mp, 0x2213) NAME(mscr, 0x1D4C2) NAME(mstpos, 0x223E) NAME(mu, 0x3BC) NAME(multimap, 0x22B8)
-    NAME(mumap, 0x22B8) NAME(nGg, 0x22D9, 0x338) NAME(nGt, 0x226B, 0x20D2) NAME(nGtv, 0x226B, 0x338)
-    NAME(nLeftarrow, 0x21CD) NAME(nLeftrightarrow, 0x21CE) NAME(nLl, 0x22D8, 0x338) NAME(nLt, 0x226A, 0x20D2)
-    NAME(nLtv, 0x226A, 0x338) NAME(nRightarrow, 0x21CF) NAME(nVDash, 0x22AF) NAME(nVdash, 0x22AE)
-    NAME(nabla, 0x2207) NAME(nacute, 0x144) NAME(nang, 0x2220, 0x20D2) NAME(nap, 0x2249)
-    NAME(napE, 0x2A70, 0x338) NAME(napid, 0x224B, 0x338) NAME(napos, 0x149) NAME(napprox, 0x2249)
-    NAME(natur, 0x266E) NAME(natural, 0x266E) NAME(naturals, 0x2115) BARE(nbsp, 0xA0)
-    NAME(nbump, 0x224E, 0x338) NAME(nbumpe, 0x224F, 0x338) NAME(ncap, 0x2A43) NAME(ncaron, 0x148)
-    NAME(ncedil, 0x146) NAME(ncong, 0x2247) NAME(ncongdot, 0x2A6D, 0x338) NAME(ncup, 0x2A42) NAME(ncy, 0x43D)
-    NAME(ndash, 0x2013) NAME(ne, 0x2260) NAME(neArr, 0x21D7) NAME(nearhk, 0x2924) NAME(nearr, 0x2197)
-    NAME(nearrow, 0x2197) NAME(nedot, 0x2250, 0x338) NAME(nequiv, 0x2262) NAME(nesear, 0x2928)
-    NAME(nesim, 0x2242, 0x338) NAME(nexist, 0x2204) NAME(nexists, 0x2204) NAME(nfr, 0x1D52B)
-    NAME(ngE, 0x2267, 0x338) NAME(nge, 0x2271) NAME(ngeq, 0x2271) NAME(ngeqq, 0x2267, 0x338)
-    NAME(ngeqslant, 0x2A7E, 0x338) NAME(nges, 0x2A7E, 0x338) NAME(ngsim, 0x2275) NAME(ngt, 0x226F)
-    NAME(ngtr, 0x226F) NAME(nhArr, 0x21CE) NAME(nharr, 0x21AE) NAME(nhpar, 0x2AF2) NAME(ni, 0x220B)
-    NAME(nis, 0x22FC) NAME(nisd, 0x22FA) NAME(niv, 0x220B) NAME(njcy, 0x45A) NAME(nlArr, 0x21CD)
-    NAME(nlE, 0x2266, 0x338) NAME(nlarr, 0x219A) NAME(nldr, 0x2025) NAME(nle, 0x2270) NAME(nleftarrow, 0x219A)
-    NAME(nleftrightarrow, 0x21AE) NAME(nleq, 0x2270) NAME(nleqq, 0x2266, 0x338) NAME(nleqslant, 0x2A7D, 0x338)
-    NAME(nles, 0x2A7D, 0x338) NAME(nless, 0x226E) NAME(nlsim, 0x2274) NAME(nlt, 0x226E) NAME(nltri, 0x22EA)
-    NAME(nltrie, 0x22EC) NAME(nmid, 0x2224) NAME(nopf, 0x1D55F) BARE(not, 0xAC) NAME(notin, 0x2209)
-    NAME(notinE, 0x22F9, 0x338) NAME(notindot, 0x22F5, 0x338) NAME(notinva, 0x2209) NAME(notinvb, 0x22F7)
-    NAME(notinvc, 0x22F6) NAME(notni, 0x220C) NAME(notniva, 0x220C) NAME(notnivb, 0x22FE)
-    NAME(notnivc, 0x22FD) NAME(npar, 0x2226) NAME(nparallel, 0x2226) NAME(nparsl, 0x2AFD, 0x20E5)
-    NAME(npart, 0x2202, 0x338) NAME(npolint, 0x2A14) NAME(npr, 0x2280) NAME(nprcue, 0x22E0)
-    NAME(npre, 0x2AAF, 0x338) NAME(nprec, 0x2280) NAME(npreceq, 0x2AAF, 0x338) NAME(nrArr, 0x21CF)
-    NAME(nrarr, 0x219B) NAME(nrarrc, 0x2933, 0x338) NAME(nrarrw, 0x219D, 0x338) NAME(nrightarrow, 0x219B)
-    NAME(nrtri, 0x22EB) NAME(nrtrie, 0x22ED) NAME(nsc, 0x2281) NAME(nsccue, 0x22E1) NAME(nsce, 0x2AB0, 0x338)
-    NAME(nscr, 0x1D4C3) NAME(nshortmid, 0x2224) NAME(nshortparallel, 0x2226) NAME(nsim, 0x2241)
-    NAME(nsime, 0x2244) NAME(nsimeq, 0x2244) NAME(nsmid, 0x2224) NAME(nspar, 0x2226) NAME(nsqsube, 0x22E2)
-    NAME(nsqsupe, 0x22E3) NAME(nsub, 0x2284) NAME(nsubE, 0x2AC5, 0x338) NAME(nsube, 0x2288)
-    NAME(nsubset, 0x2282, 0x20D2) NAME(nsubseteq, 0x2288) NAME(nsubseteqq, 0x2AC5, 0x338) NAME(nsucc, 0x2281)
-    NAME(nsucceq, 0x2AB0, 0x338) NAME(nsup, 0x2285) NAME(nsupE, 0x2AC6, 0x338) NAME(nsupe, 0x2289)
-    NAME(nsupset, 0x2283, 0x20D2) NAME(nsupseteq, 0x2289) NAME(nsupseteqq, 0x2AC6, 0x338) NAME(ntgl, 0x2279)
-    BARE(ntilde, 0xF1) NAME(ntlg, 0x2278) NAME(ntriangleleft, 0x22EA) NAME(ntrianglelefteq, 0x22EC)
-    NAME(ntriangleright, 0x22EB) NAME(ntrianglerighteq, 0x22ED) NAME(nu, 0x3BD) NAME(num, 0x23)
-    NAME(numero, 0x2116) NAME(numsp, 0x2007) NAME(nvDash, 0x22AD) NAME(nvHarr, 0x2904)
-    NAME(nvap, 0x224D, 0x20D2) NAME(nvdash, 0x22AC) NAME(nvge, 0x2265, 0x20D2) NAME(nvgt, 0x3E, 0x20D2)
-    NAME(nvinfin, 0x29DE) NAME(nvlArr, 0x2902) NAME(nvle, 0x2264, 0x20D2) NAME(nvlt, 0x3C, 0x20D2)
-    NAME(nvltrie, 0x22B4, 0x20D2) NAME(nvrArr, 0x2903) NAME(nvrtrie, 0x22B5, 0x20D2)
-    NAME(nvsim, 0x223C, 0x20D2) NAME(nwArr, 0x21D6) NAME(nwarhk, 0x2923) NAME(nwarr, 0x2196)
-    NAME(nwarrow, 0x2196) NAME(nwnear, 0x2927) NAME(oS, 0x24C8) BARE(oacute, 0xF3) NAME(oast, 0x229B)
-    NAME(ocir, 0x229A) BARE(ocirc, 0xF4) NAME(ocy, 0x43E) NAME(odash, 0x229D) NAME(odblac, 0x151)
-    NAME(odiv, 0x2A38) NAME(odot, 0x2299) NAME(odsold, 0x29BC) NAME(oelig, 0x153) NAME(ofcir, 0x29BF)
-    NAME(ofr, 0x1D52C) NAME(ogon, 0x2DB) BARE(ograve, 0xF2) NAME(ogt, 0x29C1) NAME(ohbar, 0x29B5)
-    NAME(ohm, 0x3A9) NAME(oint, 0x222E) NAME(olarr, 0x21BA) NAME(olcir, 0x29BE) NAME(olcross, 0x29BB)
-    NAME(oline, 0x203E) NAME(olt, 0x29C0) NAME(omacr, 0x14D) NAME(omega, 0x3C9) NAME(omicron, 0x3BF)
-    NAME(omid, 0x29B6) NAME(ominus, 0x2296) NAME(oopf, 0x1D560) NAME(opar, 0x29B7) NAME(operp, 0x29B9)
-    NAME(oplus, 0x2295) NAME(or, 0x2228) NAME(orarr, 0x21BB) NAME(ord, 0x2A5D) NAME(order, 0x2134)
-    NAME(orderof, 0x2134) BARE(ordf, 0xAA) BARE(ordm, 0xBA) NAME(origof, 0x22B6) NAME(oror, 0x2A56)
-    NAME(orslope, 0x2A57) NAME(orv, 0x2A5B) NAME(oscr, 0x2134) BARE(oslash, 0xF8) NAME(osol, 0x2298)
-    BARE(otilde, 0xF5) NAME(otimes, 0x2297) NAME(otimesas, 0x2A36) BARE(ouml, 0xF6) NAME(ovbar, 0x233D)
-    NAME(par, 0x2225) BARE(para, 0xB6) NAME(parallel, 0x2225) NAME(parsim, 0x2AF3) NAME(parsl, 0x2AFD)
-    NAME(part, 0x2202) NAME(pcy, 0x43F) NAME(percnt, 0x25) NAME(period, 0x2E) NAME(permil, 0x2030)
-    NAME(perp, 0x22A5) NAME(pertenk, 0x2031) NAME(pfr, 0x1D52D) NAME(phi, 0x3C6) NAME(phiv, 0x3D5)
-    NAME(phmmat, 0x2133) NAME(phone, 0x260E) NAME(pi, 0x3C0) NAME(pitchfork, 0x22D4) NAME(piv, 0x3D6)
-    NAME(planck, 0x210F) NAME(planckh, 0x210E) NAME(plankv, 0x210F) NAME(plus, 0x2B) NAME(plusacir, 0x2A23)
-    NAME(plusb, 0x229E) NAME(pluscir, 0x2A22) NAME(plusdo, 0x2214) NAME(plusdu, 0x2A25) NAME(pluse, 0x2A72)
-    BARE(plusmn, 0xB1) NAME(plussim, 0x2A26) NAME(plustwo, 0x2A27) NAME(pm, 0xB1) NAME(pointint, 0x2A15)
-    NAME(popf, 0x1D561) BARE(pound, 0xA3) NAME(pr, 0x227A) NAME(prE, 0x2AB3) NAME(prap, 0x2AB7)
-    NAME(prcue, 0x227C) NAME(pre, 0x2AAF) NAME(prec, 0x227A) NAME(precapprox, 0x2AB7)
-    NAME(preccurlyeq, 0x227C) NAME(preceq, 0x2AAF) NAME(precnapprox, 0x2AB9) NAME(precneqq, 0x2AB5)
-    NAME(precnsim, 0x22E8) NAME(precsim, 0x227E) NAME(prime, 0x2032) NAME(primes, 0x2119) NAME(prnE, 0x2AB5)
-    NAME(prnap, 0x2AB9) NAME(prnsim, 0x22E8) NAME(prod, 0x220F) NAME(profalar, 0x232E) NAME(profline, 0x2312)
-    NAME(profsurf, 0x2313) NAME(prop, 0x221D) NAME(propto, 0x221D) NAME(prsim, 0x227E) NAME(prurel, 0x22B0)
-    NAME(pscr, 0x1D4C5) NAME(psi, 0x3C8) NAME(puncsp, 0x2008) NAME(qfr, 0x1D52E) NAME(qint, 0x2A0C)
-    NAME(qopf, 0x1D562) NAME(qprime, 0x2057) NAME(qscr, 0x1D4C6) NAME(quaternions, 0x210D)
-    NAME(quatint, 0x2A16) NAME(quest, 0x3F) NAME(questeq, 0x225F) BARE(quot, 0x22) NAME(rAarr, 0x21DB)
-    NAME(rArr, 0x21D2) NAME(rAtail, 0x291C) NAME(rBarr, 0x290F) NAME(rHar, 0x2964) NAME(race, 0x223D, 0x331)
-    NAME(racute, 0x155) NAME(radic, 0x221A) NAME(raemptyv, 0x29B3) NAME(rang, 0x27E9) NAME(rangd, 0x2992)
-    NAME(range, 0x29A5) NAME(rangle, 0x27E9) BARE(raquo, 0xBB) NAME(rarr, 0x2192) NAME(rarrap, 0x2975)
-    NAME(rarrb, 0x21E5) NAME(rarrbfs, 0x2920) NAME(rarrc, 0x2933) NAME(rarrfs, 0x291E) NAME(rarrhk, 0x21AA)
-    NAME(rarrlp, 0x21AC) NAME(rarrpl, 0x2945) NAME(rarrsim, 0x2974) NAME(rarrtl, 0x21A3) NAME(rarrw, 0x219D)
-    NAME(ratail, 0x291A) NAME(ratio, 0x2236) NAME(rationals, 0x211A) NAME(rbarr, 0x290D) NAME(rbbrk, 0x2773)
-    NAME(rbrace, 0x7D) NAME(rbrack, 0x5D) NAME(rbrke, 0x298C) NAME(rbrksld, 0x298E) NAME(rbrkslu, 0x2990)
-    NAME(rcaron, 0x159) NAME(rcedil, 0x157) NAME(rceil, 0x2309) NAME(rcub, 0x7D) NAME(rcy, 0x440)
-    NAME(rdca, 0x2937) NAME(rdldhar, 0x2969) NAME(rdquo, 0x201D) NAME(rdquor, 0x201D) NAME(rdsh, 0x21B3)
-    NAME(real, 0x211C) NAME(realine, 0x211B) NAME(realpart, 0x211C) NAME(reals, 0x211D) NAME(rect, 0x25AD)
-    BARE(reg, 0xAE) NAME(rfisht, 0x297D) NAME(rfloor, 0x230B) NAME(rfr, 0x1D52F) NAME(rhard, 0x21C1)
-    NAME(rharu, 0x21C0) NAME(rharul, 0x296C) NAME(rho, 0x3C1) NAME(rhov, 0x3F1) NAME(rightarrow, 0x2192)
-    NAME(rightarrowtail, 0x21A3) NAME(rightharpoondown, 0x21C1) NAME(rightharpoonup, 0x21C0)
-    NAME(rightleftarrows, 0x21C4) NAME(rightleftharpoons, 0x21CC) NAME(rightrightarrows, 0x21C9)
-    NAME(rightsquigarrow, 0x219D) NAME(rightthreetimes, 0x22CC) NAME(ring, 0x2DA) NAME(risingdotseq, 0x2253)
-    NAME(rlarr, 0x21C4) NAME(rlhar, 0x21CC) NAME(rlm, 0x200F) NAME(rmoust, 0x23B1) NAME(rmoustache, 0x23B1)
-    NAME(rnmid, 0x2AEE) NAME(roang, 0x27ED) NAME(roarr, 0x21FE) NAME(robrk, 0x27E7) NAME(ropar, 0x2986)
-    NAME(ropf, 0x1D563) NAME(roplus, 0x2A2E) NAME(rotimes, 0x2A35) NAME(rpar, 0x29) NAME(rpargt, 0x2994)
-    NAME(rppolint, 0x2A12) NAME(rrarr, 0x21C9) NAME(rsaquo, 0x203A) NAME(rscr, 0x1D4C7) NAME(rsh, 0x21B1)
-    NAME(rsqb, 0x5D) NAME(rsquo, 0x2019) NAME(rsquor, 0x2019) NAME(rthree, 0x22CC) NAME(rtimes, 0x22CA)
-    NAME(rtri, 0x25B9) NAME(rtrie, 0x22B5) NAME(rtrif, 0x25B8) NAME(rtriltri, 0x29CE) NAME(ruluhar, 0x2968)
-    NAME(rx, 0x211E) NAME(sacute, 0x15B) NAME(sbquo, 0x201A) NAME(sc, 0x227B) NAME(scE, 0x2AB4)
-    NAME(scap, 0x2AB8) NAME(scaron, 0x161) NAME(sccue, 0x227D) NAME(sce, 0x2AB0) NAME(scedil, 0x15F)
-    NAME(scirc, 0x15D) NAME(scnE, 0x2AB6) NAME(scnap, 0x2ABA) NAME(scnsim, 0x22E9) NAME(scpolint, 0x2A13)
-    NAME(scsim, 0x227F) NAME(scy, 0x441) NAME(sdot, 0x22C5) NAME(sdotb, 0x22A1) NAME(sdote, 0x2A66)
-    NAME(seArr, 0x21D8) NAME(searhk, 0x2925) NAME(searr, 0x2198) NAME(searrow, 0x2198) BARE(sect, 0xA7)
-    NAME(semi, 0x3B) NAME(seswar, 0x2929) NAME(setminus, 0x2216) NAME(setmn, 0x2216) NAME(sext, 0x2736)
-    NAME(sfr, 0x1D530) NAME(sfrown, 0x2322) NAME(sharp, 0x266F) NAME(shchcy, 0x449) NAME(shcy, 0x448)
-    NAME(shortmid, 0x2223) NAME(shortparallel, 0x2225) BARE(shy, 0xAD) NAME(sigma, 0x3C3) NAME(sigmaf, 0x3C2)
-    NAME(sigmav, 0x3C2) NAME(sim, 0x223C) NAME(simdot, 0x2A6A) NAME(sime, 0x2243) NAME(simeq, 0x2243)
-    NAME(simg, 0x2A9E) NAME(simgE, 0x2AA0) NAME(siml, 0x2A9D) NAME(simlE, 0x2A9F) NAME(simne, 0x2246)
-    NAME(simplus, 0x2A24) NAME(simrarr, 0x2972) NAME(slarr, 0x2190) NAME(smallsetminus, 0x2216)
-    NAME(smashp, 0x2A33) NAME(smeparsl, 0x29E4) NAME(smid, 0x2223) NAME(smile, 0x2323) NAME(smt, 0x2AAA)
-    NAME(smte, 0x2AAC) NAME(smtes, 0x2AAC, 0xFE00) NAME(softcy, 0x44C) NAME(sol, 0x2F) NAME(solb, 0x29C4)
-    NAME(solbar, 0x233F) NAME(sopf, 0x1D564) NAME(spades, 0x2660) NAME(spadesuit, 0x2660) NAME(spar, 0x2225)
-    NAME(sqcap, 0x2293) NAME(sqcaps, 0x2293, 0xFE00) NAME(sqcup, 0x2294) NAME(sqcups, 0x2294, 0xFE00)
-    NAME(sqsub, 0x228F) NAME(sqsube, 0x2291) NAME(sqsubset, 0x228F) NAME(sqsubseteq, 0x2291)
-    NAME(sqsup, 0x2290) NAME(sqsupe, 0x2292) NAME(sqsupset, 0x2290) NAME(sqsupseteq, 0x2292) NAME(squ, 0x25A1)
-    NAME(square, 0x25A1) NAME(squarf, 0x25AA) NAME(squf, 0x25AA) NAME(srarr, 0x2192) NAME(sscr, 0x1D4C8)
-    NAME(ssetmn, 0x2216) NAME(ssmile, 0x2323) NAME(sstarf, 0x22C6) NAME(star, 0x2606) NAME(starf, 0x2605)
-    NAME(straightepsilon, 0x3F5) NAME(straightphi, 0x3D5) NAME(strns, 0xAF) NAME(sub, 0x2282)
-    NAME(subE, 0x2AC5) NAME(subdot, 0x2ABD) NAME(sube, 0x2286) NAME(subedot, 0x2AC3) NAME(submult, 0x2AC1)
-    NAME(subnE, 0x2ACB) NAME(subne, 0x228A) NAME(subplus, 0x2ABF) NAME(subrarr, 0x2979) NAME(subset, 0x2282)
-    NAME(subseteq, 0x2286) NAME(subseteqq, 0x2AC5) NAME(subsetneq, 0x228A) NAME(subsetneqq, 0x2ACB)
-    NAME(subsim, 0x2AC7) NAME(subsub, 0x2AD5) NAME(subsup, 0x2AD3) NAME(succ, 0x227B) NAME(succapprox, 0x2AB8)
-    NAME(succcurlyeq, 0x227D) NAME(succeq, 0x2AB0) NAME(succnapprox, 0x2ABA) NAME(succneqq, 0x2AB6)
-    NAME(succnsim, 0x22E9) NAME(succsim, 0x227F) NAME(sum, 0x2211) NAME(sung, 0x266A) NAME(sup, 0x2283)
-    BARE(sup1, 0xB9) BARE(sup2, 0xB2) BARE(sup3, 0xB3) NAME(supE, 0x2AC6) NAME(supdot, 0x2ABE)
-    NAME(supdsub, 0x2AD8) NAME(supe, 0x2287) NAME(supedot, 0x2AC4) NAME(suphsol, 0x27C9) NAME(suphsub, 0x2AD7)
-    NAME(suplarr, 0x297B) NAME(supmult, 0x2AC2) NAME(supnE, 0x2ACC) NAME(supne, 0x228B) NAME(supplus, 0x2AC0)
-    NAME(supset, 0x2283) NAME(supseteq, 0x2287) NAME(supseteqq, 0x2AC6) NAME(supsetneq, 0x228B)
-    NAME(supsetneqq, 0x2ACC) NAME(supsim, 0x2AC8) NAME(supsub, 0x2AD4) NAME(supsup, 0x2AD6)
-    NAME(swArr, 0x21D9) NAME(swarhk, 0x2926) NAME(swarr, 0x2199) NAME(swarrow, 0x2199) NAME(swnwar, 0x292A)
-    BARE(szlig, 0xDF) NAME(target, 0x2316) NAME(tau, 0x3C4) NAME(tbrk, 0x23B4) NAME(tcaron, 0x165)
-    NAME(tcedil, 0x163) NAME(tcy, 0x442) NAME(tdot, 0x20DB) NAME(telrec, 0x2315) NAME(tfr, 0x1D531)
-    NAME(there4, 0x2234) NAME(therefore, 0x2234) NAME(theta, 0x3B8) NAME(thetasym, 0x3D1) NAME(thetav, 0x3D1)
-    NAME(thickapprox, 0x2248) NAME(thicksim, 0x223C) NAME(thinsp, 0x2009) NAME(thkap, 0x2248)
-    NAME(thksim, 0x223C) BARE(thorn, 0xFE) NAME(tilde, 0x2DC) BARE(times, 0xD7) NAME(timesb, 0x22A0)
-    NAME(timesbar, 0x2A31) NAME(timesd, 0x2A30) NAME(tint, 0x222D) NAME(toea, 0x2928) NAME(top, 0x22A4)
-    NAME(topbot, 0x2336) NAME(topcir, 0x2AF1) NAME(topf, 0x1D565) NAME(topfork, 0x2ADA) NAME(tosa, 0x2929)
-    NAME(tprime, 0x2034) NAME(trade, 0x2122) NAME(triangle, 0x25B5) NAME(triangledown, 0x25BF)
-    NAME(triangleleft, 0x25C3) NAME(trianglelefteq, 0x22B4) NAME(triangleq, 0x225C)
-    NAME(triangleright, 0x25B9) NAME(trianglerighteq, 0x22B5) NAME(tridot, 0x25EC) NAME(trie, 0x225C)
-    NAME(triminus, 0x2A3A) NAME(triplus, 0x2A39) NAME(trisb, 0x29CD) NAME(tritime, 0x2A3B)
-    NAME(trpezium, 0x23E2) NAME(tscr, 0x1D4C9) NAME(tscy, 0x446) NAME(tshcy, 0x45B) NAME(tstrok, 0x167)
-    NAME(twixt, 0x226C) NAME(twoheadleftarrow, 0x219E) NAME(twoheadrightarrow, 0x21A0) NAME(uArr, 0x21D1)
-    NAME(uHar, 0x2963) BARE(uacute, 0xFA) NAME(uarr, 0x2191) NAME(ubrcy, 0x45E) NAME(ubreve, 0x16D)
-    BARE(ucirc, 0xFB) NAME(ucy, 0x443) NAME(udarr, 0x21C5) NAME(udblac, 0x171) NAME(udhar, 0x296E)
-    NAME(ufisht, 0x297E) NAME(ufr, 0x1D532) BARE(ugrave, 0xF9) NAME(uharl, 0x21BF) NAME(uharr, 0x21BE)
-    NAME(uhblk, 0x2580) NAME(ulcorn, 0x231C) NAME(ulcorner, 0x231C) NAME(ulcrop, 0x230F) NAME(ultri, 0x25F8)
-    NAME(umacr, 0x16B) BARE(uml, 0xA8) NAME(uogon, 0x173) NAME(uopf, 0x1D566) NAME(uparrow, 0x2191)
-    NAME(updownarrow, 0x2195) NAME(upharpoonleft, 0x21BF) NAME(upharpoonright, 0x21BE) NAME(uplus, 0x228E)
-    NAME(upsi, 0x3C5) NAME(upsih, 0x3D2) NAME(upsilon, 0x3C5) NAME(upuparrows, 0x21C8) NAME(urcorn, 0x231D)
-    NAME(urcorner, 0x231D) NAME(urcrop, 0x230E) NAME(uring, 0x16F) NAME(urtri, 0x25F9) NAME(uscr, 0x1D4CA)
-    NAME(utdot, 0x22F0) NAME(utilde, 0x169) NAME(utri, 0x25B5) NAME(utrif, 0x25B4) NAME(uuarr, 0x21C8)
-    BARE(uuml, 0xFC) NAME(uwangle, 0x29A7) NAME(vArr, 0x21D5) NAME(vBar, 0x2AE8) NAME(vBarv, 0x2AE9)
-    NAME(vDash, 0x22A8) NAME(vangrt, 0x299C) NAME(varepsilon, 0x3F5) NAME(varkappa, 0x3F0)
-    NAME(varnothing, 0x2205) NAME(varphi, 0x3D5) NAME(varpi, 0x3D6) NAME(varpropto, 0x221D) NAME(varr, 0x2195)
-    NAME(varrho, 0x3F1) NAME(varsigma, 0x3C2) NAME(varsubsetneq, 0x228A, 0xFE00)
-    NAME(varsubsetneqq, 0x2ACB, 0xFE00) NAME(varsupsetneq, 0x228B, 0xFE00) NAME(varsupsetneqq, 0x2ACC, 0xFE00)
-    NAME(vartheta, 0x3D1) NAME(vartriangleleft, 0x22B2) NAME(vartriangleright, 0x22B3) NAME(vcy, 0x432)
-    NAME(vdash, 0x22A2) NAME(vee, 0x2228) NAME(veebar, 0x22BB) NAME(veeeq, 0x225A) NAME(vellip, 0x22EE)
-    NAME(verbar, 0x7C) NAME(vert, 0x7C) NAME(vfr, 0x1D533) NAME(vltri, 0x22B2) NAME(vnsub, 0x2282, 0x20D2)
-    NAME(vnsup, 0x2283, 0x20D2) NAME(vopf, 0x1D567) NAME(vprop, 0x221D) NAME(vrtri, 0x22B3)
-    NAME(vscr, 0x1D4CB) NAME(vsubnE, 0x2ACB, 0xFE00) NAME(vsubne, 0x228A, 0xFE00) NAME(vsupnE, 0x2ACC, 0xFE00)
-    NAME(vsupne, 0x228B, 0xFE00) NAME(vzigzag, 0x299A) NAME(wcirc, 0x175) NAME(wedbar, 0x2A5F)
-    NAME(wedge, 0x2227) NAME(wedgeq, 0x2259) NAME(weierp, 0x2118) NAME(wfr, 0x1D534) NAME(wopf, 0x1D568)
-    NAME(wp, 0x2118) NAME(wr, 0x2240) NAME(wreath, 0x2240) NAME(wscr, 0x1D4CC) NAME(xcap, 0x22C2)
-    NAME(xcirc, 0x25EF) NAME(xcup, 0x22C3) NAME(xdtri, 0x25BD) NAME(xfr, 0x1D535) NAME(xhArr, 0x27FA)
-    NAME(xharr, 0x27F7) NAME(xi, 0x3BE) NAME(xlArr, 0x27F8) NAME(xlarr, 0x27F5) NAME(xmap, 0x27FC)
-    NAME(xnis, 0x22FB) NAME(xodot, 0x2A00) NAME(xopf, 0x1D569) NAME(xoplus, 0x2A01) NAME(xotime, 0x2A02)
-    NAME(xrArr, 0x27F9) NAME(xrarr, 0x27F6) NAME(xscr, 0x1D4CD) NAME(xsqcup, 0x2A06) NAME(xuplus, 0x2A04)
-    NAME(xutri, 0x25B3) NAME(xvee, 0x22C1) NAME(xwedge, 0x22C0) BARE(yacute, 0xFD) NAME(yacy, 0x44F)
-    NAME(ycirc, 0x177) NAME(ycy, 0x44B) BARE(yen, 0xA5) NAME(yfr, 0x1D536) NAME(yicy, 0x457)
-    NAME(yopf, 0x1D56A) NAME(yscr, 0x1D4CE) NAME(yucy, 0x44E) BARE(yuml, 0xFF) NAME(zacute, 0x17A)
-    NAME(zcaron, 0x17E) NAME(zcy, 0x437) NAME(zdot, 0x17C) NAME(zeetrf, 0x2128) NAME(zeta, 0x3B6)
-    NAME(zfr, 0x1D537) NAME(zhcy, 0x436) NAME(zigrarr, 0x21DD) NAME(zopf, 0x1D56B) NAME(zscr, 0x1D4CF)
-    NAME(zwj, 0x200D) NAME(zwnj, 0x200C)
+    BARE(AElig, 0xC6), BARE(AMP, 0x26), BARE(Aacute, 0xC1), NAME(Abreve, 0x102), BARE(Acirc, 0xC2),
+    NAME(Acy, 0x410), NAME(Afr, 0x1D504), BARE(Agrave, 0xC0), NAME(Alpha, 0x391), NAME(Amacr, 0x100),
+    NAME(And, 0x2A53), NAME(Aogon, 0x104), NAME(Aopf, 0x1D538), NAME(ApplyFunction, 0x2061),
+    BARE(Aring, 0xC5), NAME(Ascr, 0x1D49C), NAME(Assign, 0x2254), BARE(Atilde, 0xC3), BARE(Auml, 0xC4),
+    NAME(Backslash, 0x2216), NAME(Barv, 0x2AE7), NAME(Barwed, 0x2306), NAME(Bcy, 0x411),
+    NAME(Because, 0x2235), NAME(Bernoullis, 0x212C), NAME(Beta, 0x392), NAME(Bfr, 0x1D505),
+    NAME(Bopf, 0x1D539), NAME(Breve, 0x2D8), NAME(Bscr, 0x212C), NAME(Bumpeq, 0x224E), NAME(CHcy, 0x427),
+    BARE(COPY, 0xA9), NAME(Cacute, 0x106), NAME(Cap, 0x22D2), NAME(CapitalDifferentialD, 0x2145),
+    NAME(Cayleys, 0x212D), NAME(Ccaron, 0x10C), BARE(Ccedil, 0xC7), NAME(Ccirc, 0x108), NAME(Cconint, 0x2230),
+    NAME(Cdot, 0x10A), NAME(Cedilla, 0xB8), NAME(CenterDot, 0xB7), NAME(Cfr, 0x212D), NAME(Chi, 0x3A7),
+    NAME(CircleDot, 0x2299), NAME(CircleMinus, 0x2296), NAME(CirclePlus, 0x2295), NAME(CircleTimes, 0x2297),
+    NAME(ClockwiseContourIntegral, 0x2232), NAME(CloseCurlyDoubleQuote, 0x201D),
+    NAME(CloseCurlyQuote, 0x2019), NAME(Colon, 0x2237), NAME(Colone, 0x2A74), NAME(Congruent, 0x2261),
+    NAME(Conint, 0x222F), NAME(ContourIntegral, 0x222E), NAME(Copf, 0x2102), NAME(Coproduct, 0x2210),
+    NAME(CounterClockwiseContourIntegral, 0x2233), NAME(Cross, 0x2A2F), NAME(Cscr, 0x1D49E),
+    NAME(Cup, 0x22D3), NAME(CupCap, 0x224D), NAME(DD, 0x2145), NAME(DDotrahd, 0x2911), NAME(DJcy, 0x402),
+    NAME(DScy, 0x405), NAME(DZcy, 0x40F), NAME(Dagger, 0x2021), NAME(Darr, 0x21A1), NAME(Dashv, 0x2AE4),
+    NAME(Dcaron, 0x10E), NAME(Dcy, 0x414), NAME(Del, 0x2207), NAME(Delta, 0x394), NAME(Dfr, 0x1D507),
+    NAME(DiacriticalAcute, 0xB4), NAME(DiacriticalDot, 0x2D9), NAME(DiacriticalDoubleAcute, 0x2DD),
+    NAME(DiacriticalGrave, 0x60), NAME(DiacriticalTilde, 0x2DC), NAME(Diamond, 0x22C4),
+    NAME(DifferentialD, 0x2146), NAME(Dopf, 0x1D53B), NAME(Dot, 0xA8), NAME(DotDot, 0x20DC),
+    NAME(DotEqual, 0x2250), NAME(DoubleContourIntegral, 0x222F), NAME(DoubleDot, 0xA8),
+    NAME(DoubleDownArrow, 0x21D3), NAME(DoubleLeftArrow, 0x21D0), NAME(DoubleLeftRightArrow, 0x21D4),
+    NAME(DoubleLeftTee, 0x2AE4), NAME(DoubleLongLeftArrow, 0x27F8), NAME(DoubleLongLeftRightArrow, 0x27FA),
+    NAME(DoubleLongRightArrow, 0x27F9), NAME(DoubleRightArrow, 0x21D2), NAME(DoubleRightTee, 0x22A8),
+    NAME(DoubleUpArrow, 0x21D1), NAME(DoubleUpDownArrow, 0x21D5), NAME(DoubleVerticalBar, 0x2225),
+    NAME(DownArrow, 0x2193), NAME(DownArrowBar, 0x2913), NAME(DownArrowUpArrow, 0x21F5),
+    NAME(DownBreve, 0x311), NAME(DownLeftRightVector, 0x2950), NAME(DownLeftTeeVector, 0x295E),
+    NAME(DownLeftVector, 0x21BD), NAME(DownLeftVectorBar, 0x2956), NAME(DownRightTeeVector, 0x295F),
+    NAME(DownRightVector, 0x21C1), NAME(DownRightVectorBar, 0x2957), NAME(DownTee, 0x22A4),
+    NAME(DownTeeArrow, 0x21A7), NAME(Downarrow, 0x21D3), NAME(Dscr, 0x1D49F), NAME(Dstrok, 0x110),
+    NAME(ENG, 0x14A), BARE(ETH, 0xD0), BARE(Eacute, 0xC9), NAME(Ecaron, 0x11A), BARE(Ecirc, 0xCA),
+    NAME(Ecy, 0x42D), NAME(Edot, 0x116), NAME(Efr, 0x1D508), BARE(Egrave, 0xC8), NAME(Element, 0x2208),
+    NAME(Emacr, 0x112), NAME(EmptySmallSquare, 0x25FB), NAME(EmptyVerySmallSquare, 0x25AB),
+    NAME(Eogon, 0x118), NAME(Eopf, 0x1D53C), NAME(Epsilon, 0x395), NAME(Equal, 0x2A75),
+    NAME(EqualTilde, 0x2242), NAME(Equilibrium, 0x21CC), NAME(Escr, 0x2130), NAME(Esim, 0x2A73),
+    NAME(Eta, 0x397), BARE(Euml, 0xCB), NAME(Exists, 0x2203), NAME(ExponentialE, 0x2147), NAME(Fcy, 0x424),
+    NAME(Ffr, 0x1D509), NAME(FilledSmallSquare, 0x25FC), NAME(FilledVerySmallSquare, 0x25AA),
+    NAME(Fopf, 0x1D53D), NAME(ForAll, 0x2200), NAME(Fouriertrf, 0x2131), NAME(Fscr, 0x2131),
+    NAME(GJcy, 0x403), BARE(GT, 0x3E), NAME(Gamma, 0x393), NAME(Gammad, 0x3DC), NAME(Gbreve, 0x11E),
+    NAME(Gcedil, 0x122), NAME(Gcirc, 0x11C), NAME(Gcy, 0x413), NAME(Gdot, 0x120), NAME(Gfr, 0x1D50A),
+    NAME(Gg, 0x22D9), NAME(Gopf, 0x1D53E), NAME(GreaterEqual, 0x2265), NAME(GreaterEqualLess, 0x22DB),
+    NAME(GreaterFullEqual, 0x2267), NAME(GreaterGreater, 0x2AA2), NAME(GreaterLess, 0x2277),
+    NAME(GreaterSlantEqual, 0x2A7E), NAME(GreaterTilde, 0x2273), NAME(Gscr, 0x1D4A2), NAME(Gt, 0x226B),
+    NAME(HARDcy, 0x42A), NAME(Hacek, 0x2C7), NAME(Hat, 0x5E), NAME(Hcirc, 0x124), NAME(Hfr, 0x210C),
+    NAME(HilbertSpace, 0x210B), NAME(Hopf, 0x210D), NAME(HorizontalLine, 0x2500), NAME(Hscr, 0x210B),
+    NAME(Hstrok, 0x126), NAME(HumpDownHump, 0x224E), NAME(HumpEqual, 0x224F), NAME(IEcy, 0x415),
+    NAME(IJlig, 0x132), NAME(IOcy, 0x401), BARE(Iacute, 0xCD), BARE(Icirc, 0xCE), NAME(Icy, 0x418),
+    NAME(Idot, 0x130), NAME(Ifr, 0x2111), BARE(Igrave, 0xCC), NAME(Im, 0x2111), NAME(Imacr, 0x12A),
+    NAME(ImaginaryI, 0x2148), NAME(Implies, 0x21D2), NAME(Int, 0x222C), NAME(Integral, 0x222B),
+    NAME(Intersection, 0x22C2), NAME(InvisibleComma, 0x2063), NAME(InvisibleTimes, 0x2062),
+    NAME(Iogon, 0x12E), NAME(Iopf, 0x1D540), NAME(Iota, 0x399), NAME(Iscr, 0x2110), NAME(Itilde, 0x128),
+    NAME(Iukcy, 0x406), BARE(Iuml, 0xCF), NAME(Jcirc, 0x134), NAME(Jcy, 0x419), NAME(Jfr, 0x1D50D),
+    NAME(Jopf, 0x1D541), NAME(Jscr, 0x1D4A5), NAME(Jsercy, 0x408), NAME(Jukcy, 0x404), NAME(KHcy, 0x425),
+    NAME(KJcy, 0x40C), NAME(Kappa, 0x39A), NAME(Kcedil, 0x136), NAME(Kcy, 0x41A), NAME(Kfr, 0x1D50E),
+    NAME(Kopf, 0x1D542), NAME(Kscr, 0x1D4A6), NAME(LJcy, 0x409), BARE(LT, 0x3C), NAME(Lacute, 0x139),
+    NAME(Lambda, 0x39B), NAME(Lang, 0x27EA), NAME(Laplacetrf, 0x2112), NAME(Larr, 0x219E),
+    NAME(Lcaron, 0x13D), NAME(Lcedil, 0x13B), NAME(Lcy, 0x41B), NAME(LeftAngleBracket, 0x27E8),
+    NAME(LeftArrow, 0x2190), NAME(LeftArrowBar, 0x21E4), NAME(LeftArrowRightArrow, 0x21C6),
+    NAME(LeftCeiling, 0x2308), NAME(LeftDoubleBracket, 0x27E6), NAME(LeftDownTeeVector, 0x2961),
+    NAME(LeftDownVector, 0x21C3), NAME(LeftDownVectorBar, 0x2959), NAME(LeftFloor, 0x230A),
+    NAME(LeftRightArrow, 0x2194), NAME(LeftRightVector, 0x294E), NAME(LeftTee, 0x22A3),
+    NAME(LeftTeeArrow, 0x21A4), NAME(LeftTeeVector, 0x295A), NAME(LeftTriangle, 0x22B2),
+    NAME(LeftTriangleBar, 0x29CF), NAME(LeftTriangleEqual, 0x22B4), NAME(LeftUpDownVector, 0x2951),
+    NAME(LeftUpTeeVector, 0x2960), NAME(LeftUpVector, 0x21BF), NAME(LeftUpVectorBar, 0x2958),
+    NAME(LeftVector, 0x21BC), NAME(LeftVectorBar, 0x2952), NAME(Leftarrow, 0x21D0),
+    NAME(Leftrightarrow, 0x21D4), NAME(LessEqualGreater, 0x22DA), NAME(LessFullEqual, 0x2266),
+    NAME(LessGreater, 0x2276), NAME(LessLess, 0x2AA1), NAME(LessSlantEqual, 0x2A7D), NAME(LessTilde, 0x2272),
+    NAME(Lfr, 0x1D50F), NAME(Ll, 0x22D8), NAME(Lleftarrow, 0x21DA), NAME(Lmidot, 0x13F),
+    NAME(LongLeftArrow, 0x27F5), NAME(LongLeftRightArrow, 0x27F7), NAME(LongRightArrow, 0x27F6),
+    NAME(Longleftarrow, 0x27F8), NAME(Longleftrightarrow, 0x27FA), NAME(Longrightarrow, 0x27F9),
+    NAME(Lopf, 0x1D543), NAME(LowerLeftArrow, 0x2199), NAME(LowerRightArrow, 0x2198), NAME(Lscr, 0x2112),
+    NAME(Lsh, 0x21B0), NAME(Lstrok, 0x141), NAME(Lt, 0x226A), NAME(Map, 0x2905), NAME(Mcy, 0x41C),
+    NAME(MediumSpace, 0x205F), NAME(Mellintrf, 0x2133), NAME(Mfr, 0x1D510), NAME(MinusPlus, 0x2213),
+    NAME(Mopf, 0x1D544), NAME(Mscr, 0x2133), NAME(Mu, 0x39C), NAME(NJcy, 0x40A), NAME(Nacute, 0x143),
+    NAME(Ncaron, 0x147), NAME(Ncedil, 0x145), NAME(Ncy, 0x41D), NAME(NegativeMediumSpace, 0x200B),
+    NAME(NegativeThickSpace, 0x200B), NAME(NegativeThinSpace, 0x200B), NAME(NegativeVeryThinSpace, 0x200B),
+    NAME(NestedGreaterGreater, 0x226B), NAME(NestedLessLess, 0x226A), NAME(NewLine, 0xA), NAME(Nfr, 0x1D511),
+    NAME(NoBreak, 0x2060), NAME(NonBreakingSpace, 0xA0), NAME(Nopf, 0x2115), NAME(Not, 0x2AEC),
+    NAME(NotCongruent, 0x2262), NAME(NotCupCap, 0x226D), NAME(NotDoubleVerticalBar, 0x2226),
+    NAME(NotElement, 0x2209), NAME(NotEqual, 0x2260), NAME(NotEqualTilde, 0x2242, 0x338),
+    NAME(NotExists, 0x2204), NAME(NotGreater, 0x226F), NAME(NotGreaterEqual, 0x2271),
+    NAME(NotGreaterFullEqual, 0x2267, 0x338), NAME(NotGreaterGreater, 0x226B, 0x338),
+    NAME(NotGreaterLess, 0x2279), NAME(NotGreaterSlantEqual, 0x2A7E, 0x338), NAME(NotGreaterTilde, 0x2275),
+    NAME(NotHumpDownHump, 0x224E, 0x338), NAME(NotHumpEqual, 0x224F, 0x338), NAME(NotLeftTriangle, 0x22EA),
+    NAME(NotLeftTriangleBar, 0x29CF, 0x338), NAME(NotLeftTriangleEqual, 0x22EC), NAME(NotLess, 0x226E),
+    NAME(NotLessEqual, 0x2270), NAME(NotLessGreater, 0x2278), NAME(NotLessLess, 0x226A, 0x338),
+    NAME(NotLessSlantEqual, 0x2A7D, 0x338), NAME(NotLessTilde, 0x2274),
+    NAME(NotNestedGreaterGreater, 0x2AA2, 0x338), NAME(NotNestedLessLess, 0x2AA1, 0x338),
+    NAME(NotPrecedes, 0x2280), NAME(NotPrecedesEqual, 0x2AAF, 0x338), NAME(NotPrecedesSlantEqual, 0x22E0),
+    NAME(NotReverseElement, 0x220C), NAME(NotRightTriangle, 0x22EB), NAME(NotRightTriangleBar, 0x29D0, 0x338),
+    NAME(NotRightTriangleEqual, 0x22ED), NAME(NotSquareSubset, 0x228F, 0x338),
+    NAME(NotSquareSubsetEqual, 0x22E2), NAME(NotSquareSuperset, 0x2290, 0x338),
+    NAME(NotSquareSupersetEqual, 0x22E3), NAME(NotSubset, 0x2282, 0x20D2), NAME(NotSubsetEqual, 0x2288),
+    NAME(NotSucceeds, 0x2281), NAME(NotSucceedsEqual, 0x2AB0, 0x338), NAME(NotSucceedsSlantEqual, 0x22E1),
+    NAME(NotSucceedsTilde, 0x227F, 0x338), NAME(NotSuperset, 0x2283, 0x20D2), NAME(NotSupersetEqual, 0x2289),
+    NAME(NotTilde, 0x2241), NAME(NotTildeEqual, 0x2244), NAME(NotTildeFullEqual, 0x2247),
+    NAME(NotTildeTilde, 0x2249), NAME(NotVerticalBar, 0x2224), NAME(Nscr, 0x1D4A9), BARE(Ntilde, 0xD1),
+    NAME(Nu, 0x39D), NAME(OElig, 0x152), BARE(Oacute, 0xD3), BARE(Ocirc, 0xD4), NAME(Ocy, 0x41E),
+    NAME(Odblac, 0x150), NAME(Ofr, 0x1D512), BARE(Ograve, 0xD2), NAME(Omacr, 0x14C), NAME(Omega, 0x3A9),
+    NAME(Omicron, 0x39F), NAME(Oopf, 0x1D546), NAME(OpenCurlyDoubleQuote, 0x201C),
+    NAME(OpenCurlyQuote, 0x2018), NAME(Or, 0x2A54), NAME(Oscr, 0x1D4AA), BARE(Oslash, 0xD8),
+    BARE(Otilde, 0xD5), NAME(Otimes, 0x2A37), BARE(Ouml, 0xD6), NAME(OverBar, 0x203E),
+    NAME(OverBrace, 0x23DE), NAME(OverBracket, 0x23B4), NAME(OverParenthesis, 0x23DC), NAME(PartialD, 0x2202),
+    NAME(Pcy, 0x41F), NAME(Pfr, 0x1D513), NAME(Phi, 0x3A6), NAME(Pi, 0x3A0), NAME(PlusMinus, 0xB1),
+    NAME(Poincareplane, 0x210C), NAME(Popf, 0x2119), NAME(Pr, 0x2ABB), NAME(Precedes, 0x227A),
+    NAME(PrecedesEqual, 0x2AAF), NAME(PrecedesSlantEqual, 0x227C), NAME(PrecedesTilde, 0x227E),
+    NAME(Prime, 0x2033), NAME(Product, 0x220F), NAME(Proportion, 0x2237), NAME(Proportional, 0x221D),
+    NAME(Pscr, 0x1D4AB), NAME(Psi, 0x3A8), BARE(QUOT, 0x22), NAME(Qfr, 0x1D514), NAME(Qopf, 0x211A),
+    NAME(Qscr, 0x1D4AC), NAME(RBarr, 0x2910), BARE(REG, 0xAE), NAME(Racute, 0x154), NAME(Rang, 0x27EB),
+    NAME(Rarr, 0x21A0), NAME(Rarrtl, 0x2916), NAME(Rcaron, 0x158), NAME(Rcedil, 0x156), NAME(Rcy, 0x420),
+    NAME(Re, 0x211C), NAME(ReverseElement, 0x220B), NAME(ReverseEquilibrium, 0x21CB),
+    NAME(ReverseUpEquilibrium, 0x296F), NAME(Rfr, 0x211C), NAME(Rho, 0x3A1), NAME(RightAngleBracket, 0x27E9),
+    NAME(RightArrow, 0x2192), NAME(RightArrowBar, 0x21E5), NAME(RightArrowLeftArrow, 0x21C4),
+    NAME(RightCeiling, 0x2309), NAME(RightDoubleBracket, 0x27E7), NAME(RightDownTeeVector, 0x295D),
+    NAME(RightDownVector, 0x21C2), NAME(RightDownVectorBar, 0x2955), NAME(RightFloor, 0x230B),
+    NAME(RightTee, 0x22A2), NAME(RightTeeArrow, 0x21A6), NAME(RightTeeVector, 0x295B),
+    NAME(RightTriangle, 0x22B3), NAME(RightTriangleBar, 0x29D0), NAME(RightTriangleEqual, 0x22B5),
+    NAME(RightUpDownVector, 0x294F), NAME(RightUpTeeVector, 0x295C), NAME(RightUpVector, 0x21BE),
+    NAME(RightUpVectorBar, 0x2954), NAME(RightVector, 0x21C0), NAME(RightVectorBar, 0x2953),
+    NAME(Rightarrow, 0x21D2), NAME(Ropf, 0x211D), NAME(RoundImplies, 0x2970), NAME(Rrightarrow, 0x21DB),
+    NAME(Rscr, 0x211B), NAME(Rsh, 0x21B1), NAME(RuleDelayed, 0x29F4), NAME(SHCHcy, 0x429), NAME(SHcy, 0x428),
+    NAME(SOFTcy, 0x42C), NAME(Sacute, 0x15A), NAME(Sc, 0x2ABC), NAME(Scaron, 0x160), NAME(Scedil, 0x15E),
+    NAME(Scirc, 0x15C), NAME(Scy, 0x421), NAME(Sfr, 0x1D516), NAME(ShortDownArrow, 0x2193),
+    NAME(ShortLeftArrow, 0x2190), NAME(ShortRightArrow, 0x2192), NAME(ShortUpArrow, 0x2191),
+    NAME(Sigma, 0x3A3), NAME(SmallCircle, 0x2218), NAME(Sopf, 0x1D54A), NAME(Sqrt, 0x221A),
+    NAME(Square, 0x25A1), NAME(SquareIntersection, 0x2293), NAME(SquareSubset, 0x228F),
+    NAME(SquareSubsetEqual, 0x2291), NAME(SquareSuperset, 0x2290), NAME(SquareSupersetEqual, 0x2292),
+    NAME(SquareUnion, 0x2294), NAME(Sscr, 0x1D4AE), NAME(Star, 0x22C6), NAME(Sub, 0x22D0),
+    NAME(Subset, 0x22D0), NAME(SubsetEqual, 0x2286), NAME(Succeeds, 0x227B), NAME(SucceedsEqual, 0x2AB0),
+    NAME(SucceedsSlantEqual, 0x227D), NAME(SucceedsTilde, 0x227F), NAME(SuchThat, 0x220B), NAME(Sum, 0x2211),
+    NAME(Sup, 0x22D1), NAME(Superset, 0x2283), NAME(SupersetEqual, 0x2287), NAME(Supset, 0x22D1),
+    BARE(THORN, 0xDE), NAME(TRADE, 0x2122), NAME(TSHcy, 0x40B), NAME(TScy, 0x426), NAME(Tab, 0x9),
+    NAME(Tau, 0x3A4), NAME(Tcaron, 0x164), NAME(Tcedil, 0x162), NAME(Tcy, 0x422), NAME(Tfr, 0x1D517),
+    NAME(Therefore, 0x2234), NAME(Theta, 0x398), NAME(ThickSpace, 0x205F, 0x200A), NAME(ThinSpace, 0x2009),
+    NAME(Tilde, 0x223C), NAME(TildeEqual, 0x2243), NAME(TildeFullEqual, 0x2245), NAME(TildeTilde, 0x2248),
+    NAME(Topf, 0x1D54B), NAME(TripleDot, 0x20DB), NAME(Tscr, 0x1D4AF), NAME(Tstrok, 0x166),
+    BARE(Uacute, 0xDA), NAME(Uarr, 0x219F), NAME(Uarrocir, 0x2949), NAME(Ubrcy, 0x40E), NAME(Ubreve, 0x16C),
+    BARE(Ucirc, 0xDB), NAME(Ucy, 0x423), NAME(Udblac, 0x170), NAME(Ufr, 0x1D518), BARE(Ugrave, 0xD9),
+    NAME(Umacr, 0x16A), NAME(UnderBar, 0x5F), NAME(UnderBrace, 0x23DF), NAME(UnderBracket, 0x23B5),
+    NAME(UnderParenthesis, 0x23DD), NAME(Union, 0x22C3), NAME(UnionPlus, 0x228E), NAME(Uogon, 0x172),
+    NAME(Uopf, 0x1D54C), NAME(UpArrow, 0x2191), NAME(UpArrowBar, 0x2912), NAME(UpArrowDownArrow, 0x21C5),
+    NAME(UpDownArrow, 0x2195), NAME(UpEquilibrium, 0x296E), NAME(UpTee, 0x22A5), NAME(UpTeeArrow, 0x21A5),
+    NAME(Uparrow, 0x21D1), NAME(Updownarrow, 0x21D5), NAME(UpperLeftArrow, 0x2196),
+    NAME(UpperRightArrow, 0x2197), NAME(Upsi, 0x3D2), NAME(Upsilon, 0x3A5), NAME(Uring, 0x16E),
+    NAME(Uscr, 0x1D4B0), NAME(Utilde, 0x168), BARE(Uuml, 0xDC), NAME(VDash, 0x22AB), NAME(Vbar, 0x2AEB),
+    NAME(Vcy, 0x412), NAME(Vdash, 0x22A9), NAME(Vdashl, 0x2AE6), NAME(Vee, 0x22C1), NAME(Verbar, 0x2016),
+    NAME(Vert, 0x2016), NAME(VerticalBar, 0x2223), NAME(VerticalLine, 0x7C), NAME(VerticalSeparator, 0x2758),
+    NAME(VerticalTilde, 0x2240), NAME(VeryThinSpace, 0x200A), NAME(Vfr, 0x1D519), NAME(Vopf, 0x1D54D),
+    NAME(Vscr, 0x1D4B1), NAME(Vvdash, 0x22AA), NAME(Wcirc, 0x174), NAME(Wedge, 0x22C0), NAME(Wfr, 0x1D51A),
+    NAME(Wopf, 0x1D54E), NAME(Wscr, 0x1D4B2), NAME(Xfr, 0x1D51B), NAME(Xi, 0x39E), NAME(Xopf, 0x1D54F),
+    NAME(Xscr, 0x1D4B3), NAME(YAcy, 0x42F), NAME(YIcy, 0x407), NAME(YUcy, 0x42E), BARE(Yacute, 0xDD),
+    NAME(Ycirc, 0x176), NAME(Ycy, 0x42B), NAME(Yfr, 0x1D51C), NAME(Yopf, 0x1D550), NAME(Yscr, 0x1D4B4),
+    NAME(Yuml, 0x178), NAME(ZHcy, 0x416), NAME(Zacute, 0x179), NAME(Zcaron, 0x17D), NAME(Zcy, 0x417),
+    NAME(Zdot, 0x17B), NAME(ZeroWidthSpace, 0x200B), NAME(Zeta, 0x396), NAME(Zfr, 0x2128), NAME(Zopf, 0x2124),
+    NAME(Zscr, 0x1D4B5), BARE(aacute, 0xE1), NAME(abreve, 0x103), NAME(ac, 0x223E), NAME(acE, 0x223E, 0x333),
+    NAME(acd, 0x223F), BARE(acirc, 0xE2), BARE(acute, 0xB4), NAME(acy, 0x430), BARE(aelig, 0xE6),
+    NAME(af, 0x2061), NAME(afr, 0x1D51E), BARE(agrave, 0xE0), NAME(alefsym, 0x2135), NAME(aleph, 0x2135),
+    NAME(alpha, 0x3B1), NAME(amacr, 0x101), NAME(amalg, 0x2A3F), BARE(amp, 0x26), NAME(and, 0x2227),
+    NAME(andand, 0x2A55), NAME(andd, 0x2A5C), NAME(andslope, 0x2A58), NAME(andv, 0x2A5A), NAME(ang, 0x2220),
+    NAME(ange, 0x29A4), NAME(angle, 0x2220), NAME(angmsd, 0x2221), NAME(angmsdaa, 0x29A8),
+    NAME(angmsdab, 0x29A9), NAME(angmsdac, 0x29AA), NAME(angmsdad, 0x29AB), NAME(angmsdae, 0x29AC),
+    NAME(angmsdaf, 0x29AD), NAME(angmsdag, 0x29AE), NAME(angmsdah, 0x29AF), NAME(angrt, 0x221F),
+    NAME(angrtvb, 0x22BE), NAME(angrtvbd, 0x299D), NAME(angsph, 0x2222), NAME(angst, 0xC5),
+    NAME(angzarr, 0x237C), NAME(aogon, 0x105), NAME(aopf, 0x1D552), NAME(ap, 0x2248), NAME(apE, 0x2A70),
+    NAME(apacir, 0x2A6F), NAME(ape, 0x224A), NAME(apid, 0x224B), NAME(apos, 0x27), NAME(approx, 0x2248),
+    NAME(approxeq, 0x224A), BARE(aring, 0xE5), NAME(ascr, 0x1D4B6), NAME(ast, 0x2A), NAME(asymp, 0x2248),
+    NAME(asympeq, 0x224D), BARE(atilde, 0xE3), BARE(auml, 0xE4), NAME(awconint, 0x2233), NAME(awint, 0x2A11),
+    NAME(bNot, 0x2AED), NAME(backcong, 0x224C), NAME(backepsilon, 0x3F6), NAME(backprime, 0x2035),
+    NAME(backsim, 0x223D), NAME(backsimeq, 0x22CD), NAME(barvee, 0x22BD), NAME(barwed, 0x2305),
+    NAME(barwedge, 0x2305), NAME(bbrk, 0x23B5), NAME(bbrktbrk, 0x23B6), NAME(bcong, 0x224C), NAME(bcy, 0x431),
+    NAME(bdquo, 0x201E), NAME(becaus, 0x2235), NAME(because, 0x2235), NAME(bemptyv, 0x29B0),
+    NAME(bepsi, 0x3F6), NAME(bernou, 0x212C), NAME(beta, 0x3B2), NAME(beth, 0x2136), NAME(between, 0x226C),
+    NAME(bfr, 0x1D51F), NAME(bigcap, 0x22C2), NAME(bigcirc, 0x25EF), NAME(bigcup, 0x22C3),
+    NAME(bigodot, 0x2A00), NAME(bigoplus, 0x2A01), NAME(bigotimes, 0x2A02), NAME(bigsqcup, 0x2A06),
+    NAME(bigstar, 0x2605), NAME(bigtriangledown, 0x25BD), NAME(bigtriangleup, 0x25B3), NAME(biguplus, 0x2A04),
+    NAME(bigvee, 0x22C1), NAME(bigwedge, 0x22C0), NAME(bkarow, 0x290D), NAME(blacklozenge, 0x29EB),
+    NAME(blacksquare, 0x25AA), NAME(blacktriangle, 0x25B4), NAME(blacktriangledown, 0x25BE),
+    NAME(blacktriangleleft, 0x25C2), NAME(blacktriangleright, 0x25B8), NAME(blank, 0x2423),
+    NAME(blk12, 0x2592), NAME(blk14, 0x2591), NAME(blk34, 0x2593), NAME(block, 0x2588),
+    NAME(bne, 0x3D, 0x20E5), NAME(bnequiv, 0x2261, 0x20E5), NAME(bnot, 0x2310), NAME(bopf, 0x1D553),
+    NAME(bot, 0x22A5), NAME(bottom, 0x22A5), NAME(bowtie, 0x22C8), NAME(boxDL, 0x2557), NAME(boxDR, 0x2554),
+    NAME(boxDl, 0x2556), NAME(boxDr, 0x2553), NAME(boxH, 0x2550), NAME(boxHD, 0x2566), NAME(boxHU, 0x2569),
+    NAME(boxHd, 0x2564), NAME(boxHu, 0x2567), NAME(boxUL, 0x255D), NAME(boxUR, 0x255A), NAME(boxUl, 0x255C),
+    NAME(boxUr, 0x2559), NAME(boxV, 0x2551), NAME(boxVH, 0x256C), NAME(boxVL, 0x2563), NAME(boxVR, 0x2560),
+    NAME(boxVh, 0x256B), NAME(boxVl, 0x2562), NAME(boxVr, 0x255F), NAME(boxbox, 0x29C9), NAME(boxdL, 0x2555),
+    NAME(boxdR, 0x2552), NAME(boxdl, 0x2510), NAME(boxdr, 0x250C), NAME(boxh, 0x2500), NAME(boxhD, 0x2565),
+    NAME(boxhU, 0x2568), NAME(boxhd, 0x252C), NAME(boxhu, 0x2534), NAME(boxminus, 0x229F),
+    NAME(boxplus, 0x229E), NAME(boxtimes, 0x22A0), NAME(boxuL, 0x255B), NAME(boxuR, 0x2558),
+    NAME(boxul, 0x2518), NAME(boxur, 0x2514), NAME(boxv, 0x2502), NAME(boxvH, 0x256A), NAME(boxvL, 0x2561),
+    NAME(boxvR, 0x255E), NAME(boxvh, 0x253C), NAME(boxvl, 0x2524), NAME(boxvr, 0x251C), NAME(bprime, 0x2035),
+    NAME(breve, 0x2D8), BARE(brvbar, 0xA6), NAME(bscr, 0x1D4B7), NAME(bsemi, 0x204F), NAME(bsim, 0x223D),
+    NAME(bsime, 0x22CD), NAME(bsol, 0x5C), NAME(bsolb, 0x29C5), NAME(bsolhsub, 0x27C8), NAME(bull, 0x2022),
+    NAME(bullet, 0x2022), NAME(bump, 0x224E), NAME(bumpE, 0x2AAE), NAME(bumpe, 0x224F), NAME(bumpeq, 0x224F),
+    NAME(cacute, 0x107), NAME(cap, 0x2229), NAME(capand, 0x2A44), NAME(capbrcup, 0x2A49),
+    NAME(capcap, 0x2A4B), NAME(capcup, 0x2A47), NAME(capdot, 0x2A40), NAME(caps, 0x2229, 0xFE00),
+    NAME(caret, 0x2041), NAME(caron, 0x2C7), NAME(ccaps, 0x2A4D), NAME(ccaron, 0x10D), BARE(ccedil, 0xE7),
+    NAME(ccirc, 0x109), NAME(ccups, 0x2A4C), NAME(ccupssm, 0x2A50), NAME(cdot, 0x10B), BARE(cedil, 0xB8),
+    NAME(cemptyv, 0x29B2), BARE(cent, 0xA2), NAME(centerdot, 0xB7), NAME(cfr, 0x1D520), NAME(chcy, 0x447),
+    NAME(check, 0x2713), NAME(checkmark, 0x2713), NAME(chi, 0x3C7), NAME(cir, 0x25CB), NAME(cirE, 0x29C3),
+    NAME(circ, 0x2C6), NAME(circeq, 0x2257), NAME(circlearrowleft, 0x21BA), NAME(circlearrowright, 0x21BB),
+    NAME(circledR, 0xAE), NAME(circledS, 0x24C8), NAME(circledast, 0x229B), NAME(circledcirc, 0x229A),
+    NAME(circleddash, 0x229D), NAME(cire, 0x2257), NAME(cirfnint, 0x2A10), NAME(cirmid, 0x2AEF),
+    NAME(cirscir, 0x29C2), NAME(clubs, 0x2663), NAME(clubsuit, 0x2663), NAME(colon, 0x3A),
+    NAME(colone, 0x2254), NAME(coloneq, 0x2254), NAME(comma, 0x2C), NAME(commat, 0x40), NAME(comp, 0x2201),
+    NAME(compfn, 0x2218), NAME(complement, 0x2201), NAME(complexes, 0x2102), NAME(cong, 0x2245),
+    NAME(congdot, 0x2A6D), NAME(conint, 0x222E), NAME(copf, 0x1D554), NAME(coprod, 0x2210), BARE(copy, 0xA9),
+    NAME(copysr, 0x2117), NAME(crarr, 0x21B5), NAME(cross, 0x2717), NAME(cscr, 0x1D4B8), NAME(csub, 0x2ACF),
+    NAME(csube, 0x2AD1), NAME(csup, 0x2AD0), NAME(csupe, 0x2AD2), NAME(ctdot, 0x22EF), NAME(cudarrl, 0x2938),
+    NAME(cudarrr, 0x2935), NAME(cuepr, 0x22DE), NAME(cuesc, 0x22DF), NAME(cularr, 0x21B6),
+    NAME(cularrp, 0x293D), NAME(cup, 0x222A), NAME(cupbrcap, 0x2A48), NAME(cupcap, 0x2A46),
+    NAME(cupcup, 0x2A4A), NAME(cupdot, 0x228D), NAME(cupor, 0x2A45), NAME(cups, 0x222A, 0xFE00),
+    NAME(curarr, 0x21B7), NAME(curarrm, 0x293C), NAME(curlyeqprec, 0x22DE), NAME(curlyeqsucc, 0x22DF),
+    NAME(curlyvee, 0x22CE), NAME(curlywedge, 0x22CF), BARE(curren, 0xA4), NAME(curvearrowleft, 0x21B6),
+    NAME(curvearrowright, 0x21B7), NAME(cuvee, 0x22CE), NAME(cuwed, 0x22CF), NAME(cwconint, 0x2232),
+    NAME(cwint, 0x2231), NAME(cylcty, 0x232D), NAME(dArr, 0x21D3), NAME(dHar, 0x2965), NAME(dagger, 0x2020),
+    NAME(daleth, 0x2138), NAME(darr, 0x2193), NAME(dash, 0x2010), NAME(dashv, 0x22A3), NAME(dbkarow, 0x290F),
+    NAME(dblac, 0x2DD), NAME(dcaron, 0x10F), NAME(dcy, 0x434), NAME(dd, 0x2146), NAME(ddagger, 0x2021),
+    NAME(ddarr, 0x21CA), NAME(ddotseq, 0x2A77), BARE(deg, 0xB0), NAME(delta, 0x3B4), NAME(demptyv, 0x29B1),
+    NAME(dfisht, 0x297F), NAME(dfr, 0x1D521), NAME(dharl, 0x21C3), NAME(dharr, 0x21C2), NAME(diam, 0x22C4),
+    NAME(diamond, 0x22C4), NAME(diamondsuit, 0x2666), NAME(diams, 0x2666), NAME(die, 0xA8),
+    NAME(digamma, 0x3DD), NAME(disin, 0x22F2), NAME(div, 0xF7), BARE(divide, 0xF7),
+    NAME(divideontimes, 0x22C7), NAME(divonx, 0x22C7), NAME(djcy, 0x452), NAME(dlcorn, 0x231E),
+    NAME(dlcrop, 0x230D), NAME(dollar, 0x24), NAME(dopf, 0x1D555), NAME(dot, 0x2D9), NAME(doteq, 0x2250),
+    NAME(doteqdot, 0x2251), NAME(dotminus, 0x2238), NAME(dotplus, 0x2214), NAME(dotsquare, 0x22A1),
+    NAME(doublebarwedge, 0x2306), NAME(downarrow, 0x2193), NAME(downdownarrows, 0x21CA),
+    NAME(downharpoonleft, 0x21C3), NAME(downharpoonright, 0x21C2), NAME(drbkarow, 0x2910),
+    NAME(drcorn, 0x231F), NAME(drcrop, 0x230C), NAME(dscr, 0x1D4B9), NAME(dscy, 0x455), NAME(dsol, 0x29F6),
+    NAME(dstrok, 0x111), NAME(dtdot, 0x22F1), NAME(dtri, 0x25BF), NAME(dtrif, 0x25BE), NAME(duarr, 0x21F5),
+    NAME(duhar, 0x296F), NAME(dwangle, 0x29A6), NAME(dzcy, 0x45F), NAME(dzigrarr, 0x27FF),
+    NAME(eDDot, 0x2A77), NAME(eDot, 0x2251), BARE(eacute, 0xE9), NAME(easter, 0x2A6E), NAME(ecaron, 0x11B),
+    NAME(ecir, 0x2256), BARE(ecirc, 0xEA), NAME(ecolon, 0x2255), NAME(ecy, 0x44D), NAME(edot, 0x117),
+    NAME(ee, 0x2147), NAME(efDot, 0x2252), NAME(efr, 0x1D522), NAME(eg, 0x2A9A), BARE(egrave, 0xE8),
+    NAME(egs, 0x2A96), NAME(egsdot, 0x2A98), NAME(el, 0x2A99), NAME(elinters, 0x23E7), NAME(ell, 0x2113),
+    NAME(els, 0x2A95), NAME(elsdot, 0x2A97), NAME(emacr, 0x113), NAME(empty, 0x2205), NAME(emptyset, 0x2205),
+    NAME(emptyv, 0x2205), NAME(emsp, 0x2003), NAME(emsp13, 0x2004), NAME(emsp14, 0x2005), NAME(eng, 0x14B),
+    NAME(ensp, 0x2002), NAME(eogon, 0x119), NAME(eopf, 0x1D556), NAME(epar, 0x22D5), NAME(eparsl, 0x29E3),
+    NAME(eplus, 0x2A71), NAME(epsi, 0x3B5), NAME(epsilon, 0x3B5), NAME(epsiv, 0x3F5), NAME(eqcirc, 0x2256),
+    NAME(eqcolon, 0x2255), NAME(eqsim, 0x2242), NAME(eqslantgtr, 0x2A96), NAME(eqslantless, 0x2A95),
+    NAME(equals, 0x3D), NAME(equest, 0x225F), NAME(equiv, 0x2261), NAME(equivDD, 0x2A78),
+    NAME(eqvparsl, 0x29E5), NAME(erDot, 0x2253), NAME(erarr, 0x2971), NAME(escr, 0x212F), NAME(esdot, 0x2250),
+    NAME(esim, 0x2242), NAME(eta, 0x3B7), BARE(eth, 0xF0), BARE(euml, 0xEB), NAME(euro, 0x20AC),
+    NAME(excl, 0x21), NAME(exist, 0x2203), NAME(expectation, 0x2130), NAME(exponentiale, 0x2147),
+    NAME(fallingdotseq, 0x2252), NAME(fcy, 0x444), NAME(female, 0x2640), NAME(ffilig, 0xFB03),
+    NAME(fflig, 0xFB00), NAME(ffllig, 0xFB04), NAME(ffr, 0x1D523), NAME(filig, 0xFB01),
+    NAME(fjlig, 0x66, 0x6A), NAME(flat, 0x266D), NAME(fllig, 0xFB02), NAME(fltns, 0x25B1), NAME(fnof, 0x192),
+    NAME(fopf, 0x1D557), NAME(forall, 0x2200), NAME(fork, 0x22D4), NAME(forkv, 0x2AD9),
+    NAME(fpartint, 0x2A0D), BARE(frac12, 0xBD), NAME(frac13, 0x2153), BARE(frac14, 0xBC),
+    NAME(frac15, 0x2155), NAME(frac16, 0x2159), NAME(frac18, 0x215B), NAME(frac23, 0x2154),
+    NAME(frac25, 0x2156), BARE(frac34, 0xBE), NAME(frac35, 0x2157), NAME(frac38, 0x215C),
+    NAME(frac45, 0x2158), NAME(frac56, 0x215A), NAME(frac58, 0x215D), NAME(frac78, 0x215E),
+    NAME(frasl, 0x2044), NAME(frown, 0x2322), NAME(fscr, 0x1D4BB), NAME(gE, 0x2267), NAME(gEl, 0x2A8C),
+    NAME(gacute, 0x1F5), NAME(gamma, 0x3B3), NAME(gammad, 0x3DD), NAME(gap, 0x2A86), NAME(gbreve, 0x11F),
+    NAME(gcirc, 0x11D), NAME(gcy, 0x433), NAME(gdot, 0x121), NAME(ge, 0x2265), NAME(gel, 0x22DB),
+    NAME(geq, 0x2265), NAME(geqq, 0x2267), NAME(geqslant, 0x2A7E), NAME(ges, 0x2A7E), NAME(gescc, 0x2AA9),
+    NAME(gesdot, 0x2A80), NAME(gesdoto, 0x2A82), NAME(gesdotol, 0x2A84), NAME(gesl, 0x22DB, 0xFE00),
+    NAME(gesles, 0x2A94), NAME(gfr, 0x1D524), NAME(gg, 0x226B), NAME(ggg, 0x22D9), NAME(gimel, 0x2137),
+    NAME(gjcy, 0x453), NAME(gl, 0x2277), NAME(glE, 0x2A92), NAME(gla, 0x2AA5), NAME(glj, 0x2AA4),
+    NAME(gnE, 0x2269), NAME(gnap, 0x2A8A), NAME(gnapprox, 0x2A8A), NAME(gne, 0x2A88), NAME(gneq, 0x2A88),
+    NAME(gneqq, 0x2269), NAME(gnsim, 0x22E7), NAME(gopf, 0x1D558), NAME(grave, 0x60), NAME(gscr, 0x210A),
+    NAME(gsim, 0x2273), NAME(gsime, 0x2A8E), NAME(gsiml, 0x2A90), BARE(gt, 0x3E), NAME(gtcc, 0x2AA7),
+    NAME(gtcir, 0x2A7A), NAME(gtdot, 0x22D7), NAME(gtlPar, 0x2995), NAME(gtquest, 0x2A7C),
+    NAME(gtrapprox, 0x2A86), NAME(gtrarr, 0x2978), NAME(gtrdot, 0x22D7), NAME(gtreqless, 0x22DB),
+    NAME(gtreqqless, 0x2A8C), NAME(gtrless, 0x2277), NAME(gtrsim, 0x2273), NAME(gvertneqq, 0x2269, 0xFE00),
+    NAME(gvnE, 0x2269, 0xFE00), NAME(hArr, 0x21D4), NAME(hairsp, 0x200A), NAME(half, 0xBD),
+    NAME(hamilt, 0x210B), NAME(hardcy, 0x44A), NAME(harr, 0x2194), NAME(harrcir, 0x2948), NAME(harrw, 0x21AD),
+    NAME(hbar, 0x210F), NAME(hcirc, 0x125), NAME(hearts, 0x2665), NAME(heartsuit, 0x2665),
+    NAME(hellip, 0x2026), NAME(hercon, 0x22B9), NAME(hfr, 0x1D525), NAME(hksearow, 0x2925),
+    NAME(hkswarow, 0x2926), NAME(hoarr, 0x21FF), NAME(homtht, 0x223B), NAME(hookleftarrow, 0x21A9),
+    NAME(hookrightarrow, 0x21AA), NAME(hopf, 0x1D559), NAME(horbar, 0x2015), NAME(hscr, 0x1D4BD),
+    NAME(hslash, 0x210F), NAME(hstrok, 0x127), NAME(hybull, 0x2043), NAME(hyphen, 0x2010), BARE(iacute, 0xED),
+    NAME(ic, 0x2063), BARE(icirc, 0xEE), NAME(icy, 0x438), NAME(iecy, 0x435), BARE(iexcl, 0xA1),
+    NAME(iff, 0x21D4), NAME(ifr, 0x1D526), BARE(igrave, 0xEC), NAME(ii, 0x2148), NAME(iiiint, 0x2A0C),
+    NAME(iiint, 0x222D), NAME(iinfin, 0x29DC), NAME(iiota, 0x2129), NAME(ijlig, 0x133), NAME(imacr, 0x12B),
+    NAME(image, 0x2111), NAME(imagline, 0x2110), NAME(imagpart, 0x2111), NAME(imath, 0x131),
+    NAME(imof, 0x22B7), NAME(imped, 0x1B5), NAME(in, 0x2208), NAME(incare, 0x2105), NAME(infin, 0x221E),
+    NAME(infintie, 0x29DD), NAME(inodot, 0x131), NAME(int, 0x222B), NAME(intcal, 0x22BA),
+    NAME(integers, 0x2124), NAME(intercal, 0x22BA), NAME(intlarhk, 0x2A17), NAME(intprod, 0x2A3C),
+    NAME(iocy, 0x451), NAME(iogon, 0x12F), NAME(iopf, 0x1D55A), NAME(iota, 0x3B9), NAME(iprod, 0x2A3C),
+    BARE(iquest, 0xBF), NAME(iscr, 0x1D4BE), NAME(isin, 0x2208), NAME(isinE, 0x22F9), NAME(isindot, 0x22F5),
+    NAME(isins, 0x22F4), NAME(isinsv, 0x22F3), NAME(isinv, 0x2208), NAME(it, 0x2062), NAME(itilde, 0x129),
+    NAME(iukcy, 0x456), BARE(iuml, 0xEF), NAME(jcirc, 0x135), NAME(jcy, 0x439), NAME(jfr, 0x1D527),
+    NAME(jmath, 0x237), NAME(jopf, 0x1D55B), NAME(jscr, 0x1D4BF), NAME(jsercy, 0x458), NAME(jukcy, 0x454),
+    NAME(kappa, 0x3BA), NAME(kappav, 0x3F0), NAME(kcedil, 0x137), NAME(kcy, 0x43A), NAME(kfr, 0x1D528),
+    NAME(kgreen, 0x138), NAME(khcy, 0x445), NAME(kjcy, 0x45C), NAME(kopf, 0x1D55C), NAME(kscr, 0x1D4C0),
+    NAME(lAarr, 0x21DA), NAME(lArr, 0x21D0), NAME(lAtail, 0x291B), NAME(lBarr, 0x290E), NAME(lE, 0x2266),
+    NAME(lEg, 0x2A8B), NAME(lHar, 0x2962), NAME(lacute, 0x13A), NAME(laemptyv, 0x29B4), NAME(lagran, 0x2112),
+    NAME(lambda, 0x3BB), NAME(lang, 0x27E8), NAME(langd, 0x2991), NAME(langle, 0x27E8), NAME(lap, 0x2A85),
+    BARE(laquo, 0xAB), NAME(larr, 0x2190), NAME(larrb, 0x21E4), NAME(larrbfs, 0x291F), NAME(larrfs, 0x291D),
+    NAME(larrhk, 0x21A9), NAME(larrlp, 0x21AB), NAME(larrpl, 0x2939), NAME(larrsim, 0x2973),
+    NAME(larrtl, 0x21A2), NAME(lat, 0x2AAB), NAME(latail, 0x2919), NAME(late, 0x2AAD),
+    NAME(lates, 0x2AAD, 0xFE00), NAME(lbarr, 0x290C), NAME(lbbrk, 0x2772), NAME(lbrace, 0x7B),
+    NAME(lbrack, 0x5B), NAME(lbrke, 0x298B), NAME(lbrksld, 0x298F), NAME(lbrkslu, 0x298D),
+    NAME(lcaron, 0x13E), NAME(lcedil, 0x13C), NAME(lceil, 0x2308), NAME(lcub, 0x7B), NAME(lcy, 0x43B),
+    NAME(ldca, 0x2936), NAME(ldquo, 0x201C), NAME(ldquor, 0x201E), NAME(ldrdhar, 0x2967),
+    NAME(ldrushar, 0x294B), NAME(ldsh, 0x21B2), NAME(le, 0x2264), NAME(leftarrow, 0x2190),
+    NAME(leftarrowtail, 0x21A2), NAME(leftharpoondown, 0x21BD), NAME(leftharpoonup, 0x21BC),
+    NAME(leftleftarrows, 0x21C7), NAME(leftrightarrow, 0x2194), NAME(leftrightarrows, 0x21C6),
+    NAME(leftrightharpoons, 0x21CB), NAME(leftrightsquigarrow, 0x21AD), NAME(leftthreetimes, 0x22CB),
+    NAME(leg, 0x22DA), NAME(leq, 0x2264), NAME(leqq, 0x2266), NAME(leqslant, 0x2A7D), NAME(les, 0x2A7D),
+    NAME(lescc, 0x2AA8), NAME(lesdot, 0x2A7F), NAME(lesdoto, 0x2A81), NAME(lesdotor, 0x2A83),
+    NAME(lesg, 0x22DA, 0xFE00), NAME(lesges, 0x2A93), NAME(lessapprox, 0x2A85), NAME(lessdot, 0x22D6),
+    NAME(lesseqgtr, 0x22DA), NAME(lesseqqgtr, 0x2A8B), NAME(lessgtr, 0x2276), NAME(lesssim, 0x2272),
+    NAME(lfisht, 0x297C), NAME(lfloor, 0x230A), NAME(lfr, 0x1D529), NAME(lg, 0x2276), NAME(lgE, 0x2A91),
+    NAME(lhard, 0x21BD), NAME(lharu, 0x21BC), NAME(lharul, 0x296A), NAME(lhblk, 0x2584), NAME(ljcy, 0x459),
+    NAME(ll, 0x226A), NAME(llarr, 0x21C7), NAME(llcorner, 0x231E), NAME(llhard, 0x296B), NAME(lltri, 0x25FA),
+    NAME(lmidot, 0x140), NAME(lmoust, 0x23B0), NAME(lmoustache, 0x23B0), NAME(lnE, 0x2268),
+    NAME(lnap, 0x2A89), NAME(lnapprox, 0x2A89), NAME(lne, 0x2A87), NAME(lneq, 0x2A87), NAME(lneqq, 0x2268),
+    NAME(lnsim, 0x22E6), NAME(loang, 0x27EC), NAME(loarr, 0x21FD), NAME(lobrk, 0x27E6),
+    NAME(longleftarrow, 0x27F5), NAME(longleftrightarrow, 0x27F7), NAME(longmapsto, 0x27FC),
+    NAME(longrightarrow, 0x27F6), NAME(looparrowleft, 0x21AB), NAME(looparrowright, 0x21AC),
+    NAME(lopar, 0x2985), NAME(lopf, 0x1D55D), NAME(loplus, 0x2A2D), NAME(lotimes, 0x2A34),
+    NAME(lowast, 0x2217), NAME(lowbar, 0x5F), NAME(loz, 0x25CA), NAME(lozenge, 0x25CA), NAME(lozf, 0x29EB),
+    NAME(lpar, 0x28), NAME(lparlt, 0x2993), NAME(lrarr, 0x21C6), NAME(lrcorner, 0x231F), NAME(lrhar, 0x21CB),
+    NAME(lrhard, 0x296D), NAME(lrm, 0x200E), NAME(lrtri, 0x22BF), NAME(lsaquo, 0x2039), NAME(lscr, 0x1D4C1),
+    NAME(lsh, 0x21B0), NAME(lsim, 0x2272), NAME(lsime, 0x2A8D), NAME(lsimg, 0x2A8F), NAME(lsqb, 0x5B),
+    NAME(lsquo, 0x2018), NAME(lsquor, 0x201A), NAME(lstrok, 0x142), BARE(lt, 0x3C), NAME(ltcc, 0x2AA6),
+    NAME(ltcir, 0x2A79), NAME(ltdot, 0x22D6), NAME(lthree, 0x22CB), NAME(ltimes, 0x22C9),
+    NAME(ltlarr, 0x2976), NAME(ltquest, 0x2A7B), NAME(ltrPar, 0x2996), NAME(ltri, 0x25C3),
+    NAME(ltrie, 0x22B4), NAME(ltrif, 0x25C2), NAME(lurdshar, 0x294A), NAME(luruhar, 0x2966),
+    NAME(lvertneqq, 0x2268, 0xFE00), NAME(lvnE, 0x2268, 0xFE00), NAME(mDDot, 0x223A), BARE(macr, 0xAF),
+    NAME(male, 0x2642), NAME(malt, 0x2720), NAME(maltese, 0x2720), NAME(map, 0x21A6), NAME(mapsto, 0x21A6),
+    NAME(mapstodown, 0x21A7), NAME(mapstoleft, 0x21A4), NAME(mapstoup, 0x21A5), NAME(marker, 0x25AE),
+    NAME(mcomma, 0x2A29), NAME(mcy, 0x43C), NAME(mdash, 0x2014), NAME(measuredangle, 0x2221),
+    NAME(mfr, 0x1D52A), NAME(mho, 0x2127), BARE(micro, 0xB5), NAME(mid, 0x2223), NAME(midast, 0x2A),
+    NAME(midcir, 0x2AF0), BARE(middot, 0xB7), NAME(minus, 0x2212), NAME(minusb, 0x229F), NAME(minusd, 0x2238),
+    NAME(minusdu, 0x2A2A), NAME(mlcp, 0x2ADB), NAME(mldr, 0x2026), NAME(mnplus, 0x2213), NAME(models, 0x22A7),
+    NAME(mopf, 0x1D55E), NAME(mp, 0x2213), NAME(mscr, 0x1D4C2), NAME(mstpos, 0x223E), NAME(mu, 0x3BC),
+    NAME(multimap, 0x22B8), NAME(mumap, 0x22B8), NAME(nGg, 0x22D9, 0x338), NAME(nGt, 0x226B, 0x20D2),
+    NAME(nGtv, 0x226B, 0x338), NAME(nLeftarrow, 0x21CD), NAME(nLeftrightarrow, 0x21CE),
+    NAME(nLl, 0x22D8, 0x338), NAME(nLt, 0x226A, 0x20D2), NAME(nLtv, 0x226A, 0x338), NAME(nRightarrow, 0x21CF),
+    NAME(nVDash, 0x22AF), NAME(nVdash, 0x22AE), NAME(nabla, 0x2207), NAME(nacute, 0x144),
+    NAME(nang, 0x2220, 0x20D2), NAME(nap, 0x2249), NAME(napE, 0x2A70, 0x338), NAME(napid, 0x224B, 0x338),
+    NAME(napos, 0x149), NAME(napprox, 0x2249), NAME(natur, 0x266E), NAME(natural, 0x266E),
+    NAME(naturals, 0x2115), BARE(nbsp, 0xA0), NAME(nbump, 0x224E, 0x338), NAME(nbumpe, 0x224F, 0x338),
+    NAME(ncap, 0x2A43), NAME(ncaron, 0x148), NAME(ncedil, 0x146), NAME(ncong, 0x2247),
+    NAME(ncongdot, 0x2A6D, 0x338), NAME(ncup, 0x2A42), NAME(ncy, 0x43D), NAME(ndash, 0x2013),
+    NAME(ne, 0x2260), NAME(neArr, 0x21D7), NAME(nearhk, 0x2924), NAME(nearr, 0x2197), NAME(nearrow, 0x2197),
+    NAME(nedot, 0x2250, 0x338), NAME(nequiv, 0x2262), NAME(nesear, 0x2928), NAME(nesim, 0x2242, 0x338),
+    NAME(nexist, 0x2204), NAME(nexists, 0x2204), NAME(nfr, 0x1D52B), NAME(ngE, 0x2267, 0x338),
+    NAME(nge, 0x2271), NAME(ngeq, 0x2271), NAME(ngeqq, 0x2267, 0x338), NAME(ngeqslant, 0x2A7E, 0x338),
+    NAME(nges, 0x2A7E, 0x338), NAME(ngsim, 0x2275), NAME(ngt, 0x226F), NAME(ngtr, 0x226F),
+    NAME(nhArr, 0x21CE), NAME(nharr, 0x21AE), NAME(nhpar, 0x2AF2), NAME(ni, 0x220B), NAME(nis, 0x22FC),
+    NAME(nisd, 0x22FA), NAME(niv, 0x220B), NAME(njcy, 0x45A), NAME(nlArr, 0x21CD), NAME(nlE, 0x2266, 0x338),
+    NAME(nlarr, 0x219A), NAME(nldr, 0x2025), NAME(nle, 0x2270), NAME(nleftarrow, 0x219A),
+    NAME(nleftrightarrow, 0x21AE), NAME(nleq, 0x2270), NAME(nleqq, 0x2266, 0x338),
+    NAME(nleqslant, 0x2A7D, 0x338), NAME(nles, 0x2A7D, 0x338), NAME(nless, 0x226E), NAME(nlsim, 0x2274),
+    NAME(nlt, 0x226E), NAME(nltri, 0x22EA), NAME(nltrie, 0x22EC), NAME(nmid, 0x2224), NAME(nopf, 0x1D55F),
+    BARE(not, 0xAC), NAME(notin, 0x2209), NAME(notinE, 0x22F9, 0x338), NAME(notindot, 0x22F5, 0x338),
+    NAME(notinva, 0x2209), NAME(notinvb, 0x22F7), NAME(notinvc, 0x22F6), NAME(notni, 0x220C),
+    NAME(notniva, 0x220C), NAME(notnivb, 0x22FE), NAME(notnivc, 0x22FD), NAME(npar, 0x2226),
+    NAME(nparallel, 0x2226), NAME(nparsl, 0x2AFD, 0x20E5), NAME(npart, 0x2202, 0x338), NAME(npolint, 0x2A14),
+    NAME(npr, 0x2280), NAME(nprcue, 0x22E0), NAME(npre, 0x2AAF, 0x338), NAME(nprec, 0x2280),
+    NAME(npreceq, 0x2AAF, 0x338), NAME(nrArr, 0x21CF), NAME(nrarr, 0x219B), NAME(nrarrc, 0x2933, 0x338),
+    NAME(nrarrw, 0x219D, 0x338), NAME(nrightarrow, 0x219B), NAME(nrtri, 0x22EB), NAME(nrtrie, 0x22ED),
+    NAME(nsc, 0x2281), NAME(nsccue, 0x22E1), NAME(nsce, 0x2AB0, 0x338), NAME(nscr, 0x1D4C3),
+    NAME(nshortmid, 0x2224), NAME(nshortparallel, 0x2226), NAME(nsim, 0x2241), NAME(nsime, 0x2244),
+    NAME(nsimeq, 0x2244), NAME(nsmid, 0x2224), NAME(nspar, 0x2226), NAME(nsqsube, 0x22E2),
+    NAME(nsqsupe, 0x22E3), NAME(nsub, 0x2284), NAME(nsubE, 0x2AC5, 0x338), NAME(nsube, 0x2288),
+    NAME(nsubset, 0x2282, 0x20D2), NAME(nsubseteq, 0x2288), NAME(nsubseteqq, 0x2AC5, 0x338),
+    NAME(nsucc, 0x2281), NAME(nsucceq, 0x2AB0, 0x338), NAME(nsup, 0x2285), NAME(nsupE, 0x2AC6, 0x338),
+    NAME(nsupe, 0x2289), NAME(nsupset, 0x2283, 0x20D2), NAME(nsupseteq, 0x2289),
+    NAME(nsupseteqq, 0x2AC6, 0x338), NAME(ntgl, 0x2279), BARE(ntilde, 0xF1), NAME(ntlg, 0x2278),
+    NAME(ntriangleleft, 0x22EA), NAME(ntrianglelefteq, 0x22EC), NAME(ntriangleright, 0x22EB),
+    NAME(ntrianglerighteq, 0x22ED), NAME(nu, 0x3BD), NAME(num, 0x23), NAME(numero, 0x2116),
+    NAME(numsp, 0x2007), NAME(nvDash, 0x22AD), NAME(nvHarr, 0x2904), NAME(nvap, 0x224D, 0x20D2),
+    NAME(nvdash, 0x22AC), NAME(nvge, 0x2265, 0x20D2), NAME(nvgt, 0x3E, 0x20D2), NAME(nvinfin, 0x29DE),
+    NAME(nvlArr, 0x2902), NAME(nvle, 0x2264, 0x20D2), NAME(nvlt, 0x3C, 0x20D2), NAME(nvltrie, 0x22B4, 0x20D2),
+    NAME(nvrArr, 0x2903), NAME(nvrtrie, 0x22B5, 0x20D2), NAME(nvsim, 0x223C, 0x20D2), NAME(nwArr, 0x21D6),
+    NAME(nwarhk, 0x2923), NAME(nwarr, 0x2196), NAME(nwarrow, 0x2196), NAME(nwnear, 0x2927), NAME(oS, 0x24C8),
+    BARE(oacute, 0xF3), NAME(oast, 0x229B), NAME(ocir, 0x229A), BARE(ocirc, 0xF4), NAME(ocy, 0x43E),
+    NAME(odash, 0x229D), NAME(odblac, 0x151), NAME(odiv, 0x2A38), NAME(odot, 0x2299), NAME(odsold, 0x29BC),
+    NAME(oelig, 0x153), NAME(ofcir, 0x29BF), NAME(ofr, 0x1D52C), NAME(ogon, 0x2DB), BARE(ograve, 0xF2),
+    NAME(ogt, 0x29C1), NAME(ohbar, 0x29B5), NAME(ohm, 0x3A9), NAME(oint, 0x222E), NAME(olarr, 0x21BA),
+    NAME(olcir, 0x29BE), NAME(olcross, 0x29BB), NAME(oline, 0x203E), NAME(olt, 0x29C0), NAME(omacr, 0x14D),
+    NAME(omega, 0x3C9), NAME(omicron, 0x3BF), NAME(omid, 0x29B6), NAME(ominus, 0x2296), NAME(oopf, 0x1D560),
+    NAME(opar, 0x29B7), NAME(operp, 0x29B9), NAME(oplus, 0x2295), NAME(or, 0x2228), NAME(orarr, 0x21BB),
+    NAME(ord, 0x2A5D), NAME(order, 0x2134), NAME(orderof, 0x2134), BARE(ordf, 0xAA), BARE(ordm, 0xBA),
+    NAME(origof, 0x22B6), NAME(oror, 0x2A56), NAME(orslope, 0x2A57), NAME(orv, 0x2A5B), NAME(oscr, 0x2134),
+    BARE(oslash, 0xF8), NAME(osol, 0x2298), BARE(otilde, 0xF5), NAME(otimes, 0x2297), NAME(otimesas, 0x2A36),
+    BARE(ouml, 0xF6), NAME(ovbar, 0x233D), NAME(par, 0x2225), BARE(para, 0xB6), NAME(parallel, 0x2225),
+    NAME(parsim, 0x2AF3), NAME(parsl, 0x2AFD), NAME(part, 0x2202), NAME(pcy, 0x43F), NAME(percnt, 0x25),
+    NAME(period, 0x2E), NAME(permil, 0x2030), NAME(perp, 0x22A5), NAME(pertenk, 0x2031), NAME(pfr, 0x1D52D),
+    NAME(phi, 0x3C6), NAME(phiv, 0x3D5), NAME(phmmat, 0x2133), NAME(phone, 0x260E), NAME(pi, 0x3C0),
+    NAME(pitchfork, 0x22D4), NAME(piv, 0x3D6), NAME(planck, 0x210F), NAME(planckh, 0x210E),
+    NAME(plankv, 0x210F), NAME(plus, 0x2B), NAME(plusacir, 0x2A23), NAME(plusb, 0x229E),
+    NAME(pluscir, 0x2A22), NAME(plusdo, 0x2214), NAME(plusdu, 0x2A25), NAME(pluse, 0x2A72),
+    BARE(plusmn, 0xB1), NAME(plussim, 0x2A26), NAME(plustwo, 0x2A27), NAME(pm, 0xB1), NAME(pointint, 0x2A15),
+    NAME(popf, 0x1D561), BARE(pound, 0xA3), NAME(pr, 0x227A), NAME(prE, 0x2AB3), NAME(prap, 0x2AB7),
+    NAME(prcue, 0x227C), NAME(pre, 0x2AAF), NAME(prec, 0x227A), NAME(precapprox, 0x2AB7),
+    NAME(preccurlyeq, 0x227C), NAME(preceq, 0x2AAF), NAME(precnapprox, 0x2AB9), NAME(precneqq, 0x2AB5),
+    NAME(precnsim, 0x22E8), NAME(precsim, 0x227E), NAME(prime, 0x2032), NAME(primes, 0x2119),
+    NAME(prnE, 0x2AB5), NAME(prnap, 0x2AB9), NAME(prnsim, 0x22E8), NAME(prod, 0x220F), NAME(profalar, 0x232E),
+    NAME(profline, 0x2312), NAME(profsurf, 0x2313), NAME(prop, 0x221D), NAME(propto, 0x221D),
+    NAME(prsim, 0x227E), NAME(prurel, 0x22B0), NAME(pscr, 0x1D4C5), NAME(psi, 0x3C8), NAME(puncsp, 0x2008),
+    NAME(qfr, 0x1D52E), NAME(qint, 0x2A0C), NAME(qopf, 0x1D562), NAME(qprime, 0x2057), NAME(qscr, 0x1D4C6),
+    NAME(quaternions, 0x210D), NAME(quatint, 0x2A16), NAME(quest, 0x3F), NAME(questeq, 0x225F),
+    BARE(quot, 0x22), NAME(rAarr, 0x21DB), NAME(rArr, 0x21D2), NAME(rAtail, 0x291C), NAME(rBarr, 0x290F),
+    NAME(rHar, 0x2964), NAME(race, 0x223D, 0x331), NAME(racute, 0x155), NAME(radic, 0x221A),
+    NAME(raemptyv, 0x29B3), NAME(rang, 0x27E9), NAME(rangd, 0x2992), NAME(range, 0x29A5),
+    NAME(rangle, 0x27E9), BARE(raquo, 0xBB), NAME(rarr, 0x2192), NAME(rarrap, 0x2975), NAME(rarrb, 0x21E5),
+    NAME(rarrbfs, 0x2920), NAME(rarrc, 0x2933), NAME(rarrfs, 0x291E), NAME(rarrhk, 0x21AA),
+    NAME(rarrlp, 0x21AC), NAME(rarrpl, 0x2945), NAME(rarrsim, 0x2974), NAME(rarrtl, 0x21A3),
+    NAME(rarrw, 0x219D), NAME(ratail, 0x291A), NAME(ratio, 0x2236), NAME(rationals, 0x211A),
+    NAME(rbarr, 0x290D), NAME(rbbrk, 0x2773), NAME(rbrace, 0x7D), NAME(rbrack, 0x5D), NAME(rbrke, 0x298C),
+    NAME(rbrksld, 0x298E), NAME(rbrkslu, 0x2990), NAME(rcaron, 0x159), NAME(rcedil, 0x157),
+    NAME(rceil, 0x2309), NAME(rcub, 0x7D), NAME(rcy, 0x440), NAME(rdca, 0x2937), NAME(rdldhar, 0x2969),
+    NAME(rdquo, 0x201D), NAME(rdquor, 0x201D), NAME(rdsh, 0x21B3), NAME(real, 0x211C), NAME(realine, 0x211B),
+    NAME(realpart, 0x211C), NAME(reals, 0x211D), NAME(rect, 0x25AD), BARE(reg, 0xAE), NAME(rfisht, 0x297D),
+    NAME(rfloor, 0x230B), NAME(rfr, 0x1D52F), NAME(rhard, 0x21C1), NAME(rharu, 0x21C0), NAME(rharul, 0x296C),
+    NAME(rho, 0x3C1), NAME(rhov, 0x3F1), NAME(rightarrow, 0x2192), NAME(rightarrowtail, 0x21A3),
+    NAME(rightharpoondown, 0x21C1), NAME(rightharpoonup, 0x21C0), NAME(rightleftarrows, 0x21C4),
+    NAME(rightleftharpoons, 0x21CC), NAME(rightrightarrows, 0x21C9), NAME(rightsquigarrow, 0x219D),
+    NAME(rightthreetimes, 0x22CC), NAME(ring, 0x2DA), NAME(risingdotseq, 0x2253), NAME(rlarr, 0x21C4),
+    NAME(rlhar, 0x21CC), NAME(rlm, 0x200F), NAME(rmoust, 0x23B1), NAME(rmoustache, 0x23B1),
+    NAME(rnmid, 0x2AEE), NAME(roang, 0x27ED), NAME(roarr, 0x21FE), NAME(robrk, 0x27E7), NAME(ropar, 0x2986),
+    NAME(ropf, 0x1D563), NAME(roplus, 0x2A2E), NAME(rotimes, 0x2A35), NAME(rpar, 0x29), NAME(rpargt, 0x2994),
+    NAME(rppolint, 0x2A12), NAME(rrarr, 0x21C9), NAME(rsaquo, 0x203A), NAME(rscr, 0x1D4C7), NAME(rsh, 0x21B1),
+    NAME(rsqb, 0x5D), NAME(rsquo, 0x2019), NAME(rsquor, 0x2019), NAME(rthree, 0x22CC), NAME(rtimes, 0x22CA),
+    NAME(rtri, 0x25B9), NAME(rtrie, 0x22B5), NAME(rtrif, 0x25B8), NAME(rtriltri, 0x29CE),
+    NAME(ruluhar, 0x2968), NAME(rx, 0x211E), NAME(sacute, 0x15B), NAME(sbquo, 0x201A), NAME(sc, 0x227B),
+    NAME(scE, 0x2AB4), NAME(scap, 0x2AB8), NAME(scaron, 0x161), NAME(sccue, 0x227D), NAME(sce, 0x2AB0),
+    NAME(scedil, 0x15F), NAME(scirc, 0x15D), NAME(scnE, 0x2AB6), NAME(scnap, 0x2ABA), NAME(scnsim, 0x22E9),
+    NAME(scpolint, 0x2A13), NAME(scsim, 0x227F), NAME(scy, 0x441), NAME(sdot, 0x22C5), NAME(sdotb, 0x22A1),
+    NAME(sdote, 0x2A66), NAME(seArr, 0x21D8), NAME(searhk, 0x2925), NAME(searr, 0x2198),
+    NAME(searrow, 0x2198), BARE(sect, 0xA7), NAME(semi, 0x3B), NAME(seswar, 0x2929), NAME(setminus, 0x2216),
+    NAME(setmn, 0x2216), NAME(sext, 0x2736), NAME(sfr, 0x1D530), NAME(sfrown, 0x2322), NAME(sharp, 0x266F),
+    NAME(shchcy, 0x449), NAME(shcy, 0x448), NAME(shortmid, 0x2223), NAME(shortparallel, 0x2225),
+    BARE(shy, 0xAD), NAME(sigma, 0x3C3), NAME(sigmaf, 0x3C2), NAME(sigmav, 0x3C2), NAME(sim, 0x223C),
+    NAME(simdot, 0x2A6A), NAME(sime, 0x2243), NAME(simeq, 0x2243), NAME(simg, 0x2A9E), NAME(simgE, 0x2AA0),
+    NAME(siml, 0x2A9D), NAME(simlE, 0x2A9F), NAME(simne, 0x2246), NAME(simplus, 0x2A24),
+    NAME(simrarr, 0x2972), NAME(slarr, 0x2190), NAME(smallsetminus, 0x2216), NAME(smashp, 0x2A33),
+    NAME(smeparsl, 0x29E4), NAME(smid, 0x2223), NAME(smile, 0x2323), NAME(smt, 0x2AAA), NAME(smte, 0x2AAC),
+    NAME(smtes, 0x2AAC, 0xFE00), NAME(softcy, 0x44C), NAME(sol, 0x2F), NAME(solb, 0x29C4),
+    NAME(solbar, 0x233F), NAME(sopf, 0x1D564), NAME(spades, 0x2660), NAME(spadesuit, 0x2660),
+    NAME(spar, 0x2225), NAME(sqcap, 0x2293), NAME(sqcaps, 0x2293, 0xFE00), NAME(sqcup, 0x2294),
+    NAME(sqcups, 0x2294, 0xFE00), NAME(sqsub, 0x228F), NAME(sqsube, 0x2291), NAME(sqsubset, 0x228F),
+    NAME(sqsubseteq, 0x2291), NAME(sqsup, 0x2290), NAME(sqsupe, 0x2292), NAME(sqsupset, 0x2290),
+    NAME(sqsupseteq, 0x2292), NAME(squ, 0x25A1), NAME(square, 0x25A1), NAME(squarf, 0x25AA),
+    NAME(squf, 0x25AA), NAME(srarr, 0x2192), NAME(sscr, 0x1D4C8), NAME(ssetmn, 0x2216), NAME(ssmile, 0x2323),
+    NAME(sstarf, 0x22C6), NAME(star, 0x2606), NAME(starf, 0x2605), NAME(straightepsilon, 0x3F5),
+    NAME(straightphi, 0x3D5), NAME(strns, 0xAF), NAME(sub, 0x2282), NAME(subE, 0x2AC5), NAME(subdot, 0x2ABD),
+    NAME(sube, 0x2286), NAME(subedot, 0x2AC3), NAME(submult, 0x2AC1), NAME(subnE, 0x2ACB),
+    NAME(subne, 0x228A), NAME(subplus, 0x2ABF), NAME(subrarr, 0x2979), NAME(subset, 0x2282),
+    NAME(subseteq, 0x2286), NAME(subseteqq, 0x2AC5), NAME(subsetneq, 0x228A), NAME(subsetneqq, 0x2ACB),
+    NAME(subsim, 0x2AC7), NAME(subsub, 0x2AD5), NAME(subsup, 0x2AD3), NAME(succ, 0x227B),
+    NAME(succapprox, 0x2AB8), NAME(succcurlyeq, 0x227D), NAME(succeq, 0x2AB0), NAME(succnapprox, 0x2ABA),
+    NAME(succneqq, 0x2AB6), NAME(succnsim, 0x22E9), NAME(succsim, 0x227F), NAME(sum, 0x2211),
+    NAME(sung, 0x266A), NAME(sup, 0x2283), BARE(sup1, 0xB9), BARE(sup2, 0xB2), BARE(sup3, 0xB3),
+    NAME(supE, 0x2AC6), NAME(supdot, 0x2ABE), NAME(supdsub, 0x2AD8), NAME(supe, 0x2287),
+    NAME(supedot, 0x2AC4), NAME(suphsol, 0x27C9), NAME(suphsub, 0x2AD7), NAME(suplarr, 0x297B),
+    NAME(supmult, 0x2AC2), NAME(supnE, 0x2ACC), NAME(supne, 0x228B), NAME(supplus, 0x2AC0),
+    NAME(supset, 0x2283), NAME(supseteq, 0x2287), NAME(supseteqq, 0x2AC6), NAME(supsetneq, 0x228B),
+    NAME(supsetneqq, 0x2ACC), NAME(supsim, 0x2AC8), NAME(supsub, 0x2AD4), NAME(supsup, 0x2AD6),
+    NAME(swArr, 0x21D9), NAME(swarhk, 0x2926), NAME(swarr, 0x2199), NAME(swarrow, 0x2199),
+    NAME(swnwar, 0x292A), BARE(szlig, 0xDF), NAME(target, 0x2316), NAME(tau, 0x3C4), NAME(tbrk, 0x23B4),
+    NAME(tcaron, 0x165), NAME(tcedil, 0x163), NAME(tcy, 0x442), NAME(tdot, 0x20DB), NAME(telrec, 0x2315),
+    NAME(tfr, 0x1D531), NAME(there4, 0x2234), NAME(therefore, 0x2234), NAME(theta, 0x3B8),
+    NAME(thetasym, 0x3D1), NAME(thetav, 0x3D1), NAME(thickapprox, 0x2248), NAME(thicksim, 0x223C),
+    NAME(thinsp, 0x2009), NAME(thkap, 0x2248), NAME(thksim, 0x223C), BARE(thorn, 0xFE), NAME(tilde, 0x2DC),
+    BARE(times, 0xD7), NAME(timesb, 0x22A0), NAME(timesbar, 0x2A31), NAME(timesd, 0x2A30), NAME(tint, 0x222D),
+    NAME(toea, 0x2928), NAME(top, 0x22A4), NAME(topbot, 0x2336), NAME(topcir, 0x2AF1), NAME(topf, 0x1D565),
+    NAME(topfork, 0x2ADA), NAME(tosa, 0x2929), NAME(tprime, 0x2034), NAME(trade, 0x2122),
+    NAME(triangle, 0x25B5), NAME(triangledown, 0x25BF), NAME(triangleleft, 0x25C3),
+    NAME(trianglelefteq, 0x22B4), NAME(triangleq, 0x225C), NAME(triangleright, 0x25B9),
+    NAME(trianglerighteq, 0x22B5), NAME(tridot, 0x25EC), NAME(trie, 0x225C), NAME(triminus, 0x2A3A),
+    NAME(triplus, 0x2A39), NAME(trisb, 0x29CD), NAME(tritime, 0x2A3B), NAME(trpezium, 0x23E2),
+    NAME(tscr, 0x1D4C9), NAME(tscy, 0x446), NAME(tshcy, 0x45B), NAME(tstrok, 0x167), NAME(twixt, 0x226C),
+    NAME(twoheadleftarrow, 0x219E), NAME(twoheadrightarrow, 0x21A0), NAME(uArr, 0x21D1), NAME(uHar, 0x2963),
+    BARE(uacute, 0xFA), NAME(uarr, 0x2191), NAME(ubrcy, 0x45E), NAME(ubreve, 0x16D), BARE(ucirc, 0xFB),
+    NAME(ucy, 0x443), NAME(udarr, 0x21C5), NAME(udblac, 0x171), NAME(udhar, 0x296E), NAME(ufisht, 0x297E),
+    NAME(ufr, 0x1D532), BARE(ugrave, 0xF9), NAME(uharl, 0x21BF), NAME(uharr, 0x21BE), NAME(uhblk, 0x2580),
+    NAME(ulcorn, 0x231C), NAME(ulcorner, 0x231C), NAME(ulcrop, 0x230F), NAME(ultri, 0x25F8),
+    NAME(umacr, 0x16B), BARE(uml, 0xA8), NAME(uogon, 0x173), NAME(uopf, 0x1D566), NAME(uparrow, 0x2191),
+    NAME(updownarrow, 0x2195), NAME(upharpoonleft, 0x21BF), NAME(upharpoonright, 0x21BE), NAME(uplus, 0x228E),
+    NAME(upsi, 0x3C5), NAME(upsih, 0x3D2), NAME(upsilon, 0x3C5), NAME(upuparrows, 0x21C8),
+    NAME(urcorn, 0x231D), NAME(urcorner, 0x231D), NAME(urcrop, 0x230E), NAME(uring, 0x16F),
+    NAME(urtri, 0x25F9), NAME(uscr, 0x1D4CA), NAME(utdot, 0x22F0), NAME(utilde, 0x169), NAME(utri, 0x25B5),
+    NAME(utrif, 0x25B4), NAME(uuarr, 0x21C8), BARE(uuml, 0xFC), NAME(uwangle, 0x29A7), NAME(vArr, 0x21D5),
+    NAME(vBar, 0x2AE8), NAME(vBarv, 0x2AE9), NAME(vDash, 0x22A8), NAME(vangrt, 0x299C),
+    NAME(varepsilon, 0x3F5), NAME(varkappa, 0x3F0), NAME(varnothing, 0x2205), NAME(varphi, 0x3D5),
+    NAME(varpi, 0x3D6), NAME(varpropto, 0x221D), NAME(varr, 0x2195), NAME(varrho, 0x3F1),
+    NAME(varsigma, 0x3C2), NAME(varsubsetneq, 0x228A, 0xFE00), NAME(varsubsetneqq, 0x2ACB, 0xFE00),
+    NAME(varsupsetneq, 0x228B, 0xFE00), NAME(varsupsetneqq, 0x2ACC, 0xFE00), NAME(vartheta, 0x3D1),
+    NAME(vartriangleleft, 0x22B2), NAME(vartriangleright, 0x22B3), NAME(vcy, 0x432), NAME(vdash, 0x22A2),
+    NAME(vee, 0x2228), NAME(veebar, 0x22BB), NAME(veeeq, 0x225A), NAME(vellip, 0x22EE), NAME(verbar, 0x7C),
+    NAME(vert, 0x7C), NAME(vfr, 0x1D533), NAME(vltri, 0x22B2), NAME(vnsub, 0x2282, 0x20D2),
+    NAME(vnsup, 0x2283, 0x20D2), NAME(vopf, 0x1D567), NAME(vprop, 0x221D), NAME(vrtri, 0x22B3),
+    NAME(vscr, 0x1D4CB), NAME(vsubnE, 0x2ACB, 0xFE00), NAME(vsubne, 0x228A, 0xFE00),
+    NAME(vsupnE, 0x2ACC, 0xFE00), NAME(vsupne, 0x228B, 0xFE00), NAME(vzigzag, 0x299A), NAME(wcirc, 0x175),
+    NAME(wedbar, 0x2A5F), NAME(wedge, 0x2227), NAME(wedgeq, 0x2259), NAME(weierp, 0x2118), NAME(wfr, 0x1D534),
+    NAME(wopf, 0x1D568), NAME(wp, 0x2118), NAME(wr, 0x2240), NAME(wreath, 0x2240), NAME(wscr, 0x1D4CC),
+    NAME(xcap, 0x22C2), NAME(xcirc, 0x25EF), NAME(xcup, 0x22C3), NAME(xdtri, 0x25BD), NAME(xfr, 0x1D535),
+    NAME(xhArr, 0x27FA), NAME(xharr, 0x27F7), NAME(xi, 0x3BE), NAME(xlArr, 0x27F8), NAME(xlarr, 0x27F5),
+    NAME(xmap, 0x27FC), NAME(xnis, 0x22FB), NAME(xodot, 0x2A00), NAME(xopf, 0x1D569), NAME(xoplus, 0x2A01),
+    NAME(xotime, 0x2A02), NAME(xrArr, 0x27F9), NAME(xrarr, 0x27F6), NAME(xscr, 0x1D4CD), NAME(xsqcup, 0x2A06),
+    NAME(xuplus, 0x2A04), NAME(xutri, 0x25B3), NAME(xvee, 0x22C1), NAME(xwedge, 0x22C0), BARE(yacute, 0xFD),
+    NAME(yacy, 0x44F), NAME(ycirc, 0x177), NAME(ycy, 0x44B), BARE(yen, 0xA5), NAME(yfr, 0x1D536),
+    NAME(yicy, 0x457), NAME(yopf, 0x1D56A), NAME(yscr, 0x1D4CE), NAME(yucy, 0x44E), BARE(yuml, 0xFF),
+    NAME(zacute, 0x17A), NAME(zcaron, 0x17E), NAME(zcy, 0x437), NAME(zdot, 0x17C), NAME(zeetrf, 0x2128),
+    NAME(zeta, 0x3B6), NAME(zfr, 0x1D537), NAME(zhcy, 0x436), NAME(zigrarr, 0x21DD), NAME(zopf, 0x1D56B),
+    NAME(zscr, 0x1D4CF), NAME(zwj, 0x200D), NAME(zwnj, 0x200C),
 };
 /* clang-format on */
 

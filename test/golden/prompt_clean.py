@@ -21,7 +21,7 @@ WIDTH = 110
 
 def row(name):
     codes = ", ".join(f"0x{ord(c):X}" for c in html.entities.html5[name + ";"])
-    return f"{'BARE' if name in html.entities.html5 else 'NAME'}({name}, {codes}) "
+    return f"{'BARE' if name in html.entities.html5 else 'NAME'}({name}, {codes}), "
 
 
 def table():
