@@ -1,6 +1,6 @@
 /* Measures the first GPU: where it is, its bus, its memory, every operator. JSON on stdout, a line a result
  * on stderr as it comes. For bench/gpu/run.sh. device_bench info | context | bus [--small] | memory [--small]
- * | ops [--small] [products|attention|bytes|decoder|unet|qwen_image|quantised] */
+ * | ops [--small] [products|attention|bytes|decoder|unet|qwen_image|wan|quantised] */
 #include "bench/gpu/memory_calls.h"
 #include "bench/gpu/operators.h"
 

@@ -17,6 +17,8 @@ struct sizes {
     int32_t unet;         /* channels of a UNet's first level, of a picture as large */
     int32_t flux_T, flux_C, flux_F;
     int32_t t5_H, t5_D, t5_F;
+    int32_t video_T, video_C, video_F, video_chunk; /* of 81 frames of 832 x 480 */
+    int32_t film, film_side;                        /* channels and pixels of a video's decoder, last level */
     int32_t roof;
 };
 
@@ -40,6 +42,12 @@ static const struct sizes real = {.T = 4128,
                                   .t5_H = 64,
                                   .t5_D = 64,
                                   .t5_F = 10240,
+                                  .video_T = 32760,
+                                  .video_C = 5120,
+                                  .video_F = 13824,
+                                  .video_chunk = 2048,
+                                  .film = 256,
+                                  .film_side = 480,
                                   .roof = 8192};
 static const struct sizes tiny = {.T = 40,
                                   .C = 256,
@@ -61,6 +69,12 @@ static const struct sizes tiny = {.T = 40,
                                   .t5_H = 4,
                                   .t5_D = 64,
                                   .t5_F = 320,
+                                  .video_T = 96,
+                                  .video_C = 256,
+                                  .video_F = 320,
+                                  .video_chunk = 32,
+                                  .film = 32,
+                                  .film_side = 16,
                                   .roof = 64};
 
 /* ---- cases ---- */
@@ -279,6 +293,33 @@ static void conv_pixel(struct call *c) {
     op_conv2d(c->x, out, in, weight, (struct epilogue){.bias = row(c, c->n[2]), .residual = out}, o);
 }
 
+/* Of three frames one, as a video's decoder has it: each was normed once, and the newest is here. */
+static void conv_over_time(struct call *c) {
+    enum { SLICES = 3 };
+    int32_t side = c->n[0], channels = c->n[1], n[] = {side * side, channels};
+    struct tensor in = matrix(c, DTYPE_F32, n[0], n[1]), out = picture(c, side, channels), frame[SLICES];
+    struct epilogue e = {.bias = row(c, channels)};
+    for (int i = 0; i < SLICES; i++) frame[i] = picture(c, side, channels);
+    op_rms_norm(c->x, tensor_reshape(frame[SLICES - 1], 2, n), in, row(c, channels), 1e-26f,
+                (struct modulation){.activation = ACTIVATION_SILU});
+    for (int i = 0; i < SLICES; i++, e = (struct epilogue){.residual = out}) {
+        struct tensor weight = context_tensor(c->x, DTYPE_BF16, 4, (int32_t[]){channels, channels, 3, 3});
+        op_conv2d(c->x, out, frame[i], weight, e, (struct conv_options){.upsample = 1});
+    }
+}
+
+/* side of the coarse picture, its channels, those of the fine */
+static void mean_down(struct call *c) {
+    struct tensor in = picture(c, 2 * c->n[0], c->n[2]), before = picture(c, 2 * c->n[0], c->n[2]);
+    struct tensor out = picture(c, c->n[0], c->n[1]);
+    op_mean_down(c->x, out, in, before, out, (struct shortcut){2, 2, 0});
+}
+
+static void repeat_up(struct call *c) {
+    struct tensor in = picture(c, c->n[0], c->n[1]), out = picture(c, 2 * c->n[0], c->n[2]);
+    op_repeat_up(c->x, out, in, out, (struct shortcut){2, 2, 1});
+}
+
 static void group_statistics(struct call *c) {
     struct tensor in = picture(c, c->n[0], c->n[1]), out = matrix(c, DTYPE_F32, groups_of(c->n[1]), 2);
     op_group_statistics(c->x, out, in, (struct rows_before){0}, out.dim[0], 1e-6f);
@@ -433,6 +474,21 @@ static void list_qwen_image(struct list *l, const struct sizes *s) {
     add(l, (struct bench_case){"conv2d", "Qwen-Image, resnet, level 4", conv_pixel, {side, n, n}, 0, c, 0});
     add(l, (struct bench_case){"conv2d", "Qwen-Image, resnet, level 1", conv_pixel, {side / 8, 4 * n, 4 * n}, 0, c, 0});
     add(l, (struct bench_case){"conv2d", "Qwen-Image, out", conv_pixel, {side, n, 3}, 0, c, 0});
+}
+
+/* A layer, and what is new in the autoencoder of Wan 2.2. */
+static void list_wan(struct list *l, const struct sizes *s) {
+    int32_t T = s->video_T, C = s->video_C, H = C / s->D, n = s->film, side = s->film_side;
+    enum op_class p = CLASS_LINEAR_BF16, a = CLASS_ATTENTION;
+    add(l, (struct bench_case){"attention", "Wan, a layer", attention, {T, H, H, s->D}, 0, a, 0});
+    add(l, (struct bench_case){"attention", "Wan 2.2, the encoder's", attention, {side * side / 64, 1, 1, 5 * n / 2}, 0, a, 0});
+    add(l, (struct bench_case){"attention", "Wan 2.2, the decoder's", attention, {side * side / 64, 1, 1, 4 * n}, 0, a, 0});
+    add(l, (struct bench_case){"linear", "Wan's ff, GELU, a chunk", linear_gelu, {s->video_chunk, C, s->video_F}, DTYPE_BF16, p, 0});
+    add(l, (struct bench_case){"linear", "Wan's ff, gate, a chunk", linear_gated, {s->video_chunk, s->video_F, C}, DTYPE_BF16, p, 0});
+    add(l, (struct bench_case){"conv2d", "Wan 2.2, over time, level 4", conv_over_time, {side, n}, 0, CLASS_CONV, 0});
+    add(l, (struct bench_case){"conv2d", "Wan 2.2, over time, level 1", conv_over_time, {side / 8, 4 * n}, 0, CLASS_CONV, 0});
+    add(l, (struct bench_case){"mean_down", "Wan 2.2, level 2", mean_down, {side / 4, n, n / 2}, 0, CLASS_BYTES, 0});
+    add(l, (struct bench_case){"repeat_up", "Wan 2.2, level 2", repeat_up, {side / 4, 4 * n, 4 * n}, 0, CLASS_BYTES, 0});
 }
 /* clang-format on */
 
@@ -625,13 +681,14 @@ static json_t *rates_of(const struct measuring *m) {
     return rates;
 }
 
-const char *const operators_groups[] = {"products", "attention",  "bytes",     "decoder",
-                                        "unet",     "qwen_image", "quantised", NULL};
+const char *const operators_groups[] = {"products",   "attention", "bytes",     "decoder", "unet",
+                                        "qwen_image", "wan",       "quantised", NULL};
 
 json_t *operators_measure(struct rig *rig, const struct operators_options *options,
                           void (*on_row)(const json_t *row)) {
     static void (*const lists[])(struct list * l, const struct sizes *s) = {
-        list_products, list_attention, list_bytes, list_decoder, list_unet, list_qwen_image, list_quantised};
+        list_products, list_attention,  list_bytes, list_decoder,
+        list_unet,     list_qwen_image, list_wan,   list_quantised};
     struct measuring m = {
         .rig = rig, .s = options->small ? &tiny : &real, .rows = json_array(), .on_row = on_row};
     struct list list = {0};

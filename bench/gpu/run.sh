@@ -549,7 +549,7 @@ sanitize memcheck check.memcheck.ops 500 env "SKIP=$sanitized" CASES=$cases $bin
 sanitize racecheck check.racecheck.ops 500 env "SKIP=$sanitized" CASES=$cases $bin/test_cuda_ops
 sanitize synccheck check.synccheck.ops 500 env "SKIP=$sanitized" CASES=$cases $bin/test_cuda_ops
 operators bytes
-for part in decoder unet qwen_image; do
+for part in decoder unet qwen_image wan; do
     if [ -n "$no_decode" ]; then skip bench.ops.$part "decode skipped: no cuDNN"; else operators $part; fi
 done
 for budget in all 9G 6G 4G 2G; do draws zimage "$model" 8 $budget 4 300; done
