@@ -126,12 +126,13 @@ static void check_written(const char *name, const char *codec, double most) {
 
 static void check_text(const char *name) {
     char path[128];
+    struct sluice_error e = {0};
+    struct video_settings settings = usual();
+    check(write_video(name, 2, &settings, &e) == SLUICE_OK, "%s: %s", name, e.what);
     const char *found = probe(name, "format_tags");
     check(strstr(found, "a fox, \"red\"; \xC3\xA9") && strstr(found, "Negative prompt: snow=1") &&
               strstr(found, "Steps: 2"),
           "%s: %s", name, found);
-    struct sluice_error e = {0};
-    struct video_settings settings = usual();
     settings.parameters = NULL;
     check(write_video(name, 2, &settings, &e) == SLUICE_OK, "%s: %s", name, e.what);
     check(!strstr(probe(name, "format_tags"), "fox"), "%s: %s", name, said);
