@@ -63,8 +63,12 @@ def pictures_of(spec, case, unit=1):
         out["init"] = picture_of(rng, case["width"], case["height"])
     if case.get("last"):
         out["last"] = picture_of(rng, case["width"], case["height"])
+    if case.get("control"):
+        out["control"] = np.stack([picture_of(rng, case["width"], case["height"]) for _ in range(case["frames"])])
     if case["mask"]:
         out["mask"] = mask_of(rng, case["width"], case["height"])
+        if case.get("control"):  # where a video leads, each colour would have a mask of its own
+            out["mask"][:] = out["mask"][:, :, :1]
     for i, (width, height) in enumerate(case.get("references", [])):
         out[f"reference_{i:03}"] = picture_of(rng, width * unit, height * unit)
     return out

@@ -17,6 +17,7 @@ static const struct suite *const qwen_image[] = {&blocks_qwen_image, &blocks_qwe
                                                  &blocks_vae_encoder, NULL};
 static const struct suite *const qwen_edit[] = {
     &blocks_qwen_image, &blocks_qwen25vl, &blocks_qwen25vl_vision, &blocks_vae, &blocks_vae_encoder, NULL};
+static const struct suite *const wan[] = {&blocks_wan, &blocks_umt5, NULL};
 static const struct suite *const vae_encoder[] = {&blocks_vae_encoder, NULL};
 
 static const struct suite *const clip_kinds[] = {&blocks_clip_kinds, NULL};
@@ -98,11 +99,12 @@ const struct fixture fixtures[] = {
     {PIPELINE("qwen_edit_plus", qwen_edit), .gpu_tolerances = few_channels, .gate = &gate_qwen_edit_plus,
      .misfits = &misfits_qwen25vl},
     {.name = "wan_i2v", .gate = &gate_wan_i2v},
-    {.name = "wan21", .gate = &gate_wan21, .layouts = &layouts_wan, .misfits = &misfits_wan},
+    {PIPELINE("wan21", wan), .gate = &gate_wan21, .layouts = &layouts_wan, .misfits = &misfits_wan},
     {.name = "wan_ti2v", .gate = &gate_wan_ti2v},
     {.name = "wan_flf2v", .gate = &gate_wan_flf2v},
     {.name = "wan22", .gate = &gate_wan22, .layouts = &layouts_wan22},
     {.name = "wan22_i2v", .gate = &gate_wan22_i2v},
+    {.name = "wan_vace", .gate = &gate_wan_vace},
     {.name = "zimage_wide",
      .model = wide_checkpoint,
      .gate = &gate_zimage_wide,

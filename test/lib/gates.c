@@ -182,6 +182,14 @@ const struct gate gate_wan22_i2v = {.request = REQUEST(FILM(5, 1, 2.5), BETWEEN_
                                     .other = REQUEST(FILM(5, 1, 1), FROM_FRAME),
                                     .threads = 2};
 
+/* Led by a video, and by two pictures in front of it. */
+static const struct sluice_picture *const leading[] = {&picture, &end_picture, &picture, &picture,
+                                                       &end_picture};
+const struct gate gate_wan_vace = {
+    .request = REQUEST(FILM(5, 1, 2.5), .control = leading, .n_control = 5, .mask = &mask, EDITING(1)),
+    .other = REQUEST(FILM(5, 2, 1), EDITING(2)),
+    .threads = 1};
+
 /* ---- the toy ---- */
 
 static const struct sluice_picture small_wide = {.struct_size = sizeof small_wide,

@@ -99,6 +99,24 @@ static const struct sluice_picture *picture_of(const struct golden *g, const jso
     return picture;
 }
 
+/* The frames of a video that leads. */
+static void take_control(const struct golden *g, const json_t *c, struct sluice_request *r) {
+    char full[NAME];
+    if (!has_golden(g, case_tensor(c, "picture.control", full))) return;
+    struct tensor all = golden(g, full);
+    const struct sluice_picture **frames = test_memory(sizeof *frames * (size_t)all.dim[0]);
+    for (int i = 0; i < all.dim[0]; i++) {
+        struct sluice_picture *frame = test_memory(sizeof *frame);
+        *frame = (struct sluice_picture){.struct_size = sizeof *frame,
+                                         .width = all.dim[2],
+                                         .height = all.dim[1],
+                                         .rgb = tensor_slice(all, i, 1).data};
+        frames[i] = frame;
+    }
+    r->control = frames;
+    r->n_control = all.dim[0];
+}
+
 static void take_pictures(const struct golden *g, const json_t *c, struct sluice_request *r) {
     int n = (int)json_array_size(json_object_get(c, "references"));
     const struct sluice_picture **references = test_memory(sizeof *references * (size_t)(n + 1));
@@ -141,6 +159,7 @@ struct sluice_request request_of(struct public_run *p, const json_t *c) {
     r.cfg_scale_low = json_number_value(json_object_get(c, "cfg_scale_low")); /* null: the same */
     r.sampler = text_of(c, "sampler");                                        /* null: the model's */
     take_pictures(p->golden, c, &r);
+    take_control(p->golden, c, &r);
     return r;
 }
 

@@ -4,7 +4,7 @@
 
 #include "test/lib/golden.h"
 
-enum { TAIL = 32, NAME = 64, PATH = 1024, IMAGES_MAX = 16 };
+enum { TAIL = 32, NAME = 64, PATH = 1024, IMAGES_MAX = 24 };
 
 /* ---- cases ---- */
 

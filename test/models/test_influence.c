@@ -62,6 +62,11 @@ static struct tensor decode(struct public_run *p, const struct sluice_request *r
     return read_dump(p, "decoded", "decoded");
 }
 
+/* What an encoded picture is dumped as: itself, or all that lies beside the latent. */
+static const char *encoded_as(const struct golden *g) {
+    return has_golden(g, "case0.concat") ? "concat" : "encoded";
+}
+
 /* The last latent; the decoder's output from the reference's latent; or the latent of a picture. */
 static struct tensor draw(struct probe *probe, enum result result) {
     struct public_run *p = open_run(probe->golden, probe->model, false);
@@ -77,16 +82,17 @@ static struct tensor draw(struct probe *probe, enum result result) {
         r.no_decode = true;
         snprintf(last, sizeof last, "latent_%03d", STEPS);
         assert_public(sluice_run(p->session, &r, &error), &error);
-        out = result == ENCODED ? read_dump(p, "encoded", "encoded") : read_dump(p, last, last);
+        if (result == ENCODED) snprintf(last, sizeof last, "%s", encoded_as(p->golden));
+        out = read_dump(p, last, last);
     }
     close_run(p);
     return out;
 }
 
 static const struct index_entry *find_tensor(const struct tensor_index *index, const char *name) {
-    static const char *const prefixes[] = {"model.", "text_model."}; /* that the reference drops */
+    static const char *const prefixes[] = {"model.", "text_model.", "vision_model."}; /* that the reference drops */
     const struct index_entry *entry = index_find(index, name);
-    for (int i = 0; i < 2 && !entry; i++) {
+    for (int i = 0; i < COUNT_OF(prefixes) && !entry; i++) {
         char prefixed[2 * PATH];
         snprintf(prefixed, sizeof prefixed, "%s%s", prefixes[i], name);
         entry = index_find(index, prefixed);

@@ -7,6 +7,7 @@ no part in it.
 import types
 
 import torch
+from transformers.utils.output_capturing import _CAN_RECORD_REGISTRY
 
 from flux.bf16 import disguise
 from inputs import of_case
@@ -47,6 +48,8 @@ def load(folder, dtype):
         if hasattr(model, "rope"):
             model.rope.kept = model.rope.freqs_cos, model.rope.freqs_sin
         disguise(model, dtype)
+        if hasattr(model, "_can_record_outputs"):  # transformers knows by its class what a model can give
+            _CAN_RECORD_REGISTRY[model] = model._can_record_outputs
         if hasattr(model, "rope"):
             keep_conditioning(model, dtype)
             keep_timesteps(model)

@@ -2,7 +2,7 @@
 
 import os
 
-from diffusers import AutoencoderKLWan, WanTransformer3DModel
+from diffusers import AutoencoderKLWan, WanTransformer3DModel, WanVACETransformer3DModel
 from transformers import CLIPVisionConfig, CLIPVisionModel, UMT5Config, UMT5EncoderModel
 
 import weights
@@ -23,7 +23,9 @@ def _transformer(spec, folder, name):
     seen = dict(image_dim=spec.vision_dim, added_kv_proj_dim=spec.dim) if form["image_encoder"] else {}
     if form["both"]:
         seen["pos_embed_seq_len"] = 2 * spec.vision_tokens
-    model = WanTransformer3DModel(
+    if form["led"]:
+        seen |= dict(vace_layers=form["led"], vace_in_channels=2 * spec.channels + spec.factor**2)
+    model = (WanVACETransformer3DModel if form["led"] else WanTransformer3DModel)(
         num_attention_heads=spec.heads, attention_head_dim=spec.head_dim, in_channels=spec.in_channels, out_channels=spec.channels,
         text_dim=spec.text_hidden, freq_dim=spec.freq_dim, ffn_dim=spec.ffn, num_layers=spec.layers, **seen)
     weights.randomize(model, weights.WAN, f"{spec.seed} {spec.name} {name}")
@@ -109,6 +111,8 @@ def _index(spec, folder):
         classes |= VISION if form["image_encoder"] else dict.fromkeys(VISION, [None, None])
     if not form["oldest"]:  # which know nothing of experts
         classes |= {"boundary_ratio": form["boundary"], "transformer_2": classes["transformer"] if form["experts"] == 2 else [None, None]}
+    if form["led"]:
+        classes |= {"transformer": ["diffusers", "WanVACETransformer3DModel"]}
     if form["expand"]:
         classes |= {"expand_timesteps": True}
     write_json(os.path.join(folder, "model_index.json"),

@@ -5,11 +5,12 @@ another. Case k's reference tensors have the prefix "case{k}.":
   ids.cond                   i32, </s> included, no pads; .uncond likewise
   hidden.cond                [T, hidden] of those; what the transformer reads has zeros below, 512 rows
   sigmas timesteps           n+1 and n values, f32
-  picture.{init,last}        u8 [H, W, 3]: what goes in
+  picture.{init,last,mask,reference_000,...}   u8 [H, W, 3]: what goes in;  picture.control [F, H, W, 3]
   pixels.{init,last}         f32 [3, side, side]: what the tower sees of it; seen.{init,last} [tokens, vision]: what it gives
-  concat                     [4 + C, T, h, w]: mask, then condition, behind the noise
-  encoded.init               at the model's scale, [1, C, h, w]: the first frame, which is given; [1, C, T h, w]: the condition in concat
-  latent_000 latent          [N, C, T, h, w]: noise, clip k from seed + k alone; as the loop ends, a given frame in its place
+  concat                     [4 + C, T, h, w]: mask, then condition, behind the noise; of what leads [2 C + 64, T, h, w]
+  encoded.init               [1, C, h, w]: the first frame, which is given, at the model's scale
+  latent_000 latent          [N, C, T, h, w]: noise, clip k from seed + k alone; as the loop ends, a given frame in its place and without
+                             those of references, which all others have in front
   latent_001 ...             not in a batch: after every step, where a frame is given with the sampler's own
   decoded                    of one case: [F, 3, H, W], not clamped;  picture: u8 [F, H, W, 3] ([N, F, H, W, 3])
 Cases of kind "text" have ids; the first two hidden states.
@@ -44,7 +45,8 @@ def clip_case(spec, k, wanted):
     return inputs.request(spec, specs.TEXTS, k, wanted) | dict(
         frames=wanted["frames"], cfg_scale_low=wanted["low"], seed=wanted["seed"], batch=wanted["batch"], sampler=wanted["sampler"],
         flow_shift=wanted["shift"], shift=wanted["shift"] or spec.form["shift"], channels=spec.channels, init=wanted["init"], last=wanted["last"],
-        decoded=wanted["decoded"], mask=False, latent_frames=(wanted["frames"] - 1) // 4 + 1, latent_width=2 * columns, latent_height=2 * rows)
+        decoded=wanted["decoded"], control=wanted["control"], mask=wanted["mask"], references=wanted["references"],
+        latent_frames=(wanted["frames"] - 1) // 4 + 1, latent_width=2 * columns, latent_height=2 * rows)
 
 
 def encode_case(pipe, case, out, hidden):

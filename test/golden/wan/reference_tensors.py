@@ -5,7 +5,7 @@ import os
 import diffusers
 import numpy as np
 import torch
-from diffusers import FlowMatchEulerDiscreteScheduler, WanImageToVideoPipeline, WanPipeline
+from diffusers import FlowMatchEulerDiscreteScheduler, WanImageToVideoPipeline, WanPipeline, WanVACEPipeline
 from diffusers.models.autoencoders.autoencoder_kl_wan import unpatchify
 from PIL import Image
 from transformers import AutoTokenizer, CLIPImageProcessor, CLIPVisionModel, UMT5EncoderModel
@@ -33,7 +33,7 @@ def load(folder, dtype=torch.float32):
 
     models = dict(
         vae=part(diffusers.AutoencoderKLWan, "vae"), text_encoder=part(UMT5EncoderModel, "text_encoder"),
-        transformer=part(diffusers.WanTransformer3DModel, "transformer"), transformer_2=part(diffusers.WanTransformer3DModel, "transformer_2"))
+        transformer=part(getattr(diffusers, index["transformer"][1]), "transformer"), transformer_2=part(diffusers.WanTransformer3DModel, "transformer_2"))
     parts = dict(
         scheduler=getattr(diffusers, index["scheduler"][1]).from_pretrained(folder, subfolder="scheduler"),
         tokenizer=AutoTokenizer.from_pretrained(os.path.join(folder, "tokenizer")))
@@ -51,10 +51,13 @@ def runner_of(pipe, case):
     parts, shift = dict(pipe.components), case["shift"]
     euler = case["sampler"] == "euler" or not case["sampler"] and type(pipe.scheduler) is FlowMatchEulerDiscreteScheduler
     parts["scheduler"] = FlowEuler(shift=shift) if euler else diffusers.UniPCMultistepScheduler.from_config(pipe.scheduler.config, flow_shift=shift)
-    kind = WanImageToVideoPipeline if case["init"] else WanPipeline
+    kind, settings = type(pipe), dict(boundary_ratio=pipe.config.boundary_ratio)
+    if kind is not WanVACEPipeline:
+        kind = WanImageToVideoPipeline if case["init"] else WanPipeline
+        settings["expand_timesteps"] = pipe.config.expand_timesteps
     if kind is WanPipeline:
         parts = {name: value for name, value in parts.items() if not name.startswith("image_")}
-    runner = kind(**parts, boundary_ratio=pipe.config.boundary_ratio, expand_timesteps=pipe.config.expand_timesteps)
+    runner = kind(**parts, **settings)
     runner.set_progress_bar_config(disable=True)
     return runner
 
@@ -118,6 +121,12 @@ def arguments(case, pictures, k):
         common |= dict(image=pictures["init"])
     if case["last"]:
         common |= dict(last_image=pictures["last"])
+    if case.get("control"):
+        common |= dict(video=pictures["control"])
+    if case["mask"]:
+        common |= dict(mask=[pictures["mask"]] * case["frames"])
+    if case.get("references"):
+        common |= dict(reference_images=[pictures[name] for name in sorted(pictures) if name.startswith("reference")])
     return common
 
 
@@ -125,9 +134,10 @@ def _conditioned(kept, case, references):
     """What pictures become: channels behind the noise or the first frame, and rows beside the text."""
     told, channels = kept.calls[0][1], kept.pipe.vae.config.z_dim
     first = told["hidden_states"]
-    if first.shape[1] > channels:
+    if "control_hidden_states" in told:
+        references["concat"] = told["control_hidden_states"][0].clone()
+    elif first.shape[1] > channels:
         references["concat"] = first[0, channels:].clone()
-        references["encoded.init"] = first[:, -channels:].flatten(2, 3)
     elif case["init"]:
         references["encoded.init"] = first[:, :, 0].clone()
     seen = told.get("encoder_hidden_states_image")
@@ -149,7 +159,7 @@ def _of_clip(kept, case, k, frame):
 def run_case(pipe, case, pictures):
     """Draws one case; tensors by their name without the case's prefix. Clip k of a batch is a call of its own with seed + k."""
     references, clips = {f"picture.{name}": torch.from_numpy(p.copy()) for name, p in pictures.items()}, []
-    pictures = {name: Image.fromarray(p) for name, p in pictures.items()}
+    pictures = {name: [Image.fromarray(f) for f in p] if p.ndim == 4 else Image.fromarray(p) for name, p in pictures.items()}
     for k in range(case["batch"]):
         runner = runner_of(pipe, case)
         with Kept(runner) as kept:
@@ -157,9 +167,11 @@ def run_case(pipe, case, pictures):
         kept.picture = torch.from_numpy((clip * 255).round().astype(np.uint8))
         clips.append(kept)
     _conditioned(clips[0], case, references)
-    frame = references["encoded.init"][:, :, None] if case["init"] and pipe.config.expand_timesteps else None
+    frame = references["encoded.init"][:, :, None] if "encoded.init" in references else None
     ends = [_of_clip(kept, case, k, frame) for k, kept in enumerate(clips)]
     references["latent_000"], references["latent"] = (torch.cat(latents) for latents in zip(*ends))
+    # references are frames in front of the clip's
+    references["latent"] = references["latent"][:, :, len(case.get("references", [])):]
     references["picture"] = torch.stack([kept.picture for kept in clips])
     if case["batch"] == 1:
         references["picture"] = references["picture"][0]
@@ -175,7 +187,7 @@ def run_case(pipe, case, pictures):
 
 def told_timestep(pipe, latent, t, given):
     """As the pipelines tell it: a number for a clip, or one for each token."""
-    if not pipe.config.expand_timesteps:
+    if not getattr(pipe.config, "expand_timesteps", False):
         return t
     mask = torch.ones(latent.shape[2:])
     mask[:given] = 0
@@ -190,7 +202,7 @@ class Conditions:
     """What the transformer reads beside a latent, of a case."""
 
     def __init__(self, pipe, case, known):
-        self.pipe, self.given = pipe, int(case["init"] and pipe.config.expand_timesteps)
+        self.pipe, self.given, self.led = pipe, int(case["init"] and pipe.config.expand_timesteps), isinstance(pipe, WanVACEPipeline)
         self.concat, self.frame = known.get("concat"), known.get("encoded.init")
         self.text = padded(known["hidden.cond"])
         seen = [known[f"seen.{name}"] for name in ("init", "last") if f"seen.{name}" in known]
@@ -201,11 +213,12 @@ class Conditions:
         if self.given:
             latent = torch.cat([self.frame[:, :, None], latent[:, :, 1:]], dim=2)
         told = told_timestep(self.pipe, latent, t, self.given)
-        if self.concat is not None:
+        beside = dict(control_hidden_states=self.concat[None]) if self.led else {}
+        if self.concat is not None and not self.led:
             latent = torch.cat([latent, self.concat[None]], dim=1)
         return getattr(self.pipe, name)(
             hidden_states=latent, timestep=told, encoder_hidden_states=self.text if text is None else text, encoder_hidden_states_image=self.seen,
-            return_dict=False)[0]
+            return_dict=False, **beside)[0]
 
 
 def _rope(model, latent):

@@ -1,7 +1,8 @@
 """The dimensions and requests of each WAN fixture, in the manner of Flux.1's (../flux/specs.py).
 
 A case: grid is (columns, rows) of 2x2 latent pixels; frames 4n + 1; prompt and negative name texts below; init and last
-are pictures of the clip's size; low is the second expert's guidance; decoded: floats are kept.
+are pictures of the clip's size; control: a video leads, with a mask of what is drawn anew; references are pictures' (width, height) in pixels; low is the
+second expert's guidance; decoded: floats are kept.
 """
 
 import random
@@ -18,7 +19,7 @@ TEXTS = FLUX_TEXTS | {
 }
 
 _PLAIN = dict(
-    pipeline="WanPipeline", share="wan21", shares=["text_encoder", "tokenizer", "vae"], image_encoder=False, both=False, pictured=False, experts=1,
+    pipeline="WanPipeline", share="wan21", shares=["text_encoder", "tokenizer", "vae"], image_encoder=False, both=False, pictured=False, led=None, experts=1,
     expand=False, boundary=None, oldest=False, scheduler="UniPCMultistepScheduler", shift=3.0, transformer_dtype="f32", shards=1, cast={}, residual=False)
 _PICTURED = _PLAIN | dict(pipeline="WanImageToVideoPipeline", pictured=True)
 
@@ -38,6 +39,8 @@ FORMS = {
         transformer_dtype="bf16"),
     "wan22": _PLAIN | dict(experts=2, boundary=0.875),
     "wan22_i2v": _PICTURED | dict(experts=2, boundary=0.9, scheduler="FlowMatchEulerDiscreteScheduler", shift=5.0, transformer_dtype="bf16"),
+    # led by hints behind these blocks
+    "wan_vace": _PLAIN | dict(pipeline="WanVACEPipeline", led=[0, 2], shift=16.0),
 }
 
 
@@ -110,9 +113,10 @@ class Spec:
 
 
 def _case(grid, frames, steps, seed, prompt="fox", negative=None, cfg=1.0, low=None, batch=1, sampler=None, shift=None, init=False, last=False,
-          decoded=False):
+          decoded=False, control=False, mask=False, references=()):
     return dict(grid=grid, frames=frames, steps=steps, seed=seed, prompt=prompt, negative=negative, cfg=cfg, low=low, batch=batch, sampler=sampler,
-                shift=shift, init=init, last=last, decoded=decoded)
+                shift=shift, init=init, last=last, decoded=decoded,
+                control=control, mask=mask, references=list(references))
 
 
 CASES = {
@@ -144,6 +148,11 @@ CASES = {
         _case((2, 3), 9, 5, 42, cfg=3.0, low=2.0, negative="ugly", init=True, decoded=True),
         _case((3, 2), 5, 3, 7, prompt="house", init=True, last=True),
     ],
+    "wan_vace": [
+        _case((3, 2), 5, 3, 42, cfg=3.0, negative="ugly", control=True, mask=True, references=[(40, 64)]),
+        _case((2, 3), 5, 2, 7, prompt="house", references=[(40, 64), (48, 24)]),
+        _case((2, 2), 9, 2, 9, prompt="fox", control=True, batch=1),
+    ],
 }
 
 DIMENSIONS = {
@@ -153,6 +162,7 @@ DIMENSIONS = {
     "wan_flf2v": dict(heads=2, head_dim=18, layers=3, ffn=58, freq_dim=32),
     "wan22": dict(heads=3, head_dim=12, layers=3, ffn=76, freq_dim=64),
     "wan22_i2v": dict(heads=2, head_dim=22, layers=3, ffn=60, freq_dim=32),
+    "wan_vace": dict(heads=2, head_dim=16, layers=4, ffn=56, freq_dim=32),
 }
 TEXT = {
     "wan21": dict(text_hidden=26, text_heads=3, text_head_dim=10, text_layers=3, text_ffn=38),
@@ -185,7 +195,7 @@ def random_spec(name, seed):
         vision_heads=vision.randint(1, 3), vision_head_dim=2 * vision.randint(3, 8), vision_layers=vision.randint(3, 4),
         vision_ffn=vision.randint(30, 60), vision_side=14 * vision.randint(2, 5))
     for wanted in CASES[name]:
-        drawn.cases.append(redrawn(wanted, own, 4, 12))
+        drawn.cases.append(redrawn(wanted, own, 20, 120))
         if wanted["cfg"] != 1:
             drawn.cases[-1]["cfg"] = round(own.uniform(1.5, 6), 2)
     return drawn
