@@ -41,8 +41,8 @@ const char *sampling_class(const struct sampling *sampling);
 /* As a request would choose its schedule: a spacing, or a schedule's name. */
 const char *sampling_schedule_name(const struct sampling *sampling);
 
-/* What a scheduler_config.json says, but of flow matching its shift (schedule.shift_key) and what belongs to
- * that. UNSUPPORTED, META. */
+/* What a scheduler_config.json says of a model whose sampling is as its recipe has it, but of flow matching
+ * its shift (schedule.shift_key) and what belongs to that. UNSUPPORTED, META. */
 enum status sampling_read(const struct config *config, struct sampling *sampling, struct error *e);
 
 /* What a request chooses; each name NULL: as it is. USAGE, by name, for what there is not, and for what the

@@ -16,7 +16,8 @@ static enum status read_text(const char *text, bool mends, struct sampling *s, s
     json_t *object = json_loads(text, 0, NULL);
     assert_non_null(object);
     struct config config = course_config(object, values);
-    *s = (struct sampling){.prediction = &prediction_eps, .mends_old_files = mends};
+    *s = (struct sampling){
+        .prediction = &prediction_eps, .schedule = &schedule_spaced, .mends_old_files = mends};
     sampling_read(&config, s, e);
     json_decref(object);
     return e->code;
@@ -201,7 +202,7 @@ static void test_foreign_keys(void **state) {
 static void test_infinity(void **state) {
     struct sys sys;
     struct config config;
-    struct sampling s = {.prediction = &prediction_eps};
+    struct sampling s = {.prediction = &prediction_eps, .schedule = &schedule_spaced};
     struct error e = {0};
     const char *path = "build/scheduler_config_test.json";
     (void)state;
