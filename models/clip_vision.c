@@ -159,11 +159,12 @@ static enum status clip_vision_check_pictures(const struct component *c, const s
     config_check_list(pictures, "image_std", 3, e);
     config_refuse(pictures, "size.longest_edge", e);
     if (config_bool(pictures, "do_center_crop", &crops, e) != OK) return e->code;
-    bool large = s->width || s->height ? s->width >= side && s->height >= side : s->shortest >= side;
+    bool both = s->width || s->height;
+    bool large = both ? s->width >= side && s->height >= side : s->shortest >= side;
     if (crops && large && s->crop_width == side && s->crop_height == side) return OK;
     error_set(e, META, "pictures would not be of the size that the vision encoder reads");
     error_where(e, "%s", pictures->path);
-    if (s->width)
+    if (both)
         error_found(e, "resampled to %dx%d", s->width, s->height);
     else
         error_found(e, "a shorter edge of %d, %s %dx%d", s->shortest, crops ? "cut to" : "never cut to",

@@ -221,9 +221,16 @@ enum status t5_configure(struct component *c, const struct config *config, struc
                       &s->max_distance, e);
 }
 
-/* The decoder; the embedding table under its second name; a tokenizer stored as a tensor. */
-const char *const t5_ignorable[] = {
-    "decoder.", "lm_head.", "encoder.embed_tokens.", "spiece_model", "dec.", "output.weight", NULL};
+/* The decoder; the embedding table under its second name; a tokenizer stored as a tensor, in files of a whole
+ * pipeline beside the encoder. */
+const char *const t5_ignorable[] = {"decoder.",
+                                    "lm_head.",
+                                    "encoder.embed_tokens.",
+                                    "spiece_model",
+                                    "text_encoders.spiece_model",
+                                    "dec.",
+                                    "output.weight",
+                                    NULL};
 const char *const t5_architectures[] = {"t5encoder", "t5", NULL};
 
 const struct setting t5_settings[1] = {

@@ -98,7 +98,7 @@ const struct fixture fixtures[] = {
     {PIPELINE("qwen_edit", qwen_edit), .gpu_tolerances = few_channels, .gate = &gate_qwen_edit},
     {PIPELINE("qwen_edit_plus", qwen_edit), .gpu_tolerances = few_channels, .gate = &gate_qwen_edit_plus,
      .misfits = &misfits_qwen25vl},
-    {.name = "wan_i2v", .gate = &gate_wan_i2v},
+    {.name = "wan_i2v", .gate = &gate_wan_i2v, .misfits = &misfits_wan_encoders},
     {PIPELINE("wan21", wan), .gate = &gate_wan21, .layouts = &layouts_wan, .misfits = &misfits_wan},
     {.name = "wan_ti2v", .gate = &gate_wan_ti2v},
     {.name = "wan_flf2v", .gate = &gate_wan_flf2v},

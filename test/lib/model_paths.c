@@ -7,6 +7,7 @@ const struct sluice_model_options *model_options(struct model_paths *from) {
                                                    {"--llm_vision", from->llm_vision},
                                                    {"--clip_l", from->clip_l},
                                                    {"--clip_g", from->clip_g},
+                                                   {"--clip_vision", from->clip_vision},
                                                    {"--t5xxl", from->t5xxl},
                                                    {"--vae", from->vae}};
     for (int i = 0; i < MODEL_PATHS; i++) from->parts[i] = parts[i];

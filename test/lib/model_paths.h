@@ -4,11 +4,11 @@
 
 #include "engine/sluice.h"
 
-enum { MODEL_PATHS = 8 };
+enum { MODEL_PATHS = 9 };
 
 struct model_paths {
-    const char *model, *diffusion_model, *high_noise, *llm, *llm_vision, *clip_l, *clip_g, *t5xxl, *vae,
-        *tokenizer;
+    const char *model, *diffusion_model, *high_noise, *llm, *llm_vision, *clip_l, *clip_g, *clip_vision,
+        *t5xxl, *vae, *tokenizer;
     const char *edit;
     bool decodes_only;
     /* Filled by model_options. */

@@ -1,0 +1,61 @@
+/* Models whose encoders are nearly umT5, or CLIP's vision encoder. */
+#include "test/lib/layouts.h"
+
+#define TEXT               .component = "text_encoder"
+#define VISION             .component = "image_encoder"
+#define CONFIG(k, v)       .key = k, .value = v
+#define SHAPED(t, d, size) .tensor = t, .dimension = d, .n = size
+#define REFUSED(c, ...)    .code = c, .words = {__VA_ARGS__}
+#define BIAS(layer)        "encoder.block." layer ".layer.0.SelfAttention.relative_attention_bias.weight"
+
+static void rename_gate(struct pile *p) {
+    rename_part(pile_find(p, "encoder.block.0.layer.1.DenseReluDense.wi_0.weight"), "wi_0", "wi");
+}
+
+/* T5's: one table of distances for all layers. */
+static void share_bias(struct pile *p) {
+    pile_drop(p, BIAS("1"));
+    pile_drop(p, BIAS("2"));
+}
+
+/* Of a picture that is no square. */
+static void see_a_row_less(struct pile *p) {
+    layouts_resize(p, "vision_model.embeddings.position_embedding.weight", 0, 13);
+}
+
+static const struct misfit rows[] = {
+    {TEXT, .change = rename_gate, .what = "no gate", REFUSED(UNSUPPORTED, "no umT5", "without a gate")},
+    {TEXT, .change = share_bias, .what = "one bias for all layers",
+     REFUSED(UNSUPPORTED, "do not fit their slot", "found T5 text encoder", "umT5 text encoder")},
+    {TEXT, .tensor = BIAS("2"), .what = "a layer without a bias",
+     REFUSED(MISSING, "'" BIAS("2") "'", "blocks.2.pos_embedding.embedding.weight")},
+    {TEXT, CONFIG("feed_forward_proj", "\"relu\""),
+     REFUSED(UNSUPPORTED, "'feed_forward_proj'", "\"relu\"", "\"gated-gelu\"")},
+    {TEXT, CONFIG("relative_attention_max_distance", "3"),
+     REFUSED(META, "'relative_attention_max_distance'")},
+    {TEXT, SHAPED(BIAS("0"), 1, 7), REFUSED(SHAPE, "umT5 text encoder's sizes", "heads 7", "whole heads")},
+
+    {VISION, CONFIG("num_attention_heads", "5"), REFUSED(SHAPE, "CLIP vision encoder's sizes", "5 heads")},
+    {VISION, CONFIG("image_size", "28"), REFUSED(META, "'image_size'", "28")},
+    {VISION, CONFIG("patch_size", "7"), REFUSED(META, "'patch_size'", "7")},
+    {VISION, CONFIG("num_hidden_layers", "5"), .what = "a layer that was lost",
+     REFUSED(META, "'num_hidden_layers'", "5", "4")},
+    {VISION, CONFIG("hidden_act", "\"relu\""),
+     REFUSED(UNSUPPORTED, "'hidden_act'", "\"relu\"", "\"quick_gelu\" or \"gelu\"")},
+    {VISION, .change = see_a_row_less, .what = "no square", REFUSED(SHAPE, "13 positions", "a square")},
+    {VISION, SHAPED("vision_model.pre_layrnorm.weight", 0, 20),
+     REFUSED(SHAPE, "class_embedding'", "[24]", "[20]")},
+    {VISION, .tensor = "vision_model.encoder.layers.2.mlp.fc1.weight", .what = "half a layer",
+     REFUSED(MISSING, "encoder.layers.2.mlp.fc1.weight'", "transformer.resblocks.2.mlp.c_fc.weight")},
+};
+
+static const struct layout_part parts[] = {
+    {.component = "image_encoder", .flag = offsetof(options, clip_vision)},
+    {.component = "text_encoder", .flag = offsetof(options, t5xxl)},
+};
+
+static const struct layout_family encoders = {parts, COUNT_OF(parts), NULL, 0};
+
+static void (*const own[])(void) = {NULL};
+
+const struct misfits misfits_wan_encoders = {&encoders, rows, COUNT_OF(rows), own};

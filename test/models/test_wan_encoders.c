@@ -1,0 +1,325 @@
+/* What WAN's models see of prompts and pictures, from files that name it otherwise: umT5 with a tokenizer
+ * inside, CLIP's vision encoder as OpenCLIP and the authors of WAN have it; how its pictures are prepared;
+ * and encoders that are nearly these. (The authors' names of umT5 are among test_layouts.) */
+#include "test/lib/made_models.h"
+#include "test/lib/model_paths.h"
+#include "test/lib/pile.h"
+
+static const char *folder;
+
+/* Heads of 80, as CLIP's are where nothing says it. */
+static void make_folder(void) {
+    folder = made_model("wan", "wan_i2v",
+                        "layers=1,heads=2,wan_ff=64,t5_layers=2,hidden=64,t5_heads=2,t5_head_dim=16,t5_ff=48,"
+                        "t5_vocabulary=400,clip_vision_layers=3,clip_vision_width=160,clip_vision_heads=2,"
+                        "clip_vision_ff=64,clip_vision_size=56,vae_base=8,dtype=f16",
+                        5);
+}
+
+/* ---- runs ---- */
+
+enum { SIDE_X = 70, SIDE_Y = 45 };
+
+/* The latent of one step from a picture; what says where the model is. */
+static bool draw_latent(struct model_paths from, char latent[HEX], const char *what) {
+    static uint8_t rgb[SIDE_X * SIDE_Y * 3];
+    struct rig rig = {0};
+    struct sluice_error e;
+    struct sluice_session_options to = {.struct_size = sizeof to, .device = "cpu", .threads = 1};
+    for (size_t i = 0; i < sizeof rgb; i++) rgb[i] = (uint8_t)(i * i % 251);
+    const struct sluice_picture picture = {
+        .struct_size = sizeof picture, .width = SIDE_X, .height = SIDE_Y, .rgb = rgb};
+    struct sluice_request request = request_fox(48, 32, 1, 1, 1);
+    request.frames = 5;
+    request.init_image = &picture;
+    request.strength = 1;
+    request.no_decode = true;
+    int code = sluice_model_open(model_options(&from), &rig.model, &e);
+    if (!code) code = sluice_session_open(rig.model, &to, &rig.session, &e);
+    struct result r = {.code = code};
+    if (!code) r = run(&rig, &request);
+    check(!r.code, "%s: %s (%s) %s", what, code ? e.what : r.error.what, code ? e.where : r.error.where,
+          code ? e.found : r.error.found);
+    for (int i = 0; i < SLOTS_MAX && rig.model; i++)
+        check(!rig.model->component[i].n_unknown, "%s: %d tensors of slot %d are unknown", what,
+              rig.model->component[i].n_unknown, i);
+    memcpy(latent, r.latent[0], HEX);
+    result_free(&r);
+    sluice_session_close(rig.session);
+    sluice_model_close(rig.model);
+    return !r.code;
+}
+
+static void expect_latent(struct model_paths from, const char *wanted, const char *what) {
+    char found[HEX];
+    if (draw_latent(from, found, what)) check(!strcmp(wanted, found), "%s: another latent", what);
+}
+
+/* ---- names ---- */
+
+struct names {
+    const char *from, *to;
+};
+
+static void rename_all(struct pile *p, const struct names *names) {
+    for (int i = 0; i < p->n; i++)
+        for (const struct names *n = names; n->from; n++) rename_part(&p->item[i], n->from, n->to);
+}
+
+static void join_qkv(struct pile *p, const char *to) {
+    for (int i = 0; i < p->n; i++) {
+        struct item *q = &p->item[i];
+        if (!strstr(q->name, "self_attn.q_proj.")) continue;
+        for (int k = 0; k < 2; k++) {
+            char name[PILE_NAME];
+            snprintf(name, sizeof name, "%s", q->name);
+            memcpy(strstr(name, "q_proj"), k ? "v_proj" : "k_proj", 6);
+            join_rows(p, q, name);
+        }
+        rename_part(q, "self_attn.q_proj.", to);
+    }
+    pile_drop(p, "-");
+}
+
+/* Of so many axes more than it has, of one each, in front. */
+static void lead(struct item *item, int axes) {
+    memmove(item->dim + axes, item->dim, (size_t)item->rank * sizeof *item->dim);
+    for (int i = 0; i < axes; i++) item->dim[i] = 1;
+    item->rank += axes;
+}
+
+static void name_as_openclip(struct pile *p) {
+    static const struct names names[] = {{"encoder.layers", "transformer.resblocks"},
+                                         {"layer_norm", "ln_"},
+                                         {"self_attn.out_proj", "attn.out_proj"},
+                                         {"mlp.fc1", "mlp.c_fc"},
+                                         {"mlp.fc2", "mlp.c_proj"},
+                                         {"pre_layrnorm", "ln_pre"},
+                                         {"post_layernorm", "ln_post"},
+                                         {"embeddings.class_embedding", "class_embedding"},
+                                         {"embeddings.patch_embedding", "conv1"},
+                                         {"embeddings.position_embedding.weight", "positional_embedding"},
+                                         {NULL, NULL}};
+    join_qkv(p, "attn.in_proj_");
+    rename_all(p, names);
+}
+
+static void name_as_authors(struct pile *p) {
+    static const struct names names[] = {{"encoder.layers", "transformer"},
+                                         {"layer_norm", "norm"},
+                                         {"self_attn.out_proj", "attn.proj"},
+                                         {"mlp.fc1", "mlp.0"},
+                                         {"mlp.fc2", "mlp.2"},
+                                         {"pre_layrnorm", "pre_norm"},
+                                         {"post_layernorm", "post_norm"},
+                                         {"embeddings.class_embedding", "cls_embedding"},
+                                         {"embeddings.patch_embedding", "patch_embedding"},
+                                         {"embeddings.position_embedding.weight", "pos_embedding"},
+                                         {NULL, NULL}};
+    join_qkv(p, "attn.to_qkv.");
+    rename_all(p, names);
+    lead(pile_find(p, "cls_embedding"), 2);
+    lead(pile_find(p, "pos_embedding"), 1);
+}
+
+/* ---- vision encoders ---- */
+
+static const uint16_t ones[4096];
+
+static void add_ones(struct pile *p, const char *name, int rows, int columns) {
+    pile_add(p, "", name, "F16", 2, (int32_t[]){rows, columns}, ones, (size_t)(rows * columns) * 2);
+}
+
+static void as_it_is(struct pile *p) {
+    add_ones(p, "visual_projection.weight", 4, 160);
+}
+
+/* Beside the model of texts. */
+static void as_a_whole(struct pile *p) {
+    as_it_is(p);
+    add_ones(p, "text_model.embeddings.token_embedding.weight", 8, 16);
+    add_ones(p, "text_model.encoder.layers.0.self_attn.out_proj.weight", 16, 16);
+    add_ones(p, "text_projection.weight", 4, 16);
+    pile_add(p, "", "logit_scale", "F16", 0, NULL, ones, 2);
+}
+
+static void test_vision_names(const char *wanted) {
+    static const struct {
+        const char *what, *prefix;
+        void (*name)(struct pile *p), (*add)(struct pile *p);
+    } rows[] = {
+        {"transformers' names", "vision_model.", NULL, as_it_is},
+        {"a whole CLIP", "vision_model.", NULL, as_a_whole},
+        {"OpenCLIP's names", "visual.", name_as_openclip, NULL},
+        {"the authors' names", "visual.", name_as_authors, NULL},
+    };
+    char path[PILE_PATH];
+    snprintf(path, sizeof path, "%s/clip.safetensors", temporary);
+    for (int i = 0; i < COUNT_OF(rows); i++) {
+        struct pile *p = pile_read(folder, "image_encoder"), *named = calloc(1, sizeof *named);
+        if (!named) abort();
+        if (rows[i].name) rows[i].name(p);
+        pile_append(named, p, rows[i].prefix);
+        if (rows[i].add) rows[i].add(named);
+        write_pile(named, path, NULL);
+        expect_latent((struct model_paths){.model = folder, .clip_vision = path}, wanted, rows[i].what);
+        pile_free(p);
+        pile_free(named);
+    }
+}
+
+/* ---- text encoders ---- */
+
+/* llama.cpp's. */
+static void name_as_gguf(struct pile *p) {
+    static const struct names names[] = {{"shared.", "token_embd."},
+                                         {"encoder.final_layer_norm.", "enc.output_norm."},
+                                         {"layer.0.SelfAttention.relative_attention_bias.", "attn_rel_b."},
+                                         {"layer.0.SelfAttention.", "attn_"},
+                                         {"layer.0.layer_norm.", "attn_norm."},
+                                         {"layer.1.DenseReluDense.wi_0.", "ffn_gate."},
+                                         {"layer.1.DenseReluDense.wi_1.", "ffn_up."},
+                                         {"layer.1.DenseReluDense.wo.", "ffn_down."},
+                                         {"layer.1.layer_norm.", "ffn_norm."},
+                                         {"encoder.block.", "enc.blk."},
+                                         {NULL, NULL}};
+    rename_all(p, names);
+}
+
+static void name_embedding_tied(struct pile *p) {
+    static const struct names names[] = {{"shared.", "encoder.embed_tokens."}, {NULL, NULL}};
+    rename_all(p, names);
+}
+
+/* ComfyUI's files have the tokenizer as a tensor; nothing else says one here. */
+static void test_text_names(const char *wanted) {
+    static const struct {
+        const char *what, *prefix;
+        void (*name)(struct pile *p);
+    } rows[] = {
+        {"a tokenizer inside", "", NULL},
+        {"a tokenizer inside, behind a prefix", "text_encoders.umt5xxl.transformer.", NULL},
+        {"the embedding's other name", "", name_embedding_tied},
+        {"llama.cpp's names", "", name_as_gguf},
+    };
+    char path[PILE_PATH], source[PILE_PATH], denoiser[PILE_PATH], vae[PILE_PATH], seeing[PILE_PATH];
+    snprintf(path, sizeof path, "%s/umt5.safetensors", temporary);
+    snprintf(source, sizeof source, "%s/tokenizer/spiece.model", folder);
+    snprintf(denoiser, sizeof denoiser, "%s/transformer", folder);
+    snprintf(vae, sizeof vae, "%s/vae", folder);
+    snprintf(seeing, sizeof seeing, "%s/image_encoder", folder);
+    struct stat about;
+    char *spiece = stat(source, &about) ? NULL : read_whole(source);
+    if (!spiece) abort();
+    for (int i = 0; i < COUNT_OF(rows); i++) {
+        struct pile *p = pile_read(folder, "text_encoder"), *named = calloc(1, sizeof *named);
+        if (!named) abort();
+        if (rows[i].name) rows[i].name(p);
+        pile_append(named, p, rows[i].prefix);
+        pile_add(named, *rows[i].prefix ? "text_encoders." : "", "spiece_model", "U8", 1,
+                 (int32_t[]){(int32_t)about.st_size}, spiece, (size_t)about.st_size);
+        write_pile(named, path, NULL);
+        expect_latent(
+            (struct model_paths){
+                .diffusion_model = denoiser, .t5xxl = path, .clip_vision = seeing, .vae = vae},
+            wanted, rows[i].what);
+        pile_free(p);
+        pile_free(named);
+    }
+    free(spiece);
+}
+
+/* ---- pictures ---- */
+
+static struct sight sees(const char *clip, int width, int height) {
+    struct sluice_model *model = NULL;
+    struct sluice_error e;
+    struct model_paths from = {.model = folder, .clip_vision = clip};
+    struct sight sight = {0};
+    if (!check(!sluice_model_open(model_options(&from), &model, &e), "%s: %s", clip ? clip : folder, e.what))
+        return sight;
+    const struct component *c = model_component(model, FAMILY_VISION);
+    sight = c->family->sees(c, width, height);
+    sluice_model_close(model);
+    return sight;
+}
+
+static void expect_sight(struct sight got, int width, int height, int left, int top, const char *what) {
+    check(got.width == 56 && got.height == 56 && got.columns * got.rows == 17 && got.whole.width == width &&
+              got.whole.height == height && got.whole.left == left && got.whole.top == top,
+          "%s: %dx%d at %d, %d of %dx%d, %d tokens", what, got.width, got.height, got.whole.left,
+          got.whole.top, got.whole.width, got.whole.height, got.columns * got.rows);
+}
+
+/* transformers' sizes, get_resize_output_image_size and center_crop. */
+static void test_sights(void) {
+    expect_sight(sees(NULL, 56, 56), 56, 56, 0, 0, "as large as it is read");
+    expect_sight(sees(NULL, 64, 48), 74, 56, 9, 0, "wide");
+    expect_sight(sees(NULL, 480, 640), 56, 74, 0, 9, "high");
+    expect_sight(sees(NULL, 101, 37), 152, 56, 48, 0, "an odd rest");
+    expect_sight(sees(NULL, 3, 1000), 56, 18666, 0, 9305, "very high");
+    expect_sight(sees(NULL, 57, 56), 57, 56, 0, 0, "half a pixel");
+}
+
+/* The vision encoder in a folder of its own, whose pictures are prepared as the text says. */
+static const char *with_processor(const char *text) {
+    const char *at = under("eyes");
+    char path[PILE_PATH];
+    struct pile *p = pile_read(folder, "image_encoder");
+    mkdir(at, 0777);
+    snprintf(path, sizeof path, "%s/model.safetensors", at);
+    write_pile(p, path, NULL);
+    snprintf(path, sizeof path, "%s/config.json", at);
+    write_file(path, p->config, strlen(p->config));
+    snprintf(path, sizeof path, "%s/preprocessor_config.json", at);
+    write_file(path, text, strlen(text));
+    pile_free(p);
+    return at;
+}
+
+static void test_processors(void) {
+    static const struct {
+        const char *text;
+        int code;
+        const char *says;
+    } rows[] = {
+        {"{\"size\": 40, \"crop_size\": 56}", SLUICE_META, "a shorter edge of 40"},
+        {"{\"size\": {\"shortest_edge\": 56}, \"crop_size\": {\"height\": 28, \"width\": 28}}", SLUICE_META,
+         "cut to 28x28"},
+        {"{\"do_center_crop\": false}", SLUICE_META, "never cut"},
+        {"{\"size\": {\"height\": 56, \"width\": 40}}", SLUICE_META, "resampled to 40x56"},
+        {"{\"size\": {\"height\": 56}}", SLUICE_META, "resampled to 0x56"},
+        {"{\"size\": {\"shortest_edge\": 56, \"longest_edge\": 80}}", SLUICE_UNSUPPORTED, "80"},
+        {"{\"resample\": 2}", SLUICE_META, "2"},
+        {"{\"do_normalize\": false}", SLUICE_UNSUPPORTED, "do_normalize false"},
+        {"{\"image_mean\": [0.5, 0.5]}", SLUICE_META, "2"},
+        {"{\"image_std\": [0, 1, 1]}", SLUICE_META, "0"},
+    };
+    expect_sight(sees(with_processor("{\"size\": 80, \"crop_size\": 56}"), 64, 48), 106, 80, 25, 12,
+                 "cut out of more");
+    expect_sight(sees(with_processor("{\"size\": {\"height\": 60, \"width\": 70}}"), 640, 48), 70, 60, 7, 2,
+                 "both edges said");
+    expect_sight(sees(with_processor("{}"), 64, 48), 74, 56, 9, 0, "nothing said");
+    for (int i = 0; i < COUNT_OF(rows); i++) {
+        struct sluice_model *model = NULL;
+        struct sluice_error e = {0};
+        struct model_paths from = {.model = folder, .clip_vision = with_processor(rows[i].text)};
+        int code = sluice_model_open(model_options(&from), &model, &e);
+        check(code == rows[i].code && strstr(e.found, rows[i].says), "%s: %s %s: %s", rows[i].text,
+              sluice_code_name(code), e.what, e.found);
+        sluice_model_close(model);
+    }
+}
+
+int main(void) {
+    char wanted[HEX];
+    temporary_make();
+    make_folder();
+    if (n_failed || !draw_latent((struct model_paths){.model = folder}, wanted, "the folder"))
+        return finish();
+    test_vision_names(wanted);
+    test_text_names(wanted);
+    test_sights();
+    test_processors();
+    return finish();
+}
