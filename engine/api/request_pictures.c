@@ -181,6 +181,10 @@ static enum status check_vision(const struct settling *s, struct error *e) {
     if (!(refers || begins) || slot == SLOTS_MAX || m->component[slot].family) return OK;
     error_set(e, MISSING, "the model has no %s, which %s are seen with", m->recipe->slot[slot].family->word,
               begins ? "pictures" : "references");
+    if (!m->recipe->slot[slot].with) {
+        error_where(e, "%s", m->name);
+        return error_expected(e, "%s with a file that has its tensors", m->recipe->slot[slot].flag);
+    }
     error_where(e, "%s", model_component(m, FAMILY_TEXT)->index.sources[0].path);
     return error_expected(e, "its tensors there, or %s with a file that has them",
                           m->recipe->slot[slot].flag);
