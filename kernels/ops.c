@@ -192,44 +192,6 @@ static void ops_check_rows(struct check *c, const char *what, const struct tenso
     check_true(c, t->rank >= 1 && t->dtype == DTYPE_F32 && sound(t), what, t, "F32 rows, rank at least 1");
 }
 
-int op_operands(const struct op *op, const struct tensor *list[OP_OPERANDS_MAX]) {
-    int n = 0;
-    for (int i = 0; i < OP_INPUTS; i++) list[n++] = &op->in[i];
-    const struct group_norm *norm = op->kind == OP_CONV2D ? &op->conv.norm : &op->group_norm;
-    switch (op->kind) {
-    case OP_LINEAR:
-        list[n++] = &op->epilogue.bias;
-        list[n++] = &op->epilogue.gate;
-        list[n++] = &op->epilogue.residual;
-        break;
-    case OP_RMS_NORM:
-        list[n++] = &op->modulation.scale;
-        list[n++] = &op->modulation.gate;
-        list[n++] = &op->modulation.base;
-        break;
-    case OP_GROUP_NORM:
-    case OP_CONV2D:
-        list[n++] = &norm->statistics;
-        list[n++] = &norm->weight;
-        list[n++] = &norm->bias;
-        if (op->kind == OP_CONV2D) list[n++] = &op->conv.pixel_norm.weight;
-        break;
-    default:
-        break;
-    }
-    return n;
-}
-
-uint64_t op_bytes_in(const struct op *op, const struct arena *arena) {
-    const struct tensor *list[OP_OPERANDS_MAX + 1];
-    int n = op_operands(op, list);
-    uint64_t bytes = 0;
-    list[n++] = &op->out;
-    for (int i = 0; i < n; i++)
-        if (list[i]->rank && arena_holds(arena, list[i]->data)) bytes += (uint64_t)tensor_bytes(list[i]);
-    return bytes;
-}
-
 static bool await_operands(struct context *x, const struct op *op) {
     const struct tensor *list[OP_OPERANDS_MAX];
     int n = x->await ? op_operands(op, list) : 0;
@@ -709,66 +671,4 @@ void op_image_to_rgb(struct context *x, struct tensor out, struct tensor in) {
     ops_check_tensor(&c, "in", &in, F32, 3, DIMS(-1, -1, -1));
     ops_check_tensor(&c, "out", &out, U8, 3, DIMS(in.dim[0], in.dim[1], in.dim[2]));
     ops_dispatch(&c, &(struct op){.kind = OP_IMAGE_TO_RGB, .out = out, .in = {in}});
-}
-
-/* Of the operators that do a fixed small amount of work for each output; 0: moves only. */
-static const unsigned char flops_per_output[N_OP_KINDS] = {
-    [OP_RMS_NORM] = 4,     [OP_LAYER_NORM] = 6, [OP_GROUP_NORM] = 3,
-    [OP_ROPE_TABLE] = 2,   [OP_GLU] = 4,        [OP_ADD] = 1,
-    [OP_UNPATCHIFY] = 1,   [OP_TIMESTEP] = 2,   [OP_LATENT_TO_IMAGE] = 2,
-    [OP_IMAGE_TO_RGB] = 3, [OP_REPEAT_UP] = 1,
-};
-
-double op_flops(const struct op *op) {
-    const struct tensor *in = op->in;
-    double outputs = (double)tensor_elements(&op->out);
-    switch (op->kind) {
-    case OP_LINEAR:
-    case OP_LINEAR_FEW:
-        return 2 * outputs * in[0].dim[1];
-    case OP_ATTENTION:
-        return 4 * outputs * in[1].dim[0];
-    case OP_CONV2D:
-        return 2 * outputs * in[1].dim[1] * in[1].dim[2] * in[1].dim[3];
-    case OP_GROUP_STATISTICS:
-        return 3 * (double)tensor_elements(&in[0]);
-    case OP_MEAN_DOWN:
-        return outputs + op->shortcut.frames * (double)tensor_elements(&in[0]);
-    case OP_ROPE:
-        return (in[2].rank ? 7 : 3) * outputs;
-    default:
-        return flops_per_output[op->kind] * outputs;
-    }
-}
-
-enum op_class op_class_of(const struct op *op) {
-    switch (op->kind) {
-    case OP_LINEAR:
-        return op->precision == PRECISION_BF16 ? CLASS_LINEAR_BF16 : CLASS_LINEAR;
-    case OP_ATTENTION:
-        return CLASS_ATTENTION;
-    case OP_CONV2D:
-        return CLASS_CONV;
-    default:
-        return CLASS_BYTES;
-    }
-}
-
-const char *op_class_name(enum op_class of) {
-    static const char *const class_names[N_OP_CLASSES] = {"linear", "linear_bf16", "attention", "conv",
-                                                          "bytes"};
-    return class_names[of];
-}
-
-static double op_bytes(const struct op *op) {
-    double bytes = (double)tensor_bytes(&op->out);
-    for (int i = 0; i < OP_INPUTS; i++)
-        if (op->in[i].rank) bytes += (double)(tensor_bytes(&op->in[i]) + tensor_scales_bytes(&op->in[i]));
-    return bytes;
-}
-
-double op_seconds(const struct op *op, const struct op_rates *rates) {
-    enum op_class class = op_class_of(op);
-    double rate = rates->per_second[class];
-    return rate > 0 ? (class == CLASS_BYTES ? op_bytes(op) : op_flops(op)) / rate : 0;
 }
