@@ -1,8 +1,11 @@
 /* The blocks of CLIP's vision encoder one by one, each on the reference's input; see blocks_flux.c. */
+#include "engine/pictures/resample.h"
 #include "test/lib/bench.h"
 #include "test/lib/suites.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static const struct tolerance tolerances[] = {
     {"vision.norm", 1e-6, 3e-6}, {"block.vision", 1e-6, 3e-6}, {"seen", 1e-6, 3e-6}, {0}};
@@ -44,6 +47,46 @@ static void test_layer(const struct golden *g) {
     bench_close(b);
 }
 
+/* The part of a picture that is read, resampled as the family says. */
+static void cut_out(const struct component *c, struct tensor picture, struct sight *sight, uint8_t **made) {
+    struct picture_size from = {picture.dim[1], picture.dim[0]};
+    *sight = c->family->sees(c, from.width, from.height);
+    struct picture_part part = {.by = TORCH_BICUBIC,
+                                .whole = {sight->whole.width, sight->whole.height},
+                                .x = sight->whole.left,
+                                .y = sight->whole.top,
+                                .size = {sight->width, sight->height}};
+    size_t pitch = 3 * (size_t)part.size.width;
+    void *memory = malloc(resample_bytes(from, &part));
+    struct resampling r;
+    *made = malloc(pitch * (size_t)part.size.height);
+    assert_true(memory && *made);
+    resample_begin(&r, from, &part, memory, *made, pitch);
+    for (int32_t y = 0; y < from.height; y++)
+        resample_take(&r, (const uint8_t *)picture.data + 3 * y * from.width);
+    assert_true(resample_done(&r));
+    free(memory);
+}
+
+/* To the last bit what the reference's image processor makes of a picture, before it is normalised. */
+static void test_pixels(const struct golden *g) {
+    const struct component *c = &g->model->component[recipe_slot(g->model->recipe, FAMILY_VISION)];
+    struct tensor planes = golden(g, "case0.pixels.init");
+    struct sight sight;
+    uint8_t *made;
+    int differing = 0, n = planes.dim[1] * planes.dim[2];
+    cut_out(c, golden(g, "case0.picture.init"), &sight, &made);
+    assert_int_equal(sight.width * sight.height, n);
+    for (int i = 0; i < 3 * n; i++) {
+        int colour = i % 3;
+        float value = ((const float *)planes.data)[colour * n + i / 3];
+        value = value * c->picture_format.deviation[colour] + c->picture_format.mean[colour];
+        differing += made[i] != (int)lrintf(value * 255);
+    }
+    free(made);
+    assert_int_equal(differing, 0);
+}
+
 /* Every picture that the reference was shown. */
 static void test_seen(const struct golden *g) {
     static const char *const pictures[] = {"init", "last"};
@@ -63,6 +106,7 @@ static void test_seen(const struct golden *g) {
 }
 
 static const struct golden_test tests[] = {
+    {"pixels", test_pixels, PRECISION_F32, false, "case0.pixels.init"},
     {"patches", test_patches, PRECISION_F32, false, "block.vision.in"},
     {"layer", test_layer, PRECISION_F32, false, "block.vision.in"},
     {"seen", test_seen, PRECISION_F32, false, "case0.seen.init"},
