@@ -39,7 +39,7 @@ static enum status read_shift(struct sluice_model *m, const struct config *confi
     config_bool(config, "use_dynamic_shifting", &dynamic, e);
     m->shift_rule = dynamic ? FLOW_SHIFT_BY_TOKENS : FLOW_SHIFT_FIXED;
     if (dynamic) return read_shift_line(config, &m->shift_line, e);
-    m->flow_shift = 1; /* diffusers' default */
+    if (m->flow_shift == 0) m->flow_shift = 1; /* diffusers' default */
     return config_float(config, shift_key(m, config), SLUICE_FLOW_SHIFT_LEAST, SLUICE_FLOW_SHIFT_MAX,
                         &m->flow_shift, e);
 }
