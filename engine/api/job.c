@@ -193,6 +193,7 @@ static void job_decode_only(struct job *job, const int32_t *latent_dim) {
     struct sluice_request *r = &job->request;
     job->decode_only = true;
     r->no_decode = false;
+    r->n_control = 0;
     r->batch = latent_dim[0];
     r->frames = (latent_dim[2] - 1) * component_frame_factor(decoder) + 1;
     r->height = latent_dim[3] * decoder->pixel_factor;
@@ -211,13 +212,13 @@ static enum status job_size(struct job *job, struct error *e) {
     job->n_read = r->negative_prompt || !job->model->zero_negative ? job->n_prompts : 1;
     job->C = decoder->latent_channels; /* and the transformer's, if it is there */
     int32_t frames = (r->frames - 1) / component_frame_factor(decoder) + 1;
-    bool led = job->model->recipe->concat == CONCAT_LED;
+    bool led = job->model->recipe->concat == CONCAT_LED && !job->decode_only;
     job->n_front = led ? r->n_references : 0;
     job->F = job->n_front + frames;
     job->Y = r->height / decoder->pixel_factor;
     job->X = r->width / decoder->pixel_factor;
     const struct component *encoder = model_component(job->model, FAMILY_ENCODER);
-    bool gives = r->init_image && job->model->init == INIT_FRAME;
+    bool gives = r->init_image && job->model->init == INIT_FRAME && !job->decode_only;
     job->n_chunks = component_frame_chunks(decoder, frames, job->chunks);
     if (gives || led) job->n_encoded_chunks = component_frame_chunks(encoder, frames, job->encoded_chunks);
     if (gives && job->model->recipe->concat == CONCAT_NONE) job->given_frames = 1;

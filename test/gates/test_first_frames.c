@@ -154,6 +154,20 @@ static void seen_itself(struct rig *rig, bool ends) {
     check(m[0] > 512 && m[1] > 512 && (m[0] != m[1] || memcmp(a, b, m[0])), "of what is drawn anew");
 }
 
+/* Pictures of a request mean nothing to a latent that is decoded. */
+static void decoded(struct rig *rig) {
+    char path[128];
+    struct sluice_request r = request_of(&wide, NULL);
+    snprintf(path, sizeof path, "%s/latent.safetensors", temporary);
+    r.save_latent = path;
+    struct result drawn = run(rig, &r);
+    r.save_latent = NULL;
+    struct result got = run_or_decode(rig, &r, path);
+    check(!drawn.code && !got.code && !strcmp(drawn.image[0], got.image[0]), "decoded: %s", got.error.what);
+    result_free(&drawn);
+    result_free(&got);
+}
+
 /* ---- an operator that finds no memory ---- */
 
 static struct {
@@ -221,6 +235,7 @@ int main(void) {
     if (rig_open(&rig, "test/golden/wan_ti2v/model", 1, 1)) {
         refusals(&rig, false, false, false);
         one_frame(&rig, false, "(--init-img)");
+        decoded(&rig);
         sizes(&rig, false);
         operators_fail(&rig, false);
         rig_close(&rig);
