@@ -90,7 +90,8 @@ static struct tensor draw(struct probe *probe, enum result result) {
 }
 
 static const struct index_entry *find_tensor(const struct tensor_index *index, const char *name) {
-    static const char *const prefixes[] = {"model.", "text_model.", "vision_model."}; /* that the reference drops */
+    static const char *const prefixes[] = {"model.", "text_model.",
+                                           "vision_model."}; /* that the reference drops */
     const struct index_entry *entry = index_find(index, name);
     for (int i = 0; i < COUNT_OF(prefixes) && !entry; i++) {
         char prefixed[2 * PATH];
