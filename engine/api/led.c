@@ -60,7 +60,8 @@ int led_frame(const struct job *job, const struct encoded *encoded, int chunk) {
     return encoded->kind == ENCODED_FRONT ? job->n_front - 1 - encoded->reference : job->n_front + chunk;
 }
 
-/* Of a still mask every frame is alike. */
+/* Of a still mask every frame is alike. The model is told greys as they are; what is drawn anew is from half
+ * of white on. */
 static void led_put_mask(const struct job *job, struct tensor to, int32_t frame) {
     const struct sluice_picture *mask = &job->picture[PICTURE_MASK];
     size_t pixels = (size_t)job->Y * (size_t)job->X, all = (size_t)to.dim[1] * pixels;
@@ -70,8 +71,8 @@ static void led_put_mask(const struct job *job, struct tensor to, int32_t frame)
         for (size_t p = 0; p < pixels; p++) {
             int y = (int)(p / (size_t)job->X) * factor + c / factor;
             int x = (int)(p % (size_t)job->X) * factor + c % factor;
-            bool drawn = !job->request.mask || mask_draws(mask, y, x);
-            values[(size_t)c * all + p] = frame >= job->n_front && drawn;
+            float drawn = job->request.mask ? mask_level(mask, y, x) : 1;
+            values[(size_t)c * all + p] = frame >= job->n_front ? drawn : 0;
         }
 }
 

@@ -32,17 +32,22 @@ enum status picture_check(const struct sluice_picture *picture, const char *what
 
 /* ---- numbers of pixels ---- */
 
-/* Grey as Pillow's convert("L") rounds it (ITU-R 601 in 16 bits); half of white is 127.5. */
-static bool draws(const uint8_t *rgb) {
-    return (rgb[0] * 19595 + rgb[1] * 38470 + rgb[2] * 7471 + 0x8000) >> 16 >= 128;
+/* Grey as Pillow's convert("L") rounds it (ITU-R 601 in 16 bits). */
+static uint8_t grey_of(const uint8_t *rgb) {
+    return (uint8_t)((rgb[0] * 19595 + rgb[1] * 38470 + rgb[2] * 7471 + 0x8000) >> 16);
 }
 
-bool mask_draws(const struct sluice_picture *mask, int y, int x) {
-    return draws(mask->rgb + 3 * ((size_t)y * (size_t)mask->width + (size_t)x));
+/* Half of white is 127.5. */
+static bool draws(const uint8_t *rgb) {
+    return grey_of(rgb) >= 128;
 }
 
 static float value_of(uint8_t v) {
     return 2 * ((float)v / 255) - 1;
+}
+
+float mask_level(const struct sluice_picture *mask, int y, int x) {
+    return (value_of(grey_of(mask->rgb + 3 * ((size_t)y * (size_t)mask->width + (size_t)x))) + 1) / 2;
 }
 
 void picture_to_part(const struct sluice_picture *picture, const struct sluice_picture *mask, bool drawn,

@@ -27,8 +27,8 @@ void picture_to_tensor(const struct sluice_picture *picture, const struct sluice
 /* The same of the part that a mask draws, or of that which it leaves: out is 0 elsewhere. mask NULL: all. */
 void picture_to_part(const struct sluice_picture *picture, const struct sluice_picture *mask, bool drawn,
                      struct tensor out);
-/* Does it draw there? */
-bool mask_draws(const struct sluice_picture *mask, int y, int x);
+/* Its grey there, from 0 to 1; it draws from half on. */
+float mask_level(const struct sluice_picture *mask, int y, int x);
 
 /* A picture of that size on a canvas: as large as fits into it. A side may be 0. */
 struct picture_size picture_canvas_size(struct picture_size from, struct picture_size canvas);

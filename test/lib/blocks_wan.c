@@ -7,11 +7,21 @@
 #include <stdio.h>
 #include <string.h>
 
+/* A block's: some 480 of 512 rows of keys and values are the same, and sums of equal numbers round to one
+ * side. */
 static const struct tolerance tolerances[] = {
-    {"block.e", 3.26e-6, 1e-5},        {"block.e6", 3.89e-8, 1.2e-7},    {"rope", 0, 5e-8},
-    {"embed.text", 9.21e-8, 3e-7},     {"embed.seen", 1e-6, 3e-6},       {"embed.image", 0, 1e-7},
-    {"block.layer", 3.13e-6, 9e-6},    {"block.final", 9.58e-8, 3e-7},   {"block.final_small", 1.03e-7, 3e-7},
-    {"block.velocity", 3.58e-6, 1e-5}, {"transformer", 4.01e-6, 1.2e-5}, {0},
+    {"block.e", 4.75e-6, 1.5e-5},
+    {"block.e6", 5.18e-8, 1.6e-7},
+    {"rope", 0, 5e-8},
+    {"embed.text", 1.19e-7, 3.6e-7},
+    {"embed.seen", 1.68e-7, 5e-7},
+    {"embed.image", 4.68e-8, 1.4e-7},
+    {"block.layer", 3.13e-6, 9e-6},
+    {"block.final", 1.39e-7, 4.2e-7},
+    {"block.final_small", 1.58e-7, 4.8e-7},
+    {"block.velocity", 3.7e-6, 1.1e-5},
+    {"transformer", 4.01e-6, 1.2e-5},
+    {0},
 };
 
 enum { TEXT_ROWS = 512 };

@@ -18,6 +18,8 @@ static const struct suite *const qwen_image[] = {&blocks_qwen_image, &blocks_qwe
 static const struct suite *const qwen_edit[] = {
     &blocks_qwen_image, &blocks_qwen25vl, &blocks_qwen25vl_vision, &blocks_vae, &blocks_vae_encoder, NULL};
 static const struct suite *const wan[] = {&blocks_wan, &blocks_umt5, NULL};
+static const struct suite *const wan_seeing[] = {&blocks_wan, &blocks_umt5, &blocks_clip_vision, NULL};
+static const struct suite *const wan_alone[] = {&blocks_wan, NULL};
 static const struct suite *const vae_encoder[] = {&blocks_vae_encoder, NULL};
 
 static const struct suite *const clip_kinds[] = {&blocks_clip_kinds, NULL};
@@ -98,13 +100,13 @@ const struct fixture fixtures[] = {
     {PIPELINE("qwen_edit", qwen_edit), .gpu_tolerances = few_channels, .gate = &gate_qwen_edit},
     {PIPELINE("qwen_edit_plus", qwen_edit), .gpu_tolerances = few_channels, .gate = &gate_qwen_edit_plus,
      .misfits = &misfits_qwen25vl},
-    {.name = "wan_i2v", .gate = &gate_wan_i2v, .misfits = &misfits_wan_encoders},
+    {PIPELINE("wan_i2v", wan_seeing), .gate = &gate_wan_i2v, .misfits = &misfits_wan_encoders},
     {PIPELINE("wan21", wan), .gate = &gate_wan21, .layouts = &layouts_wan, .misfits = &misfits_wan},
-    {.name = "wan_ti2v", .gate = &gate_wan_ti2v},
-    {.name = "wan_flf2v", .gate = &gate_wan_flf2v},
-    {.name = "wan22", .gate = &gate_wan22, .layouts = &layouts_wan22},
-    {.name = "wan22_i2v", .gate = &gate_wan22_i2v},
-    {.name = "wan_vace", .gate = &gate_wan_vace},
+    {PIPELINE("wan_ti2v", wan_alone), .gate = &gate_wan_ti2v},
+    {PIPELINE("wan_flf2v", wan_alone), .gate = &gate_wan_flf2v},
+    {PIPELINE("wan22", wan_alone), .gate = &gate_wan22, .layouts = &layouts_wan22},
+    {PIPELINE("wan22_i2v", wan_alone), .gate = &gate_wan22_i2v},
+    {PIPELINE("wan_vace", wan_alone), .gate = &gate_wan_vace},
     {.name = "zimage_wide",
      .model = wide_checkpoint,
      .gate = &gate_zimage_wide,

@@ -106,14 +106,15 @@ def encoders(pipe, dtype, known, about):
     for name, module in modules.items():
         hooks.append(module.register_forward_pre_hook(lambda _m, args, kwargs, name=name: ((known[f"{name}.in"].to(dtype), *args[1:]), kwargs) if args
                                                       else (args, {**kwargs, "hidden_states": known[f"{name}.in"].to(dtype)}), with_kwargs=True))
-    with Watch(modules) as watch:
+    whole = {"vision.norm": tower_of(pipe).pre_layrnorm} if "block.vision" in about else {}
+    with Watch(modules | whole) as watch:
         if "block.umt5" in about:
             pipe.text_encoder(known["case0.ids.cond"].long()[None])
         if "block.vision" in about:
             pipe.image_encoder(known["case0.pixels.init"][None])
     for hook in hooks:
         hook.remove()
-    return {f"{name}.out": watch.seen[f"{name}.out"] for name in modules}
+    return {f"{name}.out": watch.seen[f"{name}.out"] for name in modules | whole}
 
 
 def cases(pipe, known, expect):
@@ -125,7 +126,7 @@ def cases(pipe, known, expect):
             if f"hidden.{lane}" in mine:
                 out[f"{prefix}.hidden.{lane}"] = reference.encode(pipe, case[text])[1]
         if case["kind"] == "image":
-            pictures = {name: mine[f"picture.{name}"].numpy() for name in ("init", "last") if case[name]}
+            pictures = {name.removeprefix("picture."): p.numpy() for name, p in mine.items() if name.startswith("picture.")}
             drawn = reference.run_case(pipe, dict(case), pictures)
             out[f"{prefix}.latent"] = drawn["latent"]
             out |= {f"{prefix}.{name}": drawn[name] for name in drawn if name.startswith("seen.")}

@@ -43,7 +43,7 @@ class Probe:
     @torch.no_grad()
     def latent(self, steps):
         """The sampler's own, of a given frame too."""
-        pictures = {name: reference_tensors.Image.fromarray(self.given[f"picture.{name}"].numpy()) for name in ("init", "last") if self.case[name]}
+        pictures = reference_tensors.shown({n.removeprefix("picture."): p.numpy() for n, p in self.given.items() if n.startswith("picture.")})
         kept = []
         arguments = reference_tensors.arguments(self.case | dict(steps=steps), pictures, 0)
         reference_tensors.runner_of(self.pipe, self.case)(

@@ -155,11 +155,16 @@ def _of_clip(kept, case, k, frame):
     return start, kept.steps[-1] if frame is None else torch.cat([frame, kept.steps[-1][:, :, 1:]], dim=2)
 
 
+def shown(pictures):
+    """As the pipelines take them; a video as its frames."""
+    return {name: [Image.fromarray(f) for f in p] if p.ndim == 4 else Image.fromarray(p) for name, p in pictures.items()}
+
+
 @torch.no_grad()
 def run_case(pipe, case, pictures):
     """Draws one case; tensors by their name without the case's prefix. Clip k of a batch is a call of its own with seed + k."""
     references, clips = {f"picture.{name}": torch.from_numpy(p.copy()) for name, p in pictures.items()}, []
-    pictures = {name: [Image.fromarray(f) for f in p] if p.ndim == 4 else Image.fromarray(p) for name, p in pictures.items()}
+    pictures = shown(pictures)
     for k in range(case["batch"]):
         runner = runner_of(pipe, case)
         with Kept(runner) as kept:
