@@ -362,7 +362,7 @@ static void test_operands(void **state) {
     saw(4);
     op_relative_bias(x, at(0, 2, 2, 3, 0), at(1, 2, 8, 2, 0), (struct distance_buckets){20});
     saw(1);
-    struct modulation m = {at(3, 1, 8, 0, 0), at(4, 1, 8, 0, 0), at(5, 2, 2, 8, 0)};
+    struct modulation m = {.scale = at(3, 1, 8, 0, 0), .gate = at(4, 1, 8, 0, 0), .base = at(5, 2, 2, 8, 0)};
     op_rms_norm(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), at(2, 1, 8, 0, 0), 0, m);
     saw(5);
     op_layer_norm(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), (struct affine){.scale = at(2, 1, 8, 0, 0)}, 0);
