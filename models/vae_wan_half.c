@@ -143,7 +143,7 @@ static enum status vae_wan_check_time(const struct component *c, const struct va
     if (found == expected) return OK;
     error_set(e, UNSUPPORTED, "the %s's frames change between other levels than published", half->word);
     error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "%d times", found);
+    error_found(e, "%d of 'time_conv.weight'", found);
     return error_expected(e, "%d, between the deepest levels", expected);
 }
 

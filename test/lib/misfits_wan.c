@@ -2,6 +2,7 @@
 #include "test/lib/layouts.h"
 
 #define TRANSFORMER        .component = "transformer"
+#define VAE                .component = "vae"
 #define CONFIG(k, v)       .key = k, .value = v
 #define SHAPED(t, d, size) .tensor = t, .dimension = d, .n = size
 #define REFUSED(c, ...)    .code = c, .words = {__VA_ARGS__}
@@ -34,7 +35,23 @@ static void of_frames_apart(struct pile *p) {
     add(p, "fps_embedding.weight");
 }
 
+/* Frames doubled between the two levels nearest to the picture, too. */
+static void of_more_frames(struct pile *p) {
+    add(p, "decoder.up_blocks.2.upsamplers.0.time_conv.weight");
+}
+
 static const struct misfit rows[] = {
+    {VAE, .change = of_more_frames, .what = "frames that change between other levels",
+     REFUSED(UNSUPPORTED, "the decoder's frames change", "3 of 'time_conv.weight'",
+             "2, between the deepest levels")},
+    {VAE, .tensor = "decoder.up_blocks.1.upsamplers.0.time_conv.", .what = "frames that do not change",
+     REFUSED(UNSUPPORTED, "the decoder's frames change", "1 of 'time_conv.weight'")},
+    {VAE, SHAPED("decoder.up_blocks.0.upsamplers.0.time_conv.weight", 2, 2),
+     REFUSED(SHAPE, "'decoder.up_blocks.0.upsamplers.0.time_conv.weight'")},
+    {VAE, SHAPED("encoder.down_blocks.0.conv1.weight", 2, 2),
+     REFUSED(SHAPE, "'encoder.down_blocks.0.conv1.weight'")},
+    {VAE, CONFIG("attn_scales", "[0.5]"), REFUSED(UNSUPPORTED, "'attn_scales.0'")},
+    {VAE, CONFIG("latents_std", "[1, 1, 1]"), REFUSED(META, "'latents_std'", "3", "5")},
     {TRANSFORMER, .change = of_sound, .what = "S2V", REFUSED(UNSUPPORTED, "S2V", "'casual_audio_encoder.")},
     {TRANSFORMER, .change = of_a_voice, .what = "HuMo", REFUSED(UNSUPPORTED, "HuMo", "'audio_proj.")},
     {TRANSFORMER, .change = of_a_face, .what = "Animate", REFUSED(UNSUPPORTED, "Animate", "'face_adapter.")},
