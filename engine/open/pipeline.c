@@ -198,11 +198,11 @@ enum status pipeline_settle(struct sys *sys, const struct component_files *files
 bool pipeline_note_alike(const struct recipe *recipe, char *line, size_t bytes) {
     size_t n = 0;
     int listed = 0;
+    const struct family *denoiser = recipe_family(recipe, FAMILY_DENOISER);
     for (const struct recipe *const *r = recipes; *r && n < bytes; r++) {
-        bool alike = recipe_family(*r, FAMILY_DENOISER) == recipe_family(recipe, FAMILY_DENOISER) &&
-                     (*r)->variant == recipe->variant &&
-                     recipe_count(*r, recipe_family(recipe, FAMILY_DENOISER)) ==
-                         recipe_count(recipe, recipe_family(recipe, FAMILY_DENOISER));
+        bool alike = recipe_family(*r, FAMILY_DENOISER) == denoiser && (*r)->variant == recipe->variant &&
+                     recipe_count(*r, denoiser) == recipe_count(recipe, denoiser) &&
+                     recipe_family(*r, FAMILY_DECODER) == recipe_family(recipe, FAMILY_DECODER);
         if (!alike || *r == recipe) continue;
         if (!n)
             n += (size_t)snprintf(line, bytes,
