@@ -246,11 +246,18 @@ static int convert_compare_places(const void *a, const void *b) {
     return one->offset < other->offset ? -1 : one->offset > other->offset;
 }
 
+/* Bytes beside the weights (a tokenizer), for which GGUF files have no type. */
+static bool stays_behind(const struct conversion *c, const struct index_entry *entry) {
+    return c->to_gguf && entry->dtype == DTYPE_U8 && c->family && family_ignores(c->family, entry->name);
+}
+
 /* In the order of the files, so that disks are read forwards. Returns their number. */
 static int sort_entries(const struct conversion *c, const struct index_entry **sorted) {
     int n = 0;
-    for (int i = 0; i < c->whole.n_entries; i++)
-        if (c->whole.entries[i].view == c->view && !c->beside[i]) sorted[n++] = &c->whole.entries[i];
+    for (int i = 0; i < c->whole.n_entries; i++) {
+        const struct index_entry *entry = &c->whole.entries[i];
+        if (entry->view == c->view && !c->beside[i] && !stays_behind(c, entry)) sorted[n++] = entry;
+    }
     qsort(sorted, (size_t)n, sizeof *sorted, convert_compare_places);
     return n;
 }

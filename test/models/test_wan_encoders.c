@@ -191,6 +191,28 @@ static void name_embedding_tied(struct pile *p) {
     rename_all(p, names);
 }
 
+/* The file converted draws as it does: with its tokenizer, and without, for GGUF files have no place for
+ * that.
+ */
+static void test_converted(struct model_paths from, const char *wanted) {
+    static const char *const ends[] = {".converted.safetensors", ".gguf"};
+    char path[PILE_PATH + 32], tokenizer[PILE_PATH];
+    const char *inputs[] = {from.t5xxl};
+    snprintf(tokenizer, sizeof tokenizer, "%s/tokenizer", folder);
+    for (int i = 0; i < 2; i++) {
+        char *json = NULL;
+        struct sluice_error e;
+        snprintf(path, sizeof path, "%s%s", inputs[0], ends[i]);
+        struct sluice_convert_options to = {
+            .struct_size = sizeof to, .inputs = inputs, .n_inputs = 1, .output = path};
+        check(!sluice_convert(&to, &json, &e), "%s: %s %s", path, e.what, e.found);
+        free(json);
+        from.t5xxl = path;
+        from.tokenizer = i ? tokenizer : NULL;
+        expect_latent(from, wanted, path);
+    }
+}
+
 /* ComfyUI's files have the tokenizer as a tensor; nothing else says one here. */
 static void test_text_names(const char *wanted) {
     static const struct {
@@ -219,10 +241,10 @@ static void test_text_names(const char *wanted) {
         pile_add(named, *rows[i].prefix ? "text_encoders." : "", "spiece_model", "U8", 1,
                  (int32_t[]){(int32_t)about.st_size}, spiece, (size_t)about.st_size);
         write_pile(named, path, NULL);
-        expect_latent(
-            (struct model_paths){
-                .diffusion_model = denoiser, .t5xxl = path, .clip_vision = seeing, .vae = vae},
-            wanted, rows[i].what);
+        struct model_paths from = {
+            .diffusion_model = denoiser, .t5xxl = path, .clip_vision = seeing, .vae = vae};
+        expect_latent(from, wanted, rows[i].what);
+        if (!i) test_converted(from, wanted);
         pile_free(p);
         pile_free(named);
     }
