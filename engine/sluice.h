@@ -330,12 +330,14 @@ SLUICE_API int sluice_plan_query(sluice_session *session, const struct sluice_re
                                  const char *decode_latent, char **json, bool *fits,
                                  struct sluice_error *error);
 
-/* Runs a request: images through on_image as each is ready. BUDGET (naming the least that would do) before
+/* Runs a request: images through on_image as each is ready, a video's frames in their order, and all of one
+ * video before the next. BUDGET (naming the least that would do) before
  * any weight is read if it does not fit. A second run equals a fresh process bit for bit. */
 SLUICE_API int sluice_run(sluice_session *session, const struct sluice_request *request,
                           struct sluice_error *error);
 
-/* Decodes saved latents (safetensors, tensor "latent", f32 [N, C, h, w]); width and height follow from it. */
+/* Decodes saved latents (safetensors, tensor "latent", f32 [N, C, h, w], of videos [N, C, F, h, w]); width,
+ * height and frames follow from it. */
 SLUICE_API int sluice_decode(sluice_session *session, const struct sluice_request *request,
                              const char *latent_file, struct sluice_error *error);
 
