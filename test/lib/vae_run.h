@@ -40,7 +40,7 @@ void vae_run_measure(struct vae_run *r, const struct component *c, struct lane *
 void vae_run_measure_chunks(struct vae_run *r, const struct component *c, struct lane *lane, int n_chunks,
                             struct device *device);
 
-/* As planned; the device holds what was planned. */
+/* As planned; the device holds what was planned, which is counted where it only stands for one. */
 void vae_run_execute(struct vae_run *r);
 
 #endif

@@ -13,8 +13,9 @@ enum { FRAMES = 13, CHUNK_FRAMES = 4 };
 
 static const uint64_t plenty = (uint64_t)1 << 40;
 
-/* Relative L2 distances from the reference. measured: at most 7.8e-7. */
-static const double most = 2e-6;
+/* Relative L2 distances from the reference. measured: at most 7.8e-7; on a GPU, where convolutions round
+ * their operands to TF32 and attention to bf16, 3.5e-3 under emulation. */
+static const double most = 2e-6, most_on_gpu = 1e-2;
 
 static const struct kind {
     const char *folder; /* of test/golden */
@@ -195,7 +196,7 @@ static void is_as_reference(struct half *h) {
         struct tensor made = half_make(h, frames);
         double off = distance(made.data, h->out.data, tensor_elements(&made));
         printf("  %-18s %2d frames: %.2e from the reference\n", h->component.family->name, frames, off);
-        assert_true(off <= most);
+        assert_true(off <= (on_gpu() ? most_on_gpu : most));
         if (frames == FRAMES) whole = made;
         assert_memory_equal(made.data, whole.data, (size_t)tensor_bytes(&made));
     }
@@ -228,10 +229,11 @@ static void lies_there(struct half *h, struct device *device, bool tiled, struct
 static void lies_anywhere(struct half *h) {
     struct error e = {0};
     struct tensor want = half_make(h, FRAMES);
-    struct device *paced = paced_open(&golden_state.sys, golden_state.device, 0, &e);
+    struct device *device = golden_state.device;
+    if (!on_gpu()) device = paced_open(&golden_state.sys, device, 0, &e);
     assert_ok(&e);
-    for (int tiled = 0; tiled < 2; tiled++) lies_there(h, paced, tiled, want);
-    paced->destroy(paced);
+    for (int tiled = 0; tiled < 2; tiled++) lies_there(h, device, tiled, want);
+    if (!on_gpu()) device->destroy(device);
 }
 
 static void test_places(void **state) {
