@@ -122,6 +122,8 @@ int layouts_write_all(const char *path, const struct all_in_one *one);
 /* Autoencoders are published alike: Flux's, and WAN's and Qwen-Image's. */
 struct pile *layouts_vae_originally(const struct pile *of);
 struct pile *layouts_wan_vae_originally(const struct pile *of);
+/* WAN's transformers as their authors name them. */
+struct pile *layouts_wan_originally(const struct pile *of);
 
 /* The tensor has another shape; what is new of it is zeros. */
 void layouts_resize(struct pile *p, const char *name, int dimension, int32_t n);

@@ -4,13 +4,23 @@
 
 /* ---- the transformer as its authors name it, and ComfyUI ---- */
 
-static struct pile *transformer_originally(const struct pile *of) {
+struct pile *layouts_wan_originally(const struct pile *of) {
     static const char *const parts[][2] = {
         {"condition_embedder.text_embedder.linear_1.", "text_embedding.0."},
         {"condition_embedder.text_embedder.linear_2.", "text_embedding.2."},
         {"condition_embedder.time_embedder.linear_1.", "time_embedding.0."},
         {"condition_embedder.time_embedder.linear_2.", "time_embedding.2."},
         {"condition_embedder.time_proj.", "time_projection.1."},
+        {"condition_embedder.image_embedder.norm1.", "img_emb.proj.0."},
+        {"condition_embedder.image_embedder.ff.net.0.proj.", "img_emb.proj.1."},
+        {"condition_embedder.image_embedder.ff.net.2.", "img_emb.proj.3."},
+        {"condition_embedder.image_embedder.norm2.", "img_emb.proj.4."},
+        {"condition_embedder.image_embedder.pos_embed", "img_emb.emb_pos"},
+        {".add_k_proj.", ".k_img."},
+        {".add_v_proj.", ".v_img."},
+        {".norm_added_k.", ".norm_k_img."},
+        {".proj_in.", ".before_proj."},
+        {".proj_out.", ".after_proj."},
         {".attn1.to_out.0.", ".self_attn.o."},
         {".attn2.to_out.0.", ".cross_attn.o."},
         {".attn1.", ".self_attn."},
@@ -65,7 +75,7 @@ static struct pile *text_originally(const struct pile *of) {
 
 static const struct layout_part parts[] = {
     {"transformer", "wan2.1_t2v_1.3B_fp16.safetensors", offsetof(options, diffusion_model),
-     transformer_originally, "model.diffusion_model.", "head.modulation", "transformer (wan)",
+     layouts_wan_originally, "model.diffusion_model.", "head.modulation", "transformer (wan)",
      ASKED_TRANSFORMER, "for --diffusion-model"},
     TEXT_PART,
     VAE_PART,
@@ -144,10 +154,10 @@ const struct layouts layouts_wan = {.family = &layouts_of_wan,
 
 static const struct layout_part experts[] = {
     {"transformer", "wan2.2_t2v_high_noise.safetensors", offsetof(options, high_noise),
-     transformer_originally, NULL, NULL, "transformer (wan)", ASKED_TRANSFORMER,
+     layouts_wan_originally, NULL, NULL, "transformer (wan)", ASKED_TRANSFORMER,
      "for --high-noise-diffusion-model"},
     {"transformer_2", "wan2.2_t2v_low_noise.safetensors", offsetof(options, diffusion_model),
-     transformer_originally, NULL, NULL, "transformer (wan)", ASKED_TRANSFORMER, "for --diffusion-model"},
+     layouts_wan_originally, NULL, NULL, "transformer (wan)", ASKED_TRANSFORMER, "for --diffusion-model"},
     TEXT_PART,
     VAE_PART,
 };

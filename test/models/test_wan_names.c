@@ -1,0 +1,117 @@
+/* WAN's transformers are the same weights under their authors' names as under diffusers', each tensor of each
+ * block byte for byte, whatever a model reads beside what it draws; and hints (VACE) are for the blocks that
+ * a configuration names, or for as many that lie equally far apart. */
+#include "test/lib/layouts.h"
+
+#include <stdlib.h>
+
+static struct model {
+    struct watch watch;
+    struct sluice_model *opened;
+} diffusers, authors;
+
+static const struct component *transformer_of(const struct model *m) {
+    return model_component(m->opened, FAMILY_DENOISER);
+}
+
+static bool open_as(struct model *m, options from, const char *what) {
+    struct error e = {0};
+    char line[1024];
+    watch_init(&m->watch, 1);
+    m->opened = NULL;
+    bool ok = model_open(&m->watch.sys, model_options(&from), &m->opened, &e) == OK;
+    return check(ok, "%s: %s", what, error_line(&e, line, sizeof line));
+}
+
+static bool same_bytes(const struct component *a, const struct packed_tensor *x, const struct component *b,
+                       const struct packed_tensor *y) {
+    struct error e = {0};
+    char *left = malloc(x->entry->bytes), *right = malloc(x->entry->bytes);
+    if (!left || !right) abort();
+    bool same = x->offset == y->offset && x->entry->bytes == y->entry->bytes;
+    same = same && source_read(&a->index.sources[x->entry->source], left, x->entry->bytes, x->entry->offset,
+                               &e) == OK;
+    same = same && source_read(&b->index.sources[y->entry->source], right, y->entry->bytes, y->entry->offset,
+                               &e) == OK;
+    same = same && !memcmp(left, right, x->entry->bytes);
+    free(left);
+    free(right);
+    return same;
+}
+
+static void compare(const char *what) {
+    const struct component *a = transformer_of(&diffusers), *b = transformer_of(&authors);
+    check(a->n_blocks == b->n_blocks && !b->n_unknown, "%s: %d blocks of %d, %d unknown", what, b->n_blocks,
+          a->n_blocks, b->n_unknown);
+    for (int i = 0; i < a->n_blocks && i < b->n_blocks; i++) {
+        const struct block *x = &a->blocks[i], *y = &b->blocks[i];
+        check(!strcmp(x->name, y->name) && x->n_tensors == y->n_tensors, "%s: %s is not %s", what, y->name,
+              x->name);
+        for (int k = 0; k < x->n_tensors && k < y->n_tensors; k++)
+            check(same_bytes(a, &x->tensors[k], b, &y->tensors[k]), "%s: %s is not %s", what,
+                  y->tensors[k].entry->name, x->tensors[k].entry->name);
+    }
+}
+
+/* What is in a configuration under that key, or nothing is. */
+static void configure(struct pile *p, const char *key, const char *value) {
+    json_t *config = json_loads(p->config, 0, NULL);
+    if (value)
+        json_object_set_new(config, key, json_loads(value, JSON_DECODE_ANY, NULL));
+    else
+        json_object_del(config, key);
+    free(p->config);
+    p->config = json_dumps(config, 0);
+    json_decref(config);
+}
+
+static void test_names(const char *name) {
+    options from = {.model = at_hand.folder};
+    struct pile *p = layouts_wan_originally(layouts_part("transformer"));
+    configure(p, "vace_layers", NULL);
+    options other = layouts_with("transformer", p);
+    if (open_as(&diffusers, from, name) && open_as(&authors, other, name)) compare(name);
+    model_close(diffusers.opened);
+    model_close(authors.opened);
+}
+
+/* The block that the hint of that number comes behind. */
+static const char *before_hint(const char *hint) {
+    const struct component *c = transformer_of(&authors);
+    for (int i = 2; i < c->n_blocks; i++)
+        if (!strcmp(c->blocks[i].name, hint)) return c->blocks[i - 2].name;
+    return "none";
+}
+
+static void test_hints(void) {
+    struct pile *p = layouts_wan_originally(layouts_part("transformer"));
+    configure(p, "vace_layers", "[0, 3]");
+    if (open_as(&authors, layouts_with("transformer", p), "hints"))
+        check(!strcmp(before_hint("vace_blocks.1"), "blocks.3"), "the second hint is behind %s",
+              before_hint("vace_blocks.1"));
+    model_close(authors.opened);
+    static const char *const wrong[][2] = {{"[1, 2]", "block 1 behind -1"},
+                                           {"[0, 0]", "block 0 behind 0"},
+                                           {"[0, 4]", "block 4 behind 0"},
+                                           {"[0]", "expected 2"},
+                                           {"[0, 1, 2]", "expected 2"}};
+    for (size_t i = 0; i < COUNT_OF(wrong); i++) {
+        p = pile_copy(layouts_part("transformer"), "");
+        configure(p, "vace_layers", wrong[i][0]);
+        is_refused(layouts_with("transformer", p), META, wrong[i][0], WORDS("'vace_layers'", wrong[i][1]));
+    }
+}
+
+int main(void) {
+    static const char *const names[] = {"wan21", "wan_i2v", "wan_flf2v", "wan22_i2v", "wan_vace"};
+    temporary_make();
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        char folder[PILE_PATH];
+        snprintf(folder, sizeof folder, "test/golden/%s/model", names[i]);
+        layouts_read(&layouts_of_wan, folder);
+        test_names(names[i]);
+        if (!strcmp(names[i], "wan_vace")) test_hints();
+        layouts_forget();
+    }
+    return finish();
+}
