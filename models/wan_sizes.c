@@ -107,8 +107,9 @@ void wan_derive(struct component *c) {
 }
 
 enum status wan_configure(struct component *c, const struct config *config, struct error *e) {
+    enum { HEAD_PUBLISHED = 128 }; /* where no configuration says it */
     int32_t *d = c->dims;
-    int head = d[HEAD], heads = 0;
+    int head = HEAD_PUBLISHED, heads = 0;
     config_int(config, "num_heads", 1, 512, &heads, e); /* the authors' */
     if (heads && d[DIM] % heads == 0) head = d[DIM] / heads;
     config_int(config, "attention_head_dim", 1, 512, &head, e);

@@ -27,11 +27,12 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import gguf
 import numpy as np
 import torch
-from diffusers import FlowMatchEulerDiscreteScheduler, FluxTransformer2DModel, QwenImageTransformer2DModel, ZImageTransformer2DModel
+from diffusers import (FlowMatchEulerDiscreteScheduler, FluxTransformer2DModel, QwenImageTransformer2DModel, WanTransformer3DModel,
+                       ZImageTransformer2DModel)
 from diffusers.loaders import single_file_utils
 from PIL import Image
 from safetensors.torch import save_file
-from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, Qwen3Config, Qwen3Model, T5Config, T5EncoderModel
+from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, Qwen3Config, Qwen3Model, T5Config, T5EncoderModel, UMT5Config, UMT5EncoderModel
 
 import files
 import flux.reference_tensors
@@ -40,6 +41,7 @@ import qwen.reference_tensors
 import reference_tensors
 import stored_types
 import tokens_gguf
+import wan.reference_tensors
 import weights
 from watch import relative
 
@@ -555,7 +557,84 @@ def qwen_gguf(folder):
     return "qwen", pipe, qwen_case(), run_qwen, dict(transformer=used, text=more, tower=tower), None
 
 
-MODELS = dict(qwen_gguf=qwen_gguf, zimage_gguf=zimage_gguf, zimage_comfy=zimage_comfy, zimage_convrot=zimage_convrot, flux_gguf=flux_gguf, flux_fp8=flux_fp8)
+# ---- WAN ----
+
+WAN = dict(num_attention_heads=1, attention_head_dim=128, in_channels=5, out_channels=5, text_dim=64, freq_dim=256, ffn_dim=192, num_layers=2)
+UMT5 = dict(d_model=64, d_kv=64, d_ff=96, num_layers=2, num_heads=1, feed_forward_proj="gated-gelu", layer_norm_epsilon=2e-5)
+
+WAN_GGUF = [("condition_embedder.text_embedder.linear_1", "text_embedding.0"), ("condition_embedder.text_embedder.linear_2", "text_embedding.2"),
+            ("condition_embedder.time_embedder.linear_1", "time_embedding.0"), ("condition_embedder.time_embedder.linear_2", "time_embedding.2"),
+            ("condition_embedder.time_proj", "time_projection.1"), ("attn1.to_out.0", "self_attn.o"), ("attn2.to_out.0", "cross_attn.o"),
+            ("attn1.", "self_attn."), ("attn2.", "cross_attn."), ("_attn.to_", "_attn."), ("norm2", "norm3"), ("ffn.net.0.proj", "ffn.0"),
+            ("ffn.net.2", "ffn.2"), ("proj_out", "head.head")]
+WAN_TYPES = [("self_attn.q.", "Q4_0"), ("self_attn.k.", "Q5_1"), ("self_attn.v.", "Q8_0"), ("self_attn.o", "IQ4_NL"), ("cross_attn.q.", "Q5_0"),
+             ("cross_attn.k.", "Q8_0"), ("cross_attn.v.", "Q4_1"), ("cross_attn.o", "Q8_0"), ("ffn.0", "Q4_0"), ("ffn.2", "MXFP4"),
+             ("time_projection", "Q8_0"), ("time_embedding", "F16"), ("text_embedding", "BF16"), ("head.head", "F16")]
+UMT5_TYPES = [("token_embd", "Q8_0"), ("attn_q", "Q5_0"), ("attn_k", "Q8_0"), ("attn_v", "Q4_0"), ("attn_o", "Q5_1"), ("ffn_gate", "Q8_0"),
+              ("ffn_up", "Q4_1"), ("ffn_down", "IQ4_NL")]
+
+
+def wan_names(state):
+    """The authors'; of five axes the outer two are one."""
+    out = {}
+    for name, tensor in _rename(state, WAN_GGUF).items():
+        name = "head.modulation" if name == "scale_shift_table" else name.replace("scale_shift_table", "modulation")
+        out[name] = tensor.flatten(0, 1) if tensor.dim() == 5 else tensor
+    return out
+
+
+def write_wan(path):
+    transformer = weights.randomize(WanTransformer3DModel(**WAN), weights.WAN, f"{SEED} wan transformer")
+    state = transformer.state_dict()
+    values, used = write_gguf(path, gguf.GGUFWriter(None, "wan"), wan_names(state), WAN_TYPES)
+    transformer.load_state_dict({name: value.reshape(state[name].shape) for name, value in zip(state, values.values())})
+    return transformer, used
+
+
+def write_umt5(path):
+    with open(os.path.join(HERE, "wan21/model/tokenizer/tokenizer.json"), encoding="utf-8") as f:
+        tokenizer = json.load(f)
+    config = UMT5Config(vocab_size=len(tokenizer["model"]["vocab"]) + 28, **UMT5)
+    text = weights.randomize(UMT5EncoderModel(config), weights.T5, f"{SEED} umt5")
+    writer = gguf.GGUFWriter(None, "t5encoder")
+    writer.add_block_count(UMT5["num_layers"])
+    writer.add_layer_norm_rms_eps(UMT5["layer_norm_epsilon"])
+    tokens_gguf.add_t5(writer, tokenizer, config.vocab_size, False)
+    state = t5_state(text)
+    values, used = write_gguf(path, writer, _rename(state, T5_GGUF), UMT5_TYPES)
+    text.load_state_dict(dict(zip(state, values.values())), strict=False)
+    text.encoder.embed_tokens.weight = text.shared.weight
+    return text, used
+
+
+def wan_case():
+    columns, rows, multiple, frames = 3, 2, 16, 5
+    return dict(index=0, kind="image", prompt="a red fox in the snow, golden hour", negative_prompt="blurry, low quality", steps=3, cfg_scale=2.5,
+                cfg_scale_low=None, width=columns * multiple, height=rows * multiple, frames=frames, seed=42, batch=1, flow_shift=None, shift=5.0,
+                sampler=None, channels=5, init=False, last=False, mask=False, decoded=False, latent_frames=(frames - 1) // 4 + 1,
+                latent_width=2 * columns, latent_height=2 * rows)
+
+
+def run_wan(pipe, case):
+    out = {}
+    for lane, prompt in (("cond", case["prompt"]), ("uncond", case["negative_prompt"])):
+        out[f"case0.ids.{lane}"], out[f"case0.hidden.{lane}"] = wan.reference_tensors.encode(pipe, prompt)
+    for name, value in wan.reference_tensors.run_case(pipe, case, {}).items():
+        if name not in ("decoded", "picture"):
+            out[f"case0.{name}"] = value
+    return out
+
+
+def wan_gguf(folder):
+    """A clip: two files of GGUF without a configuration; the autoencoder is wan21's."""
+    pipe = wan.reference_tensors.load(os.path.join(HERE, "wan21", "model"))
+    pipe.transformer, used = write_wan(part(folder, "diffusion_models", "wan.gguf"))
+    pipe.text_encoder, more = write_umt5(part(folder, "text_encoders", "umt5.gguf"))
+    link(folder, "vae", "wan_i2v/model/vae")
+    return "wan", pipe, wan_case(), run_wan, dict(transformer=used, text=more), None
+
+
+MODELS = dict(wan_gguf=wan_gguf, qwen_gguf=qwen_gguf, zimage_gguf=zimage_gguf, zimage_comfy=zimage_comfy, zimage_convrot=zimage_convrot, flux_gguf=flux_gguf, flux_fp8=flux_fp8)
 
 
 def make(name):

@@ -50,7 +50,7 @@ def add_t5(writer, root, rows, with_added):
     """The metadata of a tokenizer.json of T5's kind."""
     pieces = [(text, score) for text, score in root["model"]["vocab"] if not text.startswith("<extra_id_")]
     table = [n for n in root["normalizer"].get("normalizers", [root["normalizer"]]) if n["type"] == "Precompiled"][0]
-    kinds = {"<pad>": Type.CONTROL, "</s>": Type.CONTROL, "<unk>": Type.UNKNOWN}
+    kinds = {"<pad>": Type.CONTROL, "</s>": Type.CONTROL, "<s>": Type.CONTROL, "<unk>": Type.UNKNOWN}
     tokens = [text.encode() for text, _ in pieces]
     scores = [score for _, score in pieces]
     types = [kinds.get(text, Type.NORMAL) for text, _ in pieces]

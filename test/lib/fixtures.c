@@ -77,6 +77,10 @@ static const struct stored qwen_gguf = {
                                          .llm_vision = "text_encoders/mmproj.gguf",
                                          .vae = "vae"}};
 
+static const struct stored wan_gguf = {
+    .flags = &(const struct model_paths){
+        .diffusion_model = "diffusion_models/wan.gguf", .t5xxl = "text_encoders/umt5.gguf", .vae = "vae"}};
+
 /* ---- the rows ---- */
 
 #define PIPELINE(row, suites) .name = row, .blocks = suites, .pipeline = true
@@ -124,6 +128,7 @@ const struct fixture fixtures[] = {
     {.name = "stored/zimage_comfy", .stored = &zimage_comfy},
     {.name = "stored/zimage_convrot", .stored = &zimage_convrot},
     {.name = "stored/qwen_gguf", .stored = &qwen_gguf},
+    {.name = "stored/wan_gguf", .stored = &wan_gguf},
     {.name = "stored/flux_gguf", .stored = &flux_gguf},
     {.name = "stored/flux_fp8", .stored = &flux_fp8},
 };

@@ -87,6 +87,20 @@ struct tensor read_dump(struct public_run *p, const char *file, const char *name
     return t;
 }
 
+/* Frames of a video are files of their own. */
+struct tensor read_decoded(struct public_run *p, int frames) {
+    struct tensor all = {0};
+    for (int i = 0; i < frames; i++) {
+        char file[NAME];
+        snprintf(file, sizeof file, frames > 1 ? "decoded_frame_%04d" : "decoded", i);
+        struct tensor one = read_dump(p, file, file);
+        int32_t dim[] = {frames, one.dim[1], one.dim[2], one.dim[3]};
+        if (!i) all = test_tensor(DTYPE_F32, 4, dim);
+        memcpy(tensor_slice(all, i, 1).data, one.data, (size_t)tensor_bytes(&one));
+    }
+    return all;
+}
+
 /* What goes in: "case3.TAIL", or NULL. */
 static const struct sluice_picture *picture_of(const struct golden *g, const json_t *c, const char *tail) {
     char full[NAME];

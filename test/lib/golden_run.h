@@ -48,6 +48,9 @@ void close_run(struct public_run *p);
 /* A tensor that the run left in its folder as FILE.safetensors. */
 struct tensor read_dump(struct public_run *p, const char *file, const char *name);
 
+/* What was decoded of the first image: [frames, 3, Y, X]. */
+struct tensor read_decoded(struct public_run *p, int frames);
+
 struct sluice_request request_of(struct public_run *p, const json_t *c);
 
 /* ---- what came out ---- */

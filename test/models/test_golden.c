@@ -287,22 +287,10 @@ static void expect_pictures(struct public_run *p, const json_t *c, const char *w
     expect_error(p->golden, share_tolerance, detail, (double)differing / (double)tensor_elements(&truth));
 }
 
-/* A picture, [3, Y, X], or a video's frames one after another: the first image's alone. */
-static struct tensor read_decoded(struct public_run *p, struct tensor truth) {
-    if (truth.rank == 3) return read_dump(p, "decoded", "decoded");
-    struct tensor all = test_tensor(DTYPE_F32, 4, truth.dim);
-    for (int i = 0; i < truth.dim[0]; i++) {
-        char file[NAME];
-        snprintf(file, sizeof file, truth.dim[0] > 1 ? "decoded_frame_%04d" : "decoded", i);
-        bench_put(tensor_slice(all, i, 1), read_dump(p, file, file));
-    }
-    return all;
-}
-
 static void expect_decoded(struct public_run *p, const json_t *c, const char *tolerance) {
     char name[NAME], detail[NAME];
     if (!has_golden(p->golden, case_tensor(c, "decoded", name))) return;
-    struct tensor truth = golden(p->golden, name), dump = read_decoded(p, truth);
+    struct tensor truth = golden(p->golden, name), dump = read_decoded(p, truth.rank == 4 ? truth.dim[0] : 1);
     int64_t n = tensor_elements(&truth);
     assert_int_equal(tensor_elements(&dump), n);
     snprintf(detail, sizeof detail, "case %d", number_of(c, "index"));
@@ -381,7 +369,6 @@ static void decode_case(struct public_run *p, const json_t *c) {
     safetensors_write(&golden_state.sys, path, &saved, 1, &e);
     assert_ok(&e);
     struct sluice_request r = request_of(p, c);
-    r.n_references = 0; /* which may be frames in front of a video's */
     p->album.n = 0;
     assert_public(sluice_decode(p->session, &r, path, &error), &error);
     expect_decoded(p, c, "decoded");

@@ -59,7 +59,7 @@ static struct tensor decode(struct public_run *p, const struct sluice_request *r
     safetensors_write(&golden_state.sys, path, &saved, 1, &e);
     assert_ok(&e);
     assert_public(sluice_decode(p->session, r, path, &error), &error);
-    return read_dump(p, "decoded", "decoded");
+    return read_decoded(p, r->frames > 1 ? r->frames : 1);
 }
 
 /* What an encoded picture is dumped as: itself, or all that lies beside the latent. */

@@ -12,8 +12,8 @@
 #include <limits.h>
 
 static const struct tolerance tolerances[] = {
-    {"hidden", 5.12e-6, 1e-5}, {"pooled", 2e-7, 6e-7},         {"latent after a step", 1.18e-6, 4e-6},
-    {"latent", 1.81e-6, 6e-6}, {"noise.randn", 9.16e-7, 2e-6}, {0},
+    {"hidden", 5.12e-6, 1e-5},   {"pooled", 2e-7, 6e-7},         {"latent after a step", 1.62e-6, 4.9e-6},
+    {"latent", 4.77e-6, 1.4e-5}, {"noise.randn", 9.16e-7, 2e-6}, {0},
 };
 
 /* In bf16, of which the reference's own errors are not known here: measured under emulation. A tensor of

@@ -1,7 +1,5 @@
 """What the influence of WAN's tensors is measured by (../influence.py)."""
 
-import re
-
 import torch
 
 import inputs
@@ -15,11 +13,6 @@ MEASURE = ("Relative L2 change of case 0's latent when it is drawn in two steps 
 
 STEPS = 2
 UNUSED = [(r"^image_encoder\..*k_proj\.bias", "what is added to all keys the softmax divides out"), (r"post_layernorm", "rows are taken before it")]
-
-
-def released(name):
-    """The name in files."""
-    return f"vision_model.{name}" if re.match(r"(encoder\.layers|embeddings|pre_layrnorm|post_layernorm)\.", name) else name
 
 
 def tower_of(pipe):

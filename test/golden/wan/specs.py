@@ -38,7 +38,7 @@ FORMS = {
         share="wan_i2v", shares=["text_encoder", "tokenizer", "vae", "image_encoder", "image_processor"], image_encoder=True, both=True, shift=16.0,
         transformer_dtype="bf16"),
     "wan22": _PLAIN | dict(experts=2, boundary=0.875),
-    "wan22_i2v": _PICTURED | dict(experts=2, boundary=0.9, scheduler="FlowMatchEulerDiscreteScheduler", shift=5.0, transformer_dtype="bf16"),
+    "wan22_i2v": _PICTURED | dict(experts=2, boundary=0.9, scheduler="FlowMatchEulerDiscreteScheduler", shift=2.0, transformer_dtype="bf16"),
     # led by hints behind these blocks
     "wan_vace": _PLAIN | dict(pipeline="WanVACEPipeline", led=[0, 2], shift=16.0),
 }
@@ -161,7 +161,7 @@ DIMENSIONS = {
     "wan_i2v": dict(heads=3, head_dim=14, layers=3, ffn=70, freq_dim=64),
     "wan_flf2v": dict(heads=2, head_dim=18, layers=3, ffn=58, freq_dim=32),
     "wan22": dict(heads=3, head_dim=12, layers=3, ffn=76, freq_dim=64),
-    "wan22_i2v": dict(heads=2, head_dim=22, layers=3, ffn=60, freq_dim=32),
+    "wan22_i2v": dict(heads=3, head_dim=14, layers=3, ffn=60, freq_dim=32),
     "wan_vace": dict(heads=2, head_dim=16, layers=4, ffn=56, freq_dim=32),
 }
 TEXT = {
