@@ -128,7 +128,7 @@ int drawing_open(struct drawing *drawing, struct sluice_error *e) {
     drawing->request.struct_size = sizeof drawing->request;
     request_fill(&drawing->request, drawing->model, args, drawing->seed, &drawing->files);
     drawing->n_frames = drawing->request.frames > 1 ? drawing->request.frames : 1;
-    output_fill_bytes(args, &drawing->request);
+    output_fill_bytes(args, drawing->n_frames, &drawing->request);
     if (output_check_side(args, &drawing->request, e)) return e->code;
     request_warn(&drawing->request, args);
     outfile_of_library(args->save_latent);
@@ -148,22 +148,23 @@ void drawing_close(struct drawing *drawing) {
 
 /* How many pictures a latent holds, and how large a video is, stands in its plan; -v shows the plan. */
 static int look_at_plan(struct drawing *drawing, struct sluice_error *e) {
+    const struct args *args = drawing->args;
     struct plan_table_size size = {0};
     char *json = NULL;
-    bool fits, is_video = !drawing->args->no_decode &&
-                          output_is_video(output_pattern(drawing->args, drawing->n_frames));
+    bool fits, is_video = !args->no_decode && output_is_video(output_pattern(args, drawing->n_frames));
     drawing->progress.videos = drawing->n_frames > 1;
-    if (!drawing->latent && !drawing->args->verbose && !is_video) return SLUICE_OK;
+    if (!drawing->latent && !args->verbose && !is_video) return SLUICE_OK;
     int status = sluice_plan_query(drawing->session, &drawing->request, drawing->latent, &json, &fits, e);
     if (status) return status;
     plan_table_size(json, &size);
-    if (drawing->latent) drawing->n_images = drawing->progress.n_pictures = size.batch;
-    if (drawing->latent) drawing->n_frames = size.frames;
-    drawing->progress.videos = drawing->n_frames > 1;
-    if (drawing->args->verbose) status = plan_table_print(stderr, json, true, e);
-    sluice_free(json);
+    drawing->n_frames = size.frames;
     drawing->width = size.width;
     drawing->height = size.height;
+    drawing->progress.videos = drawing->n_frames > 1;
+    if (drawing->latent) drawing->n_images = drawing->progress.n_pictures = size.batch;
+    output_fill_bytes(args, drawing->n_frames, &drawing->request);
+    if (args->verbose) status = plan_table_print(stderr, json, true, e);
+    sluice_free(json);
     return status;
 }
 

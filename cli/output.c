@@ -317,8 +317,8 @@ int output_check_side(const struct args *args, const struct sluice_request *requ
     return fail_expected(e, "sides of at most %d, or a name that ends in .png", most);
 }
 
-void output_fill_bytes(const struct args *args, struct sluice_request *request) {
-    const char *pattern = output_pattern(args, request->frames);
+void output_fill_bytes(const struct args *args, int frames, struct sluice_request *request) {
+    const char *pattern = output_pattern(args, frames);
     if (args->no_decode) return;
     bool is_video = output_is_video(pattern);
     request->caller_bytes = is_video ? video_library_bytes(pattern) : 0;

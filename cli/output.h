@@ -32,7 +32,7 @@ int output_check_side(const struct args *args, const struct sluice_request *requ
 int output_check_report(const struct args *args, struct output_of of, struct sluice_error *e);
 /* What -o says, or its default for so many frames. */
 const char *output_pattern(const struct args *args, int frames);
-/* What writing them takes, to be counted in a request. */
-void output_fill_bytes(const struct args *args, struct sluice_request *request);
+/* What writing pictures or videos of so many frames takes, to be counted in a request. */
+void output_fill_bytes(const struct args *args, int frames, struct sluice_request *request);
 
 #endif

@@ -52,6 +52,7 @@ static json_t *request_json(const struct job *job) {
                              !r->no_decode, "vae_tiling", r->vae_tiling ? r->vae_tiling : "auto");
     if (json && job->weights != N_DTYPES) json_put(json, "type", json_string(dtype_name(job->weights)));
     if (r->converted) json_put(json, "converted", json_true());
+    if (json && r->frames > 1) json_put(json, "frames", json_integer(r->frames));
     if (!json || job->decode_only) return json;
     for (int i = 1; i < job->n_texts; i++) {
         char key[16];
@@ -68,7 +69,6 @@ static json_t *request_json(const struct job *job) {
     if (job->n_read < job->n_prompts) json_put(json, "zero_negative", json_true());
     if (r->clip_skip) json_put(json, "clip_skip", json_integer(r->clip_skip));
     if (r->prompt_weights) json_put(json, "prompt_weights", json_string(r->prompt_weights));
-    if (r->frames > 1) json_put(json, "frames", json_integer(r->frames));
     put_pictures(job, json);
     return json;
 }

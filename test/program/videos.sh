@@ -116,7 +116,10 @@ rm -rf ./*
 for i in 1 2 3; do cp "$demo/../../README.md" x-$i.png; done
 film 2 "over what is read" -p @x-2.png -o x.png
 check "it stays" cmp -s x-2.png "$demo/../../README.md"
-rm -f ./*
+mkdir led && cp x-1.png led/f-2.png
+film 2 "over frames that lead" --control led -o led/f-%d.png
+check "said" has ../err '^sluice: --output would overwrite a file in the folder of --control'
+rm -rf ./*
 
 # ---- saved latents ----
 film 0 "a latent" -b 2 --save-latent l.safetensors -o x.mp4
@@ -124,6 +127,10 @@ pixels=$(hash_of)
 expect 0 "decoded" decode l.safetensors -m "$model" -o y.mp4 --fps 12
 check "of the same pixels" [ "$(hash_of)" = "$pixels" ]
 check "both" [ "$(stream y-1.mp4 r_frame_rate,nb_read_frames) $(stream y-2.mp4 nb_read_frames)" = "12/1 5  5 " ]
+check "said" has ../err '^done: 2 videos in '
+expect 0 "decoded without a name" decode l.safetensors -m "$model"
+check "to videos" [ "$(ls output-1.mp4 output-2.mp4 | wc -l)" = 2 ]
+expect 2 "decoded, two outputs of one name" decode l.safetensors -m "$model" -o z.png --report z-2-5.png
 expect 0 "decoded to frames" decode l.safetensors -m "$model" -o 'z-%d.png'
 check "named" [ "$(ls z-*.png | wc -l) $(ls z-2-5.png)" = "10 z-2-5.png" ]
 mkdir dump
