@@ -17,6 +17,8 @@
 
 /* FILM_PATCH: of pixels on a side that are one where a picture is patched. */
 enum { FILM_RESNETS_MAX = 8, FILM_SLICES = 3, FILM_PATCH = 2 };
+/* With fewer levels frames would be as many as the latent's. */
+enum { FILM_LEVELS_LEAST = 3 };
 /* Where the resnets of the middle stand among the levels. */
 enum { FILM_MIDDLE = CANVAS_LEVELS_MAX };
 

@@ -118,6 +118,28 @@ static int32_t vae_wan_level_channels(const struct component *c, const struct va
     return component_dim(c, name, 1, 0, e);
 }
 
+static bool vae_wan_steps_in_time(const struct component *c, const struct vae_wan_half *half, int level) {
+    int from_deepest = half->from_deepest ? level : c->dims[LEVELS] - 2 - level;
+    return film_rate(c, from_deepest + 1) > film_rate(c, from_deepest);
+}
+
+/* What a level begins with becomes what it ends with by means of so many values, or by repeating them. */
+static enum status vae_wan_check_added(const struct component *c, const struct vae_wan_half *half,
+                                       struct error *e) {
+    for (int i = 0; i < c->dims[LEVELS]; i++) {
+        bool steps = i + 1 < c->dims[LEVELS];
+        int32_t in = c->dims[CHANNELS + (i ? i - 1 : 0)], out = c->dims[CHANNELS + i];
+        int32_t values = !steps ? 1 : vae_wan_steps_in_time(c, half, i) ? 8 : 4;
+        bool adds_up = half->from_deepest ? !steps || out * values % in == 0 : in * values % out == 0;
+        if (adds_up) continue;
+        error_set(e, SHAPE, "what the %s's level %d begins with cannot be added behind it", half->word, i);
+        error_where(e, "%s", c->index.sources[0].path);
+        error_found(e, "%d and %d channels", in, out);
+        return error_expected(e, "multiples of each other");
+    }
+    return OK;
+}
+
 static enum status vae_wan_check_dims(const struct component *c, const struct vae_wan_half *half,
                                       struct error *e) {
     enum { WIDTH_MAX = 1 << 16, ATTENTION_MAX = 1024 };
@@ -135,7 +157,7 @@ static enum status vae_wan_check_dims(const struct component *c, const struct va
  * else, nothing but these tensors tells. */
 static enum status vae_wan_check_time(const struct component *c, const struct vae_wan_half *half,
                                       struct error *e) {
-    int found = 0, expected = c->dims[LEVELS] > 2 ? c->dims[LEVELS] - 2 : 0;
+    int found = 0, expected = c->dims[LEVELS] - 2;
     for (int i = 0; i < c->index.n_entries; i++) {
         const char *name = index_name(&c->index, &c->index.entries[i]);
         found += !strncmp(name, half->word, strlen(half->word)) && strstr(name, ".time_conv.weight");
@@ -148,15 +170,16 @@ static enum status vae_wan_check_time(const struct component *c, const struct va
 }
 
 enum status vae_wan_configure(struct component *c, const struct vae_wan_half *half, struct error *e) {
-    int32_t *d = c->dims;
+    int32_t *d = c->dims, least = c->films || half->keeps ? FILM_LEVELS_LEAST : 1;
     vae_wan_count(c, half);
-    if (d[LEVELS] < 1 || d[LEVELS] > CANVAS_LEVELS_MAX || d[RESNETS] < 1 || d[RESNETS] > 8) {
+    if (d[LEVELS] < least || d[LEVELS] > CANVAS_LEVELS_MAX || d[RESNETS] < 1 || d[RESNETS] > 8) {
         error_set(e, SHAPE, "the %s has %d levels of %d resnets", half->word, d[LEVELS], d[RESNETS]);
         error_where(e, "%s", c->index.sources[0].path);
-        return error_expected(e, "1 to %d levels of 1 to 8", CANVAS_LEVELS_MAX);
+        return error_expected(e, "%d to %d levels of 1 to 8", least, CANVAS_LEVELS_MAX);
     }
     for (int i = 0; i < d[LEVELS]; i++) d[CHANNELS + i] = vae_wan_level_channels(c, half, i, e);
     if (e->code != OK || vae_wan_check_dims(c, half, e) != OK) return e->code;
+    if (half->keeps && vae_wan_check_added(c, half, e) != OK) return e->code;
     return c->films ? vae_wan_check_time(c, half, e) : OK;
 }
 
@@ -197,11 +220,6 @@ void vae_wan_derive(struct component *c, const struct vae_wan_half *half) {
 
 static const struct vae_wan_kinds *vae_wan_kinds(const struct component *c, const struct vae_wan_half *half) {
     return c->films ? half->films : half->pictures;
-}
-
-static bool vae_wan_steps_in_time(const struct component *c, const struct vae_wan_half *half, int level) {
-    int from_deepest = half->from_deepest ? level : c->dims[LEVELS] - 2 - level;
-    return film_rate(c, from_deepest + 1) > film_rate(c, from_deepest);
 }
 
 static int vae_wan_list_level(const struct component *c, const struct vae_wan_half *half, int level,

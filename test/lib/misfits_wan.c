@@ -35,6 +35,12 @@ static void of_frames_apart(struct pile *p) {
     add(p, "fps_embedding.weight");
 }
 
+/* Too few for frames to change between them. */
+static void of_two_levels(struct pile *p) {
+    pile_drop(p, "decoder.up_blocks.2.");
+    pile_drop(p, "decoder.up_blocks.3.");
+}
+
 /* Frames doubled between the two levels nearest to the picture, too. */
 static void of_more_frames(struct pile *p) {
     add(p, "decoder.up_blocks.2.upsamplers.0.time_conv.weight");
@@ -44,6 +50,8 @@ static const struct misfit rows[] = {
     {VAE, .change = of_more_frames, .what = "frames that change between other levels",
      REFUSED(UNSUPPORTED, "the decoder's frames change", "3 of 'time_conv.weight'",
              "2, between the deepest levels")},
+    {VAE, .change = of_two_levels, .what = "two levels",
+     REFUSED(SHAPE, "the decoder has 2 levels", "3 to 8 levels")},
     {VAE, .tensor = "decoder.up_blocks.1.upsamplers.0.time_conv.", .what = "frames that do not change",
      REFUSED(UNSUPPORTED, "the decoder's frames change", "1 of 'time_conv.weight'")},
     {VAE, SHAPED("decoder.up_blocks.0.upsamplers.0.time_conv.weight", 2, 2),

@@ -319,6 +319,26 @@ static void test_memory_bound(void **state) {
     each_half(stays_as_large);
 }
 
+/* Channels that can neither be repeated nor be means of those before. */
+static void test_odd_levels(void **state) {
+    static const char *const names[] = {"decoder.up_blocks.1.resnets.0.conv1.bias",
+                                        "encoder.down_blocks.1.resnets.0.conv1.bias"};
+    const char *path = "test/golden/wan_ti2v/model/vae/diffusion_pytorch_model.safetensors";
+    (void)state;
+    for (int encodes = 0; encodes < 2; encodes++) {
+        struct component c = {
+            .family = encodes ? kinds[1].encoder : kinds[1].decoder, .sys = &golden_state.sys, .films = true};
+        struct config none = {0};
+        struct error e = {0};
+        safetensors_open(c.sys, path, &c.index, &e);
+        assert_ok(&e);
+        ((struct index_entry *)index_find(&c.index, names[encodes]))->dim[0] = 51;
+        assert_int_equal(component_configure(&c, &none, &e), SHAPE);
+        assert_non_null(strstr(e.what, "level 1 begins with cannot be added"));
+        component_destroy(&c);
+    }
+}
+
 static int free_memory(void **state) {
     (void)state;
     test_memory_free_to(NULL);
@@ -329,7 +349,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test_teardown(test_reference, free_memory),
                                        cmocka_unit_test_teardown(test_places, free_memory),
                                        cmocka_unit_test_teardown(test_again, free_memory),
-                                       cmocka_unit_test_teardown(test_memory_bound, free_memory)};
+                                       cmocka_unit_test_teardown(test_memory_bound, free_memory),
+                                       cmocka_unit_test(test_odd_levels)};
     if (!golden_begin()) return 1;
     int n = COUNT_OF(tests), failed = cmocka_run_group_tests_name("film", tests, NULL, NULL);
     printf("%d passed, %d failed\n", n - failed, failed);
