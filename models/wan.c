@@ -9,6 +9,7 @@
  * row; where it stands in the file it would be computed before, which makes no difference. Reference:
  * diffusers 0.42, models/transformers/transformer_wan.py and transformer_wan_vace.py; the authors' names are
  * those of Wan2.1, wan/modules/model.py. */
+#include "models/row_chunk.h"
 #include "models/wan_block.h"
 #include "models/wan_sizes.h"
 
@@ -220,24 +221,30 @@ static void wan_forward_modulation(struct context *x, const void *weights, const
         stream_modulate(x, state->still_modulation, state->still_condition, &w->linear);
 }
 
-/* Patches of one or two latents side by side, times a kernel that is a patch. */
-static void wan_embed_patches(struct context *x, struct tensor out, struct tensor latent,
-                              struct tensor beside, const struct linear_weights *w) {
+/* Of one or two latents side by side: as many columns as a kernel, which is a patch, has weights a row. */
+static struct tensor wan_patches(struct context *x, struct tensor latent, struct tensor beside,
+                                 const struct linear_weights *w) {
     static const struct patches how = {.side = STREAM_PATCH, .order = PATCH_CHANNELS_FIRST};
-    int32_t rows = out.dim[0], dim = out.dim[1], square = STREAM_PATCH * STREAM_PATCH;
-    int32_t first = square * latent.dim[0], in = square * w->weight.dim[1];
-    struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows, in});
+    int32_t square = STREAM_PATCH * STREAM_PATCH, first = square * latent.dim[0];
+    int32_t in = square * w->weight.dim[1];
+    struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){stream_tokens_of(latent), in});
     op_patchify(x, tensor_slice_columns(patches, 0, first), latent_planes(latent), how);
     if (in > first)
         op_patchify(x, tensor_slice_columns(patches, first, in - first), latent_planes(beside), how);
-    op_linear(x, out, patches, tensor_reshape(w->weight, 2, (int32_t[]){dim, in}),
-              (struct epilogue){.bias = w->bias});
+    return patches;
+}
+
+static void wan_embed(struct context *x, struct tensor out, struct tensor patches,
+                      const struct linear_weights *w) {
+    int32_t shape[] = {out.dim[1], patches.dim[1]};
+    op_linear(x, out, patches, tensor_reshape(w->weight, 2, shape), (struct epilogue){.bias = w->bias});
 }
 
 static void wan_forward_embedder(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct product_weights *w = weights;
     const struct wan_state *state = scope->lane->state;
-    wan_embed_patches(x, state->tokens, scope->lane->latent, scope->lane->concat, &w->linear);
+    struct tensor patches = wan_patches(x, scope->lane->latent, scope->lane->concat, &w->linear);
+    wan_embed(x, state->tokens, patches, &w->linear);
 }
 
 /* What is drawn enters here alone. */
@@ -245,10 +252,17 @@ static void wan_forward_led_embedder(struct context *x, const void *weights,
                                      const struct visit_scope *scope) {
     const struct wan_led_weights *w = weights;
     const struct wan_state *state = scope->lane->state;
-    struct tensor led = context_tensor(x, DTYPE_F32, 2, state->hints.dim);
-    wan_embed_patches(x, led, scope->lane->concat, (struct tensor){0}, &w->in);
-    op_linear(x, state->hints, led, w->hint.weight,
-              (struct epilogue){.bias = w->hint.bias, .residual = state->tokens});
+    int32_t T = state->hints.dim[0], dim = state->hints.dim[1], chunk = row_chunk(x, T);
+    struct tensor patches = wan_patches(x, scope->lane->concat, (struct tensor){0}, &w->in);
+    struct tensor room = context_operand(x, 2, (int32_t[]){chunk, dim});
+    for (int32_t first = 0; first < T; first += chunk) {
+        int32_t rows = T - first < chunk ? T - first : chunk;
+        struct tensor led = tensor_slice(room, 0, rows);
+        wan_embed(x, led, tensor_slice(patches, first, rows), &w->in);
+        op_linear(
+            x, tensor_slice(state->hints, first, rows), led, w->hint.weight,
+            (struct epilogue){.bias = w->hint.bias, .residual = tensor_slice(state->tokens, first, rows)});
+    }
 }
 
 /* Of a block's rows, as many as there are of what they are made of. */
@@ -321,8 +335,13 @@ static void wan_forward_hint(struct context *x, const void *weights, const struc
     const struct wan_state *state = scope->lane->state;
     struct wan_call call = wan_call(scope, wan_hint_number(scope));
     wan_block(x, w, &call, state->hints);
-    op_linear(x, state->tokens, state->hints, w->hint.weight,
-              (struct epilogue){.bias = w->hint.bias, .residual = state->tokens});
+    int32_t T = state->tokens.dim[0], chunk = row_chunk(x, T);
+    for (int32_t first = 0; first < T; first += chunk) {
+        int32_t rows = T - first < chunk ? T - first : chunk;
+        struct tensor t = tensor_slice(state->tokens, first, rows);
+        op_linear(x, t, tensor_slice(state->hints, first, rows), w->hint.weight,
+                  (struct epilogue){.bias = w->hint.bias, .residual = t});
+    }
 }
 
 /* The model predicts noise minus data, as flow matching wants it. */
