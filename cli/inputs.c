@@ -149,11 +149,7 @@ static int check_value(const struct flag *reader, const char *path, const char *
     char folder[PATH_MAX];
     if (reader->kind == FLAG_PROMPT) path = prompt_file(path);
     if (!path) return SLUICE_OK;
-    char folder[PATH_MAX];
     if (same_file(output, path)) return inputs_refuse(e, flag, name, "the file of", reader->name);
-    bool of_frames = !strcmp(reader->name, "--control") && inputs_folder_of(name, folder);
-    if (of_frames && same_folder(folder, path))
-        return inputs_refuse(e, flag, name, "a file in the folder of", reader->name);
     if (!strcmp(reader->name, "--control") && inputs_folder_of(name, folder) && same_folder(folder, path))
         return inputs_refuse(e, flag, name, "a file in the folder of", reader->name);
     return is_part(reader) ? inputs_check_part(flag, name, reader->name, path, e) : SLUICE_OK;
