@@ -1,6 +1,7 @@
 /* Hoisting: rows that depend on the timestep alone, computed for all steps before the first, have the bits
  * that they have when each step computes its own; the weights that compute them are read once a run; whether
- * they are hoisted follows from the request and from nothing else.
+ * they are hoisted follows from the request and from nothing else. What depends on the prompt is read once a
+ * run in any case.
  *
  * The plain way is a switch of the model (engine/open/model.h) that only this program sets. Hashes are
  * compared within one process. */
@@ -9,7 +10,10 @@
 
 enum { SEGMENTS_MAX = 512, BUDGETS = 3 };
 
-/* What was read of the weights whose blocks can be hoisted. */
+/* Which blocks' weights are counted. */
+static bool (*counted)(const struct block_kind *kind) = block_hoists;
+
+/* What was read of these weights. */
 static struct ledger {
     struct {
         int file;
@@ -34,7 +38,7 @@ static int64_t read_and_count(struct sys *sys, int file, void *to, size_t bytes,
 static void ledger_open(const struct component *c) {
     ledger.n = 0;
     for (int b = 0; b < c->n_blocks; b++)
-        for (int i = 0; i < c->blocks[b].n_segments && block_hoists(c->blocks[b].kind); i++) {
+        for (int i = 0; i < c->blocks[b].n_segments && counted(c->blocks[b].kind); i++) {
             const struct packed_segment *s = &c->blocks[b].segments[i];
             if (!check(ledger.n < SEGMENTS_MAX, "too many weights for this test")) return;
             ledger.segment[ledger.n].file = c->index.sources[s->source].file;
@@ -42,7 +46,7 @@ static void ledger_open(const struct component *c) {
             atomic_store(&ledger.segment[ledger.n].bytes, 0);
             ledger.segment[ledger.n++].to = (int64_t)(s->file_offset + s->bytes);
         }
-    check(ledger.n >= 6, "only %d weights can be hoisted", ledger.n);
+    check(ledger.n >= 6, "only %d weights to count", ledger.n);
 }
 
 /* How many of them were read so many times in the last run, each byte. */
@@ -244,6 +248,38 @@ static void gate(const char *folder, const char *name) {
     rig_close(&plain);
 }
 
+/* ---- what depends on the prompt ---- */
+
+static bool of_prompts(const struct block_kind *kind) {
+    return kind->cadence == CADENCE_PROMPT;
+}
+
+/* Keys and values of WAN's text: their weights pass once, however many steps and prompts there are, also
+ * where nothing stays. */
+static void once_a_run(const char *folder, const char *name) {
+    struct rig rig;
+    counted = of_prompts;
+    if (!open_counting(&rig, folder, false)) return;
+    for (int steps = 1; steps <= 3; steps += 2) {
+        struct sluice_request request = request_of(steps, 1, 3.5);
+        json_int_t least, all;
+        char what[64];
+        request.frames = 5;
+        snprintf(what, sizeof what, "%s, %d steps", name, steps);
+        bounds(&rig, request, &least, &all);
+        request.max_ram_bytes = least;
+        struct result got = run_fresh(&rig, &request);
+        check(got.code == SLUICE_OK, "%s: %s", what, got.error.what);
+        check_reads(1, what);
+        int seen = count_blocks(got.plan, "hoist", ".seen", true);
+        check(seen == 3 && !count_blocks(got.plan, "denoise", ".seen", false), "%s: %d in the hoist stage",
+              what, seen);
+        result_free(&got);
+    }
+    rig_close(&rig);
+    counted = block_hoists;
+}
+
 int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     temporary_make();
@@ -253,5 +289,6 @@ int main(void) {
     check(n_streamed >= (thorough() ? 2 : 1), "only %d plain runs streamed", n_streamed);
     rule(wide);
     rule("test/golden/zimage_a/model");
+    once_a_run("test/golden/wan21/model", "wan21");
     return finish();
 }
