@@ -431,6 +431,15 @@ int sluice_run(sluice_session *session, const struct sluice_request *request, st
 
 enum { LATENT_SIDE_MAX = 2048 };
 
+/* Is there a pipeline of videos whose decoder has the same shapes? An autoencoder by itself need not say. */
+static bool may_be_of_videos(const struct sluice_model *m) {
+    const struct family *decoder = model_component(m, FAMILY_DECODER)->family;
+    bool may = false;
+    for (const struct recipe *const *r = recipes; *r && m->decodes_only; r++)
+        may = may || ((*r)->frames_max && recipe_family(*r, FAMILY_DECODER) == decoder);
+    return may && !m->recipe->frames_max;
+}
+
 static enum status decode_dims(struct sluice_session *s, const char *path, int32_t dim[5], struct error *e) {
     struct tensor_index index;
     if (latent_open(s->sys, path, &index, dim, e) == OK) {
@@ -442,7 +451,10 @@ static enum status decode_dims(struct sluice_session *s, const char *path, int32
             error_set(e, SHAPE, "the latent does not fit this model");
             error_where(e, "%s", path);
             latent_found(index_find(&index, "latent"), e);
-            error_expected(e, "[1 to %d, %d, %sh, w]", BATCH_MAX, channels, most > 1 ? "f, " : "");
+            error_expected(e, "[1 to %d, %d, %sh, w]%s", BATCH_MAX, channels, most > 1 ? "f, " : "",
+                           dim[2] > 1 && may_be_of_videos(s->model)
+                               ? "; of a video, the model's folder, or config.json beside the autoencoder"
+                               : "");
         }
     }
     index_destroy(&index);

@@ -126,7 +126,20 @@ check "two transformers" has made/model_index.json '"transformer_2"'
 check "UniPC" has made/scheduler/scheduler_config.json '"use_flow_sigmas": true'
 planned "its shift" '"flow_shift":12.0' -m made
 check "nothing is assumed" lacks ../err 'scheduler_config'
-rm -rf made
+
+# ---- an autoencoder by itself is WAN's or Qwen-Image's: what lies beside it tells ----
+frames() { tr -d ' \n' <r.json | sed 's/.*"image_sha256":\["\([0-9a-f]*\).*/\1/'; }
+expect 0 "a latent" generate -m made -p x -W 32 -H 16 --frames 5 --steps 1 -o 'f-%d.png' --save-latent l.safetensors \
+    --report r.json
+had=$(frames)
+mkdir alone
+mv made/vae/diffusion_pytorch_model.safetensors alone/vae.safetensors
+expect 3 "nothing beside it" decode -m alone/vae.safetensors l.safetensors -o 'd-%d.png'
+check "what would help" has ../err 'of a video, .*config.json beside'
+mv made/vae/config.json alone/
+expect 0 "its config.json beside it" decode -m alone/vae.safetensors l.safetensors -o 'd-%d.png' --report r.json
+check "other frames" [ "$(frames)" = "$had" ]
+rm -rf made alone l.safetensors r.json ./f-?.png ./d-?.png
 
 name="nothing left"
 check "empty" empty_folder .
