@@ -136,6 +136,16 @@ static enum status check_encoder(const struct sluice_model *m, const struct comp
     return OK;
 }
 
+/* Where a denoiser has a place for each row of pictures, those are of one or of two. */
+static enum status check_picture_rows(const struct sluice_model *m, const struct component *vision,
+                                      const struct component *denoiser, struct error *e) {
+    struct sight sight = vision->family->sees(vision, m->width, m->height);
+    int rows = sight.columns * sight.rows, places = denoiser->image_rows;
+    if (!places || places == rows || places == 2 * rows) return OK;
+    return mismatch(denoiser, "places for rows of pictures", places, denoiser->family->word, rows,
+                    "rows that the vision encoder makes of one, or twice that", e);
+}
+
 /* Rows of pictures stand among those of a text encoder's tokens, or a denoiser reads them. */
 static enum status check_vision(const struct sluice_model *m, const struct component *vision,
                                 struct error *e) {
@@ -144,6 +154,7 @@ static enum status check_vision(const struct sluice_model *m, const struct compo
     if (denoiser->image_columns && denoiser->image_columns != vision->text_columns)
         return mismatch(vision, "features of a picture's tokens", vision->text_columns, vision->family->word,
                         denoiser->image_columns, denoiser->family->word, e);
+    if (denoiser->image_columns && check_picture_rows(m, vision, denoiser, e) != OK) return e->code;
     for (int slot = 0; recipe->slot[slot].family && e->code == OK; slot++) {
         const struct component *text = &m->component[slot];
         if (recipe->slot[slot].text.pictured.pad && text->text_columns != vision->text_columns)

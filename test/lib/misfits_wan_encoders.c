@@ -1,8 +1,9 @@
-/* Models whose encoders are nearly umT5, or CLIP's vision encoder. */
+/* Models whose encoders are nearly umT5, or CLIP's vision encoder, or are another's. */
 #include "test/lib/layouts.h"
 
 #define TEXT               .component = "text_encoder"
 #define VISION             .component = "image_encoder"
+#define TRANSFORMER        .component = "transformer"
 #define CONFIG(k, v)       .key = k, .value = v
 #define SHAPED(t, d, size) .tensor = t, .dimension = d, .n = size
 #define REFUSED(c, ...)    .code = c, .words = {__VA_ARGS__}
@@ -21,6 +22,14 @@ static void share_bias(struct pile *p) {
 /* Of a picture that is no square. */
 static void see_a_row_less(struct pile *p) {
     layouts_resize(p, "vision_model.embeddings.position_embedding.weight", 0, 13);
+}
+
+/* Of neither one picture's rows nor two's, which are 17 each. */
+static void place_other_rows(struct pile *p) {
+    enum { ROWS = 20, COLUMNS = 24 };
+    static const float places[ROWS * COLUMNS];
+    pile_add(p, "", "condition_embedder.image_embedder.pos_embed", "F32", 3, (int32_t[]){1, ROWS, COLUMNS},
+             places, sizeof places);
 }
 
 static const struct misfit rows[] = {
@@ -47,11 +56,15 @@ static const struct misfit rows[] = {
      REFUSED(SHAPE, "class_embedding'", "[24]", "[20]")},
     {VISION, .tensor = "vision_model.encoder.layers.2.mlp.fc1.weight", .what = "half a layer",
      REFUSED(MISSING, "encoder.layers.2.mlp.fc1.weight'", "transformer.resblocks.2.mlp.c_fc.weight")},
+
+    {TRANSFORMER, .change = place_other_rows, .what = "places for other rows",
+     REFUSED(SHAPE, "places for rows of pictures", "20 in the transformer", "17 ")},
 };
 
 static const struct layout_part parts[] = {
     {.component = "image_encoder", .flag = offsetof(options, clip_vision)},
     {.component = "text_encoder", .flag = offsetof(options, t5xxl)},
+    {.component = "transformer", .flag = offsetof(options, diffusion_model)},
 };
 
 static const struct layout_family encoders = {parts, COUNT_OF(parts), NULL, 0};
