@@ -38,7 +38,8 @@ const struct sluice_picture *job_given(const struct job *job, const struct encod
 
 bool job_resizes(const struct job *job, const struct encoded *encoded) {
     const struct sluice_picture *source = job_source(job, encoded);
-    return encoded->size.width != source->width || encoded->size.height != source->height;
+    return encoded->kind == ENCODED_VISION &&
+           (encoded->size.width != source->width || encoded->size.height != source->height);
 }
 
 static const struct sluice_picture *job_copy_picture(struct job *job, int i,
