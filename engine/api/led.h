@@ -3,12 +3,11 @@
  * were given, and cut off at its end.
  *
  * Beside the latent lie that of the leading video where nothing is drawn, that of where it is drawn (grey
- * elsewhere, both), and the mask, a channel a pixel under a latent pixel. Without a leading video all is
- * grey, and drawn; without a mask all of the leading video is. In front are the pictures' latents, zeros, and
- * zeros.
+ * elsewhere, both), and the mask, a channel a pixel under a latent pixel, whose greys are told as they are;
+ * in the pictures it draws from half of white on. Without a leading video all is grey, and drawn; without a
+ * mask all of the leading video is. In front are the pictures' latents, zeros, and zeros.
  *
- * Source: diffusers 0.42, pipelines/wan/pipeline_wan_vace.py, whose masks may be grey and are not beside the
- * latent what they are in the picture: here a mask draws or it does not, in both. */
+ * Source: diffusers 0.42, pipelines/wan/pipeline_wan_vace.py. */
 #ifndef SLUICE_API_LED_H
 #define SLUICE_API_LED_H
 
