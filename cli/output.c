@@ -323,5 +323,5 @@ void output_fill_bytes(const struct args *args, int frames, struct sluice_reques
     bool is_video = output_is_video(pattern);
     request->caller_bytes = is_video ? video_library_bytes(pattern) : 0;
     request->image_bytes_a_pixel =
-        is_video ? video_bytes_a_pixel(pattern) : picture_write_bytes_a_pixel(pattern);
+        is_video ? video_bytes_a_pixel(pattern, frames) : picture_write_bytes_a_pixel(pattern);
 }

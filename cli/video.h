@@ -26,9 +26,9 @@ int video_check_settings(const char *name, const struct video_settings *settings
 /* What the name's encoder is called, and whether players want another first. */
 const char *video_encoder(const char *name, bool *second_best);
 /* What is taken while such a video is written, to be counted: by the libraries from when they are loaded, and
- * by the encoder a pixel. */
+ * by the encoder a pixel, of so many frames. */
 int64_t video_library_bytes(const char *name);
-int video_bytes_a_pixel(const char *name);
+int video_bytes_a_pixel(const char *name, int frames);
 
 /* One that is being written, one at a time. */
 struct video;

@@ -21,6 +21,8 @@ struct video_format {
     int fps_most;
     /* What writing one takes: from when libraries are loaded, and of a frame's pixels while it is encoded. */
     int library_mib, bytes_a_pixel;
+    int frames_held,
+        bytes_a_frame; /* of the latter so much less for each frame that there is less than these */
     struct video_codec codecs[VIDEO_CODECS_MAX]; /* the first that is there writes it */
 };
 
