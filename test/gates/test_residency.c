@@ -231,12 +231,9 @@ static void gate_in_bf16(const char *folder, const char *name, const struct gate
     rig_close(&rig);
 }
 
-/* Of all fixtures, or of those that the program's arguments name. */
-static bool is_asked_for(const struct fixture *f, char **names) {
-    if (!f->gate || (!f->gate->always && !thorough() && !*names)) return false;
-    if (!*names) return true;
-    while (*names && strcmp(*names, f->name)) names++;
-    return *names;
+/* Of all fixtures some are only tried where they are named. */
+static bool is_tried(const struct fixture *f, char **names) {
+    return f->gate && (f->gate->always || thorough() || *names) && fixture_is_asked(f, names);
 }
 
 int main(int argc, char **argv) {
@@ -245,7 +242,7 @@ int main(int argc, char **argv) {
     gates_begin();
     for (int i = 0; i < n_fixtures; i++) {
         const struct fixture *f = &fixtures[i];
-        if (!is_asked_for(f, argv + (argc > 0))) continue;
+        if (!is_tried(f, argv + (argc > 0))) continue;
         const char *folder = fixture_model(f);
         gate_of(folder, f->name, f->gate);
         if (f->gate->in_bf16) gate_in_bf16(folder, f->name, f->gate);

@@ -6,6 +6,7 @@
 #include "test/lib/suites.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static const struct suite *const zimage[] = {&blocks_zimage, &blocks_vae, NULL};
 static const struct suite *const flux[] = {&blocks_flux, &blocks_clip, &blocks_t5, &blocks_vae, NULL};
@@ -133,6 +134,12 @@ const struct fixture fixtures[] = {
     {.name = "stored/flux_fp8", .stored = &flux_fp8},
 };
 const int n_fixtures = sizeof fixtures / sizeof *fixtures;
+
+bool fixture_is_asked(const struct fixture *f, char **names) {
+    bool any = *names;
+    while (*names && strcmp(*names, f->name) != 0) names++;
+    return !any || *names;
+}
 
 const char *fixture_model(const struct fixture *f) {
     static char folder[GOLDEN_PATH];

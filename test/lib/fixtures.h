@@ -50,6 +50,9 @@ struct fixture {
 extern const struct fixture fixtures[];
 extern const int n_fixtures;
 
+/* A program's arguments name fixtures; without any it is all of them. */
+bool fixture_is_asked(const struct fixture *f, char **names);
+
 /* The folder of its model, written if need be. */
 const char *fixture_model(const struct fixture *f);
 

@@ -165,7 +165,8 @@ const struct gate gate_wan_i2v = {.request = REQUEST(FILM(5, 2, 2.5), FROM_FRAME
                                   .other = REQUEST(FILM(9, 1, 1), FROM_FRAME),
                                   .threads = 2,
                                   .always = true,
-                                  .cuda = CUDA_BUDGETS_AND_PLANS};
+                                  .cuda = CUDA_BUDGETS_AND_PLANS,
+                                  .small = true};
 const struct gate gate_wan_flf2v = {.request = REQUEST(FILM(5, 1, 2.5), BETWEEN_FRAMES),
                                     .other = REQUEST(FILM(5, 2, 1), BETWEEN_FRAMES),
                                     .threads = 1};

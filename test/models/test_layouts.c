@@ -152,18 +152,11 @@ static void test_layouts(const struct layouts *l) {
     for (int i = 0; l->own[i]; i++) l->own[i]();
 }
 
-/* The program's arguments name fixtures; without any it is all of them. */
-static bool is_asked(char **names, const char *name) {
-    bool any = *names;
-    while (*names && strcmp(*names, name) != 0) names++;
-    return !any || *names;
-}
-
 int main(int argc, char **argv) {
     temporary_make();
     for (int i = 0; i < n_fixtures; i++) {
         const struct fixture *f = &fixtures[i];
-        if (!is_asked(argv + (argc > 0), f->name)) continue;
+        if (!fixture_is_asked(f, argv + (argc > 0))) continue;
         if (f->layouts) {
             if (read_model(f)) test_layouts(f->layouts);
             result_free(&wanted);

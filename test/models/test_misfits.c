@@ -24,11 +24,11 @@ static void test_misfit(const struct misfit *m) {
                m->words);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     temporary_make();
     for (int i = 0; i < n_fixtures; i++) {
         const struct misfits *m = fixtures[i].misfits;
-        if (!m) continue;
+        if (!m || !fixture_is_asked(&fixtures[i], argv + (argc > 0))) continue;
         layouts_read(m->family, fixture_model(&fixtures[i]));
         for (int k = 0; k < m->n_rows; k++) test_misfit(&m->rows[k]);
         for (int k = 0; m->own[k]; k++) m->own[k]();
