@@ -23,6 +23,7 @@ struct video {
     struct outfile out;
     AVCodecContext *encoder;
     AVFormatContext *muxer;
+    bool begun; /* it has written a header, and no trailer yet */
     AVIOContext *io;
     AVPacket *packet;
     AVFrame *frame;
@@ -185,6 +186,7 @@ static int open_muxer(struct video *video, const struct video_settings *settings
     if (status >= 0) status = f->av_dict_parse_string(&options, video->format->options, "=", " ", 0);
     if (status >= 0 && !back) status = f->av_dict_set(&options, "movflags", "frag_keyframe+empty_moov", 0);
     if (status >= 0) status = f->avformat_write_header(video->muxer, &options);
+    video->begun = status >= 0;
     f->av_dict_free(&options);
     return status;
 }
@@ -272,6 +274,8 @@ static void release(struct video *video) {
 
 void video_abandon(struct video *video) {
     if (!video) return;
+    /* Only with its trailer a muxer lets go of all that it holds (GIF's of a packet). */
+    if (video->begun) video->f->av_write_trailer(video->muxer);
     outfile_abandon(&video->out);
     release(video);
 }
@@ -322,7 +326,10 @@ int video_close(struct video *video, struct sluice_error *e) {
     const struct ffmpeg *f = video->f;
     int problem = f->avcodec_send_frame(video->encoder, NULL);
     if (problem >= 0) problem = write_packets(video);
-    if (problem >= 0) problem = f->av_write_trailer(video->muxer);
+    if (problem >= 0) {
+        video->begun = false;
+        problem = f->av_write_trailer(video->muxer);
+    }
     if (problem >= 0) f->avio_flush(video->io);
     if (problem >= 0) problem = video->io->error;
     if (problem < 0) {
