@@ -55,6 +55,7 @@ struct component_files {
         int n;
     } strangers;
     char *scheduler, *pipeline, *defaults; /* files, or NULL */
+    int denoisers_named;                   /* by model_index.json, whether they are there or not */
 };
 
 /* The component of that family, or kind, that counts: by flag before by folder before found; NULL: none. */

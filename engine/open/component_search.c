@@ -168,10 +168,18 @@ static bool is_there(const struct model_folder *model, const char *folder) {
     return path && !(library && library->kind == CONFIG_NULL);
 }
 
-/* Has it all denoisers of that recipe? One of several that a flag chooses leaves the others. */
+/* Does model_index.json have something for that folder, whether it is there or not? */
+static bool is_named(const struct model_folder *model, const char *folder) {
+    char key[64];
+    snprintf(key, sizeof key, "%s.0", folder);
+    return *config_string(&model->index, key, "");
+}
+
+/* Has it all denoisers of that recipe, or says so? One of several that a flag chooses leaves the others. */
 static bool has_denoisers(const struct model_folder *model, const struct recipe *recipe) {
     for (const struct slot *s = recipe->slot; s->family; s++)
-        if (s->family->kind == FAMILY_DENOISER && !is_there(model, s->folder)) return false;
+        if (s->family->kind == FAMILY_DENOISER && !is_there(model, s->folder) && !is_named(model, s->folder))
+            return false;
     return true;
 }
 
@@ -223,11 +231,20 @@ static enum status open_each_folder(const struct model_folder *model, struct com
     return e->code;
 }
 
+static int count_denoisers(const struct model_folder *model) {
+    const char *folders[SLOTS_MAX];
+    int named = 0;
+    for (int i = 0, n = list_folders(FAMILY_DENOISER, folders); i < n; i++)
+        named += is_named(model, folders[i]);
+    return named;
+}
+
 static enum status open_folders(struct sys *sys, const char *path, struct component_files *files,
                                 struct error *e) {
     struct model_folder model = {.sys = sys, .path = path};
     if (!files->pipeline || config_read(sys, files->pipeline, &model.index, e) == OK)
         open_each_folder(&model, files, e);
+    files->denoisers_named = count_denoisers(&model);
     config_destroy(&model.index);
     return e->code;
 }

@@ -131,6 +131,14 @@ enum status pipeline_read(struct sys *sys, const char *path, char name[PIPELINE_
     return e->code;
 }
 
+/* Has the recipe as many denoisers as the model's folder says that it has? Then one that is not there is
+ * missing, and does not make another pipeline of the rest. Whoever chooses one by a flag says what there is.
+ */
+static bool has_those_named(const struct component_files *files, const struct recipe *recipe) {
+    const struct component_file *denoiser = component_files_find_kind(files, FAMILY_DENOISER);
+    return !denoiser->flag && recipe_count(recipe, denoiser->family) == files->denoisers_named;
+}
+
 enum status pipeline_choose(const struct component_files *files, const char *name,
                             const struct component *denoiser, const struct recipe **recipe, struct error *e) {
     char known[160];
@@ -139,6 +147,7 @@ enum status pipeline_choose(const struct component_files *files, const char *nam
         if (recipe_family(*r, FAMILY_DENOISER) != denoiser->family || (*r)->variant != denoiser->variant)
             continue;
         int n = parts_of_kind(files, *r, FAMILY_DENOISER) + parts_of_kind(files, *r, FAMILY_DECODER);
+        if (has_those_named(files, *r)) n += SLOTS_MAX;
         if ((*name && !has_pipeline(*r, name)) || n <= most) continue;
         *recipe = *r;
         most = n;

@@ -188,6 +188,19 @@ static void test_folder(void) {
                WORDS("WanVACEPipeline"));
 }
 
+/* As a download that broke off leaves it: model_index.json names both. */
+static void test_half_a_folder(void) {
+    char command[PILE_PATH + 16];
+    copy_file(FIXTURE "/model", under("half"));
+    snprintf(command, sizeof command, "rm -r '%s'", under("half/transformer_2"));
+    check(system(command) == 0, "%s", command);
+    options from = {.model = under("half")};
+    is_refused(from, MISSING, "a folder with one of its two transformers",
+               WORDS("no 'transformer_2'", "--diffusion-model", "low-noise transformer"));
+    from.diffusion_model = FIXTURE "/model/transformer_2";
+    gives_the_same(from, "a flag for the other");
+}
+
 int main(void) {
     struct rig rig;
     temporary_make();
@@ -205,6 +218,7 @@ int main(void) {
     test_names();
     test_misnamed();
     test_folder();
+    test_half_a_folder();
     result_free(&wanted);
     layouts_forget();
     return finish();
