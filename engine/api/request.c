@@ -96,6 +96,12 @@ enum status request_refuse_of_model(const struct settling *s, const char *flag, 
     return error_expected(e, "%s", expected);
 }
 
+/* Before the number of frames, which follows from theirs. */
+static enum status check_led(const struct settling *s, struct error *e) {
+    if (!s->request->n_control || s->model->recipe->concat == CONCAT_LED) return OK;
+    return request_refuse_of_model(s, "--control", "a model that is led by a video, as WAN's VACE", e);
+}
+
 /* As many as a whole number of latent frames decodes to. */
 static enum status check_frames(const struct settling *s, struct error *e) {
     int frames = s->request->frames, most = s->model->recipe->frames_max;
@@ -156,7 +162,7 @@ static enum status check_request(struct settling *s, struct error *e) {
     if (!s->decode_only && request_check_size(s, e) != OK) return e->code;
     check_prompt("prompt", r->prompt, e);
     check_prompt("negative prompt", r->negative_prompt, e);
-    if (e->code != OK || check_frames(s, e) != OK) return e->code;
+    if (e->code != OK || check_led(s, e) != OK || check_frames(s, e) != OK) return e->code;
     if (!s->decode_only && check_texts(s, e) != OK) return e->code;
     if (request_within("the number of steps", r->steps, 1, SLUICE_STEPS_MAX, e) != OK ||
         find_sampling(s, e) != OK)
@@ -208,10 +214,11 @@ static double shift_of_size(const struct settling *s) {
     return shift < SHIFT_MOST ? shift : SHIFT_MOST;
 }
 
-/* As many as lead, of those that a whole number of latent frames decodes to. */
+/* As many as lead, of those that a whole number of latent frames decodes to, and that a video may have. */
 static int led_frames(const struct settling *s) {
     int factor = component_frame_factor(model_component(s->model, FAMILY_DECODER));
-    return (s->request->n_control - 1) / factor * factor + 1;
+    int frames = (s->request->n_control - 1) / factor * factor + 1, most = s->model->recipe->frames_max;
+    return frames < most ? frames : most;
 }
 
 static void fill_defaults(struct settling *s) {

@@ -215,8 +215,6 @@ static enum status check_control(const struct settling *s, struct error *e) {
     if (r->n_control < 0 || (r->n_control && !r->control))
         return request_misused(e, "the number of frames that lead", r->n_control, "that of those given");
     if (!r->n_control) return OK;
-    if (s->model->recipe->concat != CONCAT_LED)
-        return request_refuse_of_model(s, "--control", "a model that is led by a video, as WAN's VACE", e);
     if (r->n_control < r->frames) {
         error_set(e, USAGE, "fewer frames lead (--control) than are drawn (--frames)");
         error_found(e, "%d for %d", r->n_control, r->frames);

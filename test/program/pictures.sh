@@ -63,8 +63,7 @@ check "of what" has ../err '^sluice: a mask .*there is no picture: expected --in
 draw_from 2 "an end that nobody goes to" "$model" -i ../head.png --end-img ../head.png -o a.png
 check "who would" has ../err '^sluice: --end-img cannot be used with this model .*a model that takes a last frame'
 mkdir -p ../frames ../no_frames
-cp ../wide.png ../frames/f-2.png
-cp ../wide.png ../frames/f-10.png
+for i in 2 4 5 6 10; do cp ../wide.png ../frames/f-$i.png; done
 draw_from 2 "a video that leads nobody" "$model" --control ../frames -o a.png
 check "who would be led" has ../err '^sluice: --control cannot be used with this model .*a model that is led by a video'
 draw_from 3 "a folder without pictures" ../nowhere --control ../no_frames -o a.png
