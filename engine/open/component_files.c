@@ -138,13 +138,16 @@ static bool is_called(const struct component_files *files, const struct componen
     return false;
 }
 
+const struct slot *parts_called(const struct component_files *files, const struct component_file *file) {
+    const struct slot *slot;
+    for (int i = 0; (slot = models_slot(i)); i++)
+        if (slot->family == file->family && is_called(files, file, slot)) return slot;
+    return NULL;
+}
+
 bool parts_is_called_otherwise(const struct component_files *files, const struct component_file *file,
                                const struct slot *slot) {
-    const struct slot *other;
-    if (!*slot->called || is_called(files, file, slot)) return false;
-    for (int i = 0; (other = models_slot(i)); i++)
-        if (other->family == slot->family && is_called(files, file, other)) return true;
-    return false;
+    return *slot->called && !is_called(files, file, slot) && parts_called(files, file);
 }
 
 /* How surely a component is for that slot; 0: it is not. */

@@ -73,6 +73,8 @@ void parts_assign(const struct component_files *files, const struct recipe *reci
 const struct component_file *parts_in_slot(const struct component_files *files, const struct recipe *recipe,
                                            int slot);
 
+/* Of the slots of its family that only names tell apart, the one that its name is of; or NULL. */
+const struct slot *parts_called(const struct component_files *files, const struct component_file *file);
 /* Is it called as another slot of that family is, and not as this one? */
 bool parts_is_called_otherwise(const struct component_files *files, const struct component_file *file,
                                const struct slot *slot);

@@ -204,6 +204,8 @@ static enum status settle_recipe(struct sluice_model *m, const struct component_
     if (pipeline_settle(m->sys, files, name, o->edit, &m->recipe, e) != OK) return e->code;
     m->named = o->edit || pipeline_names(files, name);
     if (!m->named || !m->recipe->references_if_unnamed) m->references_max = m->recipe->references_max;
+    const struct component_file *denoiser = component_files_find_kind(files, FAMILY_DENOISER);
+    if (denoiser && recipe_count(m->recipe, denoiser->family) == 1) m->half = parts_called(files, denoiser);
     /* It may have other encoders than what was found pointed to. */
     return m->recipe == guess ? OK : pipeline_check(files, m->recipe, o->model, e);
 }
@@ -319,6 +321,11 @@ int model_notes(const struct sluice_model *m, char lines[MODEL_NOTES_MAX][MODEL_
     if (m->decodes_only) return n;
     if (!m->has_schedule) note_schedule(m, lines[n++]);
     if (!m->named && pipeline_note_alike(m->recipe, lines[n], MODEL_NOTE_BYTES)) n++;
+    if (m->half)
+        snprintf(
+            lines[n++], MODEL_NOTE_BYTES,
+            "its file's name (\"%s\") says that the %s is one of two, and it is used alone, for all steps",
+            m->half->called[0], m->half->family->word);
     return n;
 }
 

@@ -18,6 +18,8 @@ struct sluice_model {
     bool decodes_only;        /* of the components only the decoder is there, and no tokenizer */
     bool has_schedule;        /* a file says the schedule, or its flow shift */
     bool named;               /* a model_index.json, or --edit, names the pipeline */
+    /* Of a pipeline with one denoiser, whose file is called as one of two is: that one's slot; or NULL. */
+    const struct slot *half;
     bool published;           /* there are no files: plans alone can be made */
     uint64_t tokenizer_bytes; /* that tokenizers which are not there would take; part of host_bytes */
     struct tokenizer *tokenizer[SLOTS_MAX];
@@ -51,7 +53,7 @@ void model_close(struct sluice_model *model);
 const struct component *model_component(const struct sluice_model *model, enum family_kind kind);
 
 /* One line for everything that no file of the model says and that was assumed. Returns how many. */
-enum { MODEL_NOTES_MAX = SLOTS_MAX + 2, MODEL_NOTE_BYTES = 160 };
+enum { MODEL_NOTES_MAX = SLOTS_MAX + 3, MODEL_NOTE_BYTES = 160 };
 int model_notes(const struct sluice_model *model, char lines[MODEL_NOTES_MAX][MODEL_NOTE_BYTES]);
 
 /* A copy of a public structure that may be shorter or longer than ours. */
