@@ -48,7 +48,9 @@ bool picture_has_extension(const char *name) {
 int picture_check_name(const char *name, struct sluice_error *e) {
     const struct format *format = find_format(name);
     if (format && format->encode) return SLUICE_OK;
-    if (!format) return fail_value(e, "--output", name, "a name that ends in .png, .jpg, .jpeg or .webp");
+    if (!format)
+        return fail_value(e, "--output", name,
+                          "a name that ends in .png, .jpg, .jpeg or .webp; of videos .mp4, .webm or .gif");
     fail(e, SLUICE_USAGE, "this program was built without %s, which writes such pictures", format->library);
     fail_where(e, "--output");
     fail_found(e, "\"%s\"", name);

@@ -101,7 +101,7 @@ done <<END
 -o -|stdout takes one picture only
 -o d%d/x.png|%d behind the last /
 -o d%d/|no %d in a folder's name
--o x.avi|.png, .jpg, .jpeg or .webp
+-o x.avi|.png, .jpg, .jpeg or .webp; of videos .mp4, .webm or .gif
 -o x.mp4 --report x.mp4|two names
 -o x-%d.png --save-latent x-3.png|two names
 -o x.png --report x-5.png|two names
