@@ -292,7 +292,8 @@ struct sluice_request {
     const char
         *type; /* keep weights of transformer and text encoders in this type, converted as they are read:
                   "f8_e4m3", "q8_0", "q4_k" ...: fewer bytes, other pixels. NULL: as files have them */
-    int frames, fps; /* of a video; 0 or 1: a picture, and fps means nothing */
+    int frames, fps; /* of a video; frames 1: a picture; 0: as many as lead it, else the model's, and so fps,
+                        which changes nothing that is drawn */
     bool converted;  /* for planning only: as if sluice_convert had made files of `type` beforehand, so that
                         nothing is converted as it is read */
     int image_bytes_a_pixel; /* what on_image takes while pictures or frames are decoded, a pixel of one, to
