@@ -15,8 +15,9 @@
 
 #include "models/vae_blocks.h"
 
-/* FILM_PATCH: of pixels on a side that are one where a picture is patched. */
-enum { FILM_RESNETS_MAX = 8, FILM_SLICES = 3, FILM_PATCH = 2 };
+/* FILM_PATCH: of pixels on a side that are one where a picture is patched. FILM_ROW: values of a row of
+ * memory, so long that published models of the largest pictures have no more rows than 32 bits count. */
+enum { FILM_RESNETS_MAX = 8, FILM_SLICES = 3, FILM_PATCH = 2, FILM_ROW = 1024 };
 /* With fewer levels frames would be as many as the latent's. */
 enum { FILM_LEVELS_LEAST = 3 };
 /* Where the resnets of the middle stand among the levels. */
@@ -26,7 +27,7 @@ enum { FILM_MIDDLE = CANVAS_LEVELS_MAX };
  * other, frame by frame, over frames that have been read. Where it writes as much as it reads, it writes
  * where it reads. */
 struct film {
-    struct tensor memory; /* [rows, CANVAS_ROW] f32 */
+    struct tensor memory; /* [rows, FILM_ROW] f32 */
     struct tensor frames; /* [N, Y, X, C]: what the last block left */
     bool at_back;         /* they lie at the end of it */
 };
@@ -49,7 +50,7 @@ struct film_state {
 
 /* Rows of memory for so many values. */
 static inline int64_t film_rows(int64_t floats) {
-    return (floats + CANVAS_ROW - 1) / CANVAS_ROW;
+    return (floats + FILM_ROW - 1) / FILM_ROW;
 }
 
 /* ---- weights ---- */

@@ -6,6 +6,12 @@ int film_rate(const struct component *c, int from_deepest) {
     return 1 << (from_deepest < most ? from_deepest : most);
 }
 
+/* Memory of so many rows. More than 32 bits count belongs to no published model. */
+static struct tensor film_memory(struct arena *arena, int64_t rows, bool *ok) {
+    if (rows > INT32_MAX) *ok = false;
+    return arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows > INT32_MAX ? 1 : (int32_t)rows, FILM_ROW}, ok);
+}
+
 /* A level as a chunk has it. */
 struct film_level {
     int32_t n, Y, X, before, channels;
@@ -89,7 +95,7 @@ static void film_declare_levels(struct film_state *state, const struct film_leve
         int64_t rows = film_rows(levels[i].n * film_size(&levels[i], levels[i].before));
         if (rows > most) most = rows;
     }
-    struct tensor memory = arena_tensor(pictures, DTYPE_F32, 2, (int32_t[]){(int32_t)most, CANVAS_ROW}, ok);
+    struct tensor memory = film_memory(pictures, most, ok);
     for (int i = 0; i < used; i++)
         state->level[i] = tensor_make(memory.data, DTYPE_F32, 4,
                                       (int32_t[]){levels[i].n, levels[i].Y, levels[i].X, levels[i].before});
@@ -105,9 +111,7 @@ static void film_declare_near(struct film_state *state, struct arena *arena, boo
         int64_t n = kept->rank ? tensor_elements(kept) : 0;
         if (n > most[i % 2]) most[i % 2] = n;
     }
-    for (int i = 0; i < 2; i++)
-        state->near[i] =
-            arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){(int32_t)film_rows(most[i]), CANVAS_ROW}, ok);
+    for (int i = 0; i < 2; i++) state->near[i] = film_memory(arena, film_rows(most[i]), ok);
 }
 
 /* Of the arenas that a half declares its state in. */
@@ -121,11 +125,10 @@ static void film_declare_lane(const struct film_level *levels, int n, int deepes
     struct film_level middle = levels[deepest];
     struct film_puts puts = film_list_puts(levels, n);
     struct arena *film = tiled ? to->pictures : to->near;
-    int32_t rows = (int32_t)film_measure(&puts);
     if (deepest == 0) middle.channels = middle.before;
     middle.before = middle.channels;
     *state = (struct film_state){.first_at_back = puts.n % 2 == 0};
-    state->film.memory = arena_tensor(film, DTYPE_F32, 2, (int32_t[]){rows, CANVAS_ROW}, to->ok);
+    state->film.memory = film_memory(film, film_measure(&puts), to->ok);
     if (adds) film_declare_levels(state, levels, n, deepest, film, to->ok);
     if (!several) return;
     film_declare_resnets(state, FILM_MIDDLE, &middle, VAE_MID_RESNETS, to->pictures, to->ok);

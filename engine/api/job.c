@@ -203,6 +203,14 @@ static void job_decode_only(struct job *job, const int32_t *latent_dim) {
     r->steps = 1;
 }
 
+/* Pixels of a latent, and those of a chunk's frames, are counted in 32 bits. */
+static bool job_counts(const struct job *job, const struct component *decoder) {
+    int64_t latent = (int64_t)job->F * job->Y * job->X;
+    int64_t chunk = (int64_t)job->request.width * job->request.height * component_frame_factor(decoder);
+    return latent <= INT32_MAX && (job->F == 1 || chunk <= INT32_MAX) && job->n_chunks <= FRAME_CHUNKS_MAX &&
+           job->n_encoded_chunks <= FRAME_CHUNKS_MAX;
+}
+
 /* What follows from a settled request's numbers. */
 static enum status job_size(struct job *job, struct error *e) {
     const struct sluice_request *r = &job->request;
@@ -222,9 +230,9 @@ static enum status job_size(struct job *job, struct error *e) {
     job->n_chunks = component_frame_chunks(decoder, frames, job->chunks);
     if (gives || led) job->n_encoded_chunks = component_frame_chunks(encoder, frames, job->encoded_chunks);
     if (gives && job->model->recipe->concat == CONCAT_NONE) job->given_frames = 1;
-    if (job->n_chunks <= FRAME_CHUNKS_MAX && job->n_encoded_chunks <= FRAME_CHUNKS_MAX) return OK;
+    if (job_counts(job, decoder)) return OK;
     error_set(e, USAGE, "a video of so many frames cannot be encoded or decoded");
-    return error_found(e, "%d frames", r->frames);
+    return error_found(e, "%d frames of %dx%d", r->frames, r->width, r->height);
 }
 
 enum status job_open(struct job *job, const struct job_place *place, const struct sluice_request *request,
