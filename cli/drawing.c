@@ -119,6 +119,7 @@ int drawing_open(struct drawing *drawing, struct sluice_error *e) {
                                              .plans_only = args->command->bit == PLAN};
     struct sluice_model_options from = args->model;
     from.decodes_only = drawing->latent != NULL;
+    from.latent = drawing->latent;
     from.dimensions = args->dimensions;
     from.max_ram_bytes = args->max_ram_bytes;
     int status = request_read_files(args, &drawing->files, e);

@@ -146,6 +146,8 @@ struct sluice_model_options {
                                pipeline of this name ("zimage", as sluice_families lists them) were
                                there, in bf16. Prompts are as long as they can be. NULL: there are files */
     const char *dimensions; /* with family: "name=value,..." instead of its published sizes, or NULL */
+    const char *latent;     /* with decodes_only: the file that is to be decoded, so that an autoencoder whose
+                               files do not say which pipeline it is of is one of videos if that is; or NULL */
 };
 
 /* Opens headers and configurations, matches families and checks every tensor's name, shape and type; reads no

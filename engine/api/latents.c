@@ -1,49 +1,10 @@
-/* Latents in files: see latents.h. */
+/* Latents to files: see latents.h. */
 #include "engine/api/latents.h"
 
 #include "engine/open/paths.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-
-enum status latent_open(struct sys *sys, const char *path, struct tensor_index *index, int32_t dim[5],
-                        struct error *e) {
-    *index = (struct tensor_index){0};
-    if (safetensors_open(sys, path, index, e) != OK) return e->code;
-    const struct index_entry *entry = index_find(index, "latent");
-    if (!entry) {
-        error_set(e, MISSING, "there is no tensor 'latent'");
-        error_where(e, "%s", path);
-        return error_found(e, "%d other tensors", index->n_entries);
-    }
-    if ((entry->rank == 4 || entry->rank == 5) && entry->dtype == DTYPE_F32 && entry->bytes) {
-        int frames = entry->rank == 5;
-        memcpy(dim, entry->dim, 2 * sizeof *dim);
-        dim[2] = frames ? entry->dim[2] : 1;
-        memcpy(dim + 3, entry->dim + 2 + frames, 2 * sizeof *dim);
-        return OK;
-    }
-    error_set(e, SHAPE, "the tensor 'latent' cannot be used");
-    error_where(e, "%s", path);
-    error_found(e, "%s of rank %d and %" PRIu64 " bytes", dtype_name(entry->dtype), entry->rank,
-                entry->bytes);
-    return error_expected(e, "F32 [N, C, h, w], or [N, C, F, h, w] of a video");
-}
-
-enum status latent_found(const struct index_entry *entry, struct error *e) {
-    char shape[96] = "";
-    for (int i = 0, n = 0; i < entry->rank && n < (int)sizeof shape; i++)
-        n += snprintf(shape + n, sizeof shape - (size_t)n, "%s%d", i ? ", " : "", (int)entry->dim[i]);
-    return error_found(e, "[%s]", shape);
-}
-
-enum status latent_read(const struct tensor_index *index, int i, struct tensor to, struct error *e) {
-    const struct index_entry *entry = index_find(index, "latent");
-    uint64_t bytes = (uint64_t)tensor_bytes(&to);
-    return source_read(&index->sources[entry->source], to.data, bytes, entry->offset + (uint64_t)i * bytes,
-                       e);
-}
 
 /* What is written piece by piece, in order, so that nothing is copied whole. */
 struct stream {

@@ -5,6 +5,7 @@
 #include "engine/pictures/pictures.h"
 #include "engine/sample/sampling.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ---- to start from ---- */
@@ -250,10 +251,21 @@ static int side_of(int pixels, int step) {
     return pixels < step ? step : pixels - pixels % step;
 }
 
-/* Of a video that begins with a picture: as many pixels as the model's own, with the picture's aspect (as the
- * examples of diffusers 0.42, pipelines/wan/pipeline_wan_i2v.py, choose them). */
-static struct picture_size size_of_frame(const struct sluice_model *m, struct picture_size first) {
-    return picture_area_size(first, (int64_t)m->width * m->height, 1);
+/* The side that goes with one that is asked for. */
+static int side_beside(int asked, int other, int same) {
+    return (int)fmin(round((double)asked * other / same), SLUICE_SIDE_MAX);
+}
+
+/* Of a video that begins with a picture, with the picture's aspect: of the side that is asked for, else of as
+ * many pixels as the model's own (as the examples of diffusers 0.42, pipelines/wan/pipeline_wan_i2v.py,
+ * choose them). */
+static struct picture_size size_of_frame(const struct settling *s, struct picture_size first) {
+    const struct sluice_request *r = s->request;
+    if (r->width > 0 && !r->height)
+        return (struct picture_size){r->width, side_beside(r->width, first.height, first.width)};
+    if (r->height > 0 && !r->width)
+        return (struct picture_size){side_beside(r->height, first.width, first.height), r->height};
+    return picture_area_size(first, (int64_t)s->model->width * s->model->height, 1);
 }
 
 struct picture_size request_drawn_size(const struct settling *s) {
@@ -267,7 +279,7 @@ struct picture_size request_drawn_size(const struct settling *s) {
         last = r->references[r->n_references - 1];
     struct picture_size led = request_control_size(r);
     if (led.width > 0 && led.height > 0)
-        size = size_of_frame(m, led);
+        size = size_of_frame(s, led);
     else if (init)
         size = (struct picture_size){init->width, init->height};
     else if (areas->drawn && last && last->width > 0 && last->height > 0)
@@ -275,6 +287,6 @@ struct picture_size request_drawn_size(const struct settling *s) {
                                  areas->multiple);
     else
         return size;
-    if (init && m->init == INIT_FRAME && init->width > 0 && init->height > 0) size = size_of_frame(m, size);
+    if (init && m->init == INIT_FRAME && init->width > 0 && init->height > 0) size = size_of_frame(s, size);
     return (struct picture_size){side_of(size.width, m->size_step), side_of(size.height, m->size_step)};
 }

@@ -4,7 +4,7 @@
 #include "engine/api/advice_json.h"
 #include "engine/api/caller.h"
 #include "engine/api/devices.h"
-#include "engine/api/latents.h"
+#include "engine/open/latent_file.h"
 #include "engine/api/machine.h"
 #include "engine/api/plan_json.h"
 #include "engine/api/progress.h"

@@ -3,6 +3,7 @@
 
 #include "engine/api/given.h"
 #include "engine/api/latents.h"
+#include "engine/open/latent_file.h"
 #include "engine/api/led.h"
 #include "engine/pictures/pictures.h"
 

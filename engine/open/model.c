@@ -1,6 +1,7 @@
 /* Opening models: see model.h. */
 #include "engine/open/model.h"
 #include "engine/open/component_search.h"
+#include "engine/open/latent_file.h"
 #include "engine/open/pipeline.h"
 #include "engine/open/prompt.h"
 #include "engine/open/published.h"
@@ -222,10 +223,21 @@ static enum status open_kind(struct sluice_model *m, struct component_files *fil
     return e->code;
 }
 
+/* What is wrong with the file is said when it is decoded. */
+static bool is_video(struct sys *sys, const char *latent) {
+    struct tensor_index index;
+    struct error ignored = {0};
+    int32_t dim[5];
+    if (!latent) return false;
+    bool video = latent_open(sys, latent, &index, dim, &ignored) == OK && dim[2] > 1;
+    index_destroy(&index);
+    return video;
+}
+
 static enum status fill_from(struct sluice_model *m, struct component_files *files,
                              const struct sluice_model_options *o, const char *name, struct error *e) {
     if (pipeline_check(files, m->recipe, o->model, e) != OK) return e->code;
-    if (m->decodes_only) m->recipe = pipeline_of_decoder(m->sys, files, name);
+    if (m->decodes_only) m->recipe = pipeline_of_decoder(m->sys, files, name, is_video(m->sys, o->latent));
     if (!m->decodes_only && settle_recipe(m, files, name, o, e) == OK && open_kind(m, files, true, e) == OK)
         open_tokenizers(m, files, o, e);
     if (e->code == OK) open_kind(m, files, false, e);

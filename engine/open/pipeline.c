@@ -55,7 +55,7 @@ static bool has_pipeline(const struct recipe *recipe, const char *name) {
 }
 
 /* How well a recipe goes with a decoder: its family, the latent's channels as published, what the decoder's
- * configuration says it is, and what the folder says the pipeline is. */
+ * configuration says it is, and what the folder says the pipeline is; 0: not at all. */
 static int decoder_fit(struct sys *sys, const struct component_files *files,
                        const struct component_file *decoder, const struct recipe *recipe, const char *name) {
     int i = recipe_slot(recipe, FAMILY_DECODER), chosen[DIMENSIONS_MAX];
@@ -78,16 +78,17 @@ static int decoder_fit(struct sys *sys, const struct component_files *files,
     bool said =
         !strcmp(config_string(&config, slot->family->config_key, ""), component_config_value(&published));
     config_destroy(&config);
-    return 1 + 2 * fits + 4 * said + 8 * has_pipeline(recipe, name);
+    return 2 + 4 * fits + 8 * said + 16 * has_pipeline(recipe, name);
 }
 
 const struct recipe *pipeline_of_decoder(struct sys *sys, const struct component_files *files,
-                                         const char *name) {
+                                         const char *name, bool video) {
     const struct component_file *decoder = component_files_find_kind(files, FAMILY_DECODER);
     const struct recipe *best = NULL;
     int most = 0;
     for (const struct recipe *const *r = recipes; *r && decoder; r++) {
         int fit = decoder_fit(sys, files, decoder, *r, name);
+        if (fit && video && (*r)->frames_max) fit++;
         if (fit > most) best = *r;
         if (fit > most) most = fit;
     }

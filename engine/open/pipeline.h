@@ -11,10 +11,10 @@ const struct recipe *pipeline_guess(const struct component_files *files);
  * is wrong with it is said when it is opened. */
 void pipeline_look(struct sys *sys, struct component_files *files);
 /* Where only a decoder was looked for: the first recipe that decodes with it, of those that its folder's
- * pipeline of that name and its configuration say, and whose latents have as many channels, if there are any.
- * NULL: none was found. */
+ * pipeline of that name and its configuration say, and whose latents have as many channels, if there are any;
+ * where these leave a choice, one of videos for a video. NULL: none was found. */
 const struct recipe *pipeline_of_decoder(struct sys *sys, const struct component_files *files,
-                                         const char *name);
+                                         const char *name, bool video);
 
 /* A component that was not found. */
 struct missing_part {

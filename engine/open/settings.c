@@ -84,6 +84,15 @@ static enum status read_expansion(struct sluice_model *m, const struct config *c
 
 #define LEAST_BOUNDARY 1e-6 /* 0 would leave the second denoiser without any step */
 
+/* null: the first denoiser works alone, as in diffusers. */
+static void read_boundary(struct sluice_model *m, const struct config *config, struct error *e) {
+    const struct config_value *value = config_find(config, "boundary_ratio");
+    if (value && value->kind == CONFIG_NULL)
+        m->boundary = 0;
+    else
+        config_float(config, "boundary_ratio", LEAST_BOUNDARY, 1, &m->boundary, e);
+}
+
 /* What model_index.json says of an absent negative prompt, of two denoisers, and of a picture to start from.
  */
 enum status settings_read_pipeline(struct sluice_model *m, const char *path, struct error *e) {
@@ -93,7 +102,7 @@ enum status settings_read_pipeline(struct sluice_model *m, const char *path, str
     m->boundary = m->recipe->span[1].below;
     if (path && config_read(m->sys, path, &config, e) == OK) {
         config_bool(&config, "force_zeros_for_empty_prompt", &m->zero_negative, e);
-        if (m->boundary > 0) config_float(&config, "boundary_ratio", LEAST_BOUNDARY, 1, &m->boundary, e);
+        if (m->boundary > 0) read_boundary(m, &config, e);
         if (m->recipe->frames_max) read_expansion(m, &config, e);
     }
     config_destroy(&config);
@@ -118,7 +127,7 @@ enum status settings_read_defaults(struct sluice_model *m, const char *path, str
     m->height = side ? side : m->recipe->height;
     m->steps = is_distilled(m) ? m->recipe->distilled.steps : m->recipe->steps;
     m->cfg_scale = is_distilled(m) ? 1 : m->recipe->cfg_scale;
-    m->cfg_scale_low = m->recipe->cfg_scale_low;
+    m->cfg_scale_low = m->boundary > 0 ? m->recipe->cfg_scale_low : 0;
     m->frames = m->recipe->frames ? m->recipe->frames : 1;
     m->fps = m->recipe->fps;
     m->guidance = m->recipe->guidance;

@@ -189,9 +189,11 @@ static enum status try_stored(struct lookup *l, const struct tensor_index *index
     void *bytes = sys->alloc(sys, LINE_HOST, entry->bytes);
     if (!bytes) return error_set(e, MEMORY, "no memory for a tokenizer of %" PRIu64 " bytes", entry->bytes);
     needs_to_open(l, TOKENIZER_HEAP_BYTES);
-    if (source_read(source, bytes, entry->bytes, entry->offset, e) == OK &&
-        tokenizer_open_spiece(sys, source->path, bytes, entry->bytes, &tokenizer, e) == OK)
+    bool read = source_read(source, bytes, entry->bytes, entry->offset, e) == OK;
+    if (read && tokenizer_open_spiece(sys, source->path, bytes, entry->bytes, &tokenizer, e) == OK)
         try_tokenizer(l, tokenizer, source->path, e);
+    else if (read)
+        error_where(e, "%s, the tokenizer in its tensor '%s'", source->path, entry->name);
     sys->release(sys, bytes);
     return e->code;
 }

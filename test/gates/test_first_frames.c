@@ -103,6 +103,16 @@ static void sizes(struct rig *rig, bool ends) {
               !json_object_get(request, "strength"),
           "what is said of frames");
     json_decref(plan);
+    r.width = 6 * m->size_step;
+    plan = query(rig, &r, NULL), request = json_object_get(plan, "request");
+    check((int)number(request, "width") == r.width && (int)number(request, "height") == 4 * m->size_step,
+          "beside a width: drawn at %dx%d", (int)number(request, "width"), (int)number(request, "height"));
+    json_decref(plan);
+    r.width = 0, r.height = 4 * m->size_step;
+    plan = query(rig, &r, NULL), request = json_object_get(plan, "request");
+    check((int)number(request, "width") == 6 * m->size_step && (int)number(request, "height") == r.height,
+          "beside a height: drawn at %dx%d", (int)number(request, "width"), (int)number(request, "height"));
+    json_decref(plan);
 }
 
 /* chunks: of what is encoded. */

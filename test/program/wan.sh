@@ -103,6 +103,19 @@ done <<END
 END
 cp "$model/scheduler/scheduler_config.json" wan/scheduler/
 
+# ---- model_index.json without a boundary: the first transformer is the only one ----
+sed 's/"boundary_ratio": *[0-9.]*/"boundary_ratio": null/' "$model/model_index.json" >wan/model_index.json
+latent "no boundary" -m wan -n ''
+had=$found
+rm -rf alone
+cp -r wan alone
+rm -r alone/transformer_2
+sed '/transformer_2/,/]/d' "$model/model_index.json" | sed 's/"boundary_ratio": *[0-9.]*/"boundary_ratio": null/' >alone/model_index.json
+same "the first alone" -m alone -n '' --cfg-scale 4
+expect 2 "no second scale" generate -m wan -p x --cfg-scale 4,3 -o x.png
+rm -r alone
+cp "$model/model_index.json" wan/
+
 # ---- sluice.json ----
 echo '{"frames": 9, "fps": 12, "steps": 3, "cfg_scale": 2, "flow_shift": 4}' >wan/sluice.json
 planned "frames" '"frames":9' -m wan -W 32 -H 16
@@ -134,7 +147,10 @@ expect 0 "a latent" generate -m made -p x -W 32 -H 16 --frames 5 --steps 1 -o 'f
 had=$(frames)
 mkdir alone
 mv made/vae/diffusion_pytorch_model.safetensors alone/vae.safetensors
-expect 3 "nothing beside it" decode -m alone/vae.safetensors l.safetensors -o 'd-%d.png'
+expect 0 "nothing beside it" decode -m alone/vae.safetensors l.safetensors -o 'd-%d.png' --report r.json
+check "other frames" [ "$(frames)" = "$had" ]
+sed 's/AutoencoderKLWan/AutoencoderKLQwenImage/' made/vae/config.json >alone/config.json
+expect 3 "Qwen-Image's" decode -m alone/vae.safetensors l.safetensors -o 'd-%d.png'
 check "what would help" has ../err 'of a video, .*config.json beside'
 mv made/vae/config.json alone/
 expect 0 "its config.json beside it" decode -m alone/vae.safetensors l.safetensors -o 'd-%d.png' --report r.json
