@@ -82,7 +82,7 @@ static enum status check_mask(const struct settling *s, struct error *e) {
     }
     if (r->mask && concat == CONCAT_LED) return picture_check(r->mask, "--mask", e);
     if (r->mask && s->model->init != INIT_NOISED)
-        return request_refuse_of_model(s, "--mask", "a model that draws pictures", e);
+        return request_refuse_of_model(s, "--mask", "a model that draws pictures, or WAN VACE", e);
     if (r->mask && !r->init_image && !fills) {
         error_set(e, USAGE, "a mask (--mask) says what of a picture is drawn anew, and there is no picture");
         return error_expected(e, "--init-img beside it");
@@ -165,7 +165,7 @@ static enum status check_references(struct settling *s, struct error *e) {
             s, "--ref-image",
             recipe_is_edited(s->model->recipe)
                 ? "an editing model, or --edit, which says that these weights are one's"
-                : "a model that takes references, as FLUX.1-Kontext or Qwen-Image-Edit",
+                : "a model that takes references, as FLUX.1-Kontext, Qwen-Image-Edit or WAN VACE",
             e);
     if (check_number_of_references(s, e) != OK) return e->code;
     for (int i = 0; i < r->n_references && e->code == OK; i++)

@@ -95,21 +95,23 @@ const struct recipe *pipeline_of_decoder(struct sys *sys, const struct component
     return best;
 }
 
+/* Is it the denoiser's, or whose it may be if that is NULL? */
+static bool is_of(const struct recipe *recipe, const struct component *denoiser) {
+    return !denoiser || (recipe_family(recipe, FAMILY_DENOISER) == denoiser->family &&
+                         recipe->variant == denoiser->variant);
+}
+
 /* The pipelines of this denoiser, or of all if that is NULL, each once. */
 static void list_pipelines(const struct component *denoiser, char *list, size_t bytes) {
     size_t n = 0;
     *list = 0;
-    for (const struct recipe *const *r = recipes; *r; r++) {
-        if (denoiser &&
-            (recipe_family(*r, FAMILY_DENOISER) != denoiser->family || (*r)->variant != denoiser->variant))
-            continue;
-        for (const char *const *p = (*r)->pipelines; *p && n < bytes; p++) {
+    for (const struct recipe *const *r = recipes; *r; r++)
+        for (const char *const *p = (*r)->pipelines; *p && n < bytes && is_of(*r, denoiser); p++) {
             bool listed = false;
             for (const struct recipe *const *s = recipes; s < r; s++)
-                listed |= !denoiser && has_pipeline(*s, *p);
+                listed |= is_of(*s, denoiser) && has_pipeline(*s, *p);
             if (!listed) n += (size_t)snprintf(list + n, bytes - n, "%s%s", n ? ", " : "", *p);
         }
-    }
 }
 
 enum status pipeline_read(struct sys *sys, const char *path, char name[PIPELINE_NAME_BYTES],
