@@ -443,15 +443,18 @@ static bool may_be_of_videos(const struct sluice_model *m) {
 static enum status decode_dims(struct sluice_session *s, const char *path, int32_t dim[5], struct error *e) {
     struct tensor_index index;
     if (latent_open(s->sys, path, &index, dim, e) == OK) {
-        int channels = model_component(s->model, FAMILY_DECODER)->latent_channels;
-        int most = s->model->recipe->frames_max ? LATENT_SIDE_MAX : 1;
+        const struct component *decoder = model_component(s->model, FAMILY_DECODER);
+        int channels = decoder->latent_channels, frames = s->model->recipe->frames_max;
+        int most = frames ? (frames - 1) / component_frame_factor(decoder) + 1 : 1;
+        char of_video[24] = "";
         bool fits = dim[0] >= 1 && dim[0] <= BATCH_MAX && dim[1] == channels && dim[2] >= 1 && dim[2] <= most;
         for (int i = 3; i < 5; i++) fits &= dim[i] >= 1 && dim[i] <= LATENT_SIDE_MAX;
         if (!fits) {
             error_set(e, SHAPE, "the latent does not fit this model");
             error_where(e, "%s", path);
             latent_found(index_find(&index, "latent"), e);
-            error_expected(e, "[1 to %d, %d, %sh, w]%s", BATCH_MAX, channels, most > 1 ? "f, " : "",
+            if (frames) snprintf(of_video, sizeof of_video, "1 to %d, ", most);
+            error_expected(e, "[1 to %d, %d, %sh, w]%s", BATCH_MAX, channels, of_video,
                            dim[2] > 1 && may_be_of_videos(s->model)
                                ? "; of a video, the model's folder, or config.json beside the autoencoder"
                                : "");
