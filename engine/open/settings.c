@@ -82,15 +82,13 @@ static enum status read_expansion(struct sluice_model *m, const struct config *c
     return e->code;
 }
 
-#define LEAST_BOUNDARY 1e-6 /* 0 would leave the second denoiser without any step */
-
-/* null: the first denoiser works alone, as in diffusers. */
+/* null or 0: the first denoiser works alone, as in diffusers. */
 static void read_boundary(struct sluice_model *m, const struct config *config, struct error *e) {
     const struct config_value *value = config_find(config, "boundary_ratio");
     if (value && value->kind == CONFIG_NULL)
         m->boundary = 0;
     else
-        config_float(config, "boundary_ratio", LEAST_BOUNDARY, 1, &m->boundary, e);
+        config_float(config, "boundary_ratio", 0, 1, &m->boundary, e);
 }
 
 /* What model_index.json says of an absent negative prompt, of two denoisers, and of a picture to start from.

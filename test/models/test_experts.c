@@ -182,10 +182,12 @@ static void test_folder(void) {
     check(draws_otherwise(from, "another boundary"), "another boundary draws the same");
     from = with_index(edited_index("\"boundary_ratio\": 0.875", "\"boundary_ratio\": 0.9"));
     gives_the_same(from, "a boundary between the same steps");
+    from = with_index(edited_index("  \"boundary_ratio\": 0.875,\n", ""));
+    gives_the_same(from, "no boundary is said: the recipe's");
     from = with_index(edited_index("\"boundary_ratio\": 0.875", "\"boundary_ratio\": null"));
-    gives_the_same(from, "no boundary: the recipe's");
-    is_refused(with_index(edited_index("\"boundary_ratio\": 0.875", "\"boundary_ratio\": 0")), META,
-               "a boundary below which there is nothing", WORDS("'boundary_ratio'"));
+    check(draws_otherwise(from, "no boundary"), "without a boundary both transformers draw");
+    is_refused(with_index(edited_index("\"boundary_ratio\": 0.875", "\"boundary_ratio\": -1")), META,
+               "a boundary below all timesteps", WORDS("'boundary_ratio'"));
     is_refused(with_index(edited_index("WanPipeline", "WanVACEPipeline")), UNSUPPORTED, "another pipeline",
                WORDS("WanVACEPipeline"));
 }

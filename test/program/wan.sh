@@ -113,6 +113,8 @@ rm -r alone/transformer_2
 sed '/transformer_2/,/]/d' "$model/model_index.json" | sed 's/"boundary_ratio": *[0-9.]*/"boundary_ratio": null/' >alone/model_index.json
 same "the first alone" -m alone -n '' --cfg-scale 4
 expect 2 "no second scale" generate -m wan -p x --cfg-scale 4,3 -o x.png
+sed 's/"boundary_ratio": *[0-9.]*/"boundary_ratio": 0/' "$model/model_index.json" >wan/model_index.json
+same "a boundary of 0" -m wan -n ''
 rm -r alone
 cp "$model/model_index.json" wan/
 
