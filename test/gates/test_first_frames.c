@@ -3,7 +3,7 @@
  * encoded again where an operator finds no memory. That the videos are the reference's test_golden.c says. */
 #include "engine/pictures/pictures.h"
 #include "engine/base/random.h"
-#include "test/lib/rig.h"
+#include "test/lib/failing_operators.h"
 
 #include <math.h>
 #include <sys/stat.h>
@@ -180,41 +180,12 @@ static void decoded(struct rig *rig) {
 
 /* ---- an operator that finds no memory ---- */
 
-static struct {
-    enum status (*run)(struct device *device, const struct op *op, void *workspace, struct error *e);
-    long n, fail_at;
-} operators;
-
-static enum status run_or_fail(struct device *device, const struct op *op, void *workspace, struct error *e) {
-    if (++operators.n == operators.fail_at)
-        return error_set(e, MEMORY, "no memory for %s", op_name(op->kind));
-    return operators.run(device, op, workspace, e);
-}
-
 /* Wherever it is, what is encoded again begins with the first frame, whose picture the host fills in again.
  */
 static void operators_fail(struct rig *rig, bool ends) {
-    enum { TRIES = 20 };
     struct sluice_request r = request_of(&wide, ends ? &wide : NULL);
-    int again = 0;
     r.no_decode = true;
-    operators.run = rig->session->device->run;
-    rig->session->device->run = run_or_fail;
-    operators.n = operators.fail_at = 0;
-    struct result want = run(rig, &r);
-    long n = operators.n;
-    for (int i = 0; i < TRIES; i++) {
-        operators.n = 0;
-        operators.fail_at = 1 + n * i / TRIES;
-        struct result got = run(rig, &r);
-        if (got.code == SLUICE_OK) same(&want, &got, "an operator fails");
-        again += got.code == SLUICE_OK;
-        result_free(&got);
-    }
-    rig->session->device->run = operators.run;
-    result_free(&want);
-    printf("operators: %d of %d runs went on\n", again, TRIES);
-    check(again >= TRIES / 2, "only %d of %d runs went on", again, TRIES);
+    operators_fail_in_turn(rig, &r);
 }
 
 int main(void) {

@@ -3,7 +3,7 @@
  * not in the latent that is saved, and chunks that are encoded again. That the videos are the reference's
  * test_golden.c says. */
 #include "engine/base/random.h"
-#include "test/lib/rig.h"
+#include "test/lib/failing_operators.h"
 
 enum { FRAMES = 9, GIVEN = 10 };
 
@@ -202,44 +202,15 @@ static void in_front(struct rig *rig) {
 
 /* ---- an operator that finds no memory ---- */
 
-static struct {
-    enum status (*run)(struct device *device, const struct op *op, void *workspace, struct error *e);
-    long n, fail_at;
-} operators;
-
-static enum status run_or_fail(struct device *device, const struct op *op, void *workspace, struct error *e) {
-    if (++operators.n == operators.fail_at)
-        return error_set(e, MEMORY, "no memory for %s", op_name(op->kind));
-    return operators.run(device, op, workspace, e);
-}
-
 /* Both videos share the memory that frames are filled in to, and the pictures in front. */
 static void operators_fail(struct rig *rig) {
-    enum { TRIES = 20 };
     const struct sluice_picture *const references[] = {&fox, &den};
     struct sluice_request r = request_of(FRAMES);
-    int again = 0;
     r.mask = &den;
     r.references = references;
     r.n_references = 2;
     r.no_decode = true;
-    operators.run = rig->session->device->run;
-    rig->session->device->run = run_or_fail;
-    operators.n = operators.fail_at = 0;
-    struct result want = run(rig, &r);
-    long n = operators.n;
-    for (int i = 0; i < TRIES; i++) {
-        operators.n = 0;
-        operators.fail_at = 1 + n * i / TRIES;
-        struct result got = run(rig, &r);
-        if (got.code == SLUICE_OK) same(&want, &got, "an operator fails");
-        again += got.code == SLUICE_OK;
-        result_free(&got);
-    }
-    rig->session->device->run = operators.run;
-    result_free(&want);
-    printf("operators: %d of %d runs went on\n", again, TRIES);
-    check(again >= TRIES / 2, "only %d of %d runs went on", again, TRIES);
+    operators_fail_in_turn(rig, &r);
 }
 
 int main(void) {

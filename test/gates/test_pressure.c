@@ -2,6 +2,7 @@
  * with. Residents are evicted, the run goes on with the same bits within what was announced, and the
  * session's next run is right too. See test/lib/rig.h for the world it runs in. */
 #include "engine/api/pressure.h"
+#include "test/lib/failing_operators.h"
 #include "test/lib/rig.h"
 #include "test/lib/made_models.h"
 
@@ -119,17 +120,6 @@ static void gate(const char *folder, const char *name, int threads, bool all) {
 
 /* ---- an operator ---- */
 
-static struct {
-    enum status (*run)(struct device *device, const struct op *op, void *workspace, struct error *e);
-    long n, fail_at;
-} operators;
-
-static enum status run_or_fail(struct device *device, const struct op *op, void *workspace, struct error *e) {
-    if (++operators.n == operators.fail_at)
-        return error_set(e, MEMORY, "no memory for %s", op_name(op->kind));
-    return operators.run(device, op, workspace, e);
-}
-
 /* At some operators of a run, from the first to the last but one: that one turns the picture to bytes, after
  * the visits. */
 static void operator_fails(const char *folder, bool keep) {
@@ -141,16 +131,13 @@ static void operator_fails(const char *folder, bool keep) {
     struct sluice_request request = request_fox(48, 32, 3, 2, 3.5);
     bounds(&rig, request, &least, &all);
     if (!keep) request.max_ram_bytes = least + (all - least) * 3 / 4;
-    operators.run = rig.session->device->run;
-    rig.session->device->run = run_or_fail;
-    operators.n = operators.fail_at = 0;
+    operators_begin(&rig);
     struct result want = run(&rig, &request);
-    long n = operators.n;
+    long n = operators_counted();
     for (int i = 0; i < TRIES; i++) {
         char what[64];
         snprintf(what, sizeof what, "operator fails %d%s", i, keep ? ", kept" : "");
-        operators.n = 0;
-        operators.fail_at = 1 + (n - 2) * i / (TRIES - 1);
+        operators_fail_at(1 + (n - 2) * i / (TRIES - 1));
         watch_restart(&rig.watch);
         struct result r = run(&rig, &request);
         if (r.code == SLUICE_OK) {
@@ -161,13 +148,13 @@ static void operator_fails(const char *folder, bool keep) {
             check(!keep && r.code == SLUICE_MEMORY && r.error.exit_code == 5, "%s: %s", what, r.error.what);
         }
         result_free(&r);
-        operators.fail_at = 0;
+        operators_fail_at(0);
         r = run_within(&rig, &request, &want, what);
         result_free(&r);
     }
     check(rescued >= (keep ? TRIES : TRIES / 3), "only %d of %d runs went on", rescued, TRIES);
     printf("operators: %d of %d runs went on%s\n", rescued, TRIES, keep ? ", kept" : "");
-    rig.session->device->run = operators.run;
+    operators_end(&rig);
     result_free(&want);
     rig_close(&rig);
 }

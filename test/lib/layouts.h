@@ -74,6 +74,14 @@ struct misfit {
     const char *what, *words[4];
 };
 
+/* Of a row: what is changed, and what comes of it. */
+#define CONFIG(k, v)       .key = k, .value = v
+#define SHAPED(t, d, size) .tensor = t, .dimension = d, .n = size
+#define REFUSED(c, ...)    .code = c, .words = {__VA_ARGS__}
+
+/* For changes: a tensor of one value that tells a relative by its name. */
+void misfits_add(struct pile *p, const char *name);
+
 struct misfits {
     const struct layout_family *family;
     const struct misfit *rows;

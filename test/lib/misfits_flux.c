@@ -1,14 +1,11 @@
 /* Models that are nearly Flux.1, CLIP or T5. */
 #include "test/lib/layouts.h"
 
-#define TRANSFORMER        .component = "transformer"
-#define CLIP               .component = "text_encoder"
-#define T5                 .component = "text_encoder_2"
-#define CONFIG(k, v)       .key = k, .value = v
-#define SHAPED(t, d, size) .tensor = t, .dimension = d, .n = size
-#define REFUSED(c, ...)    .code = c, .words = {__VA_ARGS__}
-#define INPUT              "x_embedder.weight"
-#define BIAS               "layer.0.SelfAttention.relative_attention_bias.weight"
+#define TRANSFORMER .component = "transformer"
+#define CLIP        .component = "text_encoder"
+#define T5          .component = "text_encoder_2"
+#define INPUT       "x_embedder.weight"
+#define BIAS        "layer.0.SelfAttention.relative_attention_bias.weight"
 
 static void rename_gate(struct pile *p) {
     rename_part(pile_find(p, "encoder.block.0.layer.1.DenseReluDense.wi_0.weight"), "wi_0", "wi");

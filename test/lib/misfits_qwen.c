@@ -1,27 +1,20 @@
 /* Models that are nearly Qwen-Image. */
 #include "test/lib/layouts.h"
 
-#define TRANSFORMER        .component = "transformer"
-#define VAE                .component = "vae"
-#define CONFIG(k, v)       .key = k, .value = v
-#define SHAPED(t, d, size) .tensor = t, .dimension = d, .n = size
-#define REFUSED(c, ...)    .code = c, .words = {__VA_ARGS__}
-
-static void add(struct pile *p, const char *name) {
-    pile_add(p, "", name, "F32", 1, (int32_t[]){1}, "1234", 4);
-}
+#define TRANSFORMER .component = "transformer"
+#define VAE         .component = "vae"
 
 static void of_layers(struct pile *p) {
-    add(p, "time_text_embed.addition_t_embedding.weight");
+    misfits_add(p, "time_text_embed.addition_t_embedding.weight");
 }
 
 static void of_one_stream(struct pile *p) {
-    add(p, "txt_in.text_norm.weight");
+    misfits_add(p, "txt_in.text_norm.weight");
 }
 
 /* Its blocks are the transformer's, and there is no way out of it. */
 static void of_controlnet(struct pile *p) {
-    add(p, "controlnet_blocks.0.weight");
+    misfits_add(p, "controlnet_blocks.0.weight");
     pile_drop(p, "proj_out.");
     pile_drop(p, "norm_out.");
 }

@@ -1,11 +1,8 @@
 /* Models whose text encoder, or what it sees pictures with, is nearly Qwen2.5-VL. */
 #include "test/lib/layouts.h"
 
-#define TEXT               .component = "text_encoder"
-#define CONFIG(k, v)       .key = k, .value = v
-#define VISION(v)          CONFIG("vision_config", "{\"num_heads\": 2" v "}"), .what = "a vision encoder with" v
-#define SHAPED(t, d, size) .tensor = t, .dimension = d, .n = size
-#define REFUSED(c, ...)    .code = c, .words = {__VA_ARGS__}
+#define TEXT      .component = "text_encoder"
+#define VISION(v) CONFIG("vision_config", "{\"num_heads\": 2" v "}"), .what = "a vision encoder with" v
 
 static void rename_all(struct pile *p, const char *begins, const char *from, const char *to) {
     for (int i = 0; i < p->n; i++)

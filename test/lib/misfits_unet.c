@@ -1,29 +1,22 @@
 /* Models that are nearly UNets of Stable Diffusion; and an autoencoder without its configuration. */
 #include "test/lib/layouts.h"
 
-#define UNET               .component = "unet"
-#define CONFIG(k, v)       .key = k, .value = v
-#define SHAPED(t, d, size) .tensor = t, .dimension = d, .n = size
-#define REFUSED(c, ...)    .code = c, .words = {__VA_ARGS__}
-
-static void add(struct pile *p, const char *name) {
-    pile_add(p, "", name, "F32", 1, (int32_t[]){1}, "1234", 4);
-}
+#define UNET .component = "unet"
 
 static void of_controlnet(struct pile *p) {
-    add(p, "controlnet_cond_embedding.conv_in.weight");
+    misfits_add(p, "controlnet_cond_embedding.conv_in.weight");
 }
 static void of_class(struct pile *p) {
-    add(p, "class_embedding.linear_1.weight");
+    misfits_add(p, "class_embedding.linear_1.weight");
 }
 static void of_videos(struct pile *p) {
-    add(p, "down_blocks.0.motion_modules.0.transformer_blocks.0.norm1.weight");
+    misfits_add(p, "down_blocks.0.motion_modules.0.transformer_blocks.0.norm1.weight");
 }
 static void of_adapter(struct pile *p) {
-    add(p, "down_blocks.0.attentions.0.transformer_blocks.0.attn2.processor.to_k_ip.0.weight");
+    misfits_add(p, "down_blocks.0.attentions.0.transformer_blocks.0.attn2.processor.to_k_ip.0.weight");
 }
 static void of_other_text(struct pile *p) {
-    add(p, "encoder_hid_proj.weight");
+    misfits_add(p, "encoder_hid_proj.weight");
 }
 
 static const struct misfit rows[] = {

@@ -1,38 +1,31 @@
 /* Models that are nearly WAN. */
 #include "test/lib/layouts.h"
 
-#define TRANSFORMER        .component = "transformer"
-#define VAE                .component = "vae"
-#define CONFIG(k, v)       .key = k, .value = v
-#define SHAPED(t, d, size) .tensor = t, .dimension = d, .n = size
-#define REFUSED(c, ...)    .code = c, .words = {__VA_ARGS__}
-
-static void add(struct pile *p, const char *name) {
-    pile_add(p, "", name, "F32", 1, (int32_t[]){1}, "1234", 4);
-}
+#define TRANSFORMER .component = "transformer"
+#define VAE         .component = "vae"
 
 static void of_sound(struct pile *p) {
-    add(p, "casual_audio_encoder.encoder.final_linear.weight");
+    misfits_add(p, "casual_audio_encoder.encoder.final_linear.weight");
 }
 
 static void of_a_voice(struct pile *p) {
-    add(p, "audio_proj.audio_proj_glob_1.layer.bias");
+    misfits_add(p, "audio_proj.audio_proj_glob_1.layer.bias");
 }
 
 static void of_a_face(struct pile *p) {
-    add(p, "face_adapter.fuser_blocks.0.k_norm.weight");
+    misfits_add(p, "face_adapter.fuser_blocks.0.k_norm.weight");
 }
 
 static void of_a_camera(struct pile *p) {
-    add(p, "control_adapter.conv.weight");
+    misfits_add(p, "control_adapter.conv.weight");
 }
 
 static void of_a_control(struct pile *p) {
-    add(p, "ref_conv.weight");
+    misfits_add(p, "ref_conv.weight");
 }
 
 static void of_frames_apart(struct pile *p) {
-    add(p, "fps_embedding.weight");
+    misfits_add(p, "fps_embedding.weight");
 }
 
 /* Too few for frames to change between them. */
@@ -43,7 +36,7 @@ static void of_two_levels(struct pile *p) {
 
 /* Frames doubled between the two levels nearest to the picture, too. */
 static void of_more_frames(struct pile *p) {
-    add(p, "decoder.up_blocks.2.upsamplers.0.time_conv.weight");
+    misfits_add(p, "decoder.up_blocks.2.upsamplers.0.time_conv.weight");
 }
 
 static const struct misfit rows[] = {

@@ -1,13 +1,10 @@
 /* Models whose encoders are nearly umT5, or CLIP's vision encoder, or are another's. */
 #include "test/lib/layouts.h"
 
-#define TEXT               .component = "text_encoder"
-#define VISION             .component = "image_encoder"
-#define TRANSFORMER        .component = "transformer"
-#define CONFIG(k, v)       .key = k, .value = v
-#define SHAPED(t, d, size) .tensor = t, .dimension = d, .n = size
-#define REFUSED(c, ...)    .code = c, .words = {__VA_ARGS__}
-#define BIAS(layer)        "encoder.block." layer ".layer.0.SelfAttention.relative_attention_bias.weight"
+#define TEXT        .component = "text_encoder"
+#define VISION      .component = "image_encoder"
+#define TRANSFORMER .component = "transformer"
+#define BIAS(layer) "encoder.block." layer ".layer.0.SelfAttention.relative_attention_bias.weight"
 
 static void rename_gate(struct pile *p) {
     rename_part(pile_find(p, "encoder.block.0.layer.1.DenseReluDense.wi_0.weight"), "wi_0", "wi");

@@ -115,6 +115,28 @@ bool same(const struct result *want, const struct result *got, const char *what)
                  "%s: %d latents, %d pictures", what, got->n_latents, got->n_images);
 }
 
+bool draw_latent(const struct sluice_model_options *from, struct sluice_request request, char latent[HEX],
+                 const char *what) {
+    struct rig rig = {0};
+    struct sluice_error e;
+    struct sluice_session_options to = {.struct_size = sizeof to, .device = "cpu", .threads = 1};
+    request.no_decode = true;
+    int code = sluice_model_open(from, &rig.model, &e);
+    if (!code) code = sluice_session_open(rig.model, &to, &rig.session, &e);
+    struct result r = {.code = code};
+    if (!code) r = run(&rig, &request);
+    check(!r.code, "%s: %s (%s) %s", what, code ? e.what : r.error.what, code ? e.where : r.error.where,
+          code ? e.found : r.error.found);
+    for (int i = 0; i < SLOTS_MAX && rig.model; i++)
+        check(!rig.model->component[i].n_unknown, "%s: %d tensors of slot %d are unknown", what,
+              rig.model->component[i].n_unknown, i);
+    memcpy(latent, r.latent[0], HEX);
+    result_free(&r);
+    sluice_session_close(rig.session);
+    sluice_model_close(rig.model);
+    return !r.code;
+}
+
 /* ---- requests ---- */
 
 struct sluice_request request_fox(int width, int height, int steps, int batch, double cfg_scale) {

@@ -64,6 +64,11 @@ bool same_from(const struct result *want, int first, const struct result *got, c
 
 bool same(const struct result *want, const struct result *got, const char *what);
 
+/* The latent of that request, drawn on the CPU without a decode by a model that is opened for it alone, and
+ * all of whose tensors are known. */
+bool draw_latent(const struct sluice_model_options *from, struct sluice_request request, char latent[HEX],
+                 const char *what);
+
 /* ---- requests ---- */
 
 /* A short prompt against another; any budget will do. */

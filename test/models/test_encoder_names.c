@@ -110,39 +110,17 @@ static char *write_one_file(int file) {
     return path;
 }
 
-/* The latent of a run; the model is opened by the caller's paths. */
-static bool draw_latent(const struct sluice_model_options *from, char latent[HEX], const char *what) {
-    struct rig rig = {0};
-    struct sluice_error e;
-    struct sluice_session_options to = {.struct_size = sizeof to, .device = "cpu", .threads = 1};
-    struct sluice_request request = request_fox(64, 64, 1, 1, 3);
-    int code = sluice_model_open(from, &rig.model, &e);
-    if (!code) code = sluice_session_open(rig.model, &to, &rig.session, &e);
-    request.no_decode = true;
-    struct result r = {.code = code};
-    if (!code) r = run(&rig, &request);
-    check(!r.code, "%s: %s (%s) %s", what, code ? e.what : r.error.what, code ? e.where : r.error.where,
-          code ? e.found : r.error.found);
-    for (int i = 0; i < SLOTS_MAX && rig.model; i++)
-        check(!rig.model->component[i].n_unknown, "%s: %d tensors of slot %d are unknown", what,
-              rig.model->component[i].n_unknown, i);
-    memcpy(latent, r.latent[0], HEX);
-    result_free(&r);
-    sluice_session_close(rig.session);
-    sluice_model_close(rig.model);
-    return !r.code;
-}
-
 int main(void) {
     char wanted[HEX], found[HEX];
     struct model_paths whole = {0};
     temporary_make();
     make_folder();
     whole.model = folder;
-    if (n_failed || !draw_latent(model_options(&whole), wanted, "the folder")) return finish();
+    const struct sluice_request request = request_fox(64, 64, 1, 1, 3);
+    if (n_failed || !draw_latent(model_options(&whole), request, wanted, "the folder")) return finish();
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         struct model_paths one = {.model = write_one_file((int)i), .tokenizer = folder};
-        if (draw_latent(model_options(&one), found, files[i].what))
+        if (draw_latent(model_options(&one), request, found, files[i].what))
             check(!strcmp(wanted, found), "%s: another latent", files[i].what);
     }
     return finish();

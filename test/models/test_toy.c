@@ -8,6 +8,7 @@
 #include "test/lib/gates.h"
 #include "test/lib/made_models.h"
 #include "test/lib/residency.h"
+#include "test/lib/failing_operators.h"
 #include "test/lib/rig.h"
 #include "test/lib/toy_pipeline.h"
 #include "test/lib/toy_truth.h"
@@ -273,31 +274,17 @@ static void under_pressure(struct rig *rig, struct sluice_request request, const
     check(n >= 4, "residents were given up %d times", n);
 }
 
-static struct {
-    enum status (*run)(struct device *device, const struct op *op, void *workspace, struct error *e);
-    long n, fail_at;
-} operators;
-
-static enum status run_or_fail(struct device *device, const struct op *op, void *workspace, struct error *e) {
-    if (++operators.n == operators.fail_at)
-        return error_set(e, MEMORY, "no memory for %s", op_name(op->kind));
-    return operators.run(device, op, workspace, e);
-}
-
 /* An operator finds no memory: its evaluation is computed again, in the decoder from what the chunk before
  * left. The last operators of a chunk turn its frames to bytes, after the visits: there is no second try. */
 static void operators_fail(struct rig *rig, struct sluice_request request, const struct result *want) {
     enum { TRIES = 24 };
     int again = 0;
-    operators.run = rig->session->device->run;
-    rig->session->device->run = run_or_fail;
-    operators.n = operators.fail_at = 0;
+    operators_begin(rig);
     struct result first = run(rig, &request);
-    long n = operators.n;
+    long n = operators_counted();
     for (int i = 0; i < TRIES; i++) {
-        operators.n = 0;
         /* half of them in the last tenth, where the films are */
-        operators.fail_at = i % 2 ? 1 + n * i / TRIES : n - 2 - n / 10 * i / TRIES;
+        operators_fail_at(i % 2 ? 1 + n * i / TRIES : n - 2 - n / 10 * i / TRIES);
         struct result r = run(rig, &request);
         if (r.code == SLUICE_OK) same(want, &r, "an operator fails");
         check(r.code == SLUICE_OK || r.code == SLUICE_MEMORY, "an operator fails: %s", r.error.what);
@@ -306,7 +293,7 @@ static void operators_fail(struct rig *rig, struct sluice_request request, const
     }
     check(again >= TRIES / 2, "only %d of %d runs went on", again, TRIES);
     printf("operators: %d of %d runs went on\n", again, TRIES);
-    rig->session->device->run = operators.run;
+    operators_end(rig);
     result_free(&first);
 }
 

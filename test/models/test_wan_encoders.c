@@ -21,11 +21,8 @@ static void make_folder(void) {
 enum { SIDE_X = 70, SIDE_Y = 45 };
 
 /* The latent of one step from a picture; what says where the model is. */
-static bool draw_latent(struct model_paths from, char latent[HEX], const char *what) {
+static bool draw_video(struct model_paths from, char latent[HEX], const char *what) {
     static uint8_t rgb[SIDE_X * SIDE_Y * 3];
-    struct rig rig = {0};
-    struct sluice_error e;
-    struct sluice_session_options to = {.struct_size = sizeof to, .device = "cpu", .threads = 1};
     for (size_t i = 0; i < sizeof rgb; i++) rgb[i] = (uint8_t)(i * i % 251);
     const struct sluice_picture picture = {
         .struct_size = sizeof picture, .width = SIDE_X, .height = SIDE_Y, .rgb = rgb};
@@ -33,26 +30,12 @@ static bool draw_latent(struct model_paths from, char latent[HEX], const char *w
     request.frames = 5;
     request.init_image = &picture;
     request.strength = 1;
-    request.no_decode = true;
-    int code = sluice_model_open(model_options(&from), &rig.model, &e);
-    if (!code) code = sluice_session_open(rig.model, &to, &rig.session, &e);
-    struct result r = {.code = code};
-    if (!code) r = run(&rig, &request);
-    check(!r.code, "%s: %s (%s) %s", what, code ? e.what : r.error.what, code ? e.where : r.error.where,
-          code ? e.found : r.error.found);
-    for (int i = 0; i < SLOTS_MAX && rig.model; i++)
-        check(!rig.model->component[i].n_unknown, "%s: %d tensors of slot %d are unknown", what,
-              rig.model->component[i].n_unknown, i);
-    memcpy(latent, r.latent[0], HEX);
-    result_free(&r);
-    sluice_session_close(rig.session);
-    sluice_model_close(rig.model);
-    return !r.code;
+    return draw_latent(model_options(&from), request, latent, what);
 }
 
 static void expect_latent(struct model_paths from, const char *wanted, const char *what) {
     char found[HEX];
-    if (draw_latent(from, found, what)) check(!strcmp(wanted, found), "%s: another latent", what);
+    if (draw_video(from, found, what)) check(!strcmp(wanted, found), "%s: another latent", what);
 }
 
 /* ---- names ---- */
@@ -337,8 +320,7 @@ int main(void) {
     char wanted[HEX];
     temporary_make();
     make_folder();
-    if (n_failed || !draw_latent((struct model_paths){.model = folder}, wanted, "the folder"))
-        return finish();
+    if (n_failed || !draw_video((struct model_paths){.model = folder}, wanted, "the folder")) return finish();
     test_vision_names(wanted);
     test_text_names(wanted);
     test_sights();

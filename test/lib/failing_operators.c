@@ -1,0 +1,53 @@
+/* Failing operators: see failing_operators.h. */
+#include "test/lib/failing_operators.h"
+
+#include "kernels/ops.h"
+
+static struct {
+    enum status (*run)(struct device *device, const struct op *op, void *workspace, struct error *e);
+    long n, fail_at;
+} operators;
+
+static enum status run_or_fail(struct device *device, const struct op *op, void *workspace, struct error *e) {
+    if (++operators.n == operators.fail_at)
+        return error_set(e, MEMORY, "no memory for %s", op_name(op->kind));
+    return operators.run(device, op, workspace, e);
+}
+
+void operators_begin(struct rig *rig) {
+    operators.run = rig->session->device->run;
+    rig->session->device->run = run_or_fail;
+    operators_fail_at(0);
+}
+
+long operators_counted(void) {
+    return operators.n;
+}
+
+void operators_fail_at(long at) {
+    operators.n = 0;
+    operators.fail_at = at;
+}
+
+void operators_end(struct rig *rig) {
+    rig->session->device->run = operators.run;
+}
+
+void operators_fail_in_turn(struct rig *rig, const struct sluice_request *request) {
+    enum { TRIES = 20 };
+    int again = 0;
+    operators_begin(rig);
+    struct result want = run(rig, request);
+    long n = operators_counted();
+    for (int i = 0; i < TRIES; i++) {
+        operators_fail_at(1 + n * i / TRIES);
+        struct result got = run(rig, request);
+        if (got.code == SLUICE_OK) same(&want, &got, "an operator fails");
+        again += got.code == SLUICE_OK;
+        result_free(&got);
+    }
+    operators_end(rig);
+    result_free(&want);
+    printf("operators: %d of %d runs went on\n", again, TRIES);
+    check(again >= TRIES / 2, "only %d of %d runs went on", again, TRIES);
+}
