@@ -104,6 +104,8 @@ static int store(struct args *args, const struct flag *flag, const char *text, s
         return value_real(flag, text, to, e);
     case FLAG_SCALES:
         return value_scales(flag, text, to, e);
+    case FLAG_LAYERS:
+        return value_layers(flag, text, to, e);
     case FLAG_SEED:
         return value_seed(flag, text, to, e);
     case FLAG_SIZE:

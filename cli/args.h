@@ -38,6 +38,11 @@ struct scales {
     double high, low;
 };
 
+enum { LAYERS_MAX = 64 };
+struct layers {
+    int at[LAYERS_MAX], n;
+};
+
 struct args {
     const struct command *command;
     bool given[FLAGS_MAX];        /* by the row of the table */
@@ -50,7 +55,8 @@ struct args {
     struct prompt_text prompt, negative_prompt;
     int width, height, frames, fps, steps, batch, threads, quality, clip_skip;
     struct scales cfg_scale;
-    double guidance, flow_shift, strength;
+    double guidance, flow_shift, strength, slg_scale, slg_start, slg_end;
+    struct layers slg_layers;
     struct seed seed;
     const char *sampler, *scheduler, *prediction, *device, *precision, *type, *vae_tiling, *direct_io, *fit,
         *prompt_weights;

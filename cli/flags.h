@@ -29,6 +29,7 @@ enum flag_kind {
     FLAG_WHOLE,       /* int within [least, most] */
     FLAG_REAL,        /* double within [least, most] */
     FLAG_SCALES,      /* struct scales: one or two doubles within [least, most] */
+    FLAG_LAYERS,      /* struct layers: whole numbers within [least, most] */
     FLAG_SEED,        /* struct seed */
     FLAG_SIZE,        /* int64_t bytes, of this machine */
     FLAG_DEVICE_SIZE, /* struct device_size */

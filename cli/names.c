@@ -8,12 +8,21 @@
 static const struct {
     const char *theirs, *ours;
 } same[] = {
-    {"--cfg", "--cfg-scale"},         {"--negative", "--negative-prompt"},
-    {"--batch-count", "--batch"},     {"--sampling-method", "--sampler"},
-    {"--schedule", "--scheduler"},    {"--num-inference-steps", "--steps"},
-    {"--init-image", "--init-img"},   {"--video-frames", "--frames"},
-    {"--control-video", "--control"}, {"--tensor-type-rules", "--rule"},
-    {"--qwen2vl", "--llm"},           {"--qwen2vl_vision", "--llm_vision"},
+    {"--cfg", "--cfg-scale"},
+    {"--negative", "--negative-prompt"},
+    {"--batch-count", "--batch"},
+    {"--sampling-method", "--sampler"},
+    {"--schedule", "--scheduler"},
+    {"--num-inference-steps", "--steps"},
+    {"--init-image", "--init-img"},
+    {"--video-frames", "--frames"},
+    {"--control-video", "--control"},
+    {"--tensor-type-rules", "--rule"},
+    {"--qwen2vl", "--llm"},
+    {"--qwen2vl_vision", "--llm_vision"},
+    {"--skip-layers", "--slg-layers"},
+    {"--skip-layer-start", "--slg-start"},
+    {"--skip-layer-end", "--slg-end"},
 };
 
 static const struct {
@@ -37,7 +46,7 @@ static const struct {
     {" --vae-tile-size --vae-tile-overlap --vae-relative-tile-size ", "--vae-tiling auto|on|off"},
     {" --rng --sampler-rng ", "--seed N alone: its noise is the same on every device"},
     {" --guidance-scale ", "--cfg-scale S, or --guidance S for models that were distilled with it"},
-    {" --eta --sigmas --timestep-shift --prediction --skip-layers --slg-scale --img-cfg-scale ",
+    {" --eta --sigmas --timestep-shift --prediction --img-cfg-scale ",
      "a run without it: no model of this build takes it"},
     {" --embd-dir --photo-maker --pm-id-images-dir --pm-style-strength --high-noise-steps --moe-boundary "
      "--vace-strength ",

@@ -72,11 +72,19 @@ static const char *schedule_name(const struct sluice_image *image) {
     return theirs(schedule_names, image->scheduler);
 }
 
+/* As stable-diffusion.cpp names them. */
+static void print_skipped(FILE *to, const struct sluice_request *request) {
+    fprintf(to, "SLG scale: %.9g, Skip layers: \"[", request->slg_scale);
+    for (int i = 0; i < request->n_slg_layers; i++) fprintf(to, i ? ", %d" : "%d", request->slg_layers[i]);
+    fprintf(to, "]\", Skip layer start: %.9g, Skip layer end: %.9g, ", request->slg_start, request->slg_end);
+}
+
 static void print_settings(FILE *to, const struct args *args, const struct sluice_request *request,
                            const struct sluice_image *image) {
     fprintf(to, "Steps: %d, Sampler: %s, Schedule type: %s, CFG scale: %.9g, ", request->steps,
             sampler_name(image), schedule_name(image), image->cfg_scale);
     if (image->cfg_scale_low != 0) fprintf(to, "CFG scale low: %.9g, ", image->cfg_scale_low);
+    if (request->n_slg_layers && image->cfg_scale != 1) print_skipped(to, request);
     if (request->guidance != 0) fprintf(to, "Distilled CFG Scale: %.9g, ", request->guidance);
     if (request->clip_skip) fprintf(to, "Clip skip: %d, ", request->clip_skip);
     if (args->prompt_weights && !strcmp(args->prompt_weights, "off")) fputs("Emphasis: None, ", to);

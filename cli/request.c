@@ -62,6 +62,16 @@ static int check_strength(const struct args *args, struct sluice_error *e) {
                               args->typed[flag_find("--strength") - flags], "--init-img FILE beside it", e);
 }
 
+static int check_slg(const struct args *args, struct sluice_error *e) {
+    static const char *const about[] = {"--slg-scale", "--slg-start", "--slg-end"};
+    for (int i = 0; i < 3 && !args->slg_layers.n; i++)
+        if (args_given(args, about[i]))
+            return cli_request_refuse(about[i], "there are no layers to leave out",
+                                      args->typed[flag_find(about[i]) - flags], "--slg-layers A,B beside it",
+                                      e);
+    return SLUICE_OK;
+}
+
 int request_check(const struct args *args, struct sluice_error *e) {
     for (int i = 0; i < n_flags; i++)
         if (args->given[i] && flags[i].refused)
@@ -73,6 +83,7 @@ int request_check(const struct args *args, struct sluice_error *e) {
     if (!status) status = check_seeds(args, e);
     if (!status) status = check_strength(args, e);
     if (!status) status = check_fit(args, e);
+    if (!status) status = check_slg(args, e);
     return status;
 }
 
@@ -123,6 +134,11 @@ static void fill_numbers(struct sluice_request *request, const struct args *args
     if (args_given(args, "--cfg-scale")) request->cfg_scale_low = args->cfg_scale.low;
     if (args_given(args, "--guidance")) request->guidance = args->guidance;
     if (args_given(args, "--flow-shift")) request->flow_shift = args->flow_shift;
+    request->slg_layers = args->slg_layers.at;
+    request->n_slg_layers = args->slg_layers.n;
+    if (args_given(args, "--slg-scale")) request->slg_scale = args->slg_scale;
+    if (args_given(args, "--slg-start")) request->slg_start = args->slg_start;
+    if (args_given(args, "--slg-end")) request->slg_end = args->slg_end;
     /* What a mask shows is made anew; a picture alone is left as far as the model is used to. */
     if (args->mask) request->strength = 1;
     if (args_given(args, "--strength")) request->strength = args->strength;

@@ -62,6 +62,24 @@ int value_scales(const struct flag *flag, const char *text, struct scales *out, 
     return SLUICE_OK;
 }
 
+int value_layers(const struct flag *flag, const char *text, struct layers *out, struct sluice_error *e) {
+    char expected[96];
+    const char *at = text;
+    bool right = true;
+    for (out->n = 0; right && *at;) {
+        char *end = NULL;
+        long layer = isdigit((unsigned char)*at) ? strtol(at, &end, 10) : -1;
+        right = out->n < LAYERS_MAX && (double)layer >= flag->least && (double)layer <= flag->most &&
+                (!*end || (*end == ',' && end[1]));
+        if (!right) break;
+        out->at[out->n++] = (int)layer;
+        at = *end ? end + 1 : end;
+    }
+    snprintf(expected, sizeof expected, "whole numbers from %.0f to %.0f, as 7,8,9, at most %d", flag->least,
+             flag->most, LAYERS_MAX);
+    return right && out->n ? SLUICE_OK : fail_value(e, flag->name, text, expected);
+}
+
 int value_seed(const struct flag *flag, const char *text, struct seed *out, struct sluice_error *e) {
     char *end;
     errno = 0;

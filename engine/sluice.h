@@ -321,6 +321,12 @@ struct sluice_request {
     int n_control;        /* as many as `frames`, or more; frames 0: of these as many as a video may have */
     int64_t caller_bytes; /* what the caller itself holds through the run, to be counted against
                              max_ram_bytes: libraries that write a video ... */
+    /* Skip-layer guidance, for models whose layers can be left out (SD3): in every step i, from 0, of the n
+     * that are run, with n * start < i < n * end, slg_scale * (cond - skipped) is added to what is guided;
+     * skipped is what the model gives of the prompt without these layers. Only with guidance (cfg_scale). */
+    const int *slg_layers; /* numbers from 0; the caller's for as long as a call takes; or NULL */
+    int n_slg_layers;      /* 0: there is none, and the other three say nothing */
+    double slg_scale, slg_start, slg_end; /* 0 to SLUICE_SCALE_MAX; 0 to 1 */
 };
 
 /* Fills every field with the model's defaults; prompt and paths with NULL, seed with 0. */

@@ -122,9 +122,12 @@ static void job_fill_grid(struct job *job) {
     options.exponential = job->model->shift_rule == FLOW_SHIFT_BY_TOKENS;
     options.table = job->noise;
     sampling_fill(&job->sampling, &options, &job->grid);
+    job->n_steps = r->steps;
     if (!r->init_image || job->model->init != INIT_NOISED) return;
     int first = sampling_first_step(&job->sampling, r->steps, r->strength), last = job->grid.n - 1;
-    grid_skip(&job->grid, first < last ? first : last);
+    if (first > last) first = last;
+    grid_skip(&job->grid, first);
+    job->n_steps -= first;
 }
 
 /* Which denoiser a step is for. */
@@ -136,21 +139,39 @@ static double job_scale_of(const struct job *job, int span) {
     return span ? job->request.cfg_scale_low : job->request.cfg_scale;
 }
 
+/* Of a guided step. Steps are counted as diffusers counts them: from 0, of those that are run, and both ends
+ * are beyond the interval (0.42, pipelines/stable_diffusion_3; its pipelines that start from a picture know
+ * nothing of it, but count their steps like this). */
+static double job_slg_scale(const struct job *job, int step) {
+    const struct sluice_request *r = &job->request;
+    bool within = step > job->n_steps * r->slg_start && step < job->n_steps * r->slg_end;
+    return r->n_slg_layers && within ? r->slg_scale : 0;
+}
+
 /* What its denoiser's calls of a step are; the first stands at the step's own point. */
 static void job_list_step(struct job *job, int step) {
     const struct sampling *s = &job->sampling;
     struct job_span *span = &job->spans[job->n_spans - 1];
     struct denoiser_call call = {.step = step, .scale = span->scale};
+    if (span->scale != 1) call.slg_scale = job_slg_scale(job, step);
     for (call.evaluation = 0; call.evaluation < s->sampler->evaluations; call.evaluation++) {
         call.at = job->grid.step[step].at;
         if (call.evaluation && !s->sampler->stands(&job->grid, step, call.evaluation, &call.at)) break;
         call.input_scale = prediction_input_scale(s->prediction, &call.at);
         if (call.input_scale != 1) job->scales_input = true;
+        if (call.slg_scale != 0 && !span->n_slg_calls++) span->first_slg_call = span->n_calls;
         job->calls[job->n_calls] = call;
         job->told[job->n_calls++] = s->prediction->told(call.at.timestep);
         span->n_calls++;
     }
     job->calls[job->n_calls - 1].ends_step = true;
+}
+
+int job_branches(const struct job *job) {
+    int n = 1;
+    for (int i = 0; i < job->n_spans; i++)
+        if (job_span_branches(&job->spans[i]) > n) n = job_span_branches(&job->spans[i]);
+    return n;
 }
 
 /* Every evaluation of the sampler, published before the run. */

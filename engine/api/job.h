@@ -47,6 +47,7 @@ struct denoiser_call {
     struct grid_point at; /* where the sample stands */
     float input_scale;    /* of what is read of it */
     double scale;         /* of guidance; 1: there is none, and no second lane */
+    double slg_scale;     /* of skip-layer guidance; 0: there is none */
 };
 
 /* Calls of one denoiser. */
@@ -54,7 +55,12 @@ struct job_span {
     int slot, first_call, n_calls;
     int n_prompts; /* it has lanes for: one where nothing guides it */
     double scale;
+    int first_slg_call, n_slg_calls; /* of its calls those that skip-layer guidance has lanes in */
 };
+/* Lanes of each image: of each prompt, and of skip-layer guidance. */
+static inline int job_span_branches(const struct job_span *span) {
+    return span->n_prompts + (span->n_slg_calls > 0);
+}
 
 /* Those that a request brings: to start from, to end with, the mask, to refer to. */
 enum {
@@ -97,6 +103,7 @@ struct job {
     double terminal;               /* of its own schedule */
     struct noise_table *noise;     /* of models that add it; else NULL */
     struct grid grid;              /* of what is run: a picture to start from leaves out the first steps */
+    int n_steps;                   /* of the request's those that are run */
     int n_calls;
     struct denoiser_call *calls;
     float *told;       /* n_calls: what the denoiser is told */
@@ -135,6 +142,8 @@ uint64_t job_vram_budget(const struct job *job);
 enum status job_plan(struct job *job, struct error *e);
 /* Lays the job out in so many groups, tiled or not; BUDGET if no need is for that. */
 enum status job_lay_out(struct job *job, int groups, bool tiled, struct error *e);
+/* As many branches of guidance as any span has. */
+int job_branches(const struct job *job);
 /* Whether the host puts what the mask leaves back into every sample: models that see no mask do not heed it.
  */
 bool job_keeps(const struct job *job);

@@ -177,7 +177,7 @@ static void layout_tensors(const struct job *job, struct layout *l, struct arena
         l->concat[i] =
             i && layout_shares_concat(job) ? *l->concat : arena_tensor(arena, DTYPE_F32, 4, concat, ok);
     layout_kept(job, l, arena, ok);
-    for (int i = 0; i < l->together * job->n_prompts; i++)
+    for (int i = 0; i < l->together * job_branches(job); i++)
         l->prediction[i] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
     layout_pictures(job, l, arena, ok);
 }
@@ -231,7 +231,7 @@ static void layout_list_stages(const struct job *job, struct layout *l) {
     layout_add_encoded(job, l, &stage_encode, encoder, 1);
     if (job->n_encoded_chunks > 1) layout_add_encoded(job, l, &stage_encode, encoder, job->n_encoded_chunks);
     for (int i = 0; i < job->n_spans; i++) {
-        int lanes = l->together * job->spans[i].n_prompts, calls = job->spans[i].n_calls;
+        int lanes = l->together * job_span_branches(&job->spans[i]), calls = job->spans[i].n_calls;
         layout_add(job, l, &stage_hoist, job->spans[i].slot, i, lanes, 1);
         layout_add(job, l, &stage_denoise, job->spans[i].slot, i, lanes, calls * l->choice.groups);
     }

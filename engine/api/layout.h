@@ -11,7 +11,8 @@
 #include "engine/sample/sampler.h"
 #include "models/models.h"
 
-enum { PROMPTS_MAX = 2, ENCODED_MAX = 2 + 2 * LANE_REFERENCES_MAX };
+/* Branches of guidance: each prompt's, and the first one's that leaves blocks out. */
+enum { PROMPTS_MAX = 2, BRANCHES_MAX = PROMPTS_MAX + 1, ENCODED_MAX = 2 + 2 * LANE_REFERENCES_MAX };
 
 struct job;
 struct stage_kind;
@@ -60,8 +61,8 @@ struct layout {
     /* Where the host heeds the mask (job_keeps), else rank 0: 1 where it draws, [Y, X]; the picture's latent
      * and the noise that the run began with. */
     struct tensor mask, kept[BATCH_MAX], kept_noise[BATCH_MAX];
-    struct tensor reference[LANE_REFERENCES_MAX];      /* latents of pictures to refer to */
-    struct tensor prediction[BATCH_MAX * PROMPTS_MAX]; /* of one group: prompt * together + place in it */
+    struct tensor reference[LANE_REFERENCES_MAX];       /* latents of pictures to refer to */
+    struct tensor prediction[BATCH_MAX * BRANCHES_MAX]; /* of one group: branch * together + place in it */
     struct tensor led_rgb;      /* a frame that leads [Y, X, 3] U8; rank 0: none does */
     struct tensor picture, rgb; /* frames of a chunk [N, Y, X, 3]; one of them */
     struct encoded_tensors encoded[ENCODED_MAX];

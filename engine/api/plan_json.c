@@ -21,6 +21,15 @@ static json_t *tokens_json(const struct job *job, int slot) {
     return tokens;
 }
 
+static void put_skipped(const struct sluice_request *r, json_t *json) {
+    json_t *layers = json_array();
+    for (int i = 0; i < r->n_slg_layers; i++) json_push(layers, json_integer(r->slg_layers[i]));
+    json_put(json, "slg_layers", layers);
+    json_put(json, "slg_scale", json_real(r->slg_scale));
+    json_put(json, "slg_start", json_real(r->slg_start));
+    json_put(json, "slg_end", json_real(r->slg_end));
+}
+
 /* What is read of pictures. */
 static void put_pictures(const struct job *job, json_t *json) {
     const struct sluice_request *r = &job->request;
@@ -69,6 +78,7 @@ static json_t *request_json(const struct job *job) {
     if (job->n_read < job->n_prompts) json_put(json, "zero_negative", json_true());
     if (r->clip_skip) json_put(json, "clip_skip", json_integer(r->clip_skip));
     if (r->prompt_weights) json_put(json, "prompt_weights", json_string(r->prompt_weights));
+    if (job_branches(job) > job->n_prompts) put_skipped(r, json);
     put_pictures(job, json);
     return json;
 }

@@ -126,6 +126,9 @@ void sluice_request_defaults(const sluice_model *model, struct sluice_request *r
         .cfg_scale_low = model->cfg_scale_low,
         .guidance = model->guidance,
         .strength = model->strength,
+        .slg_scale = 2.8,
+        .slg_start = 0.01,
+        .slg_end = 0.2,
     };
     size_t bytes = request->struct_size < sizeof ours ? request->struct_size : sizeof ours;
     memset(request, 0, request->struct_size);

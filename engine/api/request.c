@@ -96,6 +96,45 @@ enum status request_refuse_of_model(const struct settling *s, const char *flag, 
     return error_expected(e, "%s", expected);
 }
 
+/* Has the denoiser a block of that number that lanes may leave out? */
+static bool has_layer(const struct component *c, int layer) {
+    int i = 0;
+    while (i < c->n_blocks && (!c->blocks[i].kind->left_out || c->blocks[i].number != layer)) i++;
+    return i < c->n_blocks;
+}
+
+static int last_layer(const struct component *c) {
+    int last = -1;
+    for (int i = 0; i < c->n_blocks; i++)
+        if (c->blocks[i].kind->left_out && c->blocks[i].number > last) last = c->blocks[i].number;
+    return last;
+}
+
+static enum status check_skipped(const struct settling *s, struct error *e) {
+    const struct sluice_request *r = s->request;
+    const struct recipe *recipe = s->model->recipe;
+    request_within("--slg-scale", r->slg_scale, 0, SLUICE_SCALE_MAX, e);
+    request_within("--slg-start", r->slg_start, 0, 1, e);
+    request_within("--slg-end", r->slg_end, 0, 1, e);
+    request_within("the number of layers left out (--slg-layers)", r->n_slg_layers, 0, FAMILY_BLOCKS_MAX, e);
+    if (e->code != OK || s->decode_only || !r->n_slg_layers) return e->code;
+    if (!r->slg_layers) return request_misused(e, "--slg-layers", r->n_slg_layers, "their numbers beside it");
+    for (int i = 0; i < (s->model->boundary > 0 ? DENOISER_SPANS_MAX : 1) && e->code == OK; i++) {
+        const struct component *c = &s->model->component[recipe->span[i].slot];
+        int last = last_layer(c);
+        if (last < 0)
+            return request_refuse_of_model(s, "--slg-layers",
+                                           "a model whose layers can be left out, as SD3's", e);
+        for (int k = 0; k < r->n_slg_layers && e->code == OK; k++) {
+            char expected[32];
+            snprintf(expected, sizeof expected, "layers from 0 to %d", last);
+            if (!has_layer(c, r->slg_layers[k]))
+                request_misused(e, "--slg-layers", r->slg_layers[k], expected);
+        }
+    }
+    return e->code;
+}
+
 /* Before the number of frames, which follows from theirs. */
 static enum status check_led(const struct settling *s, struct error *e) {
     if (!s->request->n_control || s->model->recipe->concat == CONCAT_LED) return OK;
@@ -169,7 +208,8 @@ static enum status check_request(struct settling *s, struct error *e) {
         return e->code;
     request_within("the batch", r->batch, 1, BATCH_MAX, e);
     if (request_within("--cfg-scale", r->cfg_scale, 0, SLUICE_SCALE_MAX, e) != OK) return e->code;
-    if (check_low_scale(s, e) != OK || check_guidance(s, e) != OK || request_check_pictures(s, e) != OK)
+    if (check_low_scale(s, e) != OK || check_guidance(s, e) != OK || check_skipped(s, e) != OK ||
+        request_check_pictures(s, e) != OK)
         return e->code;
     if (request_within("the bytes a pixel that pictures take", r->image_bytes_a_pixel, 0, 1024, e) != OK ||
         request_within("the bytes that the caller holds", (double)r->caller_bytes, 0, 1LL << 50, e) != OK)

@@ -125,6 +125,21 @@ static void warn_of_guidance(struct sluice_session *s, const struct job *job, do
                 asked);
 }
 
+static void warn_of_skipped(struct sluice_session *s, const struct job *job) {
+    const struct sluice_request *r = &job->request;
+    if (job->decode_only || !r->n_slg_layers || job_branches(job) > job->n_prompts) return;
+    if (job->n_prompts == 1)
+        session_say(s, SLUICE_WARNING, "--slg-layers does nothing without guidance (--cfg-scale is 1)");
+    else if (r->slg_scale == 0)
+        session_say(s, SLUICE_WARNING, "--slg-layers does nothing: --slg-scale is 0");
+    else
+        session_say(
+            s, SLUICE_WARNING,
+            "--slg-layers does nothing: of %d steps, counted from 0, none is between %g (--slg-start) "
+            "and %g (--slg-end)",
+            job->n_steps, job->n_steps * r->slg_start, job->n_steps * r->slg_end);
+}
+
 /* Said where it is read: by nobody without guidance. */
 static void note_negative(struct sluice_session *s, const struct job *job) {
     const char *own = job->model->recipe->negative;
@@ -343,6 +358,7 @@ static enum status run_job(struct sluice_session *s, const struct sluice_request
     warn_of_cuts(s, &job);
     warn_of_marks(s, &job);
     warn_of_guidance(s, &job, request->cfg_scale);
+    warn_of_skipped(s, &job);
     note_negative(s, &job);
     for (int i = 0; i < PICTURE_REFERENCES; i++)
         if (fit_changes(&job.fitting[i])) say_fitted(s, &job.given[i], &job.fitting[i]);

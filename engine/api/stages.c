@@ -51,13 +51,17 @@ static void stages_fill_numbers(const struct job *job, struct lane *lane) {
     lane->n_numbers = SCORE + 1;
 }
 
-/* Lanes of a prompt are neighbours in their group: lane = prompt * together + place. A group with fewer
- * images than others has idle lanes. */
+/* Lanes of a branch are neighbours in their group: lane = branch * together + place. The branch behind the
+ * prompts is skip-layer guidance's, of the first prompt. A group with fewer images than others has idle
+ * lanes. */
 static void stages_connect_denoise(const struct job *job, const struct layout *l, int s, struct lane *lanes) {
-    int span = l->span[s], n_lanes = l->together * job->spans[span].n_prompts;
-    int hoisted = l->choice.hoisted >> span & 1 ? job->spans[span].n_calls : 0;
-    for (int i = 0; i < l->choice.groups * n_lanes; i++) {
-        int group = i / n_lanes, prompt = i % n_lanes / l->together, place = i % l->together, first, n;
+    const struct job_span *span = &job->spans[l->span[s]];
+    int n_lanes = l->together * job_span_branches(span), groups = l->choice.groups;
+    int hoisted = l->choice.hoisted >> l->span[s] & 1 ? span->n_calls : 0;
+    for (int i = 0; i < groups * n_lanes; i++) {
+        int group = i / n_lanes, branch = i % n_lanes / l->together, place = i % l->together, first, n;
+        bool skips = branch == span->n_prompts;
+        int prompt = skips ? 0 : branch;
         layout_images(l, job->batch, group, &first, &n);
         int image = place < n ? first + place : first;
         lanes[i] = (struct lane){.prompt = prompt,
@@ -72,6 +76,12 @@ static void stages_connect_denoise(const struct job *job, const struct layout *l
                                  .operand = job->device->operands.in[job->precision],
                                  .hoisted = hoisted,
                                  .idle = place >= n};
+        if (skips) {
+            lanes[i].left_out = job->request.slg_layers;
+            lanes[i].n_left_out = job->request.n_slg_layers;
+            lanes[i].evaluations.first = span->first_slg_call * groups;
+            lanes[i].evaluations.n = span->n_slg_calls * groups;
+        }
         memcpy(lanes[i].reference, l->reference, sizeof l->reference);
         stages_fill_numbers(job, &lanes[i]);
     }

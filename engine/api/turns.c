@@ -172,9 +172,12 @@ static enum status turn_update(struct running *r, int i_call, int image, int pla
     int64_t n = tensor_elements(&sample);
     bool draws = s->sampler->draws != DRAWS_NOTHING && job->grid.step[call->step].to.noise > 0 &&
                  (s->sampler->draws == DRAWS_ALWAYS || call->ends_step);
+    struct tensor skipped = l->prediction[PROMPTS_MAX * l->together + place];
     for (int k = 0; k < s->sampler->history; k++) history[k] = l->history[image][k].data;
+    if (call->slg_scale != 0) guidance_begin_skipped(skipped, l->prediction[place], call->slg_scale);
     if (call->scale != 1)
         recipe->guide(l->prediction[place], l->prediction[l->together + place], recipe->patch, call->scale);
+    if (call->slg_scale != 0) guidance_add_skipped(l->prediction[place], skipped);
     s->prediction->convert(output, sample.data, n, &call->at, s->sampler->form);
     if (draws) start_draw(&r->start, image, l->noise);
     s->sampler->update(&(struct sampler_update){.grid = &job->grid,

@@ -100,6 +100,7 @@ struct block_kind {
     /* Its weights stay as they are stored when others are quantised: small ones that everything passes
      * through, embedders and final layers, and those of autoencoders. Embedding tables stay too. */
     bool keeps_types;
+    bool left_out; /* lanes may leave it out, by its number: what goes through it then stays as it is */
     enum cadence cadence;
     /* Computes one visit for one lane. weights: the structure, bound. Never looks at tensor values (R0). */
     void (*forward)(struct context *x, const void *weights, const struct visit_scope *scope);

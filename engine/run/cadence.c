@@ -16,8 +16,26 @@ struct cadence_list {
 };
 
 /* Number i of the tables and, behind them, the blocks. */
+static const struct block *cadence_block(const struct component *c, int i) {
+    return i < c->n_tables ? &c->tables[i] : &c->blocks[i - c->n_tables];
+}
+
 static const struct block_kind *cadence_kind(const struct component *c, int i) {
-    return i < c->n_tables ? c->tables[i].kind : c->blocks[i - c->n_tables].kind;
+    return cadence_block(c, i)->kind;
+}
+
+static bool cadence_leaves_out(const struct lane *lane, const struct block *block) {
+    int i = 0;
+    while (i < lane->n_left_out && (!block->kind->left_out || lane->left_out[i] != block->number)) i++;
+    return i < lane->n_left_out;
+}
+
+/* So many lanes, from the first, that all compute together, visit the block in that evaluation. */
+static int cadence_lanes(const struct cadence_list *l, const struct block *block, int evaluation) {
+    int n = 0;
+    while (n < l->n_lanes && lane_is_of(&l->lanes[n], evaluation) && !cadence_leaves_out(&l->lanes[n], block))
+        n++;
+    return n;
 }
 
 /* Number i, for all lanes that its cadence tells apart. */
@@ -36,7 +54,7 @@ static void cadence_add(const struct cadence_list *l, int i, struct visit visit)
     switch (cadence_kind(c, i)->cadence) {
     case CADENCE_EVALUATION:
         visit.first_lane = l->each ? visit.evaluation / l->each : 0;
-        visit.n_lanes = l->each ? 1 : l->n_lanes;
+        visit.n_lanes = l->each ? 1 : cadence_lanes(l, cadence_block(c, i), visit.evaluation);
         visit_add(l->list, visit, l->e);
         break;
     case CADENCE_TIMESTEP:

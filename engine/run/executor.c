@@ -117,6 +117,19 @@ static bool groups_alike(const struct stage *stage, int a, int b) {
     return true;
 }
 
+/* Evaluations that the same lanes are of: their first, and how many they are. */
+struct phase {
+    int first, n;
+};
+
+static struct phase phase_of(const struct stage *stage, int evaluation) {
+    const struct lane *last = &stage->lanes[stage->n_lanes - 1];
+    int first = last->evaluations.first, n = last->evaluations.n;
+    if (!n) return (struct phase){0, stage->evaluations};
+    if (lane_is_of(last, evaluation)) return (struct phase){first, n};
+    return (struct phase){first ? 0 : n, stage->evaluations - n};
+}
+
 /* One measured for others: how many evaluations from this one have groups that are alike; 0 if the one before
  * is another of them. Chunks of frames are each their own. */
 static int alike_evaluations(const struct stage *stage, int evaluation, int unlike) {
@@ -152,13 +165,15 @@ static enum status measure_visit(struct context *x, struct dry *dry, const struc
     return x->error->code;
 }
 
-/* Of an evaluation the mean of `of`, so many of which this one was measured for. */
+/* Of an evaluation the mean of `of`, so many of which this one was measured for, and of phases. */
 static void note_visit(const struct stage *stage, const struct visit *visit, const struct measured *m,
                        int n_alike, int of, struct stage_need *need) {
-    need->block_seconds[visit->block] += m->seconds * n_alike / of;
+    int evaluations = visit->evaluation < 0 ? 1 : phase_of(stage, visit->evaluation).n;
+    double share = visit->evaluation < 0 ? 1 : (double)evaluations / stage->evaluations;
+    need->block_seconds[visit->block] += m->seconds * n_alike / of * share;
     if (need->picture_bytes)
         need->block_picture_bytes[visit->block] += m->picture_bytes * (unsigned)n_alike / (unsigned)of;
-    need->flops += m->flops * n_alike * (visit->evaluation < 0 ? 1 : stage->evaluations) / of;
+    need->flops += m->flops * n_alike * evaluations / of;
 }
 
 static enum status measure_visits(const struct run *run, int i_stage, struct context *x, struct dry *dry,
@@ -170,8 +185,10 @@ static enum status measure_visits(const struct run *run, int i_stage, struct con
         struct measured m;
         if (visit->stage != i_stage) continue;
         if (visit->evaluation >= 0) need->block_repeats[visit->block] = true;
-        if (visit->evaluation >= unlike) continue;
-        if (visit->evaluation != evaluation) n_alike = alike_evaluations(stage, visit->evaluation, unlike);
+        int of_phase = visit->evaluation; /* its number there */
+        if (of_phase > 0) of_phase -= phase_of(stage, visit->evaluation).first;
+        if (of_phase >= unlike) continue;
+        if (visit->evaluation != evaluation) n_alike = alike_evaluations(stage, of_phase, unlike);
         evaluation = visit->evaluation;
         if (!n_alike) continue;
         if (measure_visit(x, dry, stage, visit, weights, &m) != OK) break;

@@ -52,6 +52,13 @@ struct lane {
     float numbers[LANE_NUMBERS_MAX];
     int n_numbers;
     int prompt; /* which prompt it is conditioned on: lanes of one prompt share what depends on it only */
+    /* Numbers of the blocks that it leaves out, of kinds that may be left out; and the evaluations that it is
+     * of, n 0: all. Lanes that are not of all are all of the same ones, and come behind those that are. */
+    const int *left_out;
+    int n_left_out;
+    struct {
+        int first, n;
+    } evaluations;
     /* The type of what products and attention read where it is computed, see context_operand: of state that
      * nothing else reads. */
     enum dtype operand;
@@ -60,6 +67,11 @@ struct lane {
     bool idle;   /* of a group that has fewer lanes than others: never computed */
     void *state; /* the family's own structure of tensors, declared by family->declare */
 };
+
+static inline bool lane_is_of(const struct lane *lane, int evaluation) {
+    int after = evaluation - lane->evaluations.first;
+    return !lane->evaluations.n || (after >= 0 && after < lane->evaluations.n);
+}
 
 /* A latent [C, F, Y, X] as planes [C, F Y, X]: patches never straddle frames, whose rows are whole ones. */
 static inline struct tensor latent_planes(struct tensor latent) {

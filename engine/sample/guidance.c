@@ -42,3 +42,15 @@ void guidance_keep_norm(struct tensor cond, struct tensor uncond, int patch, dou
             guide_token((float *)cond.data + first, (const float *)uncond.data + first, &at, (float)scale);
         }
 }
+
+void guidance_begin_skipped(struct tensor skipped, struct tensor cond, double scale) {
+    float *s = skipped.data, factor = (float)scale;
+    const float *c = cond.data;
+    for (int64_t i = 0; i < tensor_elements(&cond); i++) s[i] = (c[i] - s[i]) * factor;
+}
+
+void guidance_add_skipped(struct tensor guided, struct tensor skipped) {
+    float *g = guided.data;
+    const float *s = skipped.data;
+    for (int64_t i = 0; i < tensor_elements(&guided); i++) g[i] += s[i];
+}

@@ -15,4 +15,11 @@ guidance_rule guidance_plain;
  * nothing but zeros stays, where the reference divides by its length. */
 guidance_rule guidance_keep_norm;
 
+/* Skip-layer guidance, which any rule may be followed by: away from the prediction of the same prompt that
+ * leaves some blocks out, guided + scale (cond - skipped); cond is what it was before the rule. First, then
+ * last: skipped := scale (cond - skipped); guided := guided + skipped. All are of one shape, f32 (diffusers
+ * 0.42, pipelines/stable_diffusion_3/pipeline_stable_diffusion_3.py). */
+void guidance_begin_skipped(struct tensor skipped, struct tensor cond, double scale);
+void guidance_add_skipped(struct tensor guided, struct tensor skipped);
+
 #endif

@@ -205,18 +205,23 @@ static const struct sluice_picture small_wide = {.struct_size = sizeof small_wid
                                                  .name = "small tall picture"};
 static const struct sluice_picture *const seen[] = {&small_wide, &small_tall};
 
-/* Of so many frames, with so many pictures that are seen. */
-#define TOY(width_, height_, frames_, steps_, batch_, cfg_scale_, n_seen)                                    \
+/* Of four steps the second, of the first denoiser's last, and the third, of the second's first. */
+static const int toy_left_out[] = {3, 1};
+#define SKIPPING                                                                                             \
+    .slg_layers = toy_left_out, .n_slg_layers = 2, .slg_scale = 1.5, .slg_start = 0.01, .slg_end = 0.7
+
+/* Of so many frames, with so many pictures that are seen; more initialisers may follow. */
+#define TOY(width_, height_, frames_, steps_, batch_, cfg_scale_, n_seen, ...)                               \
     {                                                                                                        \
         .struct_size = sizeof(struct sluice_request), .prompt = "a red fox in the snow",                     \
         .negative_prompt = "blurry", .width = width_, .height = height_, .frames = frames_, .steps = steps_, \
         .batch = batch_, .cfg_scale = cfg_scale_, .references = seen, .n_references = n_seen, .seed = 42,    \
-        .max_ram_bytes = (int64_t)1 << 36                                                                    \
+        .max_ram_bytes = (int64_t)1 << 36, __VA_ARGS__                                                       \
     }
-static const struct sluice_request toy_shapes[] = {TOY(4, 16, 7, 1, 3, 3.5, 2), TOY(14, 6, 1, 3, 2, 1, 0),
-                                                   TOY(6, 6, 5, 2, 1, 2, 1)};
-const struct gate gate_toy = {.request = TOY(12, 8, 9, 4, 2, 2.5, 2),
-                              .other = TOY(10, 10, 5, 2, 1, 1, 1),
+static const struct sluice_request toy_shapes[] = {TOY(4, 16, 7, 1, 3, 3.5, 2, ), TOY(14, 6, 1, 3, 2, 1, 0, ),
+                                                   TOY(6, 6, 5, 2, 1, 2, 1, )};
+const struct gate gate_toy = {.request = TOY(12, 8, 9, 4, 2, 2.5, 2, SKIPPING),
+                              .other = TOY(10, 10, 5, 2, 1, 1, 1, ),
                               .shapes = toy_shapes,
                               .n_shapes = sizeof toy_shapes / sizeof *toy_shapes,
                               .threads = 1,

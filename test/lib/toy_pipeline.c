@@ -405,8 +405,8 @@ static const struct block_kind toy_mixer_kind_conditioning =
 static const struct block_kind toy_mixer_kind_modulation =
     BLOCK_KIND("modulation", "layers.%d.modulation", toy_mixer_modulation_table, linear_weights,
                toy_mixer_forward_modulation, .cadence = CADENCE_TIMESTEP_AND_PROMPT);
-static const struct block_kind toy_mixer_kind_layer =
-    BLOCK_KIND("layer", "layers.%d", toy_mixer_layer_table, layer_weights, toy_mixer_forward_layer);
+static const struct block_kind toy_mixer_kind_layer = BLOCK_KIND(
+    "layer", "layers.%d", toy_mixer_layer_table, layer_weights, toy_mixer_forward_layer, .left_out = true);
 static const struct block_kind toy_mixer_kind_out =
     BLOCK_KIND("out", "out", toy_mixer_out_table, linear_weights, toy_mixer_forward_out, .keeps_types = true);
 

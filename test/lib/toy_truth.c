@@ -251,9 +251,16 @@ static struct matrix attention(struct matrix q, struct matrix k, struct matrix v
     return out;
 }
 
-/* The noise that a denoiser finds in z [F Y X, C], told a timestep. */
+static bool leaves_out(const struct sluice_request *r, int layer) {
+    int i = 0;
+    while (i < r->n_slg_layers && r->slg_layers[i] != layer) i++;
+    return i < r->n_slg_layers;
+}
+
+/* The noise that a denoiser finds in z [F Y X, C], told a timestep. skips: NULL, or whose layers it leaves
+ * out. */
 static struct matrix mix(const struct component *c, struct matrix z, const int32_t *dim, struct matrix text,
-                         struct matrix pooled, double told) {
+                         struct matrix pooled, double told, const struct sluice_request *skips) {
     struct matrix positions = weight(c, "toy_mixer.positions.weight", 0), f = zeros(1, 16);
     struct matrix x = product(z, weight(c, "toy_mixer.in.weight", 0), weight(c, "toy_mixer.in.bias", 0).at);
     for (int i = 0; i < x.rows; i++) {
@@ -271,6 +278,7 @@ static struct matrix mix(const struct component *c, struct matrix z, const int32
         product(pooled, weight(c, "toy_mixer.pooled.weight", 0), weight(c, "toy_mixer.pooled.bias", 0).at));
     for (int k = 0; k < condition.columns; k++) condition.at[k] /= 1 + exp(-condition.at[k]);
     for (int i = 0; i < 4; i++) {
+        if (skips && leaves_out(skips, i)) continue;
         struct matrix m = product(condition, weight(c, "toy_mixer.layers.%d.modulation.weight", i),
                                   weight(c, "toy_mixer.layers.%d.modulation.bias", i).at);
         struct matrix n = layer_norm(x, m.at, m.at + x.columns);
@@ -290,19 +298,24 @@ static struct matrix mix(const struct component *c, struct matrix z, const int32
 
 /* What the picture would be without the noise: z is of the size that both denoisers know, whatever sigma. */
 static struct matrix denoised(const struct toy_input *in, const double *x, const int32_t *dim, double sigma,
-                              double told, bool second, const struct matrix *text,
+                              double told, bool second, int step, const struct matrix *text,
                               const struct matrix *pooled) {
+    const struct sluice_request *r = in->request;
     const struct component *c = &in->model->component[second ? TOY_MIXER_2 : TOY_MIXER];
     int n = dim[0] * dim[1] * dim[2];
     struct matrix z = zeros(n, TOY_CHANNELS), out = zeros(1, n * TOY_CHANNELS);
     for (int i = 0; i < n * TOY_CHANNELS; i++)
         z.at[i % n * TOY_CHANNELS + i / n] = x[i] / sqrt(sigma * sigma + 1);
-    struct matrix noise = mix(c, z, dim, text[0], pooled[0], told), without = noise;
-    double low = in->request->cfg_scale_low, scale = second && low != 0 ? low : in->request->cfg_scale;
-    if (scale != 1) without = mix(c, z, dim, text[1], pooled[1], told);
+    struct matrix noise = mix(c, z, dim, text[0], pooled[0], told, NULL), without = noise, skipped = noise;
+    double low = r->cfg_scale_low, scale = second && low != 0 ? low : r->cfg_scale;
+    bool skips =
+        r->n_slg_layers && scale != 1 && step > r->steps * r->slg_start && step < r->steps * r->slg_end;
+    if (scale != 1) without = mix(c, z, dim, text[1], pooled[1], told, NULL);
+    if (skips) skipped = mix(c, z, dim, text[0], pooled[0], told, r);
     for (int i = 0; i < n * TOY_CHANNELS; i++) {
         int at = i % n * TOY_CHANNELS + i / n;
-        out.at[i] = x[i] - sigma * (without.at[at] + scale * (noise.at[at] - without.at[at]));
+        out.at[i] = x[i] - sigma * (without.at[at] + scale * (noise.at[at] - without.at[at]) +
+                                    r->slg_scale * (noise.at[at] - skipped.at[at]));
     }
     return out;
 }
@@ -359,7 +372,7 @@ static void sample(const struct toy_input *in, const struct matrix *text, const 
         double sigma = exp2(3 - 4.0 * step / steps), time = 1000 - 900.0 * step / steps;
         bool last = step + 1 == steps, second = time < 1000 * TOY_BOUNDARY;
         double next = last ? 0 : exp2(3 - 4.0 * (step + 1) / steps), middle = sqrt(sigma * next);
-        struct matrix now = denoised(in, x, dim, sigma, time, second, text, pooled);
+        struct matrix now = denoised(in, x, dim, sigma, time, second, step, text, pooled);
         for (int i = 0; i < n; i++) {
             double towards = step ? 1.25 * now.at[i] - 0.25 * past.at[i] : now.at[i];
             x[i] = middle / sigma * x[i] + (1 - middle / sigma) * towards;
@@ -367,7 +380,7 @@ static void sample(const struct toy_input *in, const struct matrix *text, const 
         past = now;
         if (last) break;
         time += (1000 - 900.0 * (step + 1) / steps - time) * (sigma - middle) / (sigma - next);
-        now = denoised(in, x, dim, middle, time, second, text, pooled);
+        now = denoised(in, x, dim, middle, time, second, step, text, pooled);
         draw_normals(&g, noise.at, n);
         for (int i = 0; i < n; i++)
             x[i] = next / middle * x[i] + (1 - next / middle) * (now.at[i] + past.at[i]) / 2 +

@@ -85,13 +85,13 @@ static void against_truth(struct rig *rig, struct sluice_request request) {
     result_free(&r);
 }
 
-/* Each denoiser has its own guidance; one that has none has no second lane. */
+/* Each denoiser has its own guidance; one that has none has no second lane, and none that skips layers. */
 static void guided_apart(struct rig *rig, struct sluice_request request, const struct result *want) {
     static const struct {
         double high, low;
         int lanes, lanes_low;
-    } scales[] = {{2.5, 0, 2, 2}, {2.5, 2.5, 2, 2}, {2.5, 4, 2, 2},
-                  {2.5, 1, 2, 1}, {1, 4, 1, 2},     {1, 1, 1, 1}};
+    } scales[] = {{2.5, 0, 3, 3}, {2.5, 2.5, 3, 3}, {2.5, 4, 3, 3},
+                  {2.5, 1, 3, 1}, {1, 4, 1, 3},     {1, 1, 1, 1}};
     for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) {
         request.cfg_scale = scales[i].high;
         request.cfg_scale_low = scales[i].low;
