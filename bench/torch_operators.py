@@ -4,12 +4,12 @@
     OMP_WAIT_POLICY=passive python3 bench/torch_operators.py [THREADS] [MODEL] [TYPE] [ROUNDS]
 
 MODEL: sdxl or sd15, the convolutions of a UNet's evaluation; qwen_image, products and attention of one of its blocks
-at 1024x1024; qwen_image_vision, those of its vision encoder for a picture of 1036x1036, a layer with windows and
-attention of one without; qwen_image_vae, the convolutions of its decoder at 1024x1024, with the norms and SiLU before
-them; norms, convolutions of 128 channels without a norm on their way in, with that of groups (and its statistics), and
-of pixels; wan_block, products and attention of a block of Wan's 14B at 480x832 and 17 frames, wan_vae, the convolutions
-of its decoder (2.1) at 480x832, a frame of each: those over time, with the norms and SiLU before them, of a frame that
-has two before it.
+at 1024x1024, sd35_medium and sd35_large the same of theirs with 333 rows of text; qwen_image_vision, those of its
+vision encoder for a picture of 1036x1036, a layer with windows and attention of one without; qwen_image_vae, the
+convolutions of its decoder at 1024x1024, with the norms and SiLU before them; norms, convolutions of 128 channels
+without a norm on their way in, with that of groups (and its statistics), and of pixels; wan_block, products and
+attention of a block of Wan's 14B at 480x832 and 17 frames, wan_vae, the convolutions of its decoder (2.1) at 480x832,
+a frame of each: those over time, with the norms and SiLU before them, of a frame that has two before it.
 
 Seconds are the process's on its processors, so that other work on the machine does not count; of several threads their
 sum. TYPE: of our weights (F32, F16, BF16); PyTorch's are f32. oneDNN's own has neither norm nor bias to add, and is not
@@ -74,12 +74,18 @@ def unet(side, widths):
     return shapes + [convolution(side, widths[0], 4, 3)]
 
 
-def qwen_image(text, image):
-    width, between = 3072, 4 * 3072
-    shapes = [(ATTENTION, text + image, 24, 128)]
+def two_streams(text, image, heads, size):
+    """Each has its products and a feed-forward of four times its width; both meet in attention."""
+    width, between = heads * size, 4 * heads * size
+    shapes = [(ATTENTION, text + image, heads, size)]
     for rows in image, text:
         shapes += 4 * [(PRODUCT, rows, width, width)] + [(PRODUCT, rows, width, between), (PRODUCT, rows, between, width)]
     return shapes
+
+
+def sd35_medium(text, image):
+    """A block that attends to the picture alone as well."""
+    return two_streams(text, image, 24, 64) + [(ATTENTION, image, 24, 64)] + 4 * [(PRODUCT, image, 24 * 64, 24 * 64)]
 
 
 def qwen_image_vision(side):
@@ -125,7 +131,9 @@ MODELS = {
     "wan_vae": lambda: wan_decoder(60, 104),
     "sdxl": lambda: unet(128, (320, 640, 1280)),
     "sd15": lambda: unet(64, (320, 640, 1280, 1280)),
-    "qwen_image": lambda: qwen_image(64, 4096),
+    "qwen_image": lambda: two_streams(64, 4096, 24, 128),
+    "sd35_medium": lambda: sd35_medium(333, 4096),
+    "sd35_large": lambda: two_streams(333, 4096, 38, 64),
     "qwen_image_vision": lambda: qwen_image_vision(74),
     "qwen_image_vae": lambda: qwen_image_decoder(128),
     "norms": lambda: [convolution(side, 128, 128, kernel, norm=norm)

@@ -111,7 +111,7 @@ static void test_attention(void **state) {
         {128, 128, 2, 2, 128, 0, false, true, 0.09f}, {130, 77, 4, 2, 40, 8, false, true, 0.15f},
         {300, 300, 6, 2, 20, 4, true, false, 0.3f},   {5, 300, 2, 1, 64, 0, true, true, 0.125f},
         {64, 64, 1, 1, 512, 0, false, false, 0.04f},  {257, 400, 1, 1, 7, 0, false, true, 3},
-        {129, 513, 1, 1, 33, 1, false, false, 1},
+        {129, 513, 1, 1, 33, 1, false, false, 1},     {5, 37, 38, 38, 64, 0, false, true, 0.125f},
     };
     for (size_t i = 0; i < (SMALL ? 4 : sizeof cases / sizeof *cases); i++) {
         case_attention(cases[i]);
