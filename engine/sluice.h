@@ -119,7 +119,8 @@ typedef struct sluice_model sluice_model;
 /* One part of a model in a place of its own. A pair, and will stay one. */
 struct sluice_part {
     const char *flag; /* that names it, as sluice_part_flag lists them: "--vae" */
-    const char *path; /* a file, a shard index or a folder; NULL: as if the pair were not there */
+    const char *path; /* a file, a shard index or a folder; NULL: as if the pair were not there; "none": the
+                         part is left out, even if the model has it, where a model may be without it */
 };
 
 /* Flag number i, from 0, of those that name parts of models; NULL behind the last. In help, if that is not

@@ -91,8 +91,11 @@ struct slot {
     /* That chooses its file ("--t5xxl"), and the name of that file's part where it is converted. An
      * autoencoder's encoder lies in its decoder's files: it has neither flag nor prefixes. */
     const char *flag;
-    const char *with;   /* the flag of another slot, in whose file it is looked for too; NULL: none */
-    bool optional;      /* a model may be without it, and is refused what needs it */
+    const char *with; /* the flag of another slot, in whose file it is looked for too; NULL: none */
+    /* A model may be without it. It is refused what needs a vision encoder; zeros stand in place of what a
+     * text encoder would give (model_condition_columns), but one of a pipeline's text encoders there must be.
+     */
+    bool optional;
     const char *word;   /* what people call what stands here, where its family has a wider word; or NULL */
     const char *folder; /* of Hugging Face's layout */
     /* What its tensors' names may begin with in files that hold other components too, NULL-terminated; the
@@ -148,9 +151,12 @@ struct condition {
                           */
     bool normed;         /* rows go through the encoder's last norm also where layers are left out */
     bool projected;      /* the pooled row goes through the encoder's projection */
-    bool beside;         /* its rows begin where those of the tokens before begin, its columns behind theirs;
-                            else it lies below all before. Pooled ones lie beside each other always */
-    int padded_to;       /* rows, with zeros; 0: as many as there are */
+    bool projected_of_folder; /* it does, but only where the encoder is a folder of Hugging Face's layout: in
+                                 other files the projection is neither used nor needed */
+    bool beside;  /* its rows begin where those of the tokens before begin, its columns behind theirs;
+                     else it lies below all before. Pooled ones lie beside each other always */
+    bool widened; /* zeros stand behind its columns, and those of what lies beside it, up to the denoiser's */
+    int padded_to; /* rows, with zeros; 0: as many as there are */
 };
 
 /* Steps whose timestep is below this part of training's 1000 are this denoiser's, up to the next span. */

@@ -226,7 +226,7 @@ static json_t *inspect_component_file(struct sys *sys, struct component_files *f
                                       struct findings *to, struct error *e) {
     struct component *c = &to->component[to->n_components++];
     shown.path = component_files_path(files, file);
-    if (shown.recipe) configuration_begin(shown.recipe, shown.slot, sys, c);
+    if (shown.recipe) configuration_begin(shown.recipe, shown.slot, shown.path, sys, c);
     c->sys = sys;
     c->index = component_files_take(files, file);
     return inspect_component(c, &shown, to, e);
@@ -242,6 +242,25 @@ static enum status inspect_stray(struct sys *sys, struct component_files *files,
     return e->code;
 }
 
+/* Text encoders that this model may be without are not missing: what stands in their place is told. */
+static bool is_absent(const struct component_files *files, const struct recipe *recipe, int slot) {
+    struct missing_part missing[SLOTS_MAX];
+    int n = pipeline_missing(files, recipe, missing);
+    for (int i = 0; i < n; i++)
+        if (missing[i].slot == &recipe->slot[slot]) return false;
+    return recipe->slot[slot].family->kind == FAMILY_TEXT && !parts_in_slot(files, recipe, slot);
+}
+
+static void inspect_absent(const struct component_files *files, int slot, struct findings *to) {
+    char line[MODEL_NOTE_BYTES];
+    if (!is_absent(files, to->recipe, slot)) {
+        json_push(to->missing, json_string(to->recipe->slot[slot].folder));
+        return;
+    }
+    model_note_absent(to->recipe, slot, line);
+    json_push(to->notes, json_string(line));
+}
+
 /* In the order of slots. */
 static enum status inspect_slots(struct sys *sys, struct component_files *files, struct findings *to,
                                  struct error *e) {
@@ -253,7 +272,7 @@ static enum status inspect_slots(struct sys *sys, struct component_files *files,
         if (in[i])
             to->text[i] = inspect_component_file(sys, files, in[i], shown, to, e);
         else if (slot->family->kind != FAMILY_ENCODER)
-            json_push(to->missing, json_string(slot->folder));
+            inspect_absent(files, i, to);
     }
     return e->code;
 }
@@ -349,7 +368,8 @@ static void inspect_texts(struct sys *sys, const struct sluice_model_options *o,
     struct tokenizer_search search = {.sys = sys, .options = o, .files = files, .recipe = to->recipe};
     struct error misfit = {0};
     for (int i = 0; i < SLOTS_MAX && to->recipe->slot[i].family; i++)
-        if (to->recipe->slot[i].family->kind == FAMILY_TEXT) inspect_text(&search, i, to);
+        if (to->recipe->slot[i].family->kind == FAMILY_TEXT && !is_absent(files, to->recipe, i))
+            inspect_text(&search, i, to);
     if (tokenizer_check_flag(&search, &misfit) != OK) add_line(to->missing, &misfit);
 }
 
@@ -499,7 +519,7 @@ static enum status tokenize_seen(struct sys *sys, const struct sluice_model_opti
     if (find_recipe(sys, o, files, &search.recipe, e) != OK) return e->code;
     json_t *encoders = json_array();
     for (int i = 0; i < SLOTS_MAX && search.recipe->slot[i].family && e->code == OK; i++)
-        if (search.recipe->slot[i].family->kind == FAMILY_TEXT)
+        if (search.recipe->slot[i].family->kind == FAMILY_TEXT && !is_absent(files, search.recipe, i))
             tokenize_slot(&search, i, text, bytes, encoders, e);
     tokenizer_check_flag(&search, e);
     hand_out(json_pack("{s:i, s:o}", "version", 1, "encoders", encoders), losses, json, e);

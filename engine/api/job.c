@@ -81,6 +81,14 @@ static enum status job_encode_all(struct job *job, int slot, struct error *e) {
     return e->code;
 }
 
+/* Zeros stand in place of an encoder that is not there, as many as of the longest prompt. */
+static void job_count_absent(struct job *job, int slot) {
+    const struct text_recipe *recipe = &job->model->recipe->slot[slot].text;
+    for (int i = 0; i < job->n_prompts; i++)
+        job->tokens[slot][i] =
+            (struct prompt_tokens){.n_ids = recipe->tokens_max, .dropped = recipe->dropped};
+}
+
 /* The rows of a component's tables that this request reads: of a text encoder for each prompt, else for the
  * latent. */
 static enum status job_gather(struct job *job, int slot, struct error *e) {
@@ -290,6 +298,9 @@ enum status job_open(struct job *job, const struct job_place *place, const struc
     if (!job->decode_only) {
         job_list_encoded(job);
         for (int i = 0; i < job->n_texts && e->code == OK; i++) job_encode_all(job, job->text_slot[i], e);
+        for (int i = 0; i < SLOTS_MAX; i++)
+            if (model->recipe->slot[i].text.tokenizer && !model->component[i].family)
+                job_count_absent(job, i);
         for (int i = 0; i < SLOTS_MAX && e->code == OK; i++)
             if (model->component[i].n_tables) job_gather(job, i, e);
         if (e->code != OK || job_make_calls(job, e) != OK) return e->code;

@@ -15,11 +15,16 @@ struct text_places layout_place_texts(const struct job *job, int prompt) {
     int32_t row = 0, column = 0, last_columns = 0;
     for (int i = 0; i < recipe->n_conditions; i++) {
         const struct condition *c = &recipe->condition[i];
-        if (c->what != CONDITION_TOKENS) continue;
+        int32_t own = model_condition_columns(job->model, i);
+        if (c->what == CONDITION_POOLED) {
+            p.column[i] = p.pooled_columns;
+            p.pooled_columns += own;
+            continue;
+        }
         int32_t n = job_text_rows(job, c->slot, prompt);
         if (!c->beside) row = p.rows;
         column = c->beside ? column + last_columns : 0;
-        last_columns = job->model->component[c->slot].text_columns;
+        last_columns = own;
         p.row[i] = row;
         p.column[i] = column;
         if (c->padded_to > n) n = c->padded_to;
@@ -37,17 +42,14 @@ static void layout_texts(const struct job *job, struct layout *l, struct arena *
     const struct recipe *recipe = job->model->recipe;
     for (int prompt = 0; prompt < job->n_prompts; prompt++) {
         struct text_places p = layout_place_texts(job, prompt);
-        int32_t pooled = 0;
+        int32_t pooled = p.pooled_columns;
         if (p.rows) l->text[prompt] = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){p.rows, p.columns}, ok);
-        for (int i = 0; i < recipe->n_conditions; i++)
-            if (recipe->condition[i].what == CONDITION_POOLED)
-                pooled += job->model->component[recipe->condition[i].slot].pooled_columns;
         if (pooled) l->pooled[prompt] = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){1, pooled}, ok);
         for (int i = 0; i < recipe->n_conditions; i++) {
             int slot = recipe->condition[i].slot;
             const struct component *c = &job->model->component[slot];
+            if (prompt >= job->n_read || !c->family) continue;
             bool is_text = c->family->kind == FAMILY_TEXT;
-            if (prompt >= job->n_read) continue;
             if (recipe->condition[i].what == CONDITION_POOLED) {
                 bool whole = c->pooled_columns == pooled;
                 l->encoder_pooled[slot][prompt] =
@@ -224,7 +226,8 @@ static void layout_list_stages(const struct job *job, struct layout *l) {
     const struct recipe *recipe = job->model->recipe;
     for (int slot = 0; slot < SLOTS_MAX && recipe->slot[slot].family && !job->decode_only; slot++) {
         enum family_kind kind = recipe->slot[slot].family->kind;
-        if (kind == FAMILY_TEXT) layout_add(job, l, &stage_text, slot, 0, job->n_read, 1);
+        if (kind == FAMILY_TEXT && job->model->component[slot].family)
+            layout_add(job, l, &stage_text, slot, 0, job->n_read, 1);
         if (kind == FAMILY_VISION) layout_add_encoded(job, l, &stage_vision, slot, 1);
     }
     int encoder = recipe_slot(recipe, FAMILY_ENCODER);

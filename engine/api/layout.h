@@ -78,11 +78,12 @@ void layout_close(struct sys *sys, struct layout *layout);
  * lanes; -1: there are fewer. */
 int layout_find_encoded(const struct job *job, int slot, int n_chunks, int number);
 
-/* Where the tokens of each row of the recipe's conditioning begin in a prompt's text, and its rows and
- * columns; rows 0: the denoiser reads no tokens. */
+/* Where what each row of the recipe's conditioning gives begins in a prompt's text, or in its pooled row; the
+ * text's rows and columns, and the pooled row's. 0: the denoiser reads no tokens, or no pooled row. Zeros lie
+ * where nothing is given. */
 struct text_places {
     int32_t row[CONDITIONS_MAX], column[CONDITIONS_MAX];
-    int32_t rows, columns;
+    int32_t rows, columns, pooled_columns;
 };
 struct text_places layout_place_texts(const struct job *job, int prompt);
 

@@ -49,6 +49,15 @@ static void put_pictures(const struct job *job, json_t *json) {
     if (job->mask_assumed) json_put(json, "mask_assumed", json_true());
 }
 
+/* Text encoders in whose place zeros stand. */
+static json_t *absent_json(const struct sluice_model *m) {
+    json_t *json = json_array();
+    for (int i = 0; m->recipe->slot[i].family; i++)
+        if (m->recipe->slot[i].family->kind == FAMILY_TEXT && !m->component[i].family)
+            json_push(json, json_string(m->recipe->slot[i].folder));
+    return json;
+}
+
 static json_t *request_json(const struct job *job) {
     const struct sluice_request *r = &job->request;
     const struct recipe *recipe = job->model->recipe;
@@ -67,6 +76,8 @@ static json_t *request_json(const struct job *job) {
         char key[16];
         json_put(json, job_numbered("tokens", i, key), tokens_json(job, job->text_slot[i]));
     }
+    json_t *absent = absent_json(job->model);
+    json_array_size(absent) ? json_put(json, "absent", absent) : json_decref(absent);
     json_put(json, "sampler", json_string(job->sampling.sampler->name));
     json_put(json, "scheduler", json_string(sampling_schedule_name(&job->sampling)));
     json_put(json, "prediction", json_string(job->sampling.prediction->name));

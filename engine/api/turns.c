@@ -80,15 +80,13 @@ static void turn_place(const struct job *job, int slot, int prompt) {
     const struct layout *l = &job->layout;
     const struct recipe *recipe = job->model->recipe;
     const struct text_places p = layout_place_texts(job, prompt);
-    int32_t pooled = 0;
     for (int i = 0; i < recipe->n_conditions; i++) {
         const struct condition *c = &recipe->condition[i];
         struct tensor own = l->encoder_text[c->slot][prompt], row = l->encoder_pooled[c->slot][prompt];
         int32_t dropped = job->tokens[c->slot][prompt].dropped, at = p.row[i];
         if (c->what == CONDITION_POOLED) {
             if (c->slot == slot && row.data != l->pooled[prompt].data)
-                turn_place_rows(l->pooled[prompt], 0, pooled, row);
-            pooled += row.dim[1];
+                turn_place_rows(l->pooled[prompt], 0, p.column[i], row);
             continue;
         }
         if (c->slot != slot || own.data == l->text[prompt].data) continue;

@@ -77,6 +77,16 @@ void part_flag_list(char *list, size_t bytes) {
         n += (size_t)snprintf(list + n, bytes - n, "%s%s", i ? ", " : "", flag);
 }
 
+bool part_is_none(const struct sluice_part *part) {
+    return part->path && !strcmp(part->path, "none");
+}
+
+bool part_left_out(const struct sluice_model_options *o, const struct slot *slot) {
+    for (int i = 0; o && slot->flag && i < o->n_parts; i++)
+        if (part_is_none(&o->parts[i]) && has_flag(slot, o->parts[i].flag)) return true;
+    return false;
+}
+
 /* ---- which counts ---- */
 
 enum { RANK_NONE, RANK_FOUND, RANK_FOLDER, RANK_WITH, RANK_FLAG };
@@ -194,7 +204,7 @@ void parts_assign(const struct component_files *files, const struct recipe *reci
     for (int surely = FITS_BY_FLAG; surely > 0; surely--)
         for (int i = 0; recipe->slot[i].family; i++) {
             bool alone = recipe_count(recipe, recipe->slot[i].family) == 1;
-            if (!in[i] && is_open(recipe, in, i, surely))
+            if (!in[i] && !part_left_out(files->options, &recipe->slot[i]) && is_open(recipe, in, i, surely))
                 in[i] = best_left(files, &recipe->slot[i], alone, surely, given);
             if (in[i]) given[in[i] - files->file] = true;
         }

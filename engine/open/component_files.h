@@ -5,6 +5,7 @@
 #define SLUICE_OPEN_COMPONENT_FILES_H
 
 #include "engine/open/contents.h"
+#include "engine/sluice.h"
 
 /* The flags that choose components are those of the recipes' slots; nothing else lists them. Number i, each
  * once: those of denoisers, of encoders of prompts and what goes with them, of autoencoders. NULL behind the
@@ -20,6 +21,10 @@ bool part_flag_takes(const char *flag, const struct family *family);
 void part_flag_families(const char *flag, char *list, size_t bytes);
 /* "--vae, --llm ...": all of them. */
 void part_flag_list(char *list, size_t bytes);
+
+/* Is "none" given in place of a path: is that part left out? A file of that name is "./none". */
+bool part_is_none(const struct sluice_part *part);
+bool part_left_out(const struct sluice_model_options *options, const struct slot *slot);
 
 struct component_file {
     const struct family *family; /* NULL: tensors that nobody knows, or none */
@@ -39,11 +44,12 @@ struct opened_file {
 enum { COMPONENT_FILES_MAX = 64 };
 
 struct component_files {
-    const char *model; /* -m, the options'; or NULL */
-    bool decodes_only; /* only a decoder is looked for */
-    bool by_name;      /* -m is a folder in Hugging Face's layout */
-    bool has_variant;  /* the denoiser that counts has been looked into */
-    int variant;       /* and this is its */
+    const struct sluice_model_options *options; /* of whoever looks; NULL: none */
+    const char *model;                          /* -m, the options'; or NULL */
+    bool decodes_only;                          /* only a decoder is looked for */
+    bool by_name;                               /* -m is a folder in Hugging Face's layout */
+    bool has_variant;                           /* the denoiser that counts has been looked into */
+    int variant;                                /* and this is its */
     struct component_file file[COMPONENT_FILES_MAX];
     struct opened_file opened[COMPONENT_FILES_MAX];
     int n_files, n_opened;
@@ -56,6 +62,8 @@ struct component_files {
     } strangers;
     char *scheduler, *pipeline, *defaults; /* files, or NULL */
     int denoisers_named;                   /* by model_index.json, whether they are there or not */
+    /* Folders that it names, which are not there, NULL-terminated. */
+    const char *named[SLOTS_MAX + 1];
 };
 
 /* The component of that family, or kind, that counts: by flag before by folder before found; NULL: none. */
@@ -67,7 +75,7 @@ const struct component_file *component_files_find_kind(const struct component_fi
 /* Which component stands in each slot of the recipe; NULL: none. Where a family has one slot it is the
  * component of that family that counts; where it has several their flags, else folders, else prefixes say
  * which component is for which, or their files' names where the slots have such, else the slots take them in
- * their order; what a slot says of content holds in any case. */
+ * their order; what a slot says of content holds in any case. Nothing stands where a part is left out. */
 void parts_assign(const struct component_files *files, const struct recipe *recipe,
                   const struct component_file *in[SLOTS_MAX]);
 const struct component_file *parts_in_slot(const struct component_files *files, const struct recipe *recipe,

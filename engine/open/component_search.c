@@ -24,11 +24,17 @@ static bool is_hugging_face(struct sys *sys, const char *model, struct error *e)
     return false;
 }
 
-/* What a flag was given; NULL: nothing. */
-static const char *path_given(const struct sluice_model_options *o, const char *flag) {
+/* What a flag was given first; NULL: nothing. */
+static const struct sluice_part *part_given(const struct sluice_model_options *o, const char *flag) {
     for (int i = 0; i < o->n_parts; i++)
-        if (o->parts[i].path && !strcmp(o->parts[i].flag, flag)) return o->parts[i].path;
+        if (o->parts[i].path && !strcmp(o->parts[i].flag, flag)) return &o->parts[i];
     return NULL;
+}
+
+/* Its path; NULL also where that part is left out. */
+static const char *path_given(const struct sluice_model_options *o, const char *flag) {
+    const struct sluice_part *part = part_given(o, flag);
+    return part && !part_is_none(part) ? part->path : NULL;
 }
 
 static enum status check_given(const struct sluice_model_options *o, struct error *e) {
@@ -37,9 +43,9 @@ static enum status check_given(const struct sluice_model_options *o, struct erro
         const char *known, *flag = o->parts[i].flag;
         char list[160];
         if (!o->parts[i].path) continue;
-        any = true;
         for (int k = 0; (known = part_flag(k)) && strcmp(known, flag);) k++;
-        if (known && path_given(o, flag) == o->parts[i].path) continue;
+        any |= known && path_given(o, flag);
+        if (known && part_given(o, flag) == &o->parts[i]) continue;
         error_set(e, USAGE, known ? "given twice" : "no model has such a part");
         error_where(e, "%s", flag);
         error_found(e, "\"%s\"", o->parts[i].path);
@@ -51,7 +57,7 @@ static enum status check_given(const struct sluice_model_options *o, struct erro
 
 enum status component_files_locate(struct sys *sys, const struct sluice_model_options *o,
                                    struct component_files *files, struct error *e) {
-    *files = (struct component_files){.model = o->model, .decodes_only = o->decodes_only};
+    *files = (struct component_files){.options = o, .model = o->model, .decodes_only = o->decodes_only};
     if (check_given(o, e) != OK) return e->code;
     if (o->model && !path_exists(o->model)) {
         error_set(e, MISSING, "there is no such model");
@@ -207,7 +213,8 @@ static bool looks_in_folder(const struct model_folder *model, const struct compo
     if (!recipe) return kind == FAMILY_TEXT || !component_files_find_kind(files, kind);
     parts_assign(files, recipe, in);
     for (int i = 0; recipe->slot[i].family; i++)
-        if (recipe->slot[i].family->kind == kind && !strcmp(recipe->slot[i].folder, folder)) return !in[i];
+        if (recipe->slot[i].family->kind == kind && !strcmp(recipe->slot[i].folder, folder))
+            return !in[i] && !part_left_out(files->options, &recipe->slot[i]);
     return false;
 }
 
@@ -239,12 +246,24 @@ static int count_denoisers(const struct model_folder *model) {
     return named;
 }
 
+/* A folder is named by model_index.json, and not there: its download has not ended, perhaps. */
+static void list_named(const struct model_folder *model, struct component_files *files) {
+    static const enum family_kind kinds[] = {FAMILY_TEXT, FAMILY_VISION};
+    const char *folders[SLOTS_MAX];
+    int n_named = 0;
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+        for (int i = 0, n = list_folders(kinds[k], folders); i < n && n_named < SLOTS_MAX; i++)
+            if (is_named(model, folders[i]) && !is_there(model, folders[i]))
+                files->named[n_named++] = folders[i];
+}
+
 static enum status open_folders(struct sys *sys, const char *path, struct component_files *files,
                                 struct error *e) {
     struct model_folder model = {.sys = sys, .path = path};
     if (!files->pipeline || config_read(sys, files->pipeline, &model.index, e) == OK)
         open_each_folder(&model, files, e);
     files->denoisers_named = count_denoisers(&model);
+    list_named(&model, files);
     config_destroy(&model.index);
     return e->code;
 }
@@ -434,6 +453,18 @@ static enum status search(struct sys *sys, const char *model, struct component_f
     return e->code;
 }
 
+/* Parts that a model may be without are looked for, too, where no layout says that they are not there. */
+static bool lacks_any(const struct component_files *files, const struct recipe *recipe) {
+    const struct component_file *in[SLOTS_MAX];
+    if (!recipe || files->decodes_only || files->by_name) return false;
+    parts_assign(files, recipe, in);
+    for (int i = 0; recipe->slot[i].family; i++) {
+        const struct slot *slot = &recipe->slot[i];
+        if (!in[i] && slot->optional && !part_left_out(files->options, slot)) return true;
+    }
+    return false;
+}
+
 enum status component_files_open(struct sys *sys, const struct sluice_model_options *o,
                                  struct component_files *files, const struct recipe **guess,
                                  struct error *e) {
@@ -442,7 +473,8 @@ enum status component_files_open(struct sys *sys, const struct sluice_model_opti
     pipeline_look(sys, files);
     if (files->by_name && open_folders(sys, o->model, files, e) != OK) return e->code;
     *guess = pipeline_guess(files);
-    if (o->model && pipeline_missing(files, *guess, missing)) search(sys, o->model, files, e);
+    bool looks = pipeline_missing(files, *guess, missing) || lacks_any(files, *guess);
+    if (o->model && looks) search(sys, o->model, files, e);
     pipeline_look(sys, files);
     *guess = pipeline_guess(files);
     return e->code == OK ? pipeline_check_twice(files, *guess, o->model, e) : e->code;

@@ -193,7 +193,9 @@ static enum status call_with(struct component *c, const char *path, const struct
     return e->code;
 }
 
-void configuration_begin(const struct recipe *recipe, int slot, struct sys *sys, struct component *c) {
+void configuration_begin(const struct recipe *recipe, int slot, const char *path, struct sys *sys,
+                         struct component *c) {
+    bool in_folder = !path || path_is_folder(path);
     *c = (struct component){.family = recipe->slot[slot].family,
                             .sys = sys,
                             .published = recipe->slot[slot].published,
@@ -203,7 +205,7 @@ void configuration_begin(const struct recipe *recipe, int slot, struct sys *sys,
         if (condition->slot != slot) continue;
         if (condition->what == CONDITION_POOLED) {
             c->reads.pooled = true;
-            c->reads.projected = condition->projected;
+            c->reads.projected = condition->projected && (in_folder || !condition->projected_of_folder);
             continue;
         }
         c->reads.tokens = true;

@@ -27,7 +27,7 @@ static enum status open_encoder(struct sluice_model *m, const char *path, struct
     const struct tensor_index *index = &model_component(m, FAMILY_DECODER)->index;
     if (slot == SLOTS_MAX || m->decodes_only || !m->recipe->slot[slot].family->probe(index)) return OK;
     struct component *c = &m->component[slot];
-    configuration_begin(m->recipe, slot, m->sys, c);
+    configuration_begin(m->recipe, slot, path, m->sys, c);
     c->index = index_view(index, index->prefix, index->view);
     c->index.claimed_bytes = 0; /* what is wrong with the files the decoder says */
     configuration_bind(c, path, &m->recipe->slot[slot], &m->config_origin[slot], e);
@@ -40,7 +40,7 @@ static enum status open_slot(struct sluice_model *m, int slot, struct component_
                              const struct component_file *file, struct error *e) {
     struct component *c = &m->component[slot];
     const char *path = component_files_path(files, file);
-    configuration_begin(m->recipe, slot, m->sys, c);
+    configuration_begin(m->recipe, slot, path, m->sys, c);
     c->index = component_files_take(files, file);
     if (configuration_bind(c, path, &m->recipe->slot[slot], &m->config_origin[slot], e) != OK) return e->code;
     return file->family->kind == FAMILY_DECODER ? open_encoder(m, path, e) : OK;
@@ -71,24 +71,54 @@ static enum status check_tokenizer(const struct sluice_model *m, int slot, struc
     return OK;
 }
 
-/* What a denoiser reads of prompts is as wide as the widest of what lies beside each other. */
-static enum status check_columns(const struct sluice_model *m, const struct component *denoiser,
-                                 enum condition_kind what, struct error *e) {
-    bool pools = what == CONDITION_POOLED;
-    int wanted = pools ? denoiser->pooled_columns : denoiser->text_columns, columns = 0, widest = 0;
-    const struct component *of = NULL;
-    for (int i = 0; i < m->recipe->n_conditions; i++) {
-        const struct condition *condition = &m->recipe->condition[i];
-        const struct component *text = &m->component[condition->slot];
-        if (condition->what != what) continue;
-        int own = pools ? text->pooled_columns : text->text_columns;
-        columns = pools || condition->beside ? columns + own : own;
-        if (columns > widest || !of) of = text;
-        if (columns > widest) widest = columns;
+int32_t model_condition_columns(const struct sluice_model *m, int condition) {
+    const struct recipe *recipe = m->recipe;
+    int slot = recipe->condition[condition].slot;
+    const struct component *text = &m->component[slot];
+    bool pools = recipe->condition[condition].what == CONDITION_POOLED;
+    if (text->family) return pools ? text->pooled_columns : text->text_columns;
+    int32_t left = model_component(m, FAMILY_DENOISER)->pooled_columns;
+    if (!recipe_condition(recipe, slot, CONDITION_POOLED)) return 0;
+    for (int i = 0; i < recipe->n_conditions; i++) {
+        const struct condition *c = &recipe->condition[i];
+        if (c->what != CONDITION_POOLED) continue;
+        if (!m->component[c->slot].family && c->slot < slot) return 0;
+        left -= m->component[c->slot].pooled_columns;
     }
-    if (!of || widest == wanted) return OK;
-    return mismatch(of, pools ? "features of a whole prompt" : "text features", widest, of->family->word,
-                    wanted, denoiser->family->word, e);
+    return left > 0 ? left : 0;
+}
+
+/* Those of the conditions that lie beside the first, itself included; of is an encoder of them that is there.
+ * Returns the first behind them. */
+static int add_beside(const struct sluice_model *m, int first, const struct component **of, int *columns) {
+    const struct recipe *recipe = m->recipe;
+    enum condition_kind what = recipe->condition[first].what;
+    int i = first;
+    *of = NULL;
+    *columns = 0;
+    for (; i < recipe->n_conditions; i++) {
+        const struct condition *c = &recipe->condition[i];
+        if (c->what != what || (what == CONDITION_TOKENS && i > first && !c->beside)) break;
+        if (!*of && m->component[c->slot].family) *of = &m->component[c->slot];
+        *columns += model_condition_columns(m, i);
+    }
+    return i;
+}
+
+/* What lies beside each other of prompts is as wide as the denoiser reads, or has zeros behind it. */
+static enum status check_columns(const struct sluice_model *m, const struct component *denoiser,
+                                 struct error *e) {
+    for (int i = 0; i < m->recipe->n_conditions;) {
+        const struct condition *first = &m->recipe->condition[i];
+        bool pools = first->what == CONDITION_POOLED;
+        int wanted = pools ? denoiser->pooled_columns : denoiser->text_columns, columns;
+        const struct component *of;
+        i = add_beside(m, i, &of, &columns);
+        if (!of || columns == wanted || (first->widened && columns < wanted)) continue;
+        return mismatch(of, pools ? "features of a whole prompt" : "text features", columns, of->family->word,
+                        wanted, denoiser->family->word, e);
+    }
+    return OK;
 }
 
 /* What a mask, or given frames, add to a latent. */
@@ -111,8 +141,7 @@ static int concat_wanted(const struct sluice_model *m, const struct component *d
 static enum status check_denoiser(const struct sluice_model *m, const struct component *denoiser,
                                   struct error *e) {
     const struct component *decoder = model_component(m, FAMILY_DECODER);
-    if (check_columns(m, denoiser, CONDITION_POOLED, e) != OK) return e->code;
-    if (check_columns(m, denoiser, CONDITION_TOKENS, e) != OK) return e->code;
+    if (check_columns(m, denoiser, e) != OK) return e->code;
     int channels = decoder->latent_channels, latent = denoiser->latent_channels;
     if (channels != latent)
         return mismatch(decoder, "latent channels", channels, decoder->family->word, latent,
@@ -180,8 +209,10 @@ static enum status model_check_parts(const struct sluice_model *m, struct error 
 static enum status open_tokenizers(struct sluice_model *m, const struct component_files *files,
                                    const struct sluice_model_options *o, struct error *e) {
     struct tokenizer_search search = {.sys = m->sys, .options = o, .files = files, .recipe = m->recipe};
+    const struct component_file *in[SLOTS_MAX];
+    parts_assign(files, m->recipe, in);
     for (int slot = 0; slot < SLOTS_MAX && m->recipe->slot[slot].family && e->code == OK; slot++)
-        if (m->recipe->slot[slot].family->kind == FAMILY_TEXT)
+        if (in[slot] && in[slot]->family->kind == FAMILY_TEXT)
             tokenizer_find(&search, slot, &m->tokenizer[slot], e);
     m->open_bytes = search.open_bytes;
     return tokenizer_check_flag(&search, e);
@@ -263,6 +294,13 @@ static enum status fill_from_files(struct sluice_model *m, const struct sluice_m
     return e->code;
 }
 
+/* Parts that are somewhere: not those that are left out. */
+static bool has_parts(const struct sluice_model_options *o) {
+    for (int i = 0; i < o->n_parts; i++)
+        if (o->parts[i].path && !part_is_none(&o->parts[i])) return true;
+    return false;
+}
+
 /* With what is published where files would say it. */
 static enum status fill_published(struct sluice_model *m, const struct sluice_model_options *o,
                                   struct error *e) {
@@ -270,13 +308,14 @@ static enum status fill_published(struct sluice_model *m, const struct sluice_mo
     m->published = m->named = true;
     m->recipe = sizes_find_recipe(o->family, e);
     if (!m->recipe || sizes_read(&sizes, m->recipe, o->dimensions, e) != OK) return e->code;
-    if (o->model || o->n_parts || o->tokenizer || o->edit || o->decodes_only || sizes.dtype) {
+    if (o->model || has_parts(o) || o->tokenizer || o->edit || o->decodes_only || sizes.dtype) {
         error_set(e, USAGE, "--family plans a run without files: what says which they are cannot be used");
         error_where(e, "--family %s", o->family);
-        return error_expected(e, "no --model, part of one, --tokenizer, --edit, latent or dtype");
+        return error_expected(e,
+                              "no --model, part of one but \"none\", --tokenizer, --edit, latent or dtype");
     }
-    if (name_model(m, o->family, e) == OK)
-        published_bind(m->sys, m->recipe, &sizes, m->component, &m->tokenizer_bytes, e);
+    if (pipeline_check_left_out(o, m->recipe, o->family, e) == OK && name_model(m, o->family, e) == OK)
+        published_bind(m->sys, m->recipe, &sizes, o, m->component, &m->tokenizer_bytes, e);
     /* No file is at fault where sizes that were chosen do not fit together. */
     if (e->code != OK && e->code != MEMORY) error_is_usage(e);
     m->references_max = m->recipe->references_max;
@@ -316,13 +355,34 @@ static int note_schedule(const struct sluice_model *m, char line[MODEL_NOTE_BYTE
     return n + snprintf(line + n, MODEL_NOTE_BYTES - (size_t)n, " is the default of %s", m->recipe->name);
 }
 
+void model_note_absent(const struct recipe *recipe, int i, char line[MODEL_NOTE_BYTES]) {
+    const struct slot *slot = &recipe->slot[i];
+    const char *word = slot->word ? slot->word : slot->family->word;
+    int rows = slot->text.tokens_max - slot->text.dropped;
+    int n = snprintf(line, MODEL_NOTE_BYTES, "no %s (%s): ", word, slot->flag);
+    if (recipe_condition(recipe, i, CONDITION_POOLED))
+        snprintf(line + n, MODEL_NOTE_BYTES - (size_t)n,
+                 "zeros stand in its columns of %d rows of text, and of the pooled row", rows);
+    else
+        snprintf(line + n, MODEL_NOTE_BYTES - (size_t)n, "%d rows of zeros stand in its place", rows);
+}
+
+static int note_all_absent(const struct sluice_model *m, char lines[MODEL_NOTES_MAX][MODEL_NOTE_BYTES],
+                           int n) {
+    for (int i = 0; m->recipe->slot[i].family; i++)
+        if (m->recipe->slot[i].family->kind == FAMILY_TEXT && !m->component[i].family)
+            model_note_absent(m->recipe, i, lines[n++]);
+    return n;
+}
+
 int model_notes(const struct sluice_model *m, char lines[MODEL_NOTES_MAX][MODEL_NOTE_BYTES]) {
     int n = 0;
-    if (m->published)
-        return snprintf(
-                   lines[0], MODEL_NOTE_BYTES,
-                   "no files: planned with the published sizes of %s, in bf16 where nothing else is said",
-                   m->recipe->name) > 0;
+    if (m->published) {
+        snprintf(lines[n++], MODEL_NOTE_BYTES,
+                 "no files: planned with the published sizes of %s, in bf16 where nothing else is said",
+                 m->recipe->name);
+        return note_all_absent(m, lines, n);
+    }
     for (int i = 0; i < SLOTS_MAX; i++)
         if (m->component[i].family && m->component[i].family->kind != FAMILY_ENCODER &&
             m->config_origin[i] != CONFIG_BESIDE)
@@ -331,6 +391,7 @@ int model_notes(const struct sluice_model *m, char lines[MODEL_NOTES_MAX][MODEL_
                      m->component[i].family->word, config_origin_word[m->config_origin[i]],
                      m->component[i].family->name);
     if (m->decodes_only) return n;
+    n = note_all_absent(m, lines, n);
     if (!m->has_schedule) note_schedule(m, lines[n++]);
     if (!m->named && pipeline_note_alike(m->recipe, lines[n], MODEL_NOTE_BYTES)) n++;
     if (m->half)

@@ -8,6 +8,8 @@
 #include "loaders/tokenizer/tokenizer.h"
 #include "models/models.h"
 
+enum { MODEL_NOTES_MAX = 2 * SLOTS_MAX + 3, MODEL_NOTE_BYTES = 160 };
+
 struct sluice_model {
     struct sys machine; /* used unless a test brings its own */
     struct sys *sys;
@@ -52,8 +54,15 @@ void model_close(struct sluice_model *model);
 /* The component in the first slot of that kind; one without family if there is none. */
 const struct component *model_component(const struct sluice_model *model, enum family_kind kind);
 
+/* How many columns of a denoiser's text, or pooled row, are for that condition's encoder: its own. Where it
+ * is absent the first such has what the others leave of the pooled row, if it has a part of it; others have
+ * none. */
+int32_t model_condition_columns(const struct sluice_model *model, int condition);
+
+/* One line for a text encoder that a model is without: what stands in its place. */
+void model_note_absent(const struct recipe *recipe, int slot, char line[MODEL_NOTE_BYTES]);
+
 /* One line for everything that no file of the model says and that was assumed. Returns how many. */
-enum { MODEL_NOTES_MAX = SLOTS_MAX + 3, MODEL_NOTE_BYTES = 160 };
 int model_notes(const struct sluice_model *model, char lines[MODEL_NOTES_MAX][MODEL_NOTE_BYTES]);
 
 /* A copy of a public structure that may be shorter or longer than ours. */

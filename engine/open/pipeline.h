@@ -22,7 +22,8 @@ struct missing_part {
     const char *folder, *flag, *word;
 };
 
-/* What a pipeline of that recipe lacks, or any pipeline where that is NULL. Returns how many. */
+/* What a pipeline of that recipe lacks, or any pipeline where that is NULL: without any of several text
+ * encoders, of which one is enough, it lacks all of them. Returns how many. */
 int pipeline_missing(const struct component_files *files, const struct recipe *recipe,
                      struct missing_part missing[SLOTS_MAX]);
 
@@ -32,6 +33,12 @@ int pipeline_missing(const struct component_files *files, const struct recipe *r
  */
 enum status pipeline_check_twice(const struct component_files *files, const struct recipe *recipe,
                                  const char *model, struct error *e);
+
+/* USAGE if a part is left out ("none") that a model of the recipe cannot be without, or all of its text
+ * encoders are. model:
+ * -m, or NULL. */
+enum status pipeline_check_left_out(const struct sluice_model_options *options, const struct recipe *recipe,
+                                    const char *model, struct error *e);
 
 /* OK if every component of the recipe is found; NULL: what every pipeline has. Else UNSUPPORTED where one
  * stands in the wrong place, naming what it is and what was wanted; USAGE for the flag of a component that

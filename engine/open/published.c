@@ -1,6 +1,7 @@
 /* Components without files: see published.h. */
 #include "engine/open/published.h"
 
+#include "engine/open/component_files.h"
 #include "engine/open/configuration.h"
 #include "loaders/loaders.h"
 
@@ -82,7 +83,7 @@ struct binding {
 };
 
 static void derive_slot(const struct binding *b, int slot) {
-    configuration_begin(b->recipe, slot, b->sys, b->made);
+    configuration_begin(b->recipe, slot, NULL, b->sys, b->made);
     component_derive(b->made, b->sizes->of[slot]);
 }
 
@@ -126,7 +127,7 @@ static enum status bind_configured(struct component *c, const struct component *
 static enum status bind_slot(const struct binding *b, int slot, struct component *all, struct error *e) {
     struct component *c = &all[slot];
     int decoder = recipe_slot(b->recipe, FAMILY_DECODER);
-    configuration_begin(b->recipe, slot, b->sys, c);
+    configuration_begin(b->recipe, slot, NULL, b->sys, c);
     if (c->family->kind == FAMILY_ENCODER)
         c->index = index_view(&all[decoder].index, NULL, all[decoder].index.view);
     else if (published_make_index(b, slot, &c->index, e) != OK)
@@ -145,13 +146,14 @@ static uint64_t tokenizer_bytes_of(const struct slot *slot, const struct compone
 }
 
 enum status published_bind(struct sys *sys, const struct recipe *recipe, const struct sizes *sizes,
-                           struct component *component, uint64_t *tokenizer_bytes, struct error *e) {
+                           const struct sluice_model_options *options, struct component *component,
+                           uint64_t *tokenizer_bytes, struct error *e) {
     struct binding b = {sys, recipe, sizes, sys->alloc(sys, LINE_HOST, sizeof *b.made),
                         sys->alloc(sys, LINE_HOST, FAMILY_BLOCKS_MAX * sizeof *b.refs)};
     *tokenizer_bytes = 0;
     if (!b.made || !b.refs) error_set(e, MEMORY, "no memory for a list of blocks");
     for (int slot = 0; recipe->slot[slot].family && e->code == OK; slot++)
-        if (bind_slot(&b, slot, component, e) == OK)
+        if (!part_left_out(options, &recipe->slot[slot]) && bind_slot(&b, slot, component, e) == OK)
             *tokenizer_bytes += tokenizer_bytes_of(&recipe->slot[slot], &component[slot]);
     sys->release(sys, b.made);
     sys->release(sys, b.refs);

@@ -90,6 +90,45 @@ static void twice(void) {
     }
 }
 
+/* Of text encoders that may be absent one is enough; those that model_index.json names are not absent. */
+static void absent(void) {
+    static const struct recipe either = {
+        .slot = {SLOT(first, .optional = true), SLOT(second, .optional = true)}};
+    static const struct sluice_part none[] = {{"--first", "none"}, {"--second", "none"}};
+    static const struct {
+        struct component_file file;
+        const char *named;
+        int n_none, missing;
+        enum status left_out;
+    } of[] = {{{0}, NULL, 0, 2, OK},
+              {PART(.prefix = "one."), NULL, 0, 0, OK},
+              {PART(.prefix = "two."), NULL, 0, 0, OK},
+              {PART(.prefix = "two."), "first", 0, 1, OK},
+              {PART(.prefix = "two."), "first", 1, 0, OK},
+              {PART(.prefix = "two."), NULL, 2, 2, USAGE}};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        struct sluice_model_options options = {.parts = none, .n_parts = of[i].n_none};
+        struct component_files files = {
+            .options = &options, .n_opened = 1, .n_files = 1, .file = {of[i].file}, .named = {of[i].named}};
+        struct missing_part missing[SLOTS_MAX];
+        struct error e = {0};
+        int n = pipeline_missing(&files, &either, missing);
+        check(n == of[i].missing, "absent %zu: %d missing", i, n);
+        check(pipeline_check_left_out(&options, &either, "model", &e) == of[i].left_out, "absent %zu: %s", i,
+              e.what);
+    }
+    struct sluice_part path = {"--first", "./none"};
+    struct sluice_model_options options = {.parts = &path, .n_parts = 1};
+    struct component_files files = {.options = &options, .n_opened = 1, .n_files = 1, .file = {PART()}};
+    struct error e = {0};
+    check(parts_in_slot(&files, &several, 0) == files.file, "a file that is called so is left out");
+    path.path = "none";
+    check(!parts_in_slot(&files, &several, 0) && parts_in_slot(&files, &several, 1) == files.file,
+          "what is left out stands in its slot");
+    check(pipeline_check_left_out(&options, &several, "model", &e) == USAGE, "needed and left out: %s",
+          e.what);
+}
+
 /* Widths that are published are of one slot each, any other may be of all. */
 static void widths(void) {
     static const struct {
@@ -153,6 +192,7 @@ static void given(void) {
 int main(void) {
     assignments();
     twice();
+    absent();
     widths();
     flags();
     given();

@@ -1,0 +1,297 @@
+/* What a pipeline has twice, in the wrong place, or not at all: see pipeline.h. */
+#include "engine/open/pipeline.h"
+
+#include "loaders/loaders.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- what is there twice ---- */
+
+/* The flag for a second one, where some recipe has two of that family that nothing but names tells apart. */
+static const char *flag_of_another(const struct family *family, const char *flag) {
+    const struct slot *slot;
+    for (int i = 0; (slot = models_slot(i)); i++)
+        if (slot->family == family && *slot->called && strcmp(slot->flag, flag) != 0) return slot->flag;
+    return NULL;
+}
+
+static enum status two_files(const struct component_files *files, const struct component_file *one,
+                             const struct component_file *other, const char *flag, const char *model,
+                             struct error *e) {
+    size_t folder = strlen(model);
+    const char *names[2] = {component_files_path(files, one), component_files_path(files, other)};
+    for (int i = 0; i < 2; i++)
+        if (!strncmp(names[i], model, folder) && names[i][folder]) names[i] += folder;
+    error_set(e, UNSUPPORTED, "two files hold the %s", one->family->word);
+    error_where(e, "%s", model);
+    error_found(e, "%s and %s", names[0] + (*names[0] == '/'), names[1] + (*names[1] == '/'));
+    const char *another = flag_of_another(one->family, flag);
+    if (!another) return error_expected(e, "%s with the one to use", flag);
+    return error_expected(e, "%s with the one to use, and %s where they are two of one model", flag, another);
+}
+
+static bool was_searched(const struct component_file *file) {
+    return file->family && !file->flag && !file->folder;
+}
+
+/* The recipe's; of a family that it has not, any recipe's. */
+static const char *flag_of(const struct recipe *recipe, const struct family *family) {
+    const struct slot *slot = recipe ? recipe->slot : NULL;
+    while (slot && slot->family && slot->family != family) slot++;
+    for (int i = 0; !slot || !slot->family || slot->family != family; i++) slot = models_slot(i);
+    return slot->flag;
+}
+
+/* Is it in a slot? With several slots of one family two files of it are no mistake. */
+static bool is_used(const struct component_file *file, const struct component_file *const in[SLOTS_MAX]) {
+    for (int i = 0; i < SLOTS_MAX; i++)
+        if (in[i] == file) return true;
+    return false;
+}
+
+/* Could both stand in one slot of the recipe, as far as prefixes and contents say, which no flag and no
+ * folder fills? Of SDXL's encoders Flux has one; of one that a flag chooses nobody asks which else there is.
+ */
+static bool share_place(const struct component_files *files, const struct recipe *recipe,
+                        const struct component_file *const in[SLOTS_MAX], const struct component_file *one,
+                        const struct component_file *other) {
+    struct tensor_index view = parts_view(files, one), other_view = parts_view(files, other);
+    for (int i = 0; i < SLOTS_MAX && recipe->slot[i].family; i++) {
+        const struct slot *s = &recipe->slot[i];
+        if (!slot_takes(s, one->family, one->prefix) || !slot_takes(s, other->family, other->prefix))
+            continue;
+        if (in[i] && !was_searched(in[i])) continue;
+        if (part_left_out(files->options, s)) continue;
+        if (parts_is_called_otherwise(files, one, s) || parts_is_called_otherwise(files, other, s)) continue;
+        if (!s->is || (s->is(&view) && s->is(&other_view))) return true;
+    }
+    return false;
+}
+
+enum status pipeline_check_twice(const struct component_files *files, const struct recipe *recipe,
+                                 const char *model, struct error *e) {
+    const struct component_file *in[SLOTS_MAX] = {0};
+    if (recipe) parts_assign(files, recipe, in);
+    for (int i = 0; i < files->n_files; i++)
+        for (int k = 0; k < i; k++) {
+            const struct component_file *one = &files->file[k], *other = &files->file[i];
+            if (!was_searched(one) || !was_searched(other)) continue;
+            if (!contents_alike(one->family, other->family)) continue;
+            if (is_used(one, in) && is_used(other, in)) continue;
+            if (recipe && one->family == other->family && !share_place(files, recipe, in, one, other))
+                continue;
+            bool encodes = one->family->kind == FAMILY_TEXT || one->family->kind == FAMILY_VISION;
+            if (encodes && !(recipe && recipe_count(recipe, one->family))) continue;
+            return two_files(files, one, other, flag_of(recipe, one->family), model, e);
+        }
+    return OK;
+}
+
+/* ---- what is misplaced ---- */
+
+static enum status misplaced(const struct component_files *files, const struct component_file *file,
+                             const char *wanted, const char *flag, struct error *e) {
+    struct tensor_index view = parts_view(files, file);
+    if (!view.n_entries) {
+        error_set(e, MISSING, "there are no tensors");
+        error_where(e, "%s", component_files_path(files, file));
+        return error_expected(e, "the weights of %s", wanted);
+    }
+    if (index_check_quantised(&view, e) != OK) return e->code;
+    error_set(e, UNSUPPORTED, "these weights do not fit their slot");
+    error_where(e, "%s", component_files_path(files, file));
+    if (file->family)
+        error_found(e, "%s (%s)", file->family->word, file->family->name);
+    else
+        error_found(e, "an unknown kind with %d tensors", view.n_entries);
+    return error_expected(e, "%s for %s", wanted, flag);
+}
+
+/* The recipe's slot with that flag that is for it, or for others. NULL: there is none. */
+static const struct slot *slot_of_flag(const struct recipe *recipe, const struct component_file *file) {
+    const struct slot *of_others = NULL;
+    for (const struct slot *s = recipe->slot; s->family; s++) {
+        if (!s->flag || strcmp(s->flag, file->flag) != 0) continue;
+        if (s->family == file->family) return s;
+        of_others = s;
+    }
+    return of_others;
+}
+
+static enum status cannot_lack(const char *word, const char *flag, const char *model, struct error *e) {
+    error_set(e, USAGE, "this model cannot be without its %s", word);
+    error_where(e, "%s", model ? model : "no model given");
+    error_found(e, "%s none", flag);
+    return error_expected(e, "its path, or no %s", flag);
+}
+
+enum status pipeline_check_left_out(const struct sluice_model_options *o, const struct recipe *recipe,
+                                    const char *model, struct error *e) {
+    const struct slot *last = NULL;
+    int n_texts = 0, n_left_out = 0;
+    for (const struct slot *s = recipe->slot; s->family; s++) {
+        bool left_out = part_left_out(o, s), is_text = s->family->kind == FAMILY_TEXT;
+        if (left_out && !s->optional)
+            return cannot_lack(s->word ? s->word : s->family->word, s->flag, model, e);
+        n_texts += is_text;
+        n_left_out += is_text && left_out;
+        if (is_text) last = s;
+    }
+    if (!n_left_out || n_left_out < n_texts) return OK;
+    return cannot_lack("text encoders", last->flag, model, e);
+}
+
+static enum status pipeline_check_flags(const struct component_files *files, const struct recipe *recipe,
+                                        struct error *e) {
+    char wanted[96];
+    for (int i = 0; i < files->n_files; i++) {
+        const struct component_file *file = &files->file[i];
+        if (!file->flag || !file->misplaced) continue;
+        part_flag_families(file->flag, wanted, sizeof wanted);
+        return misplaced(files, file, wanted, file->flag, e);
+    }
+    for (int i = 0; i < files->n_files && recipe; i++) {
+        const struct component_file *file = &files->file[i];
+        if (!file->flag || file->with) continue;
+        const struct slot *slot = slot_of_flag(recipe, file);
+        if (slot && slot->family == file->family) continue;
+        if (slot) return misplaced(files, file, slot->family->word, file->flag, e);
+        const struct family *denoiser = recipe_family(recipe, FAMILY_DENOISER);
+        error_set(e, USAGE, "this model has no use for %s", file->flag);
+        error_where(e, "%s", component_files_path(files, file));
+        error_found(e, "%s (%s) beside the %s (%s)", file->family->word, file->family->name, denoiser->word,
+                    denoiser->name);
+        return error_expected(e, "the parts of %s only", denoiser->name);
+    }
+    return OK;
+}
+
+/* A folder that the layout has for a missing component holds something else. */
+static enum status check_folders(const struct component_files *files, const struct missing_part *missing,
+                                 int n_missing, struct error *e) {
+    for (int m = 0; m < n_missing; m++)
+        for (int i = 0; i < files->n_files; i++) {
+            const struct component_file *file = &files->file[i];
+            const struct family *family = missing[m].slot ? missing[m].slot->family : NULL;
+            char wanted[96];
+            if (!file->folder || strcmp(file->folder, missing[m].folder) != 0) continue;
+            /* Which transformer it is, or would be, nothing else tells. */
+            if (family && family->kind != FAMILY_DENOISER)
+                snprintf(wanted, sizeof wanted, "%s (%s)", family->word, family->name);
+            else
+                part_flag_families(missing[m].flag, wanted, sizeof wanted);
+            return misplaced(files, file, wanted, missing[m].flag, e);
+        }
+    return OK;
+}
+
+/* ---- what is missing ---- */
+
+/* What every pipeline has, where nothing tells which it is; its text encoders are not known to be missing. */
+static int missing_of_any(const struct component_files *files, struct missing_part missing[SLOTS_MAX]) {
+    static const struct {
+        enum family_kind kind;
+        const char *folder, *word;
+    } any[] = {{FAMILY_DENOISER, "transformer", "transformer"}, {FAMILY_DECODER, "vae", "autoencoder"}};
+    int n = 0;
+    for (size_t i = 0; i < sizeof any / sizeof *any; i++) {
+        if (files->decodes_only && any[i].kind != FAMILY_DECODER) continue;
+        if (component_files_find_kind(files, any[i].kind)) continue;
+        const char *flag;
+        for (int k = 0; (flag = part_flag(k)) && !part_flag_chooses(flag, any[i].kind);) k++;
+        missing[n++] = (struct missing_part){.folder = any[i].folder, .flag = flag, .word = any[i].word};
+    }
+    return n;
+}
+
+/* Does model_index.json name a folder for it that is not there? */
+static bool is_promised(const struct component_files *files, const struct slot *slot) {
+    for (const char *const *folder = files->named; *folder; folder++)
+        if (!strcmp(*folder, slot->folder)) return !part_left_out(files->options, slot);
+    return false;
+}
+
+/* Of text encoders each of which may be absent one at least is there. */
+static bool lacks_texts(const struct recipe *recipe, const struct component_file *const in[SLOTS_MAX]) {
+    bool encodes = false;
+    for (int i = 0; recipe->slot[i].family; i++) {
+        if (recipe->slot[i].family->kind != FAMILY_TEXT) continue;
+        if (in[i] || !recipe->slot[i].optional) return false;
+        encodes = true;
+    }
+    return encodes;
+}
+
+static bool may_lack(const struct component_files *files, const struct slot *slot, bool no_text) {
+    if (slot->family->kind == FAMILY_ENCODER) return true;
+    if (slot->family->kind == FAMILY_TEXT && no_text) return false;
+    return slot->optional && !is_promised(files, slot);
+}
+
+int pipeline_missing(const struct component_files *files, const struct recipe *recipe,
+                     struct missing_part missing[SLOTS_MAX]) {
+    const struct component_file *in[SLOTS_MAX];
+    int n = 0;
+    if (!recipe) return missing_of_any(files, missing);
+    parts_assign(files, recipe, in);
+    bool no_text = lacks_texts(recipe, in);
+    for (int i = 0; recipe->slot[i].family; i++) {
+        const struct slot *slot = &recipe->slot[i];
+        if (!in[i] && !may_lack(files, slot, no_text))
+            missing[n++] = (struct missing_part){slot, slot->folder, slot->flag,
+                                                 slot->word ? slot->word : slot->family->word};
+    }
+    return n;
+}
+
+struct words {
+    char text[96];
+    int n;
+};
+
+/* Adds "'vae'", with " and " or ", " before it: word i of n. */
+static void pipeline_add_word(struct words *list, const char *word, const char *quote, int i, int n) {
+    const char *between = !i ? "" : i < n - 1 ? ", " : " and ";
+    if (list->n >= (int)sizeof list->text) return;
+    list->n += snprintf(list->text + list->n, sizeof list->text - (size_t)list->n, "%s%s%s%s", between, quote,
+                        word, quote);
+}
+
+/* What else would do, or be needed. */
+static const char *say_more(const struct component_files *files, const struct missing_part *missing, int n) {
+    if (!missing[0].slot) return files->decodes_only ? "" : ", and its text encoders";
+    for (int i = 0; i < n; i++)
+        if (missing[i].slot->optional && !is_promised(files, missing[i].slot))
+            return "; one text encoder is enough";
+    return n == 1 && missing[0].slot->optional ? ", or \"none\"" : "";
+}
+
+static enum status say_missing(const struct component_files *files, const struct missing_part *missing, int n,
+                               const char *model, struct error *e) {
+    struct words folders = {0}, flags = {0}, words = {0};
+    for (int i = 0; i < n; i++) {
+        pipeline_add_word(&folders, missing[i].folder, "'", i, n);
+        pipeline_add_word(&flags, missing[i].flag, "", i, n);
+        pipeline_add_word(&words, missing[i].word, "", i, n);
+    }
+    error_set(e, MISSING, "the model has no %s", folders.text);
+    error_where(e, "%s", model ? model : "no model given");
+    if (files->strangers.n)
+        error_found(e, "'%s' and %d other tensors, which are no known part", files->strangers.first,
+                    files->strangers.n - 1);
+    return error_expected(e, "%s there, or %s with the %s%s", n > 1 ? "them" : "it", flags.text, words.text,
+                          say_more(files, missing, n));
+}
+
+enum status pipeline_check(const struct component_files *files, const struct recipe *recipe,
+                           const char *model, struct error *e) {
+    struct missing_part missing[SLOTS_MAX];
+    if (pipeline_check_flags(files, recipe, e) != OK) return e->code;
+    if (recipe && pipeline_check_left_out(files->options, recipe, model, e) != OK) return e->code;
+    int n = pipeline_missing(files, recipe, missing);
+    if (!n || check_folders(files, missing, n, e) != OK) return e->code;
+    if (files->failure.code == OK) return say_missing(files, missing, n, model, e);
+    *e = files->failure;
+    return e->code;
+}
