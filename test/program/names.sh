@@ -35,6 +35,24 @@ for scale in x 2, ,2 2,x 2,0 2,-1 2,3,4 -1,2 1001,2 0x2,3 nan,2; do
 done
 expect 2 "--cfg-scale 2,3 of one transformer" plan -m "$model" --cfg-scale 2,3
 check "says why" has ../err 'no second transformer'
+for layers in x 7, ,7 7,,8 -1 7,-1 1.5 0x7 '7 8' 10000 "$(seq -s, 65)"; do
+    expect 2 "--slg-layers $layers" plan -m "$model" --slg-layers="$layers"
+    check "says how" has ../err 'as 7,8,9, at most 64'
+done
+for flag in --slg-layers --skip-layers; do
+    expect 2 "$flag of a model whose layers cannot be left out" plan -m "$model" $flag 0,1 --slg-scale 3
+    check "says why" has ../err 'slg-layers cannot be used with this model.*as SD3'
+done
+for flag in '--slg-scale 3' '--slg-start 0' '--slg-end .5' '--skip-layer-start .1' '--skip-layer-end .1'; do
+    # shellcheck disable=SC2086
+    expect 2 "$flag of no layers" plan -m "$model" $flag
+    check "says why" has ../err 'there are no layers to leave out (--slg-.*--slg-layers A,B beside it'
+done
+for flag in '--slg-scale -1' '--slg-start 1.1' '--slg-end nan'; do
+    # shellcheck disable=SC2086
+    expect 2 "$flag" plan -m "$model" --slg-layers 1 $flag
+    check "says how" has ../err "^sluice: .*${flag% *}.*expected a number from 0 to 1"
+done
 for seed in '-s 7' -s7; do
     # shellcheck disable=SC2086
     draw 0 "$seed" -p x -o a.png $seed

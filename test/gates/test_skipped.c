@@ -1,0 +1,228 @@
+/* Skip-layer guidance in the toy pipeline: which steps it is of, what is planned of them, when it does
+ * nothing and says so, what is refused. What it computes test_toy.c compares with plain loops, and that no
+ * plan and no batch changes its bits test_residency.c and test_lanes.c. */
+#include "test/lib/gates.h"
+#include "test/lib/made_models.h"
+#include "test/lib/rig.h"
+
+#include <math.h>
+
+enum { LAYERS = 4, STEPS = 4 };
+
+static char said[2048];
+
+static void on_log(void *user, int level, const char *line) {
+    (void)user;
+    if (level == SLUICE_WARNING) strncat(said, line, sizeof said - strlen(said) - 1);
+}
+
+static const int layers[] = {0, 1, 2, 3};
+
+/* Of so many layers, from the first. */
+static struct sluice_request request_of(int n, double start, double end) {
+    struct sluice_request r = gate_toy.request;
+    r.slg_layers = n ? layers : NULL;
+    r.n_slg_layers = n;
+    r.slg_start = start;
+    r.slg_end = end;
+    r.steps = STEPS;
+    r.batch = 1;
+    r.no_decode = true;
+    return r;
+}
+
+/* ---- steps ---- */
+
+static int lanes_of(json_t *plan, const char *stage) {
+    return (int)number(stage_of(plan, stage), "lanes");
+}
+
+/* Steps 0 and 1 are the first denoiser's. Both ends are beyond the interval. */
+static void steps(struct rig *rig) {
+    static const struct {
+        double start, end;
+        bool first, second;
+    } rows[] = {{0, 1, true, true},       {0.25, 1, false, true},    {0.25, 0.5, false, false},
+                {0.24, 0.5, true, false}, {0.5, 1, false, true},     {0.5, 0.75, false, false},
+                {0, 0.25, false, false},  {0.75, 0.25, false, false}};
+    struct sluice_request plain = request_of(0, 0, 1);
+    struct result without = run(rig, &plain);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct sluice_request request = request_of(2, rows[i].start, rows[i].end);
+        bool any = rows[i].first || rows[i].second;
+        *said = 0;
+        struct result r = run(rig, &request);
+        check(r.code == SLUICE_OK && lanes_of(r.plan, "denoise") == 2 + rows[i].first &&
+                  lanes_of(r.plan, "denoise_2") == 2 + rows[i].second,
+              "from %g to %g: other lanes: %s", rows[i].start, rows[i].end, r.error.what);
+        check(strcmp(r.latent[0], without.latent[0]) ? any : !any, "from %g to %g: the latent", rows[i].start,
+              rows[i].end);
+        check(any ? !strstr(said, "--slg") : strstr(said, "none is between") != NULL,
+              "from %g to %g: said: %s", rows[i].start, rows[i].end, said);
+        check(any == (json_object_get(json_object_get(r.plan, "request"), "slg_layers") != NULL),
+              "from %g to %g: the plan's request", rows[i].start, rows[i].end);
+        result_free(&r);
+    }
+    result_free(&without);
+}
+
+/* ---- what does nothing ---- */
+
+static void does_nothing(struct rig *rig, struct sluice_request request, const char *why) {
+    struct sluice_request plain = request;
+    plain.n_slg_layers = 0;
+    struct result without = run(rig, &plain);
+    *said = 0;
+    struct result r = run(rig, &request);
+    same(&without, &r, why);
+    check(strstr(said, why) != NULL, "%s: said: %s", why, said);
+    result_free(&without);
+    result_free(&r);
+}
+
+static void nothing(struct rig *rig) {
+    struct sluice_request request = request_of(2, 0, 1);
+    request.slg_scale = 0;
+    does_nothing(rig, request, "--slg-scale is 0");
+    request = request_of(2, 0, 1);
+    request.cfg_scale = 1;
+    does_nothing(rig, request, "without guidance");
+}
+
+/* ---- planned ---- */
+
+static double flops_of(struct rig *rig, struct sluice_request request, const char *stage) {
+    bool fits = false;
+    json_t *plan = query(rig, &request, &fits);
+    double flops = json_number_value(json_object_get(stage_of(plan, stage), "flops"));
+    check(flops > 0 && fits, "no plan");
+    json_decref(plan);
+    return flops;
+}
+
+static char *hash_of(struct rig *rig, struct sluice_request request, char out[HEX]) {
+    bool fits = false;
+    json_t *plan = query(rig, &request, &fits);
+    snprintf(out, HEX, "%s", json_string_value(json_object_get(plan, "hash")));
+    json_decref(plan);
+    return out;
+}
+
+/* The third lane computes a lane's part of its evaluations, less the layers that it leaves out, all of which
+ * are alike; half a denoiser's evaluations are one step of its two. */
+static void planned(struct rig *rig) {
+    for (int k = 0; k < 2; k++) {
+        const char *stage = k ? "denoise_2" : "denoise";
+        double start = k ? 0.26 : 0.01, end = k ? 0.74 : 0.49, part = k ? 2 / 3.0 : 0.5;
+        struct sluice_request alone = request_of(0, 0, 1);
+        double guided = flops_of(rig, alone, stage);
+        double one = flops_of(rig, request_of(1, start, end), stage),
+               two = flops_of(rig, request_of(2, start, end), stage);
+        double four = flops_of(rig, request_of(LAYERS, start, end), stage), third = four - guided;
+        alone.cfg_scale = 1;
+        double expected = part * flops_of(rig, alone, stage) - LAYERS * (one - two);
+        check(fabs(third - expected) < 1e-9 * guided && third > 0, "%s: %.17g FLOPs more, not %.17g", stage,
+              third, expected);
+    }
+    char with[HEX], without[HEX];
+    check(strcmp(hash_of(rig, request_of(2, 0, 1), with), hash_of(rig, request_of(0, 0, 1), without)),
+          "one hash of two plans");
+    check(strcmp(hash_of(rig, request_of(2, 0, 1), with), hash_of(rig, request_of(2, 0, 0.5), without)),
+          "one hash, whatever the steps");
+}
+
+/* ---- groups ---- */
+
+enum { BATCH = 5 };
+
+/* Of a batch in so many groups, which have their own third lanes in their own turns, each image is its
+ * seed's; what is planned is what is used. */
+static void grouped(struct rig *rig) {
+    static const int groups[] = {1, 2, 3, BATCH};
+    struct result alone[BATCH];
+    struct sluice_request request = request_of(2, 0.01, 0.7);
+    for (int i = 0; i < BATCH; i++, request.seed++) alone[i] = run(rig, &request);
+    request.seed -= BATCH;
+    request.batch = BATCH;
+    for (size_t k = 0; k < sizeof groups / sizeof *groups; k++) {
+        json_t *plan = query(rig, &request, NULL);
+        json_object_set_new(stage_of(plan, "denoise"), "groups", json_integer(groups[k]));
+        struct sluice_request edited = request;
+        char *text = json_dumps(plan, 0);
+        edited.plan = text;
+        watch_restart(&rig->watch);
+        struct result r = run(rig, &edited);
+        int together = (BATCH + groups[k] - 1) / groups[k];
+        check(r.n_latents == BATCH && lanes_of(r.plan, "denoise_2") == 3 * together, "%d groups: %s",
+              groups[k], r.error.what);
+        for (int i = 0; i < r.n_latents; i++)
+            check(!strcmp(r.latent[i], alone[i].latent[0]), "%d groups: image %d has other bits than alone",
+                  groups[k], i);
+        check(rig->watch.sys.use.peak_bytes[LINE_STATE] <=
+                  number(r.plan, "cross_bytes") + number(stage_of(r.plan, "denoise"), "state_bytes"),
+              "%d groups: more state than planned", groups[k]);
+        result_free(&r);
+        free(text);
+        json_decref(plan);
+    }
+    for (int i = 0; i < BATCH; i++) result_free(&alone[i]);
+}
+
+/* ---- what is refused ---- */
+
+static void refuse(struct rig *rig, struct sluice_request request, const char *word) {
+    struct result r = run(rig, &request);
+    char line[1024];
+    sluice_error_line(&r.error, line, sizeof line);
+    check(r.code == SLUICE_USAGE && strstr(line, word), "%s: %s", word, line);
+    result_free(&r);
+}
+
+static void refused(struct rig *rig) {
+    static const int beyond[] = {1, LAYERS}, below[] = {-1};
+    struct sluice_request request = request_of(2, 0, 1);
+    request.slg_layers = beyond;
+    refuse(rig, request, "--slg-layers cannot be used: found 4, expected layers from 0 to 3");
+    request.slg_layers = below;
+    request.n_slg_layers = 1;
+    refuse(rig, request, "found -1");
+    request.slg_layers = NULL;
+    refuse(rig, request, "their numbers");
+    request.n_slg_layers = -1;
+    refuse(rig, request, "found -1, expected 0 to");
+    request = request_of(2, NAN, 1);
+    refuse(rig, request, "--slg-start");
+    request = request_of(2, 0, 1.5);
+    refuse(rig, request, "--slg-end cannot be used: found 1.5, expected 0 to 1");
+    request = request_of(2, 0, 1);
+    request.slg_scale = INFINITY;
+    refuse(rig, request, "--slg-scale");
+}
+
+static void other_models(void) {
+    struct rig rig;
+    struct sluice_request request = request_fox(32, 16, 1, 1, 2);
+    if (!rig_open(&rig, "test/golden/zimage_a/model", 1, 3)) return;
+    request.slg_layers = layers;
+    request.n_slg_layers = 1;
+    refuse(&rig, request, "a model whose layers can be left out");
+    rig_close(&rig);
+}
+
+int main(void) {
+    struct rig rig;
+    struct sluice_session_options options = {.threads = 1, .on_log = on_log};
+    temporary_make();
+    gates_begin();
+    if (!rig_open(&rig, toy_checkpoint(), 1, 3)) return finish();
+    sluice_session_close(rig.session);
+    if (!rig_open_session(&rig, &options)) return finish();
+    steps(&rig);
+    nothing(&rig);
+    planned(&rig);
+    grouped(&rig);
+    refused(&rig);
+    rig_close(&rig);
+    other_models();
+    return finish();
+}
