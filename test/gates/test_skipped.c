@@ -147,6 +147,7 @@ static void grouped(struct rig *rig) {
     for (size_t k = 0; k < sizeof groups / sizeof *groups; k++) {
         json_t *plan = query(rig, &request, NULL);
         json_object_set_new(stage_of(plan, "denoise"), "groups", json_integer(groups[k]));
+        json_object_set_new(stage_of(plan, "denoise_2"), "groups", json_integer(groups[k]));
         struct sluice_request edited = request;
         char *text = json_dumps(plan, 0);
         edited.plan = text;
