@@ -27,6 +27,8 @@ import flux.specs
 import qwen.bf16
 import qwen.specs
 import reference_tensors as reference
+import sd3.bf16
+import sd3.specs
 import specs
 import unet.bf16
 import unet.specs
@@ -216,7 +218,7 @@ def main():
     parser.add_argument("--out", default=os.path.dirname(os.path.abspath(__file__)))
     families = {name: zimage for name in sorted(specs.FORMS)} | {name: flux.bf16.family for name in flux.specs.FORMS}
     families |= {name: unet.bf16.family for name in unet.specs.FORMS} | {name: qwen.bf16.family for name in qwen.specs.FORMS}
-    families |= {name: wan.bf16.family for name in wan.specs.FORMS}
+    families |= {name: wan.bf16.family for name in wan.specs.FORMS} | {name: sd3.bf16.family for name in sd3.specs.FORMS}
     parser.add_argument("--only", choices=families)
     args = parser.parse_args()
     torch.set_num_threads(2)

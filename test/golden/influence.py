@@ -20,12 +20,14 @@ from safetensors.torch import load_file
 
 import flux.influence
 import qwen.influence
+import sd3.influence
 import unet.influence
 import wan.influence
 import watch
 import zimage_influence
 
-FAMILIES = {"zimage": zimage_influence, "flux": flux.influence, "unet": unet.influence, "qwen": qwen.influence, "wan": wan.influence}
+FAMILIES = {"zimage": zimage_influence, "flux": flux.influence, "unet": unet.influence, "qwen": qwen.influence, "wan": wan.influence,
+            "sd3": sd3.influence}
 
 LEAST = 1e-3   # every tensor that counts moves the result by more
 NOTHING = 2e-6  # what does not count moves it by no more than rounding

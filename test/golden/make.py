@@ -70,6 +70,8 @@ import inputs
 import qwen.make
 import qwen.specs
 import reference_tensors
+import sd3.make
+import sd3.specs
 import specs
 import tokens
 import unet.make
@@ -178,6 +180,7 @@ def main():
     families |= {name: (unet.specs, unet.make.make) for name in unet.specs.FORMS}
     families |= {name: (qwen.specs, qwen.make.make) for name in qwen.specs.FORMS}
     families |= {name: (wan.specs, wan.make.make) for name in wan.specs.FORMS}
+    families |= {name: (sd3.specs, sd3.make.make) for name in sd3.specs.FORMS}
     parser.add_argument("--only", choices=families)
     parser.add_argument("--check", action="store_true", help="also influence.txt and sensitivity.txt")
     args = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Runs of transformers that read a latent as tokens of 2x2 pixels (Flux.1, Qwen-Image), and what is kept of them."""
+"""Runs of transformers that read a latent as tokens of 2x2 pixels (Flux.1, Qwen-Image, Stable Diffusion 3), and what is kept of them."""
 
 import numpy as np
 import torch
@@ -8,6 +8,9 @@ from watch import without_frame
 
 
 def unpack(pipe, packed, case):
+    """Not every pipeline packs."""
+    if packed.dim() == 4:
+        return packed
     return without_frame(pipe._unpack_latents(packed, case["height"], case["width"], pipe.vae_scale_factor))
 
 
@@ -50,14 +53,19 @@ class Kept:
         self.pipe.vae.encode = self.encode
 
 
+def _start(image, case):
+    """What the transformer first saw, of one lane, without what stands beside it."""
+    seen = image.seen[0][:1]
+    return unpack(image.pipe, seen if seen.dim() == 4 else seen[:, :case["image_tokens"], :4 * case["channels"]], case)
+
+
 def _of_images(images, case, references):
     """What all images of a case have, image by image."""
     names = ["init", "masked"] if case["init"] else [f"reference_{i:03}" for i in range(len(case["references"]))]
     for i, name in zip(range(len(images[0].encoded)), names):
         references[f"moments.{name}"] = images[0].moments[i]
         references[f"encoded.{name}"] = torch.cat([image.encoded[i] for image in images])
-    columns = 4 * case["channels"]
-    references["latent_000"] = torch.cat([unpack(image.pipe, image.seen[0][:, :case["image_tokens"], :columns], case) for image in images])
+    references["latent_000"] = torch.cat([_start(image, case) for image in images])
     references["latent"] = torch.cat([image.steps[-1] for image in images])
     references["picture"] = torch.cat([image.picture for image in images])
     if case["batch"] > 1:

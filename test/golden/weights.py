@@ -44,6 +44,23 @@ FLUX = [
     ("transformer_blocks", 0.5, 0.1),  # the single blocks' proj_out
     ("proj_out", 0.6, 0.2),
 ]
+SD3 = [
+    ("norm_out.linear", 0.4, 0.3),
+    ("norm1.linear", 0.3, 0.4), ("norm1_context.linear", 0.3, 0.4),
+    ("pos_embed.proj", 0.3, 0.06), ("context_embedder", 0.6, 0.06),
+    ("embedder.linear_1", 1.0, 0.3), ("embedder.linear_2", 1.0, 0.3),
+    ("to_q", 0.9, 0.3), ("to_k", 0.9, 0.3), ("to_v", 0.7, 0.1),
+    # text acts on text, and only then on the image
+    ("add_q_proj", 0.9, 0.3), ("add_k_proj", 0.9, 0.3), ("add_v_proj", 1.0, 0.1),
+    ("to_out", 0.7, 0.1), ("to_add_out", 1.2, 0.1),
+    ("net.0", 0.8, 0.3), ("net.2", 0.5, 0.1),
+    ("proj_out", 0.6, 0.2),
+]
+SD3_NORMED = [
+    ("attn.norm_", 1.7, 0), ("attn2.norm_", 1.6, 0),
+    ("to_q", 0.15, 0.15), ("to_k", 0.15, 0.15), ("add_q_proj", 0.2, 0.3), ("add_k_proj", 0.2, 0.3),
+    *SD3,
+]
 CLIP = [
     ("token_embedding", 0.5, 0), ("position_embedding", 0.4, 0),
     ("q_proj", 1.0, 0.3), ("k_proj", 1.0, 0.3), ("v_proj", 0.5, 0.15), ("out_proj", 0.3, 0.05),
@@ -167,9 +184,10 @@ NORMS = {"cap_embedder.0.weight": "cap_embedder.norm.weight", "merger.ln_q.weigh
 
 
 def randomize(model, rules, seed):
-    """Every parameter in place."""
+    """Every parameter in place, and tables that are none."""
+    tables = [(name, buffer) for name, buffer in model.named_buffers() if name.endswith(TABLES)]
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
+        for name, parameter in [*model.named_parameters(), *tables]:
             parameter.copy_(_draw(NORMS.get(name, name), parameter, rules, seed))
     model.requires_grad_(False)
     return model.eval()

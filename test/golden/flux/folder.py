@@ -55,7 +55,7 @@ def _clip(spec, folder, vocabulary):
         "projection_dim": spec.clip_hidden, "torch_dtype": DTYPE_NAMES[dtype], "transformers_version": "4.43.3", "vocab_size": vocabulary})
 
 
-def _t5(spec, folder, vocabulary):
+def t5(spec, folder, vocabulary):
     config = T5Config(
         # the released embedding, too, has 28 rows more than the tokenizer has ids
         vocab_size=vocabulary + 28, d_model=spec.t5_hidden, d_kv=spec.t5_head_dim, d_ff=spec.t5_ffn, num_layers=spec.t5_layers,
@@ -99,7 +99,7 @@ def write(spec, folder):
             tokens.save_clip(vocab, pairs, os.path.join(folder, "tokenizer"), spec.form["clip_json"])
         elif part == "text_encoder_2":
             model = tokens.t5()
-            _t5(spec, path, tokens.t5_size(model))
+            t5(spec, path, tokens.t5_size(model))
             tokens.save_t5(model, os.path.join(folder, "tokenizer_2"), spec.form["t5_json"])
     write_json(os.path.join(folder, "model_index.json"),
                {"_class_name": spec.form["pipeline"], "_diffusers_version": "0.30.0.dev0", **CLASSES})

@@ -48,9 +48,9 @@ def _layers(spec):
     return layers if len(set(layers)) > 1 else layers[0]
 
 
-def _clip(spec, name, folder, vocabulary):
+def clip(spec, name, about, folder, vocabulary):
+    """A text encoder of the spec's dimensions of that name, of a kind as CLIPS have them."""
     hidden, heads, layers, ffn = spec.clips[name]
-    about = CLIPS[name]
     config = CLIPTextConfig(
         vocab_size=vocabulary, hidden_size=hidden, intermediate_size=ffn, num_hidden_layers=layers, num_attention_heads=heads,
         max_position_embeddings=77, hidden_act=about["act"], projection_dim=hidden)
@@ -96,7 +96,7 @@ def write(spec, folder, scheduler):
     own = [(name, place) for name, place in places(spec).items() if f"text_encoder{place}" not in spec.form["shares"]]
     for name, place in own:
         vocab, pairs = tokens.clip(spec.merges)
-        _clip(spec, name, os.path.join(folder, f"text_encoder{place}"), len(vocab))
+        clip(spec, name, CLIPS[name], os.path.join(folder, f"text_encoder{place}"), len(vocab))
         tokens.save_clip(vocab, pairs, os.path.join(folder, f"tokenizer{place}"), spec.form["clip_json"] and place == "", CLIPS[name]["pad"])
     if "vae" not in spec.form["shares"]:
         zimage_folder.vae(spec, os.path.join(folder, "vae"))

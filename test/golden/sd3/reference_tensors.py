@@ -1,0 +1,188 @@
+"""Runs the reference and keeps what goes in and out of every reference tensor."""
+
+import contextlib
+
+import diffusers
+import torch
+from diffusers import StableDiffusion3Img2ImgPipeline, StableDiffusion3InpaintPipeline
+
+import runs
+from inputs import of_case
+from watch import Watch
+
+BLOCK_TEXT = 24  # rows of the text in block reference tensors, the first ones
+TOKENS_MAX = 256  # T5's
+CALLS = [("latent_000", 0, 0.0), ("latent_002", 2, 0.371)]  # off the schedule as well: a timestep that is no whole number
+PLACES = ["", "_2", "_3"]  # of text encoders, in what they and their tokenizers are called
+
+
+def load(folder):
+    """The folder as the reference reads it, all in f32 whatever the files hold."""
+    index = diffusers.DiffusionPipeline.load_config(folder)
+    absent = dict.fromkeys(name for name, kind in index.items() if kind == [None, None])
+    pipe = diffusers.DiffusionPipeline.from_pretrained(folder, dtype=torch.float32, **absent)
+    pipe.set_progress_bar_config(disable=True)
+    for name in ["transformer", "vae", *encoders(pipe)]:
+        getattr(pipe, name).requires_grad_(False).eval()
+    return pipe
+
+
+def encoders(pipe):
+    """Names of those that there are."""
+    return [f"text_encoder{place}" for place in PLACES if getattr(pipe, f"text_encoder{place}") is not None]
+
+
+def _without_clip_l(pipe, prompt):
+    """As the pipeline encodes: zeros stand for CLIP-L's columns and pooled row, as wide as CLIP-G's leave over."""
+    ids = pipe.tokenizer_2(prompt, padding="max_length", max_length=77, truncation=True, return_tensors="pt").input_ids
+    given = pipe.text_encoder_2(ids, output_hidden_states=True)
+    tokens, pooled = given.hidden_states[-2], given[0]
+    t5 = pipe._get_t5_prompt_embeds(prompt, dtype=torch.float32)
+    left = pipe.transformer.config.pooled_projection_dim - pooled.shape[1]
+    tokens = torch.nn.functional.pad(tokens, (left, t5.shape[2] - left - tokens.shape[2]))
+    return torch.cat([tokens, t5], dim=1), torch.nn.functional.pad(pooled, (left, 0))
+
+
+@torch.no_grad()
+def embeddings(pipe, prompt):
+    """([1, rows, columns], [1, columns]) of one prompt."""
+    if pipe.text_encoder is None:
+        return _without_clip_l(pipe, prompt)
+    tokens, _, pooled, _ = pipe.encode_prompt(prompt, None, None, do_classifier_free_guidance=False)
+    return tokens, pooled
+
+
+def encode(pipe, prompt):
+    """Reference tensors of one prompt, pads included, and how many tokens each encoder's would be uncut."""
+    hidden, pooled = embeddings(pipe, prompt)
+    out, uncut = dict(hidden=hidden[0], pooled=pooled[0]), {}
+    for place in PLACES:
+        tokenizer = getattr(pipe, f"tokenizer{place}")
+        if tokenizer is None:
+            continue
+        ids = tokenizer(prompt, padding="max_length", max_length=TOKENS_MAX if place == "_3" else 77, truncation=True).input_ids
+        out[f"ids{place}"], uncut[place] = torch.tensor(ids, dtype=torch.int32), len(tokenizer(prompt).input_ids)
+    return out, uncut
+
+
+def _runner(pipe, case):
+    """The pipeline of the same parts that starts from text, a picture, or a picture with a mask."""
+    kind = StableDiffusion3InpaintPipeline if case["mask"] else StableDiffusion3Img2ImgPipeline if case["init"] else type(pipe)
+    runner = kind(**pipe.components)
+    runner.set_progress_bar_config(disable=True)
+    return runner
+
+
+def call(pipe, case, pictures, generator):
+    arguments = dict(height=case["height"], width=case["width"], num_inference_steps=case["steps"], guidance_scale=case["cfg_scale"],
+                     generator=generator)
+    if pipe.text_encoder is None:  # the pipelines cannot be without it
+        arguments["prompt_embeds"], arguments["pooled_prompt_embeds"] = embeddings(pipe, case["prompt"])
+        if case["cfg_scale"] > 1:
+            arguments["negative_prompt_embeds"], arguments["negative_pooled_prompt_embeds"] = embeddings(pipe, case["negative_prompt"] or "")
+    else:
+        arguments |= dict(prompt=case["prompt"], negative_prompt=case["negative_prompt"])
+    if case["init"]:
+        arguments |= dict(image=pictures["init"], strength=case["strength"])
+    if case["mask"]:
+        arguments["mask_image"] = pictures["mask"]
+    if case["slg_layers"]:
+        arguments |= dict(skip_guidance_layers=case["slg_layers"], skip_layer_guidance_scale=case["slg_scale"],
+                          skip_layer_guidance_start=case["slg_start"], skip_layer_guidance_stop=case["slg_end"])
+    return _runner(pipe, case), arguments
+
+
+@contextlib.contextmanager
+def _shifted(vae, case):
+    """The pipeline that paints over a picture decodes without the shift that all others add, and that it took off itself."""
+    decode = vae.decode
+    if case["mask"]:
+        vae.decode = lambda z, **more: decode(z + vae.config.shift_factor, **more)
+    yield
+    vae.decode = decode
+
+
+def run_case(pipe, case, pictures):
+    """Draws one case; tensors by their name without the case's prefix: ../runs.py."""
+    config = pipe.vae.config
+    with _shifted(pipe.vae, case):
+        references, _ = runs.run_case(pipe, case, pictures, call, lambda z: (z - config.shift_factor) * config.scaling_factor)
+    if case["mask"]:  # it is encoded, and nobody reads it
+        del references["moments.masked"], references["encoded.masked"]
+    return references
+
+
+@torch.no_grad()
+def velocity_of(pipe, latent, t, hidden, pooled, skipped=None):
+    """[1, C, h, w] of a latent like it; t: a timestep in f32."""
+    model = pipe.transformer
+    with runs.exactly(model, t):
+        return model(hidden_states=latent.to(model.dtype), timestep=t, encoder_hidden_states=hidden[None].to(model.dtype),
+                     pooled_projections=pooled[None].to(model.dtype), skip_layers=skipped, return_dict=False)[0]
+
+
+def kinds(model):
+    """A block of each kind that the transformer has, by its reference tensor's name."""
+    out = {"block.last": len(model.transformer_blocks) - 1}
+    for i, block in reversed(list(enumerate(model.transformer_blocks[:-1]))):
+        out.setdefault("block.second" if block.use_dual_attention else "block.joint", i)
+    return out
+
+
+def packed(z):
+    """[1, tokens, 4 C] of [1, C, h, w], (c, row, column) in a row."""
+    return z.unflatten(3, (-1, 2)).unflatten(2, (-1, 2)).permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
+
+
+class _Streams:
+    """Of blocks, what both streams are before and behind them, text above."""
+
+    def __init__(self, model, blocks):
+        self.seen = {}
+        self.hooks = [model.transformer_blocks[i].register_forward_hook(self.hook(name), with_kwargs=True) for name, i in blocks.items()]
+
+    def hook(self, name):
+        def keep(_module, _args, kwargs, out):
+            text, image = out
+            self.seen[f"{name}.in"] = torch.cat([kwargs["encoder_hidden_states"], kwargs["hidden_states"]], dim=1)
+            self.seen[f"{name}.out"] = (image if text is None else torch.cat([text, image], dim=1)).clone()
+        return keep
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for hook in self.hooks:
+            hook.remove()
+
+
+@torch.no_grad()
+def block_references(pipe, references):
+    """One block of each kind inside a whole forward, after case 0's first step, of the text's first rows."""
+    model, known = pipe.transformer, of_case(references, 0)
+    t, blocks = known["timesteps"][1:2].clone(), kinds(model)
+    modules = {"block.final": model.proj_out, "block.norm_out": model.norm_out, "embed.image": model.pos_embed,
+               "embed.text": model.context_embedder, "block.temb": model.time_text_embed}
+    with Watch(modules) as watch, _Streams(model, blocks) as streams:
+        velocity = velocity_of(pipe, known["latent_001"], t, known["hidden.cond"][:BLOCK_TEXT], known["pooled.cond"])
+    seen, out = watch.seen, streams.seen
+    out["block.final.in"], out["block.final.out"] = seen["block.norm_out.in"], seen["block.final.out"]
+    small = seen["block.norm_out.in"][:, :8] * 0.01
+    out["block.final_small.in"], out["block.final_small.out"] = small, model.proj_out(model.norm_out(small, seen["block.temb.out"]))
+    out |= {"embed.image.in": packed(seen["embed.image.in"]), "embed.image.out": seen["embed.image.out"],
+            "embed.text.in": seen["embed.text.in"], "embed.text.out": seen["embed.text.out"]}
+    out["positions"] = model.pos_embed.cropped_pos_embed(*known["latent_001"].shape[2:])[0].clone()
+    out["block.temb"], out["block.t"], out["block.velocity"] = seen["block.temb.out"], t, velocity
+    return out, {"block": dict(text_tokens=BLOCK_TEXT) | {name.removeprefix("block."): i for name, i in blocks.items()}}
+
+
+def transformer_references(pipe, case, references):
+    """Whole forwards at two timesteps, and one without the blocks that skip-layer guidance leaves out."""
+    known, out, calls = of_case(references, 0), {}, []
+    for source, step, off in CALLS:
+        for skipped in [None] + [case["slg_layers"]] * bool(case["slg_layers"] and step):
+            name, t = f"transformer.t{len(calls)}", known["timesteps"][step:step + 1] + off
+            out[f"{name}.t"] = t
+            out[f"{name}.out"] = velocity_of(pipe, known[source], t, known["hidden.cond"], known["pooled.cond"], skipped)
+            calls.append(dict(name=name, latent=source, t=float(t), left_out=skipped or []))
+    return out, {"transformer": calls}
