@@ -116,12 +116,17 @@ static const struct weight_spec flux_guided_conditioning_table[] = {
 #define DOUBLES "double_blocks.%d."
 
 #define STREAM_HEADS(stream, original, q_, k_, v_, q_norm_, k_norm_)                                         \
-    LINEAR_PART(double_weights, stream.q, DOUBLE "attn." q_, DOUBLES original "_attn.qkv", 3, 0, DIM),       \
-        LINEAR_PART(double_weights, stream.k, DOUBLE "attn." k_, DOUBLES original "_attn.qkv", 3, 1, DIM),   \
-        LINEAR_PART(double_weights, stream.v, DOUBLE "attn." v_, DOUBLES original "_attn.qkv", 3, 2, DIM),   \
-        BLOCK_WEIGHT_ORIGINALLY(double_weights, stream.q_norm, 0, DOUBLE "attn." q_norm_ ".weight",          \
+    LINEAR_PART(double_weights, stream.attention.q, DOUBLE "attn." q_, DOUBLES original "_attn.qkv", 3, 0,   \
+                DIM),                                                                                        \
+        LINEAR_PART(double_weights, stream.attention.k, DOUBLE "attn." k_, DOUBLES original "_attn.qkv", 3,  \
+                    1, DIM),                                                                                 \
+        LINEAR_PART(double_weights, stream.attention.v, DOUBLE "attn." v_, DOUBLES original "_attn.qkv", 3,  \
+                    2, DIM),                                                                                 \
+        BLOCK_WEIGHT_ORIGINALLY(double_weights, stream.attention.q_norm, 0,                                  \
+                                DOUBLE "attn." q_norm_ ".weight",                                            \
                                 DOUBLES original "_attn.norm.query_norm.scale", 1, HEAD),                    \
-        BLOCK_WEIGHT_ORIGINALLY(double_weights, stream.k_norm, 0, DOUBLE "attn." k_norm_ ".weight",          \
+        BLOCK_WEIGHT_ORIGINALLY(double_weights, stream.attention.k_norm, 0,                                  \
+                                DOUBLE "attn." k_norm_ ".weight",                                            \
                                 DOUBLES original "_attn.norm.key_norm.scale", 1, HEAD)
 
 #define STREAM_FEED_FORWARD(stream, original, name)                                                          \
@@ -134,8 +139,8 @@ static const struct weight_spec flux_guided_conditioning_table[] = {
 static const struct weight_spec flux_double_table[] = {
     STREAM_HEADS(image, "img", "to_q", "to_k", "to_v", "norm_q", "norm_k"),
     STREAM_HEADS(text, "txt", "add_q_proj", "add_k_proj", "add_v_proj", "norm_added_q", "norm_added_k"),
-    LINEAR(double_weights, image.out, DOUBLE "attn.to_out.0", DOUBLES "img_attn.proj", DIM, DIM),
-    LINEAR(double_weights, text.out, DOUBLE "attn.to_add_out", DOUBLES "txt_attn.proj", DIM, DIM),
+    LINEAR(double_weights, image.attention.out, DOUBLE "attn.to_out.0", DOUBLES "img_attn.proj", DIM, DIM),
+    LINEAR(double_weights, text.attention.out, DOUBLE "attn.to_add_out", DOUBLES "txt_attn.proj", DIM, DIM),
     STREAM_FEED_FORWARD(image, "img", "ff"),
     STREAM_FEED_FORWARD(text, "txt", "ff_context"),
 };
@@ -297,7 +302,8 @@ static void flux_forward_double(struct context *x, const void *weights, const st
         .kept = text,
         .range = {{text, scope_rows_of_block(state->text_modulation, scope)}},
     };
-    streams_forward(x, &of_image, &of_text, state->tokens, state->rope);
+    streams_forward(x, &of_image, &of_text, state->tokens,
+                    (struct stream_heads){.size = 2 * state->rope.dim[1], .rope = state->rope});
 }
 
 /* Attention and feed-forward side by side: both read the same norm, and one product takes both. */
@@ -331,7 +337,8 @@ static void flux_forward_single(struct context *x, const void *weights, const st
 static void flux_forward_final(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct product_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
-    stream_predict(x, &w->linear, scope->lane, state->tokens, scope_rows(state->final_modulation, scope));
+    stream_predict(x, &w->linear, scope->lane, state->tokens, scope_rows(state->final_modulation, scope),
+                   PATCH_CHANNELS_FIRST);
 }
 
 /* ---- the family ---- */

@@ -9,7 +9,7 @@
 /* All that are published: X(name) for family_NAME, each in models/NAME.c. */
 /* clang-format off */
 #define PUBLISHED_FAMILIES(X)                                                                                \
-    X(zimage) X(flux) X(unet) X(qwen_image) X(wan)                                                           \
+    X(zimage) X(flux) X(unet) X(qwen_image) X(wan) X(sd3)                                                           \
     X(qwen3) X(qwen25vl) X(qwen25vl_vision) X(clip) X(clip_vision) X(t5) X(umt5)                             \
     X(vae_kl) X(vae_kl_encoder) X(vae_wan) X(vae_wan_encoder) X(vae_wan22) X(vae_wan22_encoder)
 /* clang-format on */
@@ -22,7 +22,8 @@
     X(qwen_image) X(qwen_image_edit) X(qwen_image_edit_plus) X(qwen_image_edit_2511)                         \
     X(sd1) X(sd1_inpaint) X(sd2) X(sd2_inpaint) X(sdxl) X(sdxl_inpaint) X(sdxl_refiner)                      \
     X(sd1_lcm) X(sdxl_lcm)                                                                                   \
-    X(wan) X(wan_i2v) X(wan22) X(wan22_i2v) X(wan_ti2v) X(wan_vace)
+    X(wan) X(wan_i2v) X(wan22) X(wan22_i2v) X(wan_ti2v) X(wan_vace)                                          \
+    X(sd3) X(sd35_medium) X(sd35_large) X(sd35_large_turbo)
 /* clang-format on */
 
 #define DECLARE_FAMILY(name) extern const struct family family_##name;
@@ -39,6 +40,10 @@ enum { FLUX_GUIDED, FLUX_SCHNELL, FLUX_FILL };
 /* Of WAN: what its shapes tell. 2.1's I2V sees rows of a vision encoder, 2.2's does not; how many denoisers
  * and which autoencoder there are tells more. */
 enum { WAN_T2V, WAN_I2V, WAN22_I2V, WAN_VACE };
+
+/* Of Stable Diffusion 3: what its shapes tell. 3.5 large has normed heads, 3.5 medium some second attention.
+ */
+enum { SD3_MEDIUM, SD35_MEDIUM, SD35_LARGE };
 
 /* Of the UNet: what its shapes tell. */
 enum {
@@ -215,6 +220,9 @@ struct recipe {
      * then takes no pictures. */
     struct slot slot[SLOTS_MAX + 1]; /* the last stays empty */
     int variant;                     /* the denoiser's */
+    /* A word of the path to the denoiser's file that tells it from recipes of the same shapes; NULL: it is
+     * taken where there is none. */
+    const char *called;
     struct condition condition[CONDITIONS_MAX];
     int n_conditions;
     struct denoiser_span span[DENOISER_SPANS_MAX + 1];

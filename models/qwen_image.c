@@ -88,10 +88,11 @@ static const struct weight_spec qwen_image_time_table[] = {
 
 #define HEAD_NORM(field, name) BLOCK_WEIGHT(layer_weights, field, 0, HEADED name ".weight", 1, HEAD)
 #define QUERIES(stream, name, norm)                                                                          \
-    LINEAR(layer_weights, stream.q, HEADED name, DIM, DIM), HEAD_NORM(stream.q_norm, norm)
+    LINEAR(layer_weights, stream.attention.q, HEADED name, DIM, DIM), HEAD_NORM(stream.attention.q_norm, norm)
 #define KEYS_AND_VALUES(stream, k_name, norm, v_name)                                                        \
-    LINEAR(layer_weights, stream.k, HEADED k_name, DIM, DIM), HEAD_NORM(stream.k_norm, norm),                \
-        LINEAR(layer_weights, stream.v, HEADED v_name, DIM, DIM)
+    LINEAR(layer_weights, stream.attention.k, HEADED k_name, DIM, DIM),                                      \
+        HEAD_NORM(stream.attention.k_norm, norm),                                                            \
+        LINEAR(layer_weights, stream.attention.v, HEADED v_name, DIM, DIM)
 #define UP_AND_DOWN(stream, name)                                                                            \
     LINEAR(layer_weights, stream.up, LAYER name ".net.0.proj", FEED_FORWARD, DIM),                           \
         LINEAR(layer_weights, stream.down, LAYER name ".net.2", DIM, FEED_FORWARD)
@@ -100,8 +101,8 @@ static const struct weight_spec qwen_image_time_table[] = {
 #define IMAGE_HEADS          QUERIES(image, "to_q", "norm_q"), KEYS_AND_VALUES(image, "to_k", "norm_k", "to_v")
 #define TEXT_QUERIES         QUERIES(text, "add_q_proj", "norm_added_q")
 #define TEXT_KEYS_AND_VALUES KEYS_AND_VALUES(text, "add_k_proj", "norm_added_k", "add_v_proj")
-#define IMAGE_OUT            LINEAR(layer_weights, image.out, HEADED "to_out.0", DIM, DIM)
-#define TEXT_OUT             LINEAR(layer_weights, text.out, HEADED "to_add_out", DIM, DIM)
+#define IMAGE_OUT            LINEAR(layer_weights, image.attention.out, HEADED "to_out.0", DIM, DIM)
+#define TEXT_OUT             LINEAR(layer_weights, text.attention.out, HEADED "to_add_out", DIM, DIM)
 
 static const struct weight_spec qwen_image_layer_table[] = {
     IMAGE_HEADS,
@@ -241,7 +242,8 @@ static void qwen_image_layer(struct context *x, const struct layer_weights *w,
         of_image.range[1] =
             (struct stream_range){pictures - drawn, qwen_image_still_row(state, scope->number)};
     }
-    streams_forward(x, &of_image, &of_text, state->tokens, state->rope);
+    streams_forward(x, &of_image, &of_text, state->tokens,
+                    (struct stream_heads){.size = 2 * state->rope.dim[1], .rope = state->rope});
 }
 
 static void qwen_image_forward_layer(struct context *x, const void *weights,
@@ -258,7 +260,8 @@ static void qwen_image_forward_final(struct context *x, const void *weights,
                                      const struct visit_scope *scope) {
     const struct product_weights *w = weights;
     const struct qwen_image_state *state = scope->lane->state;
-    stream_predict(x, &w->linear, scope->lane, state->tokens, scope_rows(state->final_modulation, scope));
+    stream_predict(x, &w->linear, scope->lane, state->tokens, scope_rows(state->final_modulation, scope),
+                   PATCH_CHANNELS_FIRST);
 }
 
 /* ---- the family ---- */

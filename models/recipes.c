@@ -1,8 +1,7 @@
-/* The published recipes, and questions about recipes: see models.h. */
+/* The published recipes: see models.h. */
 #include "models/models.h"
 
 #include <math.h>
-#include <string.h>
 
 /* ---- names of tensors in files that hold other components too ---- */
 
@@ -166,8 +165,8 @@ static const struct published_setting erf_gelu[] = {{"hidden_act", 1}, {0}};
      .published = erf_gelu,                                                                                    \
      TEXT_CLIP("", CLIP_WINDOWS_MAX, "stabilityai/stable-diffusion-2-1", "CLIPTextModel", "CLIPTokenizer"),    \
      .text.pads_with_0 = true}
-#define TEXT_CLIP_G                                                                                            \
-    {.family = &family_clip, .flag = "--clip_g", .word = "OpenCLIP-G text encoder",                            \
+#define TEXT_CLIP_G(windows)                                                                                   \
+    .family = &family_clip, .flag = "--clip_g", .word = "OpenCLIP-G text encoder",                            \
      .folder = "text_encoder_2",                                                                               \
      .prefixes = (const char *const[]){"", "text_encoders.clip_g.transformer.", "text_encoders.clip_g.",       \
                                        "clip_g.", "conditioner.embedders.1.model.",                            \
@@ -177,9 +176,9 @@ static const struct published_setting erf_gelu[] = {{"hidden_act", 1}, {0}};
      .dimension = {{"pooled", 1280}, {"clip_heads", 20}, {"clip_ff", 5120}, {"clip_layers", 32},               \
                    {"clip_projection", 1280}},                                                                 \
      .published = erf_gelu,                                                                                    \
-     TEXT_CLIP("_2", CLIP_WINDOWS_MAX, "laion/CLIP-ViT-bigG-14-laion2B-39B-b160k",                             \
+     TEXT_CLIP("_2", windows, "laion/CLIP-ViT-bigG-14-laion2B-39B-b160k",                             \
                "CLIPTextModelWithProjection", "CLIPTokenizer"),                                                \
-     .text.pads_with_0 = true}
+     .text.pads_with_0 = true
 /* clang-format on */
 
 /* OpenCLIP-H's vision encoder, of WAN's first picture-to-video models. */
@@ -211,15 +210,17 @@ static const struct published_setting erf_gelu[] = {{"hidden_act", 1}, {0}};
  * schnell and guidance of Kontext the published model cards'; shifts those of the published
  * scheduler_config.json. */
 /* clang-format off */
+#define TEXT_T5(folder_number, most)                                                                           \
+    .text = {.last = "</s>", .pad = "<pad>", .tokens_max = (most), .tokenizer = "unigram",                     \
+             .tokenizer_folder = "tokenizer" folder_number,                                                    \
+             .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or "                        \
+                               "spiece.model of google/t5-v1_1-xxl",                                           \
+             .classes = {"T5EncoderModel", "T5TokenizerFast"}}
 #define FLUX(t5_tokens, ...)                                                                                   \
     .slot = {TEXT_CLIP_L(0),                                                                                   \
              {.family = &family_t5, .flag = "--t5xxl", .folder = "text_encoder_2",                             \
               .prefixes = t5xxl_prefixes,                                                                      \
-              .text = {.last = "</s>", .pad = "<pad>", .tokens_max = (t5_tokens), .tokenizer = "unigram",      \
-                       .tokenizer_folder = "tokenizer_2",                                                      \
-                       .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or "              \
-                                         "spiece.model of google/t5-v1_1-xxl",                                 \
-                       .classes = {"T5EncoderModel", "T5TokenizerFast"}}},                                     \
+              TEXT_T5("_2", t5_tokens)},                                                                       \
              DENOISER(family_flux, __VA_ARGS__), VAE_KL},                                                      \
     .condition = {{.slot = 1, .what = CONDITION_TOKENS}, {.slot = 0, .what = CONDITION_POOLED}},               \
     .n_conditions = 2, .span = {{2, INFINITY}},                                                                \
@@ -478,7 +479,7 @@ static const struct published_setting sdxl_unet[] = {{"sample_size", 128}, {0}};
     .n_conditions = 1, .span = {{1, INFINITY}}, DIFFUSES(SAMPLING_SD2), .width = 768, .height = 768,           \
     .cfg_scale = 7
 #define SDXL(fills, guided)                                                                                    \
-    .slot = {TEXT_CLIP_L(CLIP_WINDOWS_MAX), TEXT_CLIP_G,                                                       \
+    .slot = {TEXT_CLIP_L(CLIP_WINDOWS_MAX), {TEXT_CLIP_G(CLIP_WINDOWS_MAX)},                                                       \
              UNET(sdxl_unet, fills, {"unet3", 0}, {"unet_layers0", 0}, {"unet_layers1", 2},                    \
                   {"unet_layers2", 10}, {"unet_heads", 0}, {"unet_convolved", 0}, {"unet_text", 2048},         \
                   {"unet_pooled", 1280}, {"unet_numbers", 6}, {"unet_guidance", guided}),                      \
@@ -586,7 +587,7 @@ const struct recipe recipe_sdxl_lcm = {
 
 /* Its base model's pictures are what it is made for; it draws from noise too. */
 const struct recipe recipe_sdxl_refiner = {
-    .slot = {TEXT_CLIP_G,
+    .slot = {{TEXT_CLIP_G(CLIP_WINDOWS_MAX)},
              UNET(sdxl_unet, 0, {"unet0", 384}, {"unet1", 768}, {"unet2", 1536}, {"unet3", 1536},
                   {"unet_layers0", 0}, {"unet_layers1", 4}, {"unet_layers2", 4}, {"unet_middle_layers", 4},
                   {"unet_heads", 0}, {"unet_convolved", 0}, {"unet_text", 1280}, {"unet_pooled", 1280},
@@ -608,61 +609,57 @@ const struct recipe recipe_sdxl_refiner = {
     .strength = 0.3,
 };
 
-int recipe_slot(const struct recipe *recipe, enum family_kind kind) {
-    for (int i = 0; i < SLOTS_MAX && recipe->slot[i].family; i++)
-        if (recipe->slot[i].family->kind == kind) return i;
-    return SLOTS_MAX;
-}
+/* Stable Diffusion 3 and 3.5: diffusers 0.42, pipelines/stable_diffusion_3; steps and guidance of the first
+ * that pipeline's, of the others the authors' own program's (sd3.5, sd3_infer.py). All of a prompt is read
+ * three times, by CLIP's encoders side by side, in one window each, and by T5 below. */
+static const struct published_setting sd3_vae[] = {{"scaling_factor", 1.5305}, {"shift_factor", 0.0609}, {0}};
+enum { SD3_T5_TOKENS = 256 };
+/* clang-format off */
+#define SD35_SIZES_MEDIUM                                                                                      \
+    .dimension = {{"sd3_norms", 1}, {"sd3_seconds", 13}, {"sd3_positions", 384}}
+#define SD35_SIZES_LARGE   .dimension = {{"heads", 38}, {"layers", 38}, {"sd3_norms", 1}}
+#define SD3(...)                                                                                               \
+    .slot = {{.family = &family_clip, .flag = "--clip_l", .optional = true, .word = "CLIP-L text encoder",     \
+              .folder = "text_encoder", .prefixes = clip_l_prefixes,                                           \
+              .is = clip_is_l, .dimension = {{"clip_projection", 768}},                                        \
+              TEXT_CLIP("", 0, "openai/clip-vit-large-patch14", "CLIPTextModelWithProjection",                 \
+                        "CLIPTokenizer"),                                                                      \
+              .text.pad = "<|endoftext|>"},                                                                    \
+             {TEXT_CLIP_G(0), .optional = true},                                                               \
+             {.family = &family_t5, .flag = "--t5xxl", .optional = true, .folder = "text_encoder_3",           \
+              .prefixes = t5xxl_prefixes,                                                                      \
+              TEXT_T5("_3", SD3_T5_TOKENS)},                                                                   \
+             DENOISER(family_sd3, __VA_ARGS__),                                                                \
+             {.family = &family_vae_kl, .flag = "--vae", .folder = "vae", .prefixes = vae_prefixes,            \
+              .published = sd3_vae},                                                                           \
+             {.family = &family_vae_kl_encoder, .folder = "vae", .published = sd3_vae}},                       \
+    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .layers_left_out = 1},                                 \
+                  {.slot = 1, .what = CONDITION_TOKENS, .layers_left_out = 1, .beside = true},                 \
+                  {.slot = 2, .what = CONDITION_TOKENS},                                                       \
+                  {.slot = 0, .what = CONDITION_POOLED, .projected = true},                                    \
+                  {.slot = 1, .what = CONDITION_POOLED, .projected = true}},                                   \
+    .n_conditions = 5, .span = {{3, INFINITY}},                                                                \
+    .pipelines = {"StableDiffusion3Pipeline", "StableDiffusion3Img2ImgPipeline",                               \
+                  "StableDiffusion3InpaintPipeline"},                                                          \
+    .patch = 2, .shift_rule = FLOW_SHIFT_FIXED, .flow_shift = 3,                                               \
+    .sampling = {.prediction = &prediction_flow, .schedule = &schedule_flow, .sampler = &sampler_euler,        \
+                 .grid = {.again = true}},                                                                     \
+    .guide = guidance_plain, .samples_init = true, .width = 1024, .height = 1024, .strength = 0.6
+/* clang-format on */
 
-const struct family *recipe_family(const struct recipe *recipe, enum family_kind kind) {
-    int slot = recipe_slot(recipe, kind);
-    return slot < SLOTS_MAX ? recipe->slot[slot].family : NULL;
-}
+const struct recipe recipe_sd3 = {
+    SD3(), .name = "sd3", .variant = SD3_MEDIUM, .steps = 28, .cfg_scale = 7,
+};
 
-const struct condition *recipe_condition(const struct recipe *recipe, int slot, enum condition_kind what) {
-    for (int i = 0; i < recipe->n_conditions; i++)
-        if (recipe->condition[i].slot == slot && recipe->condition[i].what == what)
-            return &recipe->condition[i];
-    return NULL;
-}
+const struct recipe recipe_sd35_medium = {
+    SD3(SD35_SIZES_MEDIUM), .name = "sd35_medium", .variant = SD35_MEDIUM, .steps = 50, .cfg_scale = 5,
+};
 
-bool recipe_is_edited(const struct recipe *recipe) {
-    const struct family *denoiser = recipe_family(recipe, FAMILY_DENOISER);
-    for (const struct recipe *const *r = recipes; *r; r++)
-        if ((*r)->edit && recipe_family(*r, FAMILY_DENOISER) == denoiser && (*r)->variant == recipe->variant)
-            return true;
-    return false;
-}
+const struct recipe recipe_sd35_large = {
+    SD3(SD35_SIZES_LARGE), .name = "sd35_large", .variant = SD35_LARGE, .steps = 40, .cfg_scale = 4.5,
+};
 
-int recipe_count(const struct recipe *recipe, const struct family *family) {
-    int n = 0;
-    for (int i = 0; i < SLOTS_MAX && recipe->slot[i].family; i++) n += recipe->slot[i].family == family;
-    return n;
-}
-
-int slot_dimension(const struct slot *slot, const struct dimension *d) {
-    for (int i = 0; i < SLOT_DIMENSIONS_MAX && slot->dimension[i].name; i++)
-        if (d->name && !strcmp(slot->dimension[i].name, d->name)) return slot->dimension[i].value;
-    return d->published;
-}
-
-const struct slot *models_slot(int i) {
-    for (const struct recipe *const *r = recipes; *r; r++)
-        for (int k = 0; k < SLOTS_MAX && (*r)->slot[k].family; k++)
-            if (!i--) return &(*r)->slot[k];
-    return NULL;
-}
-
-bool slot_takes(const struct slot *slot, const struct family *family, const char *prefix) {
-    if (slot->family != family) return false;
-    for (const char *const *p = slot->prefixes; p && *p; p++)
-        if (!strcmp(*p, prefix ? prefix : "")) return true;
-    return false;
-}
-
-const struct recipe *models_place(const struct family *family, const char *prefix, int *slot) {
-    for (const struct recipe *const *r = recipes; *r; r++)
-        for (*slot = 0; (*r)->slot[*slot].family; ++*slot)
-            if (slot_takes(&(*r)->slot[*slot], family, prefix)) return *r;
-    return NULL;
-}
+const struct recipe recipe_sd35_large_turbo = {
+    SD3(SD35_SIZES_LARGE), .name = "sd35_large_turbo", .called = "turbo", .variant = SD35_LARGE, .steps = 4,
+    .cfg_scale = 1,
+};

@@ -11,16 +11,23 @@ static const struct patches stream_patches = {.side = STREAM_PATCH, .order = PAT
 
 enum { STREAM_DIM_MAX = 1 << 16, STREAM_HEAD_MAX = 512 };
 
+/* Is a head made of these axes, which are even? */
+static bool stream_axes_fit(const int *axis, int32_t head) {
+    return !axis || (axis[0] + axis[1] + axis[2] == head && !(axis[0] % 2 || axis[1] % 2 || axis[2] % 2));
+}
+
 enum status stream_check_sizes(const struct component *c, const struct stream_sizes *s, struct error *e) {
-    int axes = s->axis[0] + s->axis[1] + s->axis[2];
-    bool odd = s->axis[0] % 2 || s->axis[1] % 2 || s->axis[2] % 2 || s->frequencies % 2 ||
-               s->patch % (STREAM_PATCH * STREAM_PATCH);
+    bool odd = s->frequencies % 2 || s->patch % (STREAM_PATCH * STREAM_PATCH);
     if (s->dim <= STREAM_DIM_MAX && s->feed_forward <= 8 * STREAM_DIM_MAX && !(s->dim % s->head) &&
-        axes == s->head && !odd && s->head <= STREAM_HEAD_MAX && s->layers >= 1 &&
+        stream_axes_fit(s->axis, s->head) && !odd && s->head <= STREAM_HEAD_MAX && s->layers >= 1 &&
         s->n_blocks <= FAMILY_BLOCKS_MAX)
         return OK;
     error_set(e, SHAPE, "the transformer's sizes do not fit together");
     error_where(e, "%s", c->index.sources[0].path);
+    if (!s->axis) {
+        error_found(e, "width %d, head %d, %d blocks", s->dim, s->head, s->layers);
+        return error_expected(e, "a width of whole heads (attention_head_dim in config.json)");
+    }
     error_found(e, "width %d, head %d, rope axes %d+%d+%d, %d blocks", s->dim, s->head, s->axis[0],
                 s->axis[1], s->axis[2], s->layers);
     return error_expected(
@@ -91,15 +98,16 @@ void stream_patchify(struct context *x, struct tensor patches, const struct lane
 }
 
 void stream_predict(struct context *x, const struct linear_weights *w, const struct lane *lane,
-                    struct tensor tokens, struct tensor modulation) {
+                    struct tensor tokens, struct tensor modulation, enum patch_order order) {
     int32_t rows = stream_tokens_of(lane->prediction), dim = tokens.dim[1];
+    struct patches how = {.side = STREAM_PATCH, .order = order};
     struct affine affine = {.scale = stream_part(modulation, 0, dim),
                             .shift = stream_part(modulation, 1, dim)};
     struct tensor n = context_operand(x, 2, (int32_t[]){rows, dim});
     struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows, w->weight.dim[0]});
     op_layer_norm(x, n, tensor_slice(stream_picture_rows(tokens, lane), 0, rows), affine, stream_norm_eps);
     stream_product(x, patches, n, w);
-    op_unpatchify(x, latent_planes(lane->prediction), patches, stream_patches, 1);
+    op_unpatchify(x, latent_planes(lane->prediction), patches, how, 1);
 }
 
 /* ---- attention ---- */
@@ -117,10 +125,14 @@ struct attended stream_attended_tensors(struct context *x, const struct tensor *
 void stream_project_heads(struct context *x, struct tensor out, struct tensor n,
                           const struct linear_weights *w, struct tensor norm, struct tensor rope) {
     uint64_t mark = x->scratch->used;
-    struct tensor heads = context_unrounded(x, out);
+    struct tensor heads = norm.rank || rope.rank ? context_unrounded(x, out) : out;
     stream_product(x, heads, n, w);
-    op_rope(x, out, heads, rope,
-            (struct rotation){.heads = out.dim[1] / norm.dim[0], .norm = norm, .eps = stream_norm_eps});
+    if (rope.rank)
+        op_rope(
+            x, out, heads, rope,
+            (struct rotation){.heads = out.dim[1] / (2 * rope.dim[1]), .norm = norm, .eps = stream_norm_eps});
+    else if (norm.rank)
+        op_rms_norm(x, out, heads, norm, stream_norm_eps, (struct modulation){0});
     x->scratch->used = mark;
 }
 
@@ -140,19 +152,27 @@ static struct affine stream_affine(struct tensor modulation, int part, int32_t d
                            .scale = stream_part(modulation, part + 1, dim)};
 }
 
-static void stream_heads(struct context *x, const struct stream *s, struct tensor tokens, struct tensor rope,
-                         const struct attended *a) {
-    struct tensor n = tensor_slice(a->n, s->first, s->rows), turns = tensor_slice(rope, s->first, s->rows);
+/* The stream's rows into those of n, normed and modulated. */
+static void stream_norm(struct context *x, const struct stream *s, struct tensor n, struct tensor tokens,
+                        int part) {
     int32_t first = s->first, dim = tokens.dim[1];
     for (int i = 0; i < STREAM_RANGES && s->range[i].rows; first += s->range[i++].rows)
-        op_layer_norm(x, tensor_slice(a->n, first, s->range[i].rows),
+        op_layer_norm(x, tensor_slice(n, first, s->range[i].rows),
                       tensor_slice(tokens, first, s->range[i].rows),
-                      stream_affine(s->range[i].modulation, 0, dim), stream_norm_eps);
+                      stream_affine(s->range[i].modulation, part, dim), stream_norm_eps);
+}
+
+/* Queries, keys and values of the stream's normed rows. */
+static void stream_project(struct context *x, const struct stream *s, const struct attention_weights *w,
+                           struct tensor rope, const struct attended *a) {
+    struct tensor n = tensor_slice(a->n, s->first, s->rows), turns = {0}, kept = {0};
+    if (rope.rank) turns = tensor_slice(rope, s->first, s->rows);
+    if (rope.rank && s->kept) kept = tensor_slice(turns, 0, s->kept);
     if (s->kept)
-        stream_project_heads(x, tensor_slice(a->q, s->first, s->kept), tensor_slice(n, 0, s->kept), &s->w->q,
-                             s->w->q_norm, tensor_slice(turns, 0, s->kept));
-    stream_project_heads(x, tensor_slice(a->k, s->first, s->rows), n, &s->w->k, s->w->k_norm, turns);
-    stream_product(x, tensor_slice(a->v, s->first, s->rows), n, &s->w->v);
+        stream_project_heads(x, tensor_slice(a->q, s->first, s->kept), tensor_slice(n, 0, s->kept), &w->q,
+                             w->q_norm, kept);
+    stream_project_heads(x, tensor_slice(a->k, s->first, s->rows), n, &w->k, w->k_norm, turns);
+    stream_product(x, tensor_slice(a->v, s->first, s->rows), n, &w->v);
 }
 
 /* Rows of a range that are kept; the ranges before it have done so many. */
@@ -161,16 +181,33 @@ static int32_t stream_kept_of(const struct stream *s, int range, int32_t done) {
     return left < s->range[range].rows ? left : s->range[range].rows;
 }
 
-static void stream_out(struct context *x, const struct stream *s, struct tensor tokens,
-                       struct tensor attended) {
+/* gate: its place in a modulation. */
+static void stream_out(struct context *x, const struct stream *s, const struct linear_weights *w,
+                       struct tensor tokens, struct tensor attended, int gate) {
     for (int32_t i = 0, done = 0, rows; done < s->kept; i++, done += rows) {
         rows = stream_kept_of(s, i, done);
         struct tensor t = tensor_slice(tokens, s->first + done, rows);
-        op_linear(x, t, tensor_slice(attended, s->first + done, rows), s->w->out.weight,
-                  (struct epilogue){.bias = s->w->out.bias,
-                                    .gate = stream_part(s->range[i].modulation, 2, tokens.dim[1]),
+        op_linear(x, t, tensor_slice(attended, s->first + done, rows), w->weight,
+                  (struct epilogue){.bias = w->bias,
+                                    .gate = stream_part(s->range[i].modulation, gate, tokens.dim[1]),
                                     .residual = t});
     }
+}
+
+/* The second attention, whose norm of the rows is in a->n already. */
+static void stream_see_itself(struct context *x, const struct stream *s, struct tensor tokens, int32_t head,
+                              struct attended *a) {
+    enum { GATE = 8 };
+    int32_t row[] = {s->rows, tokens.dim[1]};
+    struct stream alone = {.w = s->w, .rows = s->rows, .kept = s->kept};
+    struct attended own = {.n = tensor_slice(a->n, s->first, s->rows),
+                           .q = tensor_slice(a->q, s->first, s->rows),
+                           .mark = x->scratch->used};
+    own.k = context_operand(x, 2, row);
+    own.v = context_operand(x, 2, row);
+    stream_project(x, &alone, &s->w->second, (struct tensor){0}, &own);
+    stream_attend(x, &own, 0, s->kept, head);
+    stream_out(x, s, &s->w->second.out, tokens, a->q, GATE);
 }
 
 static void stream_feed_forward_range(struct context *x, const struct stream_weights *w, struct tensor tokens,
@@ -202,15 +239,21 @@ static void stream_feed_forward(struct context *x, const struct stream *s, struc
 }
 
 void streams_forward(struct context *x, const struct stream *picture, const struct stream *text,
-                     struct tensor tokens, struct tensor rope) {
+                     struct tensor tokens, struct stream_heads heads) {
+    enum { NORM, GATE = 2, SECOND_NORM = 6 };
     int32_t first = text->kept ? text->first : picture->first;
+    bool second = picture->w->second.q.weight.rank;
     uint64_t before = x->scratch->used;
     struct attended a = stream_attended_tensors(x, &tokens);
-    stream_heads(x, picture, tokens, rope, &a);
-    stream_heads(x, text, tokens, rope, &a);
-    stream_attend(x, &a, first, picture->first + picture->kept - first, picture->w->k_norm.dim[0]);
-    stream_out(x, picture, tokens, a.q);
-    stream_out(x, text, tokens, a.q);
+    stream_norm(x, picture, a.n, tokens, NORM);
+    stream_project(x, picture, &picture->w->attention, heads.rope, &a);
+    stream_norm(x, text, a.n, tokens, NORM);
+    stream_project(x, text, &text->w->attention, heads.rope, &a);
+    stream_attend(x, &a, first, picture->first + picture->kept - first, heads.size);
+    if (second) stream_norm(x, picture, a.n, tokens, SECOND_NORM); /* of rows from before the first one */
+    stream_out(x, picture, &picture->w->attention.out, tokens, a.q, GATE);
+    stream_out(x, text, &text->w->attention.out, tokens, a.q, GATE);
+    if (second) stream_see_itself(x, picture, tokens, heads.size, &a);
     x->scratch->used = before;
     stream_feed_forward(x, picture, tokens);
     stream_feed_forward(x, text, tokens);

@@ -1,6 +1,7 @@
 /* Transformers over two streams of tokens, text and pictures, which keep weights of their own and meet in
- * attention alone (Flux.1's double blocks, Qwen-Image): what a block of theirs computes, and where whose rows
- * lie. Text comes first, then what is drawn, then pictures that it is to refer to. Knows no family. */
+ * attention alone (Flux.1's double blocks, Qwen-Image, Stable Diffusion 3): what a block of theirs computes,
+ * and where whose rows lie. Text comes first, then what is drawn, then pictures that it is to refer to. Knows
+ * no family. */
 #ifndef SLUICE_MODELS_STREAMS_H
 #define SLUICE_MODELS_STREAMS_H
 
@@ -21,11 +22,17 @@ struct product_weights {
     struct linear_weights linear;
 };
 
+struct attention_weights {
+    struct linear_weights q, k, v;
+    struct tensor q_norm, k_norm; /* [D]; absent: heads are not normed */
+    struct linear_weights out;
+};
+
 /* A stream's in a block. Where nothing but keys and values is of use the others are absent. */
 struct stream_weights {
-    struct linear_weights q, k, v;
-    struct tensor q_norm, k_norm; /* [D]: heads are normed */
-    struct linear_weights out, up, down;
+    struct attention_weights attention;
+    struct attention_weights second; /* of the stream to itself, beside the first; absent: there is none */
+    struct linear_weights up, down;
 };
 
 /* ---- sizes ---- */
@@ -33,7 +40,7 @@ struct stream_weights {
 /* Those of weights; axis: of rope, from a configuration. */
 struct stream_sizes {
     int32_t dim, feed_forward, head, frequencies, patch; /* patch: values of a token */
-    const int *axis;                                     /* three */
+    const int *axis;                                     /* three; NULL: heads are not turned */
     int layers, n_blocks;
 };
 
@@ -67,9 +74,9 @@ void stream_condition(struct context *x, struct tensor out, struct tensor in, co
 /* All pictures' values into the first columns of patches [picture tokens, C]. */
 void stream_patchify(struct context *x, struct tensor patches, const struct lane *lane);
 /* The lane's prediction from the drawn rows of all tokens: normed, modulated (scale, then shift), multiplied.
- */
+ * order: of a token's values. */
 void stream_predict(struct context *x, const struct linear_weights *w, const struct lane *lane,
-                    struct tensor tokens, struct tensor modulation);
+                    struct tensor tokens, struct tensor modulation, enum patch_order order);
 
 /* ---- attention ---- */
 
@@ -80,7 +87,7 @@ struct attended {
 };
 
 struct attended stream_attended_tensors(struct context *x, const struct tensor *tokens);
-/* Queries or keys: heads normed and turned. */
+/* Queries or keys: heads normed and turned, where there is a norm and a table. */
 void stream_project_heads(struct context *x, struct tensor out, struct tensor n,
                           const struct linear_weights *w, struct tensor norm, struct tensor rope);
 /* Rows `first` to first + rows of q attend to all keys and become what they saw. head: D. */
@@ -93,7 +100,15 @@ enum { STREAM_RANGES = 2 };
 /* Rows of a stream that are modulated alike. */
 struct stream_range {
     int32_t rows;
-    struct tensor modulation; /* [1, 6 C]: shift, scale, gate of attention, then of the feed-forward */
+    /* [1, 6 C]: shift, scale, gate of attention, then of the feed-forward; [1, 9 C]: then of the second
+     * attention. [1, 2 C] where no row is kept. */
+    struct tensor modulation;
+};
+
+/* Of all heads. */
+struct stream_heads {
+    int32_t size;
+    struct tensor rope; /* [all rows, size / 2, 2]; absent: they are not turned */
 };
 
 /* Text or pictures. */
@@ -106,6 +121,6 @@ struct stream {
 
 /* Both streams through a block: tokens [all rows, C] change. Kept rows of both lie side by side. */
 void streams_forward(struct context *x, const struct stream *picture, const struct stream *text,
-                     struct tensor tokens, struct tensor rope);
+                     struct tensor tokens, struct stream_heads heads);
 
 #endif

@@ -148,6 +148,11 @@ static bool is_called(const struct component_files *files, const struct componen
     return false;
 }
 
+bool parts_path_says(const struct component_files *files, const struct component_file *file,
+                     const char *word) {
+    return has_word(component_files_path(files, file), word);
+}
+
 const struct slot *parts_called(const struct component_files *files, const struct component_file *file) {
     const struct slot *slot;
     for (int i = 0; (slot = models_slot(i)); i++)

@@ -8,7 +8,7 @@
 #include "loaders/tokenizer/tokenizer.h"
 #include "models/models.h"
 
-enum { MODEL_NOTES_MAX = 2 * SLOTS_MAX + 3, MODEL_NOTE_BYTES = 160 };
+enum { MODEL_NOTES_MAX = 2 * SLOTS_MAX + 4, MODEL_NOTE_BYTES = 160 };
 
 struct sluice_model {
     struct sys machine; /* used unless a test brings its own */

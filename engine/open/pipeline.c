@@ -142,6 +142,10 @@ static bool has_those_named(const struct component_files *files, const struct re
     return !denoiser->flag && recipe_count(recipe, denoiser->family) == files->denoisers_named;
 }
 
+static bool is_called(const struct component_files *files, const struct recipe *recipe) {
+    return parts_path_says(files, component_files_find_kind(files, FAMILY_DENOISER), recipe->called);
+}
+
 enum status pipeline_choose(const struct component_files *files, const char *name,
                             const struct component *denoiser, const struct recipe **recipe, struct error *e) {
     char known[160];
@@ -149,7 +153,9 @@ enum status pipeline_choose(const struct component_files *files, const char *nam
     for (const struct recipe *const *r = recipes; *r; r++) {
         if (recipe_family(*r, FAMILY_DENOISER) != denoiser->family || (*r)->variant != denoiser->variant)
             continue;
+        if ((*r)->called && !is_called(files, *r)) continue;
         int n = parts_of_kind(files, *r, FAMILY_DENOISER) + parts_of_kind(files, *r, FAMILY_DECODER);
+        if ((*r)->called) n += SLOTS_MAX;
         if (has_those_named(files, *r)) n += SLOTS_MAX;
         if ((*name && !has_pipeline(*r, name)) || n <= most) continue;
         *recipe = *r;

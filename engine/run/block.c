@@ -47,7 +47,9 @@ struct weight_spec block_published_weight(const struct weight_spec *spec) {
 
 int block_published_shape(const struct weight_spec *spec, const int32_t *dims,
                           int32_t dim[WEIGHT_FILE_RANK_MAX]) {
-    int n = block_file_shape(spec, dims, dim);
+    int n = spec->one_first;
+    dim[0] = 1;
+    n += block_file_shape(spec, dims, dim + n);
     for (int ones = spec->ones ? dims[spec->ones] : 0; ones > 0; ones--) dim[n++] = 1;
     return n;
 }

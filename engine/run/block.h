@@ -17,7 +17,7 @@ enum {
     WEIGHT_NAMES_MAX = 3,
     WEIGHT_RANK_MAX = 4,
     WEIGHT_FILE_RANK_MAX = 5,
-    BLOCK_WEIGHTS_MAX = 32,
+    BLOCK_WEIGHTS_MAX = 40,
     BLOCK_NAME_MAX = 64
 };
 enum { WEIGHT_SLICES_MAX = 4 };
@@ -42,7 +42,8 @@ struct weight_spec {
     struct weight_slice fused;           /* where the authors keep it with others in one tensor */
     int rank;
     int dim[WEIGHT_RANK_MAX]; /* shape as places in the family's dimensions, outermost first */
-    int ones; /* place of how many axes of 1 files have behind these; read in any case. 0: none */
+    int ones;       /* place of how many axes of 1 files have behind these; read in any case. 0: none */
+    bool one_first; /* files have an axis of 1 before these; read in any case */
     /* Place of how many slices in time a kernel has in files, an axis before its last two of which the last
      * slice is the weight: what a causal convolution sees of a picture alone. The others take no memory and
      * are not moved. Files may have the two outermost axes as one. 0: no such axis. */

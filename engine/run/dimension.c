@@ -23,10 +23,17 @@ static int32_t dimension_count_blocks(const struct component *c, const struct di
     return most + 1;
 }
 
+static int32_t dimension_count_having(const struct component *c, const struct dimension *d) {
+    int n = 0;
+    for (int i = 0; i < FAMILY_BLOCKS_MAX; i++) n += component_has_block(c, d->having, i);
+    return n;
+}
+
 static void dimension_read(struct component *c, const struct dimension *d, struct error *e) {
     const char *name = d->tensor[0];
     bool found = false;
     if (d->blocks[0]) c->dims[d->place] = dimension_count_blocks(c, d);
+    if (d->having) c->dims[d->place] = dimension_count_having(c, d);
     if (!name) return;
     for (int i = 0; i < DIMENSION_NAMES_MAX && d->tensor[i] && !found; i++) {
         found = index_find(&c->index, d->tensor[i]);

@@ -28,6 +28,10 @@ struct dimension {
     int rank, axis;
     /* Or how many blocks one of these prefixes counts: the most. */
     const char *blocks[DIMENSION_NAMES_MAX];
+    /* Or how many numbers there are with a tensor of one of these names, %d being the number;
+     * NULL-terminated.
+     */
+    const char *const *having;
     const char *key; /* in config.json, where it is written: shapes are what is read; NULL: none */
     enum dimension_form form;
     const char *const *words; /* that stand for its values there; NULL among them: it is not written */

@@ -34,6 +34,13 @@ enum status component_check_blocks(const struct component *c, const struct confi
     return component_check_count(c, config, key, found, e);
 }
 
+bool component_has_block(const struct component *c, const char *const *names, int number) {
+    char name[2 * BLOCK_NAME_MAX];
+    for (; *names; names++)
+        if (index_find(&c->index, block_weight_name(*names, number, name))) return true;
+    return false;
+}
+
 int32_t component_dim(const struct component *c, const char *name, int rank, int place, struct error *e) {
     const struct index_entry *entry = index_find(&c->index, name);
     if (entry && entry->rank == rank && entry->dim[place] > 0) return entry->dim[place];

@@ -180,6 +180,8 @@ const char *component_architecture(const struct component *c);
 bool family_ignores(const struct family *family, const char *name);
 /* The first of two names that a tensor has; name if none has either. */
 const char *component_either(const struct component *c, const char *name, const char *other);
+/* Is there a tensor of one of these names (NULL-terminated), %d in them being the number? */
+bool component_has_block(const struct component *c, const char *const *names, int number);
 /* META if the configuration has another number of blocks under that key than there are. */
 enum status component_check_count(const struct component *c, const struct config *config, const char *key,
                                   int found, struct error *e);

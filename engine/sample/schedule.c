@@ -25,14 +25,34 @@ static void stretch_to_terminal(struct grid *grid, double terminal) {
     }
 }
 
+static float shifted_f32(const struct schedule_options *o, float u) {
+    return (float)o->shift * u / (1 + (float)(o->shift - 1) * u);
+}
+
+static double shifted(const struct schedule_options *o, double u) {
+    return o->shift * u / (1 + (o->shift - 1) * u);
+}
+
+/* As a scheduler makes them that nobody hands any sigmas: between its largest and smallest timestep, which
+ * are shifted already. */
+static float sigma_again(const struct schedule_options *o, int i) {
+    double most = (double)shifted_f32(o, 1), least = (double)shifted_f32(o, 1.0f / TRAINED_TIMESTEPS);
+    double timestep = linspace_numpy(most * TRAINED_TIMESTEPS, least * TRAINED_TIMESTEPS, i, o->n);
+    return (float)shifted(o, timestep / TRAINED_TIMESTEPS);
+}
+
+static float sigma_once(const struct schedule_options *o, int i) {
+    float s = (float)o->shift;
+    float u = o->grid_f64 ? (float)linspace_numpy(1, 1.0 / o->n, i, o->n)
+                          : linspace_torch(1, (float)(1.0 / o->n), i, o->n);
+    return o->exponential ? s / (s + (1 / u - 1)) : shifted_f32(o, u);
+}
+
 static void schedule_fill_flow(const struct schedule_options *options, struct grid *grid) {
     int n = options->n;
-    float s = (float)options->shift, less_one = (float)(options->shift - 1);
     *grid = (struct grid){.form = GRID_MIXED, .step = grid->step, .start = 1, .n = n, .n_whole = n};
     for (int i = 0; i < n; i++) {
-        float u = options->grid_f64 ? (float)linspace_numpy(1, 1.0 / n, i, n)
-                                    : linspace_torch(1, (float)(1.0 / n), i, n);
-        float sigma = options->exponential ? s / (s + (1 / u - 1)) : s * u / (1 + less_one * u);
+        float sigma = options->again ? sigma_again(options, i) : sigma_once(options, i);
         grid->step[i].at = grid_point_of_sigma(GRID_MIXED, sigma, sigma * 1000);
     }
     if (options->terminal > 0) stretch_to_terminal(grid, options->terminal);
@@ -53,10 +73,6 @@ static double flow_unipc(int i, int n) {
 
 static double flow_dpm(int i, int n) {
     return 1 - linspace_numpy(1, 1.0 / TRAINED_TIMESTEPS, n - i, n + 1);
-}
-
-static double shifted(const struct schedule_options *o, double u) {
-    return o->shift * u / (1 + (o->shift - 1) * u);
 }
 
 static void fill_solver_flow(const struct schedule_options *o, flow_rule *rule, struct grid *grid) {

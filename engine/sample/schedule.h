@@ -29,6 +29,7 @@ struct schedule_options {
                          (PyTorch's) */
     bool exponential; /* sigma = s / (s + (1/u - 1)), not s u / (1 + (s - 1) u): the same but for roundings */
     bool mixes;       /* of a flow model: for the schedules that are for both */
+    bool again;       /* from 1 to the least that training has, 1/1000, shifted; and each shifted again */
     double shift;     /* s, above 0 */
     double terminal;  /* what is left of the picture is stretched so that the last step begins with so much
                          noise; 0: it is not */

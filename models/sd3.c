@@ -1,0 +1,721 @@
+/* Stable Diffusion 3 and 3.5: a diffusion transformer of joint blocks over text tokens followed by those of
+ * the picture.
+ *
+ * Text and picture keep weights of their own, which meet in attention; in some blocks of 3.5 medium the
+ * picture attends to itself besides. Positions are no rope but a table, whose rows around its centre are read
+ * alone. Conditioning is one row, of timestep and pooled prompt; from it come each block's shifts, scales and
+ * gates. These are blocks of their own, a third of all weights, which depend on timestep and prompt alone and
+ * can be hoisted. Text gives the last block nothing but keys and values. Reference: diffusers 0.42,
+ * models/transformers/transformer_sd3.py; the authors' own names are those of its
+ * loaders/single_file_utils.py, convert_sd3_transformer_checkpoint_to_diffusers. */
+#include "models/streams.h"
+
+#include <math.h>
+
+enum {
+    DIM,
+    TWO_DIM,
+    SIX_DIM,
+    NINE_DIM,
+    FEED_FORWARD,
+    HEAD,
+    HEADS,
+    LATENT,
+    IN, /* as LATENT */
+    SIDE,
+    PATCH,
+    TABLE_SIDE,
+    POSITIONS,
+    TEXT,
+    POOLED,
+    FREQUENCIES,
+    LAYERS,
+    NORMED,  /* whether heads are */
+    SECONDS, /* blocks in which the picture attends to itself */
+};
+
+enum { SD3_SECONDS_MAX = 64, SD3_LAYERS_MAX = 400 };
+
+/* Parts of a modulation, each DIM values: six of a stream; nine with a second attention; two of the last
+ * block's text. */
+enum { SIX = 6, NINE = 9, TWO = 2 };
+
+static const float sd3_time_scale = 1000;
+
+struct sd3_settings {
+    int head, layers, table_side;
+    int latent_side; /* of the pictures that it was trained on */
+    int seconds;
+    float second[SD3_SECONDS_MAX]; /* their numbers, growing */
+};
+
+struct sd3_state {
+    struct tensor tokens; /* [text + image rows, DIM] */
+    /* Shared by a prompt's lanes: */
+    struct tensor text; /* [text rows, DIM], embedded once */
+    /* From timestep and prompt; a row for each evaluation or, not hoisted, one. */
+    struct tensor condition; /* [rows, DIM] */
+    /* [parts, rows DIM]: of each block the picture's, then the text's, which are [rows, parts DIM] there. */
+    struct tensor modulation;
+    struct tensor final_modulation; /* [rows, TWO_DIM]: scale, shift */
+};
+
+struct sd3_conditioning_weights {
+    struct linear_weights time_in, time_out, pooled_in, pooled_out;
+};
+
+struct sd3_position_weights {
+    struct tensor rows; /* [image rows, DIM], gathered */
+};
+
+struct sd3_layer_weights {
+    struct stream_weights image, text;
+};
+
+struct sd3_modulation_weights {
+    struct linear_weights image, text;
+};
+
+/* ---- weights ---- */
+
+#define LINEAR(structure, field, name, original, rows, columns)                                              \
+    BLOCK_WEIGHT_ORIGINALLY(structure, field.weight, 1, name ".weight", original ".weight", 2, rows,         \
+                            columns),                                                                        \
+        BLOCK_WEIGHT_ORIGINALLY(structure, field.bias, 1, name ".bias", original ".bias", 1, rows)
+
+static const struct weight_spec sd3_position_table[] = {{
+    .offset = offsetof(struct sd3_position_weights, rows),
+    .names = {"pos_embed.pos_embed"},
+    .original = "pos_embed",
+    .rank = 2,
+    .one_first = true,
+    .dim = {POSITIONS, DIM},
+    .spread = 1,
+}};
+
+static const struct weight_spec sd3_embedder_table[] = {
+    BLOCK_WEIGHT_ORIGINALLY(product_weights, linear.weight, 1, "pos_embed.proj.weight",
+                            "x_embedder.proj.weight", 4, DIM, IN, SIDE, SIDE),
+    BLOCK_WEIGHT_ORIGINALLY(product_weights, linear.bias, 1, "pos_embed.proj.bias", "x_embedder.proj.bias", 1,
+                            DIM),
+};
+
+static const struct weight_spec sd3_context_table[] = {
+    LINEAR(product_weights, linear, "context_embedder", "context_embedder", DIM, TEXT)};
+
+#define CONDITION(field, name, original, columns)                                                            \
+    LINEAR(sd3_conditioning_weights, field##_in, "time_text_embed." name "_embedder.linear_1",               \
+           original "_embedder.mlp.0", DIM, columns),                                                        \
+        LINEAR(sd3_conditioning_weights, field##_out, "time_text_embed." name "_embedder.linear_2",          \
+               original "_embedder.mlp.2", DIM, DIM)
+static const struct weight_spec sd3_conditioning_table[] = {CONDITION(time, "timestep", "t", FREQUENCIES),
+                                                            CONDITION(pooled, "text", "y", POOLED)};
+
+#define BLOCK "transformer_blocks.%d."
+#define JOINT "joint_blocks.%d."
+
+/* Queries, keys or values, which the authors keep one below the other. */
+#define THIRD(field_, name_, fused_, part_, rank_)                                                           \
+    {                                                                                                        \
+        .offset = offsetof(struct sd3_layer_weights, field_), .names = {BLOCK name_},                        \
+        .fused = {.name = JOINT fused_,                                                                      \
+                  .n_parts = 3,                                                                              \
+                  .rows = {DIM, DIM, DIM},                                                                   \
+                  .n_taken = 1,                                                                              \
+                  .taken = {part_}},                                                                         \
+        .rank = rank_, .dim = {DIM, DIM}, .spread = 1                                                        \
+    }
+#define PROJECTION(field, name, fused, part)                                                                 \
+    THIRD(field.weight, name ".weight", fused ".weight", part, 2),                                           \
+        THIRD(field.bias, name ".bias", fused ".bias", part, 1)
+#define PART(field, name, original, rows, columns)                                                           \
+    LINEAR(sd3_layer_weights, field, BLOCK name, JOINT original, rows, columns)
+#define NORM(field, name, original)                                                                          \
+    BLOCK_WEIGHT_ORIGINALLY(sd3_layer_weights, field, 0, BLOCK name ".weight", JOINT original ".weight", 1,  \
+                            HEAD)
+
+#define IMAGE_HEADS                                                                                          \
+    PROJECTION(image.attention.q, "attn.to_q", "x_block.attn.qkv", 0),                                       \
+        PROJECTION(image.attention.k, "attn.to_k", "x_block.attn.qkv", 1),                                   \
+        PROJECTION(image.attention.v, "attn.to_v", "x_block.attn.qkv", 2)
+#define IMAGE_NORMS                                                                                          \
+    NORM(image.attention.q_norm, "attn.norm_q", "x_block.attn.ln_q"),                                        \
+        NORM(image.attention.k_norm, "attn.norm_k", "x_block.attn.ln_k")
+#define IMAGE_REST                                                                                           \
+    PART(image.attention.out, "attn.to_out.0", "x_block.attn.proj", DIM, DIM),                               \
+        PART(image.up, "ff.net.0.proj", "x_block.mlp.fc1", FEED_FORWARD, DIM),                               \
+        PART(image.down, "ff.net.2", "x_block.mlp.fc2", DIM, FEED_FORWARD)
+#define TEXT_QUERIES    PROJECTION(text.attention.q, "attn.add_q_proj", "context_block.attn.qkv", 0)
+#define TEXT_QUERY_NORM NORM(text.attention.q_norm, "attn.norm_added_q", "context_block.attn.ln_q")
+#define TEXT_KEYS_AND_VALUES                                                                                 \
+    PROJECTION(text.attention.k, "attn.add_k_proj", "context_block.attn.qkv", 1),                            \
+        PROJECTION(text.attention.v, "attn.add_v_proj", "context_block.attn.qkv", 2)
+#define TEXT_KEY_NORM NORM(text.attention.k_norm, "attn.norm_added_k", "context_block.attn.ln_k")
+#define TEXT_REST                                                                                            \
+    PART(text.attention.out, "attn.to_add_out", "context_block.attn.proj", DIM, DIM),                        \
+        PART(text.up, "ff_context.net.0.proj", "context_block.mlp.fc1", FEED_FORWARD, DIM),                  \
+        PART(text.down, "ff_context.net.2", "context_block.mlp.fc2", DIM, FEED_FORWARD)
+#define SECOND                                                                                               \
+    PROJECTION(image.second.q, "attn2.to_q", "x_block.attn2.qkv", 0),                                        \
+        PROJECTION(image.second.k, "attn2.to_k", "x_block.attn2.qkv", 1),                                    \
+        PROJECTION(image.second.v, "attn2.to_v", "x_block.attn2.qkv", 2),                                    \
+        PART(image.second.out, "attn2.to_out.0", "x_block.attn2.proj", DIM, DIM)
+#define SECOND_NORMS                                                                                         \
+    NORM(image.second.q_norm, "attn2.norm_q", "x_block.attn2.ln_q"),                                         \
+        NORM(image.second.k_norm, "attn2.norm_k", "x_block.attn2.ln_k")
+
+#define LAYER        IMAGE_HEADS, TEXT_QUERIES, TEXT_KEYS_AND_VALUES, IMAGE_REST, TEXT_REST
+#define LAYER_NORMED LAYER, IMAGE_NORMS, TEXT_QUERY_NORM, TEXT_KEY_NORM
+#define LAST         IMAGE_HEADS, TEXT_KEYS_AND_VALUES, IMAGE_REST
+#define LAST_NORMED  LAST, IMAGE_NORMS, TEXT_KEY_NORM
+
+static const struct weight_spec sd3_layer_table[] = {LAYER};
+static const struct weight_spec sd3_normed_layer_table[] = {LAYER_NORMED};
+static const struct weight_spec sd3_dual_table[] = {LAYER, SECOND};
+static const struct weight_spec sd3_normed_dual_table[] = {LAYER_NORMED, SECOND, SECOND_NORMS};
+static const struct weight_spec sd3_last_table[] = {LAST};
+static const struct weight_spec sd3_normed_last_table[] = {LAST_NORMED};
+static const struct weight_spec sd3_last_dual_table[] = {LAST, SECOND};
+static const struct weight_spec sd3_normed_last_dual_table[] = {LAST_NORMED, SECOND, SECOND_NORMS};
+/* What the last block has and nothing depends on. */
+static const struct weight_spec sd3_rest_table[] = {TEXT_QUERIES};
+static const struct weight_spec sd3_normed_rest_table[] = {TEXT_QUERIES, TEXT_QUERY_NORM};
+
+#define MODULATION(field, name, original, rows)                                                              \
+    LINEAR(sd3_modulation_weights, field, BLOCK name ".linear", JOINT original ".adaLN_modulation.1", rows,  \
+           DIM)
+#define IMAGE_SIX  MODULATION(image, "norm1", "x_block", SIX_DIM)
+#define IMAGE_NINE MODULATION(image, "norm1", "x_block", NINE_DIM)
+#define TEXT_SIX   MODULATION(text, "norm1_context", "context_block", SIX_DIM)
+
+static const struct weight_spec sd3_layer_modulation_table[] = {IMAGE_SIX, TEXT_SIX};
+static const struct weight_spec sd3_dual_modulation_table[] = {IMAGE_NINE, TEXT_SIX};
+/* The last block's text has shift and scale, as everywhere else; in diffusers' files the other way round. */
+#define TEXT_TWO(field_, tail, rank_)                                                                        \
+    {                                                                                                        \
+        .offset = offsetof(struct sd3_modulation_weights, text.field_),                                      \
+        .names = {JOINT "context_block.adaLN_modulation.1." tail},                                           \
+        .fused = {.name = BLOCK "norm1_context.linear." tail,                                                \
+                  .n_parts = 2,                                                                              \
+                  .rows = {DIM, DIM},                                                                        \
+                  .n_taken = 2,                                                                              \
+                  .taken = {1, 0},                                                                           \
+                  .all = TWO_DIM},                                                                           \
+        .rank = rank_, .dim = {TWO_DIM, DIM}, .spread = 1                                                    \
+    }
+static const struct weight_spec sd3_last_modulation_table[] = {IMAGE_SIX, TEXT_TWO(weight, "weight", 2),
+                                                               TEXT_TWO(bias, "bias", 1)};
+static const struct weight_spec sd3_last_dual_modulation_table[] = {IMAGE_NINE, TEXT_TWO(weight, "weight", 2),
+                                                                    TEXT_TWO(bias, "bias", 1)};
+
+/* The authors' halves are shift and scale. */
+#define FINAL_TWO(field_, tail, rank_)                                                                       \
+    {                                                                                                        \
+        .offset = offsetof(struct product_weights, linear.field_), .names = {"norm_out.linear." tail},       \
+        .fused = {.name = "final_layer.adaLN_modulation.1." tail,                                            \
+                  .n_parts = 2,                                                                              \
+                  .rows = {DIM, DIM},                                                                        \
+                  .n_taken = 2,                                                                              \
+                  .taken = {1, 0}},                                                                          \
+        .rank = rank_, .dim = {TWO_DIM, DIM}, .spread = 1                                                    \
+    }
+static const struct weight_spec sd3_final_modulation_table[] = {FINAL_TWO(weight, "weight", 2),
+                                                                FINAL_TWO(bias, "bias", 1)};
+
+static const struct weight_spec sd3_final_table[] = {
+    LINEAR(product_weights, linear, "proj_out", "final_layer.linear", PATCH, DIM)};
+
+/* ---- forwards ---- */
+
+static bool sd3_is_dual(const struct sd3_settings *s, int number) {
+    for (int i = 0; i < s->seconds; i++)
+        if ((int)s->second[i] == number) return true;
+    return false;
+}
+
+static int sd3_image_parts(const struct sd3_settings *s, int number) {
+    return sd3_is_dual(s, number) ? NINE : SIX;
+}
+
+static int sd3_text_parts(const struct sd3_settings *s, int number) {
+    return number + 1 < s->layers ? SIX : TWO;
+}
+
+/* Parts of the blocks before this one; of all, if there is none of that number. */
+static int sd3_parts_before(const struct sd3_settings *s, int number) {
+    int parts = 0;
+    for (int i = 0; i < number; i++) parts += sd3_image_parts(s, i) + sd3_text_parts(s, i);
+    return parts;
+}
+
+/* So many parts from the first on, of this visit's rows. */
+static struct tensor sd3_parts(const struct visit_scope *scope, int first, int parts) {
+    const struct sd3_state *state = scope->lane->state;
+    int32_t rows = state->condition.dim[0], dim = state->condition.dim[1];
+    struct tensor of_block = tensor_slice(state->modulation, first, parts);
+    return scope_rows(tensor_reshape(of_block, 2, (int32_t[]){rows, parts * dim}), scope);
+}
+
+/* Of the scope's block. */
+static struct tensor sd3_image_modulation(const struct visit_scope *scope) {
+    const struct sd3_settings *s = scope->settings;
+    return sd3_parts(scope, sd3_parts_before(s, scope->number), sd3_image_parts(s, scope->number));
+}
+
+static struct tensor sd3_text_modulation(const struct visit_scope *scope) {
+    const struct sd3_settings *s = scope->settings;
+    int first = sd3_parts_before(s, scope->number) + sd3_image_parts(s, scope->number);
+    return sd3_parts(scope, first, sd3_text_parts(s, scope->number));
+}
+
+static void sd3_forward_context(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct product_weights *w = weights;
+    const struct sd3_state *state = scope->lane->state;
+    stream_product(x, state->text, scope->lane->text, &w->linear);
+}
+
+static void sd3_forward_conditioning(struct context *x, const void *weights,
+                                     const struct visit_scope *scope) {
+    const struct sd3_conditioning_weights *w = weights;
+    const struct sd3_state *state = scope->lane->state;
+    struct tensor rows = scope_rows(state->condition, scope);
+    int32_t n = scope->n_timesteps, frequencies = w->time_in.weight.dim[1];
+    struct tensor f = context_tensor(x, DTYPE_F32, 2, (int32_t[]){n, frequencies});
+    struct tensor one = context_tensor(x, DTYPE_F32, 2, (int32_t[]){1, rows.dim[1]});
+    for (int32_t i = 0; i < n; i++)
+        op_timestep(x, tensor_slice(f, i, 1), scope->timesteps[i] * sd3_time_scale, TIMESTEP_USUAL);
+    stream_condition(x, rows, f, &w->time_in, &w->time_out);
+    stream_condition(x, one, scope->lane->pooled, &w->pooled_in, &w->pooled_out);
+    op_add(x, rows, rows, one);
+}
+
+static void sd3_forward_modulation(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct sd3_modulation_weights *w = weights;
+    const struct sd3_state *state = scope->lane->state;
+    struct tensor condition = scope_rows(state->condition, scope);
+    stream_modulate(x, sd3_image_modulation(scope), condition, &w->image);
+    stream_modulate(x, sd3_text_modulation(scope), condition, &w->text);
+}
+
+static void sd3_forward_final_modulation(struct context *x, const void *weights,
+                                         const struct visit_scope *scope) {
+    const struct product_weights *w = weights;
+    const struct sd3_state *state = scope->lane->state;
+    stream_modulate(x, scope_rows(state->final_modulation, scope), scope_rows(state->condition, scope),
+                    &w->linear);
+}
+
+/* Rows of tables come before blocks: what the picture's tokens are added to. */
+static void sd3_forward_position(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct sd3_position_weights *w = weights;
+    const struct sd3_state *state = scope->lane->state;
+    op_copy(x, stream_picture_rows(state->tokens, scope->lane), w->rows);
+}
+
+static void sd3_forward_embedder(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct product_weights *w = weights;
+    const struct sd3_state *state = scope->lane->state;
+    const struct lane *lane = scope->lane;
+    struct tensor rows = stream_picture_rows(state->tokens, lane);
+    int32_t in = STREAM_PATCH * STREAM_PATCH * lane->latent.dim[0];
+    struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows.dim[0], in});
+    stream_patchify(x, patches, lane);
+    op_linear(x, rows, patches, tensor_reshape(w->linear.weight, 2, (int32_t[]){rows.dim[1], in}),
+              (struct epilogue){.bias = w->linear.bias, .residual = rows});
+    op_copy(x, stream_text_rows(state->tokens, lane), state->text);
+}
+
+static void sd3_layer(struct context *x, const struct sd3_layer_weights *w, const struct visit_scope *scope,
+                      bool last) {
+    const struct sd3_settings *settings = scope->settings;
+    const struct sd3_state *state = scope->lane->state;
+    int32_t text = scope->lane->text.dim[0], picture = state->tokens.dim[0] - text;
+    struct stream of_image = {
+        .w = &w->image,
+        .first = text,
+        .rows = picture,
+        .kept = picture,
+        .range = {{picture, sd3_image_modulation(scope)}},
+    };
+    struct stream of_text = {
+        .w = &w->text,
+        .rows = text,
+        .kept = last ? 0 : text,
+        .range = {{text, sd3_text_modulation(scope)}},
+    };
+    streams_forward(x, &of_image, &of_text, state->tokens, (struct stream_heads){.size = settings->head});
+}
+
+static void sd3_forward_layer(struct context *x, const void *weights, const struct visit_scope *scope) {
+    sd3_layer(x, weights, scope, false);
+}
+
+static void sd3_forward_last(struct context *x, const void *weights, const struct visit_scope *scope) {
+    sd3_layer(x, weights, scope, true);
+}
+
+/* The model predicts noise minus data, as flow matching wants it. */
+static void sd3_forward_final(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct product_weights *w = weights;
+    const struct sd3_state *state = scope->lane->state;
+    stream_predict(x, &w->linear, scope->lane, state->tokens, scope_rows(state->final_modulation, scope),
+                   PATCH_CHANNELS_LAST);
+}
+
+/* ---- blocks ---- */
+
+static const struct block_kind sd3_kind_position =
+    BLOCK_KIND("position", "pos_embed", sd3_position_table, sd3_position_weights, sd3_forward_position,
+               .gathers_rows = true);
+static const struct block_kind sd3_kind_context =
+    BLOCK_KIND("context", "context_embedder", sd3_context_table, product_weights, sd3_forward_context,
+               .cadence = CADENCE_PROMPT, .keeps_types = true);
+static const struct block_kind sd3_kind_conditioning =
+    BLOCK_KIND("conditioning", "time_text_embed", sd3_conditioning_table, sd3_conditioning_weights,
+               sd3_forward_conditioning, .cadence = CADENCE_TIMESTEP_AND_PROMPT, .keeps_types = true);
+static const struct block_kind sd3_kind_embedder =
+    BLOCK_KIND("embedder", "pos_embed.proj", sd3_embedder_table, product_weights, sd3_forward_embedder,
+               .keeps_types = true);
+
+#define MODULATION_KIND(name, table)                                                                         \
+    BLOCK_KIND(name, BLOCK "modulation", table, sd3_modulation_weights, sd3_forward_modulation,              \
+               .cadence = CADENCE_TIMESTEP_AND_PROMPT)
+/* Without and with a second attention. */
+static const struct block_kind sd3_kind_modulation[] = {
+    MODULATION_KIND("modulation", sd3_layer_modulation_table),
+    MODULATION_KIND("dual_modulation", sd3_dual_modulation_table)};
+static const struct block_kind sd3_kind_last_modulation[] = {
+    MODULATION_KIND("last_modulation", sd3_last_modulation_table),
+    MODULATION_KIND("last_dual_modulation", sd3_last_dual_modulation_table)};
+
+#define LAYER_KIND(name, table, forward)                                                                     \
+    BLOCK_KIND(name, "transformer_blocks.%d", table, sd3_layer_weights, forward)
+/* Heads as they are, and normed; without and with a second attention. */
+static const struct block_kind sd3_kind_layer[2][2] = {
+    {LAYER_KIND("layer", sd3_layer_table, sd3_forward_layer),
+     LAYER_KIND("dual_layer", sd3_dual_table, sd3_forward_layer)},
+    {LAYER_KIND("layer", sd3_normed_layer_table, sd3_forward_layer),
+     LAYER_KIND("dual_layer", sd3_normed_dual_table, sd3_forward_layer)}};
+static const struct block_kind sd3_kind_last[2][2] = {
+    {LAYER_KIND("last_layer", sd3_last_table, sd3_forward_last),
+     LAYER_KIND("last_dual_layer", sd3_last_dual_table, sd3_forward_last)},
+    {LAYER_KIND("last_layer", sd3_normed_last_table, sd3_forward_last),
+     LAYER_KIND("last_dual_layer", sd3_normed_last_dual_table, sd3_forward_last)}};
+#define REST_KIND(table) BLOCK_KIND("rest", BLOCK "rest", table, sd3_layer_weights, sd3_forward_last)
+static const struct block_kind sd3_kind_rest[] = {REST_KIND(sd3_rest_table),
+                                                  REST_KIND(sd3_normed_rest_table)};
+
+static const struct block_kind sd3_kind_final_modulation =
+    BLOCK_KIND("final_modulation", "norm_out", sd3_final_modulation_table, product_weights,
+               sd3_forward_final_modulation, .cadence = CADENCE_TIMESTEP_AND_PROMPT, .keeps_types = true);
+static const struct block_kind sd3_kind_final =
+    BLOCK_KIND("final", "proj_out", sd3_final_table, product_weights, sd3_forward_final, .keeps_types = true);
+
+/* Modulation right before the block that reads it, as the visits of an evaluation have it if they are not
+ * hoisted. */
+static int sd3_blocks(const struct component *c, struct block_ref *refs) {
+    const struct sd3_settings *s = (const struct sd3_settings *)c->settings;
+    int n = 0, last = s->layers - 1, normed = c->dims[NORMED];
+    refs[n++] = (struct block_ref){.kind = &sd3_kind_position};
+    refs[n++] = (struct block_ref){.kind = &sd3_kind_context};
+    refs[n++] = (struct block_ref){.kind = &sd3_kind_conditioning};
+    refs[n++] = (struct block_ref){.kind = &sd3_kind_embedder};
+    for (int i = 0; i <= last; i++) {
+        int dual = sd3_is_dual(s, i);
+        const struct block_kind *modulation =
+            i < last ? &sd3_kind_modulation[dual] : &sd3_kind_last_modulation[dual];
+        const struct block_kind *layer =
+            i < last ? &sd3_kind_layer[normed][dual] : &sd3_kind_last[normed][dual];
+        refs[n++] = (struct block_ref){.kind = modulation, .number = i};
+        refs[n++] = (struct block_ref){.kind = layer, .number = i};
+    }
+    refs[n++] = (struct block_ref){.kind = &sd3_kind_rest[normed], .number = last, .unused = true};
+    refs[n++] = (struct block_ref){.kind = &sd3_kind_final_modulation};
+    refs[n++] = (struct block_ref){.kind = &sd3_kind_final};
+    return n;
+}
+
+/* ---- lanes ---- */
+
+/* The middle of the table, where a side that is not even has its odd row or column below or to the right. */
+static int sd3_rows(const struct component *c, int i_table, const struct lane *lane, int32_t *rows) {
+    int32_t side = ((const struct sd3_settings *)c->settings)->table_side, n = 0;
+    int32_t h = lane->latent.dim[2] / STREAM_PATCH, w = lane->latent.dim[3] / STREAM_PATCH;
+    int32_t first = (side - h) / 2 * side + (side - w) / 2;
+    (void)i_table;
+    for (int32_t y = 0; y < h && rows; y++)
+        for (int32_t x = 0; x < w; x++) rows[n++] = first + y * side + x;
+    return h * w;
+}
+
+static enum status sd3_check_lanes(const struct component *c, const struct lane *lanes, int n_lanes,
+                                   struct error *e) {
+    int32_t side = ((const struct sd3_settings *)c->settings)->table_side;
+    int32_t h = lanes[0].latent.dim[2] / STREAM_PATCH, w = lanes[0].latent.dim[3] / STREAM_PATCH;
+    (void)n_lanes; /* all draw pictures of one size */
+    if (h <= side && w <= side) return OK;
+    error_set(e, USAGE, "the picture is larger than the transformer knows positions for");
+    error_where(e, "%s", c->index.sources[0].path);
+    error_found(e, "%d x %d tokens", w, h);
+    return error_expected(e, "at most %d a side, which are 16 pixels each", side);
+}
+
+/* What a prompt's lanes share. */
+static void sd3_declare_prompt(const struct component *c, const struct lane *lane, struct arena *arena,
+                               bool *ok) {
+    struct sd3_state *s = lane->state;
+    const struct sd3_settings *settings = (const struct sd3_settings *)c->settings;
+    int32_t rows = lane->hoisted ? lane->hoisted : 1, text = lane->text.dim[0], dim = c->dims[DIM];
+    int32_t parts = sd3_parts_before(settings, settings->layers);
+    s->text = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){text, dim}, ok);
+    s->condition = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, dim}, ok);
+    s->modulation = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){parts, rows * dim}, ok);
+    s->final_modulation = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, c->dims[TWO_DIM]}, ok);
+}
+
+static void sd3_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+                        struct arena *pictures, bool *ok) {
+    (void)pictures;
+    for (int i = 0; i < n_lanes; i++) {
+        struct sd3_state *s = lanes[i].state;
+        int32_t rows = lanes[i].text.dim[0] + stream_tokens_of(lanes[i].latent);
+        int first = lane_first_of_prompt(lanes, i);
+        if (first != i) *s = *(const struct sd3_state *)lanes[first].state;
+        s->tokens = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, c->dims[DIM]}, ok);
+        if (first == i) sd3_declare_prompt(c, &lanes[i], arena, ok);
+    }
+}
+
+/* ---- sizes ---- */
+
+/* Also of relatives, which are refused by name. */
+static bool sd3_probe(const struct tensor_index *index) {
+    return index_find(index, "joint_blocks.0.context_block.attn.qkv.weight") ||
+           (index_find(index, "transformer_blocks.0.norm1_context.linear.weight") &&
+            index_find(index, "pos_embed.proj.weight")) ||
+           index_find(index, "pos_embed_input.proj.weight");
+}
+
+static enum status sd3_refuse(const struct component *c, struct error *e) {
+    static const struct relative relatives[] = {
+        {"controlnet_", "a ControlNet of Stable Diffusion 3, which is no model by itself"},
+        {"pos_embed_input.", "a ControlNet of Stable Diffusion 3, which is no model by itself"},
+        {"image_proj.", "an IP-Adapter of Stable Diffusion 3, which is no model by itself"},
+        {0},
+    };
+    return component_refuse_relatives(c, relatives, "Stable Diffusion 3, 3.5 medium or large", e);
+}
+
+static enum status sd3_misfit(const struct component *c, const char *key, int found, int expected,
+                              const struct config *config, struct error *e) {
+    error_set(e, META, "'%s' is not what the transformer's tensors say", key);
+    error_where(e, "%s", config->path ? config->path : c->index.sources[0].path);
+    error_found(e, "%d", found);
+    return error_expected(e, "%d", expected);
+}
+
+/* A configuration may not say otherwise. */
+static enum status sd3_check_said(const struct component *c, const char *key, int expected,
+                                  const struct config *config, struct error *e) {
+    int said = expected;
+    if (config_int(config, key, 0, INT32_MAX, &said, e) != OK || said == expected) return e->code;
+    return sd3_misfit(c, key, said, expected, config, e);
+}
+
+static const char *const sd3_second_names[] = {BLOCK "attn2.to_q.weight", JOINT "x_block.attn2.qkv.weight",
+                                               NULL};
+
+/* Which blocks have a second attention, as their tensors say. */
+static enum status sd3_read_seconds(struct component *c, const struct config *config, struct error *e) {
+    struct sd3_settings *s = (struct sd3_settings *)c->settings;
+    bool said = config_list_length(config, "dual_attention_layers");
+    int n = 0;
+    for (int i = 0; i < c->dims[LAYERS] && n < c->dims[SECONDS]; i++) {
+        if (!component_has_block(c, sd3_second_names, i)) continue;
+        if (said && (int)s->second[n] != i)
+            return sd3_misfit(c, "dual_attention_layers", (int)s->second[n], i, config, e);
+        s->second[n++] = (float)i;
+    }
+    if (n < c->dims[SECONDS]) return sd3_misfit(c, "num_layers", c->dims[LAYERS], n, config, e);
+    return OK;
+}
+
+/* Rows of the table are a square; files have them with an axis of 1 before, or without. */
+static enum status sd3_read_positions(struct component *c, struct error *e) {
+    enum { TABLE_SIDE_MAX = 1 << 12 };
+    int32_t *d = c->dims;
+    const char *name = component_either(c, "pos_embed.pos_embed", "pos_embed");
+    const struct index_entry *entry = index_find(&c->index, name);
+    d[POSITIONS] = component_dim(c, name, entry && entry->rank == 3 ? 3 : 2, entry && entry->rank == 3, e);
+    if (e->code != OK) return e->code;
+    d[TABLE_SIDE] = (int32_t)lround(sqrt(d[POSITIONS]));
+    if (d[TABLE_SIDE] <= TABLE_SIDE_MAX && d[TABLE_SIDE] * d[TABLE_SIDE] == d[POSITIONS]) return OK;
+    error_set(e, SHAPE, "the table of positions is no square");
+    error_where(e, "%s", c->index.sources[0].path);
+    error_found(e, "%d rows", d[POSITIONS]);
+    return error_expected(e, "a row for each token of the largest picture, which is a square");
+}
+
+/* Beside the latent some models read a mask and the latent of the picture around it. */
+static enum status sd3_check_inputs(const struct component *c, struct error *e) {
+    const int32_t *d = c->dims;
+    int32_t latent = d[PATCH] / (STREAM_PATCH * STREAM_PATCH);
+    if (d[IN] == latent) return OK;
+    error_set(e, UNSUPPORTED,
+              "a Stable Diffusion 3 that reads something beside the image which nothing gives");
+    error_where(e, "%s", c->index.sources[0].path);
+    error_found(e, "%d channels read, %d predicted", d[IN], latent);
+    return error_expected(e, "%d; models for inpainting (%d) are not supported", latent, 2 * latent + 1);
+}
+
+static enum status sd3_check_dims(const struct component *c, struct error *e) {
+    const int32_t *d = c->dims;
+    struct stream_sizes sizes = {.dim = d[DIM],
+                                 .feed_forward = d[FEED_FORWARD],
+                                 .head = d[HEAD],
+                                 .frequencies = d[FREQUENCIES],
+                                 .patch = d[PATCH],
+                                 .layers = d[LAYERS],
+                                 .n_blocks = 2 * d[LAYERS] + 7};
+    return stream_check_sizes(c, &sizes, e);
+}
+
+static enum status sd3_check_config(const struct component *c, const struct config *config, struct error *e) {
+    const int32_t *d = c->dims;
+    int patch = STREAM_PATCH;
+    config_int(config, "patch_size", STREAM_PATCH, STREAM_PATCH, &patch, e);
+    if (d[NORMED])
+        config_expect(config, "qk_norm", "rms_norm", e);
+    else
+        config_refuse(config, "qk_norm", e);
+    if (e->code != OK) return e->code;
+    sd3_check_said(c, "attention_head_dim", d[HEAD], config, e);
+    sd3_check_said(c, "num_attention_heads", d[DIM] / d[HEAD], config, e);
+    sd3_check_said(c, "caption_projection_dim", d[DIM], config, e);
+    sd3_check_said(c, "pos_embed_max_size", d[TABLE_SIDE], config, e);
+    sd3_check_said(c, "joint_attention_dim", d[TEXT], config, e);
+    sd3_check_said(c, "pooled_projection_dim", d[POOLED], config, e);
+    return e->code;
+}
+
+static enum status sd3_configure(struct component *c, const struct config *config, struct error *e) {
+    enum { HEAD_PUBLISHED = 64 }; /* where neither a norm nor a configuration says it */
+    int32_t *d = c->dims;
+    int head = HEAD_PUBLISHED;
+    const char *norm = component_either(c, "transformer_blocks.0.attn.norm_q.weight",
+                                        "joint_blocks.0.x_block.attn.ln_q.weight");
+    config_int(config, "attention_head_dim", 1, 512, &head, e);
+    d[HEAD] = d[NORMED] ? component_dim(c, norm, 1, 0, e) : head;
+    d[SIDE] = STREAM_PATCH;
+    if (e->code != OK || sd3_check_dims(c, e) != OK || sd3_check_inputs(c, e) != OK) return e->code;
+    if (sd3_read_positions(c, e) != OK || sd3_check_config(c, config, e) != OK) return e->code;
+    return sd3_read_seconds(c, config, e);
+}
+
+static void sd3_follow(struct component *c) {
+    struct sd3_settings *s = (struct sd3_settings *)c->settings;
+    int32_t *d = c->dims;
+    if (d[SECONDS] > d[LAYERS]) d[SECONDS] = d[LAYERS];
+    for (int i = 0; i < d[SECONDS]; i++) s->second[i] = (float)i;
+    d[DIM] = d[HEADS] * d[HEAD];
+    d[FEED_FORWARD] = 4 * d[DIM];
+    d[FREQUENCIES] = 256;
+    d[PATCH] = STREAM_PATCH * STREAM_PATCH * d[LATENT];
+    d[IN] = d[LATENT];
+    d[POSITIONS] = d[TABLE_SIDE] * d[TABLE_SIDE];
+}
+
+static void sd3_derive(struct component *c) {
+    struct sd3_settings *s = (struct sd3_settings *)c->settings;
+    int32_t *d = c->dims;
+    d[SIDE] = STREAM_PATCH;
+    d[TWO_DIM] = 2 * d[DIM];
+    d[SIX_DIM] = 6 * d[DIM];
+    d[NINE_DIM] = 9 * d[DIM];
+    d[HEADS] = d[DIM] / d[HEAD];
+    d[LATENT] = d[PATCH] / (STREAM_PATCH * STREAM_PATCH);
+    s->head = d[HEAD];
+    s->layers = d[LAYERS];
+    s->table_side = d[TABLE_SIDE];
+    s->seconds = d[SECONDS];
+    c->text_columns = d[TEXT];
+    c->pooled_columns = d[POOLED];
+    c->latent_channels = d[LATENT];
+    c->latent_side = s->latent_side;
+    c->variant = d[SECONDS] ? SD35_MEDIUM : d[NORMED] ? SD35_LARGE : SD3_MEDIUM;
+}
+
+/* ---- rows ---- */
+
+static const char *const sd3_ignorable[] = {NULL};
+static const char *const sd3_architectures[] = {"sd3", NULL};
+static const char *const sd3_norm_words[] = {NULL, "rms_norm"};
+
+/* Stable Diffusion 3 medium, 2.0 B. */
+static const struct dimension sd3_dimensions[] = {
+    {"heads", 24, 1, 512, .place = HEADS, .key = "num_attention_heads"},
+    {"sd3_head", 64, 2, 512, .place = HEAD, .key = "attention_head_dim"},
+    {"layers", 24, 1, SD3_LAYERS_MAX, .place = LAYERS, OF_BLOCKS("transformer_blocks.", "joint_blocks."),
+     .key = "num_layers"},
+    {"hidden", 4096, 8, 65536, .place = TEXT, OF_TENSOR(2, 1, "context_embedder.weight"),
+     .key = "joint_attention_dim"},
+    {"sd3_pooled", 2048, 8, 65536, .place = POOLED,
+     OF_TENSOR(2, 1, "time_text_embed.text_embedder.linear_1.weight", "y_embedder.mlp.0.weight"),
+     .key = "pooled_projection_dim"},
+    {"latent_channels", 16, 1, 1024, .place = LATENT, .key = "out_channels"},
+    {"sd3_positions", 192, 1, 4096, .place = TABLE_SIDE, .key = "pos_embed_max_size"},
+    {"sd3_norms", 0, 0, 1, .place = NORMED,
+     OF_TENSOR(0, 0, "transformer_blocks.0.attn.norm_q.weight", "joint_blocks.0.x_block.attn.ln_q.weight"),
+     .key = "qk_norm", .words = sd3_norm_words},
+    {"sd3_seconds", 0, 0, SD3_SECONDS_MAX, .place = SECONDS, .having = sd3_second_names},
+    {.place = DIM, OF_TENSOR(2, 0, "context_embedder.weight"), .key = "caption_projection_dim"},
+    {.place = IN, OF_TENSOR(4, 1, "pos_embed.proj.weight", "x_embedder.proj.weight"), .key = "in_channels"},
+    {.place = PATCH, OF_TENSOR(2, 0, "proj_out.weight", "final_layer.linear.weight")},
+    {.place = FREQUENCIES,
+     OF_TENSOR(2, 1, "time_text_embed.timestep_embedder.linear_1.weight", "t_embedder.mlp.0.weight")},
+    {.place = FEED_FORWARD,
+     OF_TENSOR(2, 0, "transformer_blocks.0.ff.net.0.proj.weight", "joint_blocks.0.x_block.mlp.fc1.weight")},
+};
+
+static const struct setting sd3_settings_rows[] = {
+    {{"sample_size"}, offsetof(struct sd3_settings, latent_side), SETTING_INT, 128, 1, 4096}};
+static const struct setting_list sd3_lists[] = {{.key = "dual_attention_layers",
+                                                 .offset = offsetof(struct sd3_settings, second),
+                                                 .room = SD3_SECONDS_MAX,
+                                                 .count = SECONDS,
+                                                 .least = 0,
+                                                 .most = SD3_LAYERS_MAX,
+                                                 .follows = true}};
+
+static const struct state_tensor sd3_state_tensors[] = {
+    STATE_TENSOR(sd3_state, tokens), STATE_TENSOR(sd3_state, text), STATE_TENSOR(sd3_state, condition),
+    STATE_TENSOR(sd3_state, modulation)};
+
+const struct family family_sd3 = {
+    .name = "sd3",
+    .kind = FAMILY_DENOISER,
+    .word = "transformer",
+    .architectures = sd3_architectures,
+    .config_key = "_class_name",
+    .config_value = "SD3Transformer2DModel",
+    .probe = sd3_probe,
+    .refuse = sd3_refuse,
+    .dimensions = sd3_dimensions,
+    .n_dimensions = COUNT_OF(sd3_dimensions),
+    .settings = sd3_settings_rows,
+    .n_settings = COUNT_OF(sd3_settings_rows),
+    .lists = sd3_lists,
+    .n_lists = COUNT_OF(sd3_lists),
+    .configure = sd3_configure,
+    .follow = sd3_follow,
+    .derive = sd3_derive,
+    .config_rest = "\"patch_size\": 2",
+    .blocks = sd3_blocks,
+    .ignorable = sd3_ignorable,
+    .lane_state_bytes = sizeof(struct sd3_state),
+    .state = sd3_state_tensors,
+    .n_state = COUNT_OF(sd3_state_tensors),
+    .declare = sd3_declare,
+    .rows = sd3_rows,
+    .check_lanes = sd3_check_lanes,
+};
