@@ -389,7 +389,7 @@ static const struct block_kind sd3_kind_last_modulation[] = {
     MODULATION_KIND("last_dual_modulation", sd3_last_dual_modulation_table)};
 
 #define LAYER_KIND(name, table, forward)                                                                     \
-    BLOCK_KIND(name, "transformer_blocks.%d", table, sd3_layer_weights, forward)
+    BLOCK_KIND(name, "transformer_blocks.%d", table, sd3_layer_weights, forward, .left_out = true)
 /* Heads as they are, and normed; without and with a second attention. */
 static const struct block_kind sd3_kind_layer[2][2] = {
     {LAYER_KIND("layer", sd3_layer_table, sd3_forward_layer),

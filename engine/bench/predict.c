@@ -50,6 +50,7 @@ static const struct predict_case cases[] = {
       .type = DTYPE_BF16,
       ONLY("layer")},
      21 * 30 * 52},
+    {{.family = &family_sd3, .text_rows = 77 + 256, .text_columns = 4096, LATENT, ONLY("layer")}, 4429},
     {{.family = &family_qwen3, TEXT(512, 2560), ONLY("layer")}, 512},
     {{.family = &family_qwen25vl, TEXT(512, 3584), ONLY("layer")}, 512},
     {{.family = &family_qwen25vl_vision,

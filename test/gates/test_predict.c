@@ -75,7 +75,8 @@ static const double T = 4128, C = 3840, F = 10240; /* Z-Image */
 static const double FT = 4608, FC = 3072, FF = 12288;
 static const double QT = 4160, QC = 3072, QF = 12288; /* Qwen-Image, 64 of whose tokens are text */
 static const double UT = 4096, UC = 320;
-static const double WT = 21 * 30 * 52, WC = 5120, WF = 13824; /* WAN, of 81 frames; it sees 512 of text */
+static const double WT = 21 * 30 * 52, WC = 5120, WF = 13824;     /* WAN, of 81 frames; it sees 512 of text */
+static const double ST = 4096 + 77 + 256, SC = 1536, SF = 4 * SC; /* Stable Diffusion 3 */
 static const double VT = 74 * 74, VW = 9 * 8 * 8 + 2 * 2; /* patches; 9 windows of 8 across and one of 2 */
 static const double PIXELS = 1024.0 * 1024, FILM_PIXELS = 4.0 * 352 * 640;
 
@@ -87,6 +88,7 @@ static void test_flops(void **state) {
         {&family_unet, UT, 2 * UT * 18 * UC * UC, 4 * UT * (UT + 77) * UC, 0},
         {&family_qwen_image, QT, 2 * QT * (4 * QC * QC + 2 * QC * QF), 4 * QT * QT * QC, 0},
         {&family_wan, WT, 2 * WT * (6 * WC * WC + 2 * WC * WF), 4 * WT * (WT + 512) * WC, 0},
+        {&family_sd3, ST, 2 * ST * (4 * SC * SC + 2 * SC * SF), 4 * ST * ST * SC, 0},
         {&family_qwen3, 512, 2 * 512.0 * (2 * 4096 + 2 * 1024 + 3 * 9728) * 2560, 4 * 512.0 * 513 / 2 * 4096,
          0},
         {&family_qwen25vl, 512, 2 * 512.0 * (2 * 3584 + 2 * 512 + 3 * 18944) * 3584,
