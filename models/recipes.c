@@ -621,7 +621,7 @@ enum { SD3_T5_TOKENS = 256 };
 #define SD3(...)                                                                                               \
     .slot = {{.family = &family_clip, .flag = "--clip_l", .optional = true, .word = "CLIP-L text encoder",     \
               .folder = "text_encoder", .prefixes = clip_l_prefixes,                                           \
-              .is = clip_is_l, .dimension = {{"clip_projection", 768}},                                        \
+              .is = clip_is_l,                                                                                 \
               TEXT_CLIP("", 0, "openai/clip-vit-large-patch14", "CLIPTextModelWithProjection",                 \
                         "CLIPTokenizer"),                                                                      \
               .text.pad = "<|endoftext|>"},                                                                    \
@@ -633,10 +633,10 @@ enum { SD3_T5_TOKENS = 256 };
              {.family = &family_vae_kl, .flag = "--vae", .folder = "vae", .prefixes = vae_prefixes,            \
               .published = sd3_vae},                                                                           \
              {.family = &family_vae_kl_encoder, .folder = "vae", .published = sd3_vae}},                       \
-    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .layers_left_out = 1},                                 \
-                  {.slot = 1, .what = CONDITION_TOKENS, .layers_left_out = 1, .beside = true},                 \
+    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .layers_left_out = 1, .widened = true},                \
+                  {.slot = 1, .what = CONDITION_TOKENS, .layers_left_out = 1, .beside = true, .widened = true},\
                   {.slot = 2, .what = CONDITION_TOKENS},                                                       \
-                  {.slot = 0, .what = CONDITION_POOLED, .projected = true},                                    \
+                  {.slot = 0, .what = CONDITION_POOLED, .projected = true, .projected_of_folder = true},       \
                   {.slot = 1, .what = CONDITION_POOLED, .projected = true}},                                   \
     .n_conditions = 5, .span = {{3, INFINITY}},                                                                \
     .pipelines = {"StableDiffusion3Pipeline", "StableDiffusion3Img2ImgPipeline",                               \
