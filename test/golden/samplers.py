@@ -29,6 +29,7 @@ warnings.simplefilter("ignore")
 diffusers.utils.logging.set_verbosity_error()
 HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "samplers")
 STEPS = [1, 2, 3, 5, 8, 20, 37]
+PUBLISHED = [4, 28, 40, 50]  # of SD3 and SD3.5
 SHAPE = [1, 4, 5, 7]
 SD = dict(num_train_timesteps=1000, beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear")
 
@@ -151,16 +152,23 @@ def make_cases():
     add(cases, "unipc.flow.final", families["unipc"], **flow, flow_shift=5.0, lower_order_final=False)
     add(cases, "unipc.flow.terminal", families["unipc"], **flow, flow_shift=3.0, shift_terminal=0.02)
     add(cases, "dpmpp_sde.flow", families["dpmpp"], **flow, flow_shift=5.0, algorithm_type="sde-dpmsolver++")
+    # Stable Diffusion 3's pipelines hand it no sigmas: it shifts those that it has shifted already.
+    for shift in (1.0, 3.0, 7.5):
+        add(cases, f"euler.flow.again.{shift:g}", "FlowMatchEulerDiscreteScheduler", shift=shift)
     return cases
+
+
+def is_again(name):
+    return ".again." in name
 
 
 def scheduler_of(config):
     return getattr(diffusers, config["_class_name"]).from_config(config)
 
 
-def set_timesteps(s, n):
-    """Euler's flow matching is handed its sigmas by pipelines, evenly spaced."""
-    if type(s).__name__ == "FlowMatchEulerDiscreteScheduler":
+def set_timesteps(s, n, again):
+    """Euler's flow matching is handed its sigmas by pipelines, evenly spaced, or makes them itself."""
+    if type(s).__name__ == "FlowMatchEulerDiscreteScheduler" and not again:
         s.set_timesteps(sigmas=np.linspace(1, 1 / n, n))
     else:
         s.set_timesteps(n)
@@ -191,20 +199,21 @@ def picture():
     return pattern().flip(-1) * 3
 
 
-def run(config, n, strength):
+def run(config, n, strength, again):
     s = scheduler_of(config)
     generator = torch.Generator().manual_seed(n)
     # PyTorch's normals differ by a last bit between processors, which steps from a sigma of 4096 make 5e-5 of.
     noise = (torch.randn(SHAPE, generator=generator) * 4096).round() / 4096
-    set_timesteps(s, n)
+    set_timesteps(s, n, again)
     if strength is None:
         timesteps, x = s.timesteps, noise * getattr(s, "init_noise_sigma", 1)
     else:
-        first = n - min(int(n * strength), n)
+        # As many are run as pipelines of flow models round up, and others down.
+        first = int(n - min(n * strength, n)) if again else n - min(int(n * strength), n)
         timesteps = s.timesteps[first * s.order:]
         if hasattr(s, "set_begin_index"):
             s.set_begin_index(first * s.order)
-        x = s.add_noise(picture(), noise, timesteps[:1])
+        x = s.scale_noise(picture(), timesteps[:1], noise) if again else s.add_noise(picture(), noise, timesteps[:1])
     draws = {"generator": generator} if "generator" in inspect.signature(s.step).parameters else {}
     for t in timesteps:
         output = denoise(s.scale_model_input(x, t) if hasattr(s, "scale_model_input") else x, t)
@@ -218,7 +227,7 @@ def wrong(name, config, n, strength):
     if strength is None:
         return False
     # No pipeline begins flow matching by a solver at a picture.
-    if config.get("use_flow_sigmas") or class_name.startswith("FlowMatch"):
+    if config.get("use_flow_sigmas") or (class_name.startswith("FlowMatch") and not is_again(name)):
         return True
     # LMS weighs derivatives of steps that were left out.
     return class_name == "LMSDiscreteScheduler"
@@ -231,14 +240,14 @@ def main():
     cases, tensors, written = make_cases(), {}, []
     for name, config in cases.items():
         timesteps, sigmas, steps = [], [], []
-        for n in STEPS:
+        for n in STEPS + (PUBLISHED if is_again(name) else []):
             s = scheduler_of(config)
             if config.get("original_inference_steps") == 25 and n > 25:
                 continue
             # diffusers stretches one step alone to no number.
             if config.get("shift_terminal") and n == 1:
                 continue
-            set_timesteps(s, n)
+            set_timesteps(s, n, is_again(name))
             steps.append(n)
             timesteps += [float(t) for t in s.timesteps]
             sigmas += call_sigmas(s) or []
@@ -246,16 +255,17 @@ def main():
         if sigmas:
             tensors[f"{name}.sigmas"] = torch.tensor(sigmas, dtype=torch.float32)
         starts = []
-        for n, strength in [(5, None), (8, None), (8, 0.6), (16, 0.4)]:
+        for n, strength in [(5, None), (8, None), (8, 0.6), (16, 0.4)] + ([(4, 0.6)] if is_again(name) else []):
             if wrong(name, config, n, strength):
                 continue
-            latent = run(config, n, strength)
+            latent = run(config, n, strength, is_again(name))
             if not torch.isfinite(latent).all():
                 print(f"{name}: {n} steps, strength {strength}: not finite, left out")
                 continue
             starts.append([n, strength])
             tensors[f"{name}.{n}.{strength}.latent"] = latent
-        written.append({"name": name, "config": config, "steps": steps, "runs": starts})
+        again = {"again": True} if is_again(name) else {}
+        written.append({"name": name, "config": config, "steps": steps, "runs": starts, **again})
     if plain:
         from safetensors.torch import load_file
         committed = load_file(os.path.join(HERE, "reference.safetensors"))

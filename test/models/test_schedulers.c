@@ -36,6 +36,7 @@ static struct course course_of(json_t *c) {
     if (!course.sampling.prediction->mixes) return course;
     json_t *shift = json_object_get(config, course.sampling.schedule->shift_key);
     course.shift = shift ? json_number_value(shift) : 1;
+    course.sampling.grid.again = json_is_true(json_object_get(c, "again"));
     course.sampling.grid.terminal = json_number_value(json_object_get(config, "shift_terminal"));
     return course;
 }
