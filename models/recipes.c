@@ -642,8 +642,8 @@ enum { SD3_T5_TOKENS = 256 };
     .pipelines = {"StableDiffusion3Pipeline", "StableDiffusion3Img2ImgPipeline",                               \
                   "StableDiffusion3InpaintPipeline"},                                                          \
     .patch = 2, .shift_rule = FLOW_SHIFT_FIXED, .flow_shift = 3,                                               \
-    .sampling = {.prediction = &prediction_flow, .schedule = &schedule_flow, .sampler = &sampler_euler,        \
-                 .grid = {.again = true}},                                                                     \
+    .sampling = {.prediction = &prediction_flow_of_timestep, .schedule = &schedule_flow,                       \
+                 .sampler = &sampler_euler, .grid = {.again = true}, .grid_of_class = true},                   \
     .guide = guidance_plain, .samples_init = true, .width = 1024, .height = 1024, .strength = 0.6
 /* clang-format on */
 

@@ -40,8 +40,6 @@ enum { SD3_SECONDS_MAX = 64, SD3_LAYERS_MAX = 400 };
  * block's text. */
 enum { SIX = 6, NINE = 9, TWO = 2 };
 
-static const float sd3_time_scale = 1000;
-
 struct sd3_settings {
     int head, layers, table_side;
     int latent_side; /* of the pictures that it was trained on */
@@ -50,7 +48,8 @@ struct sd3_settings {
 };
 
 struct sd3_state {
-    struct tensor tokens; /* [text + image rows, DIM] */
+    struct tensor tokens;    /* [text + image rows, DIM] */
+    struct tensor positions; /* [image rows, DIM], shared by all lanes */
     /* Shared by a prompt's lanes: */
     struct tensor text; /* [text rows, DIM], embedded once */
     /* From timestep and prompt; a row for each evaluation or, not hoisted, one. */
@@ -283,7 +282,7 @@ static void sd3_forward_conditioning(struct context *x, const void *weights,
     struct tensor f = context_tensor(x, DTYPE_F32, 2, (int32_t[]){n, frequencies});
     struct tensor one = context_tensor(x, DTYPE_F32, 2, (int32_t[]){1, rows.dim[1]});
     for (int32_t i = 0; i < n; i++)
-        op_timestep(x, tensor_slice(f, i, 1), scope->timesteps[i] * sd3_time_scale, TIMESTEP_USUAL);
+        op_timestep(x, tensor_slice(f, i, 1), scope->timesteps[i], TIMESTEP_USUAL);
     stream_condition(x, rows, f, &w->time_in, &w->time_out);
     stream_condition(x, one, scope->lane->pooled, &w->pooled_in, &w->pooled_out);
     op_add(x, rows, rows, one);
@@ -305,11 +304,10 @@ static void sd3_forward_final_modulation(struct context *x, const void *weights,
                     &w->linear);
 }
 
-/* Rows of tables come before blocks: what the picture's tokens are added to. */
 static void sd3_forward_position(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct sd3_position_weights *w = weights;
     const struct sd3_state *state = scope->lane->state;
-    op_copy(x, stream_picture_rows(state->tokens, scope->lane), w->rows);
+    op_copy(x, state->positions, w->rows);
 }
 
 static void sd3_forward_embedder(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -321,7 +319,7 @@ static void sd3_forward_embedder(struct context *x, const void *weights, const s
     struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows.dim[0], in});
     stream_patchify(x, patches, lane);
     op_linear(x, rows, patches, tensor_reshape(w->linear.weight, 2, (int32_t[]){rows.dim[1], in}),
-              (struct epilogue){.bias = w->linear.bias, .residual = rows});
+              (struct epilogue){.bias = w->linear.bias, .residual = state->positions});
     op_copy(x, stream_text_rows(state->tokens, lane), state->text);
 }
 
@@ -366,7 +364,7 @@ static void sd3_forward_final(struct context *x, const void *weights, const stru
 
 static const struct block_kind sd3_kind_position =
     BLOCK_KIND("position", "pos_embed", sd3_position_table, sd3_position_weights, sd3_forward_position,
-               .gathers_rows = true);
+               .gathers_rows = true, .cadence = CADENCE_PROMPT);
 static const struct block_kind sd3_kind_context =
     BLOCK_KIND("context", "context_embedder", sd3_context_table, product_weights, sd3_forward_context,
                .cadence = CADENCE_PROMPT, .keeps_types = true);
@@ -478,10 +476,13 @@ static void sd3_declare(const struct component *c, struct lane *lanes, int n_lan
     (void)pictures;
     for (int i = 0; i < n_lanes; i++) {
         struct sd3_state *s = lanes[i].state;
-        int32_t rows = lanes[i].text.dim[0] + stream_tokens_of(lanes[i].latent);
+        int32_t image = stream_tokens_of(lanes[i].latent), dim = c->dims[DIM];
         int first = lane_first_of_prompt(lanes, i);
-        if (first != i) *s = *(const struct sd3_state *)lanes[first].state;
-        s->tokens = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, c->dims[DIM]}, ok);
+        if (i)
+            *s = *(const struct sd3_state *)lanes[first == i ? 0 : first].state;
+        else
+            s->positions = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){image, dim}, ok);
+        s->tokens = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){lanes[i].text.dim[0] + image, dim}, ok);
         if (first == i) sd3_declare_prompt(c, &lanes[i], arena, ok);
     }
 }
@@ -688,8 +689,8 @@ static const struct setting_list sd3_lists[] = {{.key = "dual_attention_layers",
                                                  .follows = true}};
 
 static const struct state_tensor sd3_state_tensors[] = {
-    STATE_TENSOR(sd3_state, tokens), STATE_TENSOR(sd3_state, text), STATE_TENSOR(sd3_state, condition),
-    STATE_TENSOR(sd3_state, modulation)};
+    STATE_TENSOR(sd3_state, tokens), STATE_TENSOR(sd3_state, positions), STATE_TENSOR(sd3_state, text),
+    STATE_TENSOR(sd3_state, condition), STATE_TENSOR(sd3_state, modulation)};
 
 const struct family family_sd3 = {
     .name = "sd3",

@@ -104,6 +104,7 @@ enum status component_gather_rows(const struct component *c, int i_table, const 
     const struct family *family = c->family;
     const struct block *table = &c->tables[i_table];
     if (!family->rows) return block_gather_rows(c->sys, table, lane->tokens, lane->n_tokens, out, e);
+    if (family->check_lanes && family->check_lanes(c, lane, 1, e) != OK) return e->code;
     int n = family->rows(c, i_table, lane, NULL);
     int32_t *rows = c->sys->alloc(c->sys, LINE_HOST, (size_t)n * sizeof *rows);
     if (!rows) return error_set(e, MEMORY, "no memory for %d rows of '%s'", n, table->name);

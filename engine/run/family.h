@@ -114,7 +114,7 @@ struct family {
                     struct arena *pictures, bool *ok);
     /* Which rows of a table a lane needs, in the order of its gathered block: writes them unless rows is
      * NULL, returns how many. Every lane of a text encoder has rows of its own; in other stages all lanes
-     * have the same. NULL: the lane's tokens. */
+     * have the same. Not asked of lanes that check_lanes refuses. NULL: the lane's tokens. */
     int (*rows)(const struct component *c, int i_table, const struct lane *lane, int32_t *rows);
     /* Of a vision encoder: what it makes of a picture of that size. */
     struct sight (*sees)(const struct component *c, int width, int height);
