@@ -67,7 +67,8 @@ struct args {
     struct strings references, rules;
     int64_t max_ram_bytes;
     struct device_size max_vram;
-    bool no_metadata, no_decode, no_replan, json, tensors, types, quiet, verbose, no_progress, help, help_all;
+    bool no_metadata, no_decode, no_replan, json, tensors, types, plans, markdown, quiet, verbose,
+        no_progress, help, help_all;
 };
 
 /* Reads argv[first..] as flags and operands of command. The first mistake is reported, but the rest is read

@@ -1,20 +1,30 @@
 /* `sluice families`: which models can be run, as they are published. */
 #include "cli/answer.h"
 #include "cli/commands.h"
+#include "cli/fail.h"
+#include "cli/families_plans.h"
+#include "cli/families_tables.h"
 #include "cli/fields.h"
 #include "cli/progress.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
-static void print_family(const json_t *family) {
-    char bytes[32], size[32];
+static void print_strings(const char *separator, const json_t *list) {
     size_t i;
-    json_t *pipeline;
+    json_t *string;
+    json_array_foreach(list, i, string) printf("%s%s", i ? separator : "", json_string_value(string));
+}
+
+/* ---- all ---- */
+
+static void print_row(const json_t *family) {
+    char bytes[32], size[32];
     snprintf(size, sizeof size, "%.0fx%.0f", field_number(family, "width"), field_number(family, "height"));
-    printf("%-20s %10s %6.0f %9s ", field_string(family, "name"), size, field_number(family, "steps"),
+    printf("%-20s %10s %6.0f %9s  ", field_string(family, "name"), size, field_number(family, "steps"),
            progress_bytes(field_number(family, "bytes"), bytes));
-    json_array_foreach(json_object_get(family, "pipelines"), i, pipeline)
-        printf("%s%s", i ? ", " : " ", json_string_value(pipeline));
+    print_strings(", ", json_object_get(family, "pipelines"));
     printf("\n");
 }
 
@@ -22,11 +32,131 @@ static void print_families(json_t *root) {
     size_t i;
     json_t *family;
     printf("%-20s %10s %6s %9s  %s\n", "family", "size", "steps", "in bf16", "pipelines of model_index.json");
-    json_array_foreach(json_object_get(root, "families"), i, family) print_family(family);
+    json_array_foreach(json_object_get(root, "families"), i, family) print_row(family);
+}
+
+/* ---- one ---- */
+
+static void print_parts(const json_t *parts) {
+    size_t i;
+    json_t *part;
+    char bytes[32];
+    printf("parts     in bf16\n");
+    json_array_foreach(parts, i, part)
+        printf("  %-28s %9s  %s\n", field_string(part, "flag"),
+               progress_bytes(field_number(part, "bytes"), bytes), field_string(part, "name"));
+}
+
+static void print_sources(const json_t *sources) {
+    size_t i;
+    json_t *source;
+    printf("files     at Hugging Face\n");
+    json_array_foreach(sources, i, source) {
+        const char *flag = json_string_value(json_object_get(source, "flag"));
+        const char *files = json_string_value(json_object_get(source, "files"));
+        double megabytes = field_number(source, "megabytes");
+        printf("  %-28s %s: %s", flag ? flag : "-m", field_string(source, "repository"),
+               files ? files : "the folder");
+        if (megabytes > 0) printf(", %.1f GB", megabytes / 1000);
+        printf("\n");
+    }
+}
+
+static void print_takes(const json_t *takes) {
+    size_t i;
+    json_t *take;
+    if (json_array_size(takes)) printf("takes     beside a prompt\n");
+    json_array_foreach(takes, i, take)
+        printf("  %-28s %s%s\n", field_string(take, "flag"), field_string(take, "what"),
+               field_flag(take, "needed") ? ", always" : "");
+}
+
+static void print_compared(const json_t *family) {
+    const char *reference = json_string_value(json_object_get(family, "reference"));
+    if (reference)
+        printf("compared  with %s, pictures and what leads to them\n", reference);
+    else
+        printf("compared  in its parts, which are those of %s\n", field_string(family, "like"));
+}
+
+static void print_plans(const json_t *plans) {
+    size_t i;
+    json_t *plan;
+    char device[32], host[32], step[32], all[32];
+    if (json_array_size(plans)) printf("plans     predicted: no GPU has run them\n");
+    json_array_foreach(plans, i, plan) {
+        const json_t *least = json_object_get(plan, "least");
+        double vram = field_number(least, "vram_bytes");
+        printf("  %-28s at least %s%s%s, %s a step, %s in all\n", field_string(plan, "device"),
+               vram > 0 ? progress_bytes(vram, device) : "", vram > 0 ? " + " : "",
+               progress_bytes(field_number(least, "ram_bytes"), host),
+               progress_duration(field_number(plan, "step_seconds"), step),
+               progress_duration(field_number(plan, "seconds"), all));
+        printf("  %-28s %s\n", "", field_string(plan, "command"));
+    }
+}
+
+static void print_family(json_t *root) {
+    const json_t *family = json_array_get(json_object_get(root, "families"), 0);
+    printf("%s: %s\n", field_string(family, "name"), field_string(family, "title"));
+    printf("draws     %.0fx%.0f", field_number(family, "width"), field_number(family, "height"));
+    if (field_number(family, "frames") > 1) printf(", %.0f frames", field_number(family, "frames"));
+    printf(", %.0f steps, guided by %g\n", field_number(family, "steps"), field_number(family, "cfg_scale"));
+    printf("files as  ");
+    print_strings(", ", json_object_get(family, "layouts"));
+    printf("\npipelines ");
+    print_strings(", ", json_object_get(family, "pipelines"));
+    printf("\n");
+    print_compared(family);
+    print_takes(json_object_get(family, "takes"));
+    print_parts(json_object_get(family, "parts"));
+    print_sources(json_object_get(family, "sources"));
+    print_plans(json_object_get(family, "plans"));
+}
+
+/* ---- the command ---- */
+
+static int keep_named(json_t *families, const char *name, struct sluice_error *e) {
+    for (size_t i = json_array_size(families); i--;)
+        if (strcmp(field_string(json_array_get(families, i), "name"), name) != 0)
+            json_array_remove(families, i);
+    if (json_array_size(families)) return SLUICE_OK;
+    fail(e, SLUICE_USAGE, "no family is called so");
+    fail_found(e, "%s", name);
+    return fail_expected(e, "one that `sluice families` lists");
+}
+
+/* Of the library's list what was asked for, and plans of it. */
+static int chosen_families(const struct args *args, json_t *root, char **json, struct sluice_error *e) {
+    json_t *families = json_object_get(root, "families");
+    const char *name = args->operands[0];
+    if (name && keep_named(families, name, e)) return e->code;
+    bool plans = args->plans || args->markdown || name;
+    if (plans && families_plans_add(families, !args->quiet, e)) return e->code;
+    *json = json_dumps(root, JSON_INDENT(1));
+    return *json ? SLUICE_OK : fail(e, SLUICE_MEMORY, "no memory for a list of families");
+}
+
+static int check_forms(const struct args *args, struct sluice_error *e) {
+    return args->json && args->markdown ? fail_value(e, "--markdown", "--json beside it", "one of the two")
+                                        : SLUICE_OK;
 }
 
 int families_command(const struct args *args, struct sluice_error *e) {
-    char *json = NULL;
-    int status = sluice_families(&json, e);
-    return answer_print(args, status, json, "list of families", print_families, e);
+    char *all = NULL, *json = NULL;
+    int status = check_forms(args, e);
+    if (!status) status = sluice_families(&all, e);
+    if (status) return status;
+    json_t *root = json_loads(all, 0, NULL);
+    status = root ? chosen_families(args, root, &json, e)
+                  : fail(e, SLUICE_INTERNAL, "the library's list of families is no JSON");
+    void (*print)(json_t *) = args->markdown      ? families_markdown
+                              : args->operands[0] ? print_family
+                              : args->plans       ? families_print_plans
+                                                  : print_families;
+    if (!status) status = answer_show(args, json, "list of families", print, e);
+    json_decref(root);
+    free(json);
+    sluice_free(all);
+    return status;
 }

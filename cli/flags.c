@@ -151,6 +151,10 @@ static const struct flag own[] = {
      FLAG_SWITCH, AT(json), 0, 0, NULL, "JSON instead of text", NULL},
     {NULL, INSPECT, NULL, "--tensors", NULL, FLAG_SWITCH, AT(tensors), 0, 0, NULL,
      "every tensor's name, type and shape", NULL},
+    {NULL, FAMILIES, NULL, "--plans", NULL, FLAG_SWITCH, AT(plans), 0, 0, NULL,
+     "also what each would take, of memory and time: on named cards and on a processor", NULL},
+    {NULL, FAMILIES, NULL, "--markdown", NULL, FLAG_SWITCH, AT(markdown), 0, 0, NULL,
+     "all of it as the tables of models/README.md", NULL},
     {NULL, PLAN, NULL, "--types", NULL, FLAG_SWITCH, AT(types), 0, 0, NULL,
      "also what smaller types of weights would bring, converted as they are read and by `sluice convert` "
      "beforehand",
@@ -256,7 +260,8 @@ const struct command commands[N_COMMANDS] = {
      "floor a streamed step comes; block: how near to its products a block and a decoder come; checkpoint: "
      "writes a model of random weights."},
     {"devices", DEVICES, NULL, 0, 0, "list what a run can use", "sluice devices", NULL},
-    {"families", FAMILIES, NULL, 0, 0, "list which models can be run", "sluice families", NULL},
+    {"families", FAMILIES, "[NAME]", 0, 1, "list which models can be run, or say all about one",
+     "sluice families flux", NULL},
     {"completion", COMPLETION, "bash|zsh|fish", 1, 1, "print what a shell needs to complete flags",
      "sluice completion bash >/etc/bash_completion.d/sluice", NULL},
     {"manual", MANUAL, NULL, 0, 0, "print the man page", "sluice manual | man -l -", NULL},

@@ -1,7 +1,7 @@
 # What runs on a machine with a GPU: everything that needs one, in a folder that needs nothing else of this tree.
 #   make gpu-bundle   build/gpu-bundle.tar.xz, for a machine with a driver and CUDA's libraries, without network or packages
 #   make check-gpu    on a machine with a GPU: checks; make bench-gpu: measures. Results in build/gpu-results
-#   make readme       bench/README.md's tables of GPUs from bench/results
+#   make readme       what programs say in READMEs: GPUs from bench/results in bench/README.md, families in models/README.md
 #   make CONFIG=emu gpu-stage    the same folder with the emulated device, to try the script: sh build/emu/gpu/run.sh OUT all --small
 GPU_TOOLS := device_bench fill_gpu gpu_results
 GPU_PROGRAMS := sluice test_golden test_blocks $(CUDA_TESTS:%=test_cuda_%) $(GPU_TOOLS)
@@ -38,7 +38,8 @@ check-gpu: gpu-build
 bench-gpu: gpu-build
 	@sh build/release-gpu/gpu/run.sh build/gpu-results bench
 	@cp build/gpu-results/*-20*.json bench/results/
-readme: $B/gpu_results
-	@sh bench/gpu/readme.sh $B/gpu_results write
+readme: $B/gpu_results $B/sluice
+	@sh test/readme.sh write bench/README.md 'GPU results' $B/gpu_results readme bench/results/*.json
+	@sh test/readme.sh write models/README.md families $B/sluice families --markdown
 
 -include $(RIG_O:.o=.d) $(RESULTS_O:.o=.d) $B/obj/bench/gpu/fill.d

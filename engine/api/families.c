@@ -2,7 +2,9 @@
 #include "engine/api/caller.h"
 #include "engine/open/model.h"
 #include "loaders/json.h"
+#include "models/publications.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static json_t *parts_json(const struct sluice_model *m, json_int_t *all) {
@@ -21,14 +23,96 @@ static json_t *parts_json(const struct sluice_model *m, json_int_t *all) {
     return parts;
 }
 
+/* ---- what a request may have beside the prompt ---- */
+
+static void take(json_t *list, const char *flag, const char *what, bool needed) {
+    json_push(list, json_pack("{s:s, s:s, s:b}", "flag", flag, "what", what, "needed", (int)needed));
+}
+
+static void take_pictures(json_t *list, const struct recipe *r) {
+    bool hole = r->concat == CONCAT_MASKED || r->concat == CONCAT_INPAINT;
+    bool frames = r->concat == CONCAT_FRAMES;
+    if (r->init == INIT_NOISED) take(list, "--init-img", hole ? "picture" : "picture to start from", hole);
+    if (r->init == INIT_FRAME) take(list, "--init-img", "first picture", frames);
+    if (frames) take(list, "--end-img", "last picture", false);
+    if (r->concat == CONCAT_LED) take(list, "--control", "leading video", false);
+    if (r->init == INIT_NOISED || r->concat == CONCAT_LED) take(list, "--mask", "mask", hole);
+}
+
+static void take_references(json_t *list, const struct recipe *r) {
+    char what[48];
+    if (r->references_max == 1)
+        snprintf(what, sizeof what, "a picture to refer to");
+    else
+        snprintf(what, sizeof what, "up to %d pictures to refer to", r->references_max);
+    if (r->references_max) take(list, "--ref-image", what, r->references_min > 0);
+}
+
+static json_t *takes_json(const struct recipe *r) {
+    json_t *list = json_array();
+    if (r->cfg_scale != 1) take(list, "--negative-prompt", "negative prompt", false);
+    if (r->takes_guidance) take(list, "--guidance", "distilled guidance", false);
+    take_pictures(list, r);
+    take_references(list, r);
+    return list;
+}
+
+/* ---- where files are, and how they may lie ---- */
+
+/* Of two slots of one family and the same prefixes, as two transformers, one file would not tell. */
+static bool fits_one_file(const struct recipe *r) {
+    for (int i = 0; r->slot[i].family; i++)
+        for (int k = 0; k < i; k++)
+            if (r->slot[k].family == r->slot[i].family && r->slot[k].prefixes == r->slot[i].prefixes)
+                return false;
+    return true;
+}
+
+static json_t *layouts_json(const struct recipe *r) {
+    json_t *list = json_array();
+    json_push(list, json_string("a folder"));
+    if (fits_one_file(r)) json_push(list, json_string("one file"));
+    json_push(list, json_string("a file each"));
+    return list;
+}
+
+static json_t *sources_json(const struct recipe *r) {
+    json_t *list = json_array();
+    for (const struct source *s = sources; s->repository; s++) {
+        if (!source_is_of(s, r)) continue;
+        json_t *megabytes = s->megabytes ? json_integer(s->megabytes) : json_null();
+        json_push(list, json_pack("{s:s, s:s?, s:s?, s:o}", "repository", s->repository, "flag", s->flag,
+                                  "files", s->files, "megabytes", megabytes));
+    }
+    return list;
+}
+
+/* ---- all ---- */
+
+static json_t *pipelines_json(const struct recipe *r) {
+    json_t *list = json_array();
+    for (const char *const *name = r->pipelines; *name; name++) json_push(list, json_string(*name));
+    return list;
+}
+
 static json_t *family_json(const struct sluice_model *m) {
+    const struct recipe *r = m->recipe;
+    const struct publication *p = publication_of(r);
     json_int_t bytes;
-    json_t *parts = parts_json(m, &bytes), *pipelines = json_array();
-    for (const char *const *name = m->recipe->pipelines; *name; name++)
-        json_push(pipelines, json_string(*name));
-    return json_pack("{s:s, s:o, s:i, s:i, s:i, s:f, s:I, s:o}", "name", m->recipe->name, "pipelines",
-                     pipelines, "width", m->width, "height", m->height, "steps", m->steps, "cfg_scale",
-                     m->cfg_scale, "bytes", bytes, "parts", parts);
+    json_t *parts = parts_json(m, &bytes);
+    json_t *family =
+        json_pack("{s:s, s:s?, s:s, s:o, s:i, s:i, s:i, s:i, s:f, s:b, s:I, s:o}", "name", r->name, "title",
+                  p ? p->title : NULL, "denoiser", recipe_family(r, FAMILY_DENOISER)->name, "pipelines",
+                  pipelines_json(r), "width", m->width, "height", m->height, "frames",
+                  m->frames ? m->frames : 1, "steps", m->steps, "cfg_scale", m->cfg_scale,
+                  "guides_if_negative", (int)r->guides_if_negative, "bytes", bytes, "parts", parts);
+    if (!family) return NULL;
+    json_put(family, "takes", takes_json(r));
+    json_put(family, "layouts", layouts_json(r));
+    json_put(family, "sources", sources_json(r));
+    json_put(family, "reference", p && p->reference ? json_string(p->reference) : json_null());
+    json_put(family, "like", p && p->like ? json_string(p->like->name) : json_null());
+    return family;
 }
 
 int sluice_families(char **json, struct sluice_error *error) {

@@ -16,7 +16,24 @@ for family in $families; do
 done
 expect 0 "the same as JSON" families --json
 tr -d ' \n' <../out >../flat
-check "parts" has ../flat '"name":"zimage","pipelines":\["ZImagePipeline".*"parts":\[{"name":"[^"]*","family":"qwen3","flag":"--llm","bytes":[0-9]*}'
+check "parts" has ../flat '"name":"zimage",.*"pipelines":\["ZImagePipeline".*"parts":\[{"name":"[^"]*","family":"qwen3","flag":"--llm","bytes":[0-9]*}'
+check "what it takes" has ../flat '"name":"flux_fill".*"takes":\[{"flag":"--guidance",[^]]*"--mask","what":"mask","needed":true}\]'
+check "where" has ../flat '{"repository":"Tongyi-MAI/Z-Image-Turbo","flag":null,"files":null,"megabytes":null}'
+check "not what takes long" lacks ../out '"plans"'
+expect 0 "one" families sd15
+check "its parts" has ../out '^  --clip_l  *235 MiB'
+check "its pictures" has ../out '^  --init-img  *picture to start from$'
+check "its plans" [ "$(grep -c '^  c[a-z0-9:]*  *at least' ../out)" = 5 ]
+check "nothing on stderr" [ ! -s ../err ]
+# Each says the command that prints it; the budget of a processor is one that this machine may not have.
+for family in qwen_image sdxl; do
+    expect 0 "$family" families $family --json
+    tr -d '\n' <../out | sed 's/"command"/\n&/g' | sed -n 's/^"command": "sluice \(plan .*4060ti[^"]*\(\\" \\"\)*[^"]*\)", *"card".*"least": \({[^}]*}\).*/\1|\3/p' >../told
+    line=$(sed 's/|.*//; s/\\//g; s/--max-ram 20G/--max-ram 3G/' ../told)
+    eval "expect 0 'its command' $line --json"
+    check "the same least device memory" has ../out "$(sed 's/.*|[^"]*\("vram_bytes": [1-9][0-9]*\).*/\1/' ../told)"
+    check "as it says" has ../told '^plan .*"vram_bytes": [1-9]'
+done
 expect 0 "on a card" plan --family qwen_image --device cuda:4090 --max-vram 20G --max-ram 2G --json
 tr -d ' \n' <../out >../flat
 check "its time" has ../flat '"card":"[^"]*4090.*"seconds":[0-9]'

@@ -133,6 +133,7 @@ bench checkpoint|FAMILY DIR
 bench checkpoint no_such_family $scratch/work/ck|no_such_family
 devices word|word
 families word|word
+families --json --markdown|--markdown
 END
 check "no folder of a failed bench checkpoint" absent ck
 check "no temporary folder" empty_folder .

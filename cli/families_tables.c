@@ -1,0 +1,323 @@
+/* Tables of families: see families_tables.h. Must not compute anything: every number is the library's. */
+#include "cli/families_tables.h"
+
+#include "cli/fields.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { CELL = 128, LINE = 120 };
+
+/* ---- cells ---- */
+
+/* In one unit: "0.18 s", "3.1 s", "246 s", "25 min", "19 h", "18 days". */
+static char *brief(double seconds, char out[CELL]) {
+    static const struct {
+        double seconds, most;
+        const char *name;
+    } units[] = {{1, 600, "s"}, {60, 180, "min"}, {3600, 72, "h"}, {86400, 0, "days"}};
+    int u = 0;
+    while (units[u].most > 0 && seconds / units[u].seconds >= units[u].most) u++;
+    double n = seconds / units[u].seconds;
+    snprintf(out, CELL, "%.*f %s", u || n >= 9.95 ? 0 : n >= 0.995 ? 1 : 2, n, units[u].name);
+    return out;
+}
+
+static double gib(const json_t *plan, const char *memory, const char *kind) {
+    return field_number(json_object_get(plan, memory), kind) / (1 << 30);
+}
+
+static bool fits(const json_t *plan) {
+    return gib(plan, "least", "vram_bytes") <= gib(plan, "budget", "vram_bytes") &&
+           gib(plan, "least", "ram_bytes") <= gib(plan, "budget", "ram_bytes");
+}
+
+static bool on_card(const json_t *plan) {
+    return gib(plan, "budget", "vram_bytes") > 0;
+}
+
+static char *least(const json_t *plan, char out[CELL]) {
+    int n = on_card(plan) ? snprintf(out, CELL, "%.1f + ", gib(plan, "least", "vram_bytes")) : 0;
+    snprintf(out + n, CELL - (size_t)n, "%.1f", gib(plan, "least", "ram_bytes"));
+    return out;
+}
+
+static char *times(const json_t *plan, char out[CELL]) {
+    char step[CELL], all[CELL];
+    snprintf(out, CELL, "%.40s, %.40s", brief(field_number(plan, "step_seconds"), step),
+             brief(field_number(plan, "seconds"), all));
+    if (!fits(plan)) snprintf(out, CELL, "-");
+    return out;
+}
+
+static char *card(const json_t *plan, char out[CELL]) {
+    const char *name = field_string(plan, "card");
+    if (!strncmp(name, "GeForce ", 8)) name += 8;
+    if (on_card(plan))
+        snprintf(out, CELL, "%.*s", (int)strcspn(name, ","), name);
+    else
+        snprintf(out, CELL, "2 cores");
+    return out;
+}
+
+static const json_t *families_of(const json_t *root) {
+    return json_object_get(root, "families");
+}
+
+static const json_t *plans_of(const json_t *family) {
+    return json_object_get(family, "plans");
+}
+
+/* ---- for a terminal ---- */
+
+static void print_plans_row(const json_t *family, bool heads) {
+    char cell[CELL] = "steps";
+    size_t i;
+    json_t *plan;
+    if (!heads) snprintf(cell, sizeof cell, "%.0f", field_number(family, "steps"));
+    printf("%-21s %5s", heads ? "family" : field_string(family, "name"), cell);
+    json_array_foreach(plans_of(family), i, plan) {
+        if (!i || !on_card(plan)) printf("  %-9s", heads ? "least" : least(plan, cell));
+        printf("  %-14s", heads ? card(plan, cell) : times(plan, cell));
+    }
+    printf("\n");
+}
+
+void families_print_plans(json_t *root) {
+    const json_t *families = families_of(root);
+    size_t i;
+    json_t *family;
+    print_plans_row(json_array_get(families, 0), true);
+    json_array_foreach(families, i, family) print_plans_row(family, false);
+    printf("least: GPU + host, GiB; then a step, all of them; as predicted: no GPU has run them\n");
+}
+
+/* ---- Markdown: what there is ---- */
+
+static char *size_and_steps(const json_t *family, char out[CELL]) {
+    double frames = field_number(family, "frames");
+    int n = snprintf(out, CELL, "%.0fx%.0f", field_number(family, "width"), field_number(family, "height"));
+    if (frames > 1) n += snprintf(out + n, CELL - (size_t)n, " x %.0f", frames);
+    snprintf(out + n, CELL - (size_t)n, ", %.0f", field_number(family, "steps"));
+    return out;
+}
+
+static const char *short_flag(const char *flag) {
+    static const char *const letters[][2] = {
+        {"--negative-prompt", "-n"}, {"--init-img", "-i"}, {"--ref-image", "-r"}};
+    for (size_t i = 0; i < sizeof letters / sizeof *letters; i++)
+        if (!strcmp(flag, letters[i][0])) return letters[i][1];
+    return flag;
+}
+
+/* Those that it cannot do without are strong. */
+static void print_taken(const json_t *takes) {
+    size_t i;
+    json_t *take;
+    json_array_foreach(takes, i, take) {
+        const char *strong = field_flag(take, "needed") ? "**" : "";
+        printf("%s%s`%s`%s", i ? " " : "", strong, short_flag(field_string(take, "flag")), strong);
+    }
+}
+
+static void print_what(const json_t *families) {
+    char cell[CELL];
+    size_t i;
+    json_t *family;
+    printf("| `--family` | models | size, steps | beside the prompt |\n|---|---|---|---|\n");
+    json_array_foreach(families, i, family) {
+        printf("| `%s` | %s | %s | ", field_string(family, "name"), field_string(family, "title"),
+               size_and_steps(family, cell));
+        print_taken(json_object_get(family, "takes"));
+        printf(" |\n");
+    }
+}
+
+/* ---- Markdown: what several have alike ---- */
+
+/* Words into lines of a README's width. */
+static void put_word(int *column, const char *word) {
+    int bytes = (int)strlen(word);
+    if (*column && *column + 1 + bytes > LINE - 1) *column = printf("\n ") - 1;
+    *column += printf("%s%s", *column ? " " : "", word);
+}
+
+static void put_words(int *column, const char *text) {
+    char word[CELL];
+    for (int n; *text; text += n + (text[n] == ' ')) {
+        n = (int)strcspn(text, " ");
+        snprintf(word, sizeof word, "%.*s", n, text);
+        put_word(column, word);
+    }
+}
+
+static void put_name(int *column, const json_t *family, const char *after) {
+    char word[CELL];
+    snprintf(word, sizeof word, "`%s`%s", field_string(family, "name"), after);
+    put_word(column, word);
+}
+
+/* What is true of a family, and may be of others. */
+typedef const char *phrase(const json_t *family, char out[CELL]);
+
+static const char *compared(const json_t *family, char out[CELL]) {
+    const char *reference = json_string_value(json_object_get(family, "reference"));
+    if (reference)
+        snprintf(out, CELL, "compared with %.40s, whole pipelines:", reference);
+    else
+        snprintf(out, CELL, "compared only in parts, those of `%.25s`:", field_string(family, "like"));
+    return out;
+}
+
+static const char *layouts(const json_t *family, char out[CELL]) {
+    size_t i, n = (size_t)snprintf(out, CELL, "opened from");
+    json_t *layout;
+    json_array_foreach(json_object_get(family, "layouts"), i, layout) {
+        if (n < CELL)
+            n += (size_t)snprintf(out + n, CELL - n, "%s %s", i ? "," : "", json_string_value(layout));
+    }
+    if (n < CELL) snprintf(out + n, CELL - n, ":");
+    return out;
+}
+
+static bool is_first_with(const json_t *families, size_t of, phrase *what) {
+    char a[CELL], b[CELL];
+    what(json_array_get(families, of), a);
+    for (size_t i = 0; i < of; i++)
+        if (!strcmp(what(json_array_get(families, i), b), a)) return false;
+    return true;
+}
+
+/* A point for each phrase, with all of whom it is true. */
+static void print_alike(const json_t *families, phrase *what) {
+    for (size_t i = 0; i < json_array_size(families); i++) {
+        char a[CELL], b[CELL];
+        const json_t *last = NULL;
+        int column = 0;
+        if (!is_first_with(families, i, what)) continue;
+        put_word(&column, "-");
+        put_words(&column, what(json_array_get(families, i), a));
+        for (size_t k = i; k < json_array_size(families); k++) {
+            const json_t *family = json_array_get(families, k);
+            if (strcmp(what(family, b), a) != 0) continue;
+            if (last) put_name(&column, last, ",");
+            last = family;
+        }
+        put_name(&column, last, "");
+        printf("\n");
+    }
+}
+
+/* ---- Markdown: where files are ---- */
+
+/* In whose rows a repository's file has been before. */
+static bool same_source(const json_t *a, const json_t *b) {
+    return json_equal(json_object_get(a, "repository"), json_object_get(b, "repository")) &&
+           json_equal(json_object_get(a, "files"), json_object_get(b, "files")) &&
+           json_equal(json_object_get(a, "flag"), json_object_get(b, "flag"));
+}
+
+static bool has_source(const json_t *family, const json_t *source) {
+    size_t i;
+    json_t *own;
+    json_array_foreach(json_object_get(family, "sources"), i, own) if (same_source(own, source)) return true;
+    return false;
+}
+
+/* The families that a source is for: their names, or how their denoiser is called if it is for all of these.
+ */
+static void print_of(const json_t *families, const json_t *family, const json_t *source) {
+    size_t i;
+    json_t *other;
+    bool all = true;
+    int n = 0;
+    const json_t *denoiser = json_object_get(family, "denoiser");
+    json_array_foreach(families, i, other) {
+        if (!json_equal(json_object_get(other, "denoiser"), denoiser)) continue;
+        n++;
+        if (!has_source(other, source)) all = false;
+    }
+    if (all && n > 1) {
+        printf("all of `%s`", json_string_value(denoiser));
+        return;
+    }
+    n = 0;
+    json_array_foreach(families, i, other) {
+        if (has_source(other, source)) printf("%s`%s`", n++ ? ", " : "", field_string(other, "name"));
+    }
+}
+
+static void print_source(const json_t *families, const json_t *family, const json_t *source) {
+    const char *files = json_string_value(json_object_get(source, "files"));
+    const char *flag = json_string_value(json_object_get(source, "flag"));
+    double megabytes = field_number(source, "megabytes");
+    printf("| ");
+    print_of(families, family, source);
+    printf(" | `%s` | `%s` | ", flag ? flag : "-m", field_string(source, "repository"));
+    if (files)
+        printf("`%s`", files);
+    else
+        printf("the folder");
+    if (megabytes > 0) printf(", %.1f", megabytes / 1000);
+    printf(" |\n");
+}
+
+static void print_where(const json_t *families) {
+    size_t i, k;
+    json_t *family, *source;
+    printf("| `--family` | flag | at Hugging Face | files, GB |\n|---|---|---|---|\n");
+    json_array_foreach(families, i, family) {
+        json_array_foreach(json_object_get(family, "sources"), k, source) {
+            bool told = false;
+            for (size_t j = 0; j < i && !told; j++) told = has_source(json_array_get(families, j), source);
+            if (!told) print_source(families, family, source);
+        }
+    }
+}
+
+/* ---- Markdown: what they take ---- */
+
+static void print_takes_row(const json_t *family, bool heads) {
+    char cell[CELL];
+    size_t i;
+    json_t *plan;
+    printf(heads ? "| `--family`" : "| `%s`", field_string(family, "name"));
+    json_array_foreach(plans_of(family), i, plan) {
+        if (!i || !on_card(plan)) printf(" | %s", heads ? "least" : least(plan, cell));
+        printf(" | %s", heads ? card(plan, cell) : times(plan, cell));
+    }
+    printf(" |\n");
+}
+
+static void print_taking(const json_t *families) {
+    size_t i;
+    json_t *family;
+    print_takes_row(json_array_get(families, 0), true);
+    printf("|---|---|");
+    json_array_foreach(plans_of(json_array_get(families, 0)), i, family) printf("---|");
+    printf("---|\n");
+    json_array_foreach(families, i, family) print_takes_row(family, false);
+}
+
+/* Of the first family: the others' differ in its name. */
+static void print_commands(const json_t *families) {
+    size_t i;
+    json_t *plan;
+    json_array_foreach(plans_of(json_array_get(families, 0)), i, plan)
+        printf("    %s\n", field_string(plan, "command"));
+}
+
+void families_markdown(json_t *root) {
+    const json_t *families = families_of(root);
+    print_what(families);
+    printf("\n");
+    print_alike(families, compared);
+    print_alike(families, layouts);
+    printf("\n");
+    print_where(families);
+    printf("\n");
+    print_taking(families);
+    printf("\n");
+    print_commands(families);
+}
