@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { CELL = 128, LINE = 120 };
+enum { CELL = 128, LINE = 120, FAMILIES_OF_ONE = 32 };
 
 /* ---- cells ---- */
 
@@ -225,27 +225,24 @@ static bool has_source(const json_t *family, const json_t *source) {
     return false;
 }
 
+static bool same_denoiser(const json_t *a, const json_t *b) {
+    return json_equal(json_object_get(a, "denoiser"), json_object_get(b, "denoiser"));
+}
+
 /* The families that a source is for: their names, or how their denoiser is called if it is for all of these.
  */
 static void print_of(const json_t *families, const json_t *family, const json_t *source) {
+    const json_t *with[FAMILIES_OF_ONE], *other;
+    int n = 0, all = 0;
     size_t i;
-    json_t *other;
-    bool all = true;
-    int n = 0;
-    const json_t *denoiser = json_object_get(family, "denoiser");
     json_array_foreach(families, i, other) {
-        if (!json_equal(json_object_get(other, "denoiser"), denoiser)) continue;
-        n++;
-        if (!has_source(other, source)) all = false;
+        if (!same_denoiser(other, family)) continue;
+        all++;
+        if (has_source(other, source) && n < FAMILIES_OF_ONE) with[n++] = other;
     }
-    if (all && n > 1) {
-        printf("all of `%s`", json_string_value(denoiser));
-        return;
-    }
-    n = 0;
-    json_array_foreach(families, i, other) {
-        if (has_source(other, source)) printf("%s`%s`", n++ ? ", " : "", field_string(other, "name"));
-    }
+    if (n == all && n > 1) printf("all of `%s`", field_string(family, "denoiser"));
+    for (int k = 0; k < n && (n < all || n == 1); k++)
+        printf("%s`%s`", k ? ", " : "", field_string(with[k], "name"));
 }
 
 static void print_source(const json_t *families, const json_t *family, const json_t *source) {
@@ -263,15 +260,23 @@ static void print_source(const json_t *families, const json_t *family, const jso
     printf(" |\n");
 }
 
+/* In the rows of a family before this one, of the same denoiser. */
+static bool is_told(const json_t *families, size_t family, const json_t *source) {
+    const json_t *own = json_array_get(families, family);
+    for (size_t i = 0; i < family; i++) {
+        const json_t *other = json_array_get(families, i);
+        if (same_denoiser(other, own) && has_source(other, source)) return true;
+    }
+    return false;
+}
+
 static void print_where(const json_t *families) {
     size_t i, k;
     json_t *family, *source;
     printf("| `--family` | flag | at Hugging Face | files, GB |\n|---|---|---|---|\n");
     json_array_foreach(families, i, family) {
         json_array_foreach(json_object_get(family, "sources"), k, source) {
-            bool told = false;
-            for (size_t j = 0; j < i && !told; j++) told = has_source(json_array_get(families, j), source);
-            if (!told) print_source(families, family, source);
+            if (!is_told(families, i, source)) print_source(families, family, source);
         }
     }
 }

@@ -5,6 +5,8 @@
 
 #define ALL_FLUX                                                                                             \
     { &recipe_flux, &recipe_flux_schnell, &recipe_flux_kontext, &recipe_flux_fill }
+#define ALL_SD3                                                                                              \
+    { &recipe_sd3, &recipe_sd35_medium, &recipe_sd35_large, &recipe_sd35_large_turbo }
 #define ALL_QWEN                                                                                             \
     {                                                                                                        \
         &recipe_qwen_image, &recipe_qwen_image_edit, &recipe_qwen_image_edit_plus,                           \
@@ -70,6 +72,28 @@ const struct source sources[] = {
     {"Wan-AI/Wan2.2-T2V-A14B-Diffusers", NULL, NULL, 0, {&recipe_wan22}},
     {"Wan-AI/Wan2.2-I2V-A14B-Diffusers", NULL, NULL, 0, {&recipe_wan22_i2v}},
     {"Wan-AI/Wan2.2-TI2V-5B-Diffusers", NULL, NULL, 0, {&recipe_wan_ti2v}},
+
+    {"stabilityai/stable-diffusion-3-medium-diffusers", NULL, NULL, 0, {&recipe_sd3}},
+    {"stabilityai/stable-diffusion-3-medium", NULL, "sd3_medium_incl_clips_t5xxlfp8.safetensors", 10900, {&recipe_sd3}},
+    {"stabilityai/stable-diffusion-3-medium", NULL, "sd3_medium_incl_clips.safetensors", 6000, {&recipe_sd3}},
+    {"stabilityai/stable-diffusion-3-medium", NULL, "sd3_medium.safetensors", 4300, {&recipe_sd3}},
+    {"stabilityai/stable-diffusion-3.5-medium", NULL, NULL, 0, {&recipe_sd35_medium}},
+    {"stabilityai/stable-diffusion-3.5-medium", NULL, "sd3.5_medium.safetensors", 5100, {&recipe_sd35_medium}},
+    {"city96/stable-diffusion-3.5-medium-gguf", "--diffusion-model", "sd3.5_medium-Q8_0.gguf", 0, {&recipe_sd35_medium}},
+    {"Comfy-Org/stable-diffusion-3.5-fp8", NULL, "sd3.5_medium_incl_clips_t5xxlfp8scaled.safetensors", 0, {&recipe_sd35_medium}},
+    {"stabilityai/stable-diffusion-3.5-large", NULL, NULL, 0, {&recipe_sd35_large}},
+    {"stabilityai/stable-diffusion-3.5-large", NULL, "sd3.5_large.safetensors", 16500, {&recipe_sd35_large}},
+    {"Comfy-Org/stable-diffusion-3.5-fp8", NULL, "sd3.5_large_fp8_scaled.safetensors", 0, {&recipe_sd35_large}},
+    {"city96/stable-diffusion-3.5-large-gguf", "--diffusion-model", "sd3.5_large-Q8_0.gguf", 0, {&recipe_sd35_large}},
+    {"stabilityai/stable-diffusion-3.5-large-turbo", NULL, NULL, 0, {&recipe_sd35_large_turbo}},
+    {"stabilityai/stable-diffusion-3.5-large-turbo", NULL, "sd3.5_large_turbo.safetensors", 16500, {&recipe_sd35_large_turbo}},
+    {"city96/stable-diffusion-3.5-large-turbo-gguf", "--diffusion-model", "*-Q8_0.gguf", 0, {&recipe_sd35_large_turbo}},
+    {"Comfy-Org/stable-diffusion-3.5-fp8", "--clip_l", "clip_l.safetensors", 200, ALL_SD3},
+    {"Comfy-Org/stable-diffusion-3.5-fp8", "--clip_g", "clip_g.safetensors", 1400, ALL_SD3},
+    {"Comfy-Org/stable-diffusion-3.5-fp8", "--t5xxl", "t5xxl_fp16.safetensors", 9800, ALL_SD3},
+    {"Comfy-Org/stable-diffusion-3.5-fp8", "--t5xxl", "t5xxl_fp8_e4m3fn_scaled.safetensors", 5200, ALL_SD3},
+    {"city96/t5-v1_1-xxl-encoder-gguf", "--t5xxl", "t5-v1_1-xxl-encoder-Q8_0.gguf", 5100, ALL_SD3},
+    {"stabilityai/stable-diffusion-3.5-large", "--vae", "vae/diffusion_pytorch_model.safetensors", 0, ALL_SD3},
     {NULL, NULL, NULL, 0, {NULL}},
 };
 /* clang-format on */
@@ -102,6 +126,10 @@ const struct publication publications[] = {
     {&recipe_wan22_i2v, "WAN 2.2 I2V A14B", DIFFUSERS, NULL},
     {&recipe_wan_ti2v, "WAN 2.2 TI2V 5B", DIFFUSERS, NULL},
     {&recipe_wan_vace, "WAN 2.1 VACE", DIFFUSERS, NULL},
+    {&recipe_sd3, "Stable Diffusion 3 medium", NULL, &recipe_flux},
+    {&recipe_sd35_medium, "Stable Diffusion 3.5 medium", NULL, &recipe_flux},
+    {&recipe_sd35_large, "Stable Diffusion 3.5 large", NULL, &recipe_flux},
+    {&recipe_sd35_large_turbo, "Stable Diffusion 3.5 large turbo", NULL, &recipe_flux},
     {NULL, NULL, NULL, NULL},
 };
 

@@ -11,7 +11,8 @@ enum { SOURCE_RECIPES_MAX = 10 };
 /* A repository of Hugging Face, or a part of one. Its recipes are of one denoiser. */
 struct source {
     const char *repository;
-    const char *flag;  /* of the part that these files are; NULL: they are all of a model, for -m */
+    const char *flag;  /* of the part that these files are; NULL: they are all of a model, or what is not text
+                          encoders, for -m */
     const char *files; /* of the repository; NULL: a folder as diffusers has it, all of it */
     int megabytes;     /* of 10^6 bytes, as the repository lists them; 0: not known here */
     const struct recipe *recipe[SOURCE_RECIPES_MAX + 1]; /* that they are for, NULL-terminated */

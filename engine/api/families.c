@@ -48,12 +48,21 @@ static void take_references(json_t *list, const struct recipe *r) {
     if (r->references_max) take(list, "--ref-image", what, r->references_min > 0);
 }
 
-static json_t *takes_json(const struct recipe *r) {
+static bool leaves_layers_out(const struct component *denoiser) {
+    for (int i = 0; i < denoiser->n_blocks; i++)
+        if (denoiser->blocks[i].kind->left_out) return true;
+    return false;
+}
+
+static json_t *takes_json(const struct sluice_model *m) {
     json_t *list = json_array();
+    const struct recipe *r = m->recipe;
     if (r->cfg_scale != 1) take(list, "--negative-prompt", "negative prompt", false);
     if (r->takes_guidance) take(list, "--guidance", "distilled guidance", false);
     take_pictures(list, r);
     take_references(list, r);
+    if (r->cfg_scale != 1 && leaves_layers_out(&m->component[recipe_slot(r, FAMILY_DENOISER)]))
+        take(list, "--slg-layers", "skip-layer guidance", false);
     return list;
 }
 
@@ -107,7 +116,7 @@ static json_t *family_json(const struct sluice_model *m) {
                   m->frames ? m->frames : 1, "steps", m->steps, "cfg_scale", m->cfg_scale,
                   "guides_if_negative", (int)r->guides_if_negative, "bytes", bytes, "parts", parts);
     if (!family) return NULL;
-    json_put(family, "takes", takes_json(r));
+    json_put(family, "takes", takes_json(m));
     json_put(family, "layouts", layouts_json(r));
     json_put(family, "sources", sources_json(r));
     json_put(family, "reference", p && p->reference ? json_string(p->reference) : json_null());
