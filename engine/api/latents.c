@@ -1,6 +1,7 @@
 /* Latents to files: see latents.h. */
 #include "engine/api/latents.h"
 
+#include "engine/open/latent_file.h"
 #include "engine/open/paths.h"
 
 #include <stdio.h>
@@ -37,13 +38,17 @@ static enum status next_of_planes(void *user, int i, void *to, uint64_t bytes, s
     return OK;
 }
 
-enum status latents_save(struct sys *sys, const char *path, const char *name, const struct tensor *latents,
-                         int n, struct error *e) {
+enum status latents_save(struct sys *sys, const char *path, const char *name, const char *recipe,
+                         const struct tensor *latents, int n, struct error *e) {
     int32_t C = latents->dim[0], F = latents->dim[1], Y = latents->dim[2], X = latents->dim[3];
     struct named_tensor tensor = {name, F == 1 ? tensor_make(NULL, DTYPE_F32, 4, (int32_t[]){n, C, Y, X})
                                                : tensor_make(NULL, DTYPE_F32, 5, (int32_t[]){n, C, F, Y, X})};
     struct stream stream = {.tensors = latents};
-    return safetensors_write_made(sys, path, &tensor, 1, &(struct tensor_maker){&stream, next_of_stack}, e);
+    char config[96];
+    const struct safetensors_text metadata = {"config", config};
+    const struct safetensors_content content = {&tensor, 1, &metadata, recipe != NULL};
+    if (recipe) snprintf(config, sizeof config, "{\"" LATENT_RECIPE "\": \"%s\"}", recipe);
+    return safetensors_write_content(sys, path, &content, &(struct tensor_maker){&stream, next_of_stack}, e);
 }
 
 static char *dump_path(struct sys *sys, const char *folder, const char *name, struct error *e) {
@@ -66,7 +71,7 @@ enum status dump_save(struct sys *sys, const char *folder, const char *name, str
 enum status dump_save_latents(struct sys *sys, const char *folder, const char *name,
                               const struct tensor *latents, int n, struct error *e) {
     char *path = dump_path(sys, folder, name, e);
-    if (path) latents_save(sys, path, name, latents, n, e);
+    if (path) latents_save(sys, path, name, NULL, latents, n, e);
     sys->release(sys, path);
     return e->code;
 }

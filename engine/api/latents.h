@@ -5,9 +5,9 @@
 #include "loaders/loaders.h"
 
 /* n latents of one shape that lie anywhere, [C, F, Y, X], as one tensor NAME [n, C, F, Y, X], without F
- * where that is 1. */
-enum status latents_save(struct sys *sys, const char *path, const char *name, const struct tensor *latents,
-                         int n, struct error *e);
+ * where that is 1. recipe: whose they are, for latent_look; NULL: the file does not say it. */
+enum status latents_save(struct sys *sys, const char *path, const char *name, const char *recipe,
+                         const struct tensor *latents, int n, struct error *e);
 
 /* Dumps, for comparing with a reference: FOLDER/NAME.safetensors holds one tensor of that name. */
 enum status dump_save(struct sys *sys, const char *folder, const char *name, struct tensor tensor,

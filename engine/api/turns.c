@@ -219,7 +219,8 @@ enum status turn_denoise_ended(struct running *r, int stage, struct error *e) {
     }
     report->n_latents = job->batch;
     if (job->request.save_latent)
-        latents_save(job->sys, job->request.save_latent, "latent", l->video, job->batch, e);
+        latents_save(job->sys, job->request.save_latent, "latent", job->model->recipe->name, l->video,
+                     job->batch, e);
     return e->code;
 }
 

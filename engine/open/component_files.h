@@ -51,6 +51,8 @@ struct component_files {
     bool has_variant;                           /* the denoiser that counts has been looked into */
     int variant;                                /* and this is its */
     struct component_file file[COMPONENT_FILES_MAX];
+    /* Where only a decoder is looked for: a denoiser in its file, which tells whose it is. */
+    struct component_file beside;
     struct opened_file opened[COMPONENT_FILES_MAX];
     int n_files, n_opened;
     struct error failure; /* of the first file under -m that could not be opened */

@@ -108,6 +108,16 @@ static bool component_search_lies_with(const struct component_file *place, const
     return false;
 }
 
+/* What else the file added last holds: where only its decoder is looked for. */
+static void note_beside(struct component_files *files, const struct contents *contents) {
+    for (int i = 0; i < contents->n && files->decodes_only; i++)
+        if (contents->component[i].family->kind == FAMILY_DENOISER)
+            files->beside = (struct component_file){.family = contents->component[i].family,
+                                                    .opened = files->n_opened - 1,
+                                                    .prefix = contents->component[i].prefix,
+                                                    .view = i};
+}
+
 /* Of a file that one place names the components for it; else whatever else it holds, which is misplaced. */
 static enum status open_located(struct sys *sys, struct component_files *files, const char *path,
                                 struct component_file place, enum family_kind kind, struct error *e) {
@@ -128,6 +138,7 @@ static enum status open_located(struct sys *sys, struct component_files *files, 
         found |= belongs;
         component_files_add(files, place, e);
     }
+    if (found) note_beside(files, &contents);
     place.misplaced = true;
     place.with = false;
     return found ? e->code : component_files_add(files, place, e);
@@ -328,6 +339,7 @@ static enum status take_contents(struct search *s, const char *path, struct tens
             .family = contents->component[i].family, .prefix = contents->component[i].prefix, .view = i};
         component_files_add(s->files, file, e);
     }
+    if (taken) note_beside(s->files, contents);
     if (!taken) index_destroy(whole);
     return e->code;
 }

@@ -31,6 +31,23 @@ enum status latent_open(struct sys *sys, const char *path, struct tensor_index *
     return error_expected(e, "F32 [N, C, h, w], or [N, C, F, h, w] of a video");
 }
 
+struct latent_origin latent_look(struct sys *sys, const char *path) {
+    struct latent_origin origin = {0};
+    struct tensor_index index;
+    struct config config = {0};
+    struct error ignored = {0};
+    int32_t dim[5];
+    if (!path) return origin;
+    if (latent_open(sys, path, &index, dim, &ignored) == OK) {
+        origin.video = dim[2] > 1;
+        if (index.config && config_parse(sys, path, index.config, NULL, &config, &ignored) == OK)
+            snprintf(origin.recipe, sizeof origin.recipe, "%s", config_string(&config, LATENT_RECIPE, ""));
+    }
+    config_destroy(&config);
+    index_destroy(&index);
+    return origin;
+}
+
 enum status latent_found(const struct index_entry *entry, struct error *e) {
     char shape[96] = "";
     for (int i = 0, n = 0; i < entry->rank && n < (int)sizeof shape; i++)

@@ -8,6 +8,16 @@
  * Headers only. The index stays open for latent_read. */
 enum status latent_open(struct sys *sys, const char *path, struct tensor_index *index, int32_t dim[5],
                         struct error *e);
+/* What a file of latents says of whose they are: several frames are a video's, and those that were saved here
+ * name their recipe, in the metadata's config. What is wrong with the file is said when it is read. path:
+ * NULL says nothing. */
+#define LATENT_RECIPE "recipe"
+struct latent_origin {
+    bool video;
+    char recipe[32]; /* "": not said */
+};
+struct latent_origin latent_look(struct sys *sys, const char *path);
+
 /* Its shape as it was found, as the file has it. */
 enum status latent_found(const struct index_entry *entry, struct error *e);
 /* Image i of it into to, [C, F, Y, X]. */

@@ -254,21 +254,13 @@ static enum status open_kind(struct sluice_model *m, struct component_files *fil
     return e->code;
 }
 
-/* What is wrong with the file is said when it is decoded. */
-static bool is_video(struct sys *sys, const char *latent) {
-    struct tensor_index index;
-    struct error ignored = {0};
-    int32_t dim[5];
-    if (!latent) return false;
-    bool video = latent_open(sys, latent, &index, dim, &ignored) == OK && dim[2] > 1;
-    index_destroy(&index);
-    return video;
-}
-
 static enum status fill_from(struct sluice_model *m, struct component_files *files,
                              const struct sluice_model_options *o, const char *name, struct error *e) {
     if (pipeline_check(files, m->recipe, o->model, e) != OK) return e->code;
-    if (m->decodes_only) m->recipe = pipeline_of_decoder(m->sys, files, name, is_video(m->sys, o->latent));
+    if (m->decodes_only) {
+        struct latent_origin latent = latent_look(m->sys, o->latent);
+        m->recipe = pipeline_of_decoder(m->sys, files, &latent, &m->decoder_assumed);
+    }
     if (!m->decodes_only && settle_recipe(m, files, name, o, e) == OK && open_kind(m, files, true, e) == OK)
         open_tokenizers(m, files, o, e);
     if (e->code == OK) open_kind(m, files, false, e);
@@ -390,6 +382,12 @@ int model_notes(const struct sluice_model *m, char lines[MODEL_NOTES_MAX][MODEL_
                      "no config.json for the %s: what shapes cannot tell is from %s (%s)",
                      m->component[i].family->word, config_origin_word[m->config_origin[i]],
                      m->component[i].family->name);
+    if (m->decoder_assumed && m->config_origin[recipe_slot(m->recipe, FAMILY_DECODER)] == CONFIG_PUBLISHED)
+        snprintf(lines[n++], MODEL_NOTE_BYTES,
+                 "nothing says whose latents the autoencoder is for: they are scaled as %s's (config.json "
+                 "beside it "
+                 "would say it)",
+                 m->recipe->name);
     if (m->decodes_only) return n;
     n = note_all_absent(m, lines, n);
     if (!m->has_schedule) note_schedule(m, lines[n++]);

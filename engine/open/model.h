@@ -17,9 +17,10 @@ struct sluice_model {
     const struct recipe *recipe;
     struct component component[SLOTS_MAX]; /* of each slot of the recipe; without family: none is there */
     enum config_origin config_origin[SLOTS_MAX];
-    bool decodes_only; /* of the components only the decoder is there, and no tokenizer */
-    bool has_schedule; /* a file says the schedule, or its flow shift */
-    bool named;        /* a model_index.json, or --edit, names the pipeline */
+    bool decodes_only;    /* of the components only the decoder is there, and no tokenizer */
+    bool decoder_assumed; /* nothing says which of several recipes that decoder is of */
+    bool has_schedule;    /* a file says the schedule, or its flow shift */
+    bool named;           /* a model_index.json, or --edit, names the pipeline */
     /* Of a pipeline with one denoiser, whose file is called as one of two is: that one's slot; or NULL. */
     const struct slot *half;
     bool published;           /* there are no files: plans alone can be made */

@@ -54,10 +54,24 @@ static bool has_pipeline(const struct recipe *recipe, const char *name) {
     return false;
 }
 
-/* How well a recipe goes with a decoder: its family, the latent's channels as published, what the decoder's
- * configuration says it is, and what the folder says the pipeline is; 0: not at all. */
+/* 2: its weights are that recipe's; 1: they are of that family, as far as they can be read; 0: neither. */
+static int denoiser_fit(struct sys *sys, const struct component_files *files,
+                        const struct component_file *denoiser, const struct recipe *recipe) {
+    struct component c = {.sys = sys, .family = denoiser->family};
+    struct error misfit = {0};
+    if (!denoiser->family || recipe_family(recipe, FAMILY_DENOISER) != denoiser->family) return 0;
+    c.index = parts_view(files, denoiser);
+    const struct slot *slot = &recipe->slot[recipe_slot(recipe, FAMILY_DENOISER)];
+    configuration_look(&c, component_files_path(files, denoiser), slot, &misfit);
+    return 1 + (misfit.code == OK && c.variant == recipe->variant);
+}
+
+/* How well a recipe goes with a decoder, least first: its family, the latent's channels as published, what
+ * the latent says, what the decoder's configuration says, and the denoiser in the same file; 0: not at all.
+ */
 static int decoder_fit(struct sys *sys, const struct component_files *files,
-                       const struct component_file *decoder, const struct recipe *recipe, const char *name) {
+                       const struct component_file *decoder, const struct recipe *recipe,
+                       const struct latent_origin *latent) {
     int i = recipe_slot(recipe, FAMILY_DECODER), chosen[DIMENSIONS_MAX];
     const struct slot *slot = &recipe->slot[i];
     struct component c, published;
@@ -77,20 +91,28 @@ static int decoder_fit(struct sys *sys, const struct component_files *files,
     bool fits = misfit.code == OK && c.latent_channels == published.latent_channels;
     bool said =
         !strcmp(config_string(&config, slot->family->config_key, ""), component_config_value(&published));
+    bool saved = !strcmp(latent->recipe, recipe->name);
     config_destroy(&config);
-    return 2 + 4 * fits + 8 * said + 16 * has_pipeline(recipe, name);
+    return 1 + (latent->video && recipe->frames_max) + 2 * fits + 4 * saved + 8 * said +
+           16 * denoiser_fit(sys, files, &files->beside, recipe);
+}
+
+static const struct published_setting *decoder_settings(const struct recipe *recipe) {
+    return recipe->slot[recipe_slot(recipe, FAMILY_DECODER)].published;
 }
 
 const struct recipe *pipeline_of_decoder(struct sys *sys, const struct component_files *files,
-                                         const char *name, bool video) {
+                                         const struct latent_origin *latent, bool *assumed) {
     const struct component_file *decoder = component_files_find_kind(files, FAMILY_DECODER);
     const struct recipe *best = NULL;
     int most = 0;
     for (const struct recipe *const *r = recipes; *r && decoder; r++) {
-        int fit = decoder_fit(sys, files, decoder, *r, name);
-        if (fit && video && (*r)->frames_max) fit++;
-        if (fit > most) best = *r;
-        if (fit > most) most = fit;
+        int fit = decoder_fit(sys, files, decoder, *r, latent);
+        if (fit && fit == most && decoder_settings(*r) != decoder_settings(best)) *assumed = true;
+        if (fit <= most) continue;
+        best = *r;
+        most = fit;
+        *assumed = false;
     }
     return best;
 }

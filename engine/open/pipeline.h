@@ -3,6 +3,7 @@
 #define SLUICE_OPEN_PIPELINE_H
 
 #include "engine/open/component_files.h"
+#include "engine/open/latent_file.h"
 
 /* The recipe that the families found so far point to: of those with this denoiser, else of all, the first
  * with the most of its encoders there. NULL: nothing points anywhere. */
@@ -10,11 +11,12 @@ const struct recipe *pipeline_guess(const struct component_files *files);
 /* Looks into the denoiser that counts, if there is one, for which of its family's pipelines it can be. What
  * is wrong with it is said when it is opened. */
 void pipeline_look(struct sys *sys, struct component_files *files);
-/* Where only a decoder was looked for: the first recipe that decodes with it, of those that its folder's
- * pipeline of that name and its configuration say, and whose latents have as many channels, if there are any;
- * where these leave a choice, one of videos for a video. NULL: none was found. */
+/* Where only a decoder was looked for: the first recipe that decodes with it, of those that a denoiser in its
+ * file, the latent, and its configuration say, and whose latents have as many channels, if there are any;
+ * where these leave a choice, one of videos for a video. NULL: none was found. *assumed: another that it
+ * might as well be scales its latents otherwise, and no configuration says how. */
 const struct recipe *pipeline_of_decoder(struct sys *sys, const struct component_files *files,
-                                         const char *name, bool video);
+                                         const struct latent_origin *latent, bool *assumed);
 
 /* A component that was not found. */
 struct missing_part {
