@@ -122,20 +122,31 @@ struct tensor bench_patches(struct bench *b, struct tensor latent) {
     return patches;
 }
 
-void bench_gather(struct bench *b, struct tensor ids) {
+void bench_table(struct bench *b, int table) {
     struct block rows;
-    b->lane.tokens = ids.data;
-    b->lane.n_tokens = ids.dim[0];
-    component_gather_rows(b->component, 0, &b->lane, &rows, &b->error);
+    component_gather_rows(b->component, table, &b->lane, &rows, &b->error);
     assert_ok(&b->error);
     bench_visit(b, &rows, 0);
     block_destroy(&golden_state.sys, &rows);
 }
 
+void bench_gather(struct bench *b, struct tensor ids) {
+    b->lane.tokens = ids.data;
+    b->lane.n_tokens = ids.dim[0];
+    bench_table(b, 0);
+}
+
 void bench_all(struct bench *b, float timestep) {
     struct visit_list list = {.sys = &golden_state.sys};
+    int n_blocks = b->component->n_blocks;
     component_visits(b->component, 0, &b->lane, 1, 1, &list, &b->error);
-    for (int i = 0; i < list.n_visits; i++)
-        bench_visit(b, &b->component->blocks[list.visits[i].block], timestep);
+    for (int i = 0; i < list.n_visits; i++) {
+        int block = list.visits[i].block;
+        if (!list.visits[i].n_lanes) continue; /* the lane leaves it out */
+        if (block < n_blocks)
+            bench_visit(b, &b->component->blocks[block], timestep);
+        else
+            bench_table(b, block - n_blocks);
+    }
     visit_list_destroy(&list);
 }

@@ -53,6 +53,9 @@ enum { BENCH_PATCH = 2 };
 /* A latent as rows of patches, channels first, as the reference's last products give them. */
 struct tensor bench_patches(struct bench *b, struct tensor latent);
 
+/* The rows of a table that the lane asks for. */
+void bench_table(struct bench *b, int table);
+
 /* The rows of these tokens, of a text encoder; where pictures stand the lane says. */
 void bench_gather(struct bench *b, struct tensor ids);
 

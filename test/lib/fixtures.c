@@ -21,6 +21,7 @@ static const struct suite *const qwen_edit[] = {
 static const struct suite *const wan[] = {&blocks_wan, &blocks_umt5, NULL};
 static const struct suite *const wan_seeing[] = {&blocks_wan, &blocks_umt5, &blocks_clip_vision, NULL};
 static const struct suite *const wan_alone[] = {&blocks_wan, NULL};
+static const struct suite *const sd3[] = {&blocks_sd3, NULL};
 static const struct suite *const vae_encoder[] = {&blocks_vae_encoder, NULL};
 
 static const struct suite *const clip_kinds[] = {&blocks_clip_kinds, NULL};
@@ -112,6 +113,9 @@ const struct fixture fixtures[] = {
     {PIPELINE("wan22", wan_alone), .gate = &gate_wan22, .layouts = &layouts_wan22},
     {PIPELINE("wan22_i2v", wan_alone), .gate = &gate_wan22_i2v},
     {PIPELINE("wan_vace", wan_alone), .gate = &gate_wan_vace},
+    {PIPELINE("sd3_medium", sd3)},
+    {PIPELINE("sd35_medium", sd3)},
+    {PIPELINE("sd35_large", sd3)},
     {.name = "zimage_wide",
      .model = wide_checkpoint,
      .gate = &gate_zimage_wide,

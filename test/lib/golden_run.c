@@ -131,6 +131,19 @@ static void take_control(const struct golden *g, const json_t *c, struct sluice_
     r->n_control = all.dim[0];
 }
 
+/* Of guidance that leaves layers out. */
+static void take_skipped(const json_t *c, struct sluice_request *r) {
+    const json_t *layers = json_object_get(c, "slg_layers");
+    int n = (int)json_array_size(layers), *skipped = test_memory(sizeof *skipped * (size_t)(n + 1));
+    for (int i = 0; i < n; i++) skipped[i] = (int)json_integer_value(json_array_get(layers, (size_t)i));
+    if (!n) return;
+    r->slg_layers = skipped;
+    r->n_slg_layers = n;
+    r->slg_scale = json_number_value(json_object_get(c, "slg_scale"));
+    r->slg_start = json_number_value(json_object_get(c, "slg_start"));
+    r->slg_end = json_number_value(json_object_get(c, "slg_end"));
+}
+
 static void take_pictures(const struct golden *g, const json_t *c, struct sluice_request *r) {
     int n = (int)json_array_size(json_object_get(c, "references"));
     const struct sluice_picture **references = test_memory(sizeof *references * (size_t)(n + 1));
@@ -172,6 +185,7 @@ struct sluice_request request_of(struct public_run *p, const json_t *c) {
     if (json_object_get(c, "frames")) r.frames = number_of(c, "frames");
     r.cfg_scale_low = json_number_value(json_object_get(c, "cfg_scale_low")); /* null: the same */
     r.sampler = text_of(c, "sampler");                                        /* null: the model's */
+    take_skipped(c, &r);
     take_pictures(p->golden, c, &r);
     take_control(p->golden, c, &r);
     return r;
@@ -204,26 +218,28 @@ void expect_dump(struct public_run *p, const json_t *c, const char *file, const 
     expect_values(g, tolerance, detail, ours.data, truth.data, n);
 }
 
-static void expect_tokens(struct public_run *p, const json_t *c, const char *file, const char *tail) {
-    char name[NAME];
-    if (!has_golden(p->golden, case_tensor(c, tail, name))) return;
-    struct tensor truth = golden(p->golden, name), ours = read_dump(p, file, file);
-    assert_int_equal(tensor_bytes(&ours), tensor_bytes(&truth));
-    assert_memory_equal(ours.data, truth.data, (size_t)tensor_bytes(&truth));
+/* Ids of the encoders that there are, which are counted as they are dumped. */
+static void expect_tokens(struct public_run *p, const json_t *c, const char *lane, const char *end) {
+    static const char *const places[] = {"", "_2", "_3"};
+    int n = 0;
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        char tail[TAIL], name[NAME], file[TAIL];
+        snprintf(tail, sizeof tail, "ids%s.%s", places[i], lane);
+        if (!has_golden(p->golden, case_tensor(c, tail, name))) continue;
+        snprintf(file, sizeof file, "tokens%s%s", places[n++], end);
+        struct tensor truth = golden(p->golden, name), ours = read_dump(p, file, file);
+        assert_int_equal(tensor_bytes(&ours), tensor_bytes(&truth));
+        assert_memory_equal(ours.data, truth.data, (size_t)tensor_bytes(&truth));
+    }
 }
 
 void expect_texts(struct public_run *p, const json_t *c) {
-    static const char *const files[][2] = {
-        {"tokens", "ids.cond"},     {"tokens_uncond", "ids.uncond"},
-        {"tokens_2", "ids_2.cond"}, {"tokens_2_uncond", "ids_2.uncond"},
-        {"cond", "hidden.cond"},    {"uncond", "hidden.uncond"},
-        {"pooled", "pooled.cond"},  {"pooled_uncond", "pooled.uncond"},
-    };
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
-        if (i < 4)
-            expect_tokens(p, c, files[i][0], files[i][1]);
-        else
-            expect_dump(p, c, files[i][0], i < 6 ? "hidden" : "pooled", files[i][1]);
+    expect_tokens(p, c, "cond", "");
+    expect_tokens(p, c, "uncond", "_uncond");
+    expect_dump(p, c, "cond", "hidden", "hidden.cond");
+    expect_dump(p, c, "uncond", "hidden", "hidden.uncond");
+    expect_dump(p, c, "pooled", "pooled", "pooled.cond");
+    expect_dump(p, c, "pooled_uncond", "pooled", "pooled.uncond");
 }
 
 double noise_error(struct tensor truth, uint64_t seed) {

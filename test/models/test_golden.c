@@ -67,7 +67,8 @@ static void expect_equal_bits(struct tensor truth, const float *ours) {
 /* encoder: which of the text encoders, and where it stands. */
 static void expect_ids(const struct golden *g, const json_t *c, const char *text, int encoder, int slot,
                        const char *lane) {
-    static const char *const names[] = {"ids", "ids_2"}, *const cuts[] = {"cut", "cut_2"};
+    static const char *const names[] = {"ids", "ids_2", "ids_3"},
+                      *const cuts[] = {"cut", "cut_2", "cut_3"};
     char tail[TAIL], name[NAME];
     struct error e = {0};
     struct prompt_tokens tokens = {0};
@@ -407,10 +408,12 @@ static const struct golden_test tests[] = {
     {"noise", test_noise, PRECISION_F32, false, "noise.0.randn"},
     {"hidden states", test_hidden, PRECISION_F32, false, "text.embedding"},
     {"hidden states of two", test_hidden, PRECISION_F32, false, "t5.embedding"},
+    {"hidden states of three", test_hidden, PRECISION_F32, false, "case0.ids_3.cond"},
     {"images", test_images, PRECISION_F32, true, NULL},
     {"text layer, bf16", test_text_layer, PRECISION_BF16, true, "block.text.in"},
     {"hidden states, bf16", test_hidden, PRECISION_BF16, true, "text.embedding"},
     {"hidden states of two, bf16", test_hidden, PRECISION_BF16, true, "t5.embedding"},
+    {"hidden states of three, bf16", test_hidden, PRECISION_BF16, true, "case0.ids_3.cond"},
     {"latents, bf16", test_latents, PRECISION_BF16, true, NULL},
 };
 

@@ -44,7 +44,7 @@ def blocks(pipe, dtype, known, about):
         text, image = model.transformer_blocks[i](hidden_states=rows[:, n:], encoder_hidden_states=rows[:, :n], temb=temb)
         out[f"{name}.out"] = image if text is None else torch.cat([text, image], 1)
     for name in ("block.final", "block.final_small"):
-        out[f"{name}.out"] = model.proj_out(model.norm_out(known[f"{name}.in"].to(dtype), temb))
+        out[f"{name}.out"] = reference.final(model, known[f"{name}.in"].to(dtype), temb)
     out["embed.image.out"] = model.pos_embed(known["case0.latent_001"].to(dtype))
     out["embed.text.out"] = model.context_embedder(known["embed.text.in"].to(dtype))
     return out
@@ -54,7 +54,8 @@ def blocks(pipe, dtype, known, about):
 def whole(pipe, known, about):
     """The transformer, called as for the reference tensors."""
     mine, n = of_case(known, 0), about["block"]["text_tokens"]
-    out = {"block.velocity": reference.velocity_of(pipe, mine["latent_001"], known["block.t"], mine["hidden.cond"][:n], mine["pooled.cond"])}
+    velocity = reference.velocity_of(pipe, mine["latent_001"], known["block.t"], mine["hidden.cond"][:n], mine["pooled.cond"])
+    out = {"block.velocity": reference.packed(velocity)}
     for call in about["transformer"]:
         out[f"{call['name']}.out"] = reference.velocity_of(pipe, mine[call["latent"]], known[f"{call['name']}.t"], mine["hidden.cond"],
                                                           mine["pooled.cond"], call["left_out"] or None)

@@ -16,10 +16,10 @@ Cases of kind "text" have ids and pooled; hidden states are there of the first t
 
 Block reference tensors, from one forward at case 0's step 1 with the text's first block.text_tokens rows (in: latent_001,
 hidden.cond, pooled.cond, batch of one):
-  block.t block.temb         the timestep as the pipeline gives it; [1, dim]
+  block.t block.temb         timestep / 1000; [1, dim]
   block.{joint,second,last}.{in,out}   [1, tokens, dim], text then image; second: of a second attention; last gives the image's rows alone
-  block.final.{in,out}  block.final_small.{in,out}   before the last norm, and packed velocity (ph, pw, c)
-  block.velocity             [1, C, h, w]
+  block.final.{in,out}  block.final_small.{in,out}   before the last norm, and packed velocity (c, ph, pw)
+  block.velocity             [1, tokens, 4 C], packed likewise
   embed.image.{in,out}       packed rows (c, ph, pw); with their positions;  positions [tokens, dim]: the table's middle
   embed.text.{in,out}        [1, block.text_tokens, columns], [1, block.text_tokens, dim]
   transformer.t{0,1,2}.{t,out}   whole forwards of what expect.json says, the third without some blocks

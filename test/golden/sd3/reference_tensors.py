@@ -12,7 +12,7 @@ from watch import Watch
 
 BLOCK_TEXT = 24  # rows of the text in block reference tensors, the first ones
 TOKENS_MAX = 256  # T5's
-CALLS = [("latent_000", 0, 0.0), ("latent_002", 2, 0.371)]  # off the schedule as well: a timestep that is no whole number
+CALLS = [("latent_000", 0, 0.0), ("latent_002", 2, 0.000371)]  # off the schedule as well
 PLACES = ["", "_2", "_3"]  # of text encoders, in what they and their tokenizers are called
 
 
@@ -114,10 +114,10 @@ def run_case(pipe, case, pictures):
 
 @torch.no_grad()
 def velocity_of(pipe, latent, t, hidden, pooled, skipped=None):
-    """[1, C, h, w] of a latent like it; t: a timestep in f32."""
+    """[1, C, h, w] of a latent like it; t: timestep / 1000 in f32."""
     model = pipe.transformer
-    with runs.exactly(model, t):
-        return model(hidden_states=latent.to(model.dtype), timestep=t, encoder_hidden_states=hidden[None].to(model.dtype),
+    with runs.exactly(model, t * 1000):
+        return model(hidden_states=latent.to(model.dtype), timestep=t * 1000, encoder_hidden_states=hidden[None].to(model.dtype),
                      pooled_projections=pooled[None].to(model.dtype), skip_layers=skipped, return_dict=False)[0]
 
 
@@ -132,6 +132,11 @@ def kinds(model):
 def packed(z):
     """[1, tokens, 4 C] of [1, C, h, w], (c, row, column) in a row."""
     return z.unflatten(3, (-1, 2)).unflatten(2, (-1, 2)).permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
+
+
+def final(model, rows, temb):
+    """Packed velocity, channels first, of what goes into the last norm."""
+    return model.proj_out(model.norm_out(rows, temb)).unflatten(2, (2, 2, -1)).permute(0, 1, 4, 2, 3).flatten(2)
 
 
 class _Streams:
@@ -160,19 +165,19 @@ class _Streams:
 def block_references(pipe, references):
     """One block of each kind inside a whole forward, after case 0's first step, of the text's first rows."""
     model, known = pipe.transformer, of_case(references, 0)
-    t, blocks = known["timesteps"][1:2].clone(), kinds(model)
-    modules = {"block.final": model.proj_out, "block.norm_out": model.norm_out, "embed.image": model.pos_embed,
-               "embed.text": model.context_embedder, "block.temb": model.time_text_embed}
+    t, blocks = known["sigmas"][1:2].clone(), kinds(model)
+    assert torch.equal(t * 1000, known["timesteps"][1:2])
+    modules = {"block.final": model.norm_out, "embed.image": model.pos_embed, "embed.text": model.context_embedder,
+               "block.temb": model.time_text_embed}
     with Watch(modules) as watch, _Streams(model, blocks) as streams:
         velocity = velocity_of(pipe, known["latent_001"], t, known["hidden.cond"][:BLOCK_TEXT], known["pooled.cond"])
     seen, out = watch.seen, streams.seen
-    out["block.final.in"], out["block.final.out"] = seen["block.norm_out.in"], seen["block.final.out"]
-    small = seen["block.norm_out.in"][:, :8] * 0.01
-    out["block.final_small.in"], out["block.final_small.out"] = small, model.proj_out(model.norm_out(small, seen["block.temb.out"]))
+    for name, rows in (("block.final", seen["block.final.in"]), ("block.final_small", seen["block.final.in"][:, :8] * 0.01)):
+        out[f"{name}.in"], out[f"{name}.out"] = rows, final(model, rows, seen["block.temb.out"])
     out |= {"embed.image.in": packed(seen["embed.image.in"]), "embed.image.out": seen["embed.image.out"],
             "embed.text.in": seen["embed.text.in"], "embed.text.out": seen["embed.text.out"]}
     out["positions"] = model.pos_embed.cropped_pos_embed(*known["latent_001"].shape[2:])[0].clone()
-    out["block.temb"], out["block.t"], out["block.velocity"] = seen["block.temb.out"], t, velocity
+    out["block.temb"], out["block.t"], out["block.velocity"] = seen["block.temb.out"], t, packed(velocity)
     return out, {"block": dict(text_tokens=BLOCK_TEXT) | {name.removeprefix("block."): i for name, i in blocks.items()}}
 
 
@@ -181,7 +186,7 @@ def transformer_references(pipe, case, references):
     known, out, calls = of_case(references, 0), {}, []
     for source, step, off in CALLS:
         for skipped in [None] + [case["slg_layers"]] * bool(case["slg_layers"] and step):
-            name, t = f"transformer.t{len(calls)}", known["timesteps"][step:step + 1] + off
+            name, t = f"transformer.t{len(calls)}", known["sigmas"][step:step + 1] + off
             out[f"{name}.t"] = t
             out[f"{name}.out"] = velocity_of(pipe, known[source], t, known["hidden.cond"], known["pooled.cond"], skipped)
             calls.append(dict(name=name, latent=source, t=float(t), left_out=skipped or []))

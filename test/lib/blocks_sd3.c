@@ -1,0 +1,116 @@
+/* Stable Diffusion 3's blocks one by one, each on the reference's input; see blocks_flux.c. Whole forwards are
+ * tried at two timesteps, and once without the layers that guidance leaves out. */
+#include "test/lib/bench_streams.h"
+#include "test/lib/suites.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct tolerance tolerances[] = {
+    {"block.temb", 0, 1e-5},       {"positions", 0, 0},        {"embed.text", 0, 1e-6},
+    {"embed.image", 0, 1e-6},      {"block.joint", 0, 1e-6},   {"block.second", 0, 1e-6},
+    {"block.last", 0, 1e-6},       {"block.final", 0, 1e-6},   {"block.final_small", 0, 1e-6},
+    {"block.velocity", 0, 1e-5}, {"transformer", 0, 1e-5}, {0},
+};
+
+static struct lane lane_of(const struct golden *g) {
+    struct lane lane = streams_lane(g);
+    struct tensor pooled = golden(g, "case0.pooled.cond");
+    lane.pooled = tensor_reshape(pooled, 2, (int32_t[]){1, pooled.dim[0]});
+    return lane;
+}
+
+/* Case 0 after its first step, under the reference's conditioning. */
+static struct bench *open_case(const struct golden *g) {
+    struct bench *b = bench_streams_open(g, lane_of(g));
+    bench_put(bench_state(b, "condition"), golden(g, "block.temb"));
+    return b;
+}
+
+static void test_conditioning(const struct golden *g) {
+    struct bench *b = bench_streams_open(g, lane_of(g));
+    bench_visit(b, bench_block(b, "time_text_embed"), streams_timestep(g));
+    expect_close(g, "block.temb", bench_state(b, "condition"), golden(g, "block.temb").data);
+    bench_close(b);
+}
+
+/* Positions are rows of the table as they are; patches are added to them. */
+static void test_embedders(const struct golden *g) {
+    struct bench *b = open_case(g);
+    struct tensor tokens = bench_state(b, "tokens");
+    bench_visit(b, bench_block(b, "context_embedder"), 0);
+    bench_table(b, 0);
+    expect_close(g, "positions", bench_picture_rows(b, tokens), golden(g, "positions").data);
+    bench_visit(b, bench_block(b, "pos_embed.proj"), streams_timestep(g));
+    expect_close(g, "embed.text", bench_text_rows(b, tokens), golden(g, "embed.text.out").data);
+    expect_close(g, "embed.image", bench_picture_rows(b, tokens), golden(g, "embed.image.out").data);
+    bench_close(b);
+}
+
+/* A block of that kind; of the last one only the picture's rows are of use. */
+static void expect_block(const struct golden *g, const char *kind, bool last) {
+    char name[64], in[80], out[80];
+    snprintf(name, sizeof name, "block.%s", kind);
+    snprintf(in, sizeof in, "%s.in", name);
+    snprintf(out, sizeof out, "%s.out", name);
+    if (!has_golden(g, in)) return;
+    struct bench *b = open_case(g);
+    struct tensor tokens = bench_state(b, "tokens");
+    bench_put(tokens, golden(g, in));
+    streams_visit(b, "transformer_blocks.%d", (int)json_integer_value(streams_about(g, kind)));
+    expect_close(g, name, last ? bench_picture_rows(b, tokens) : tokens, golden(g, out).data);
+    bench_close(b);
+}
+
+static void test_layers(const struct golden *g) {
+    expect_block(g, "joint", false);
+    expect_block(g, "second", false);
+    expect_block(g, "last", true);
+}
+
+/* A whole forward of all the text, as expect.json says it. */
+static void expect_call(const struct golden *g, const json_t *call) {
+    const char *name = json_string_value(json_object_get(call, "name"));
+    const json_t *left_out = json_object_get(call, "left_out");
+    char latent[64], t[64], out[64];
+    snprintf(latent, sizeof latent, "case0.%s", json_string_value(json_object_get(call, "latent")));
+    snprintf(t, sizeof t, "%s.t", name);
+    snprintf(out, sizeof out, "%s.out", name);
+    struct lane lane = lane_of(g);
+    int n = (int)json_array_size(left_out), *numbers = test_memory(sizeof *numbers * (size_t)(n + 1));
+    for (int i = 0; i < n; i++) numbers[i] = (int)json_integer_value(json_array_get(left_out, (size_t)i));
+    lane.text = golden(g, "case0.hidden.cond");
+    lane.latent = golden_single(g, latent);
+    lane.left_out = numbers;
+    lane.n_left_out = n;
+    struct bench *b = bench_streams_open(g, lane);
+    bench_all(b, *(float *)golden(g, t).data);
+    struct tensor truth = golden(g, out);
+    assert_int_equal(tensor_elements(&truth), tensor_elements(&b->lane.prediction));
+    expect_values(g, "transformer", strchr(name, '.') + 1, b->lane.prediction.data, truth.data,
+                  tensor_elements(&truth));
+    bench_close(b);
+}
+
+static void test_transformer(const struct golden *g) {
+    json_t *call;
+    size_t i;
+    streams_expect_velocity(g, lane_of(g), "block.velocity");
+    json_array_foreach(json_object_get(json_object_get(g->expect, "blocks"), "transformer"), i, call)
+        expect_call(g, call);
+}
+
+static const struct golden_test tests[] = {
+    {"conditioning", test_conditioning, PRECISION_F32, false, NULL},
+    {"embedders", test_embedders, PRECISION_F32, false, NULL},
+    {"layers", test_layers, PRECISION_F32, false, NULL},
+    {"final", streams_expect_final, PRECISION_F32, false, NULL},
+    {"transformer", test_transformer, PRECISION_F32, false, NULL},
+    {"conditioning, bf16", test_conditioning, PRECISION_BF16, true, NULL},
+    {"embedders, bf16", test_embedders, PRECISION_BF16, true, NULL},
+    {"layers, bf16", test_layers, PRECISION_BF16, true, NULL},
+    {"final, bf16", streams_expect_final, PRECISION_BF16, true, NULL},
+    {"transformer, bf16", test_transformer, PRECISION_BF16, true, NULL},
+};
+
+const struct suite blocks_sd3 = {"sd3", tests, COUNT_OF(tests), tolerances, tolerances};
