@@ -126,10 +126,10 @@ const struct publication publications[] = {
     {&recipe_wan22_i2v, "WAN 2.2 I2V A14B", DIFFUSERS, NULL},
     {&recipe_wan_ti2v, "WAN 2.2 TI2V 5B", DIFFUSERS, NULL},
     {&recipe_wan_vace, "WAN 2.1 VACE", DIFFUSERS, NULL},
-    {&recipe_sd3, "Stable Diffusion 3 medium", NULL, &recipe_flux},
-    {&recipe_sd35_medium, "Stable Diffusion 3.5 medium", NULL, &recipe_flux},
-    {&recipe_sd35_large, "Stable Diffusion 3.5 large", NULL, &recipe_flux},
-    {&recipe_sd35_large_turbo, "Stable Diffusion 3.5 large turbo", NULL, &recipe_flux},
+    {&recipe_sd3, "Stable Diffusion 3 medium", DIFFUSERS, NULL},
+    {&recipe_sd35_medium, "Stable Diffusion 3.5 medium", DIFFUSERS, NULL},
+    {&recipe_sd35_large, "Stable Diffusion 3.5 large", DIFFUSERS, NULL},
+    {&recipe_sd35_large_turbo, "Stable Diffusion 3.5 large turbo", NULL, &recipe_sd35_large},
     {NULL, NULL, NULL, NULL},
 };
 

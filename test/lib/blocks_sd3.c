@@ -1,5 +1,5 @@
-/* Stable Diffusion 3's blocks one by one, each on the reference's input; see blocks_flux.c. Whole forwards are
- * tried at two timesteps, and once without the layers that guidance leaves out. */
+/* Stable Diffusion 3's blocks one by one, each on the reference's input; see blocks_flux.c. Whole forwards
+ * are tried at two timesteps, and once without the layers that guidance leaves out. */
 #include "test/lib/bench_streams.h"
 #include "test/lib/suites.h"
 
@@ -7,9 +7,9 @@
 #include <string.h>
 
 static const struct tolerance tolerances[] = {
-    {"block.temb", 0, 1e-5},       {"positions", 0, 0},        {"embed.text", 0, 1e-6},
-    {"embed.image", 0, 1e-6},      {"block.joint", 0, 1e-6},   {"block.second", 0, 1e-6},
-    {"block.last", 0, 1e-6},       {"block.final", 0, 1e-6},   {"block.final_small", 0, 1e-6},
+    {"block.temb", 0, 1e-5},     {"positions", 0, 0},      {"embed.text", 0, 1e-6},
+    {"embed.image", 0, 1e-6},    {"block.joint", 0, 1e-6}, {"block.second", 0, 1e-6},
+    {"block.last", 0, 1e-6},     {"block.final", 0, 1e-6}, {"block.final_small", 0, 1e-6},
     {"block.velocity", 0, 1e-5}, {"transformer", 0, 1e-5}, {0},
 };
 

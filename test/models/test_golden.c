@@ -67,8 +67,7 @@ static void expect_equal_bits(struct tensor truth, const float *ours) {
 /* encoder: which of the text encoders, and where it stands. */
 static void expect_ids(const struct golden *g, const json_t *c, const char *text, int encoder, int slot,
                        const char *lane) {
-    static const char *const names[] = {"ids", "ids_2", "ids_3"},
-                      *const cuts[] = {"cut", "cut_2", "cut_3"};
+    static const char *const names[] = {"ids", "ids_2", "ids_3"}, *const cuts[] = {"cut", "cut_2", "cut_3"};
     char tail[TAIL], name[NAME];
     struct error e = {0};
     struct prompt_tokens tokens = {0};
