@@ -42,9 +42,9 @@ static void print_parts(const json_t *parts) {
     json_t *part;
     char bytes[32];
     printf("parts     in bf16\n");
-    json_array_foreach(parts, i, part)
-        printf("  %-28s %9s  %s\n", field_string(part, "flag"),
-               progress_bytes(field_number(part, "bytes"), bytes), field_string(part, "name"));
+    json_array_foreach(parts, i, part) printf(
+        "  %-28s %9s  %s%s\n", field_string(part, "flag"), progress_bytes(field_number(part, "bytes"), bytes),
+        field_string(part, "name"), field_flag(part, "optional") ? ", may be left out" : "");
 }
 
 static void print_sources(const json_t *sources) {
@@ -101,7 +101,9 @@ static void print_family(json_t *root) {
     printf("%s: %s\n", field_string(family, "name"), field_string(family, "title"));
     printf("draws     %.0fx%.0f", field_number(family, "width"), field_number(family, "height"));
     if (field_number(family, "frames") > 1) printf(", %.0f frames", field_number(family, "frames"));
-    printf(", %.0f steps, guided by %g\n", field_number(family, "steps"), field_number(family, "cfg_scale"));
+    printf(", %.0f steps", field_number(family, "steps"));
+    if (field_number(family, "cfg_scale") != 1) printf(", guided by %g", field_number(family, "cfg_scale"));
+    printf("%s\n", field_flag(family, "guides_if_negative") ? " with a negative prompt" : "");
     printf("files as  ");
     print_strings(", ", json_object_get(family, "layouts"));
     printf("\npipelines ");

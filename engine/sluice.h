@@ -390,11 +390,11 @@ SLUICE_API int sluice_convert(const struct sluice_convert_options *options, char
 
 /* What can be run, with what is published of it: {"version":1,"families":[{"name","title","denoiser",
  * "pipelines":[...],"width","height","frames","steps","cfg_scale","guides_if_negative" (only with a negative
- * prompt),"bytes" (of all weights in bf16),"parts":[{"name","family","flag","bytes"}],"takes" (beside a
- * prompt):[{"flag","what","needed"}],"layouts" (of its files):[...],"sources":[{"repository" (at Hugging
- * Face),"flag" (null: it is a whole model),"files" (null: a folder as diffusers has it),"megabytes" (of 10^6
- * bytes, or null)}],"reference" (whose pictures it is compared with, or null),"like" (then: whose parts it
- * has)}]}. A tenth of a second. */
+ * prompt),"bytes" (of all weights in bf16),"parts":[{"name","family","flag","optional" (a model may be
+ * without),"bytes"}],"takes" (beside a prompt):[{"flag","what","needed"}],"layouts" (of its
+ * files):[...],"sources":[{"repository" (at Hugging Face),"flag" (null: it is a whole model),"files" (null: a
+ * folder as diffusers has it),"megabytes" (of 10^6 bytes, or null)}],"reference" (whose pictures it is
+ * compared with, or null),"like" (then: whose parts it has)}]}. A tenth of a second. */
 SLUICE_API int sluice_families(char **json, struct sluice_error *error);
 
 /* ---- the machine ---- */

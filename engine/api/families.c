@@ -15,9 +15,11 @@ static json_t *parts_json(const struct sluice_model *m, json_int_t *all) {
         uint64_t bytes = 0;
         if (c->family->kind == FAMILY_ENCODER) continue; /* it lies in its decoder's files */
         for (int k = 0; k < c->index.n_entries; k++) bytes += c->index.entries[k].bytes;
+        const struct slot *slot = &m->recipe->slot[i];
         json_push(parts,
-                  json_pack("{s:s, s:s, s:s?, s:I}", "name", c->family->word, "family", c->family->name,
-                            "flag", m->recipe->slot[i].flag, "bytes", (json_int_t)bytes));
+                  json_pack("{s:s, s:s, s:s?, s:b, s:I}", "name", slot->word ? slot->word : c->family->word,
+                            "family", c->family->name, "flag", slot->flag, "optional", (int)slot->optional,
+                            "bytes", (json_int_t)bytes));
         *all += (json_int_t)bytes;
     }
     return parts;
