@@ -8,44 +8,12 @@
  * can be hoisted. Text gives the last block nothing but keys and values. Reference: diffusers 0.42,
  * models/transformers/transformer_sd3.py; the authors' own names are those of its
  * loaders/single_file_utils.py, convert_sd3_transformer_checkpoint_to_diffusers. */
+#include "models/sd3_sizes.h"
 #include "models/streams.h"
-
-#include <math.h>
-
-enum {
-    DIM,
-    TWO_DIM,
-    SIX_DIM,
-    NINE_DIM,
-    FEED_FORWARD,
-    HEAD,
-    HEADS,
-    LATENT,
-    IN, /* as LATENT */
-    SIDE,
-    PATCH,
-    TABLE_SIDE,
-    POSITIONS,
-    TEXT,
-    POOLED,
-    FREQUENCIES,
-    LAYERS,
-    NORMED,  /* whether heads are */
-    SECONDS, /* blocks in which the picture attends to itself */
-};
-
-enum { SD3_SECONDS_MAX = 64, SD3_LAYERS_MAX = 400 };
 
 /* Parts of a modulation, each DIM values: six of a stream; nine with a second attention; two of the last
  * block's text. */
 enum { SIX = 6, NINE = 9, TWO = 2 };
-
-struct sd3_settings {
-    int head, layers, table_side;
-    int latent_side; /* of the pictures that it was trained on */
-    int seconds;
-    float second[SD3_SECONDS_MAX]; /* their numbers, growing */
-};
 
 struct sd3_state {
     struct tensor tokens;    /* [text + image rows, DIM] */
@@ -109,9 +77,6 @@ static const struct weight_spec sd3_context_table[] = {
                original "_embedder.mlp.2", DIM, DIM)
 static const struct weight_spec sd3_conditioning_table[] = {CONDITION(time, "timestep", "t", FREQUENCIES),
                                                             CONDITION(pooled, "text", "y", POOLED)};
-
-#define BLOCK "transformer_blocks.%d."
-#define JOINT "joint_blocks.%d."
 
 /* Queries, keys or values, which the authors keep one below the other. */
 #define THIRD(field_, name_, fused_, part_, rank_)                                                           \
@@ -487,7 +452,7 @@ static void sd3_declare(const struct component *c, struct lane *lanes, int n_lan
     }
 }
 
-/* ---- sizes ---- */
+/* ---- the family ---- */
 
 /* Also of relatives, which are refused by name. */
 static bool sd3_probe(const struct tensor_index *index) {
@@ -497,197 +462,8 @@ static bool sd3_probe(const struct tensor_index *index) {
            index_find(index, "pos_embed_input.proj.weight");
 }
 
-static enum status sd3_refuse(const struct component *c, struct error *e) {
-    static const struct relative relatives[] = {
-        {"controlnet_", "a ControlNet of Stable Diffusion 3, which is no model by itself"},
-        {"pos_embed_input.", "a ControlNet of Stable Diffusion 3, which is no model by itself"},
-        {"image_proj.", "an IP-Adapter of Stable Diffusion 3, which is no model by itself"},
-        {0},
-    };
-    return component_refuse_relatives(c, relatives, "Stable Diffusion 3, 3.5 medium or large", e);
-}
-
-static enum status sd3_misfit(const struct component *c, const char *key, int found, int expected,
-                              const struct config *config, struct error *e) {
-    error_set(e, META, "'%s' is not what the transformer's tensors say", key);
-    error_where(e, "%s", config->path ? config->path : c->index.sources[0].path);
-    error_found(e, "%d", found);
-    return error_expected(e, "%d", expected);
-}
-
-/* A configuration may not say otherwise. */
-static enum status sd3_check_said(const struct component *c, const char *key, int expected,
-                                  const struct config *config, struct error *e) {
-    int said = expected;
-    if (config_int(config, key, 0, INT32_MAX, &said, e) != OK || said == expected) return e->code;
-    return sd3_misfit(c, key, said, expected, config, e);
-}
-
-static const char *const sd3_second_names[] = {BLOCK "attn2.to_q.weight", JOINT "x_block.attn2.qkv.weight",
-                                               NULL};
-
-/* Which blocks have a second attention, as their tensors say. */
-static enum status sd3_read_seconds(struct component *c, const struct config *config, struct error *e) {
-    struct sd3_settings *s = (struct sd3_settings *)c->settings;
-    bool said = config_list_length(config, "dual_attention_layers");
-    int n = 0;
-    for (int i = 0; i < c->dims[LAYERS] && n < c->dims[SECONDS]; i++) {
-        if (!component_has_block(c, sd3_second_names, i)) continue;
-        if (said && (int)s->second[n] != i)
-            return sd3_misfit(c, "dual_attention_layers", (int)s->second[n], i, config, e);
-        s->second[n++] = (float)i;
-    }
-    if (n < c->dims[SECONDS]) return sd3_misfit(c, "num_layers", c->dims[LAYERS], n, config, e);
-    return OK;
-}
-
-/* Rows of the table are a square; files have them with an axis of 1 before, or without. */
-static enum status sd3_read_positions(struct component *c, struct error *e) {
-    enum { TABLE_SIDE_MAX = 1 << 12 };
-    int32_t *d = c->dims;
-    const char *name = component_either(c, "pos_embed.pos_embed", "pos_embed");
-    const struct index_entry *entry = index_find(&c->index, name);
-    d[POSITIONS] = component_dim(c, name, entry && entry->rank == 3 ? 3 : 2, entry && entry->rank == 3, e);
-    if (e->code != OK) return e->code;
-    d[TABLE_SIDE] = (int32_t)lround(sqrt(d[POSITIONS]));
-    if (d[TABLE_SIDE] <= TABLE_SIDE_MAX && d[TABLE_SIDE] * d[TABLE_SIDE] == d[POSITIONS]) return OK;
-    error_set(e, SHAPE, "the table of positions is no square");
-    error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "%d rows", d[POSITIONS]);
-    return error_expected(e, "a row for each token of the largest picture, which is a square");
-}
-
-/* Beside the latent some models read a mask and the latent of the picture around it. */
-static enum status sd3_check_inputs(const struct component *c, struct error *e) {
-    const int32_t *d = c->dims;
-    int32_t latent = d[PATCH] / (STREAM_PATCH * STREAM_PATCH);
-    if (d[IN] == latent) return OK;
-    error_set(e, UNSUPPORTED,
-              "a Stable Diffusion 3 that reads something beside the image which nothing gives");
-    error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "%d channels read, %d predicted", d[IN], latent);
-    return error_expected(e, "%d; models for inpainting (%d) are not supported", latent, 2 * latent + 1);
-}
-
-static enum status sd3_check_dims(const struct component *c, struct error *e) {
-    const int32_t *d = c->dims;
-    struct stream_sizes sizes = {.dim = d[DIM],
-                                 .feed_forward = d[FEED_FORWARD],
-                                 .head = d[HEAD],
-                                 .frequencies = d[FREQUENCIES],
-                                 .patch = d[PATCH],
-                                 .layers = d[LAYERS],
-                                 .n_blocks = 2 * d[LAYERS] + 7};
-    return stream_check_sizes(c, &sizes, e);
-}
-
-static enum status sd3_check_config(const struct component *c, const struct config *config, struct error *e) {
-    const int32_t *d = c->dims;
-    int patch = STREAM_PATCH;
-    config_int(config, "patch_size", STREAM_PATCH, STREAM_PATCH, &patch, e);
-    if (d[NORMED])
-        config_expect(config, "qk_norm", "rms_norm", e);
-    else
-        config_refuse(config, "qk_norm", e);
-    if (e->code != OK) return e->code;
-    sd3_check_said(c, "attention_head_dim", d[HEAD], config, e);
-    sd3_check_said(c, "num_attention_heads", d[DIM] / d[HEAD], config, e);
-    sd3_check_said(c, "caption_projection_dim", d[DIM], config, e);
-    sd3_check_said(c, "pos_embed_max_size", d[TABLE_SIDE], config, e);
-    sd3_check_said(c, "joint_attention_dim", d[TEXT], config, e);
-    sd3_check_said(c, "pooled_projection_dim", d[POOLED], config, e);
-    return e->code;
-}
-
-static enum status sd3_configure(struct component *c, const struct config *config, struct error *e) {
-    enum { HEAD_PUBLISHED = 64 }; /* where neither a norm nor a configuration says it */
-    int32_t *d = c->dims;
-    int head = HEAD_PUBLISHED;
-    const char *norm = component_either(c, "transformer_blocks.0.attn.norm_q.weight",
-                                        "joint_blocks.0.x_block.attn.ln_q.weight");
-    config_int(config, "attention_head_dim", 1, 512, &head, e);
-    d[HEAD] = d[NORMED] ? component_dim(c, norm, 1, 0, e) : head;
-    d[SIDE] = STREAM_PATCH;
-    if (e->code != OK || sd3_check_dims(c, e) != OK || sd3_check_inputs(c, e) != OK) return e->code;
-    if (sd3_read_positions(c, e) != OK || sd3_check_config(c, config, e) != OK) return e->code;
-    return sd3_read_seconds(c, config, e);
-}
-
-static void sd3_follow(struct component *c) {
-    struct sd3_settings *s = (struct sd3_settings *)c->settings;
-    int32_t *d = c->dims;
-    if (d[SECONDS] > d[LAYERS]) d[SECONDS] = d[LAYERS];
-    for (int i = 0; i < d[SECONDS]; i++) s->second[i] = (float)i;
-    d[DIM] = d[HEADS] * d[HEAD];
-    d[FEED_FORWARD] = 4 * d[DIM];
-    d[FREQUENCIES] = 256;
-    d[PATCH] = STREAM_PATCH * STREAM_PATCH * d[LATENT];
-    d[IN] = d[LATENT];
-    d[POSITIONS] = d[TABLE_SIDE] * d[TABLE_SIDE];
-}
-
-static void sd3_derive(struct component *c) {
-    struct sd3_settings *s = (struct sd3_settings *)c->settings;
-    int32_t *d = c->dims;
-    d[SIDE] = STREAM_PATCH;
-    d[TWO_DIM] = 2 * d[DIM];
-    d[SIX_DIM] = 6 * d[DIM];
-    d[NINE_DIM] = 9 * d[DIM];
-    d[HEADS] = d[DIM] / d[HEAD];
-    d[LATENT] = d[PATCH] / (STREAM_PATCH * STREAM_PATCH);
-    s->head = d[HEAD];
-    s->layers = d[LAYERS];
-    s->table_side = d[TABLE_SIDE];
-    s->seconds = d[SECONDS];
-    c->text_columns = d[TEXT];
-    c->pooled_columns = d[POOLED];
-    c->latent_channels = d[LATENT];
-    c->latent_side = s->latent_side;
-    c->variant = d[SECONDS] ? SD35_MEDIUM : d[NORMED] ? SD35_LARGE : SD3_MEDIUM;
-}
-
-/* ---- rows ---- */
-
 static const char *const sd3_ignorable[] = {NULL};
 static const char *const sd3_architectures[] = {"sd3", NULL};
-static const char *const sd3_norm_words[] = {NULL, "rms_norm"};
-
-/* Stable Diffusion 3 medium, 2.0 B. */
-static const struct dimension sd3_dimensions[] = {
-    {"heads", 24, 1, 512, .place = HEADS, .key = "num_attention_heads"},
-    {"sd3_head", 64, 2, 512, .place = HEAD, .key = "attention_head_dim"},
-    {"layers", 24, 1, SD3_LAYERS_MAX, .place = LAYERS, OF_BLOCKS("transformer_blocks.", "joint_blocks."),
-     .key = "num_layers"},
-    {"hidden", 4096, 8, 65536, .place = TEXT, OF_TENSOR(2, 1, "context_embedder.weight"),
-     .key = "joint_attention_dim"},
-    {"sd3_pooled", 2048, 8, 65536, .place = POOLED,
-     OF_TENSOR(2, 1, "time_text_embed.text_embedder.linear_1.weight", "y_embedder.mlp.0.weight"),
-     .key = "pooled_projection_dim"},
-    {"latent_channels", 16, 1, 1024, .place = LATENT, .key = "out_channels"},
-    {"sd3_positions", 192, 1, 4096, .place = TABLE_SIDE, .key = "pos_embed_max_size"},
-    {"sd3_norms", 0, 0, 1, .place = NORMED,
-     OF_TENSOR(0, 0, "transformer_blocks.0.attn.norm_q.weight", "joint_blocks.0.x_block.attn.ln_q.weight"),
-     .key = "qk_norm", .words = sd3_norm_words},
-    {"sd3_seconds", 0, 0, SD3_SECONDS_MAX, .place = SECONDS, .having = sd3_second_names},
-    {.place = DIM, OF_TENSOR(2, 0, "context_embedder.weight"), .key = "caption_projection_dim"},
-    {.place = IN, OF_TENSOR(4, 1, "pos_embed.proj.weight", "x_embedder.proj.weight"), .key = "in_channels"},
-    {.place = PATCH, OF_TENSOR(2, 0, "proj_out.weight", "final_layer.linear.weight")},
-    {.place = FREQUENCIES,
-     OF_TENSOR(2, 1, "time_text_embed.timestep_embedder.linear_1.weight", "t_embedder.mlp.0.weight")},
-    {.place = FEED_FORWARD,
-     OF_TENSOR(2, 0, "transformer_blocks.0.ff.net.0.proj.weight", "joint_blocks.0.x_block.mlp.fc1.weight")},
-};
-
-static const struct setting sd3_settings_rows[] = {
-    {{"sample_size"}, offsetof(struct sd3_settings, latent_side), SETTING_INT, 128, 1, 4096}};
-static const struct setting_list sd3_lists[] = {{.key = "dual_attention_layers",
-                                                 .offset = offsetof(struct sd3_settings, second),
-                                                 .room = SD3_SECONDS_MAX,
-                                                 .count = SECONDS,
-                                                 .least = 0,
-                                                 .most = SD3_LAYERS_MAX,
-                                                 .follows = true}};
-
 static const struct state_tensor sd3_state_tensors[] = {
     STATE_TENSOR(sd3_state, tokens), STATE_TENSOR(sd3_state, positions), STATE_TENSOR(sd3_state, text),
     STATE_TENSOR(sd3_state, condition), STATE_TENSOR(sd3_state, modulation)};
