@@ -502,6 +502,7 @@ __attribute__((noinline)) static enum status plan_text(sluice_session *session,
     struct job job = {0};
     struct job_place place = session_place(session, request);
     if (job_open(&job, &place, request, dim, e) == OK && plan_take(&job, e) == OK) {
+        warn_of_skipped(session, &job);
         *fits = plan_check(job.need, &job.plan, &misfit) == OK;
         unsigned losses = json_losses();
         json_t *plan = plan_json(&job);
