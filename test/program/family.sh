@@ -16,7 +16,7 @@ for family in $families; do
 done
 expect 0 "the same as JSON" families --json
 tr -d ' \n' <../out >../flat
-check "parts" has ../flat '"name":"zimage",.*"pipelines":\["ZImagePipeline".*"parts":\[{"name":"[^"]*","family":"qwen3","flag":"--llm","bytes":[0-9]*}'
+check "parts" has ../flat '"name":"zimage",.*"pipelines":\["ZImagePipeline".*"parts":\[{"name":"[^"]*","family":"qwen3","flag":"--llm","optional":false,"bytes":[0-9]*}'
 check "what it takes" has ../flat '"name":"flux_fill".*"takes":\[{"flag":"--guidance",[^]]*"--mask","what":"mask","needed":true}\]'
 check "where" has ../flat '{"repository":"Tongyi-MAI/Z-Image-Turbo","flag":null,"files":null,"megabytes":null}'
 check "not what takes long" lacks ../out '"plans"'
