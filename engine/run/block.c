@@ -356,11 +356,15 @@ static enum status check_id(const struct block *table, int32_t id, struct error 
     return error_expected(e, "an id below %" PRId32, rows);
 }
 
-/* Of the bytes that a segment of the table covers, those of the rows asked for, each of so many bytes. */
+/* Of the bytes that a segment of the table covers, those of the rows asked for, each of so many bytes. Rows
+ * that follow each other in the file are read as one. */
 static void gather_segments(struct block *rows, const struct packed_segment *from, const int32_t *ids, int n,
                             uint64_t row_bytes) {
-    for (int i = 0; i < n; i++)
-        add_segment(rows, from->source, from->file_offset + (uint64_t)ids[i] * row_bytes, row_bytes);
+    for (int i = 0, run; i < n; i += run) {
+        for (run = 1; i + run < n && ids[i + run] == ids[i] + run;) run++;
+        add_segment(rows, from->source, from->file_offset + (uint64_t)ids[i] * row_bytes,
+                    (uint64_t)run * row_bytes);
+    }
     rows->bytes = align_up(rows->bytes, ARENA_ALIGN);
 }
 

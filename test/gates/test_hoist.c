@@ -35,17 +35,21 @@ static int64_t read_and_count(struct sys *sys, int file, void *to, size_t bytes,
     return n;
 }
 
+static void ledger_add(const struct component *c, const struct block *block) {
+    for (int i = 0; i < block->n_segments; i++) {
+        const struct packed_segment *s = &block->segments[i];
+        if (!check(ledger.n < SEGMENTS_MAX, "too many weights for this test")) return;
+        ledger.segment[ledger.n].file = c->index.sources[s->source].file;
+        ledger.segment[ledger.n].from = (int64_t)s->file_offset;
+        atomic_store(&ledger.segment[ledger.n].bytes, 0);
+        ledger.segment[ledger.n++].to = (int64_t)(s->file_offset + s->bytes);
+    }
+}
+
 static void ledger_open(const struct component *c) {
     ledger.n = 0;
     for (int b = 0; b < c->n_blocks; b++)
-        for (int i = 0; i < c->blocks[b].n_segments && counted(c->blocks[b].kind); i++) {
-            const struct packed_segment *s = &c->blocks[b].segments[i];
-            if (!check(ledger.n < SEGMENTS_MAX, "too many weights for this test")) return;
-            ledger.segment[ledger.n].file = c->index.sources[s->source].file;
-            ledger.segment[ledger.n].from = (int64_t)s->file_offset;
-            atomic_store(&ledger.segment[ledger.n].bytes, 0);
-            ledger.segment[ledger.n++].to = (int64_t)(s->file_offset + s->bytes);
-        }
+        if (counted(c->blocks[b].kind)) ledger_add(c, &c->blocks[b]);
     check(ledger.n >= 6, "only %d weights to count", ledger.n);
 }
 
@@ -254,30 +258,60 @@ static bool of_prompts(const struct block_kind *kind) {
     return kind->cadence == CADENCE_PROMPT;
 }
 
-/* Keys and values of WAN's text: their weights pass once, however many steps and prompts there are, also
- * where nothing stays. */
-static void once_a_run(const char *folder, const char *name) {
+/* Blocks whose names have `word` in them, all in the hoist stage. */
+struct once {
+    const char *folder, *name, *word;
+    int blocks, frames;
+};
+
+/* Their weights pass once, however many steps and prompts there are, also where nothing stays: keys and
+ * values of WAN's text, all that Stable Diffusion 3 makes of timestep and prompt. */
+static void once_a_run(struct once o) {
     struct rig rig;
-    counted = of_prompts;
-    if (!open_counting(&rig, folder, false)) return;
+    if (!open_counting(&rig, o.folder, false)) return;
     for (int steps = 1; steps <= 3; steps += 2) {
         struct sluice_request request = request_of(steps, 1, 3.5);
         json_int_t least, all;
         char what[64];
-        request.frames = 5;
-        snprintf(what, sizeof what, "%s, %d steps", name, steps);
+        request.frames = o.frames;
+        snprintf(what, sizeof what, "%s, %d steps", o.name, steps);
         bounds(&rig, request, &least, &all);
         request.max_ram_bytes = least;
         struct result got = run_fresh(&rig, &request);
         check(got.code == SLUICE_OK, "%s: %s", what, got.error.what);
         check_reads(1, what);
-        int seen = count_blocks(got.plan, "hoist", ".seen", true);
-        check(seen == 3 && !count_blocks(got.plan, "denoise", ".seen", false), "%s: %d in the hoist stage",
-              what, seen);
+        int n = count_blocks(got.plan, "hoist", o.word, true);
+        check(n == o.blocks && !count_blocks(got.plan, "denoise", o.word, false), "%s: %d in the hoist stage",
+              what, n);
         result_free(&got);
     }
     rig_close(&rig);
-    counted = block_hoists;
+}
+
+/* Of a table of positions the rows that a picture needs, once a run, with the least memory and with all. */
+static void positions(const char *folder, const char *name) {
+    struct rig rig;
+    json_int_t budget[2];
+    if (!open_counting(&rig, folder, false)) return;
+    const struct component *c = model_component(rig.model, FAMILY_DENOISER);
+    const struct block *table = &c->tables[0];
+    struct sluice_request request = request_of(3, 1, 3.5);
+    bounds(&rig, request, &budget[0], &budget[1]);
+    for (int i = 0; i < 2 && check(c->n_tables == 1, "%s: %d tables", name, c->n_tables); i++) {
+        struct sluice_session_options options = {.threads = 2};
+        sluice_session_close(rig.session);
+        rig_open_session(&rig, &options);
+        ledger.n = 0;
+        ledger_add(c, table);
+        request.max_ram_bytes = budget[i];
+        struct result got = run(&rig, &request);
+        long long read = atomic_load(&ledger.segment[0].bytes), row = table->tensors[0].shape.row_bytes;
+        long long rows = request.width / 16 * (request.height / 16);
+        check(got.code == SLUICE_OK && read == rows * row, "%s, budget %d: %lld bytes of positions, not %lld",
+              name, i, read, rows * row);
+        result_free(&got);
+    }
+    rig_close(&rig);
 }
 
 int main(void) {
@@ -289,6 +323,10 @@ int main(void) {
     check(n_streamed >= (thorough() ? 2 : 1), "only %d plain runs streamed", n_streamed);
     rule(wide);
     rule("test/golden/zimage_a/model");
-    once_a_run("test/golden/wan21/model", "wan21");
+    counted = of_prompts;
+    once_a_run((struct once){"test/golden/wan21/model", "wan21", ".seen", 3, 5});
+    counted = block_hoists;
+    once_a_run((struct once){"test/golden/sd3_medium/model", "sd3_medium", ".modulation", 3, 0});
+    positions("test/golden/sd3_medium/model", "sd3_medium");
     return finish();
 }

@@ -265,7 +265,9 @@ static void test_swapped(void **state) {
 
 static void test_gathered_rows(void **state) {
     (void)state;
-    const int32_t dims[N_DIMS] = {[WHOLE] = 300, [COLUMNS] = 512}, ids[] = {299, 0, 17, 17, 128};
+    enum { N = 8, RUNS = 5 }; /* what follows each other is read as one */
+    const int32_t dims[N_DIMS] = {[WHOLE] = 300, [COLUMNS] = 512},
+                  ids[N] = {298, 299, 0, 17, 18, 19, 19, 128};
     for (int s = 0; s < N_STORED; s++) {
         struct made m;
         struct block whole_table, rows;
@@ -280,11 +282,12 @@ static void test_gathered_rows(void **state) {
             continue;
         }
         assert_int_equal(code, OK);
-        assert_int_equal(block_gather_rows(&sys, &whole_table, ids, 5, &rows, &e), OK);
+        assert_int_equal(block_gather_rows(&sys, &whole_table, ids, N, &rows, &e), OK);
+        assert_int_equal(rows.n_segments, RUNS * whole_table.n_segments);
         unsigned char *packed = read_packed(&rows);
         block_point(&rows, packed, &w);
-        assert_int_equal(w.a.dim[0], 5);
-        for (int i = 0; i < 5; i++) check_row(&m, &w.a, i, ids[i]);
+        assert_int_equal(w.a.dim[0], N);
+        for (int i = 0; i < N; i++) check_row(&m, &w.a, i, ids[i]);
         free(packed);
         block_destroy(&sys, &rows);
         assert_int_equal(block_gather_rows(&sys, &whole_table, (int32_t[]){1, 300}, 2, &rows, &e), SHAPE);
