@@ -64,8 +64,9 @@ struct component_files {
     } strangers;
     char *scheduler, *pipeline, *defaults; /* files, or NULL */
     int denoisers_named;                   /* by model_index.json, whether they are there or not */
-    /* Folders that it names, which are not there, NULL-terminated. */
-    const char *named[SLOTS_MAX + 1];
+    /* Folders of encoders that it names, which are not there; and those that it says are not, whatever lies
+     * there. NULL-terminated. */
+    const char *named[SLOTS_MAX + 1], *nulled[SLOTS_MAX + 1];
 };
 
 /* The component of that family, or kind, that counts: by flag before by folder before found; NULL: none. */

@@ -175,14 +175,18 @@ struct model_folder {
 };
 
 /* A component [null, null] is absent, whatever lies there. */
-static bool is_there(const struct model_folder *model, const char *folder) {
+static bool is_nulled(const struct model_folder *model, const char *folder) {
     char key[64];
-    struct error e = {0};
     snprintf(key, sizeof key, "%s.0", folder);
     const struct config_value *library = config_find(&model->index, key);
+    return library && library->kind == CONFIG_NULL;
+}
+
+static bool is_there(const struct model_folder *model, const char *folder) {
+    struct error e = {0};
     char *path = path_existing(model->sys, model->path, folder, &e);
     model->sys->release(model->sys, path);
-    return path && !(library && library->kind == CONFIG_NULL);
+    return path && !is_nulled(model, folder);
 }
 
 /* Does model_index.json have something for that folder, whether it is there or not? */
@@ -257,15 +261,17 @@ static int count_denoisers(const struct model_folder *model) {
     return named;
 }
 
-/* A folder is named by model_index.json, and not there: its download has not ended, perhaps. */
+/* A folder that model_index.json names and that is not there: its download has not ended, perhaps. */
 static void list_named(const struct model_folder *model, struct component_files *files) {
     static const enum family_kind kinds[] = {FAMILY_TEXT, FAMILY_VISION};
     const char *folders[SLOTS_MAX];
-    int n_named = 0;
+    int n_named = 0, n_nulled = 0;
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
-        for (int i = 0, n = list_folders(kinds[k], folders); i < n && n_named < SLOTS_MAX; i++)
-            if (is_named(model, folders[i]) && !is_there(model, folders[i]))
-                files->named[n_named++] = folders[i];
+        for (int i = 0, n = list_folders(kinds[k], folders); i < n; i++) {
+            bool named = is_named(model, folders[i]) && !is_there(model, folders[i]);
+            if (named && n_named < SLOTS_MAX) files->named[n_named++] = folders[i];
+            if (is_nulled(model, folders[i]) && n_nulled < SLOTS_MAX) files->nulled[n_nulled++] = folders[i];
+        }
 }
 
 static enum status open_folders(struct sys *sys, const char *path, struct component_files *files,
@@ -399,6 +405,13 @@ static bool is_located(const struct search *s, const char *path) {
     return false;
 }
 
+/* What model_index.json says is not there. */
+static bool is_left_alone(const struct search *s, const char *name, int down) {
+    for (const char *const *nulled = s->files->nulled; *nulled && down == FOLDERS_DOWN; nulled++)
+        if (!strcmp(*nulled, name)) return true;
+    return false;
+}
+
 static enum status list_folder(struct search *s, const char *path, int down, struct error *e);
 
 static enum status list_file(struct search *s, const char *folder, const char *name, int down,
@@ -406,7 +419,8 @@ static enum status list_file(struct search *s, const char *folder, const char *n
     char *path = path_join(s->sys, folder, name);
     if (!path) return error_set(e, MEMORY, "no memory for a path");
     bool is_folder = path_is_folder(path), candidate = !is_folder && component_is_candidate(name);
-    if (is_folder && down > 0 && !is_located(s, path)) list_folder(s, path, down - 1, e);
+    if (is_folder && down > 0 && !is_located(s, path) && !is_left_alone(s, name, down))
+        list_folder(s, path, down - 1, e);
     if (candidate && s->n_candidates == CANDIDATES_MAX) {
         error_set(e, LIMIT, "too many files that could be a part of the model");
         error_where(e, "%s", s->model);

@@ -382,7 +382,7 @@ int model_notes(const struct sluice_model *m, char lines[MODEL_NOTES_MAX][MODEL_
                      "no config.json for the %s: what shapes cannot tell is from %s (%s)",
                      m->component[i].family->word, config_origin_word[m->config_origin[i]],
                      m->component[i].family->name);
-    if (m->decoder_assumed && m->config_origin[recipe_slot(m->recipe, FAMILY_DECODER)] == CONFIG_PUBLISHED)
+    if (m->decoder_assumed)
         snprintf(lines[n++], MODEL_NOTE_BYTES,
                  "nothing says whose latents the autoencoder is for: they are scaled as %s's (config.json "
                  "beside it "

@@ -68,10 +68,10 @@ static int denoiser_fit(struct sys *sys, const struct component_files *files,
 
 /* How well a recipe goes with a decoder, least first: its family, the latent's channels as published, what
  * the latent says, what the decoder's configuration says, and the denoiser in the same file; 0: not at all.
- */
+ * *format: how it would scale a latent. */
 static int decoder_fit(struct sys *sys, const struct component_files *files,
                        const struct component_file *decoder, const struct recipe *recipe,
-                       const struct latent_origin *latent) {
+                       const struct latent_origin *latent, struct latent_format *format) {
     int i = recipe_slot(recipe, FAMILY_DECODER), chosen[DIMENSIONS_MAX];
     const struct slot *slot = &recipe->slot[i];
     struct component c, published;
@@ -88,6 +88,7 @@ static int decoder_fit(struct sys *sys, const struct component_files *files,
     struct config_place place = {component_files_path(files, decoder), slot, &c.index};
     configuration_look(&c, place.path, slot, &misfit);
     if (misfit.code == OK) configuration_read(sys, &place, &config, &origin, &misfit);
+    *format = c.latent_format;
     bool fits = misfit.code == OK && c.latent_channels == published.latent_channels;
     bool said =
         !strcmp(config_string(&config, slot->family->config_key, ""), component_config_value(&published));
@@ -97,21 +98,19 @@ static int decoder_fit(struct sys *sys, const struct component_files *files,
            16 * denoiser_fit(sys, files, &files->beside, recipe);
 }
 
-static const struct published_setting *decoder_settings(const struct recipe *recipe) {
-    return recipe->slot[recipe_slot(recipe, FAMILY_DECODER)].published;
-}
-
 const struct recipe *pipeline_of_decoder(struct sys *sys, const struct component_files *files,
                                          const struct latent_origin *latent, bool *assumed) {
     const struct component_file *decoder = component_files_find_kind(files, FAMILY_DECODER);
     const struct recipe *best = NULL;
+    struct latent_format format, scales = {0};
     int most = 0;
     for (const struct recipe *const *r = recipes; *r && decoder; r++) {
-        int fit = decoder_fit(sys, files, decoder, *r, latent);
-        if (fit && fit == most && decoder_settings(*r) != decoder_settings(best)) *assumed = true;
+        int fit = decoder_fit(sys, files, decoder, *r, latent, &format);
+        if (fit && fit == most && memcmp(&format, &scales, sizeof format) != 0) *assumed = true;
         if (fit <= most) continue;
         best = *r;
         most = fit;
+        scales = format;
         *assumed = false;
     }
     return best;

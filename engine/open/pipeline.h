@@ -14,7 +14,7 @@ void pipeline_look(struct sys *sys, struct component_files *files);
 /* Where only a decoder was looked for: the first recipe that decodes with it, of those that a denoiser in its
  * file, the latent, and its configuration say, and whose latents have as many channels, if there are any;
  * where these leave a choice, one of videos for a video. NULL: none was found. *assumed: another that it
- * might as well be scales its latents otherwise, and no configuration says how. */
+ * might as well be scales latents otherwise. */
 const struct recipe *pipeline_of_decoder(struct sys *sys, const struct component_files *files,
                                          const struct latent_origin *latent, bool *assumed);
 

@@ -111,7 +111,7 @@ static enum status try_folder(struct lookup *l, const char *folder, struct error
     return e->code;
 }
 
-/* PATH/tokenizer_2 where PATH has such folders, else PATH itself. */
+/* PATH/tokenizer_2, or another's of its kind, where PATH has such folders, else PATH itself. */
 static enum status try_flag(struct lookup *l, struct error *e) {
     struct sys *sys = l->search->sys;
     const char *path = l->search->options->tokenizer;
@@ -119,7 +119,7 @@ static enum status try_flag(struct lookup *l, struct error *e) {
     for (const struct slot *s = l->search->recipe->slot; s->family && path_is_folder(path); s++)
         if (s->text.tokenizer_folder) folders |= tokenizers_holds(sys, path, s->text.tokenizer_folder, e);
     if (e->code != OK) return e->code;
-    folders ? try_own(l, path, e) : try_path(l, path_copy(sys, path, e), e);
+    folders ? try_folder(l, path, e) : try_path(l, path_copy(sys, path, e), e);
     l->search->flag_serves |= l->found != NULL;
     return e->code;
 }

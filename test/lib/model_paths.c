@@ -17,6 +17,7 @@ const struct sluice_model_options *model_options(struct model_paths *from) {
                                                   .n_parts = MODEL_PATHS,
                                                   .tokenizer = from->tokenizer,
                                                   .edit = from->edit,
-                                                  .decodes_only = from->decodes_only};
+                                                  .decodes_only = from->decodes_only,
+                                                  .latent = from->latent};
     return &from->options;
 }

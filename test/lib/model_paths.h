@@ -11,6 +11,7 @@ struct model_paths {
         *t5xxl, *vae, *tokenizer;
     const char *edit;
     bool decodes_only;
+    const char *latent;
     /* Filled by model_options. */
     struct sluice_part parts[MODEL_PATHS];
     struct sluice_model_options options;

@@ -1,0 +1,382 @@
+/* Text encoders that a model is without: zeros stand where theirs would be, all else is as with them, and a
+ * line says so; parts are left out of folders and files that have them. Where an encoder's projection is
+ * used, which tokenizers are needed, and whose constants a lone autoencoder decodes with. On Stable Diffusion
+ * 3's fixtures; pictures without an encoder against diffusers: test_golden.c. */
+#include "loaders/loaders.h"
+#include "test/lib/fixtures.h"
+#include "test/lib/layout_checks.h"
+
+#include <math.h>
+
+#define MODEL "test/golden/sd3_medium/model"
+
+enum { CLIP_ROWS = 77, T5_ROWS = 256, ENCODERS = 3 };
+
+static const char *const folders[ENCODERS] = {"text_encoder", "text_encoder_2", "text_encoder_3"};
+static const char *const files[ENCODERS] = {"clip_l.safetensors", "clip_g.safetensors", "t5xxl.safetensors"};
+static const char *const words[ENCODERS] = {"no CLIP-L text encoder (--clip_l)", "no OpenCLIP-G text encoder",
+                                            "no T5 text encoder (--t5xxl): 256 rows of zeros"};
+static struct pile *part[ENCODERS], *transformer, *vae;
+
+/* ---- what the denoiser is given ---- */
+
+struct given {
+    float *text, *pooled;
+    int rows, columns, pooled_columns;
+    char latent[HEX];
+};
+
+static float *read_dump(const char *folder, const char *name, int *rows, int *columns) {
+    char path[PILE_PATH];
+    struct sys sys;
+    struct error e = {0};
+    struct tensor_index index;
+    sys_init_machine(&sys);
+    snprintf(path, sizeof path, "%s/%s.safetensors", folder, name);
+    if (!check(safetensors_open(&sys, path, &index, &e) == OK, "%s: %s", path, e.what)) exit(1);
+    const struct index_entry *entry = index_find(&index, name);
+    float *values = malloc(entry->bytes);
+    *rows = entry->dim[0];
+    *columns = entry->dim[1];
+    check(values && source_read(&index.sources[0], values, entry->bytes, entry->offset, &e) == OK, "%s",
+          path);
+    index_destroy(&index);
+    return values;
+}
+
+static struct sluice_request a_request(void) {
+    return request_fox(64, 48, 2, 1, 2);
+}
+
+static struct given give(options from, const char *what) {
+    static int n;
+    struct given g = {0};
+    struct rig rig;
+    char folder[PILE_PATH];
+    int one;
+    if (!open_rig(&rig, from, what)) exit(finish());
+    snprintf(folder, sizeof folder, "%s/dump%d", temporary, n++);
+    check(!mkdir(folder, 0700), "%s", folder);
+    struct sluice_request request = a_request();
+    request.dump = folder;
+    struct result r = run(&rig, &request);
+    check(r.code == SLUICE_OK, "%s: %s (%s)", what, r.error.what, r.error.where);
+    memcpy(g.latent, r.latent[0], HEX);
+    g.text = read_dump(folder, "cond", &g.rows, &g.columns);
+    g.pooled = read_dump(folder, "pooled", &one, &g.pooled_columns);
+    result_free(&r);
+    rig_close(&rig);
+    return g;
+}
+
+static void given_free(struct given *g) {
+    free(g->text);
+    free(g->pooled);
+}
+
+/* Values of a block of rows and columns that are not as in `as`, or not 0 where that is NULL. */
+static int differ(const float *values, const float *as, int columns, int first_row, int rows,
+                  int first_column, int n_columns) {
+    int n = 0;
+    for (int i = first_row; i < first_row + rows; i++)
+        for (int k = first_column; k < first_column + n_columns; k++)
+            n += values[i * columns + k] != (as ? as[i * columns + k] : 0);
+    return n;
+}
+
+/* L's columns, G's, and T5's rows: each zero where it is absent, else what it is with all of them. */
+static void test_zeros(void) {
+    const struct given all = give((options){.model = MODEL}, "all");
+    int width[ENCODERS] = {pile_find(part[0], "text_model.final_layer_norm.bias")->dim[0],
+                           pile_find(part[1], "text_model.final_layer_norm.bias")->dim[0], all.columns};
+    int pooled[2] = {pile_find(part[0], "text_projection.weight")->dim[0],
+                     pile_find(part[1], "text_projection.weight")->dim[0]};
+    check(all.rows == CLIP_ROWS + T5_ROWS && all.pooled_columns == pooled[0] + pooled[1] &&
+              width[0] + width[1] < all.columns && width[0] != width[1],
+          "%d x %d, %d", all.rows, all.columns, all.pooled_columns);
+    for (int absent = 0; absent < 1 << ENCODERS; absent++) {
+        const char *none[ENCODERS];
+        char what[32];
+        for (int i = 0; i < ENCODERS; i++) none[i] = absent >> i & 1 ? "none" : NULL;
+        if (absent == (1 << ENCODERS) - 1) break;
+        snprintf(what, sizeof what, "absent %d", absent);
+        options from = {.model = MODEL, .clip_l = none[0], .clip_g = none[1], .t5xxl = none[2]};
+        struct given g = give(from, what);
+        for (int i = 0; i < ENCODERS; i++) check(!strstr(said, words[i]) == !none[i], "%s: %s", what, said);
+        check(g.rows == all.rows && g.columns == all.columns && g.pooled_columns == all.pooled_columns, "%s",
+              what);
+        for (int i = 0, column = 0, at = 0; i < ENCODERS; column += width[i], at += pooled[i % 2], i++) {
+            bool clip = i < 2;
+            int row = clip ? 0 : CLIP_ROWS, rows = clip ? CLIP_ROWS : T5_ROWS;
+            int n =
+                differ(g.text, none[i] ? NULL : all.text, g.columns, row, rows, clip ? column : 0, width[i]);
+            check(!n, "%s: %d values of %s", what, n, folders[i]);
+            if (clip)
+                check(!differ(g.pooled, none[i] ? NULL : all.pooled, 0, 0, 1, at, pooled[i]),
+                      "%s: pooled row of %s", what, folders[i]);
+        }
+        check(!differ(g.text, NULL, g.columns, 0, CLIP_ROWS, width[0] + width[1],
+                      g.columns - width[0] - width[1]),
+              "%s: behind CLIP's columns", what);
+        check(!absent == !strcmp(g.latent, all.latent), "%s: the latent", what);
+        given_free(&g);
+    }
+    given_free((struct given *)&all);
+}
+
+/* ---- files ---- */
+
+/* What people have of it: without encoders, with CLIP's. Prefixes are Stability's. */
+static void write_files(void) {
+    static const char *const prefixes[ENCODERS] = {"text_encoders.clip_l.transformer.",
+                                                   "text_encoders.clip_g.transformer.",
+                                                   "text_encoders.t5xxl.transformer."};
+    struct pile *all = pile_copy(transformer, "model.diffusion_model.");
+    pile_append(all, vae, "first_stage_model.");
+    json_t *configs = json_object();
+    json_object_set_new(configs, "transformer", json_loads(transformer->config, 0, NULL));
+    json_object_set_new(configs, "vae", json_loads(vae->config, 0, NULL));
+    for (int i = 0; i <= ENCODERS; i++) {
+        char name[32];
+        char *text = json_dumps(configs, 0);
+        snprintf(name, sizeof name, "with%d.safetensors", i);
+        write_pile(all, under(name), text);
+        free(text);
+        if (i == ENCODERS) break;
+        pile_append(all, part[i], prefixes[i]);
+        json_object_set_new(configs, folders[i], json_loads(part[i]->config, 0, NULL));
+        write_pile(part[i], under(files[i]), part[i]->config);
+    }
+    json_decref(configs);
+    pile_free(all);
+}
+
+static struct result draw_from(options from, const char *what) {
+    struct rig rig;
+    struct sluice_request request = a_request();
+    if (!open_rig(&rig, from, what)) exit(finish());
+    struct result r = run(&rig, &request);
+    check(r.code == SLUICE_OK, "%s: %s", what, r.error.what);
+    rig_close(&rig);
+    return r;
+}
+
+static options flags(const char *model) {
+    return (options){.model = model,
+                     .clip_l = under(files[0]),
+                     .clip_g = under(files[1]),
+                     .t5xxl = under(files[2]),
+                     .tokenizer = MODEL};
+}
+
+static void want(options from, const char *what) {
+    result_free(&wanted);
+    wanted = draw_from(from, what);
+}
+
+/* One file with all, with some and flags for others, and flags alone. */
+static void test_files(void) {
+    const char *bare = under("with0.safetensors"), *clips = under("with2.safetensors");
+    want(flags(bare), "a file without encoders, and flags");
+    gives_the_same((options){.model = under("with3.safetensors"), .tokenizer = MODEL}, "all in one file");
+    check(!strstr(said, "zeros"), "nothing is absent: %s", said);
+    gives_the_same((options){.model = clips, .t5xxl = under(files[2]), .tokenizer = MODEL}, "T5 by its flag");
+    write_pile(transformer, under("transformer.safetensors"), transformer->config);
+    write_pile(vae, under("vae.safetensors"), vae->config);
+    options over = {.model = under("with3.safetensors"),
+                    .diffusion_model = under("transformer.safetensors"),
+                    .vae = under("vae.safetensors"),
+                    .tokenizer = MODEL};
+    gives_the_same(over, "encoders in the file, transformer and autoencoder by flags");
+    want((options){.model = clips, .tokenizer = MODEL}, "CLIP's alone");
+    check(strstr(said, words[2]) && !strstr(said, words[0]), "T5 is absent: %s", said);
+    gives_the_same((options){.model = under("with3.safetensors"), .t5xxl = "none", .tokenizer = MODEL},
+                   "left out of the file");
+    is_refused((options){.model = bare, .tokenizer = MODEL}, MISSING, "no encoder",
+               WORDS("'text_encoder_2' and 'text_encoder_3'", "--clip_l, --clip_g and --t5xxl",
+                     "one text encoder is enough"));
+}
+
+/* ---- projections ---- */
+
+/* L's is multiplied by where diffusers would read it, in a folder, and never missed elsewhere; G's always. */
+static void test_projections(void) {
+    options from = flags(under("with0.safetensors"));
+    want(from, "files");
+    struct pile *without = pile_copy(part[0], "");
+    without->config = strdup(part[0]->config);
+    pile_drop(without, "text_projection");
+    write_pile(without, under("unprojected.safetensors"), without->config);
+    pile_free(without);
+    from.clip_l = under("unprojected.safetensors");
+    gives_the_same(from, "L without a projection");
+    from.clip_l = MODEL "/text_encoder";
+    struct result projected = draw_from(from, "L's folder");
+    check(strcmp(projected.latent[0], wanted.latent[0]) != 0, "its projection is used");
+    want((options){.model = MODEL}, "the folder");
+    check(!strcmp(projected.latent[0], wanted.latent[0]), "as in the whole folder");
+    result_free(&projected);
+    struct pile *g = pile_copy(part[1], "");
+    pile_drop(g, "text_projection");
+    write_pile(g, under("g.safetensors"), part[1]->config);
+    pile_free(g);
+    from = flags(under("with0.safetensors"));
+    from.clip_g = under("g.safetensors");
+    is_refused(from, MISSING, "G without a projection", WORDS("text_projection", "g.safetensors"));
+}
+
+/* ---- folders ---- */
+
+static const char *copy_folder(const char *edit) {
+    char command[4 * PILE_PATH];
+    const char *folder = under("folder");
+    snprintf(command, sizeof command, "rm -rf '%s' && cp -rL %s '%s' && cd '%s' && %s", folder, MODEL, folder,
+             folder, edit);
+    check(!system(command), "%s", command);
+    return folder;
+}
+
+#define NULLED(part)                                                                                         \
+    "sed -i '/\"" part "\"/,/]/{s/\"transformers\"/null/;s/\"[A-Z].*\"/null/}' model_index.json"
+
+/* What model_index.json names must be there, or be left out; [null, null] is absent even where it lies. */
+static void test_folders(void) {
+    is_refused((options){.model = copy_folder("rm -r text_encoder_3")}, MISSING, "a folder is gone",
+               WORDS("'text_encoder_3'", "--t5xxl with the T5 text encoder, or \"none\""));
+    want((options){.model = MODEL, .t5xxl = "none"}, "T5 left out");
+    gives_the_same((options){.model = under("folder"), .t5xxl = "none"}, "left out and gone");
+    gives_the_same((options){.model = copy_folder(NULLED("text_encoder_3"))}, "[null, null]");
+    gives_the_same((options){.model = copy_folder(NULLED("text_encoder_3") " && rm -r tokenizer_3")},
+                   "[null, null], and no tokenizer");
+    is_refused((options){.model = copy_folder(NULLED("text_encoder") " && " NULLED(
+                             "text_encoder_2") " && " NULLED("text_encoder_3"))},
+               MISSING, "none is there", WORDS("'text_encoder'", "one text encoder is enough"));
+    is_refused_as((options){.model = MODEL, .clip_l = "none", .clip_g = "none", .t5xxl = "none"}, USAGE, 2,
+                  "all left out", WORDS("text encoders", "--t5xxl none"));
+    is_refused_as((options){.model = MODEL, .vae = "none"}, USAGE, 2, "the autoencoder left out",
+                  WORDS("cannot be without its autoencoder", "--vae none"));
+    is_refused((options){.model = copy_folder("rm text_encoder_3/*.safetensors")}, MISSING,
+               "T5 without weights", WORDS("text_encoder_3"));
+}
+
+/* Two T5 in one folder, as Stability's have it: neither is asked for where it is left out. */
+static void test_two(void) {
+    char command[4 * PILE_PATH];
+    const char *folder = under("parts");
+    snprintf(command, sizeof command, "mkdir -p '%s/text_encoders' && cp '%s' '%s'", folder,
+             under("with2.safetensors"), folder);
+    check(!system(command), "%s", command);
+    for (int i = 0; i < 2; i++) {
+        snprintf(command, sizeof command, "parts/text_encoders/t5xxl_%d.safetensors", i);
+        copy_file(under(files[2]), under(command));
+    }
+    is_refused((options){.model = folder, .tokenizer = MODEL}, UNSUPPORTED, "two T5",
+               WORDS("two files hold the T5 text encoder", "--t5xxl"));
+    want((options){.model = under("with2.safetensors"), .tokenizer = MODEL}, "CLIP's alone");
+    gives_the_same((options){.model = folder, .t5xxl = "none", .tokenizer = MODEL}, "two T5, left out");
+}
+
+/* ---- tokenizers ---- */
+
+static void test_tokenizers(void) {
+    options clips = {.model = under("with2.safetensors")}, all = flags(under("with0.safetensors"));
+    is_refused(clips, MISSING, "no tokenizer", WORDS("'tokenizer'", "--tokenizer"));
+    want((options){.model = under("with2.safetensors"), .tokenizer = MODEL}, "CLIP's alone");
+    clips.tokenizer = MODEL "/tokenizer";
+    gives_the_same(clips, "one tokenizer for both");
+    clips.t5xxl = under(files[2]);
+    is_refused(clips, META, "T5 without a tokenizer", WORDS("CLIP BPE in", "unigram", "google/t5-v1_1-xxl"));
+    want(all, "three tokenizers");
+    all.tokenizer = copy_folder("rm -r tokenizer_2");
+    gives_the_same(all, "L's tokenizer is G's");
+    all.tokenizer = copy_folder("rm -r tokenizer_3");
+    is_refused(all, META, "no tokenizer_3", WORDS("unigram", "google/t5-v1_1-xxl"));
+}
+
+/* ---- inspect and plan ---- */
+
+static void test_told(void) {
+    json_t *root = inspect((options){.model = under("with2.safetensors"), .tokenizer = MODEL});
+    const char *note = json_string_value(json_array_get(json_object_get(root, "notes"), 0));
+    check(count(root, "components") == 4 && !count(root, "missing") && note && strstr(note, words[2]),
+          "inspect: %s", note ? note : "nothing");
+    json_decref(root);
+    struct rig rig;
+    struct sluice_request request = a_request();
+    options from = {.model = MODEL, .clip_g = "none", .t5xxl = "none"};
+    if (!open_rig(&rig, from, "plan")) return;
+    struct result r = run(&rig, &request);
+    json_t *absent = json_object_get(json_object_get(r.plan, "request"), "absent");
+    check(json_array_size(absent) == 2 &&
+              !strcmp(json_string_value(json_array_get(absent, 0)), "text_encoder_2"),
+          "the plan tells what is absent");
+    result_free(&r);
+    rig_close(&rig);
+}
+
+/* ---- a lone autoencoder ---- */
+
+/* All that a configuration says of it. */
+#define GROUPS "{\"_class_name\": \"AutoencoderKL\", \"norm_num_groups\": 2}"
+
+/* Flux's and Stable Diffusion 3's have the same shapes: the denoiser in the same file, or the latent, tells.
+ */
+static void test_decoders(void) {
+    struct rig rig;
+    struct sluice_request request = a_request();
+    char latent[PILE_PATH];
+    snprintf(latent, sizeof latent, "%s", under("latent.safetensors"));
+    request.save_latent = latent;
+    if (!open_rig(&rig, (options){.model = MODEL}, "save")) return;
+    struct result had = run(&rig, &request);
+    rig_close(&rig);
+    struct pile *unnamed = pile_copy(transformer, "model.diffusion_model.");
+    pile_append(unnamed, vae, "first_stage_model.");
+    write_pile(unnamed, under("unnamed.safetensors"), "{\"vae\": " GROUPS "}");
+    write_pile(vae, under("lone.safetensors"), GROUPS);
+    pile_free(unnamed);
+    static const struct {
+        const char *model, *vae;
+        bool named, same, assumed;
+    } rows[] = {{MODEL, NULL, false, true, false},
+                {"unnamed.safetensors", NULL, false, true, false},
+                {NULL, "unnamed.safetensors", false, true, false},
+                {NULL, "lone.safetensors", true, true, false},
+                {NULL, "lone.safetensors", false, false, true}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        options from = {.decodes_only = true, .vae = rows[i].vae ? under(rows[i].vae) : NULL};
+        from.model = rows[i].model && *rows[i].model != 't' ? under(rows[i].model) : rows[i].model;
+        from.latent = rows[i].named ? latent : NULL;
+        struct sluice_request plain = a_request();
+        if (!open_rig(&rig, from, "decode")) continue;
+        struct result got = run_or_decode(&rig, &plain, latent);
+        check(got.code == SLUICE_OK && !strcmp(got.image[0], had.image[0]) == rows[i].same, "row %zu: %s", i,
+              got.error.what);
+        check(!strstr(said, "nothing says whose latents") == !rows[i].assumed, "row %zu: %s", i, said);
+        result_free(&got);
+        rig_close(&rig);
+    }
+    result_free(&had);
+}
+
+int main(void) {
+    temporary_make();
+    for (int i = 0; i < ENCODERS; i++) part[i] = pile_read(MODEL, folders[i]);
+    transformer = pile_read(MODEL, "transformer");
+    vae = pile_read(MODEL, "vae");
+    wanted_request = a_request();
+    test_zeros();
+    write_files();
+    test_files();
+    test_projections();
+    test_folders();
+    test_two();
+    test_tokenizers();
+    test_told();
+    test_decoders();
+    result_free(&wanted);
+    for (int i = 0; i < ENCODERS; i++) pile_free(part[i]);
+    pile_free(transformer);
+    pile_free(vae);
+    return finish();
+}
