@@ -17,7 +17,7 @@ bool part_flag_chooses(const char *flag, enum family_kind kind);
 /* Is it that family's, in any recipe? */
 bool part_flag_takes(const char *flag, const struct family *family);
 
-/* "transformer (zimage, flux, unet, qwen_image or wan)": the families that a flag chooses among. */
+/* "transformer (zimage, flux, unet, qwen_image, wan or sd3)": the families that a flag chooses among. */
 void part_flag_families(const char *flag, char *list, size_t bytes);
 /* "--vae, --llm ...": all of them. */
 void part_flag_list(char *list, size_t bytes);

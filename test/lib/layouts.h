@@ -23,7 +23,7 @@ struct layout_part {
 };
 
 /* What a slot of several families is told to want. */
-#define ASKED_TRANSFORMER "transformer (zimage, flux, unet, qwen_image or wan)"
+#define ASKED_TRANSFORMER "transformer (zimage, flux, unet, qwen_image, wan or sd3)"
 #define ASKED_LLM         "text encoder (qwen3 or qwen25vl)"
 #define ASKED_VAE         "autoencoder (vae_kl, vae_wan or vae_wan22)"
 
