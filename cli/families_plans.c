@@ -3,6 +3,7 @@
 
 #include "cli/args.h"
 #include "cli/drawing.h"
+#include "cli/fail.h"
 #include "cli/fields.h"
 #include "cli/say.h"
 
@@ -45,9 +46,9 @@ static double step_seconds(const json_t *plan) {
     return steps > 0 ? seconds / steps : 0;
 }
 
-static json_t *outcome_of(const json_t *family, const struct place *place, const char *text) {
+static json_t *outcome_of(const json_t *family, const struct place *place, const json_t *plan) {
     static const char *const kept[] = {"card", "budget", "least", "peak", "seconds", "bound"};
-    json_t *plan = json_loads(text, 0, NULL), *outcome = json_object();
+    json_t *outcome = json_object();
     json_object_set_new(outcome, "device", json_string(place->device));
     json_object_set_new(outcome, "command", command_of(family, place));
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
@@ -55,7 +56,6 @@ static json_t *outcome_of(const json_t *family, const struct place *place, const
         json_object_set(outcome, kept[i], value ? value : json_null());
     }
     json_object_set_new(outcome, "step_seconds", json_real(step_seconds(plan)));
-    json_decref(plan);
     return outcome;
 }
 
@@ -80,7 +80,10 @@ static int plan_at(json_t *family, const struct place *place, struct sluice_erro
     if (field_flag(family, "guides_if_negative")) args.negative_prompt = (struct prompt_text){NULL, blank, 1};
     int status = drawing_open(&drawing, e);
     if (!status) status = sluice_plan_query(drawing.session, &drawing.request, NULL, &text, &fits, e);
-    if (!status) json_array_append_new(json_object_get(family, "plans"), outcome_of(family, place, text));
+    json_t *plan = status ? NULL : json_loads(text, 0, NULL);
+    if (!status && !plan) status = fail(e, SLUICE_MEMORY, "no memory for a plan");
+    if (plan) json_array_append_new(json_object_get(family, "plans"), outcome_of(family, place, plan));
+    json_decref(plan);
     sluice_free(text);
     drawing_close(&drawing);
     return status;
