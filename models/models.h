@@ -220,8 +220,8 @@ struct recipe {
      * then takes no pictures. */
     struct slot slot[SLOTS_MAX + 1]; /* the last stays empty */
     int variant;                     /* the denoiser's */
-    /* A word of the path to the denoiser's file that tells it from recipes of the same shapes; NULL: it is
-     * taken where there is none. */
+    /* A word of the model's name, or of that of the denoiser's file, that tells it from recipes of the same
+     * shapes; NULL: it is taken where there is none. */
     const char *called;
     struct condition condition[CONDITIONS_MAX];
     int n_conditions;

@@ -133,12 +133,24 @@ static bool has_word(const char *name, const char *word) {
     return false;
 }
 
+/* From its last part on, which slashes may follow. */
+static const char *last_part(const char *path) {
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') n--;
+    while (n > 0 && path[n - 1] != '/') n--;
+    return path + n;
+}
+
+/* Does it lie in the folder that -m names? */
+static bool is_below(const struct component_files *files, const char *path) {
+    size_t folder = files->model ? strlen(files->model) : 0;
+    return folder && !strncmp(path, files->model, folder) && path[folder];
+}
+
 /* What -m's own path says is about all of its files. */
 static const char *name_below(const struct component_files *files, const struct component_file *file) {
-    const char *path = component_files_path(files, file), *slash = strrchr(path, '/');
-    size_t folder = files->model ? strlen(files->model) : 0;
-    if (folder && !strncmp(path, files->model, folder) && path[folder]) return path + folder;
-    return slash ? slash + 1 : path;
+    const char *path = component_files_path(files, file);
+    return is_below(files, path) ? path + strlen(files->model) : last_part(path);
 }
 
 static bool is_called(const struct component_files *files, const struct component_file *file,
@@ -148,9 +160,23 @@ static bool is_called(const struct component_files *files, const struct componen
     return false;
 }
 
-bool parts_path_says(const struct component_files *files, const struct component_file *file,
+/* Of what -m names the last part; in the cache of huggingface_hub, whose folders of one version are called by
+ * a number, from the model's name on. */
+static const char *model_part(const char *model) {
+    static const char between[] = "/snapshots/";
+    const char *part = last_part(model), *name = part;
+    size_t n = sizeof between - 1;
+    if ((size_t)(part - model) < n || strncmp(part - n, between, n) != 0) return part;
+    for (name = part - n; name > model && name[-1] != '/'; name--) {
+    }
+    return name;
+}
+
+bool parts_name_says(const struct component_files *files, const struct component_file *file,
                      const char *word) {
-    return has_word(component_files_path(files, file), word);
+    const char *path = component_files_path(files, file);
+    bool said = is_below(files, path) && has_word(model_part(files->model), word);
+    return said || has_word(last_part(path), word);
 }
 
 const struct slot *parts_called(const struct component_files *files, const struct component_file *file) {

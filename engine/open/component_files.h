@@ -89,8 +89,9 @@ const struct slot *parts_called(const struct component_files *files, const struc
 /* Is it called as another slot of that family is, and not as this one? */
 bool parts_is_called_otherwise(const struct component_files *files, const struct component_file *file,
                                const struct slot *slot);
-/* Is there such a word in the path of its file, between other characters than letters and digits? */
-bool parts_path_says(const struct component_files *files, const struct component_file *file,
+/* Does the name of its file say that word, between other characters than letters and digits, or the name of
+ * the model that it is of? */
+bool parts_name_says(const struct component_files *files, const struct component_file *file,
                      const char *word);
 /* How many of the recipe's components of that kind are there: those that a flag chooses by their own. */
 int parts_of_kind(const struct component_files *files, const struct recipe *recipe, enum family_kind kind);

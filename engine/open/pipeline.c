@@ -164,7 +164,7 @@ static bool has_those_named(const struct component_files *files, const struct re
 }
 
 static bool is_called(const struct component_files *files, const struct recipe *recipe) {
-    return parts_path_says(files, component_files_find_kind(files, FAMILY_DENOISER), recipe->called);
+    return parts_name_says(files, component_files_find_kind(files, FAMILY_DENOISER), recipe->called);
 }
 
 enum status pipeline_choose(const struct component_files *files, const char *name,

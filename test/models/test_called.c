@@ -1,0 +1,81 @@
+/* Recipes of the same shapes that only names tell apart: Stable Diffusion 3.5 large and its turbo. */
+#include "test/lib/folder.h"
+#include "test/lib/layout_checks.h"
+
+#include <unistd.h>
+
+#define MODEL "test/golden/sd35_large/model"
+
+/* The recipe, and whether a line says that a name chose it. */
+static void opens_as(options from, const char *recipe, bool told, const char *what) {
+    char lines[MODEL_NOTES_MAX][MODEL_NOTE_BYTES], line[1024];
+    struct sluice_model *m = NULL;
+    struct error e = {0};
+    bool says = false;
+    model_open(NULL, model_options(&from), &m, &e);
+    if (!check(e.code == OK, "%s: %s", what, error_line(&e, line, sizeof line))) return;
+    int n = model_notes(m, lines);
+    for (int i = 0; i < n; i++) says |= strstr(lines[i], "because its name has the word \"turbo\"") != NULL;
+    check(!strcmp(m->recipe->name, recipe), "%s: opened as %s", what, m->recipe->name);
+    check(says == told, "%s: a line says it: %d", what, says);
+    check(told == (m->steps == 4 && m->cfg_scale == 1), "%s: %d steps", what, m->steps);
+    model_close(m);
+}
+
+/* The fixture under another name, in folders that are made. */
+static options linked(const char *folder, const char *name) {
+    static char path[PILE_PATH];
+    char real[PILE_PATH], command[2 * PILE_PATH];
+    snprintf(command, sizeof command, "mkdir -p '%s'", under(folder));
+    check(system(command) == 0 && realpath(MODEL, real), "%s", command);
+    snprintf(path, sizeof path, "%s/%s", under(folder), name);
+    check(!symlink(real, path), "%s", path);
+    return (options){.model = path};
+}
+
+static const struct {
+    const char *folder, *name;
+    bool turbo;
+} folders[] = {
+    {"plain", "sd3.5-large", false},
+    {"plain", "stable-diffusion-3.5-large-turbo", true},
+    {"plain", "SD35_Large_Turbo", true},
+    {"plain", "turbocharged", false},
+    {"turbo", "sd3.5-large", false},
+    {"hub/models--stabilityai--stable-diffusion-3.5-large-turbo/snapshots", "0a1b", true},
+    {"hub/models--stabilityai--stable-diffusion-3.5-large/snapshots", "0a1b", false},
+    {"hub/turbo/models--stabilityai--stable-diffusion-3.5-large/snapshots", "0a1b", false},
+};
+
+static void test_folders(void) {
+    char slashed[PILE_PATH];
+    for (int i = 0; i < COUNT_OF(folders); i++) {
+        options from = linked(folders[i].folder, folders[i].name);
+        const char *recipe = folders[i].turbo ? "sd35_large_turbo" : "sd35_large";
+        opens_as(from, recipe, folders[i].turbo, from.model);
+        snprintf(slashed, sizeof slashed, "%s/", from.model);
+        from.model = slashed;
+        opens_as(from, recipe, folders[i].turbo, slashed);
+    }
+}
+
+/* A transformer's own name counts, not that of the folder which it replaces one of. */
+static void test_files(void) {
+    options from = {.model = MODEL};
+    struct pile *transformer = pile_read(MODEL, "transformer");
+    write_pile(transformer, under("sd3.5_large_turbo.safetensors"), transformer->config);
+    write_pile(transformer, under("sd3.5_large.safetensors"), transformer->config);
+    from.diffusion_model = under("sd3.5_large_turbo.safetensors");
+    opens_as(from, "sd35_large_turbo", true, "a file");
+    from = linked("files", "a-turbo");
+    from.diffusion_model = under("sd3.5_large.safetensors");
+    opens_as(from, "sd35_large", false, "a file beside a folder");
+    pile_free(transformer);
+}
+
+int main(void) {
+    temporary_make();
+    test_folders();
+    test_files();
+    return finish();
+}
