@@ -10,16 +10,14 @@
 #include "engine/api/progress.h"
 #include "engine/api/rate.h"
 #include "engine/api/refusal.h"
+#include "engine/api/remarks.h"
 #include "engine/api/stages.h"
 #include "engine/api/turns.h"
 #include "engine/base/text.h"
-#include "engine/open/emphasis.h"
 #include "loaders/json.h"
 
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 void session_say(struct sluice_session *session, int level, const char *format, ...) {
@@ -87,114 +85,6 @@ static double planned_seconds(const struct job *job) {
     for (int i = 0; i < job->layout.n_stages && job->request.rates; i++)
         if (!job->layout.kind[i]->of_texts) seconds += job->plan.stage[i].seconds;
     return seconds;
-}
-
-static void warn_of_component(struct sluice_session *s, const struct component *c) {
-    uint64_t bytes = index_bytes(&c->index), claimed = c->index.claimed_bytes;
-    if (c->n_unknown)
-        session_say(s, SLUICE_WARNING, "%d unknown tensors in the %s are not used; `inspect` lists them",
-                    c->n_unknown, c->family->name);
-    if (claimed && claimed != bytes)
-        session_say(
-            s, SLUICE_WARNING,
-            "the shard index of the %s says total_size %llu, its tensors have %llu bytes: the tensors count",
-            c->family->name, (unsigned long long)claimed, (unsigned long long)bytes);
-}
-
-static void warn_of_marks(struct sluice_session *s, const struct job *job) {
-    const char *const texts[PROMPTS_MAX] = {job->request.prompt, job->request.negative_prompt};
-    for (int i = 0; i < SLOTS_MAX; i++)
-        if (job->model->recipe->slot[i].text.windows_max) return;
-    for (int i = 0; i < job->n_prompts; i++)
-        if (texts[i] && emphasis_is_in(texts[i]))
-            session_say(s, SLUICE_WARNING,
-                        "the %s: (word:1.3) weighs nothing with this model, its letters are read as text",
-                        i ? "negative prompt" : "prompt");
-}
-
-/* asked: the caller's scale. What is the model's default nobody has asked for. */
-static void warn_of_guidance(struct sluice_session *s, const struct job *job, double asked) {
-    if (job->decode_only) return;
-    if (job->request.cfg_scale == 0)
-        session_say(s, SLUICE_WARNING,
-                    "--cfg-scale 0 draws the negative prompt alone; without guidance it is 1");
-    if (job->request.cfg_scale == asked) return;
-    session_say(s, asked == job->model->cfg_scale ? SLUICE_INFO : SLUICE_WARNING,
-                "without a negative prompt (--negative-prompt \" \") this model draws without guidance: "
-                "--cfg-scale %g changes nothing",
-                asked);
-}
-
-static void warn_of_skipped(struct sluice_session *s, const struct job *job) {
-    const struct sluice_request *r = &job->request;
-    if (job->decode_only || !r->n_slg_layers || job_branches(job) > job->n_prompts) return;
-    if (job->n_prompts == 1)
-        session_say(s, SLUICE_WARNING, "--slg-layers does nothing without guidance (--cfg-scale is 1)");
-    else if (r->slg_scale == 0)
-        session_say(s, SLUICE_WARNING, "--slg-layers does nothing: --slg-scale is 0");
-    else
-        session_say(
-            s, SLUICE_WARNING,
-            "--slg-layers does nothing: of %d steps, counted from 0, none is between %g (--slg-start) "
-            "and %g (--slg-end)",
-            job->n_steps, job->n_steps * r->slg_start, job->n_steps * r->slg_end);
-}
-
-/* Said where it is read: by nobody without guidance. */
-static void note_negative(struct sluice_session *s, const struct job *job) {
-    const char *own = job->model->recipe->negative;
-    if (own && job->n_prompts > 1 && !job->decode_only && job->request.negative_prompt == own)
-        session_say(s, SLUICE_INFO,
-                    "the negative prompt is the one that this model's authors use (--negative-prompt \"\" is "
-                    "none): %s",
-                    own);
-}
-
-static void warn_of_cuts(struct sluice_session *s, const struct job *job) {
-    const struct recipe *recipe = job->model->recipe;
-    for (int i = 0; i < SLOTS_MAX * PROMPTS_MAX; i++) {
-        int slot = i / PROMPTS_MAX, prompt = i % PROMPTS_MAX;
-        if (job->tokens[slot][prompt].cut)
-            session_say(s, SLUICE_WARNING, "the %s is longer than %d tokens: the %s does not see its end",
-                        prompt ? "negative prompt" : "prompt", job->tokens[slot][prompt].n_ids,
-                        recipe->slot[slot].family->word);
-    }
-    for (int i = 0; i < SLOTS_MAX; i++) {
-        const struct component *c = &s->model->component[i];
-        if (c->family && c->family->kind != FAMILY_ENCODER) /* the decoder's tensors are its own */
-            warn_of_component(s, c);
-    }
-}
-
-/* A picture of another size than what is drawn. */
-static void say_fitted(struct sluice_session *s, const struct sluice_picture *given,
-                       const struct fitting *f) {
-    char resized[64] = "", cut[64] = "";
-    struct picture_size whole = f->part.whole, size = f->size;
-    bool resizes = whole.width != f->from.width || whole.height != f->from.height;
-    bool cropped = whole.width > size.width || whole.height > size.height;
-    bool cuts = whole.width != size.width || whole.height != size.height;
-    if (resizes) snprintf(resized, sizeof resized, "resized to %dx%d", whole.width, whole.height);
-    if (cuts)
-        snprintf(cut, sizeof cut, "%s%s to %dx%d", resizes ? " and " : "", cropped ? "cropped" : "padded",
-                 size.width, size.height);
-    session_say(s, SLUICE_INFO, "%s (%dx%d) is %s%s", given->name ? given->name : "a picture", f->from.width,
-                f->from.height, resized, cut);
-}
-
-/* References of other sizes than the model reads. */
-static void say_references(struct sluice_session *s, const struct job *job) {
-    for (int i = 0; i < job->n_encoded; i++) {
-        const struct encoded *encoded = &job->encoded[i];
-        const struct sluice_picture *given = job_given(job, encoded);
-        struct picture_size size = encoded->size;
-        bool sees = encoded->kind == ENCODED_VISION;
-        if (!sees && encoded->kind != ENCODED_REFERENCE) continue;
-        if (size.width != given->width || size.height != given->height)
-            session_say(s, SLUICE_INFO, "%s is %s at %dx%d instead of %dx%d",
-                        given->name ? given->name : "a reference", sees ? "seen" : "read", size.width,
-                        size.height, given->width, given->height);
-    }
 }
 
 /* A file that cannot be read past the page cache is read through it, and one line says so. */
@@ -276,34 +166,6 @@ static enum status execute(struct sluice_session *s, struct job *job, const char
     return e->code;
 }
 
-/* What a budget that nobody gave came to. */
-static void say_budget(struct sluice_session *s, const struct job *job) {
-    const struct device_memory *own = s->device->memory;
-    if (!own || !own->available || job->request.max_vram_bytes || job->request.plan) return;
-    char unused[SIZE_TEXT_BYTES], budget[SIZE_TEXT_BYTES];
-    session_say(s, SLUICE_INFO, "device memory: %s free on %s, a budget of %s",
-                size_text(own->available(s->device) - own->used(s->device), unused), s->device->name,
-                size_text(job->plan.vram_budget_bytes, budget));
-}
-
-/* What a plan makes of a system that lets less be pinned than it would use. */
-static void say_pins(struct sluice_session *s, const struct job *job) {
-    char limit[SIZE_TEXT_BYTES], windowed[SIZE_TEXT_BYTES];
-    uint64_t most = 0;
-    for (int i = 0; i < job->plan.n_stages; i++) {
-        const struct plan_stage *p = &job->plan.stage[i];
-        if (p->pool_bytes - p->pinned_bytes > most) most = p->pool_bytes - p->pinned_bytes;
-    }
-    if (!job->need->pin_limit_bytes) return;
-    size_text(job->need->pin_limit_bytes, limit);
-    if (most)
-        session_say(s, SLUICE_INFO,
-                    "the system lets %s of host memory be pinned: %s of weights there pass through staging",
-                    limit, size_text(most, windowed));
-    else
-        session_say(s, SLUICE_INFO, "the system lets %s of host memory be pinned", limit);
-}
-
 /* What may be left out, or assumed, for planning only. */
 static enum status session_check_drawable(const struct job *job, struct error *e) {
     if (job->model->published) {
@@ -355,16 +217,7 @@ static enum status run_job(struct sluice_session *s, const struct sluice_request
     s->report.plan = plan_json(&job);
     if (plan_check(job.need, &job.plan, e) == BUDGET) refusal_explain(&job, e);
     if (e->code != OK) goto out;
-    warn_of_cuts(s, &job);
-    warn_of_marks(s, &job);
-    warn_of_guidance(s, &job, request->cfg_scale);
-    warn_of_skipped(s, &job);
-    note_negative(s, &job);
-    for (int i = 0; i < PICTURE_REFERENCES; i++)
-        if (fit_changes(&job.fitting[i])) say_fitted(s, &job.given[i], &job.fitting[i]);
-    say_references(s, &job);
-    say_budget(s, &job);
-    say_pins(s, &job);
+    remarks_of_run(s, &job, request->cfg_scale);
     if (job_read_pictures(&job, e) != OK) goto out;
     execute(s, &job, latent_file, e);
 out:
@@ -375,19 +228,6 @@ out:
 }
 
 /* ---- the public functions ---- */
-
-static void say_passed_over(struct sluice_session *s) {
-    char why[512];
-    if (!s->options.device && !s->device->memory && device_passed_over(why, sizeof why))
-        session_say(s, SLUICE_INFO, "on the CPU: %s", why);
-}
-
-static void say_assumptions(struct sluice_session *s) {
-    if (s->device->note[0]) session_say(s, SLUICE_INFO, "%s", s->device->note);
-    char lines[MODEL_NOTES_MAX][MODEL_NOTE_BYTES];
-    int n = model_notes(s->model, lines);
-    for (int i = 0; i < n; i++) session_say(s, SLUICE_INFO, "%s", lines[i]);
-}
 
 int sluice_session_open(sluice_model *model, const struct sluice_session_options *options,
                         sluice_session **session, struct sluice_error *error) {
@@ -413,8 +253,7 @@ int sluice_session_open(sluice_model *model, const struct sluice_session_options
     if (s->device && s->device->memory) s->residents.device = s->device;
     if (e.code == OK) {
         *session = s;
-        say_passed_over(s);
-        say_assumptions(s);
+        remarks_of_session(s);
     } else {
         sluice_session_close(s);
     }
@@ -502,7 +341,7 @@ __attribute__((noinline)) static enum status plan_text(sluice_session *session,
     struct job job = {0};
     struct job_place place = session_place(session, request);
     if (job_open(&job, &place, request, dim, e) == OK && plan_take(&job, e) == OK) {
-        warn_of_skipped(session, &job);
+        remarks_of_plan(session, &job);
         *fits = plan_check(job.need, &job.plan, &misfit) == OK;
         unsigned losses = json_losses();
         json_t *plan = plan_json(&job);
