@@ -8,11 +8,20 @@
 
 /* ---- the lines of a need that the dry run does not see ---- */
 
+/* Descriptors of the rows that it gathers. */
+static uint64_t candidates_gathered_bytes(const struct job *job) {
+    uint64_t bytes = 0;
+    for (int slot = 0; slot < SLOTS_MAX; slot++)
+        for (int i = 0; i < GATHERED_MAX && job->rows[slot]; i++)
+            bytes += sizeof(struct block) +
+                     (uint64_t)job->rows[slot][i].n_segments * sizeof(struct packed_segment);
+    return bytes;
+}
+
 /* Descriptors of ours that a run takes from the heap, counted generously: visits, fills, lists; and pictures
  * that it reads, the caller's pixels, which last through the run; and the device's table of primitives. */
 static uint64_t candidates_host_bytes(const struct job *job, const struct layout *l) {
-    /* A token's row is two segments where rows have scales. */
-    uint64_t a_visit = 384, a_token = 32 + 2 * sizeof(struct packed_segment), tokens = 0, pictures = 0;
+    uint64_t a_visit = 384, a_token = 32, tokens = 0, pictures = 0;
     for (int i = 0; i < SLOTS_MAX * PROMPTS_MAX; i++)
         tokens += (uint64_t)job->tokens[i / PROMPTS_MAX][i % PROMPTS_MAX].n_ids;
     for (int i = 0; i < PICTURES_MAX; i++) {
@@ -23,6 +32,7 @@ static uint64_t candidates_host_bytes(const struct job *job, const struct layout
     }
     pictures += job_control_bytes(job);
     return align_up(job->model->host_bytes + (uint64_t)l->visits.n_visits * a_visit + tokens * a_token +
+                        candidates_gathered_bytes(job) +
                         (uint64_t)(job->n_needs + 1) * run_need_bytes(l->n_stages) + pictures +
                         (uint64_t)job->request.caller_bytes +
                         requantised_bytes(job->request.converted ? NULL : job->place.requantised,

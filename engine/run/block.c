@@ -356,12 +356,24 @@ static enum status check_id(const struct block *table, int32_t id, struct error 
     return error_expected(e, "an id below %" PRId32, rows);
 }
 
-/* Of the bytes that a segment of the table covers, those of the rows asked for, each of so many bytes. Rows
- * that follow each other in the file are read as one. */
+/* So many ids, from the first, follow each other in the file: their rows are read as one. */
+static int run_of(const int32_t *ids, int n) {
+    int run = 1;
+    while (run < n && ids[run] == ids[0] + run) run++;
+    return run;
+}
+
+static int count_runs(const int32_t *ids, int n) {
+    int runs = 0;
+    for (int i = 0; i < n; i += run_of(ids + i, n - i)) runs++;
+    return runs;
+}
+
+/* Of the bytes that a segment of the table covers, those of the rows asked for, each of so many bytes. */
 static void gather_segments(struct block *rows, const struct packed_segment *from, const int32_t *ids, int n,
                             uint64_t row_bytes) {
     for (int i = 0, run; i < n; i += run) {
-        for (run = 1; i + run < n && ids[i + run] == ids[i] + run;) run++;
+        run = run_of(ids + i, n - i);
         add_segment(rows, from->source, from->file_offset + (uint64_t)ids[i] * row_bytes,
                     (uint64_t)run * row_bytes);
     }
@@ -374,7 +386,8 @@ enum status block_gather_rows(struct sys *sys, const struct block *table, const 
     *rows =
         (struct block){.kind = table->kind, .number = table->number, .index = table->index, .n_tensors = 1};
     snprintf(rows->name, sizeof rows->name, "%s", table->name);
-    if (begin_block(sys, rows, 2 * n_ids, e) != OK) return e->code;
+    int n_segments = count_runs(ids, n_ids) * (whole->scales_offset ? 2 : 1);
+    if (begin_block(sys, rows, n_segments, e) != OK) return e->code;
     for (int i = 0; i < n_ids; i++)
         if (check_id(table, ids[i], e) != OK) return e->code;
     rows->tensors[0] = *whole;

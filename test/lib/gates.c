@@ -191,6 +191,26 @@ const struct gate gate_wan_vace = {
     .other = REQUEST(FILM(5, 2, 1), EDITING(2)),
     .threads = 1};
 
+/* ---- Stable Diffusion 3 ---- */
+
+/* A lane that is of the second of three evaluations alone, and leaves a layer out. */
+static const int middle_layer[] = {1};
+#define SKIPPED(batch_)                                                                                      \
+    .steps = 3, .batch = batch_, .cfg_scale = 2.5, .slg_layers = middle_layer, .n_slg_layers = 1,            \
+    .slg_scale = 2.8, .slg_start = 0.01, .slg_end = 0.5
+
+const struct gate gate_sd3_medium = {.request = REQUEST(GUIDED(2)),
+                                     .other = REQUEST(FROM_PICTURE(1), .cfg_scale = 1),
+                                     .threads = 2,
+                                     .always = true,
+                                     .in_bf16 = true};
+const struct gate gate_sd35_medium = {
+    .request = REQUEST(SKIPPED(2)), .other = REQUEST(GUIDED(1)), .threads = 1, .always = true};
+const struct gate gate_sd35_large = {.request = REQUEST(FROM_PICTURE(2), .cfg_scale = 2.5, .mask = &mask),
+                                     .other = REQUEST(GUIDED(2)),
+                                     .threads = 2,
+                                     .always = true};
+
 /* ---- the toy ---- */
 
 static const struct sluice_picture small_wide = {.struct_size = sizeof small_wide,
