@@ -29,7 +29,8 @@ struct text_places layout_place_texts(const struct job *job, int prompt) {
         p.column[i] = column;
         if (c->padded_to > n) n = c->padded_to;
         if (row + n > p.rows) p.rows = row + n;
-        if (column + last_columns > p.columns) p.columns = column + last_columns;
+        bool is_there = job->model->component[c->slot].family;
+        if (is_there && column + last_columns > p.columns) p.columns = column + last_columns;
     }
     int32_t read = model_component(job->model, FAMILY_DENOISER)->text_columns;
     if (p.rows && read > p.columns) p.columns = read;

@@ -93,7 +93,11 @@ const char *sluice_version(void) {
 
 const char *sluice_part_flag(int i, char *help, size_t help_bytes) {
     const char *flag = part_flag(i);
-    if (flag && help) part_flag_families(flag, help, help_bytes);
+    if (!flag || !help) return flag;
+    part_flag_families(flag, help, help_bytes);
+    size_t n = strlen(help);
+    if (part_flag_optional(flag) && n < help_bytes)
+        snprintf(help + n, help_bytes - n, "; none: without, where a model may be");
     return flag;
 }
 

@@ -47,6 +47,13 @@ bool part_flag_takes(const char *flag, const struct family *family) {
     return false;
 }
 
+bool part_flag_optional(const char *flag) {
+    const struct slot *slot;
+    for (int i = 0; (slot = models_slot(i)); i++)
+        if (has_flag(slot, flag) && slot->optional) return true;
+    return false;
+}
+
 /* What people call what that flag chooses of that family. */
 static const char *word_of(const char *flag, const struct family *family) {
     const struct slot *slot;

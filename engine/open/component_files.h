@@ -19,6 +19,8 @@ bool part_flag_takes(const char *flag, const struct family *family);
 
 /* "transformer (zimage, flux, unet, qwen_image, wan or sd3)": the families that a flag chooses among. */
 void part_flag_families(const char *flag, char *list, size_t bytes);
+/* May a model of some recipe be without what it chooses? */
+bool part_flag_optional(const char *flag);
 /* "--vae, --llm ...": all of them. */
 void part_flag_list(char *list, size_t bytes);
 

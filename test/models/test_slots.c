@@ -165,7 +165,8 @@ static void flags(void) {
         check(!slot->flag || part_flag_takes(slot->flag, slot->family), "%s: not taken", slot->family->name);
     }
     for (int k = 0; (flag = sluice_part_flag(k, help, sizeof help)); k++)
-        check(*help && help[strlen(help) - 1] == ')', "%s: %s", flag, help);
+        check(strstr(help, ")") && (!strstr(help, "); none") == !part_flag_optional(flag)), "%s: %s", flag,
+              help);
 }
 
 /* What an embedder gives. */

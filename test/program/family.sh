@@ -42,6 +42,7 @@ check "its time" has ../flat '"card":"[^"]*4090.*"seconds":[0-9]'
 zimage=heads=4,axis0=16,axis1=24,axis2=24,layers=2,refiners=1,hidden=256,text_heads=4,text_key_heads=2,text_head_dim=64,text_ff=512,text_layers=2,vae0=32,vae1=32,vae2=16,vae3=16,vae_groups=8,latent_channels=4,vocabulary=400
 flux=heads=2,axis0=16,axis1=24,axis2=24,double_layers=1,single_layers=1,hidden=64,clip_heads=2,clip_ff=32,clip_layers=1,pooled=32,clip_projection=32,t5_heads=2,t5_head_dim=16,t5_ff=32,t5_layers=1,vae0=32,vae1=32,vae2=16,vae3=16,vae_groups=8,latent_channels=4,clip_vocabulary=600,t5_vocabulary=600
 qwen_image=vision_layers=2,vision_width=64,vision_heads=2,vision_ff=96,hidden=128,vocabulary=600,text_heads=2,text_key_heads=1,text_ff=96,text_layers=2,heads=2,axis0=16,axis1=24,axis2=24,layers=2,vae_base=16
+sd3=heads=2,layers=2,sd3_positions=66,hidden=80,sd3_pooled=72,clip_vocabulary=600,clip_ff=48,clip_l.pooled=32,clip_l.clip_heads=2,clip_l.clip_layers=2,clip_l.clip_projection=32,clip_g.pooled=40,clip_g.clip_heads=2,clip_g.clip_layers=2,clip_g.clip_projection=40,t5_vocabulary=600,t5_heads=2,t5_head_dim=16,t5_ff=32,t5_layers=1,vae0=32,vae1=32,vae2=32,vae3=32
 parts() { # of a plan, but for the name of its model and what tokenizers take of memory
     tr -d ' \n' <../out | sed -e 's/.*"stages":\[//' -e 's/"peak_ram_bytes":[0-9]*//g'
 }
@@ -62,6 +63,16 @@ for family in zimage flux qwen_image; do
     same $family $family "$sizes" -W 640 -H 384 --steps 3 -b 2 --no-decode
     same $family $family "$sizes" --device cuda:3060 --max-vram 2G
 done
+
+# ---- without a part: as if its files were not there ----
+expect 0 "write sd3" bench checkpoint sd3 ../sd3 -q --dims $sd3
+same sd3 sd3 $sd3 --t5xxl none
+check "two stages of text" has ../out '"text_2"'
+check "not three" lacks ../out '"text_3"'
+same sd3 sd3 $sd3 --clip_l none --clip_g none
+check "one" lacks ../out '"text_2"'
+check "what stands there is said" has ../err '^no CLIP-L text encoder (--clip_l): zeros stand in'
+expect 0 "fewer columns than pooled ones" plan --family sd3 --dims hidden=1024 --clip_l none --clip_g none --max-ram 2G
 
 # ---- types: as if the files had been converted ----
 for part in transformer text_encoder; do
@@ -94,6 +105,8 @@ done <<END
 --family nothing|known: zimage flux .*sdxl
 --family zimage -m ../zimage|--family
 --family zimage --vae ../zimage/vae|--family
+--family zimage --vae none|cannot be without its autoencoder.*--vae none
+--family sd3 --clip_l none --clip_g none --t5xxl none|cannot be without its text encoders
 --family zimage --tokenizer ../zimage|--family
 --family zimage --dims dtype=f32|dtype
 --family zimage --dims nothing=3|known: dtype vocabulary
@@ -107,6 +120,6 @@ END
 expect 2 "generate" generate --family zimage -p fox
 expect 2 "as it is read" plan -m ../zimage --type int8_convrot
 check "it says how" has ../err 'sluice convert'
-rm -rf ../zimage ../flux ../qwen_image ../transformer.safetensors ../text_encoder.safetensors ../had ../planned
+rm -rf ../zimage ../flux ../qwen_image ../sd3 ../transformer.safetensors ../text_encoder.safetensors ../had ../planned
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]
