@@ -121,7 +121,7 @@ const struct publication publications[] = {
     {&recipe_sd1_lcm, "latent consistency models of SD 1", NULL, &recipe_sd1},
     {&recipe_sdxl_lcm, "latent consistency models of SDXL", NULL, &recipe_sdxl},
     {&recipe_wan, "WAN 2.1 T2V", DIFFUSERS, NULL},
-    {&recipe_wan_i2v, "WAN 2.1 I2V, FLF2V", DIFFUSERS, NULL},
+    {&recipe_wan_i2v, "WAN 2.1 I2V, FLF2V (with `--end-img`)", DIFFUSERS, NULL},
     {&recipe_wan22, "WAN 2.2 T2V A14B", DIFFUSERS, NULL},
     {&recipe_wan22_i2v, "WAN 2.2 I2V A14B", DIFFUSERS, NULL},
     {&recipe_wan_ti2v, "WAN 2.2 TI2V 5B", DIFFUSERS, NULL},

@@ -1,5 +1,6 @@
 /* What can be run: the recipes with what is published of them, as plans without files have it. */
 #include "engine/api/caller.h"
+#include "engine/api/request.h"
 #include "engine/open/model.h"
 #include "loaders/json.h"
 #include "models/publications.h"
@@ -31,12 +32,13 @@ static void take(json_t *list, const char *flag, const char *what, bool needed) 
     json_push(list, json_pack("{s:s, s:s, s:b}", "flag", flag, "what", what, "needed", (int)needed));
 }
 
-static void take_pictures(json_t *list, const struct recipe *r) {
+static void take_pictures(json_t *list, const struct sluice_model *m) {
+    const struct recipe *r = m->recipe;
     bool hole = r->concat == CONCAT_MASKED || r->concat == CONCAT_INPAINT;
     bool frames = r->concat == CONCAT_FRAMES;
     if (r->init == INIT_NOISED) take(list, "--init-img", hole ? "picture" : "picture to start from", hole);
     if (r->init == INIT_FRAME) take(list, "--init-img", "first picture", frames);
-    if (frames) take(list, "--end-img", "last picture", false);
+    if (frames && request_frames_seen(m) != 1) take(list, "--end-img", "last picture", false);
     if (r->concat == CONCAT_LED) take(list, "--control", "leading video", false);
     if (r->init == INIT_NOISED || r->concat == CONCAT_LED) take(list, "--mask", "mask", hole);
 }
@@ -61,7 +63,7 @@ static json_t *takes_json(const struct sluice_model *m) {
     const struct recipe *r = m->recipe;
     if (r->cfg_scale != 1) take(list, "--negative-prompt", "negative prompt", false);
     if (r->takes_guidance) take(list, "--guidance", "distilled guidance", false);
-    take_pictures(list, r);
+    take_pictures(list, m);
     take_references(list, r);
     if (r->cfg_scale != 1 && leaves_layers_out(&m->component[recipe_slot(r, FAMILY_DENOISER)]))
         take(list, "--slg-layers", "skip-layer guidance", false);

@@ -1,0 +1,148 @@
+/* That the list of families says what a request may have beside the prompt: of each published model, planned
+ * without files, a request with one flag of each kind is refused where the list has not got it, and accepted
+ * where it has, with what the model needs always beside it. */
+#include "engine/sluice.h"
+#include "test/lib/check.h"
+
+#include <jansson.h>
+#include <string.h>
+
+enum { SIDE = 256, LED = 5 };
+
+static const uint8_t grey[3 * SIDE * SIDE];
+static const struct sluice_picture picture = {
+    .struct_size = sizeof picture, .width = SIDE, .height = SIDE, .rgb = grey};
+static const struct sluice_picture *const led[LED] = {&picture, &picture, &picture, &picture, &picture};
+static const int layers[] = {1};
+
+/* What a flag is in a request. guides: without guidance it does nothing, and is accepted. */
+static void with_negative(struct sluice_request *r) {
+    r->negative_prompt = "fog";
+}
+static void with_guidance(struct sluice_request *r) {
+    r->guidance = 3;
+}
+static void with_picture(struct sluice_request *r) {
+    r->init_image = &picture;
+}
+static void with_mask(struct sluice_request *r) {
+    r->mask = &picture;
+}
+static void with_last(struct sluice_request *r) {
+    r->end_image = &picture;
+}
+static void with_control(struct sluice_request *r) {
+    r->control = led;
+    r->n_control = LED;
+}
+static void with_reference(struct sluice_request *r) {
+    r->references = led;
+    r->n_references = 1;
+}
+static void with_skipping(struct sluice_request *r) {
+    r->slg_layers = layers;
+    r->n_slg_layers = 1;
+}
+
+static const struct flag {
+    const char *name;
+    void (*with)(struct sluice_request *r);
+    bool guides;
+    const char *beside[2]; /* flags that it is nothing without, the first that the model takes */
+} flags[] = {{.name = "--negative-prompt", .with = with_negative, .guides = true},
+             {.name = "--guidance", .with = with_guidance},
+             {.name = "--init-img", .with = with_picture},
+             {.name = "--mask", .with = with_mask, .beside = {"--init-img", "--control"}},
+             {.name = "--end-img", .with = with_last, .beside = {"--init-img"}},
+             {.name = "--control", .with = with_control},
+             {.name = "--ref-image", .with = with_reference},
+             {.name = "--slg-layers", .with = with_skipping, .guides = true}};
+enum { N_FLAGS = sizeof flags / sizeof *flags };
+
+static const struct flag *flag_named(const char *name) {
+    for (int i = 0; i < N_FLAGS; i++)
+        if (!strcmp(flags[i].name, name)) return &flags[i];
+    check(false, "a flag that this test does not know: %s", name);
+    return &flags[0];
+}
+
+static const json_t *taken(const json_t *family, const char *flag) {
+    size_t i;
+    json_t *take;
+    json_array_foreach(json_object_get(family, "takes"), i, take) {
+        if (!strcmp(json_string_value(json_object_get(take, "flag")), flag)) return take;
+    }
+    return NULL;
+}
+
+/* All that the model cannot do without, the flag, and what that is nothing without. */
+static void fill(struct sluice_request *r, const json_t *family, const struct flag *flag) {
+    size_t i;
+    json_t *take;
+    json_array_foreach(json_object_get(family, "takes"), i, take) {
+        if (json_is_true(json_object_get(take, "needed")))
+            flag_named(json_string_value(json_object_get(take, "flag")))->with(r);
+    }
+    const char *beside = flag->beside[0];
+    if (beside && flag->beside[1] && !taken(family, beside)) beside = flag->beside[1];
+    if (beside) flag_named(beside)->with(r);
+    flag->with(r);
+}
+
+static void test_flag(sluice_session *session, struct sluice_request r, const json_t *family,
+                      const struct flag *flag) {
+    struct sluice_error error;
+    char *plan = NULL;
+    bool fits, listed = taken(family, flag->name),
+               guided = json_real_value(json_object_get(family, "cfg_scale")) != 1;
+    const char *name = json_string_value(json_object_get(family, "name"));
+    if (flag->guides && !guided) {
+        check(!listed, "%s is not guided and lists %s", name, flag->name);
+        return;
+    }
+    fill(&r, family, flag);
+    int status = sluice_plan_query(session, &r, NULL, &plan, &fits, &error);
+    sluice_free(plan);
+    check(listed ? status == SLUICE_OK : status == SLUICE_USAGE,
+          "%s: %s is %slisted, and planned with: %s %s", name, flag->name, listed ? "" : "not ",
+          sluice_code_name(status), error.what);
+}
+
+static void test_family(const json_t *family) {
+    struct sluice_error error;
+    struct sluice_model_options from = {.struct_size = sizeof from,
+                                        .family = json_string_value(json_object_get(family, "name"))};
+    struct sluice_session_options options = {
+        .struct_size = sizeof options, .device = "cpu", .threads = 1, .plans_only = true};
+    struct sluice_request r = {.struct_size = sizeof r};
+    sluice_model *model = NULL;
+    sluice_session *session = NULL;
+    if (check(!sluice_model_open(&from, &model, &error), "%s: %s", from.family, error.what) &&
+        check(!sluice_session_open(model, &options, &session, &error), "%s: %s", from.family, error.what)) {
+        sluice_request_defaults(model, &r);
+        r.width = r.height = SIDE;
+        r.strength = r.steps = 1;
+        r.no_decode = true;
+        r.max_ram_bytes = (int64_t)64 << 30;
+        if (r.frames > 1) r.frames = LED;
+        for (int i = 0; i < N_FLAGS; i++) test_flag(session, r, family, &flags[i]);
+    }
+    sluice_session_close(session);
+    sluice_model_close(model);
+}
+
+/* Those without a title are no published ones: the test library has a toy. */
+int main(void) {
+    struct sluice_error error;
+    char *text = NULL;
+    size_t i;
+    json_t *family;
+    if (!check(!sluice_families(&text, &error), "%s", error.what)) return finish();
+    json_t *root = json_loads(text, 0, NULL);
+    json_array_foreach(json_object_get(root, "families"), i, family) {
+        if (json_is_string(json_object_get(family, "title"))) test_family(family);
+    }
+    json_decref(root);
+    sluice_free(text);
+    return finish();
+}
