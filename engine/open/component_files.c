@@ -186,6 +186,13 @@ bool parts_name_says(const struct component_files *files, const struct component
     return said || has_word(last_part(path), word);
 }
 
+/* A file of its own, as ComfyUI's are called: "clip_g.safetensors" is for --clip_g. */
+static bool is_named_as_flag(const struct component_files *files, const struct component_file *file,
+                             const struct slot *slot) {
+    return !file->prefix && slot->flag &&
+           has_word(name_below(files, file), slot->flag + strspn(slot->flag, "-"));
+}
+
 const struct slot *parts_called(const struct component_files *files, const struct component_file *file) {
     const struct slot *slot;
     for (int i = 0; (slot = models_slot(i)); i++)
@@ -207,7 +214,8 @@ static int component_files_fits(const struct component_files *files, const struc
     if (alone) return rank_of(file);
     if (file->flag) return (file->with ? has_with : has_flag)(slot, file->flag) ? FITS_BY_FLAG : 0;
     if (file->folder) return !strcmp(file->folder, slot->folder) ? FITS_BY_FOLDER : 0;
-    if (*slot->called && is_called(files, file, slot)) return FITS_BY_NAME;
+    if (*slot->called ? is_called(files, file, slot) : is_named_as_flag(files, file, slot))
+        return FITS_BY_NAME;
     if (parts_is_called_otherwise(files, file, slot)) return 0;
     if (!file->prefix || *slot->called) return FITS_BY_ORDER;
     return slot_takes(slot, file->family, file->prefix) ? FITS_BY_PREFIX : 0;

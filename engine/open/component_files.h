@@ -79,8 +79,9 @@ const struct component_file *component_files_find_kind(const struct component_fi
 
 /* Which component stands in each slot of the recipe; NULL: none. Where a family has one slot it is the
  * component of that family that counts; where it has several their flags, else folders, else prefixes say
- * which component is for which, or their files' names where the slots have such, else the slots take them in
- * their order; what a slot says of content holds in any case. Nothing stands where a part is left out. */
+ * which component is for which, or their files' names, of which words may be the slots' or their flags', else
+ * the slots take them in their order; what a slot says of content holds in any case. Nothing stands where a
+ * part is left out. */
 void parts_assign(const struct component_files *files, const struct recipe *recipe,
                   const struct component_file *in[SLOTS_MAX]);
 const struct component_file *parts_in_slot(const struct component_files *files, const struct recipe *recipe,

@@ -8,6 +8,7 @@
 #include "test/lib/check.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char *const first_prefixes[] = {"", "one.", NULL}, *const second_prefixes[] = {"", "two.", NULL};
@@ -60,10 +61,13 @@ static const struct {
     {"another family", &several, {{.family = &family_qwen3}}, 1, NONE, NONE},
 };
 
+static char path[] = "folder/file";
+
 static void assignments(void) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct component_files files = {.n_opened = 1, .n_files = rows[i].n_parts};
         const struct component_file *in[SLOTS_MAX];
+        files.opened[0].path = path;
         memcpy(files.file, rows[i].file, sizeof rows[i].file);
         parts_assign(&files, rows[i].recipe, in);
         const int want[2] = {rows[i].first, rows[i].second};
@@ -77,6 +81,32 @@ static void assignments(void) {
     }
 }
 
+/* The name that a file of its own has. */
+static void names(void) {
+    static const struct {
+        const char *path[2], *prefix;
+        int first, second;
+    } of[] = {{{"m/a_second.safetensors", "m/b_first.safetensors"}, NULL, 1, 0},
+              {{"m/second-fp16.gguf", NULL}, NULL, NONE, 0},
+              {{"m/seconds.safetensors", "m/FIRST.safetensors"}, NULL, 1, 0},
+              {{"second/a.safetensors", "second/b.safetensors"}, NULL, 0, 1},
+              {{"m/second.safetensors", NULL}, "one.", 0, NONE}};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        int n = 1 + (of[i].path[1] != NULL);
+        struct component_files files = {.n_opened = n, .n_files = n};
+        const struct component_file *in[SLOTS_MAX];
+        for (int k = 0; k < n; k++) {
+            files.opened[k].path = strdup(of[i].path[k]);
+            files.file[k] = (struct component_file)PART(.opened = k, .prefix = of[i].prefix);
+        }
+        parts_assign(&files, &several, in);
+        check(in[0] == (of[i].first == NONE ? NULL : &files.file[of[i].first]) &&
+                  in[1] == (of[i].second == NONE ? NULL : &files.file[of[i].second]),
+              "%s", of[i].path[0]);
+        for (int k = 0; k < n; k++) free(files.opened[k].path);
+    }
+}
+
 /* A second file of a family is a mistake where it could stand in the same slot. */
 static void twice(void) {
     static const struct recipe odd = {.slot = {SLOT(first, .is = is_odd)}};
@@ -84,7 +114,7 @@ static void twice(void) {
         struct component_files files = {
             .n_opened = 1, .n_files = 2, .file = {PART(.view = 1), PART(.view = other)}};
         struct error e = {0};
-        files.opened[0].path = (char[]){"folder/file"};
+        files.opened[0].path = path;
         enum status code = pipeline_check_twice(&files, &odd, "folder", &e);
         check((code == OK) == (other % 2 == 0), "views 1 and %d: %s", other, e.what);
     }
@@ -112,17 +142,19 @@ static void absent(void) {
             .options = &options, .n_opened = 1, .n_files = 1, .file = {of[i].file}, .named = {of[i].named}};
         struct missing_part missing[SLOTS_MAX];
         struct error e = {0};
+        files.opened[0].path = path;
         int n = pipeline_missing(&files, &either, missing);
         check(n == of[i].missing, "absent %zu: %d missing", i, n);
         check(pipeline_check_left_out(&options, &either, "model", &e) == of[i].left_out, "absent %zu: %s", i,
               e.what);
     }
-    struct sluice_part path = {"--first", "./none"};
-    struct sluice_model_options options = {.parts = &path, .n_parts = 1};
+    struct sluice_part given = {"--first", "./none"};
+    struct sluice_model_options options = {.parts = &given, .n_parts = 1};
     struct component_files files = {.options = &options, .n_opened = 1, .n_files = 1, .file = {PART()}};
     struct error e = {0};
+    files.opened[0].path = path;
     check(parts_in_slot(&files, &several, 0) == files.file, "a file that is called so is left out");
-    path.path = "none";
+    given.path = "none";
     check(!parts_in_slot(&files, &several, 0) && parts_in_slot(&files, &several, 1) == files.file,
           "what is left out stands in its slot");
     check(pipeline_check_left_out(&options, &several, "model", &e) == USAGE, "needed and left out: %s",
@@ -192,6 +224,7 @@ static void given(void) {
 
 int main(void) {
     assignments();
+    names();
     twice();
     absent();
     widths();
