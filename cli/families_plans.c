@@ -20,7 +20,7 @@ static const struct place {
 } places[] = {{"cuda:3060", 11, 20},
               {"cuda:4060ti", 15, 20},
               {"cuda:4090", 22, 20},
-              {"cuda:h100", 76, 64},
+              {"cuda:h100", 76, 20},
               {"cpu", 0, 16}};
 enum { N_PLACES = sizeof places / sizeof *places, PLACE_THREADS = 2 };
 
