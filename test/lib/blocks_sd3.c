@@ -40,7 +40,7 @@ static void test_embedders(const struct golden *g) {
     struct tensor tokens = bench_state(b, "tokens");
     bench_visit(b, bench_block(b, "context_embedder"), 0);
     bench_table(b, 0);
-    expect_close(g, "positions", bench_picture_rows(b, tokens), golden(g, "positions").data);
+    expect_close(g, "positions", bench_state(b, "positions"), golden(g, "positions").data);
     bench_visit(b, bench_block(b, "pos_embed.proj"), streams_timestep(g));
     expect_close(g, "embed.text", bench_text_rows(b, tokens), golden(g, "embed.text.out").data);
     expect_close(g, "embed.image", bench_picture_rows(b, tokens), golden(g, "embed.image.out").data);

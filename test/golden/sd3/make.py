@@ -16,7 +16,7 @@ Cases of kind "text" have ids and pooled; hidden states are there of the first t
 
 Block reference tensors, from one forward at case 0's step 1 with the text's first block.text_tokens rows (in: latent_001,
 hidden.cond, pooled.cond, batch of one):
-  block.t block.temb         timestep / 1000; [1, dim]
+  block.t block.temb         the timestep; [1, dim]
   block.{joint,second,last}.{in,out}   [1, tokens, dim], text then image; second: of a second attention; last gives the image's rows alone
   block.final.{in,out}  block.final_small.{in,out}   before the last norm, and packed velocity (c, ph, pw)
   block.velocity             [1, tokens, 4 C], packed likewise

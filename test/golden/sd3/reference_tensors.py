@@ -12,7 +12,7 @@ from watch import Watch
 
 BLOCK_TEXT = 24  # rows of the text in block reference tensors, the first ones
 TOKENS_MAX = 256  # T5's
-CALLS = [("latent_000", 0, 0.0), ("latent_002", 2, 0.000371)]  # off the schedule as well
+CALLS = [("latent_000", 0, 0.0), ("latent_002", 2, 0.371)]  # off the schedule as well
 PLACES = ["", "_2", "_3"]  # of text encoders, in what they and their tokenizers are called
 
 
@@ -114,10 +114,10 @@ def run_case(pipe, case, pictures):
 
 @torch.no_grad()
 def velocity_of(pipe, latent, t, hidden, pooled, skipped=None):
-    """[1, C, h, w] of a latent like it; t: timestep / 1000 in f32."""
+    """[1, C, h, w] of a latent like it; t: a timestep in f32."""
     model = pipe.transformer
-    with runs.exactly(model, t * 1000):
-        return model(hidden_states=latent.to(model.dtype), timestep=t * 1000, encoder_hidden_states=hidden[None].to(model.dtype),
+    with runs.exactly(model, t):
+        return model(hidden_states=latent.to(model.dtype), timestep=t, encoder_hidden_states=hidden[None].to(model.dtype),
                      pooled_projections=pooled[None].to(model.dtype), skip_layers=skipped, return_dict=False)[0]
 
 
@@ -165,8 +165,7 @@ class _Streams:
 def block_references(pipe, references):
     """One block of each kind inside a whole forward, after case 0's first step, of the text's first rows."""
     model, known = pipe.transformer, of_case(references, 0)
-    t, blocks = known["sigmas"][1:2].clone(), kinds(model)
-    assert torch.equal(t * 1000, known["timesteps"][1:2])
+    t, blocks = known["timesteps"][1:2].clone(), kinds(model)
     modules = {"block.final": model.norm_out, "embed.image": model.pos_embed, "embed.text": model.context_embedder,
                "block.temb": model.time_text_embed}
     with Watch(modules) as watch, _Streams(model, blocks) as streams:
@@ -186,7 +185,7 @@ def transformer_references(pipe, case, references):
     known, out, calls = of_case(references, 0), {}, []
     for source, step, off in CALLS:
         for skipped in [None] + [case["slg_layers"]] * bool(case["slg_layers"] and step):
-            name, t = f"transformer.t{len(calls)}", known["sigmas"][step:step + 1] + off
+            name, t = f"transformer.t{len(calls)}", known["timesteps"][step:step + 1] + off
             out[f"{name}.t"] = t
             out[f"{name}.out"] = velocity_of(pipe, known[source], t, known["hidden.cond"], known["pooled.cond"], skipped)
             calls.append(dict(name=name, latent=source, t=float(t), left_out=skipped or []))
