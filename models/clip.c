@@ -11,6 +11,7 @@
 #include "models/models.h"
 
 #include <stdio.h>
+#include <string.h>
 
 enum { VOCABULARY = CLIP_PLACES, POSITIONS, PROJECTION };
 
@@ -258,6 +259,9 @@ static const struct index_entry *clip_find_projection(const struct component *c,
 static enum status clip_configure(struct component *c, const struct config *config, struct error *e) {
     struct clip_settings *s = (struct clip_settings *)c->settings;
     bool erf = s->layer.gelu == CLIP_GELU_ERF, transposed;
+    const char *projects = c->reads.projected_class;
+    if (projects && strcmp(config_string(config, "architectures.0", ""), projects) != 0)
+        c->reads.projected = false;
     const struct index_entry *projection = clip_find_projection(c, &transposed);
     if (!s->layer.heads) s->layer.heads = c->dims[CLIP_WIDTH] / HEAD;
     config_bool(config, "clip.use_gelu", &erf, e);
@@ -382,6 +386,9 @@ static void clip_follow(struct component *c) {
 /* OpenCLIP-H, of all of whose layers the last is left out. diffusers left it out of its files. */
 enum { LAYERS_H = 24 };
 
+#define CONFIG_REST(class)                                                                                   \
+    "\"architectures\": [\"" class "\"], \"bos_token_id\": 0, \"eos_token_id\": 2, \"pad_token_id\": 1"
+
 static void clip_derive(struct component *c) {
     struct clip_settings *s = (struct clip_settings *)c->settings;
     bool cut = c->reads.normed && c->reads.layers_left_out && !clip_is_named_by_openclip(c) &&
@@ -393,6 +400,7 @@ static void clip_derive(struct component *c) {
     s->normed = c->reads.normed || !s->left_out;
     s->layer.causal = true;
     s->projected = c->reads.pooled && c->reads.projected;
+    if (c->reads.projected) c->config_rest = CONFIG_REST("CLIPTextModelWithProjection");
     c->skip_least = s->absent + 1;
     c->skip_most = s->absent + s->layers;
     c->text_columns = c->reads.tokens ? c->dims[CLIP_WIDTH] : 0;
@@ -418,8 +426,7 @@ const struct family family_clip = {
     .follow = clip_follow,
     .derive = clip_derive,
     .reads = {.pooled = true},
-    .config_rest = "\"architectures\": [\"CLIPTextModel\"], "
-                   "\"bos_token_id\": 0, \"eos_token_id\": 2, \"pad_token_id\": 1",
+    .config_rest = CONFIG_REST("CLIPTextModel"),
     .blocks = clip_blocks,
     .idles = clip_idles,
     .ignorable = clip_ignorable,

@@ -636,7 +636,7 @@ enum { SD3_T5_TOKENS = 256 };
     .condition = {{.slot = 0, .what = CONDITION_TOKENS, .layers_left_out = 1, .widened = true},                \
                   {.slot = 1, .what = CONDITION_TOKENS, .layers_left_out = 1, .beside = true, .widened = true},\
                   {.slot = 2, .what = CONDITION_TOKENS},                                                       \
-                  {.slot = 0, .what = CONDITION_POOLED, .projected = true, .projected_of_folder = true},       \
+                  {.slot = 0, .what = CONDITION_POOLED, .projected = true, .projected_of_class = true},        \
                   {.slot = 1, .what = CONDITION_POOLED, .projected = true}},                                   \
     .n_conditions = 5, .span = {{3, INFINITY}},                                                                \
     .pipelines = {"StableDiffusion3Pipeline", "StableDiffusion3Img2ImgPipeline",                               \

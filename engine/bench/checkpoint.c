@@ -273,7 +273,7 @@ static void forget_tensors(struct writer *w) {
 
 /* The tensors of one family at the sizes that were chosen. */
 static enum status list_slot(struct writer *w, int slot, struct component *c, struct error *e) {
-    configuration_begin(w->recipe, slot, NULL, w->sys, c);
+    configuration_begin(w->recipe, slot, w->sys, c);
     w->listed = w->types;
     if (stored_types_are_gguf(&w->types) && c->family->kind != FAMILY_DENOISER)
         stored_types_read("bf16", 4, &w->listed, e);
@@ -406,7 +406,7 @@ static void add_class(json_t *json, const char *name, const char *library, const
 /* Of a slot that is diffusers'. */
 static const char *class_of_model(const struct writer *w, int slot) {
     struct component c;
-    configuration_begin(w->recipe, slot, NULL, w->sys, &c);
+    configuration_begin(w->recipe, slot, w->sys, &c);
     component_derive(&c, w->sizes.of[slot]);
     return component_config_value(&c);
 }

@@ -138,7 +138,7 @@ static enum status bind_slot(struct conversion *c, const struct recipe *recipe, 
     struct component component;
     struct config config = {0};
     enum config_origin origin;
-    configuration_begin(recipe, slot, c->place, c->sys, &component);
+    configuration_begin(recipe, slot, c->sys, &component);
     component.index = view;
     struct config_place place = {c->place, &recipe->slot[slot], &component.index};
     if (index_check_quantised(&component.index, e) == OK &&

@@ -193,9 +193,7 @@ static enum status call_with(struct component *c, const char *path, const struct
     return e->code;
 }
 
-void configuration_begin(const struct recipe *recipe, int slot, const char *path, struct sys *sys,
-                         struct component *c) {
-    bool in_folder = !path || path_is_folder(path);
+void configuration_begin(const struct recipe *recipe, int slot, struct sys *sys, struct component *c) {
     *c = (struct component){.family = recipe->slot[slot].family,
                             .sys = sys,
                             .published = recipe->slot[slot].published,
@@ -205,7 +203,8 @@ void configuration_begin(const struct recipe *recipe, int slot, const char *path
         if (condition->slot != slot) continue;
         if (condition->what == CONDITION_POOLED) {
             c->reads.pooled = true;
-            c->reads.projected = condition->projected && (in_folder || !condition->projected_of_folder);
+            c->reads.projected = condition->projected;
+            if (condition->projected_of_class) c->reads.projected_class = recipe->slot[slot].text.classes[0];
             continue;
         }
         c->reads.tokens = true;

@@ -26,10 +26,8 @@ struct config_place {
 enum status configuration_read(struct sys *sys, const struct config_place *place, struct config *config,
                                enum config_origin *origin, struct error *e);
 
-/* A component of that slot before its index is set: all that the recipe, and no file, says of it. path: its
- * file or folder, which need not be there; NULL: as in a folder of Hugging Face's layout. */
-void configuration_begin(const struct recipe *recipe, int slot, const char *path, struct sys *sys,
-                         struct component *c);
+/* A component of that slot before its index is set: all that the recipe, and no file, says of it. */
+void configuration_begin(const struct recipe *recipe, int slot, struct sys *sys, struct component *c);
 
 /* Binds a component of that slot whose index is set, with its configuration. UNSUPPORTED for quantised
  * weights. */

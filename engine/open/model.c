@@ -27,7 +27,7 @@ static enum status open_encoder(struct sluice_model *m, const char *path, struct
     const struct tensor_index *index = &model_component(m, FAMILY_DECODER)->index;
     if (slot == SLOTS_MAX || m->decodes_only || !m->recipe->slot[slot].family->probe(index)) return OK;
     struct component *c = &m->component[slot];
-    configuration_begin(m->recipe, slot, path, m->sys, c);
+    configuration_begin(m->recipe, slot, m->sys, c);
     c->index = index_view(index, index->prefix, index->view);
     c->index.claimed_bytes = 0; /* what is wrong with the files the decoder says */
     configuration_bind(c, path, &m->recipe->slot[slot], &m->config_origin[slot], e);
@@ -40,7 +40,7 @@ static enum status open_slot(struct sluice_model *m, int slot, struct component_
                              const struct component_file *file, struct error *e) {
     struct component *c = &m->component[slot];
     const char *path = component_files_path(files, file);
-    configuration_begin(m->recipe, slot, path, m->sys, c);
+    configuration_begin(m->recipe, slot, m->sys, c);
     c->index = component_files_take(files, file);
     if (configuration_bind(c, path, &m->recipe->slot[slot], &m->config_origin[slot], e) != OK) return e->code;
     return file->family->kind == FAMILY_DECODER ? open_encoder(m, path, e) : OK;

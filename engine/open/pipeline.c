@@ -79,8 +79,8 @@ static int decoder_fit(struct sys *sys, const struct component_files *files,
     struct error misfit = {0};
     enum config_origin origin;
     if (i == SLOTS_MAX || slot->family != decoder->family) return 0;
-    configuration_begin(recipe, i, NULL, sys, &c);
-    configuration_begin(recipe, i, NULL, sys, &published);
+    configuration_begin(recipe, i, sys, &c);
+    configuration_begin(recipe, i, sys, &published);
     for (int k = 0; k < slot->family->n_dimensions; k++)
         chosen[k] = slot_dimension(slot, &slot->family->dimensions[k]);
     component_derive(&published, chosen);

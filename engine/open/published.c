@@ -83,7 +83,7 @@ struct binding {
 };
 
 static void derive_slot(const struct binding *b, int slot) {
-    configuration_begin(b->recipe, slot, NULL, b->sys, b->made);
+    configuration_begin(b->recipe, slot, b->sys, b->made);
     component_derive(b->made, b->sizes->of[slot]);
 }
 
@@ -127,7 +127,7 @@ static enum status bind_configured(struct component *c, const struct component *
 static enum status bind_slot(const struct binding *b, int slot, struct component *all, struct error *e) {
     struct component *c = &all[slot];
     int decoder = recipe_slot(b->recipe, FAMILY_DECODER);
-    configuration_begin(b->recipe, slot, NULL, b->sys, c);
+    configuration_begin(b->recipe, slot, b->sys, c);
     if (c->family->kind == FAMILY_ENCODER)
         c->index = index_view(&all[decoder].index, NULL, all[decoder].index.view);
     else if (published_make_index(b, slot, &c->index, e) != OK)

@@ -338,9 +338,10 @@ int component_write_config(const struct component *const *components, int n, cha
     const struct family *first = components[0]->family;
     struct config_text text = {.out = out, .bytes = out_bytes};
     config_text_add(&text, "{\"%s\": \"%s\"", first->config_key, component_config_value(components[0]));
-    for (int i = 0; i < n; i++)
-        if (components[i]->family->config_rest)
-            config_text_add(&text, ", %s", components[i]->family->config_rest);
+    for (int i = 0; i < n; i++) {
+        const char *own = components[i]->config_rest, *rest = own ? own : components[i]->family->config_rest;
+        if (rest) config_text_add(&text, ", %s", rest);
+    }
     for (int i = 0; i < n; i++) config_text_component(&text, components[i]);
     config_text_key(&text, NULL);
     config_text_add(&text, "}\n");

@@ -53,9 +53,10 @@ struct text_reads {
     /* 0: the last layer's output with the norm behind it; n: what all but the last n layers give, without it.
      */
     int layers_left_out;
-    bool tokens, pooled; /* a row for each token; one of the whole prompt */
-    bool normed;         /* tokens go through the norm in any case */
-    bool projected;      /* the pooled row is projected to where text and pictures meet */
+    bool tokens, pooled;         /* a row for each token; one of the whole prompt */
+    bool normed;                 /* tokens go through the norm in any case */
+    bool projected;              /* the pooled row is projected to where text and pictures meet */
+    const char *projected_class; /* only where the configuration says this class; NULL: in any case */
 };
 
 struct family {
@@ -169,6 +170,7 @@ struct component {
     struct picture_format picture_format; /* of a vision encoder */
     const char *architecture;             /* of the family's, where it is not the usual one; NULL: it is */
     const char *config_value;             /* likewise */
+    const char *config_rest;              /* likewise */
     int variant;                          /* of a family that several recipes have, as recipe.variant */
 };
 

@@ -79,7 +79,7 @@ static int64_t count_weights(const struct recipe *recipe, int i_slot) {
     int chosen[DIMENSIONS_MAX] = {0}, n;
     int64_t sum = 0;
     if (!refs) abort();
-    configuration_begin(recipe, i_slot, NULL, sys, &c);
+    configuration_begin(recipe, i_slot, sys, &c);
     for (int i = 0; i < c.family->n_dimensions; i++) {
         chosen[i] = slot_dimension(slot, &c.family->dimensions[i]);
     }

@@ -199,30 +199,76 @@ static void test_files(void) {
 
 /* ---- projections ---- */
 
-/* L's is multiplied by where diffusers would read it, in a folder, and never missed elsewhere; G's always. */
+/* A CLIP in a file of its own, its configuration of that class; projection: with what it has of one. */
+static const char *write_clip(int i, const char *class, bool projection) {
+    static const char said_class[] = "CLIPTextModelWithProjection";
+    const char *at = strstr(part[i]->config, said_class), *path = under("clip.safetensors");
+    char config[4096];
+    if (!check(at, "%s", part[i]->config)) exit(finish());
+    snprintf(config, sizeof config, "%.*s%s%s", (int)(at - part[i]->config), part[i]->config, class,
+             at + strlen(said_class));
+    struct pile *p = pile_copy(part[i], "");
+    if (!projection) pile_drop(p, "text_projection");
+    write_pile(p, path, config);
+    pile_free(p);
+    return path;
+}
+
+/* L's is multiplied by where a configuration says the class that does, as in the pipeline's folder, and never
+ * missed elsewhere: not of Flux's, which has none, nor of OpenAI's own. G's always is. */
 static void test_projections(void) {
-    options from = flags(under("with0.safetensors"));
-    want(from, "files");
-    struct pile *without = pile_copy(part[0], "");
-    without->config = strdup(part[0]->config);
-    pile_drop(without, "text_projection");
-    write_pile(without, under("unprojected.safetensors"), without->config);
-    pile_free(without);
-    from.clip_l = under("unprojected.safetensors");
-    gives_the_same(from, "L without a projection");
-    from.clip_l = MODEL "/text_encoder";
-    struct result projected = draw_from(from, "L's folder");
-    check(strcmp(projected.latent[0], wanted.latent[0]) != 0, "its projection is used");
     want((options){.model = MODEL}, "the folder");
-    check(!strcmp(projected.latent[0], wanted.latent[0]), "as in the whole folder");
-    result_free(&projected);
-    struct pile *g = pile_copy(part[1], "");
-    pile_drop(g, "text_projection");
-    write_pile(g, under("g.safetensors"), part[1]->config);
-    pile_free(g);
+    options from = flags(under("with0.safetensors"));
+    gives_the_same(from, "files that say the class");
+    from.clip_l = MODEL "/text_encoder";
+    gives_the_same(from, "L's folder");
+    char folder[HEX];
+    memcpy(folder, wanted.latent[0], HEX);
+    from.clip_l = write_clip(0, "CLIPTextModel", false);
+    want(from, "L of Flux's");
+    check(strcmp(folder, wanted.latent[0]) != 0, "the projection is used");
+    from.clip_l = write_clip(0, "CLIPModel", true);
+    gives_the_same(from, "L of OpenAI's");
+    from.clip_l = write_clip(0, "CLIPTextModelWithProjection", false);
+    is_refused(from, MISSING, "L without the projection that it says",
+               WORDS("text_projection", "clip.safetensors"));
     from = flags(under("with0.safetensors"));
-    from.clip_g = under("g.safetensors");
-    is_refused(from, MISSING, "G without a projection", WORDS("text_projection", "g.safetensors"));
+    from.clip_g = write_clip(1, "CLIPTextModel", false);
+    is_refused(from, MISSING, "G without a projection", WORDS("text_projection", "clip.safetensors"));
+}
+
+/* ---- what does not fit ---- */
+
+static void rewiden(struct pile *p, int32_t width) {
+    struct item *item = pile_find(p, "text_model.embeddings.token_embedding.weight");
+    item->bytes = item->bytes / (size_t)item->dim[1] * (size_t)width;
+    item->dim[1] = width;
+    free(item->data);
+    item->data = calloc(1, item->bytes);
+    write_pile(p, under("clip.safetensors"), NULL);
+    pile_free(p);
+}
+
+/* Published widths say whose place it is; others must fit what the transformer reads. */
+static void test_misfits(void) {
+    options from = flags(under("with0.safetensors"));
+    rewiden(pile_copy(part[0], ""), 1280);
+    from.clip_l = under("clip.safetensors");
+    is_refused(from, UNSUPPORTED, "G in L's place",
+               WORDS("do not fit their slot", "CLIP-L text encoder", "for --clip_l"));
+    from = flags(under("with0.safetensors"));
+    rewiden(pile_copy(part[1], ""), 768);
+    from.clip_g = under("clip.safetensors");
+    is_refused(from, UNSUPPORTED, "L in G's place",
+               WORDS("do not fit their slot", "OpenCLIP-G text encoder", "for --clip_g"));
+    from = (options){.model = MODEL, .t5xxl = "test/golden/flux_a/model/text_encoder_2"};
+    is_refused(from, SHAPE, "another T5",
+               WORDS("text features", "28 in the T5 text encoder", "38 as in the transformer"));
+    from.t5xxl = "test/golden/wan21/model/text_encoder";
+    is_refused(from, UNSUPPORTED, "umT5", WORDS("umT5 text encoder (umt5)", "T5 text encoder for --t5xxl"));
+    from = (options){.model = MODEL, .clip_l = "test/golden/flux_a/model/text_encoder"};
+    is_refused(from, SHAPE, "another CLIP",
+               WORDS("text features", "CLIP text encoder", "as in the transformer"));
 }
 
 /* ---- folders ---- */
@@ -369,6 +415,7 @@ int main(void) {
     write_files();
     test_files();
     test_projections();
+    test_misfits();
     test_folders();
     test_two();
     test_tokenizers();
