@@ -1,8 +1,8 @@
 #!/bin/sh
 # A README's tables that a program makes, between two comments: what the program prints and nothing else.
 #   sh test/readme.sh check|near|write README NAME COMMAND...     between <!-- NAME ... and <!-- end of NAME
-# check: to the letter. near: numbers may differ by one in their last digit or by 2 %, for what oneDNN takes of memory
-# differs by instructions and version (measured: by up to 37 MiB between AVX2 and AVX-512).
+# check: to the letter. near: but for times and, between | and +, memory, which may differ by one in the last digit or by
+# 2 %: what oneDNN takes differs by instructions and version (measured: by up to 37 MiB between AVX2 and AVX-512).
 set -eu
 how=$1 readme=$2 name=$3
 shift 3
@@ -22,18 +22,32 @@ same() {
     [ "$how" = near ] || { diff "$readme" "$made"; return; }
     awk -v made="$made" '
         function words(text) { gsub(/[0-9]+(\.[0-9]+)?/, "#", text); return text }
-        function number(text) { return match(text, /[0-9]+(\.[0-9]+)?/) ? substr(text, RSTART, RLENGTH) : "" }
+        function number(text) { match(text, /[0-9]+(\.[0-9]+)?/); return substr(text, RSTART, RLENGTH) }
         function unit(text) { return index(text, ".") ? 10 ^ (index(text, ".") - length(text)) : 1 }
-        function alike(a, b,    x, y, off, most) {
-            if (words(a) != words(b)) return 0
-            while ((x = number(a)) != "") {
-                a = substr(a, RSTART + RLENGTH)
-                y = number(b)
-                b = substr(b, RSTART + RLENGTH)
-                off = x + 0 > y + 0 ? x - y : y - x
-                most = unit(x) > 0.02 * x ? unit(x) : 0.02 * x
-                if (off > 1.001 * most) return 0
-            }
+        function near(a, b,    x, y, most) {
+            x = number(a)
+            y = number(b)
+            most = unit(x) > 0.02 * x ? unit(x) : 0.02 * x
+            return words(a) == words(b) && x - y <= 1.001 * most && y - x <= 1.001 * most
+        }
+        # Up to the next of such numbers; the rest stays in tail.
+        function head(text) {
+            if (!match(text, /[|+] [0-9]+\.[0-9] [|+]|[0-9]+(\.[0-9]+)? (s|min|h|days)[ ,]/)) RSTART = 0
+            found = RSTART ? substr(text, RSTART, RLENGTH) : ""
+            tail = RSTART ? substr(text, RSTART + RLENGTH) : ""
+            return RSTART ? substr(text, 1, RSTART - 1) : text
+        }
+        function alike(a, b,    before, told) {
+            gsub(/[|+]/, "&&", a)
+            gsub(/[|+]/, "&&", b)
+            do {
+                before = head(a)
+                told = found
+                a = tail
+                if (before != head(b) || (told == "") != (found == "")) return 0
+                b = tail
+                if (told != "" && !near(told, found)) return 0
+            } while (told != "")
             return 1
         }
         {
