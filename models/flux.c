@@ -74,10 +74,11 @@ struct single_weights {
     struct linear_weights up, out;
 };
 
-#define LINEAR(structure, field, name, original, rows, columns)                                              \
-    BLOCK_WEIGHT_ORIGINALLY(structure, field.weight, 1, name ".weight", original ".weight", 2, rows,         \
-                            columns),                                                                        \
-        BLOCK_WEIGHT_ORIGINALLY(structure, field.bias, 1, name ".bias", original ".bias", 1, rows)
+#define LINEAR_WHEN(when, structure, field, name, original, rows, columns)                                   \
+    BLOCK_WEIGHT_WHEN(when, structure, field.weight, 1, name ".weight", original ".weight", 2, rows,         \
+                      columns),                                                                              \
+        BLOCK_WEIGHT_WHEN(when, structure, field.bias, 1, name ".bias", original ".bias", 1, rows)
+#define LINEAR(...) LINEAR_WHEN(0, __VA_ARGS__)
 
 /* Part number part_ of a tensor of the authors': of its n_parts_, which are q, k, v and the feed-forward. */
 #define PART(structure, field_, name_, fused_, n_parts_, part_, rank_, rows_)                                \
@@ -100,17 +101,16 @@ static const struct weight_spec flux_context_table[] = {
 static const struct weight_spec flux_embedder_table[] = {
     LINEAR(product_weights, linear, "x_embedder", "img_in", DIM, IN)};
 
-#define CONDITION(field, name, original, columns)                                                            \
-    LINEAR(conditioning_weights, field##_in, "time_text_embed." name "_embedder.linear_1",                   \
-           original "_in.in_layer", DIM, columns),                                                           \
-        LINEAR(conditioning_weights, field##_out, "time_text_embed." name "_embedder.linear_2",              \
-               original "_in.out_layer", DIM, DIM)
+#define CONDITION(when, field, name, original, columns)                                                      \
+    LINEAR_WHEN(when, conditioning_weights, field##_in, "time_text_embed." name "_embedder.linear_1",        \
+                original "_in.in_layer", DIM, columns),                                                      \
+        LINEAR_WHEN(when, conditioning_weights, field##_out, "time_text_embed." name "_embedder.linear_2",   \
+                    original "_in.out_layer", DIM, DIM)
 
-static const struct weight_spec flux_conditioning_table[] = {CONDITION(time, "timestep", "time", FREQUENCIES),
-                                                             CONDITION(pooled, "text", "vector", POOLED)};
-static const struct weight_spec flux_guided_conditioning_table[] = {
-    CONDITION(time, "timestep", "time", FREQUENCIES),
-    CONDITION(guidance, "guidance", "guidance", FREQUENCIES), CONDITION(pooled, "text", "vector", POOLED)};
+static const struct weight_spec flux_conditioning_table[] = {
+    CONDITION(0, time, "timestep", "time", FREQUENCIES),
+    CONDITION(GUIDED, guidance, "guidance", "guidance", FREQUENCIES),
+    CONDITION(0, pooled, "text", "vector", POOLED)};
 
 #define DOUBLE  "transformer_blocks.%d."
 #define DOUBLES "double_blocks.%d."
@@ -349,9 +349,6 @@ static const struct block_kind flux_kind_context =
 static const struct block_kind flux_kind_conditioning =
     BLOCK_KIND("conditioning", "conditioning", flux_conditioning_table, conditioning_weights,
                flux_forward_conditioning, .cadence = CADENCE_TIMESTEP_AND_PROMPT, .keeps_types = true);
-static const struct block_kind flux_kind_guided_conditioning =
-    BLOCK_KIND("guided_conditioning", "conditioning", flux_guided_conditioning_table, conditioning_weights,
-               flux_forward_conditioning, .cadence = CADENCE_TIMESTEP_AND_PROMPT, .keeps_types = true);
 static const struct block_kind flux_kind_embedder =
     BLOCK_KIND("embedder", "x_embedder", flux_embedder_table, product_weights, flux_forward_embedder,
                .keeps_types = true);
@@ -427,8 +424,7 @@ static enum status flux_configure(struct component *c, const struct config *conf
 static int flux_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0;
     refs[n++] = (struct block_ref){.kind = &flux_kind_context};
-    refs[n++] = (struct block_ref){.kind = c->dims[GUIDED] ? &flux_kind_guided_conditioning
-                                                           : &flux_kind_conditioning};
+    refs[n++] = (struct block_ref){.kind = &flux_kind_conditioning};
     refs[n++] = (struct block_ref){.kind = &flux_kind_embedder};
     for (int i = 0; i < c->dims[DOUBLE_LAYERS]; i++) {
         refs[n++] = (struct block_ref){.kind = &flux_kind_double_modulation, .number = i};

@@ -78,8 +78,9 @@ static const struct weight_spec sd3_context_table[] = {
 static const struct weight_spec sd3_conditioning_table[] = {CONDITION(time, "timestep", "t", FREQUENCIES),
                                                             CONDITION(pooled, "text", "y", POOLED)};
 
-/* Queries, keys or values, which the authors keep one below the other. */
-#define THIRD(field_, name_, fused_, part_, rank_)                                                           \
+/* Queries, keys or values, which the authors keep one below the other. Here and in the next ones: the place
+ * of what is 0 in blocks without them, or 0. */
+#define THIRD(when_, field_, name_, fused_, part_, rank_)                                                    \
     {                                                                                                        \
         .offset = offsetof(struct sd3_layer_weights, field_), .names = {BLOCK name_},                        \
         .fused = {.name = JOINT fused_,                                                                      \
@@ -87,73 +88,52 @@ static const struct weight_spec sd3_conditioning_table[] = {CONDITION(time, "tim
                   .rows = {DIM, DIM, DIM},                                                                   \
                   .n_taken = 1,                                                                              \
                   .taken = {part_}},                                                                         \
-        .rank = rank_, .dim = {DIM, DIM}, .spread = 1                                                        \
+        .rank = rank_, .dim = {DIM, DIM}, .spread = 1, .when = when_                                         \
     }
-#define PROJECTION(field, name, fused, part)                                                                 \
-    THIRD(field.weight, name ".weight", fused ".weight", part, 2),                                           \
-        THIRD(field.bias, name ".bias", fused ".bias", part, 1)
-#define PART(field, name, original, rows, columns)                                                           \
-    LINEAR(sd3_layer_weights, field, BLOCK name, JOINT original, rows, columns)
-#define NORM(field, name, original)                                                                          \
-    BLOCK_WEIGHT_ORIGINALLY(sd3_layer_weights, field, 0, BLOCK name ".weight", JOINT original ".weight", 1,  \
-                            HEAD)
+#define PROJECTION(when, field, name, fused, part)                                                           \
+    THIRD(when, field.weight, name ".weight", fused ".weight", part, 2),                                     \
+        THIRD(when, field.bias, name ".bias", fused ".bias", part, 1)
+#define WHEN(when, structure, field, spread, name, original, ...)                                            \
+    BLOCK_WEIGHT_WHEN(when, structure, field, spread, BLOCK name, JOINT original, __VA_ARGS__)
+#define PART(when, structure, field, name, original, rows, columns)                                          \
+    WHEN(when, structure, field.weight, 1, name ".weight", original ".weight", 2, rows, columns),            \
+        WHEN(when, structure, field.bias, 1, name ".bias", original ".bias", 1, rows)
+#define LAYER_PART(when, field, name, original, rows, columns)                                               \
+    PART(when, sd3_layer_weights, field, name, original, rows, columns)
+#define NORM(when, field, name, original)                                                                    \
+    WHEN(when, sd3_layer_weights, field, 0, name ".weight", original ".weight", 1, HEAD)
 
-#define IMAGE_HEADS                                                                                          \
-    PROJECTION(image.attention.q, "attn.to_q", "x_block.attn.qkv", 0),                                       \
-        PROJECTION(image.attention.k, "attn.to_k", "x_block.attn.qkv", 1),                                   \
-        PROJECTION(image.attention.v, "attn.to_v", "x_block.attn.qkv", 2)
-#define IMAGE_NORMS                                                                                          \
-    NORM(image.attention.q_norm, "attn.norm_q", "x_block.attn.ln_q"),                                        \
-        NORM(image.attention.k_norm, "attn.norm_k", "x_block.attn.ln_k")
-#define IMAGE_REST                                                                                           \
-    PART(image.attention.out, "attn.to_out.0", "x_block.attn.proj", DIM, DIM),                               \
-        PART(image.up, "ff.net.0.proj", "x_block.mlp.fc1", FEED_FORWARD, DIM),                               \
-        PART(image.down, "ff.net.2", "x_block.mlp.fc2", DIM, FEED_FORWARD)
-#define TEXT_QUERIES    PROJECTION(text.attention.q, "attn.add_q_proj", "context_block.attn.qkv", 0)
-#define TEXT_QUERY_NORM NORM(text.attention.q_norm, "attn.norm_added_q", "context_block.attn.ln_q")
-#define TEXT_KEYS_AND_VALUES                                                                                 \
-    PROJECTION(text.attention.k, "attn.add_k_proj", "context_block.attn.qkv", 1),                            \
-        PROJECTION(text.attention.v, "attn.add_v_proj", "context_block.attn.qkv", 2)
-#define TEXT_KEY_NORM NORM(text.attention.k_norm, "attn.norm_added_k", "context_block.attn.ln_k")
-#define TEXT_REST                                                                                            \
-    PART(text.attention.out, "attn.to_add_out", "context_block.attn.proj", DIM, DIM),                        \
-        PART(text.up, "ff_context.net.0.proj", "context_block.mlp.fc1", FEED_FORWARD, DIM),                  \
-        PART(text.down, "ff_context.net.2", "context_block.mlp.fc2", DIM, FEED_FORWARD)
-#define SECOND                                                                                               \
-    PROJECTION(image.second.q, "attn2.to_q", "x_block.attn2.qkv", 0),                                        \
-        PROJECTION(image.second.k, "attn2.to_k", "x_block.attn2.qkv", 1),                                    \
-        PROJECTION(image.second.v, "attn2.to_v", "x_block.attn2.qkv", 2),                                    \
-        PART(image.second.out, "attn2.to_out.0", "x_block.attn2.proj", DIM, DIM)
-#define SECOND_NORMS                                                                                         \
-    NORM(image.second.q_norm, "attn2.norm_q", "x_block.attn2.ln_q"),                                         \
-        NORM(image.second.k_norm, "attn2.norm_k", "x_block.attn2.ln_k")
-
-#define LAYER        IMAGE_HEADS, TEXT_QUERIES, TEXT_KEYS_AND_VALUES, IMAGE_REST, TEXT_REST
-#define LAYER_NORMED LAYER, IMAGE_NORMS, TEXT_QUERY_NORM, TEXT_KEY_NORM
-#define LAST         IMAGE_HEADS, TEXT_KEYS_AND_VALUES, IMAGE_REST
-#define LAST_NORMED  LAST, IMAGE_NORMS, TEXT_KEY_NORM
-
-static const struct weight_spec sd3_layer_table[] = {LAYER};
-static const struct weight_spec sd3_normed_layer_table[] = {LAYER_NORMED};
-static const struct weight_spec sd3_dual_table[] = {LAYER, SECOND};
-static const struct weight_spec sd3_normed_dual_table[] = {LAYER_NORMED, SECOND, SECOND_NORMS};
-static const struct weight_spec sd3_last_table[] = {LAST};
-static const struct weight_spec sd3_normed_last_table[] = {LAST_NORMED};
-static const struct weight_spec sd3_last_dual_table[] = {LAST, SECOND};
-static const struct weight_spec sd3_normed_last_dual_table[] = {LAST_NORMED, SECOND, SECOND_NORMS};
+/* In the order of their use. */
+static const struct weight_spec sd3_layer_table[] = {
+    PROJECTION(0, image.attention.q, "attn.to_q", "x_block.attn.qkv", 0),
+    NORM(NORMED, image.attention.q_norm, "attn.norm_q", "x_block.attn.ln_q"),
+    PROJECTION(0, image.attention.k, "attn.to_k", "x_block.attn.qkv", 1),
+    NORM(NORMED, image.attention.k_norm, "attn.norm_k", "x_block.attn.ln_k"),
+    PROJECTION(0, image.attention.v, "attn.to_v", "x_block.attn.qkv", 2),
+    PROJECTION(KEPT, text.attention.q, "attn.add_q_proj", "context_block.attn.qkv", 0),
+    NORM(KEPT_NORMED, text.attention.q_norm, "attn.norm_added_q", "context_block.attn.ln_q"),
+    PROJECTION(0, text.attention.k, "attn.add_k_proj", "context_block.attn.qkv", 1),
+    NORM(NORMED, text.attention.k_norm, "attn.norm_added_k", "context_block.attn.ln_k"),
+    PROJECTION(0, text.attention.v, "attn.add_v_proj", "context_block.attn.qkv", 2),
+    LAYER_PART(0, image.attention.out, "attn.to_out.0", "x_block.attn.proj", DIM, DIM),
+    LAYER_PART(KEPT, text.attention.out, "attn.to_add_out", "context_block.attn.proj", DIM, DIM),
+    PROJECTION(DUAL, image.second.q, "attn2.to_q", "x_block.attn2.qkv", 0),
+    NORM(DUAL_NORMED, image.second.q_norm, "attn2.norm_q", "x_block.attn2.ln_q"),
+    PROJECTION(DUAL, image.second.k, "attn2.to_k", "x_block.attn2.qkv", 1),
+    NORM(DUAL_NORMED, image.second.k_norm, "attn2.norm_k", "x_block.attn2.ln_k"),
+    PROJECTION(DUAL, image.second.v, "attn2.to_v", "x_block.attn2.qkv", 2),
+    LAYER_PART(DUAL, image.second.out, "attn2.to_out.0", "x_block.attn2.proj", DIM, DIM),
+    LAYER_PART(0, image.up, "ff.net.0.proj", "x_block.mlp.fc1", FEED_FORWARD, DIM),
+    LAYER_PART(0, image.down, "ff.net.2", "x_block.mlp.fc2", DIM, FEED_FORWARD),
+    LAYER_PART(KEPT, text.up, "ff_context.net.0.proj", "context_block.mlp.fc1", FEED_FORWARD, DIM),
+    LAYER_PART(KEPT, text.down, "ff_context.net.2", "context_block.mlp.fc2", DIM, FEED_FORWARD),
+};
 /* What the last block has and nothing depends on. */
-static const struct weight_spec sd3_rest_table[] = {TEXT_QUERIES};
-static const struct weight_spec sd3_normed_rest_table[] = {TEXT_QUERIES, TEXT_QUERY_NORM};
+static const struct weight_spec sd3_rest_table[] = {
+    PROJECTION(0, text.attention.q, "attn.add_q_proj", "context_block.attn.qkv", 0),
+    NORM(NORMED, text.attention.q_norm, "attn.norm_added_q", "context_block.attn.ln_q"),
+};
 
-#define MODULATION(field, name, original, rows)                                                              \
-    LINEAR(sd3_modulation_weights, field, BLOCK name ".linear", JOINT original ".adaLN_modulation.1", rows,  \
-           DIM)
-#define IMAGE_SIX  MODULATION(image, "norm1", "x_block", SIX_DIM)
-#define IMAGE_NINE MODULATION(image, "norm1", "x_block", NINE_DIM)
-#define TEXT_SIX   MODULATION(text, "norm1_context", "context_block", SIX_DIM)
-
-static const struct weight_spec sd3_layer_modulation_table[] = {IMAGE_SIX, TEXT_SIX};
-static const struct weight_spec sd3_dual_modulation_table[] = {IMAGE_NINE, TEXT_SIX};
 /* The last block's text has shift and scale, as everywhere else; in diffusers' files the other way round. */
 #define TEXT_TWO(field_, tail, rank_)                                                                        \
     {                                                                                                        \
@@ -165,12 +145,16 @@ static const struct weight_spec sd3_dual_modulation_table[] = {IMAGE_NINE, TEXT_
                   .n_taken = 2,                                                                              \
                   .taken = {1, 0},                                                                           \
                   .all = TWO_DIM},                                                                           \
-        .rank = rank_, .dim = {TWO_DIM, DIM}, .spread = 1                                                    \
+        .rank = rank_, .dim = {TWO_DIM, DIM}, .spread = 1, .when = LAST                                      \
     }
-static const struct weight_spec sd3_last_modulation_table[] = {IMAGE_SIX, TEXT_TWO(weight, "weight", 2),
-                                                               TEXT_TWO(bias, "bias", 1)};
-static const struct weight_spec sd3_last_dual_modulation_table[] = {IMAGE_NINE, TEXT_TWO(weight, "weight", 2),
-                                                                    TEXT_TWO(bias, "bias", 1)};
+static const struct weight_spec sd3_modulation_table[] = {
+    PART(0, sd3_modulation_weights, image, "norm1.linear", "x_block.adaLN_modulation.1", IMAGE_PARTS_DIM,
+         DIM),
+    PART(KEPT, sd3_modulation_weights, text, "norm1_context.linear", "context_block.adaLN_modulation.1",
+         SIX_DIM, DIM),
+    TEXT_TWO(weight, "weight", 2),
+    TEXT_TWO(bias, "bias", 1),
+};
 
 /* The authors' halves are shift and scale. */
 #define FINAL_TWO(field_, tail, rank_)                                                                       \
@@ -197,12 +181,16 @@ static bool sd3_is_dual(const struct sd3_settings *s, int number) {
     return false;
 }
 
+static bool sd3_is_last(const struct sd3_settings *s, int number) {
+    return number + 1 == s->layers;
+}
+
 static int sd3_image_parts(const struct sd3_settings *s, int number) {
     return sd3_is_dual(s, number) ? NINE : SIX;
 }
 
 static int sd3_text_parts(const struct sd3_settings *s, int number) {
-    return number + 1 < s->layers ? SIX : TWO;
+    return sd3_is_last(s, number) ? TWO : SIX;
 }
 
 /* Parts of the blocks before this one; of all, if there is none of that number. */
@@ -288,8 +276,8 @@ static void sd3_forward_embedder(struct context *x, const void *weights, const s
     op_copy(x, stream_text_rows(state->tokens, lane), state->text);
 }
 
-static void sd3_layer(struct context *x, const struct sd3_layer_weights *w, const struct visit_scope *scope,
-                      bool last) {
+static void sd3_forward_layer(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct sd3_layer_weights *w = weights;
     const struct sd3_settings *settings = scope->settings;
     const struct sd3_state *state = scope->lane->state;
     int32_t text = scope->lane->text.dim[0], picture = state->tokens.dim[0] - text;
@@ -303,18 +291,10 @@ static void sd3_layer(struct context *x, const struct sd3_layer_weights *w, cons
     struct stream of_text = {
         .w = &w->text,
         .rows = text,
-        .kept = last ? 0 : text,
+        .kept = sd3_is_last(settings, scope->number) ? 0 : text,
         .range = {{text, sd3_text_modulation(scope)}},
     };
     streams_forward(x, &of_image, &of_text, state->tokens, (struct stream_heads){.size = settings->head});
-}
-
-static void sd3_forward_layer(struct context *x, const void *weights, const struct visit_scope *scope) {
-    sd3_layer(x, weights, scope, false);
-}
-
-static void sd3_forward_last(struct context *x, const void *weights, const struct visit_scope *scope) {
-    sd3_layer(x, weights, scope, true);
 }
 
 /* The model predicts noise minus data, as flow matching wants it. */
@@ -340,34 +320,14 @@ static const struct block_kind sd3_kind_embedder =
     BLOCK_KIND("embedder", "pos_embed.proj", sd3_embedder_table, product_weights, sd3_forward_embedder,
                .keeps_types = true);
 
-#define MODULATION_KIND(name, table)                                                                         \
-    BLOCK_KIND(name, BLOCK "modulation", table, sd3_modulation_weights, sd3_forward_modulation,              \
-               .cadence = CADENCE_TIMESTEP_AND_PROMPT)
-/* Without and with a second attention. */
-static const struct block_kind sd3_kind_modulation[] = {
-    MODULATION_KIND("modulation", sd3_layer_modulation_table),
-    MODULATION_KIND("dual_modulation", sd3_dual_modulation_table)};
-static const struct block_kind sd3_kind_last_modulation[] = {
-    MODULATION_KIND("last_modulation", sd3_last_modulation_table),
-    MODULATION_KIND("last_dual_modulation", sd3_last_dual_modulation_table)};
-
-#define LAYER_KIND(name, table, forward)                                                                     \
-    BLOCK_KIND(name, "transformer_blocks.%d", table, sd3_layer_weights, forward, .left_out = true)
-/* Heads as they are, and normed; without and with a second attention. */
-static const struct block_kind sd3_kind_layer[2][2] = {
-    {LAYER_KIND("layer", sd3_layer_table, sd3_forward_layer),
-     LAYER_KIND("dual_layer", sd3_dual_table, sd3_forward_layer)},
-    {LAYER_KIND("layer", sd3_normed_layer_table, sd3_forward_layer),
-     LAYER_KIND("dual_layer", sd3_normed_dual_table, sd3_forward_layer)}};
-static const struct block_kind sd3_kind_last[2][2] = {
-    {LAYER_KIND("last_layer", sd3_last_table, sd3_forward_last),
-     LAYER_KIND("last_dual_layer", sd3_last_dual_table, sd3_forward_last)},
-    {LAYER_KIND("last_layer", sd3_normed_last_table, sd3_forward_last),
-     LAYER_KIND("last_dual_layer", sd3_normed_last_dual_table, sd3_forward_last)}};
-#define REST_KIND(table) BLOCK_KIND("rest", BLOCK "rest", table, sd3_layer_weights, sd3_forward_last)
-static const struct block_kind sd3_kind_rest[] = {REST_KIND(sd3_rest_table),
-                                                  REST_KIND(sd3_normed_rest_table)};
-
+static const struct block_kind sd3_kind_modulation =
+    BLOCK_KIND("modulation", BLOCK "modulation", sd3_modulation_table, sd3_modulation_weights,
+               sd3_forward_modulation, .cadence = CADENCE_TIMESTEP_AND_PROMPT);
+static const struct block_kind sd3_kind_layer =
+    BLOCK_KIND("layer", "transformer_blocks.%d", sd3_layer_table, sd3_layer_weights, sd3_forward_layer,
+               .left_out = true);
+static const struct block_kind sd3_kind_rest =
+    BLOCK_KIND("rest", BLOCK "rest", sd3_rest_table, sd3_layer_weights, sd3_forward_layer);
 static const struct block_kind sd3_kind_final_modulation =
     BLOCK_KIND("final_modulation", "norm_out", sd3_final_modulation_table, product_weights,
                sd3_forward_final_modulation, .cadence = CADENCE_TIMESTEP_AND_PROMPT, .keeps_types = true);
@@ -378,24 +338,30 @@ static const struct block_kind sd3_kind_final =
  * hoisted. */
 static int sd3_blocks(const struct component *c, struct block_ref *refs) {
     const struct sd3_settings *s = (const struct sd3_settings *)c->settings;
-    int n = 0, last = s->layers - 1, normed = c->dims[NORMED];
+    int n = 0;
     refs[n++] = (struct block_ref){.kind = &sd3_kind_position};
     refs[n++] = (struct block_ref){.kind = &sd3_kind_context};
     refs[n++] = (struct block_ref){.kind = &sd3_kind_conditioning};
     refs[n++] = (struct block_ref){.kind = &sd3_kind_embedder};
-    for (int i = 0; i <= last; i++) {
-        int dual = sd3_is_dual(s, i);
-        const struct block_kind *modulation =
-            i < last ? &sd3_kind_modulation[dual] : &sd3_kind_last_modulation[dual];
-        const struct block_kind *layer =
-            i < last ? &sd3_kind_layer[normed][dual] : &sd3_kind_last[normed][dual];
-        refs[n++] = (struct block_ref){.kind = modulation, .number = i};
-        refs[n++] = (struct block_ref){.kind = layer, .number = i};
+    for (int i = 0; i < s->layers; i++) {
+        refs[n++] = (struct block_ref){.kind = &sd3_kind_modulation, .number = i};
+        refs[n++] = (struct block_ref){.kind = &sd3_kind_layer, .number = i};
     }
-    refs[n++] = (struct block_ref){.kind = &sd3_kind_rest[normed], .number = last, .unused = true};
+    refs[n++] = (struct block_ref){.kind = &sd3_kind_rest, .number = s->layers - 1, .unused = true};
     refs[n++] = (struct block_ref){.kind = &sd3_kind_final_modulation};
     refs[n++] = (struct block_ref){.kind = &sd3_kind_final};
     return n;
+}
+
+/* What a layer and its modulation have. */
+static void sd3_block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims) {
+    const struct sd3_settings *s = (const struct sd3_settings *)c->settings;
+    dims[LAST] = sd3_is_last(s, ref->number);
+    dims[KEPT] = !dims[LAST];
+    dims[DUAL] = sd3_is_dual(s, ref->number);
+    dims[KEPT_NORMED] = dims[KEPT] && dims[NORMED];
+    dims[DUAL_NORMED] = dims[DUAL] && dims[NORMED];
+    dims[IMAGE_PARTS_DIM] = sd3_image_parts(s, ref->number) * dims[DIM];
 }
 
 /* ---- lanes ---- */
@@ -488,6 +454,7 @@ const struct family family_sd3 = {
     .derive = sd3_derive,
     .config_rest = "\"patch_size\": 2",
     .blocks = sd3_blocks,
+    .block_dims = sd3_block_dims,
     .ignorable = sd3_ignorable,
     .lane_state_bytes = sizeof(struct sd3_state),
     .state = sd3_state_tensors,

@@ -161,7 +161,6 @@ void sd3_derive(struct component *c) {
     d[SIDE] = STREAM_PATCH;
     d[TWO_DIM] = 2 * d[DIM];
     d[SIX_DIM] = 6 * d[DIM];
-    d[NINE_DIM] = 9 * d[DIM];
     d[HEADS] = d[DIM] / d[HEAD];
     d[LATENT] = d[PATCH] / (STREAM_PATCH * STREAM_PATCH);
     s->head = d[HEAD];

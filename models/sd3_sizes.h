@@ -14,7 +14,6 @@ enum sd3_dim {
     DIM,
     TWO_DIM,
     SIX_DIM,
-    NINE_DIM,
     FEED_FORWARD,
     HEAD,
     HEADS,
@@ -30,6 +29,13 @@ enum sd3_dim {
     LAYERS,
     NORMED,  /* whether heads are */
     SECONDS, /* blocks in which the picture attends to itself */
+    /* Of a layer and its modulation: whether they have what belongs to */
+    DUAL, /* a second attention, */
+    DUAL_NORMED,
+    KEPT, /* text that goes on behind the block, */
+    KEPT_NORMED,
+    LAST,            /* or does not. */
+    IMAGE_PARTS_DIM, /* and how many values the picture's parts of the modulation are */
 };
 
 enum { SD3_SECONDS_MAX = 64, SD3_LAYERS_MAX = 400 };

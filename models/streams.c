@@ -163,8 +163,9 @@ static void stream_norm(struct context *x, const struct stream *s, struct tensor
 }
 
 /* Queries, keys and values of the stream's normed rows. */
-static void stream_project(struct context *x, const struct stream *s, const struct attention_weights *w,
-                           struct tensor rope, const struct attended *a) {
+static void stream_project(struct context *x, const struct stream *s,
+                           const struct stream_attention_weights *w, struct tensor rope,
+                           const struct attended *a) {
     struct tensor n = tensor_slice(a->n, s->first, s->rows), turns = {0}, kept = {0};
     if (rope.rank) turns = tensor_slice(rope, s->first, s->rows);
     if (rope.rank && s->kept) kept = tensor_slice(turns, 0, s->kept);

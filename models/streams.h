@@ -22,7 +22,7 @@ struct product_weights {
     struct linear_weights linear;
 };
 
-struct attention_weights {
+struct stream_attention_weights {
     struct linear_weights q, k, v;
     struct tensor q_norm, k_norm; /* [D]; absent: heads are not normed */
     struct linear_weights out;
@@ -30,8 +30,9 @@ struct attention_weights {
 
 /* A stream's in a block. Where nothing but keys and values is of use the others are absent. */
 struct stream_weights {
-    struct attention_weights attention;
-    struct attention_weights second; /* of the stream to itself, beside the first; absent: there is none */
+    struct stream_attention_weights attention;
+    struct stream_attention_weights
+        second; /* of the stream to itself, beside the first; absent: there is none */
     struct linear_weights up, down;
 };
 

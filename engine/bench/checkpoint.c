@@ -110,9 +110,11 @@ static enum status list_tensors(struct writer *w, const char *prefix, const stru
     for (int b = 0; b < n; b++) {
         int32_t dims[FAMILY_DIMS_MAX];
         component_block_dims(c, &refs[b], dims);
-        for (int i = 0; i < refs[b].kind->n_weights && e->code == OK; i++)
-            if (!refs[b].kind->weights[i].optional)
-                add_weight(w, prefix, &refs[b], &refs[b].kind->weights[i], dims, e);
+        for (int i = 0; i < refs[b].kind->n_weights && e->code == OK; i++) {
+            const struct weight_spec *spec = &refs[b].kind->weights[i];
+            if (!spec->optional && block_has_weight(spec, dims))
+                add_weight(w, prefix, &refs[b], spec, dims, e);
+        }
     }
     w->sys->release(w->sys, refs);
     return e->code;

@@ -40,8 +40,10 @@ static void list_weights(struct listing *l, const struct component *c, const str
     for (int b = 0; b < n_refs; b++) {
         int32_t dims[FAMILY_DIMS_MAX];
         component_block_dims(c, &refs[b], dims);
-        for (int i = 0; i < refs[b].kind->n_weights; i++)
-            if (!refs[b].kind->weights[i].optional) list_weight(l, &refs[b], &refs[b].kind->weights[i], dims);
+        for (int i = 0; i < refs[b].kind->n_weights; i++) {
+            const struct weight_spec *spec = &refs[b].kind->weights[i];
+            if (!spec->optional && block_has_weight(spec, dims)) list_weight(l, &refs[b], spec, dims);
+        }
     }
 }
 

@@ -343,7 +343,9 @@ enum status block_bind(struct sys *sys, const struct block_ref *ref, const struc
              block_weight_name(kind->format, ref->number, name));
     if (begin_block(sys, block, segments_most(kind), e) != OK) return e->code;
     for (int i = 0; i < kind->n_weights; i++)
-        if (bind_weight(block, ref, &kind->weights[i], dims, e) != OK) return e->code;
+        if (block_has_weight(&kind->weights[i], dims) &&
+            bind_weight(block, ref, &kind->weights[i], dims, e) != OK)
+            return e->code;
     return OK;
 }
 

@@ -50,7 +50,9 @@ struct weight_spec {
     int slices;
     int before_last; /* with slices: the weight is not the last one, but so many before it */
     bool optional;   /* absent: a tensor of rank 0 */
-    double spread;   /* made-up weights: uniform in +- this times 1/sqrt(inputs); 0: around 1 */
+    int when; /* place of what is 0 in blocks that have no such weight: there it is of rank 0; 0: all have it
+               */
+    double spread; /* made-up weights: uniform in +- this times 1/sqrt(inputs); 0: around 1 */
 };
 
 /* A row of a weight table: the field of a weights structure, how made-up values spread, the tensor's name,
@@ -61,12 +63,14 @@ struct weight_spec {
         .spread = spread_                                                                                    \
     }
 
-/* The same with the authors' name. */
-#define BLOCK_WEIGHT_ORIGINALLY(structure, field, spread_, name, original_, rank_, ...)                      \
+/* The same with the authors' name, in blocks that have it. */
+#define BLOCK_WEIGHT_WHEN(when_, structure, field, spread_, name, original_, rank_, ...)                     \
     {                                                                                                        \
         .offset = offsetof(struct structure, field), .names = {name}, .original = original_, .rank = rank_,  \
-        .dim = {__VA_ARGS__}, .spread = spread_                                                              \
+        .dim = {__VA_ARGS__}, .spread = spread_, .when = when_                                               \
     }
+/* In all. */
+#define BLOCK_WEIGHT_ORIGINALLY(...) BLOCK_WEIGHT_WHEN(0, __VA_ARGS__)
 
 /* A block kind over a table and its weights structure; more initialisers may follow. */
 #define BLOCK_KIND(name_, format_, table, structure, forward_, ...)                                          \
@@ -176,6 +180,11 @@ enum { BLOCK_NUMBER_STEP = 100, BLOCK_ROW_STEP = 1000000 };
  * last two digits, and the one before is the number without them. out has BLOCK_NAME_MAX * 2 bytes. Returns
  * out. */
 char *block_weight_name(const char *format, int number, char *out);
+
+/* Does a block of these dimensions have the weight? */
+static inline bool block_has_weight(const struct weight_spec *spec, const int32_t *dims) {
+    return !spec->when || dims[spec->when];
+}
 
 /* The shape that files give a weight of these dimensions, without axes of 1: returns its rank. */
 int block_file_shape(const struct weight_spec *spec, const int32_t *dims, int32_t dim[WEIGHT_FILE_RANK_MAX]);

@@ -142,8 +142,11 @@ enum status component_bind(struct component *c, const struct config *config, str
 static void tell_missing(const struct component *c, const struct block_ref *ref,
                          void (*tell)(void *user, const char *name), void *user) {
     char name[2 * BLOCK_NAME_MAX];
+    int32_t dims[FAMILY_DIMS_MAX];
+    component_block_dims(c, ref, dims);
     for (int i = 0; i < ref->kind->n_weights; i++) {
         const struct weight_spec *spec = &ref->kind->weights[i];
+        if (!block_has_weight(spec, dims)) continue;
         struct index_entry *entry = block_find_weight(ref, spec, &c->index);
         if (entry)
             entry->used = true;
