@@ -15,11 +15,11 @@ enum status sd3_refuse(const struct component *c, struct error *e) {
     return component_refuse_relatives(c, relatives, "Stable Diffusion 3, 3.5 medium or large", e);
 }
 
-static enum status sd3_misfit(const struct component *c, const char *key, int found, int expected,
+static enum status sd3_misfit(const struct component *c, const char *key, double found, int expected,
                               const struct config *config, struct error *e) {
     error_set(e, META, "'%s' is not what the transformer's tensors say", key);
     error_where(e, "%s", config->path ? config->path : c->index.sources[0].path);
-    error_found(e, "%d", found);
+    error_found(e, "%g", found);
     return error_expected(e, "%d", expected);
 }
 
@@ -60,8 +60,8 @@ static enum status sd3_read_seconds(struct component *c, const struct config *co
     int n = 0;
     for (int i = 0; i < c->dims[LAYERS] && n < c->dims[SECONDS]; i++) {
         if (!component_has_block(c, sd3_second_names, i)) continue;
-        if (said && (int)s->second[n] != i)
-            return sd3_misfit(c, "dual_attention_layers", (int)s->second[n], i, config, e);
+        if (said && s->second[n] != (float)i)
+            return sd3_misfit(c, "dual_attention_layers", (double)s->second[n], i, config, e);
         s->second[n++] = (float)i;
     }
     if (n < c->dims[SECONDS]) return sd3_misfit(c, "num_layers", c->dims[LAYERS], n, config, e);
@@ -108,20 +108,29 @@ static enum status sd3_check_dims(const struct component *c, struct error *e) {
     return stream_check_sizes(c, &sizes, e);
 }
 
+/* A configuration says that heads are normed, or null, or nothing. */
+static enum status sd3_check_norms(const struct component *c, const struct config *config, struct error *e) {
+    const struct config_value *said = config_find(config, "qk_norm");
+    bool normed = said && said->kind != CONFIG_NULL;
+    if (config_expect(config, "qk_norm", "rms_norm", e) != OK) return e->code;
+    if (!said || normed == (c->dims[NORMED] > 0)) return OK;
+    error_set(e, META, "'qk_norm' is not what the transformer's tensors say");
+    error_where(e, "%s", config->path);
+    error_found(e, normed ? "\"rms_norm\", and no norms of queries and keys" : "null, and such norms");
+    return error_expected(e, normed ? "null, or attn.norm_q and others in each block" : "\"rms_norm\"");
+}
+
 static enum status sd3_check_config(const struct component *c, const struct config *config, struct error *e) {
     const int32_t *d = c->dims;
     int patch = STREAM_PATCH;
     config_int(config, "patch_size", STREAM_PATCH, STREAM_PATCH, &patch, e);
-    if (d[NORMED])
-        config_expect(config, "qk_norm", "rms_norm", e);
-    else
-        config_refuse(config, "qk_norm", e);
-    if (e->code != OK) return e->code;
+    if (e->code != OK || sd3_check_norms(c, config, e) != OK) return e->code;
     sd3_check_said(c, "attention_head_dim", d[HEAD], config, e);
     sd3_check_said(c, "num_attention_heads", d[DIM] / d[HEAD], config, e);
     sd3_check_said(c, "caption_projection_dim", d[DIM], config, e);
     sd3_check_said(c, "pos_embed_max_size", d[TABLE_SIDE], config, e);
     sd3_check_said(c, "in_channels", d[IN], config, e);
+    sd3_check_said(c, "out_channels", d[IN], config, e);
     sd3_check_said(c, "joint_attention_dim", d[TEXT], config, e);
     sd3_check_said(c, "pooled_projection_dim", d[POOLED], config, e);
     return e->code;

@@ -4,7 +4,9 @@
 #include "engine/open/paths.h"
 
 #include <ctype.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -151,7 +153,8 @@ static const char *last_part(const char *path) {
 /* Does it lie in the folder that -m names? */
 static bool is_below(const struct component_files *files, const char *path) {
     size_t folder = files->model ? strlen(files->model) : 0;
-    return folder && !strncmp(path, files->model, folder) && path[folder];
+    if (!folder || strncmp(path, files->model, folder) != 0) return false;
+    return path[folder] == '/' || (path[folder] && path[folder - 1] == '/');
 }
 
 /* What -m's own path says is about all of its files. */
@@ -179,11 +182,19 @@ static const char *model_part(const char *model) {
     return name;
 }
 
+/* Of "." and ".." the folder's own name says it. */
+static bool model_name_says(const char *model, const char *word) {
+    char real[PATH_MAX];
+    const char *part = last_part(model);
+    size_t dots = strspn(part, ".");
+    bool nameless = dots && dots <= 2 && (!part[dots] || part[dots] == '/');
+    return has_word(model_part(nameless && realpath(model, real) ? real : model), word);
+}
+
 bool parts_name_says(const struct component_files *files, const struct component_file *file,
                      const char *word) {
     const char *path = component_files_path(files, file);
-    bool said = is_below(files, path) && has_word(model_part(files->model), word);
-    return said || has_word(last_part(path), word);
+    return (is_below(files, path) && model_name_says(files->model, word)) || has_word(last_part(path), word);
 }
 
 /* A file of its own, as ComfyUI's are called: "clip_g.safetensors" is for --clip_g. */

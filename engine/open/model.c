@@ -391,10 +391,9 @@ int model_notes(const struct sluice_model *m, char lines[MODEL_NOTES_MAX][MODEL_
     if (m->decodes_only) return n;
     n = note_all_absent(m, lines, n);
     if (!m->has_schedule) note_schedule(m, lines[n++]);
-    if (!m->named && pipeline_note_alike(m->recipe, lines[n], MODEL_NOTE_BYTES)) n++;
-    if (m->recipe->called)
-        snprintf(lines[n++], MODEL_NOTE_BYTES, "taken for %s, because its name has the word \"%s\"",
-                 m->recipe->name, m->recipe->called);
+    if (pipeline_note_called(m->recipe, lines[n], MODEL_NOTE_BYTES) ||
+        (!m->named && pipeline_note_alike(m->recipe, lines[n], MODEL_NOTE_BYTES)))
+        n++;
     if (m->half)
         snprintf(
             lines[n++], MODEL_NOTE_BYTES,

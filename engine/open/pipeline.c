@@ -234,6 +234,28 @@ enum status pipeline_settle(struct sys *sys, const struct component_files *files
     return pipeline_choose(files, pipeline_names(files, name) ? name : "", &c, recipe, e);
 }
 
+/* The recipe of the same weights and pipelines that a name tells from this one; NULL: none is. */
+static const struct recipe *recipe_called_else(const struct recipe *recipe) {
+    for (const struct recipe *const *r = recipes; *r; r++)
+        if ((*r)->called && *r != recipe && (*r)->variant == recipe->variant &&
+            recipe_family(*r, FAMILY_DENOISER) == recipe_family(recipe, FAMILY_DENOISER) &&
+            has_pipeline(recipe, (*r)->pipelines[0]))
+            return *r;
+    return NULL;
+}
+
+bool pipeline_note_called(const struct recipe *recipe, char *line, size_t bytes) {
+    const struct recipe *other = recipe_called_else(recipe);
+    if (recipe->called)
+        snprintf(line, bytes, "taken for %s, because its name has the word \"%s\"", recipe->name,
+                 recipe->called);
+    else if (other)
+        snprintf(line, bytes,
+                 "taken for %s: its name has no word \"%s\", as that of %s would (--steps %d --cfg-scale %g)",
+                 recipe->name, other->called, other->name, other->steps, other->cfg_scale);
+    return recipe->called || other;
+}
+
 bool pipeline_note_alike(const struct recipe *recipe, char *line, size_t bytes) {
     size_t n = 0;
     int listed = 0;

@@ -69,6 +69,8 @@ bool pipeline_names(const struct component_files *files, const char *name);
 enum status pipeline_settle(struct sys *sys, const struct component_files *files, const char *name,
                             const char *edit, const struct recipe **recipe, struct error *e);
 
+/* One line for a recipe that a name told from another of the same weights, or told from none. */
+bool pipeline_note_called(const struct recipe *recipe, char *line, size_t bytes);
 /* One line for a recipe that nothing named, where others have weights of the same shapes. */
 bool pipeline_note_alike(const struct recipe *recipe, char *line, size_t bytes);
 

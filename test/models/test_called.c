@@ -12,12 +12,17 @@ static void opens_as(options from, const char *recipe, bool told, const char *wh
     struct sluice_model *m = NULL;
     struct error e = {0};
     bool says = false;
+    int others = 0;
     model_open(NULL, model_options(&from), &m, &e);
     if (!check(e.code == OK, "%s: %s", what, error_line(&e, line, sizeof line))) return;
     int n = model_notes(m, lines);
-    for (int i = 0; i < n; i++) says |= strstr(lines[i], "because its name has the word \"turbo\"") != NULL;
+    for (int i = 0; i < n; i++) {
+        says |= strstr(lines[i], "because its name has the word \"turbo\"") != NULL;
+        others += strstr(lines[i], "(--steps 4 --cfg-scale 1)") != NULL;
+        check(!strstr(lines[i], "look like those of"), "%s: %s", what, lines[i]);
+    }
     check(!strcmp(m->recipe->name, recipe), "%s: opened as %s", what, m->recipe->name);
-    check(says == told, "%s: a line says it: %d", what, says);
+    check(says == told && others == !told, "%s: a line says which it is: %d, %d", what, says, others);
     check(told == (m->steps == 4 && m->cfg_scale == 1), "%s: %d steps", what, m->steps);
     model_close(m);
 }
@@ -59,6 +64,21 @@ static void test_folders(void) {
     }
 }
 
+/* The folder's own name, where -m is another one for it. */
+static void test_dots(void) {
+    char here[PILE_PATH], command[3 * PILE_PATH];
+    snprintf(command, sizeof command, "mkdir -p '%s' && cp -rL %s '%s'", under("dots"), MODEL,
+             under("dots/sd35-turbo"));
+    check(system(command) == 0 && getcwd(here, sizeof here), "%s", command);
+    snprintf(command, sizeof command, "%s", under("dots/sd35-turbo"));
+    check(!chdir(command), "%s", command);
+    opens_as((options){.model = "."}, "sd35_large_turbo", true, ".");
+    opens_as((options){.model = "./"}, "sd35_large_turbo", true, "./");
+    check(!chdir("transformer"), "transformer");
+    opens_as((options){.model = ".."}, "sd35_large_turbo", true, "..");
+    check(!chdir(here), "%s", here);
+}
+
 /* A transformer's own name counts, not that of the folder which it replaces one of. */
 static void test_files(void) {
     options from = {.model = MODEL};
@@ -70,12 +90,19 @@ static void test_files(void) {
     from = linked("files", "a-turbo");
     from.diffusion_model = under("sd3.5_large.safetensors");
     opens_as(from, "sd35_large", false, "a file beside a folder");
+    write_pile(transformer, under("files/a-turbo.2.safetensors"), transformer->config);
+    from.diffusion_model = under("files/a-turbo.2.safetensors");
+    opens_as(from, "sd35_large_turbo", true, "a file whose name goes on where the folder's ends");
+    write_pile(transformer, under("files/a-turbo2.safetensors"), transformer->config);
+    from.diffusion_model = under("files/a-turbo2.safetensors");
+    opens_as(from, "sd35_large", false, "a file whose name goes on in the folder's last word");
     pile_free(transformer);
 }
 
 int main(void) {
     temporary_make();
     test_folders();
+    test_dots();
     test_files();
     return finish();
 }
