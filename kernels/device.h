@@ -160,7 +160,8 @@ struct context {
 
 /* A tensor in the visit's scratch. On failure the context's error is set and the tensor has no data. */
 struct tensor context_tensor(struct context *x, enum dtype dtype, int rank, const int32_t *dim);
-/* The same for what only products and attention read: of the type that they read there. */
+/* The same for what only products and attention read: of the type that they read there. Rows of another type
+ * than f32 may have a gap behind them. */
 struct tensor context_operand(struct context *x, int rank, const int32_t *dim);
 /* Where values are computed in f32 that become such an operand: in place, or in a tensor of its size. */
 struct tensor context_unrounded(struct context *x, struct tensor operand);

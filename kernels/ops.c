@@ -5,6 +5,7 @@
 #include "kernels/ops.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* What a tensor's elements may be. */
 enum elements { F32, OPERANDS, F64, U8, WEIGHTS };
@@ -167,10 +168,12 @@ static bool apart(const struct tensor *a, const struct tensor *b) {
     return !a->data || !b->data || end_of(a) <= (uintptr_t)b->data || end_of(b) <= (uintptr_t)a->data;
 }
 
+enum { OPERAND_ALIGN = 16 }; /* bytes */
+
 /* What products and attention read, of these dimensions. */
 static void check_operand(struct check *c, const char *what, const struct tensor *t, const int64_t dim[2]) {
     ops_check_tensor(c, what, t, OPERANDS, 2, dim);
-    check_true(c, t->dtype == DTYPE_F32 || (uintptr_t)t->data % 16 == 0, what, t,
+    check_true(c, t->dtype == DTYPE_F32 || (uintptr_t)t->data % OPERAND_ALIGN == 0, what, t,
                "F32, or an address that is a multiple of 16");
 }
 
@@ -230,8 +233,16 @@ struct tensor context_tensor(struct context *x, enum dtype dtype, int rank, cons
     return t;
 }
 
+/* Rows of another type than f32 begin at multiples of 16 bytes, whatever their width: a slice of rows is an
+ * operand, too. */
 struct tensor context_operand(struct context *x, int rank, const int32_t *dim) {
-    return context_tensor(x, x->device->operands.in[x->precision], rank, dim);
+    enum dtype dtype = x->device->operands.in[x->precision];
+    int32_t room[TENSOR_RANK_MAX], last = rank - 1, step = dtype == DTYPE_F32 ? 1 : OPERAND_ALIGN / 2;
+    memcpy(room, dim, (size_t)rank * sizeof *room);
+    room[last] = (room[last] + step - 1) / step * step;
+    struct tensor t = context_tensor(x, dtype, rank, room);
+    t.dim[last] = dim[last];
+    return t;
 }
 
 struct tensor context_unrounded(struct context *x, struct tensor operand) {

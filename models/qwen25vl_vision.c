@@ -257,7 +257,8 @@ static void vision_forward_merger(struct context *x, const void *weights, const 
     struct tensor tokens = state->tokens, rows = scope->lane->text;
     struct vision_grid grid = state->grid;
     int32_t side = grid.walk.block, joined[] = {rows.dim[0], w->in.dim[1]};
-    struct tensor n = context_operand(x, 2, tokens.dim), inner = context_operand(x, 2, joined);
+    struct tensor inner = context_operand(x, 2, joined);
+    struct tensor n = context_tensor(x, inner.dtype, 2, tokens.dim); /* rows without gaps, which are joined */
     struct tensor merged = context_tensor(x, DTYPE_F32, 2, rows.dim);
     op_rms_norm(x, n, tokens, w->norm, norm_eps, (struct modulation){0});
     op_linear(x, inner, tensor_reshape(n, 2, joined), w->in,
