@@ -57,7 +57,7 @@ static void print_sources(const json_t *sources) {
         double megabytes = field_number(source, "megabytes");
         printf("  %-28s %s: %s", flag ? flag : "-m", field_string(source, "repository"),
                files ? files : "the folder");
-        if (megabytes > 0) printf(", %.1f GB", megabytes / 1000);
+        if (megabytes > 0) printf(", %.3g GB", megabytes / 1000);
         printf("\n");
     }
 }

@@ -256,7 +256,7 @@ static void print_source(const json_t *families, const json_t *family, const jso
         printf("`%s`", files);
     else
         printf("the folder");
-    if (megabytes > 0) printf(", %.1f", megabytes / 1000);
+    if (megabytes > 0) printf(", %.3g", megabytes / 1000);
     printf(" |\n");
 }
 

@@ -14,7 +14,7 @@ struct source {
     const char *flag;  /* of the part that these files are; NULL: they are all of a model, or what is not text
                           encoders, for -m */
     const char *files; /* of the repository; NULL: a folder as diffusers has it, all of it */
-    int megabytes;     /* of 10^6 bytes, as the repository lists them; 0: not known here */
+    int megabytes;     /* of 10^6 bytes, three digits, as the repository lists them; 0: not seen */
     const struct recipe *recipe[SOURCE_RECIPES_MAX + 1]; /* that they are for, NULL-terminated */
 };
 
