@@ -64,20 +64,24 @@ int value_scales(const struct flag *flag, const char *text, struct scales *out, 
 
 int value_layers(const struct flag *flag, const char *text, struct layers *out, struct sluice_error *e) {
     char expected[96];
-    const char *at = text;
-    bool right = true;
-    for (out->n = 0; right && *at;) {
+    bool bracketed = *text == '[', right;
+    const char *at = text + bracketed;
+    out->n = 0;
+    do {
         char *end = NULL;
-        long layer = isdigit((unsigned char)*at) ? strtol(at, &end, 10) : -1;
-        right = out->n < LAYERS_MAX && (double)layer >= flag->least && (double)layer <= flag->most &&
-                (!*end || (*end == ',' && end[1]));
-        if (!right) break;
-        out->at[out->n++] = (int)layer;
-        at = *end ? end + 1 : end;
-    }
+        at += strspn(at, " ");
+        bool is_number = isdigit((unsigned char)*at) && out->n < LAYERS_MAX;
+        long layer = is_number ? strtol(at, &end, 10) : 0;
+        right = is_number && (double)layer >= flag->least && (double)layer <= flag->most;
+        if (right) {
+            out->at[out->n++] = (int)layer;
+            at = end + strspn(end, " ");
+        }
+    } while (right && (*at == ',' ? *at++ : isdigit((unsigned char)*at)));
+    if (right && bracketed) right = *at++ == ']';
     snprintf(expected, sizeof expected, "whole numbers from %.0f to %.0f, as 7,8,9, at most %d", flag->least,
              flag->most, LAYERS_MAX);
-    return right && out->n ? SLUICE_OK : fail_value(e, flag->name, text, expected);
+    return right && !*at ? SLUICE_OK : fail_value(e, flag->name, text, expected);
 }
 
 int value_seed(const struct flag *flag, const char *text, struct seed *out, struct sluice_error *e) {

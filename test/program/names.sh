@@ -35,7 +35,7 @@ for scale in x 2, ,2 2,x 2,0 2,-1 2,3,4 -1,2 1001,2 0x2,3 nan,2; do
 done
 expect 2 "--cfg-scale 2,3 of one transformer" plan -m "$model" --cfg-scale 2,3
 check "says why" has ../err 'no second transformer'
-for layers in x 7, ,7 7,,8 -1 7,-1 1.5 0x7 '7 8' 10000 "$(seq -s, 65)"; do
+for layers in x 7, ,7 7,,8 -1 7,-1 1.5 0x7 10000 '[7' '7]' '[]' '[7,]' '[7] 8' '[[7]]' 99999999999999999999 "$(seq -s, 65)"; do
     expect 2 "--slg-layers $layers" plan -m "$model" --slg-layers="$layers"
     check "says how" has ../err 'as 7,8,9, at most 64'
 done

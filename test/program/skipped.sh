@@ -29,7 +29,12 @@ latent "the same by other programs' names" --cfg 3 --skip-layers 1 --slg-scale 2
 check "the same latent" [ "$found" = "$left_out" ]
 latent "other layers" --cfg-scale 3 --slg-layers 0,2 --slg-end .375
 check "another latent" [ "$found" != "$left_out" ]
-latent "another scale" --cfg-scale 3 --slg-layers 1 --slg-end .375 --slg-scale 1
+left_out=$found
+for written in '[0,2]' '[0, 2]' '[ 0 2 ]' '0 , 2'; do
+    latent "as stable-diffusion.cpp takes them: $written" --cfg 3 --skip-layers "$written" --skip-layer-end .375
+    check "the same latent" [ "$found" = "$left_out" ]
+done
+latent "another scale" --cfg-scale 3 --slg-layers 0,2 --slg-end .375 --slg-scale 1
 check "another latent" [ "$found" != "$left_out" ]
 
 # ---- what does nothing: flags | what is said ----
