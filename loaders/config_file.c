@@ -50,6 +50,7 @@ static enum status copy_leaf(struct flattening *f, const json_t *leaf, struct er
     value->kind = json_is_number(leaf)    ? CONFIG_NUMBER
                   : json_is_boolean(leaf) ? CONFIG_BOOL
                   : json_is_string(leaf)  ? CONFIG_STRING
+                  : json_is_array(leaf)   ? CONFIG_EMPTY
                                           : CONFIG_NULL;
     value->number = json_is_true(leaf) ? 1 : json_number_value(leaf);
     value->integer = json_is_integer(leaf);
@@ -109,7 +110,7 @@ static enum status visit(struct flattening *f, json_t *root, struct error *e) {
         if (e->code != OK) return e->code;
         if (!child)
             f->depth--;
-        else if (json_is_object(child) || json_is_array(child))
+        else if (json_is_object(child) || json_array_size(child))
             push(f, child);
         else if (add_leaf(f, child, e) != OK)
             return e->code;

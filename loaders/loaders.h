@@ -19,7 +19,7 @@ enum { LOADER_TENSORS_MAX = 100000, LOADER_NAME_MAX = 1023, LOADER_NAMES_BYTES_M
 enum status file_read_text(struct sys *sys, const char *path, uint64_t limit_bytes, char **text,
                            uint64_t *bytes, struct error *e);
 
-/* JSON to a flat table, sorted by key; empty objects and arrays leave no trace. Freed with config_destroy. At
+/* JSON to a flat table, sorted by key; empty objects leave no trace. Freed with config_destroy. At
  * most 1 MB, 64 levels, 65,536 values, keys of 255 bytes with everything around them (LIMIT). Duplicate keys,
  * also those that only flattening makes equal, are DUP; bad UTF-8 is UTF8; NaN and whatever else is not JSON
  * is JSON. */

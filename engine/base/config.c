@@ -24,7 +24,7 @@ static const struct config_value *find_below(const struct config *config, const 
 
 static const struct config_value *find_given(const struct config *config, const char *key) {
     const struct config_value *value = config_find(config, key);
-    return value && value->kind != CONFIG_NULL ? value : NULL;
+    return value && value->kind != CONFIG_NULL && value->kind != CONFIG_EMPTY ? value : NULL;
 }
 
 static enum status bad_value(const struct config *config, const struct config_value *value, struct error *e) {

@@ -9,7 +9,7 @@
 
 struct config_value {
     char *key; /* objects and arrays joined by '.', array places as numbers */
-    enum { CONFIG_NUMBER, CONFIG_BOOL, CONFIG_STRING, CONFIG_NULL } kind;
+    enum { CONFIG_NUMBER, CONFIG_BOOL, CONFIG_STRING, CONFIG_NULL, CONFIG_EMPTY /* array */ } kind;
     double number; /* also 0 and 1 for CONFIG_BOOL; integers up to 2^53 are exact */
     bool integer;  /* it was written as an integer */
     char *string;  /* CONFIG_STRING */

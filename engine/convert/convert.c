@@ -108,6 +108,7 @@ static json_t *value_json(const struct config_value *v) {
     if (v->kind == CONFIG_STRING) return json_string(v->string);
     if (v->kind == CONFIG_BOOL) return json_boolean(v->number != 0);
     if (v->kind == CONFIG_NULL) return json_null();
+    if (v->kind == CONFIG_EMPTY) return json_array();
     return v->integer ? json_integer((json_int_t)v->number) : json_real(v->number);
 }
 

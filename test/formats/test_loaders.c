@@ -211,18 +211,20 @@ static void test_config(void **state) {
     (void)state;
     static const char text[] =
         "{\"rope\": {\"theta\": 1e4, \"on\": true}, \"axes\": [16, [56, 57]], \"none\": null,"
-        "\"name\": \"Z\\u00e9\", \"empty\": {}, \"big\": 9007199254740992}";
+        "\"name\": \"Z\\u00e9\", \"empty\": {}, \"no_axes\": [], \"big\": 9007199254740992}";
     struct config config;
     struct error e;
     assert_int_equal(read_config(text, strlen(text), &config, &e), OK);
-    assert_int_equal(config.n_values, 8);
-    int axis = 0;
+    assert_int_equal(config.n_values, 9);
+    int axis = 0, none = 3;
     double theta = 0;
     bool on = false;
     assert_int_equal(config_int(&config, "axes.1.0", 0, 100, &axis, &e), OK);
     assert_int_equal(config_float(&config, "rope.theta", 0, 1e9, &theta, &e), OK);
     assert_int_equal(config_bool(&config, "rope.on", &on, &e), OK);
-    assert_true(axis == 56 && theta == 1e4 && on);
+    assert_int_equal(config_int(&config, "no_axes", 0, 100, &none, &e), OK);
+    assert_int_equal(config_find(&config, "no_axes")->kind, CONFIG_EMPTY);
+    assert_true(none == 3 && axis == 56 && theta == 1e4 && on);
     assert_string_equal(config_string(&config, "name", ""), "Z\xc3\xa9");
     assert_int_equal(config_find(&config, "none")->kind, CONFIG_NULL);
     assert_true(config_find(&config, "big")->integer && !config_find(&config, "rope.theta")->integer);
