@@ -389,6 +389,7 @@ static enum status inspect_all(struct sys *sys, const struct sluice_model_option
     char name[PIPELINE_NAME_BYTES] = "";
     if (component_files_open(sys, o, files, &to->recipe, e) != OK) return e->code;
     settle_slots(sys, files, to, e);
+    if (e->code == OK && to->recipe) pipeline_check_left_out(o, to->recipe, o->model, e);
     if (e->code != OK || inspect_component_files(sys, files, to, e) != OK) return e->code;
     if (!json_array_size(to->components)) {
         error_set(e, MISSING, "there is no model here");
@@ -508,8 +509,10 @@ static enum status find_recipe(struct sys *sys, const struct sluice_model_option
     if (files->pipeline && pipeline_read(sys, files->pipeline, name, e) != OK) return e->code;
     if (component_files_open(sys, o, files, recipe, e) != OK) return e->code;
     if (!*recipe) return pipeline_check(files, NULL, o->model, e);
-    if (!component_files_find_kind(files, FAMILY_DENOISER)) return OK;
-    return pipeline_settle(sys, files, name, o->edit, recipe, e);
+    if (component_files_find_kind(files, FAMILY_DENOISER) &&
+        pipeline_settle(sys, files, name, o->edit, recipe, e) != OK)
+        return e->code;
+    return pipeline_check_left_out(o, *recipe, o->model, e);
 }
 
 static enum status tokenize_seen(struct sys *sys, const struct sluice_model_options *o,

@@ -66,8 +66,8 @@ struct component_files {
     } strangers;
     char *scheduler, *pipeline, *defaults; /* files, or NULL */
     int denoisers_named;                   /* by model_index.json, whether they are there or not */
-    /* Folders of encoders that it names, which are not there; and those that it says are not, whatever lies
-     * there. NULL-terminated. */
+    /* Folders of encoders that it names, or that are there without it; and those that it says are not there,
+     * whatever lies there. NULL-terminated. */
     const char *named[SLOTS_MAX + 1], *nulled[SLOTS_MAX + 1];
 };
 

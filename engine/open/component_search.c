@@ -45,6 +45,12 @@ static enum status check_given(const struct sluice_model_options *o, struct erro
         if (!o->parts[i].path) continue;
         for (int k = 0; (known = part_flag(k)) && strcmp(known, flag);) k++;
         any |= known && path_given(o, flag);
+        if (known && part_is_none(&o->parts[i]) && !part_flag_optional(flag)) {
+            error_set(e, USAGE, "no model can be without this part");
+            error_where(e, "%s", flag);
+            error_found(e, "\"none\"");
+            return error_expected(e, "a path");
+        }
         if (known && part_given(o, flag) == &o->parts[i]) continue;
         error_set(e, USAGE, known ? "given twice" : "no model has such a part");
         error_where(e, "%s", flag);
@@ -261,14 +267,14 @@ static int count_denoisers(const struct model_folder *model) {
     return named;
 }
 
-/* A folder that model_index.json names and that is not there: its download has not ended, perhaps. */
+/* What is promised must be there: where its folder is not, its download has not ended, perhaps. */
 static void list_named(const struct model_folder *model, struct component_files *files) {
     static const enum family_kind kinds[] = {FAMILY_TEXT, FAMILY_VISION};
     const char *folders[SLOTS_MAX];
     int n_named = 0, n_nulled = 0;
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
         for (int i = 0, n = list_folders(kinds[k], folders); i < n; i++) {
-            bool named = is_named(model, folders[i]) && !is_there(model, folders[i]);
+            bool named = is_named(model, folders[i]) || is_there(model, folders[i]);
             if (named && n_named < SLOTS_MAX) files->named[n_named++] = folders[i];
             if (is_nulled(model, folders[i]) && n_nulled < SLOTS_MAX) files->nulled[n_nulled++] = folders[i];
         }

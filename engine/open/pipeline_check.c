@@ -126,20 +126,32 @@ static enum status cannot_lack(const char *word, const char *flag, const char *m
     return error_expected(e, "its path, or no %s", flag);
 }
 
+static const struct slot *slot_of(const struct recipe *recipe, const char *flag) {
+    for (const struct slot *s = recipe->slot; s->family; s++)
+        if (s->flag && !strcmp(s->flag, flag)) return s;
+    return NULL;
+}
+
+static enum status no_use(const struct recipe *recipe, const char *flag, const char *where, struct error *e) {
+    error_set(e, USAGE, "this model has no use for %s", flag);
+    error_where(e, "%s", where);
+    return error_expected(e, "the parts of %s only", recipe_family(recipe, FAMILY_DENOISER)->name);
+}
+
 enum status pipeline_check_left_out(const struct sluice_model_options *o, const struct recipe *recipe,
                                     const char *model, struct error *e) {
-    const struct slot *last = NULL;
-    int n_texts = 0, n_left_out = 0;
-    for (const struct slot *s = recipe->slot; s->family; s++) {
-        bool left_out = part_left_out(o, s), is_text = s->family->kind == FAMILY_TEXT;
-        if (left_out && !s->optional)
-            return cannot_lack(s->word ? s->word : s->family->word, s->flag, model, e);
-        n_texts += is_text;
-        n_left_out += is_text && left_out;
-        if (is_text) last = s;
+    const char *last = NULL;
+    for (int i = 0; i < o->n_parts; i++) {
+        if (!part_is_none(&o->parts[i])) continue;
+        const char *flag = o->parts[i].flag;
+        const struct slot *slot = slot_of(recipe, flag);
+        if (!slot) return no_use(recipe, flag, "none", e);
+        if (!slot->optional) return cannot_lack(slot->word ? slot->word : slot->family->word, flag, model, e);
+        if (slot->family->kind == FAMILY_TEXT) last = flag;
     }
-    if (!n_left_out || n_left_out < n_texts) return OK;
-    return cannot_lack("text encoders", last->flag, model, e);
+    for (const struct slot *s = recipe->slot; s->family; s++)
+        if (s->family->kind == FAMILY_TEXT && !part_left_out(o, s)) return OK;
+    return last ? cannot_lack("text encoders", last, model, e) : OK;
 }
 
 static enum status pipeline_check_flags(const struct component_files *files, const struct recipe *recipe,
@@ -158,11 +170,9 @@ static enum status pipeline_check_flags(const struct component_files *files, con
         if (slot && slot->family == file->family) continue;
         if (slot) return misplaced(files, file, slot->family->word, file->flag, e);
         const struct family *denoiser = recipe_family(recipe, FAMILY_DENOISER);
-        error_set(e, USAGE, "this model has no use for %s", file->flag);
-        error_where(e, "%s", component_files_path(files, file));
-        error_found(e, "%s (%s) beside the %s (%s)", file->family->word, file->family->name, denoiser->word,
-                    denoiser->name);
-        return error_expected(e, "the parts of %s only", denoiser->name);
+        no_use(recipe, file->flag, component_files_path(files, file), e);
+        return error_found(e, "%s (%s) beside the %s (%s)", file->family->word, file->family->name,
+                           denoiser->word, denoiser->name);
     }
     return OK;
 }
@@ -205,8 +215,9 @@ static int missing_of_any(const struct component_files *files, struct missing_pa
     return n;
 }
 
-/* Does model_index.json name a folder for it that is not there? */
+/* Has it a folder of its own, by model_index.json or in fact? */
 static bool is_promised(const struct component_files *files, const struct slot *slot) {
+    if (slot->prefix) return false; /* which it shares */
     for (const char *const *folder = files->named; *folder; folder++)
         if (!strcmp(*folder, slot->folder)) return !part_left_out(files->options, slot);
     return false;

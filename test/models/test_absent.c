@@ -2,6 +2,7 @@
  * line says so; parts are left out of folders and files that have them. Where an encoder's projection is
  * used, which tokenizers are needed, and whose constants a lone autoencoder decodes with. On Stable Diffusion
  * 3's fixtures; pictures without an encoder against diffusers: test_golden.c. */
+#include "engine/open/component_files.h"
 #include "loaders/loaders.h"
 #include "test/lib/fixtures.h"
 #include "test/lib/layout_checks.h"
@@ -299,10 +300,57 @@ static void test_folders(void) {
                MISSING, "none is there", WORDS("'text_encoder'", "one text encoder is enough"));
     is_refused_as((options){.model = MODEL, .clip_l = "none", .clip_g = "none", .t5xxl = "none"}, USAGE, 2,
                   "all left out", WORDS("text encoders", "--t5xxl none"));
-    is_refused_as((options){.model = MODEL, .vae = "none"}, USAGE, 2, "the autoencoder left out",
-                  WORDS("cannot be without its autoencoder", "--vae none"));
     is_refused((options){.model = copy_folder("rm text_encoder_3/*.safetensors")}, MISSING,
                "T5 without weights", WORDS("text_encoder_3"));
+}
+
+/* What the pipeline's folder has in an encoder's place must be that encoder. */
+static void test_wrong_files(void) {
+    static const struct {
+        const char *edit, *where, *what;
+    } rows[] = {
+        {"rm text_encoder/model* && cp vae/*.safetensors text_encoder", "text_encoder", "--clip_l"},
+        {"rm text_encoder_2/model* && cp text_encoder_3/model* text_encoder_2", "text_encoder_2", "--clip_g"},
+        {"rm text_encoder_3/model* && cp text_encoder/*.safetensors text_encoder_3", "text_encoder_3",
+         "--t5xxl"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        is_refused((options){.model = copy_folder(rows[i].edit)}, UNSUPPORTED, rows[i].edit,
+                   WORDS("do not fit their slot", rows[i].where, rows[i].what));
+    is_refused((options){.model = copy_folder("rm model_index.json && rm text_encoder_3/model* && cp "
+                                              "text_encoder/*.safetensors text_encoder_3")},
+               UNSUPPORTED, "without model_index.json", WORDS("do not fit their slot", "--t5xxl"));
+}
+
+/* Of any part: left out where that means something, else refused before anything is opened. */
+static void test_each_flag(void) {
+    static const char *const models[] = {MODEL, "test/golden/flux_a/model", "test/golden/zimage_a/model"};
+    const char *flag;
+    for (int i = 0; (flag = sluice_part_flag(i, NULL, 0)); i++)
+        for (size_t k = 0; k < sizeof models / sizeof *models; k++) {
+            const struct sluice_part none = {flag, "none"};
+            struct sluice_model_options o = {
+                .struct_size = sizeof o, .model = models[k], .parts = &none, .n_parts = 1};
+            sluice_model *model = NULL;
+            struct sluice_error e = {0};
+            char *json = NULL;
+            bool may =
+                !k && (!strcmp(flag, "--clip_l") || !strcmp(flag, "--clip_g") || !strcmp(flag, "--t5xxl"));
+            int code = may ? SLUICE_OK : SLUICE_USAGE;
+            check(sluice_model_open(&o, &model, &e) == code &&
+                      (may || strstr(e.where, flag) || strstr(e.found, flag) || strstr(e.what, flag)),
+                  "%s of %s: %s", flag, models[k], e.what);
+            sluice_model_close(model);
+            check(sluice_tokenize(&o, "fox", 3, &json, &e) == code, "tokenize, %s of %s: %s", flag, models[k],
+                  e.what);
+            sluice_free(json);
+            check(sluice_inspect(&o, false, &json, &e) == code, "inspect, %s of %s: %s", flag, models[k],
+                  e.what);
+            sluice_free(json);
+            o.decodes_only = true;
+            code = part_flag_optional(flag) ? SLUICE_OK : SLUICE_USAGE;
+            check(sluice_model_open(&o, &model, &e) == code, "decode, %s of %s: %s", flag, models[k], e.what);
+            sluice_model_close(model);
+        }
 }
 
 /* Two T5 in one folder, as Stability's have it: neither is asked for where it is left out. */
@@ -417,6 +465,8 @@ int main(void) {
     test_projections();
     test_misfits();
     test_folders();
+    test_wrong_files();
+    test_each_flag();
     test_two();
     test_tokenizers();
     test_told();
