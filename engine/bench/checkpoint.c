@@ -432,8 +432,18 @@ static enum status write_model_index(struct writer *w, struct error *e) {
     return write_json(w, NULL, "model_index.json", json, losses, e);
 }
 
+/* Of a recipe that a name tells from another: its folder may have any. */
+static enum status write_defaults(struct writer *w, struct error *e) {
+    const struct recipe *r = w->recipe;
+    unsigned losses = json_losses();
+    if (!r->called) return OK;
+    json_t *json = json_pack("{s:i, s:f}", "steps", r->steps, "cfg_scale", r->cfg_scale);
+    return write_json(w, NULL, "sluice.json", json, losses, e);
+}
+
 static enum status write_rest(struct writer *w, struct error *e) {
     write_scheduler(w, e);
+    if (e->code == OK) write_defaults(w, e);
     for (int i = 0; i < SLOTS_MAX && w->recipe->slot[i].family && e->code == OK; i++)
         if (w->recipe->slot[i].family->kind == FAMILY_TEXT) write_tokenizer(w, i, e);
     if (e->code == OK) write_processor(w, e);

@@ -1,6 +1,7 @@
 /* Recipes of the same shapes that only names tell apart: Stable Diffusion 3.5 large and its turbo. */
 #include "test/lib/folder.h"
 #include "test/lib/layout_checks.h"
+#include "test/lib/made_models.h"
 
 #include <unistd.h>
 
@@ -99,10 +100,28 @@ static void test_files(void) {
     pile_free(transformer);
 }
 
+/* What is made up may lie in a folder of any name. */
+static void test_made(void) {
+    static const char sizes[] =
+        "heads=2,sd3_head=16,layers=2,sd3_positions=9,hidden=64,sd3_pooled=64,latent_channels=4,"
+        "clip_l.pooled=24,clip_l.clip_projection=24,clip_l.clip_heads=3,"
+        "clip_g.pooled=40,clip_g.clip_projection=40,clip_g.clip_heads=5,clip_ff=32,clip_layers=2,"
+        "clip_vocabulary=600,t5_vocabulary=700,t5_heads=2,t5_head_dim=16,t5_ff=32,t5_layers=1,"
+        "vae0=32,vae1=32,vae2=16,vae3=16,vae_groups=4";
+    const char *made = made_model("made", "sd35_large_turbo", sizes, 5);
+    struct model_paths from = {.model = made};
+    struct sluice_model *m = NULL;
+    struct error e = {0};
+    model_open(NULL, model_options(&from), &m, &e);
+    check(e.code == OK && m->steps == 4 && m->cfg_scale == 1, "%s %s", made, e.what);
+    model_close(m);
+}
+
 int main(void) {
     temporary_make();
     test_folders();
     test_dots();
     test_files();
+    test_made();
     return finish();
 }
