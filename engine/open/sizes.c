@@ -38,10 +38,14 @@ static enum status list_choices(const struct recipe *recipe, struct error *e) {
     return error_where(e, "known:%.*s", (int)strlen(names) - 1, names);
 }
 
-/* Is a name's "clip_g." this slot's flag? Without such a part it may be any's. */
+/* Is a name's "clip_g." this slot's flag, or "text_encoder_2." its folder? Without such a part it may be
+ * any's.
+ */
 static bool sizes_are_for(const struct slot *slot, const char *part, size_t part_bytes) {
     const char *flag = slot->flag ? slot->flag + strspn(slot->flag, "-") : "";
-    return !part_bytes || (strlen(flag) == part_bytes - 1 && !strncmp(flag, part, part_bytes - 1));
+    bool by_flag = strlen(flag) + 1 == part_bytes && !strncmp(flag, part, part_bytes - 1);
+    bool by_folder = strlen(slot->folder) + 1 == part_bytes && !strncmp(slot->folder, part, part_bytes - 1);
+    return !part_bytes || by_flag || by_folder;
 }
 
 /* One "name=value" for every family that has a dimension of that name, or "part.name=value" for one slot. */

@@ -104,7 +104,7 @@ static void test_files(void) {
 static void test_made(void) {
     static const char sizes[] =
         "heads=2,sd3_head=16,layers=2,sd3_positions=9,hidden=64,sd3_pooled=64,latent_channels=4,"
-        "clip_l.pooled=24,clip_l.clip_projection=24,clip_l.clip_heads=3,"
+        "text_encoder.pooled=24,text_encoder.clip_projection=24,clip_l.clip_heads=3,"
         "clip_g.pooled=40,clip_g.clip_projection=40,clip_g.clip_heads=5,clip_ff=32,clip_layers=2,"
         "clip_vocabulary=600,t5_vocabulary=700,t5_heads=2,t5_head_dim=16,t5_ff=32,t5_layers=1,"
         "vae0=32,vae1=32,vae2=16,vae3=16,vae_groups=4";
