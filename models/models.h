@@ -156,8 +156,9 @@ struct condition {
                           */
     bool normed;         /* rows go through the encoder's last norm also where layers are left out */
     bool projected;      /* the pooled row goes through the encoder's projection */
-    bool projected_of_class; /* it does, but only where a configuration says that the encoder is of its slot's
-                                class: elsewhere the projection is neither used nor needed */
+    bool projected_of_class; /* it does, but only in its pipeline's folder, and where a configuration says
+                                that the encoder is of its slot's class: elsewhere the projection is neither
+                                used nor needed */
     bool beside;  /* its rows begin where those of the tokens before begin, its columns behind theirs;
                      else it lies below all before. Pooled ones lie beside each other always */
     bool widened; /* zeros stand behind its columns, and those of what lies beside it, up to the denoiser's */

@@ -228,6 +228,7 @@ static json_t *inspect_component_file(struct sys *sys, struct component_files *f
     struct component *c = &to->component[to->n_components++];
     shown.path = component_files_path(files, file);
     if (shown.recipe) configuration_begin(shown.recipe, shown.slot, sys, c);
+    if (file->folder) configuration_in_pipeline(c);
     c->sys = sys;
     c->index = component_files_take(files, file);
     return inspect_component(c, &shown, to, e);

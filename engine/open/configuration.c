@@ -213,6 +213,10 @@ void configuration_begin(const struct recipe *recipe, int slot, struct sys *sys,
     }
 }
 
+void configuration_in_pipeline(struct component *c) {
+    c->reads.projected_class = NULL;
+}
+
 enum status configuration_bind(struct component *c, const char *path, const struct slot *slot,
                                enum config_origin *origin, struct error *e) {
     return call_with(c, path, slot, component_bind, origin, e);

@@ -29,6 +29,10 @@ enum status configuration_read(struct sys *sys, const struct config_place *place
 /* A component of that slot before its index is set: all that the recipe, and no file, says of it. */
 void configuration_begin(const struct recipe *recipe, int slot, struct sys *sys, struct component *c);
 
+/* It lies in its pipeline's folder, which takes it for the class of its slot whatever its configuration says.
+ */
+void configuration_in_pipeline(struct component *c);
+
 /* Binds a component of that slot whose index is set, with its configuration. UNSUPPORTED for quantised
  * weights. */
 enum status configuration_bind(struct component *c, const char *path, const struct slot *slot,

@@ -41,6 +41,7 @@ static enum status open_slot(struct sluice_model *m, int slot, struct component_
     struct component *c = &m->component[slot];
     const char *path = component_files_path(files, file);
     configuration_begin(m->recipe, slot, m->sys, c);
+    if (file->folder) configuration_in_pipeline(c);
     c->index = component_files_take(files, file);
     if (configuration_bind(c, path, &m->recipe->slot[slot], &m->config_origin[slot], e) != OK) return e->code;
     return file->family->kind == FAMILY_DECODER ? open_encoder(m, path, e) : OK;

@@ -198,6 +198,15 @@ static void test_files(void) {
                      "one text encoder is enough"));
 }
 
+static const char *copy_folder(const char *edit) {
+    char command[4 * PILE_PATH];
+    const char *folder = under("folder");
+    snprintf(command, sizeof command, "rm -rf '%s' && cp -rL %s '%s' && cd '%s' && %s", folder, MODEL, folder,
+             folder, edit);
+    check(!system(command), "%s", command);
+    return folder;
+}
+
 /* ---- projections ---- */
 
 /* A CLIP in a file of its own, its configuration of that class; projection: with what it has of one. */
@@ -215,8 +224,8 @@ static const char *write_clip(int i, const char *class, bool projection) {
     return path;
 }
 
-/* L's is multiplied by where a configuration says the class that does, as in the pipeline's folder, and never
- * missed elsewhere: not of Flux's, which has none, nor of OpenAI's own. G's always is. */
+/* L's is multiplied by in the pipeline's folder, and where a configuration says the class that does, and
+ * never missed elsewhere: not of Flux's, which has none, nor of OpenAI's own. G's always is. */
 static void test_projections(void) {
     want((options){.model = MODEL}, "the folder");
     options from = flags(under("with0.safetensors"));
@@ -225,6 +234,8 @@ static void test_projections(void) {
     gives_the_same(from, "L's folder");
     char folder[HEX];
     memcpy(folder, wanted.latent[0], HEX);
+    gives_the_same((options){.model = copy_folder("sed -i s/WithProjection// text_encoder/config.json")},
+                   "a folder whose class is model_index.json's");
     from.clip_l = write_clip(0, "CLIPTextModel", false);
     want(from, "L of Flux's");
     check(strcmp(folder, wanted.latent[0]) != 0, "the projection is used");
@@ -273,15 +284,6 @@ static void test_misfits(void) {
 }
 
 /* ---- folders ---- */
-
-static const char *copy_folder(const char *edit) {
-    char command[4 * PILE_PATH];
-    const char *folder = under("folder");
-    snprintf(command, sizeof command, "rm -rf '%s' && cp -rL %s '%s' && cd '%s' && %s", folder, MODEL, folder,
-             folder, edit);
-    check(!system(command), "%s", command);
-    return folder;
-}
 
 #define NULLED(part)                                                                                         \
     "sed -i '/\"" part "\"/,/]/{s/\"transformers\"/null/;s/\"[A-Z].*\"/null/}' model_index.json"
