@@ -12,9 +12,10 @@ struct sizes {
 
 /* The recipe of that name; NULL with USAGE, which lists them. */
 const struct recipe *sizes_find_recipe(const char *name, struct error *e);
-/* text: "name=value,..." with families' names of dimensions ("clip_g.name=value" or "text_encoder_2.name=value":
- * of the slot alone with this flag or folder) and "dtype=TYPE", or NULL. Borrows it. USAGE for a name that is
- * unknown, which lists them, or given twice, and for a value beyond its range. */
+/* text: "name=value,..." with families' names of dimensions ("clip_g.name=value" or
+ * "text_encoder_2.name=value": of the slot alone with this flag or folder) and "dtype=TYPE", or NULL. Borrows
+ * it. USAGE for a name that is unknown, which lists them, or given twice, and for a value beyond its range.
+ */
 enum status sizes_read(struct sizes *sizes, const struct recipe *recipe, const char *text, struct error *e);
 
 #endif
