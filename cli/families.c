@@ -50,15 +50,12 @@ static void print_parts(const json_t *parts) {
 static void print_sources(const json_t *sources) {
     size_t i;
     json_t *source;
-    printf("files     at Hugging Face\n");
+    char files[FAMILIES_CELL];
+    printf("files     at Hugging Face, GB\n");
     json_array_foreach(sources, i, source) {
         const char *flag = json_string_value(json_object_get(source, "flag"));
-        const char *files = json_string_value(json_object_get(source, "files"));
-        double megabytes = field_number(source, "megabytes");
-        printf("  %-28s %s: %s", flag ? flag : "-m", field_string(source, "repository"),
-               files ? files : "the folder");
-        if (megabytes > 0) printf(", %.3g GB", megabytes / 1000);
-        printf("\n");
+        printf("  %-28s %s: %s\n", flag ? flag : "-m", field_string(source, "repository"),
+               families_files(source, "", files));
     }
 }
 
@@ -82,16 +79,11 @@ static void print_compared(const json_t *family) {
 static void print_plans(const json_t *plans) {
     size_t i;
     json_t *plan;
-    char device[32], host[32], step[32], all[32];
-    if (json_array_size(plans)) printf("plans     predicted: no GPU has run them\n");
+    char least[FAMILIES_CELL], times[FAMILIES_CELL];
+    printf("plans     the least of GPU + host, GiB; a step, all of them: predicted\n");
     json_array_foreach(plans, i, plan) {
-        const json_t *least = json_object_get(plan, "least");
-        double vram = field_number(least, "vram_bytes");
-        printf("  %-28s at least %s%s%s, %s a step, %s in all\n", field_string(plan, "device"),
-               vram > 0 ? progress_bytes(vram, device) : "", vram > 0 ? " + " : "",
-               progress_bytes(field_number(least, "ram_bytes"), host),
-               progress_duration(field_number(plan, "step_seconds"), step),
-               progress_duration(field_number(plan, "seconds"), all));
+        printf("  %-28s %s; %s\n", field_string(plan, "device"), families_least(plan, least),
+               families_times(plan, times));
         printf("  %-28s %s\n", "", field_string(plan, "command"));
     }
 }

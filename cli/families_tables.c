@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { CELL = 128, LINE = 120, FAMILIES_OF_ONE = 32 };
+enum { CELL = FAMILIES_CELL, LINE = 120, FAMILIES_OF_ONE = 32 };
 
 /* ---- cells ---- */
 
@@ -37,13 +37,13 @@ static bool on_card(const json_t *plan) {
     return gib(plan, "budget", "vram_bytes") > 0;
 }
 
-static char *least(const json_t *plan, char out[CELL]) {
+char *families_least(const json_t *plan, char out[CELL]) {
     int n = on_card(plan) ? snprintf(out, CELL, "%.1f + ", gib(plan, "least", "vram_bytes")) : 0;
     snprintf(out + n, CELL - (size_t)n, "%.1f", gib(plan, "least", "ram_bytes"));
     return out;
 }
 
-static char *times(const json_t *plan, char out[CELL]) {
+char *families_times(const json_t *plan, char out[CELL]) {
     char step[CELL], all[CELL];
     snprintf(out, CELL, "%.40s, %.40s", brief(field_number(plan, "step_seconds"), step),
              brief(field_number(plan, "seconds"), all));
@@ -58,6 +58,14 @@ static char *card(const json_t *plan, char out[CELL]) {
         snprintf(out, CELL, "%.*s", (int)strcspn(name, ","), name);
     else
         snprintf(out, CELL, "2 cores");
+    return out;
+}
+
+char *families_files(const json_t *source, const char *quote, char out[CELL]) {
+    const char *files = json_string_value(json_object_get(source, "files"));
+    double megabytes = field_number(source, "megabytes");
+    int n = files ? snprintf(out, CELL, "%s%.80s%s", quote, files, quote) : snprintf(out, CELL, "the folder");
+    if (megabytes > 0) snprintf(out + n, CELL - (size_t)n, ", %.3g", megabytes / 1000);
     return out;
 }
 
@@ -78,8 +86,8 @@ static void print_plans_row(const json_t *family, bool heads) {
     if (!heads) snprintf(cell, sizeof cell, "%.0f", field_number(family, "steps"));
     printf("%-21s %5s", heads ? "family" : field_string(family, "name"), cell);
     json_array_foreach(plans_of(family), i, plan) {
-        if (!i || !on_card(plan)) printf("  %-9s", heads ? "least" : least(plan, cell));
-        printf("  %-14s", heads ? card(plan, cell) : times(plan, cell));
+        if (!i || !on_card(plan)) printf("  %-9s", heads ? "least" : families_least(plan, cell));
+        printf("  %-14s", heads ? card(plan, cell) : families_times(plan, cell));
     }
     printf("\n");
 }
@@ -189,22 +197,30 @@ static bool is_first_with(const json_t *families, size_t of, phrase *what) {
     return true;
 }
 
-/* A point for each phrase, with all of whom it is true. */
+/* Of whom a phrase is true, or not. */
+static void put_names(int *column, const json_t *families, phrase *what, const char *text, bool whose) {
+    const json_t *last = NULL;
+    char other[CELL];
+    for (size_t i = 0; i < json_array_size(families); i++) {
+        const json_t *family = json_array_get(families, i);
+        if (!strcmp(what(family, other), text) != whose) continue;
+        if (last) put_name(column, last, ",");
+        last = family;
+    }
+    if (last) put_name(column, last, "");
+}
+
+/* A point for each phrase, and of whom it is true; of nearly all: of whom it is not. */
 static void print_alike(const json_t *families, phrase *what) {
     for (size_t i = 0; i < json_array_size(families); i++) {
-        char a[CELL], b[CELL];
-        const json_t *last = NULL;
-        int column = 0;
+        char text[CELL], other[CELL];
+        int column = 0, n = 0, all = (int)json_array_size(families);
         if (!is_first_with(families, i, what)) continue;
         put_word(&column, "-");
-        put_words(&column, what(json_array_get(families, i), a));
-        for (size_t k = i; k < json_array_size(families); k++) {
-            const json_t *family = json_array_get(families, k);
-            if (strcmp(what(family, b), a) != 0) continue;
-            if (last) put_name(&column, last, ",");
-            last = family;
-        }
-        put_name(&column, last, "");
+        put_words(&column, what(json_array_get(families, i), text));
+        for (int k = 0; k < all; k++) n += !strcmp(what(json_array_get(families, (size_t)k), other), text);
+        if (2 * n > all) put_words(&column, n < all ? "all but" : "all");
+        put_names(&column, families, what, text, 2 * n <= all);
         printf("\n");
     }
 }
@@ -246,18 +262,12 @@ static void print_of(const json_t *families, const json_t *family, const json_t 
 }
 
 static void print_source(const json_t *families, const json_t *family, const json_t *source) {
-    const char *files = json_string_value(json_object_get(source, "files"));
     const char *flag = json_string_value(json_object_get(source, "flag"));
-    double megabytes = field_number(source, "megabytes");
+    char cell[CELL];
     printf("| ");
     print_of(families, family, source);
-    printf(" | `%s` | `%s` | ", flag ? flag : "-m", field_string(source, "repository"));
-    if (files)
-        printf("`%s`", files);
-    else
-        printf("the folder");
-    if (megabytes > 0) printf(", %.3g", megabytes / 1000);
-    printf(" |\n");
+    printf(" | `%s` | `%s` | %s |\n", flag ? flag : "-m", field_string(source, "repository"),
+           families_files(source, "`", cell));
 }
 
 /* In the rows of a family before this one, of the same denoiser. */
@@ -289,8 +299,8 @@ static void print_takes_row(const json_t *family, bool heads) {
     json_t *plan;
     printf(heads ? "| `--family`" : "| `%s`", field_string(family, "name"));
     json_array_foreach(plans_of(family), i, plan) {
-        if (!i || !on_card(plan)) printf(" | %s", heads ? "least" : least(plan, cell));
-        printf(" | %s", heads ? card(plan, cell) : times(plan, cell));
+        if (!i || !on_card(plan)) printf(" | %s", heads ? "least" : families_least(plan, cell));
+        printf(" | %s", heads ? card(plan, cell) : families_times(plan, cell));
     }
     printf(" |\n");
 }

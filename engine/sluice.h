@@ -394,7 +394,7 @@ SLUICE_API int sluice_convert(const struct sluice_convert_options *options, char
  * without),"bytes"}],"takes" (beside a prompt):[{"flag","what","needed"}],"layouts" (of its
  * files):[...],"sources":[{"repository" (at Hugging Face),"flag" (null: it is a whole model),"files" (null: a
  * folder as diffusers has it),"megabytes" (of 10^6 bytes, three digits, or null)}],"reference" (whose
- * pictures it is compared with, or null),"like" (then: whose parts it has)}]}. A tenth of a second. */
+ * pictures it is compared with, or null),"like" (then: whose parts it has)}]}. */
 SLUICE_API int sluice_families(char **json, struct sluice_error *error);
 
 /* ---- the machine ---- */

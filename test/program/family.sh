@@ -23,7 +23,7 @@ check "not what takes long" lacks ../out '"plans"'
 expect 0 "one" families sd15
 check "its parts" has ../out '^  --clip_l  *235 MiB'
 check "its pictures" has ../out '^  --init-img  *picture to start from$'
-check "its plans" [ "$(grep -c '^  c[a-z0-9:]*  *at least' ../out)" = 5 ]
+check "its plans" [ "$(grep -cE '^  (cuda:[a-z0-9]*  *[0-9.]* \+|cpu ) *[0-9.]*; [0-9.]* [a-z]*, ' ../out)" = 5 ]
 check "nothing on stderr" [ ! -s ../err ]
 # Each says the command that prints it; the budget of a processor is one that this machine may not have.
 for family in qwen_image sdxl; do
