@@ -2,6 +2,7 @@
 #include "engine/open/model.h"
 #include "engine/open/component_search.h"
 #include "engine/open/latent_file.h"
+#include "engine/open/paths.h"
 #include "engine/open/pipeline.h"
 #include "engine/open/prompt.h"
 #include "engine/open/published.h"
@@ -260,7 +261,7 @@ static enum status fill_from(struct sluice_model *m, struct component_files *fil
     if (pipeline_check(files, m->recipe, o->model, e) != OK) return e->code;
     if (m->decodes_only) {
         struct latent_origin latent = latent_look(m->sys, o->latent);
-        m->recipe = pipeline_of_decoder(m->sys, files, &latent, &m->decoder_assumed);
+        m->recipe = pipeline_of_decoder(m->sys, files, name, &latent, &m->decoder_assumed);
     }
     if (!m->decodes_only && settle_recipe(m, files, name, o, e) == OK && open_kind(m, files, true, e) == OK)
         open_tokenizers(m, files, o, e);
@@ -272,6 +273,14 @@ static enum status fill_from(struct sluice_model *m, struct component_files *fil
     return e->code == OK && !m->decodes_only ? model_check_parts(m, e) : e->code;
 }
 
+/* For a decoder any pipeline's name will do, also one that nobody knows, or none. */
+static void read_name(struct sys *sys, const char *folder, char name[PIPELINE_NAME_BYTES]) {
+    struct error ignored = {0};
+    char *path = path_is_folder(folder) ? path_existing(sys, folder, "model_index.json", &ignored) : NULL;
+    if (path) pipeline_read(sys, path, name, &ignored);
+    sys->release(sys, path);
+}
+
 static enum status fill_from_files(struct sluice_model *m, const struct sluice_model_options *o,
                                    struct error *e) {
     struct component_files files;
@@ -281,6 +290,7 @@ static enum status fill_from_files(struct sluice_model *m, const struct sluice_m
     if (component_files_locate(m->sys, o, &files, e) == OK)
         name_model(m, o->model ? o->model : file ? file : "parts", e);
     if (e->code == OK && files.pipeline) pipeline_read(m->sys, files.pipeline, name, e);
+    if (e->code == OK && o->decodes_only && o->model) read_name(m->sys, o->model, name);
     if (e->code == OK) component_files_open(m->sys, o, &files, &m->recipe, e);
     if (e->code == OK) fill_from(m, &files, o, name, e);
     component_files_destroy(m->sys, &files);
@@ -384,11 +394,11 @@ int model_notes(const struct sluice_model *m, char lines[MODEL_NOTES_MAX][MODEL_
                      m->component[i].family->word, config_origin_word[m->config_origin[i]],
                      m->component[i].family->name);
     if (m->decoder_assumed)
-        snprintf(lines[n++], MODEL_NOTE_BYTES,
-                 "nothing says whose latents the autoencoder is for: they are scaled as %s's (config.json "
-                 "beside it "
-                 "would say it)",
-                 m->recipe->name);
+        snprintf(
+            lines[n++], MODEL_NOTE_BYTES,
+            "neither model_index.json, config.json nor the latent says whose the autoencoder is: it scales "
+            "as %s's",
+            m->recipe->name);
     if (m->decodes_only) return n;
     n = note_all_absent(m, lines, n);
     if (!m->has_schedule) note_schedule(m, lines[n++]);

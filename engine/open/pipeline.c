@@ -66,12 +66,18 @@ static int denoiser_fit(struct sys *sys, const struct component_files *files,
     return 1 + (misfit.code == OK && c.variant == recipe->variant);
 }
 
+/* What is known of where a decoder is from. */
+struct decoder_origin {
+    const char *pipeline; /* that its folder names; "": none */
+    const struct latent_origin *latent;
+};
+
 /* How well a recipe goes with a decoder, least first: its family, the latent's channels as published, what
- * the latent says, what the decoder's configuration says, and the denoiser in the same file; 0: not at all.
- * *format: how it would scale a latent. */
+ * the latent says, what the decoder's configuration says, the folder's pipeline, and the denoiser in the same
+ * file; 0: not at all. *format: how it would scale a latent. */
 static int decoder_fit(struct sys *sys, const struct component_files *files,
                        const struct component_file *decoder, const struct recipe *recipe,
-                       const struct latent_origin *latent, struct latent_format *format) {
+                       const struct decoder_origin *from, struct latent_format *format) {
     int i = recipe_slot(recipe, FAMILY_DECODER), chosen[DIMENSIONS_MAX];
     const struct slot *slot = &recipe->slot[i];
     struct component c, published;
@@ -92,20 +98,22 @@ static int decoder_fit(struct sys *sys, const struct component_files *files,
     bool fits = misfit.code == OK && c.latent_channels == published.latent_channels;
     bool said =
         !strcmp(config_string(&config, slot->family->config_key, ""), component_config_value(&published));
-    bool saved = !strcmp(latent->recipe, recipe->name);
+    bool saved = !strcmp(from->latent->recipe, recipe->name);
     config_destroy(&config);
-    return 1 + (latent->video && recipe->frames_max) + 2 * fits + 4 * saved + 8 * said +
-           16 * denoiser_fit(sys, files, &files->beside, recipe);
+    return 1 + (from->latent->video && recipe->frames_max) + 2 * fits + 4 * saved + 8 * said +
+           16 * has_pipeline(recipe, from->pipeline) + 32 * denoiser_fit(sys, files, &files->beside, recipe);
 }
 
 const struct recipe *pipeline_of_decoder(struct sys *sys, const struct component_files *files,
-                                         const struct latent_origin *latent, bool *assumed) {
+                                         const char *name, const struct latent_origin *latent,
+                                         bool *assumed) {
+    const struct decoder_origin from = {name, latent};
     const struct component_file *decoder = component_files_find_kind(files, FAMILY_DECODER);
     const struct recipe *best = NULL;
     struct latent_format format, scales = {0};
     int most = 0;
     for (const struct recipe *const *r = recipes; *r && decoder; r++) {
-        int fit = decoder_fit(sys, files, decoder, *r, latent, &format);
+        int fit = decoder_fit(sys, files, decoder, *r, &from, &format);
         if (fit && fit == most && memcmp(&format, &scales, sizeof format) != 0) *assumed = true;
         if (fit <= most) continue;
         best = *r;

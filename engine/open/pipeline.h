@@ -12,11 +12,13 @@ const struct recipe *pipeline_guess(const struct component_files *files);
  * is wrong with it is said when it is opened. */
 void pipeline_look(struct sys *sys, struct component_files *files);
 /* Where only a decoder was looked for: the first recipe that decodes with it, of those that a denoiser in its
- * file, the latent, and its configuration say, and whose latents have as many channels, if there are any;
- * where these leave a choice, one of videos for a video. NULL: none was found. *assumed: another that it
- * might as well be scales latents otherwise. */
+ * file, the pipeline of that name, its configuration and the latent say, in this order, and whose latents
+ * have as many channels, if there are any; where these leave a choice, one of videos for a video. name: ""
+ * where nothing names one. NULL: none was found. *assumed: another that it might as well be scales latents
+ * otherwise.
+ */
 const struct recipe *pipeline_of_decoder(struct sys *sys, const struct component_files *files,
-                                         const struct latent_origin *latent, bool *assumed);
+                                         const char *name, const struct latent_origin *latent, bool *assumed);
 
 /* A component that was not found. */
 struct missing_part {
