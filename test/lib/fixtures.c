@@ -114,7 +114,7 @@ const struct fixture fixtures[] = {
     {PIPELINE("wan22_i2v", wan_alone), .gate = &gate_wan22_i2v},
     {PIPELINE("wan_vace", wan_alone), .gate = &gate_wan_vace},
     {PIPELINE("sd3_medium", sd3), .gate = &gate_sd3_medium},
-    {PIPELINE("sd35_medium", sd3), .gate = &gate_sd35_medium},
+    {PIPELINE("sd35_medium", sd3), .misfits = &misfits_sd3, .gate = &gate_sd35_medium},
     {PIPELINE("sd35_large", sd3), .gate = &gate_sd35_large},
     {.name = "zimage_wide",
      .model = wide_checkpoint,

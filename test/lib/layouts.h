@@ -95,7 +95,7 @@ extern const struct layouts layouts_zimage, layouts_zimage_wide, layouts_flux, l
     layouts_flux_published, layouts_sd1, layouts_sdxl, layouts_qwen, layouts_wan, layouts_wan22;
 extern const struct named_recipe named_flux, named_flux_schnell, named_flux_kontext, named_flux_fill;
 extern const struct misfits misfits_zimage, misfits_flux, misfits_unet, misfits_qwen, misfits_qwen25vl,
-    misfits_wan, misfits_wan_encoders;
+    misfits_wan, misfits_wan_encoders, misfits_sd3;
 
 /* ---- the fixture at hand ---- */
 
