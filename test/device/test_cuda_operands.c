@@ -290,16 +290,20 @@ static void test_refused(void **state) {
     expect_refused("operator rms_norm: out does not fit");
 }
 
-/* Of the type that products read; and of no other where that is f32. */
+/* Of the type that products read, also a slice of rows of any width; and of no other where that is f32. */
 static void test_scratch(void **state) {
     (void)state;
-    static char memory[4096];
+    static char memory[16384];
     struct arena arena = {.base = memory, .bytes = sizeof memory};
     x.scratch = &arena;
     struct tensor operand = context_operand(&x, SHAPE(4, 8)), f32 = context_unrounded(&x, operand);
     assert_int_equal(operand.dtype, DTYPE_BF16);
     assert_int_equal(f32.dtype, DTYPE_F32);
     assert_true(f32.data != operand.data && f32.rank == 2 && f32.dim[0] == 4 && f32.dim[1] == 8);
+    for (int32_t columns = 1; columns <= 17; columns++) {
+        operand = tensor_slice(context_operand(&x, SHAPE(2, columns)), 1, 1);
+        assert_true(operand.dim[1] == columns && (uintptr_t)operand.data % 16 == 0);
+    }
     x.precision = PRECISION_F32;
     operand = context_operand(&x, SHAPE(4, 8)), f32 = context_unrounded(&x, operand);
     x.precision = PRECISION_BF16;
