@@ -101,12 +101,12 @@ static int64_t count_weights(const struct recipe *recipe, int i_slot) {
 
 /* Against the published files: 2 bytes a weight and a header is their size (flux1-dev.safetensors
  * 23,802,932,552 bytes, flux1-schnell 23,782,506,688, FLUX.1-dev's text_encoder 246,144,352, text_encoder_2
- * 4,994,582,224 and 4,530,066,360, vae 167,666,902). UNets, their autoencoder and OpenCLIP as diffusers 0.42
- * and transformers 5 count the parameters of the published configurations. */
+ * 4,994,582,224 and 4,530,066,360, vae 167,666,902). UNets, their autoencoder, OpenCLIP and Stable
+ * Diffusion 3 as diffusers 0.42 and transformers 5 count what models of the published configurations hold. */
 static void test_published(void) {
-    enum { SLOTS = 5, VAE_16 = 83819683, VAE_4 = 83653863 };
+    enum { SLOTS = 6, VAE_16 = 83819683, VAE_4 = 83653863 };
     enum { CLIP_L = 123060480, CLIP_H = 340387840, CLIP_G = 694659840 };
-    const int64_t t5 = 4762310656;
+    const int64_t t5 = 4762310656, projected_l = CLIP_L + 768 * 768;
     const struct {
         const char *recipe;
         int64_t weights[SLOTS]; /* of each slot; an autoencoder's encoder counts with the decoder */
@@ -119,6 +119,10 @@ static void test_published(void) {
                      {"sd2", {CLIP_H, 865910724, VAE_4}},
                      {"sdxl", {CLIP_L, CLIP_G, 2567463684, VAE_4}},
                      {"sdxl_refiner", {CLIP_G, 2259526660, VAE_4}},
+                     {"sd3", {projected_l, CLIP_G, t5, 2084951104, VAE_16}},
+                     {"sd35_medium", {projected_l, CLIP_G, t5, 2469663936, VAE_16}},
+                     {"sd35_large", {projected_l, CLIP_G, t5, 8146280768, VAE_16}},
+                     {"sd35_large_turbo", {projected_l, CLIP_G, t5, 8146280768, VAE_16}},
                      {"qwen_image", {676550144, 7070619136, 20430401088}}};
     for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
         const struct recipe *const *r = recipes;
