@@ -134,36 +134,51 @@ static enum status find_kinds(struct conversion *c, const struct component *comp
 
 /* Everything is checked as for a run: what cannot be drawn with is not worth converting. */
 static enum status bind_slot(struct conversion *c, const struct recipe *recipe, int slot,
-                             struct tensor_index view, struct error *e) {
+                             struct tensor_index view, struct config *config, enum config_origin *origin,
+                             struct error *e) {
     struct component component;
-    struct config config = {0};
-    enum config_origin origin;
     configuration_begin(recipe, slot, c->sys, &component);
     component.index = view;
     struct config_place place = {c->place, &recipe->slot[slot], &component.index};
     if (index_check_quantised(&component.index, e) == OK &&
-        configuration_read(c->sys, &place, &config, &origin, e) == OK &&
-        component_bind(&component, &config, e) == OK)
+        configuration_read(c->sys, &place, config, origin, e) == OK &&
+        component_bind(&component, config, e) == OK)
         find_kinds(c, &component, e);
     if (component.family == c->family) c->architecture = component_architecture(&component);
     component_destroy(&component);
-    if (e->code == OK && recipe->slot[slot].family == c->family) {
-        c->config = config;
-        c->config_beside = origin == CONFIG_BESIDE;
-    } else {
-        config_destroy(&config);
-    }
+    return e->code;
+}
+
+/* Pipelines read one encoder's rows, another's projection: what any keeps as it is stored is kept. */
+static enum status bind_readers(struct conversion *c, const char *prefix, struct tensor_index view,
+                                struct error *e) {
+    for (const struct recipe *const *r = recipes; *r && e->code == OK; r++)
+        for (int i = 0; (*r)->slot[i].family; i++) {
+            const struct slot *slot = &(*r)->slot[i];
+            struct config config = {0};
+            struct error misfit = {0};
+            enum config_origin origin;
+            if (!slot_takes(slot, c->family, prefix) || (slot->is && !slot->is(&view))) continue;
+            if (bind_slot(c, *r, i, view, &config, &origin, &misfit) == MEMORY) *e = misfit;
+            config_destroy(&config);
+        }
     return e->code;
 }
 
 /* An autoencoder's encoder lies with its decoder. */
 static enum status bind_family(struct conversion *c, const char *prefix, struct error *e) {
     struct tensor_index view = index_view(&c->whole, *prefix ? prefix : NULL, c->view);
+    struct config config = {0};
+    enum config_origin origin = CONFIG_PUBLISHED;
     int slot;
     const struct recipe *recipe = models_place(c->family, prefix, &slot);
-    if (bind_slot(c, recipe, slot, view, e) != OK || c->family->kind != FAMILY_DECODER) return e->code;
+    if (bind_slot(c, recipe, slot, view, &c->config, &origin, e) != OK) return e->code;
+    c->config_beside = origin == CONFIG_BESIDE;
+    if (c->family->kind == FAMILY_TEXT) return bind_readers(c, prefix, view, e);
     const struct family *encoder = recipe_family(recipe, FAMILY_ENCODER);
-    if (encoder && encoder->probe(&view)) bind_slot(c, recipe, recipe_slot(recipe, FAMILY_ENCODER), view, e);
+    if (c->family->kind != FAMILY_DECODER || !encoder || !encoder->probe(&view)) return OK;
+    bind_slot(c, recipe, recipe_slot(recipe, FAMILY_ENCODER), view, &config, &origin, e);
+    config_destroy(&config);
     return e->code;
 }
 

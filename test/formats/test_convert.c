@@ -222,6 +222,26 @@ static void test_every_type(void) {
     }
 }
 
+/* What only some pipelines read of an encoder stays where one that reads it keeps it. */
+static void test_projections(void) {
+    static const char sizes[] =
+        "heads=2,layers=1,sd3_positions=9,hidden=128,sd3_pooled=160,latent_channels=4,vae0=32,vae1=32,"
+        "vae2=32,vae3=32,clip_vocabulary=600,clip_layers=2,clip_ff=64,clip_l.pooled=64,clip_l.clip_heads=1,"
+        "clip_l.clip_projection=64,clip_g.pooled=96,clip_g.clip_heads=2,clip_g.clip_projection=96,"
+        "t5_vocabulary=600,t5_heads=2,t5_head_dim=16,t5_ff=32,t5_layers=1";
+    static const char *const folders[] = {"text_encoder", "text_encoder_2"};
+    const char *model = made_model("projected", "sd35_large", sizes, 5);
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        char *output = in_temporary("projected.gguf"), folder[200];
+        snprintf(folder, sizeof folder, "%s/%s", model, folders[i]);
+        if (!convert_well(ASK(folder, output, "q8_0"))) continue;
+        check(type_in(output, "text_projection.weight") == DTYPE_BF16, "%s: a projection changes",
+              folders[i]);
+        check(type_in(output, "text_model.encoder.layers.0.mlp.fc1.weight") == DTYPE_Q8_0,
+              "%s: a layer does not", folders[i]);
+    }
+}
+
 static void test_scaled_f8(void) {
     static const char *const names[] = {"f8_e4m3", "f8_e5m2"};
     for (size_t i = 0; i < 2; i++) {
@@ -708,6 +728,7 @@ int main(void) {
     temporary_make();
     watch_init(&watch, 1);
     test_every_type();
+    test_projections();
     test_scaled_f8();
     test_rotated();
     test_what_it_says();
