@@ -84,7 +84,7 @@ static void print_settings(FILE *to, const struct args *args, const struct sluic
     fprintf(to, "Steps: %d, Sampler: %s, Schedule type: %s, CFG scale: %.9g, ", request->steps,
             sampler_name(image), schedule_name(image), image->cfg_scale);
     if (image->cfg_scale_low != 0) fprintf(to, "CFG scale low: %.9g, ", image->cfg_scale_low);
-    if (request->n_slg_layers && image->cfg_scale != 1) print_skipped(to, request);
+    if (image->slg_scale != 0) print_skipped(to, request);
     if (request->guidance != 0) fprintf(to, "Distilled CFG Scale: %.9g, ", request->guidance);
     if (request->clip_skip) fprintf(to, "Clip skip: %d, ", request->clip_skip);
     if (args->prompt_weights && !strcmp(args->prompt_weights, "off")) fputs("Emphasis: None, ", to);

@@ -199,6 +199,7 @@ struct sluice_image {
     double cfg_scale_low;                         /* and by a second denoiser; 0: there is none */
     const char *negative_prompt; /* that was read, the model's own where a request has none; or NULL */
     const char *video_sha256;    /* with the last frame: hex, of all frames' rows; else NULL */
+    double slg_scale;            /* of skip-layer guidance; 0: there was none in any step */
 };
 
 enum sluice_level { SLUICE_WARNING = 1, SLUICE_INFO = 2 };

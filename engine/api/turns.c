@@ -269,6 +269,7 @@ static enum status turn_hand_out(struct running *r, int image, int frame, struct
         .cfg_scale_low = job->decode_only ? 0 : job->request.cfg_scale_low,
         .negative_prompt = job->n_prompts > 1 ? job->request.negative_prompt : NULL,
         .video_sha256 = last ? s->report.image_sha256[image] : NULL,
+        .slg_scale = job_branches(job) > job->n_prompts ? job->request.slg_scale : 0,
     };
     if (s->options.on_image) s->options.on_image(s->options.user, &out);
     if (last) s->report.n_images = image + 1;

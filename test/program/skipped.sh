@@ -73,6 +73,9 @@ check "its layers" has ../flat '"slg_layers":\[0,1\]'
 expect 0 "a picture" generate -m "$model" -p fox $small --cfg-scale 3 --slg-layers 0,1 --slg-end .375 -o a.png
 check "says it" has a.png 'SLG scale: 2.8, Skip layers: "\[0, 1\]", Skip layer start: 0.01, Skip layer end: 0.375, '
 # shellcheck disable=SC2086
+expect 0 "a picture without a step of it" generate -m "$model" -p fox $small --cfg-scale 3 --slg-layers 0,1 -o a.png
+check "says nothing of it" lacks a.png 'Skip layers'
+# shellcheck disable=SC2086
 expect 0 "without guidance" generate -m "$model" -p fox $small --cfg-scale 1 --slg-layers 0,1 --slg-end .375 -o a.png
 check "says nothing of it" lacks a.png 'Skip layer'
 rm -f a.png r.json
