@@ -289,8 +289,10 @@ int slot_dimension(const struct slot *slot, const struct dimension *d);
 const struct slot *models_slot(int i);
 /* May weights of that family stand there, whose tensors' names begin so? Its `is` has not been asked. */
 bool slot_takes(const struct slot *slot, const struct family *family, const char *prefix);
-/* The first recipe with a slot that takes them, and the slot's number; NULL: none has one. */
-const struct recipe *models_place(const struct family *family, const char *prefix, int *slot);
+/* The first recipe of that denoiser, NULL: of any, with a slot that takes them, and the slot's number; NULL:
+ * none has one. */
+const struct recipe *models_place(const struct family *family, const char *prefix,
+                                  const struct family *denoiser, int *slot);
 /* What is seen of that slot, or NULL. */
 const struct condition *recipe_condition(const struct recipe *recipe, int slot, enum condition_kind what);
 

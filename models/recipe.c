@@ -55,9 +55,18 @@ bool slot_takes(const struct slot *slot, const struct family *family, const char
     return false;
 }
 
-const struct recipe *models_place(const struct family *family, const char *prefix, int *slot) {
-    for (const struct recipe *const *r = recipes; *r; r++)
-        for (*slot = 0; (*r)->slot[*slot].family; ++*slot)
-            if (slot_takes(&(*r)->slot[*slot], family, prefix)) return *r;
+static bool find_slot(const struct recipe *recipe, const struct family *family, const char *prefix,
+                      int *slot) {
+    for (*slot = 0; recipe->slot[*slot].family; ++*slot)
+        if (slot_takes(&recipe->slot[*slot], family, prefix)) return true;
+    return false;
+}
+
+const struct recipe *models_place(const struct family *family, const char *prefix,
+                                  const struct family *denoiser, int *slot) {
+    for (const struct recipe *const *r = recipes; *r; r++) {
+        bool may = !denoiser || recipe_family(*r, FAMILY_DENOISER) == denoiser;
+        if (may && find_slot(*r, family, prefix, slot)) return *r;
+    }
     return NULL;
 }

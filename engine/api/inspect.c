@@ -238,7 +238,7 @@ static json_t *inspect_component_file(struct sys *sys, struct component_files *f
 static enum status inspect_stray(struct sys *sys, struct component_files *files,
                                  const struct component_file *file, struct findings *to, struct error *e) {
     struct shown shown = {.name = file->folder ? file->folder : "unknown"};
-    if (file->family) shown.recipe = models_place(file->family, file->prefix, &shown.slot);
+    if (file->family) shown.recipe = models_place(file->family, file->prefix, NULL, &shown.slot);
     if (shown.recipe && !file->misplaced) shown.name = shown.recipe->slot[shown.slot].folder;
     inspect_component_file(sys, files, file, shown, to, e);
     return e->code;

@@ -45,6 +45,7 @@ struct conversion {
     char *place; /* owned: of the first input, within a pipeline its part's */
     struct tensor_index whole;
     const struct family *family;     /* NULL: nobody knows these tensors */
+    const struct family *denoiser;   /* that lies with them, whose pipelines they are of; or NULL */
     const char *architecture;        /* of the family's component; "": none */
     const char *prefix;              /* of names that is not written */
     int view;                        /* whose tensors are converted */

@@ -64,24 +64,32 @@ static enum status open_files(struct conversion *c, struct error *e) {
 
 /* ---- one of several parts ---- */
 
-static const struct slot *part_slot(const struct family *family, const char *prefix) {
+/* Where such a part stands: in pipelines of the denoiser that lies with it, or in any. */
+static const struct recipe *part_place(const struct conversion *c, const struct family *family,
+                                       const char *prefix, int *slot) {
+    const struct recipe *recipe = c->denoiser ? models_place(family, prefix, c->denoiser, slot) : NULL;
+    return recipe ? recipe : models_place(family, prefix, NULL, slot);
+}
+
+static const struct slot *part_slot(const struct conversion *c, const struct family *family,
+                                    const char *prefix) {
     int slot;
-    const struct recipe *recipe = models_place(family, prefix, &slot);
+    const struct recipe *recipe = part_place(c, family, prefix, &slot);
     return &recipe->slot[slot];
 }
 
 /* Its flag without dashes. */
-static const char *part_name(const struct family *family, const char *prefix) {
-    const char *flag = part_slot(family, prefix)->flag;
-    return flag + strspn(flag, "-");
+static const char *part_name(const struct slot *slot) {
+    return slot->flag + strspn(slot->flag, "-");
 }
 
 /* By its flag without dashes, its folder in Hugging Face's layout, unless it is a guest there, its family, or
  * its prefix. */
-static bool is_called(const struct family *family, const char *prefix, const char *name) {
+static bool is_called(const struct conversion *c, const struct family *family, const char *prefix,
+                      const char *name) {
     size_t n = strlen(prefix);
-    const struct slot *slot = part_slot(family, prefix);
-    return !strcmp(name, part_name(family, prefix)) || (!slot->prefix && !strcmp(name, slot->folder)) ||
+    const struct slot *slot = part_slot(c, family, prefix);
+    return !strcmp(name, part_name(slot)) || (!slot->prefix && !strcmp(name, slot->folder)) ||
            !strcmp(name, family->name) ||
            (n && (!strcmp(name, prefix) || (strlen(name) == n - 1 && !strncmp(name, prefix, n - 1))));
 }
@@ -90,8 +98,9 @@ static enum status fail_part(const struct conversion *c, const struct contents *
     char names[160] = "";
     size_t n = 0;
     for (int i = 0; i < contents->n && n < sizeof names; i++)
-        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "",
-                              part_name(contents->component[i].family, contents->component[i].prefix));
+        n += (size_t)snprintf(
+            names + n, sizeof names - n, "%s%s", i ? ", " : "",
+            part_name(part_slot(c, contents->component[i].family, contents->component[i].prefix)));
     error_set(e, USAGE, "which part of this file is to be converted?");
     error_where(e, "%s", c->whole.sources[0].path);
     if (c->options->part) error_found(e, "%s", c->options->part);
@@ -102,8 +111,11 @@ static enum status fail_part(const struct conversion *c, const struct contents *
 static enum status choose_part(struct conversion *c, const struct contents *contents, struct error *e) {
     const char *name = c->options->part;
     int chosen = contents->n == 1 ? 0 : -1;
+    for (int i = 0; i < contents->n; i++)
+        if (contents->component[i].family->kind == FAMILY_DENOISER)
+            c->denoiser = contents->component[i].family;
     for (int i = 0; i < contents->n && name; i++)
-        if (is_called(contents->component[i].family, contents->component[i].prefix, name)) chosen = i;
+        if (is_called(c, contents->component[i].family, contents->component[i].prefix, name)) chosen = i;
     if (!contents->n) return OK;
     if (chosen < 0) return fail_part(c, contents, e);
     c->view = chosen;
@@ -171,7 +183,7 @@ static enum status bind_family(struct conversion *c, const char *prefix, struct 
     struct config config = {0};
     enum config_origin origin = CONFIG_PUBLISHED;
     int slot;
-    const struct recipe *recipe = models_place(c->family, prefix, &slot);
+    const struct recipe *recipe = part_place(c, c->family, prefix, &slot);
     if (bind_slot(c, recipe, slot, view, &c->config, &origin, e) != OK) return e->code;
     c->config_beside = origin == CONFIG_BESIDE;
     if (c->family->kind == FAMILY_TEXT) return bind_readers(c, prefix, view, e);

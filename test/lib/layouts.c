@@ -45,7 +45,7 @@ void layouts_choose(options *from, const char *component, const char *path) {
     choose(from, place_of(component), path);
 }
 
-void layouts_write_parts(const char *const paths[LAYOUT_PARTS], bool configs) {
+void layouts_write_parts(const char *const *paths, bool configs) {
     for (int i = 0; i < at_hand.family->n_parts; i++) {
         const struct layout_part *part = &at_hand.family->parts[i];
         struct pile *original = original_part(i);

@@ -9,7 +9,7 @@
 
 #include <stddef.h>
 
-enum { LAYOUT_PARTS = 4, LAYOUT_STRAYS = 5 };
+enum { LAYOUT_PARTS = 5, LAYOUT_STRAYS = 5 };
 
 struct layout_part {
     const char *component;                           /* its folder in Hugging Face's layout */
@@ -50,6 +50,7 @@ struct layouts {
     double guidance, flow_shift;
     bool no_configs;          /* in its files: sizes are the published ones */
     const char *said[2];      /* of what is assumed */
+    const char *of_folder;    /* the same of the folder itself; NULL: nothing is */
     const char *both;         /* a part whose file holds another, too: which is converted must be said */
     bool one_file;            /* all in one file, too */
     bool wrong_slots;         /* and each part in another's slot */
@@ -90,9 +91,10 @@ struct misfits {
 };
 
 extern const struct layout_family layouts_of_zimage, layouts_of_flux, layouts_of_sd1, layouts_of_qwen,
-    layouts_of_wan;
+    layouts_of_wan, layouts_of_sd3, layouts_of_sd35;
 extern const struct layouts layouts_zimage, layouts_zimage_wide, layouts_flux, layouts_flux_schnell,
-    layouts_flux_published, layouts_sd1, layouts_sdxl, layouts_qwen, layouts_wan, layouts_wan22;
+    layouts_flux_published, layouts_sd1, layouts_sdxl, layouts_qwen, layouts_wan, layouts_wan22, layouts_sd3,
+    layouts_sd35;
 extern const struct named_recipe named_flux, named_flux_schnell, named_flux_kontext, named_flux_fill;
 extern const struct misfits misfits_zimage, misfits_flux, misfits_unet, misfits_qwen, misfits_qwen25vl,
     misfits_wan, misfits_wan_encoders, misfits_sd3;
@@ -118,8 +120,8 @@ struct pile *layouts_original(const char *component);
 /* A file of it by its flag. */
 void layouts_choose(options *from, const char *component, const char *path);
 
-/* Each part in a file of its own; configs: in the metadata. */
-void layouts_write_parts(const char *const paths[LAYOUT_PARTS], bool configs);
+/* Each part in a file of its own, of its path; configs: in the metadata. */
+void layouts_write_parts(const char *const *paths, bool configs);
 
 /* The flags for files of each part as they are called. */
 options layouts_split(void);

@@ -7,26 +7,6 @@
 
 /* ---- the authors' names ---- */
 
-/* The other half first: diffusers has scale and shift, the authors shift and scale. */
-static void swap_halves(struct item *item) {
-    size_t half = item->bytes / 2;
-    unsigned char *first = malloc(half);
-    if (!first) abort();
-    memcpy(first, item->data, half);
-    memmove(item->data, item->data + half, half);
-    memcpy(item->data + half, first, half);
-    free(first);
-}
-
-static void join_named(struct pile *p, struct item *to, const char *from, const char *other) {
-    char name[PILE_NAME];
-    snprintf(name, sizeof name, "%s", to->name);
-    char *at = strstr(name, from), tail[PILE_NAME];
-    snprintf(tail, sizeof tail, "%s", at + strlen(from));
-    snprintf(at, sizeof name - (size_t)(at - name), "%s%s", other, tail);
-    join_rows(p, to, name);
-}
-
 /* Queries, keys and values are one tensor; in single blocks the way into the feed-forward too. */
 static void fuse_all(struct pile *p, struct item *item) {
     if (strstr(item->name, ".attn.to_q.")) {

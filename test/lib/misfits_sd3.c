@@ -4,13 +4,6 @@
 
 #include <stdio.h>
 
-static const struct layout_part parts[] = {
-    {.component = "transformer", .flag = offsetof(options, diffusion_model)},
-    {.component = "text_encoder", .flag = offsetof(options, clip_l)},
-    {.component = "text_encoder_2", .flag = offsetof(options, clip_g)},
-    {.component = "vae", .flag = offsetof(options, vae)},
-};
-static const struct layout_family without_t5 = {parts, COUNT_OF(parts), NULL, 0};
 #define TRANSFORMER .component = "transformer"
 
 static void of_a_control(struct pile *p) {
@@ -94,4 +87,4 @@ static const struct misfit rows[] = {
 
 static void (*const own[])(void) = {NULL};
 
-const struct misfits misfits_sd3 = {&without_t5, rows, COUNT_OF(rows), own};
+const struct misfits misfits_sd3 = {&layouts_of_sd35, rows, COUNT_OF(rows), own};

@@ -96,6 +96,25 @@ static void fuse(struct pile *p, struct item *q) {
     rename_part(q, "to_q", "qkv");
 }
 
+void join_named(struct pile *p, struct item *to, const char *from, const char *other) {
+    char name[PILE_NAME];
+    snprintf(name, sizeof name, "%s", to->name);
+    char *at = strstr(name, from), tail[PILE_NAME];
+    snprintf(tail, sizeof tail, "%s", at + strlen(from));
+    snprintf(at, sizeof name - (size_t)(at - name), "%s%s", other, tail);
+    join_rows(p, to, name);
+}
+
+void swap_halves(struct item *item) {
+    size_t half = item->bytes / 2;
+    unsigned char *first = malloc(half);
+    if (!first) abort();
+    memcpy(first, item->data, half);
+    memmove(item->data, item->data + half, half);
+    memcpy(item->data + half, first, half);
+    free(first);
+}
+
 void pile_drop(struct pile *p, const char *prefix) {
     int kept = 0;
     for (int i = 0; i < p->n; i++)

@@ -45,6 +45,12 @@ void rename_part(struct item *item, const char *from, const char *to);
 /* Takes the rows of the tensor of that name behind those of another; what is taken is called "-". */
 void join_rows(struct pile *p, struct item *to, const char *name);
 
+/* The same of the tensor that is called `other` where that one is called `from`. */
+void join_named(struct pile *p, struct item *to, const char *from, const char *other);
+
+/* Shift and scale of a norm, which diffusers keeps the other way round. */
+void swap_halves(struct item *item);
+
 void pile_drop(struct pile *p, const char *prefix);
 
 /* Z-Image as its authors and ComfyUI name it; layers whose number is `split` keep three tensors. Inverse of

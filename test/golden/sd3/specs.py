@@ -34,7 +34,7 @@ class Spec:
     form: dict
     # transformer
     heads: int
-    head_dim: int          # the width is a multiple of 4
+    head_dim: int          # the width is a multiple of 8: rows behind a text of 333 begin where a GPU's operands may
     layers: int
     side: int              # of the table of positions
     context: int           # columns of the text; T5's where there is one
@@ -103,8 +103,8 @@ CASES = {
 }
 
 DIMENSIONS = {
-    "sd3_medium": dict(heads=3, head_dim=12, layers=3, side=13, context=38),
-    "sd35_medium": dict(heads=2, head_dim=14, layers=4, side=15, context=41),
+    "sd3_medium": dict(heads=5, head_dim=8, layers=3, side=13, context=38),
+    "sd35_medium": dict(heads=2, head_dim=12, layers=4, side=15, context=41),
     "sd35_large": dict(heads=4, head_dim=8, layers=3, side=9, context=38),
 }
 SHARED = dict(clips=dict(clip_l=(12, 2, 3, 34), clip_g=(20, 4, 4, 46)), t5_hidden=38, t5_heads=3, t5_head_dim=10, t5_layers=2, t5_ffn=44,
@@ -122,7 +122,7 @@ def random_spec(name, seed):
         t5_ffn=shared.randint(30, 80), vae_channels=[groups * s for s in shared.sample(range(2, 8), 4)], vae_groups=groups,
         vae_layers=shared.randint(1, 2), merges=shared.randint(120, 300))
     drawn = Spec(
-        name, seed, FORMS[name], heads=own.randint(1, 5), head_dim=4 * own.randint(2, 5), layers=DIMENSIONS[name]["layers"],
+        name, seed, FORMS[name], heads=own.randint(1, 5), head_dim=8 * own.randint(1, 2), layers=DIMENSIONS[name]["layers"],
         side=own.randint(9, 17), context=hidden + own.randint(0, 9) * ("text_encoder_3" in FORMS[name]["absent"]), **kept)
     drawn.cases = [dict(one, grid=(own.randint(2, 9), own.randint(2, 9)), seed=own.randint(0, 2**33)) for one in CASES[name]]
     return drawn

@@ -1,0 +1,176 @@
+/* Layouts of Stable Diffusion 3: Hugging Face's folder; the authors' file with everything, with CLIP's
+ * encoders alone and with none, and a flag for each other part; ComfyUI's. Queries, keys and values are fused
+ * there, and norms of two parts have the other half first. */
+#include "test/lib/layouts.h"
+
+/* ---- the authors' names ---- */
+
+static void fuse(struct pile *p, struct item *item) {
+    static const char *const heads[][3] = {{".attn.to_q.", ".attn.to_k.", ".attn.to_v."},
+                                           {".attn2.to_q.", ".attn2.to_k.", ".attn2.to_v."},
+                                           {".add_q_proj.", ".add_k_proj.", ".add_v_proj."}};
+    for (int i = 0; i < COUNT_OF(heads); i++) {
+        if (!strstr(item->name, heads[i][0])) continue;
+        join_named(p, item, heads[i][0], heads[i][1]);
+        join_named(p, item, heads[i][0], heads[i][2]);
+    }
+}
+
+/* Inverse of diffusers 0.42, single_file_utils.py, convert_sd3_transformer_checkpoint_to_diffusers. */
+static void name_originally_sd3(struct item *item) {
+    static const char *const names[][2] = {
+        {"transformer_blocks.", "joint_blocks."},
+        {".norm1.linear.", ".x_block.adaLN_modulation.1."},
+        {".norm1_context.linear.", ".context_block.adaLN_modulation.1."},
+        {".attn.norm_q.", ".x_block.attn.ln_q."},
+        {".attn.norm_k.", ".x_block.attn.ln_k."},
+        {".attn.norm_added_q.", ".context_block.attn.ln_q."},
+        {".attn.norm_added_k.", ".context_block.attn.ln_k."},
+        {".attn2.norm_q.", ".x_block.attn2.ln_q."},
+        {".attn2.norm_k.", ".x_block.attn2.ln_k."},
+        {".attn.to_q.", ".x_block.attn.qkv."},
+        {".attn.add_q_proj.", ".context_block.attn.qkv."},
+        {".attn2.to_q.", ".x_block.attn2.qkv."},
+        {".attn.to_out.0.", ".x_block.attn.proj."},
+        {".attn.to_add_out.", ".context_block.attn.proj."},
+        {".attn2.to_out.0.", ".x_block.attn2.proj."},
+        {".ff.net.0.proj.", ".x_block.mlp.fc1."},
+        {".ff.net.2.", ".x_block.mlp.fc2."},
+        {".ff_context.net.0.proj.", ".context_block.mlp.fc1."},
+        {".ff_context.net.2.", ".context_block.mlp.fc2."},
+        {"pos_embed.proj.", "x_embedder.proj."},
+        {"pos_embed.pos_embed", "pos_embed"},
+        {"time_text_embed.timestep_embedder.linear_1.", "t_embedder.mlp.0."},
+        {"time_text_embed.timestep_embedder.linear_2.", "t_embedder.mlp.2."},
+        {"time_text_embed.text_embedder.linear_1.", "y_embedder.mlp.0."},
+        {"time_text_embed.text_embedder.linear_2.", "y_embedder.mlp.2."},
+        {"norm_out.linear.", "final_layer.adaLN_modulation.1."},
+        {"proj_out.", "final_layer.linear."}};
+    for (int i = 0; i < COUNT_OF(names); i++) rename_part(item, names[i][0], names[i][1]);
+}
+
+/* Of the last norm, and of the text's in the last block: those of two rows a column. */
+static bool has_two_parts(const struct item *item, int32_t columns) {
+    bool norm = strstr(item->name, "norm_out.linear.") || strstr(item->name, ".norm1_context.linear.");
+    return norm && item->dim[0] == 2 * columns;
+}
+
+static struct pile *transformer_originally(const struct pile *of) {
+    struct pile *p = pile_copy(of, "");
+    int32_t columns = pile_find(p, "context_embedder.bias")->dim[0];
+    for (int i = 0; i < p->n; i++) {
+        if (has_two_parts(&p->item[i], columns)) swap_halves(&p->item[i]);
+        fuse(p, &p->item[i]);
+    }
+    for (int i = 0; i < p->n; i++) name_originally_sd3(&p->item[i]);
+    pile_drop(p, "-");
+    return p;
+}
+
+/* ---- the parts ---- */
+
+#define TRANSFORMER(file)                                                                                    \
+    {                                                                                                        \
+        "transformer", file, offsetof(options, diffusion_model), transformer_originally, NULL, NULL,         \
+            "transformer (sd3)", ASKED_TRANSFORMER, "for --diffusion-model"                                  \
+    }
+#define CLIP_L                                                                                               \
+    {                                                                                                        \
+        "text_encoder", "clip_l.safetensors", offsetof(options, clip_l), NULL, NULL, NULL,                   \
+            "CLIP text encoder (clip)", "CLIP-L text encoder (clip)", "for --clip_l"                         \
+    }
+#define CLIP_G                                                                                               \
+    {                                                                                                        \
+        "text_encoder_2", "clip_g.safetensors", offsetof(options, clip_g), NULL, NULL, NULL,                 \
+            "CLIP text encoder (clip)", "OpenCLIP-G text encoder (clip)", "for --clip_g"                     \
+    }
+#define T5                                                                                                   \
+    {                                                                                                        \
+        "text_encoder_3", "t5xxl.safetensors", offsetof(options, t5xxl), NULL, NULL, NULL,                   \
+            "T5 text encoder (t5)", "T5 text encoder (t5 or umt5)", "for --t5xxl"                            \
+    }
+#define VAE                                                                                                  \
+    {                                                                                                        \
+        "vae", "sd3_vae.safetensors", offsetof(options, vae), layouts_vae_originally, NULL, NULL,            \
+            "autoencoder (vae_kl)", ASKED_VAE, "for --vae"                                                   \
+    }
+
+static const struct layout_part parts[] = {TRANSFORMER("sd3_medium.safetensors"), CLIP_L, CLIP_G, T5, VAE};
+static const struct layout_part parts_without_t5[] = {TRANSFORMER("sd3.5_medium.safetensors"), CLIP_L, CLIP_G,
+                                                      VAE};
+
+/* What ComfyUI writes for encoders beside them. */
+static const struct all_in_one all_in_one[] = {
+    {{"model.diffusion_model.", "text_encoders.clip_l.transformer.", "text_encoders.clip_g.transformer.",
+      "text_encoders.t5xxl.transformer.", "first_stage_model."},
+     {"transformer", "text_encoder", "text_encoder_2", "text_encoder_3", "vae"},
+     {"text_encoders.clip_l.logit_scale", "text_encoders.clip_g.logit_scale",
+      "text_encoders.t5xxl.logit_scale"}}};
+static const struct all_in_one without_t5[] = {
+    {{"model.diffusion_model.", "text_encoders.clip_l.transformer.", "text_encoders.clip_g.transformer.",
+      "first_stage_model."},
+     {"transformer", "text_encoder", "text_encoder_2", "vae"},
+     {"text_encoders.clip_l.logit_scale", "text_encoders.clip_g.logit_scale"}}};
+
+const struct layout_family layouts_of_sd3 = {parts, COUNT_OF(parts), all_in_one, COUNT_OF(all_in_one)};
+const struct layout_family layouts_of_sd35 = {parts_without_t5, COUNT_OF(parts_without_t5), without_t5,
+                                              COUNT_OF(without_t5)};
+
+/* ---- the layouts ---- */
+
+/* Under diffusers' names in one file; and behind each prefix that files have. */
+static void test_names(void) {
+    static const char *const prefixes[] = {"model.diffusion_model.", "diffusion_model."};
+    struct pile *transformer = layouts_part("transformer"), *original = layouts_original("transformer");
+    options from = layouts_split();
+    from.diffusion_model = under("again.safetensors");
+    write_pile(transformer, from.diffusion_model, transformer->config);
+    gives_the_same(from, "diffusers' names in one file");
+    for (int i = 0; i < COUNT_OF(prefixes); i++) {
+        struct pile *p = pile_copy(original, prefixes[i]);
+        write_pile(p, from.diffusion_model, original->config);
+        gives_the_same(from, prefixes[i]);
+        pile_free(p);
+    }
+    pile_free(original);
+}
+
+/* As GGUF keeps it: two axes, not three. */
+static void test_flat_positions(void) {
+    struct pile *p = layouts_original("transformer");
+    struct item *positions = pile_find(p, "pos_embed");
+    options from = layouts_split();
+    check(positions && positions->rank == 3 && positions->dim[0] == 1, "the table of positions");
+    positions->rank = 2;
+    memmove(positions->dim, positions->dim + 1, 2 * sizeof *positions->dim);
+    from.diffusion_model = under("again.safetensors");
+    write_pile(p, from.diffusion_model, p->config);
+    gives_the_same(from, "positions of two axes");
+    pile_free(p);
+}
+
+/* The authors' file has transformer and autoencoder, their folder the encoders. */
+static void test_no_encoders(void) {
+    struct pile *vae = layouts_original("vae"), *transformer = layouts_original("transformer");
+    char config[8 * PILE_PATH];
+    options from = layouts_split();
+    struct pile *all = pile_copy(vae, "first_stage_model.");
+    pile_append(all, transformer, "model.diffusion_model.");
+    snprintf(config, sizeof config, "{\"transformer\": %s, \"vae\": %s}", transformer->config, vae->config);
+    write_pile(all, under("alone.safetensors"), config);
+    from.diffusion_model = from.vae = NULL;
+    from.model = under("alone.safetensors");
+    gives_the_same(from, "encoders by flags beside one file");
+    pile_free(transformer);
+    pile_free(vae);
+    pile_free(all);
+}
+
+static void (*const own[])(void) = {test_names, test_flat_positions, test_no_encoders, NULL};
+static void (*const own_sd35[])(void) = {test_names, NULL};
+
+#define LIKE_ALL .width = 48, .height = 32, .said = {"metadata", "metadata"}, .one_file = true
+
+const struct layouts layouts_sd3 = {.family = &layouts_of_sd3, LIKE_ALL, .own = own};
+const struct layouts layouts_sd35 = {
+    .family = &layouts_of_sd35, LIKE_ALL, .of_folder = "no T5 text encoder", .own = own_sd35};
