@@ -1,8 +1,8 @@
 #!/bin/sh
 # A README's tables that a program makes, between two comments: what the program prints and nothing else.
 #   sh test/readme.sh check|near|write README NAME COMMAND...     between <!-- NAME ... and <!-- end of NAME
-# check: to the letter. near: but for times and, between | and +, memory, which may differ by one in the last digit or by
-# 2 %: what oneDNN takes differs by instructions and version (measured: by up to 37 MiB between AVX2 and AVX-512).
+# check: to the letter. near: but for memory, between | and +, which may differ by one in the last digit or by 2 %: what
+# oneDNN takes differs by instructions and version (measured: by up to 37 MiB between AVX2 and AVX-512).
 set -eu
 how=$1 readme=$2 name=$3
 shift 3
@@ -32,7 +32,7 @@ same() {
         }
         # Up to the next of such numbers; the rest stays in tail.
         function head(text) {
-            if (!match(text, /[|+] [0-9]+\.[0-9] [|+]|[0-9]+(\.[0-9]+)? (s|min|h|days)[ ,]/)) RSTART = 0
+            if (!match(text, /[|+] [0-9]+\.[0-9] [|+]/)) RSTART = 0
             found = RSTART ? substr(text, RSTART, RLENGTH) : ""
             tail = RSTART ? substr(text, RSTART + RLENGTH) : ""
             return RSTART ? substr(text, 1, RSTART - 1) : text
