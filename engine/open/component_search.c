@@ -71,9 +71,9 @@ enum status component_files_locate(struct sys *sys, const struct sluice_model_op
     }
     if (!o->model || !path_is_folder(o->model)) return OK;
     files->by_name = is_hugging_face(sys, o->model, e);
+    files->pipeline = path_existing(sys, o->model, "model_index.json", e);
     if (!o->decodes_only) {
         files->scheduler = path_existing(sys, o->model, "scheduler/scheduler_config.json", e);
-        files->pipeline = path_existing(sys, o->model, "model_index.json", e);
         files->defaults = path_existing(sys, o->model, "sluice.json", e);
     }
     if (e->code != OK) component_files_destroy(sys, files);
@@ -283,7 +283,8 @@ static void list_named(const struct model_folder *model, struct component_files 
 static enum status open_folders(struct sys *sys, const char *path, struct component_files *files,
                                 struct error *e) {
     struct model_folder model = {.sys = sys, .path = path};
-    if (!files->pipeline || config_read(sys, files->pipeline, &model.index, e) == OK)
+    bool reads = files->pipeline && !files->decodes_only; /* a decoder is there or not, whatever is said */
+    if (!reads || config_read(sys, files->pipeline, &model.index, e) == OK)
         open_each_folder(&model, files, e);
     files->denoisers_named = count_denoisers(&model);
     list_named(&model, files);

@@ -2,7 +2,6 @@
 #include "engine/open/model.h"
 #include "engine/open/component_search.h"
 #include "engine/open/latent_file.h"
-#include "engine/open/paths.h"
 #include "engine/open/pipeline.h"
 #include "engine/open/prompt.h"
 #include "engine/open/published.h"
@@ -268,17 +267,18 @@ static enum status fill_from(struct sluice_model *m, struct component_files *fil
     if (e->code == OK) open_kind(m, files, false, e);
     if (e->code == OK) settings_read_schedule(m, files->scheduler, e);
     if (e->code == OK && !m->decodes_only) recognise_sampling(m, e);
-    if (e->code == OK) settings_read_pipeline(m, files->pipeline, e);
+    if (e->code == OK) settings_read_pipeline(m, m->decodes_only ? NULL : files->pipeline, e);
     if (e->code == OK) settings_read_defaults(m, files->defaults, e);
     return e->code == OK && !m->decodes_only ? model_check_parts(m, e) : e->code;
 }
 
 /* For a decoder any pipeline's name will do, also one that nobody knows, or none. */
-static void read_name(struct sys *sys, const char *folder, char name[PIPELINE_NAME_BYTES]) {
-    struct error ignored = {0};
-    char *path = path_is_folder(folder) ? path_existing(sys, folder, "model_index.json", &ignored) : NULL;
-    if (path) pipeline_read(sys, path, name, &ignored);
-    sys->release(sys, path);
+static enum status read_name(struct sys *sys, const struct component_files *files,
+                             char name[PIPELINE_NAME_BYTES], struct error *e) {
+    struct error misfit = {0};
+    if (!files->pipeline || pipeline_read(sys, files->pipeline, name, &misfit) == OK) return OK;
+    if (!files->decodes_only || misfit.code == MEMORY) *e = misfit;
+    return e->code;
 }
 
 static enum status fill_from_files(struct sluice_model *m, const struct sluice_model_options *o,
@@ -289,8 +289,7 @@ static enum status fill_from_files(struct sluice_model *m, const struct sluice_m
     m->decodes_only = o->decodes_only;
     if (component_files_locate(m->sys, o, &files, e) == OK)
         name_model(m, o->model ? o->model : file ? file : "parts", e);
-    if (e->code == OK && files.pipeline) pipeline_read(m->sys, files.pipeline, name, e);
-    if (e->code == OK && o->decodes_only && o->model) read_name(m->sys, o->model, name);
+    if (e->code == OK) read_name(m->sys, &files, name, e);
     if (e->code == OK) component_files_open(m->sys, o, &files, &m->recipe, e);
     if (e->code == OK) fill_from(m, &files, o, name, e);
     component_files_destroy(m->sys, &files);
