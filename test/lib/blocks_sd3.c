@@ -6,11 +6,14 @@
 #include <stdio.h>
 #include <string.h>
 
+/* measured: of the committed data, AVX2's too; no other seeds are drawn. */
 static const struct tolerance tolerances[] = {
-    {"block.temb", 0, 1e-5},     {"positions", 0, 0},      {"embed.text", 0, 1e-6},
-    {"embed.image", 0, 1e-6},    {"block.joint", 0, 1e-6}, {"block.second", 0, 1e-6},
-    {"block.last", 0, 1e-6},     {"block.final", 0, 1e-6}, {"block.final_small", 0, 1e-6},
-    {"block.velocity", 0, 1e-5}, {"transformer", 0, 1e-5}, {0},
+    {"block.temb", 2.07e-6, 6.2e-6},      {"positions", 0, 0},
+    {"embed.text", 6.84e-8, 2.1e-7},      {"embed.image", 6.92e-8, 2.1e-7},
+    {"block.joint", 2.12e-7, 6.4e-7},     {"block.second", 1.19e-7, 6e-7},
+    {"block.last", 1.35e-7, 5e-7},        {"block.final", 1.21e-7, 4e-7},
+    {"block.final_small", 1.61e-7, 5e-7}, {"block.velocity", 9.98e-7, 3e-6},
+    {"transformer", 3.86e-6, 1e-5},       {0},
 };
 
 static struct lane lane_of(const struct golden *g) {
