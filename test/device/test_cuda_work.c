@@ -153,16 +153,16 @@ static void give_shared(struct sys *sys, enum memory_line line, void *memory, si
 
 /* ---- blocks ---- */
 
-/* Heads of 16 and 24, an odd number of channels where there may be one, images that pad to whole rows, and
+/* Heads of 16 to 24, an odd number of channels where there may be one, images that pad to whole rows, and
  * pictures of more than one band. A UNet whole: it is up- and downsampled to odd sizes. Stable Diffusion 3
  * whole: of its two blocks one has a second attention and the other keeps no text; its table of positions is
- * as large as the picture. */
+ * as large as the picture, and behind its rows of 60 there is a gap, where products read them. */
 static const int zimage_sizes[] = {4, 8, 8, 8, 1, 1, 64, 16};
 static const int flux_sizes[] = {4, 8, 8, 8, 1, 1, 64, 32, 16, 1, 0};
 static const int qwen_image_sizes[] = {4, 4, 6, 6, 2, 72, 16};
 static const int wan_sizes[] = {3, 24, 120, 2, 40, 4, 0, 0, 0, 0};
 static const int unet_sizes[] = {40, 64, 0, 0, 1, 1, 0, 0, 1, 1, 4, 8, 2, 72, 40, 2, 0, 4, 16};
-static const int sd3_sizes[] = {3, 24, 2, 40, 56, 4, 5, 1, 1};
+static const int sd3_sizes[] = {3, 20, 2, 40, 56, 4, 5, 1, 1};
 static const int qwen3_sizes[] = {300, 72, 4, 2, 16, 104, 2};
 static const int qwen25vl_sizes[] = {300, 72, 4, 2, 104, 2};
 static const int vision_sizes[] = {2, 80, 4, 104, 72};
@@ -212,7 +212,7 @@ static const struct predict_case blocks[] = {
      0},
     {{.family = &family_sd3,
       .chosen = sd3_sizes,
-      .text_rows = 30,
+      .text_rows = 31,
       .text_columns = 40,
       .latent_channels = 4,
       .latent_side = 10,
