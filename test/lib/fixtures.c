@@ -39,6 +39,9 @@ static const struct tolerance few_channels[] = {
     {0},
 };
 
+/* Latents of Stable Diffusion 3 are 1.5305 times what its autoencoder makes, Flux's .3611 times. */
+static const struct tolerance large_latents[] = {{"latent_000 at a picture", 9.63e-4, 2.9e-3}, {0}};
+
 /* ---- stored weights ---- */
 
 #define VAE_FILE "vae/diffusion_pytorch_model.safetensors"
@@ -113,7 +116,8 @@ const struct fixture fixtures[] = {
     {PIPELINE("wan22", wan_alone), .gate = &gate_wan22, .layouts = &layouts_wan22},
     {PIPELINE("wan22_i2v", wan_alone), .gate = &gate_wan22_i2v},
     {PIPELINE("wan_vace", wan_alone), .gate = &gate_wan_vace},
-    {PIPELINE("sd3_medium", sd3), .gate = &gate_sd3_medium, .layouts = &layouts_sd3},
+    {PIPELINE("sd3_medium", sd3), .gpu_tolerances = large_latents, .gate = &gate_sd3_medium,
+     .layouts = &layouts_sd3},
     {PIPELINE("sd35_medium", sd3), .gate = &gate_sd35_medium, .layouts = &layouts_sd35,
      .misfits = &misfits_sd3},
     {PIPELINE("sd35_large", sd3), .gate = &gate_sd35_large},

