@@ -388,10 +388,10 @@ enum status block_gather_rows(struct sys *sys, const struct block *table, const 
     *rows =
         (struct block){.kind = table->kind, .number = table->number, .index = table->index, .n_tensors = 1};
     snprintf(rows->name, sizeof rows->name, "%s", table->name);
-    int n_segments = count_runs(ids, n_ids) * (whole->scales_offset ? 2 : 1);
-    if (begin_block(sys, rows, n_segments, e) != OK) return e->code;
     for (int i = 0; i < n_ids; i++)
         if (check_id(table, ids[i], e) != OK) return e->code;
+    int n_segments = count_runs(ids, n_ids) * (whole->scales_offset ? 2 : 1);
+    if (begin_block(sys, rows, n_segments, e) != OK) return e->code;
     rows->tensors[0] = *whole;
     rows->tensors[0].shape.dim[0] = n_ids;
     gather_segments(rows, &table->segments[0], ids, n_ids, (uint64_t)whole->shape.row_bytes);
