@@ -211,8 +211,22 @@ const struct slot *parts_called(const struct component_files *files, const struc
     return NULL;
 }
 
+/* Is it called as the flag of another slot, which its content fits? */
+static bool is_named_as_other_flag(const struct component_files *files, const struct component_file *file,
+                                   const struct slot *slot) {
+    struct tensor_index view = parts_view(files, file);
+    const struct slot *other;
+    if (*slot->called || is_named_as_flag(files, file, slot)) return false;
+    for (int i = 0; (other = models_slot(i)); i++)
+        if (other->family == file->family && is_named_as_flag(files, file, other) &&
+            (!other->is || other->is(&view)))
+            return true;
+    return false;
+}
+
 bool parts_is_called_otherwise(const struct component_files *files, const struct component_file *file,
                                const struct slot *slot) {
+    if (is_named_as_other_flag(files, file, slot)) return true;
     return *slot->called && !is_called(files, file, slot) && parts_called(files, file);
 }
 

@@ -207,6 +207,34 @@ static const char *copy_folder(const char *edit) {
     return folder;
 }
 
+/* Names tell CLIP's two apart where widths do not, also if a flag leaves one out or chooses another file. */
+static void test_parts_folder(void) {
+    char command[6 * PILE_PATH], folder[PILE_PATH];
+    snprintf(folder, sizeof folder, "%s/apart", temporary);
+    snprintf(command, sizeof command,
+             "cd '%s' && mkdir apart && cp %s %s %s transformer.safetensors "
+             "vae.safetensors apart",
+             temporary, files[0], files[1], files[2]);
+    check(!system(command), "%s", command);
+    for (int i = 0; i < ENCODERS; i++) {
+        options one = flags(under("with0.safetensors")), parts = {.model = folder, .tokenizer = MODEL};
+        const char **absent[] = {&one.clip_l, &one.clip_g, &one.t5xxl};
+        const char **left_out[] = {&parts.clip_l, &parts.clip_g, &parts.t5xxl};
+        *absent[i] = NULL;
+        *left_out[i] = "none";
+        want(one, files[i]);
+        gives_the_same(parts, "left out of a folder of parts");
+        check(strstr(said, words[i]), "%s", said);
+    }
+    want(flags(under("with0.safetensors")), "all of them");
+    for (int i = 0; i < ENCODERS; i++) {
+        options parts = {.model = folder, .tokenizer = MODEL};
+        const char **chosen[] = {&parts.clip_l, &parts.clip_g, &parts.t5xxl};
+        *chosen[i] = under(files[i]);
+        gives_the_same(parts, "one of the same name from elsewhere");
+    }
+}
+
 /* ---- projections ---- */
 
 /* A CLIP in a file of its own, its configuration of that class; projection: with what it has of one. */
@@ -467,6 +495,7 @@ int main(void) {
     test_zeros();
     write_files();
     test_files();
+    test_parts_folder();
     test_projections();
     test_misfits();
     test_folders();
