@@ -56,10 +56,6 @@ struct flux_state {
     struct tensor final_modulation;                  /* [rows, TWO_DIM]: scale, shift */
 };
 
-struct conditioning_weights {
-    struct linear_weights time_in, time_out, guidance_in, guidance_out, pooled_in, pooled_out;
-};
-
 struct double_weights {
     struct stream_weights image, text;
 };
@@ -102,10 +98,10 @@ static const struct weight_spec flux_embedder_table[] = {
     LINEAR(product_weights, linear, "x_embedder", "img_in", DIM, IN)};
 
 #define CONDITION(when, field, name, original, columns)                                                      \
-    LINEAR_WHEN(when, conditioning_weights, field##_in, "time_text_embed." name "_embedder.linear_1",        \
+    LINEAR_WHEN(when, stream_conditioning_weights, field##_in, "time_text_embed." name "_embedder.linear_1", \
                 original "_in.in_layer", DIM, columns),                                                      \
-        LINEAR_WHEN(when, conditioning_weights, field##_out, "time_text_embed." name "_embedder.linear_2",   \
-                    original "_in.out_layer", DIM, DIM)
+        LINEAR_WHEN(when, stream_conditioning_weights, field##_out,                                          \
+                    "time_text_embed." name "_embedder.linear_2", original "_in.out_layer", DIM, DIM)
 
 static const struct weight_spec flux_conditioning_table[] = {
     CONDITION(0, time, "timestep", "time", FREQUENCIES),
@@ -222,26 +218,10 @@ static void flux_forward_context(struct context *x, const void *weights, const s
     stream_product(x, state->text, scope->lane->text, &w->linear);
 }
 
-/* Added in the reference's order: (time + guidance) + pooled text. */
 static void flux_forward_conditioning(struct context *x, const void *weights,
                                       const struct visit_scope *scope) {
-    const struct conditioning_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
-    struct tensor rows = scope_rows(state->condition, scope);
-    int32_t n = scope->n_timesteps, frequencies = w->time_in.weight.dim[1];
-    struct tensor f = context_tensor(x, DTYPE_F32, 2, (int32_t[]){n, frequencies});
-    struct tensor one = context_tensor(x, DTYPE_F32, 2, (int32_t[]){1, rows.dim[1]});
-    for (int32_t i = 0; i < n; i++)
-        op_timestep(x, tensor_slice(f, i, 1), scope->timesteps[i] * flux_time_scale, TIMESTEP_USUAL);
-    stream_condition(x, rows, f, &w->time_in, &w->time_out);
-    if (w->guidance_in.weight.rank) {
-        struct tensor g = tensor_slice(f, 0, 1);
-        op_timestep(x, g, scope->lane->guidance * flux_time_scale, TIMESTEP_USUAL);
-        stream_condition(x, one, g, &w->guidance_in, &w->guidance_out);
-        op_add(x, rows, rows, one);
-    }
-    stream_condition(x, one, scope->lane->pooled, &w->pooled_in, &w->pooled_out);
-    op_add(x, rows, rows, one);
+    stream_condition_rows(x, scope_rows(state->condition, scope), weights, scope, flux_time_scale);
 }
 
 static void flux_forward_double_modulation(struct context *x, const void *weights,
@@ -347,7 +327,7 @@ static const struct block_kind flux_kind_context =
     BLOCK_KIND("context", "context_embedder", flux_context_table, product_weights, flux_forward_context,
                .cadence = CADENCE_PROMPT, .keeps_types = true);
 static const struct block_kind flux_kind_conditioning =
-    BLOCK_KIND("conditioning", "conditioning", flux_conditioning_table, conditioning_weights,
+    BLOCK_KIND("conditioning", "conditioning", flux_conditioning_table, stream_conditioning_weights,
                flux_forward_conditioning, .cadence = CADENCE_TIMESTEP_AND_PROMPT, .keeps_types = true);
 static const struct block_kind flux_kind_embedder =
     BLOCK_KIND("embedder", "x_embedder", flux_embedder_table, product_weights, flux_forward_embedder,

@@ -27,10 +27,6 @@ struct sd3_state {
     struct tensor final_modulation; /* [rows, TWO_DIM]: scale, shift */
 };
 
-struct sd3_conditioning_weights {
-    struct linear_weights time_in, time_out, pooled_in, pooled_out;
-};
-
 struct sd3_position_weights {
     struct tensor rows; /* [image rows, DIM], gathered */
 };
@@ -71,9 +67,9 @@ static const struct weight_spec sd3_context_table[] = {
     LINEAR(product_weights, linear, "context_embedder", "context_embedder", DIM, TEXT)};
 
 #define CONDITION(field, name, original, columns)                                                            \
-    LINEAR(sd3_conditioning_weights, field##_in, "time_text_embed." name "_embedder.linear_1",               \
+    LINEAR(stream_conditioning_weights, field##_in, "time_text_embed." name "_embedder.linear_1",            \
            original "_embedder.mlp.0", DIM, columns),                                                        \
-        LINEAR(sd3_conditioning_weights, field##_out, "time_text_embed." name "_embedder.linear_2",          \
+        LINEAR(stream_conditioning_weights, field##_out, "time_text_embed." name "_embedder.linear_2",       \
                original "_embedder.mlp.2", DIM, DIM)
 static const struct weight_spec sd3_conditioning_table[] = {CONDITION(time, "timestep", "t", FREQUENCIES),
                                                             CONDITION(pooled, "text", "y", POOLED)};
@@ -226,19 +222,11 @@ static void sd3_forward_context(struct context *x, const void *weights, const st
     stream_product(x, state->text, scope->lane->text, &w->linear);
 }
 
+/* Timesteps are told as they go to sinusoids. */
 static void sd3_forward_conditioning(struct context *x, const void *weights,
                                      const struct visit_scope *scope) {
-    const struct sd3_conditioning_weights *w = weights;
     const struct sd3_state *state = scope->lane->state;
-    struct tensor rows = scope_rows(state->condition, scope);
-    int32_t n = scope->n_timesteps, frequencies = w->time_in.weight.dim[1];
-    struct tensor f = context_tensor(x, DTYPE_F32, 2, (int32_t[]){n, frequencies});
-    struct tensor one = context_tensor(x, DTYPE_F32, 2, (int32_t[]){1, rows.dim[1]});
-    for (int32_t i = 0; i < n; i++)
-        op_timestep(x, tensor_slice(f, i, 1), scope->timesteps[i], TIMESTEP_USUAL);
-    stream_condition(x, rows, f, &w->time_in, &w->time_out);
-    stream_condition(x, one, scope->lane->pooled, &w->pooled_in, &w->pooled_out);
-    op_add(x, rows, rows, one);
+    stream_condition_rows(x, scope_rows(state->condition, scope), weights, scope, 1);
 }
 
 static void sd3_forward_modulation(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -314,7 +302,7 @@ static const struct block_kind sd3_kind_context =
     BLOCK_KIND("context", "context_embedder", sd3_context_table, product_weights, sd3_forward_context,
                .cadence = CADENCE_PROMPT, .keeps_types = true);
 static const struct block_kind sd3_kind_conditioning =
-    BLOCK_KIND("conditioning", "time_text_embed", sd3_conditioning_table, sd3_conditioning_weights,
+    BLOCK_KIND("conditioning", "time_text_embed", sd3_conditioning_table, stream_conditioning_weights,
                sd3_forward_conditioning, .cadence = CADENCE_TIMESTEP_AND_PROMPT, .keeps_types = true);
 static const struct block_kind sd3_kind_embedder =
     BLOCK_KIND("embedder", "pos_embed.proj", sd3_embedder_table, product_weights, sd3_forward_embedder,

@@ -86,6 +86,24 @@ void stream_condition(struct context *x, struct tensor out, struct tensor in, co
     op_linear_few(x, out, h, w2->weight, w2->bias, ACTIVATION_SILU);
 }
 
+void stream_condition_rows(struct context *x, struct tensor rows, const struct stream_conditioning_weights *w,
+                           const struct visit_scope *scope, float scale) {
+    int32_t n = scope->n_timesteps, frequencies = w->time_in.weight.dim[1];
+    struct tensor f = context_tensor(x, DTYPE_F32, 2, (int32_t[]){n, frequencies});
+    struct tensor one = context_tensor(x, DTYPE_F32, 2, (int32_t[]){1, rows.dim[1]});
+    for (int32_t i = 0; i < n; i++)
+        op_timestep(x, tensor_slice(f, i, 1), scope->timesteps[i] * scale, TIMESTEP_USUAL);
+    stream_condition(x, rows, f, &w->time_in, &w->time_out);
+    if (w->guidance_in.weight.rank) {
+        struct tensor g = tensor_slice(f, 0, 1);
+        op_timestep(x, g, scope->lane->guidance * scale, TIMESTEP_USUAL);
+        stream_condition(x, one, g, &w->guidance_in, &w->guidance_out);
+        op_add(x, rows, rows, one);
+    }
+    stream_condition(x, one, scope->lane->pooled, &w->pooled_in, &w->pooled_out);
+    op_add(x, rows, rows, one);
+}
+
 void stream_patchify(struct context *x, struct tensor patches, const struct lane *lane) {
     int32_t first = 0, columns = STREAM_PATCH * STREAM_PATCH * lane->latent.dim[0];
     for (int i = 0; i <= stream_n_references(lane); i++) {

@@ -28,6 +28,13 @@ struct stream_attention_weights {
     struct linear_weights out;
 };
 
+/* Of the row that all modulations come from: two layers each. */
+struct stream_conditioning_weights {
+    struct linear_weights time_in, time_out;
+    struct linear_weights guidance_in, guidance_out; /* absent: none is distilled into the model */
+    struct linear_weights pooled_in, pooled_out;
+};
+
 /* A stream's in a block. Where nothing but keys and values is of use the others are absent. */
 struct stream_weights {
     struct stream_attention_weights attention;
@@ -72,6 +79,10 @@ void stream_modulate(struct context *x, struct tensor out, struct tensor conditi
 /* Two layers with SiLU between them: rows of in to as many of out. */
 void stream_condition(struct context *x, struct tensor out, struct tensor in, const struct linear_weights *w1,
                       const struct linear_weights *w2);
+/* Rows of the visit's timesteps, of guidance and of the pooled prompt, added in the reference's order: (time
+ * + guidance) + prompt. scale: of timesteps and guidance on their way to sinusoids. */
+void stream_condition_rows(struct context *x, struct tensor rows, const struct stream_conditioning_weights *w,
+                           const struct visit_scope *scope, float scale);
 /* All pictures' values into the first columns of patches [picture tokens, C]. */
 void stream_patchify(struct context *x, struct tensor patches, const struct lane *lane);
 /* The lane's prediction from the drawn rows of all tokens: normed, modulated (scale, then shift), multiplied.
