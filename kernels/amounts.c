@@ -11,6 +11,7 @@ int op_operands(const struct op *op, const struct tensor *list[OP_OPERANDS_MAX])
         list[n++] = &op->epilogue.bias;
         list[n++] = &op->epilogue.gate;
         list[n++] = &op->epilogue.residual;
+        list[n++] = &op->side;
         break;
     case OP_RMS_NORM:
         list[n++] = &op->modulation.scale;
@@ -53,6 +54,7 @@ double op_flops(const struct op *op) {
     double outputs = (double)tensor_elements(&op->out);
     switch (op->kind) {
     case OP_LINEAR:
+        return 2 * outputs * (in[0].dim[1] + (op->side.rank ? op->side.dim[1] : 0));
     case OP_LINEAR_FEW:
         return 2 * outputs * in[0].dim[1];
     case OP_ATTENTION:

@@ -2,7 +2,7 @@
  *
  * Invariants: a device sees only calls that passed its wrapper, so it checks nothing again; a wrapper looks
  * at descriptors and never at elements (there are none under the dry device); nothing runs after an error. */
-#include "kernels/ops.h"
+#include "kernels/adapted.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -200,6 +200,8 @@ static bool await_operands(struct context *x, const struct op *op) {
     int n = x->await ? op_operands(op, list) : 0;
     for (int i = 0; i < n; i++)
         if (list[i]->rank && !x->await(x->await_user, list[i])) return false;
+    for (const struct low_rank *a = x->await && op->side.rank ? op->in[1].adapters : NULL; a; a = a->next)
+        if (!x->await(x->await_user, &a->up)) return false;
     return true;
 }
 
@@ -255,6 +257,21 @@ static void check_epilogue(struct check *c, const struct tensor *out, const stru
     if (residual->rank) check_like(c, "residual", residual, out);
 }
 
+/* Factors of the weight's own shape, that have none themselves. Of a convolution for all its outputs. */
+static void check_adapters(struct check *c, const struct tensor *weight) {
+    int32_t n = weight->dim[0];
+    for (const struct low_rank *a = c->ok ? weight->adapters : NULL; a; a = a->next) {
+        ops_check_tensor(c, "adapter's up", &a->up, WEIGHTS, 2, DIMS(-1, a->down.dim[0]));
+        check_packed(c, "adapter's up", &a->up);
+        check_true(c, a->down.rank >= 2 && !a->down.adapters && tensor_packed(&a->down), "adapter's down",
+                   &a->down, "a matrix without gaps");
+        check_true(c, tensor_elements(&a->down) / a->down.dim[0] * n == tensor_elements(weight),
+                   "adapter's down", &a->down, "as many values a row as the weight");
+        check_true(c, c->kind != OP_CONV2D || (a->up.dim[0] == n && a->row == weight->adapter_row),
+                   "adapter's up", &a->up, "all outputs of a convolution");
+    }
+}
+
 void op_linear(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                struct epilogue e) {
     struct check c = check_begin(x, OP_LINEAR);
@@ -265,9 +282,17 @@ void op_linear(struct context *x, struct tensor out, struct tensor in, struct te
     check_epilogue(&c, &out, &e.bias, &e.residual);
     check_in_place(&c, &out, &e.residual);
     check_vector(&c, "gate", &e.gate, out.dim[1], true);
-    ops_dispatch(
-        &c, &(struct op){
-                .kind = OP_LINEAR, .out = out, .in = {in, weight}, .epilogue = e, .precision = x->precision});
+    check_adapters(&c, &weight);
+    uint64_t used = weight.adapters ? x->scratch->used : 0;
+    struct tensor side = c.ok ? adapted_side(x, in, weight) : (struct tensor){0};
+    c.ok = c.ok && x->error->code == OK;
+    ops_dispatch(&c, &(struct op){.kind = OP_LINEAR,
+                                  .out = out,
+                                  .in = {in, weight},
+                                  .epilogue = e,
+                                  .side = side,
+                                  .precision = x->precision});
+    if (weight.adapters) x->scratch->used = used;
 }
 
 void op_linear_few(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
@@ -278,6 +303,11 @@ void op_linear_few(struct context *x, struct tensor out, struct tensor in, struc
     check_packed(&c, "weight", &weight);
     ops_check_tensor(&c, "out", &out, F32, 2, DIMS(in.dim[0], weight.dim[0]));
     check_vector(&c, "bias", &bias, out.dim[1], true);
+    check_adapters(&c, &weight);
+    if (c.ok && weight.adapters) {
+        adapted_few(x, out, in, weight, bias, activation);
+        return;
+    }
     ops_dispatch(
         &c,
         &(struct op){.kind = OP_LINEAR_FEW, .out = out, .in = {in, weight, bias}, .activation = activation});
@@ -616,6 +646,11 @@ void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct te
     check_vector(&c, "pixel norm", &options.pixel_norm.weight, in.dim[2], true);
     check_true(&c, !options.norm.statistics.rank || !options.pixel_norm.weight.rank, "pixel norm", &in,
                "one norm");
+    check_adapters(&c, &weight);
+    if (c.ok && weight.adapters) {
+        adapted_conv(x, &(struct conv_call){out, in, weight, e, options}, weight.adapters);
+        return;
+    }
     ops_dispatch(
         &c,
         &(struct op){.kind = OP_CONV2D, .out = out, .in = {in, weight, e.bias, e.residual}, .conv = options});

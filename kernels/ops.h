@@ -9,7 +9,9 @@
  * Which operators read and write them is said below; such tensors begin at multiples of 16 bytes, and a
  * result does not lie in an operand of another type. Nothing else is rounded. Accumulation is f32 in an order
  * that depends on shapes alone, norm statistics are double. Errors stick in the context: after one, operators
- * do nothing. Wrappers check shapes once for every device; a mismatch is INTERNAL, because files were checked
+ * do nothing. A product with a weight that has adapters has theirs in it, in . down^T . up^T, wherever `in .
+ * weight^T` is said below (conv(in) likewise): the wrappers see to it (adapted.h), without adapters nothing
+ * changes. Wrappers check shapes once for every device; a mismatch is INTERNAL, because files were checked
  * when they were bound. Tensors that are absent (optional) have rank 0. Source of the formulas: each family's
  * reference implementation. */
 #ifndef SLUICE_KERNELS_OPS_H
@@ -225,7 +227,9 @@ struct op {
         struct latent_format format; /* latent_to_image */
         enum timestep_form form;     /* timestep */
     };
-    float scale; /* attention's; unpatchify's factor; timestep's t */
+    struct tensor side; /* linear: [T,R] f32, in . down^T of all adapters that concern the weight in[1], in
+                           their order, side by side; absent without */
+    float scale;        /* attention's; unpatchify's factor; timestep's t */
     float eps;
     bool causal;
     enum activation activation; /* linear_few, glu */
@@ -338,7 +342,7 @@ const char *op_class_name(enum op_class of);
 double op_seconds(const struct op *op, const struct op_rates *rates);
 enum { OP_OPERANDS_MAX = OP_INPUTS + 4 };
 /* What an operator reads, absent tensors too, into list; returns how many: the one place that knows which of
- * the union's are its own. */
+ * the union's are its own. Where there is a side, the weight's adapters' `up` are read as well. */
 int op_operands(const struct op *op, const struct tensor *list[OP_OPERANDS_MAX]);
 /* Bytes of the operands that lie in the arena, each operand once for being read or written: what a kernel
  * reads again (rows that bands share) is not in it. */

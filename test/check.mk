@@ -37,7 +37,7 @@ $B/test_terminal: $(patsubst %,$B/obj/cli/%.o,plain progress say summary)
 $B/test_planning: LDFLAGS += -Wl,--wrap=course_seconds,--wrap=course_bound
 
 # What has its own malloc, which as one of the library would be every program's.
-$(patsubst %,$B/test_%,bf16 ops ops_weights): $B/obj/test/ops/ops_watch.o
+$(patsubst %,$B/test_%,bf16 ops ops_adapted ops_weights): $B/obj/test/ops/ops_watch.o
 
 include test/device/check.mk
 include test/fuzz/fuzz.mk

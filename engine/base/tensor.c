@@ -145,11 +145,12 @@ struct tensor tensor_slice(struct tensor t, int32_t first, int32_t n) {
         t.row_bytes = dtype_bytes(t.dtype, n);
     else
         t.scale_row += (int32_t)(first * rows_each);
+    t.adapter_row += first;
     return t;
 }
 
 struct tensor tensor_slice_columns(struct tensor t, int32_t first, int32_t n) {
-    assert(t.rank == 2 && first >= 0 && n >= 0 && first + n <= t.dim[1]);
+    assert(t.rank == 2 && first >= 0 && n >= 0 && first + n <= t.dim[1] && !t.adapters);
     if (t.data) t.data = (char *)t.data + dtype_bytes(t.dtype, first);
     t.dim[1] = n;
     return t;
@@ -158,10 +159,30 @@ struct tensor tensor_slice_columns(struct tensor t, int32_t first, int32_t n) {
 struct tensor tensor_reshape(struct tensor t, int rank, const int32_t *dim) {
     assert(tensor_packed(&t));
     struct tensor r = tensor_make(t.data, t.dtype, rank, dim);
-    assert(tensor_elements(&r) == tensor_elements(&t));
+    assert(tensor_elements(&r) == tensor_elements(&t) && (!t.adapters || dim[0] == t.dim[0]));
     r.weight_end = t.weight_end;
     r.scale = t.scale;
     r.scales = t.scales;
     r.scale_row = t.scale_row;
+    r.adapters = t.adapters;
+    r.adapter_row = t.adapter_row;
     return r;
+}
+
+bool tensor_adapted_by(const struct tensor *weight, const struct low_rank *adapter, struct tensor *up,
+                       int32_t *row) {
+    int32_t first = adapter->row - weight->adapter_row, end = first + adapter->up.dim[0];
+    int32_t from = first > 0 ? first : 0, to = end < weight->dim[0] ? end : weight->dim[0];
+    if (from >= to) return false;
+    *up = tensor_slice(adapter->up, from - first, to - from);
+    *row = from;
+    return true;
+}
+
+int32_t tensor_adapter_ranks(const struct tensor *weight) {
+    struct tensor up;
+    int32_t ranks = 0, row;
+    for (const struct low_rank *a = weight->adapters; a; a = a->next)
+        if (tensor_adapted_by(weight, a, &up, &row)) ranks += up.dim[1];
+    return ranks;
 }

@@ -82,6 +82,7 @@ const char *dtype_name(enum dtype dtype);
 
 /* What a weight stands for: the value that its type encodes, times what its block shares, times the scale of
  * its row (or of its tile) if there is one, times `scale`. */
+struct low_rank;
 struct tensor {
     void *data;
     const void *scales; /* F8, I8, rotated or not: an f32 a row. The tiled types: their tiles. Else NULL */
@@ -94,6 +95,19 @@ struct tensor {
     /* Of a weight and of what is cut out of it: where its last byte, or that of its scales, ends in its
      * packed block. Of everything else 0. */
     uint64_t weight_end;
+    /* Of a weight, what is added to it: a chain, borrowed. Products with the weight have it in them, nothing
+     * else does. */
+    const struct low_rank *adapters;
+    int32_t adapter_row; /* of the weight that they are for, the row that row 0 is */
+};
+
+/* What an adapter adds to a weight [N, ...] without changing it: up . down to rows [row, row + n) of it, and
+ * nothing to the others (a fused weight, one part of which is adapted). Its strength is in up.scale. */
+struct low_rank {
+    struct tensor down; /* [r, ...], as many values a row as the weight */
+    struct tensor up;   /* [n, r] */
+    int32_t row;
+    const struct low_rank *next;
 };
 
 /* A densely packed tensor over data. */
@@ -120,7 +134,13 @@ struct tensor tensor_slice(struct tensor t, int32_t first, int32_t n);
 /* Columns [first, first + n) of all rows of a matrix of numbers, which then is not packed. Works with data ==
  * NULL. */
 struct tensor tensor_slice_columns(struct tensor t, int32_t first, int32_t n);
-/* The same packed elements under other dimensions. */
+/* The same packed elements under other dimensions; of a weight with adapters the first one stays. */
 struct tensor tensor_reshape(struct tensor t, int rank, const int32_t *dim);
+/* What of an adapter concerns a weight, or rows sliced off it: the rows of `up` for them, row 0 of which is
+ * for row *row of the weight. False: nothing does. */
+bool tensor_adapted_by(const struct tensor *weight, const struct low_rank *adapter, struct tensor *up,
+                       int32_t *row);
+/* Sum of the ranks of all adapters that concern it; 0 without. */
+int32_t tensor_adapter_ranks(const struct tensor *weight);
 
 #endif

@@ -7,7 +7,8 @@
  * K alone. Rows are never split: oneDNN's AVX2 path does not promise that a row is independent of its
  * neighbours. In bf16 the rows are rounded once, whole; weights that are stored so are used as they lie. What
  * is widened is packed on the way where oneDNN reads that faster: the same bits, 5 to 7 % sooner
- * (bench/LOG.md).
+ * (bench/LOG.md). What a weight's adapters add is a second, thin product onto the panel before it is
+ * finished, in f32 whatever the first one's operands are.
  *
  * linear_few is exact about what R4 asks: each output is one dot product in one order, whatever else is
  * computed. */
@@ -26,14 +27,18 @@ static int32_t panel_columns(int32_t n, int32_t k) {
 }
 
 struct linear_layout {
-    int32_t panel;                       /* columns */
-    enum dtype dtype;                    /* of the product's operands */
-    enum onednn_kind kind;               /* of all its products */
-    bool packs_in, converts, direct;     /* direct: oneDNN writes out itself */
-    uint64_t in, bias, gate, members;    /* offsets; members: where the first one's part begins */
-    uint64_t weight, panel_out, scratch; /* offsets in a member's part */
-    int32_t panels;
+    int32_t panel;                           /* columns */
+    enum dtype dtype;                        /* of the product's operands */
+    enum onednn_kind kind;                   /* of all its products */
+    bool packs_in, converts, direct;         /* direct: oneDNN writes out itself */
+    uint64_t in, bias, gate, members;        /* offsets; members: where the first one's part begins */
+    uint64_t weight, up, panel_out, scratch; /* offsets in a member's part */
+    int32_t panels, ranks;                   /* ranks: columns of the side, 0 without */
 };
+
+/* The products of all full panels and of the last, narrower one, then the same of the side. (M 0: there is
+ * none.) */
+enum { LINEAR_KEYS = 4, LINEAR_SIDE = 2 };
 
 /* Weights that are f32 already are used where they lie: packing them would cost what it saves. */
 static enum onednn_kind product_kind(const struct cpu *cpu, const struct op *op) {
@@ -58,7 +63,9 @@ static struct linear_layout cpu_linear_layout_of(const struct cpu *cpu, const st
     l.gate = workspace_take(&used, op->epilogue.gate.rank ? sizeof(float) * (uint64_t)n : 0);
     l.members = used;
     used = 0;
+    l.ranks = op->side.rank ? op->side.dim[1] : 0;
     l.weight = workspace_take(&used, l.converts ? row * (uint64_t)l.panel : 0);
+    l.up = workspace_take(&used, sizeof(float) * (uint64_t)l.ranks * (uint64_t)l.panel);
     l.panel_out =
         workspace_take(&used, l.direct ? 0 : sizeof(float) * (uint64_t)l.panel * (uint64_t)in->dim[0]);
     l.scratch = used;
@@ -66,32 +73,34 @@ static struct linear_layout cpu_linear_layout_of(const struct cpu *cpu, const st
     return l;
 }
 
-/* The products of all full panels and of the last, narrower one (M 0: there is none). */
 static void cpu_linear_product_keys(const struct linear_layout *l, const struct op *op,
-                                    struct onednn_key keys[2]) {
-    int32_t m = op->in[0].dim[0], n = op->in[1].dim[0], k = op->in[1].dim[1];
+                                    struct onednn_key keys[LINEAR_KEYS]) {
+    int32_t m = op->in[0].dim[0], n = op->in[1].dim[0], k = op->in[1].dim[1], last = n % l->panel;
+    int32_t side = l->ranks ? m : 0;
     keys[0] = (struct onednn_key){l->kind, {m, l->panel, k}};
-    keys[1] = (struct onednn_key){l->kind, {n % l->panel ? m : 0, n % l->panel, k}};
+    keys[1] = (struct onednn_key){l->kind, {last ? m : 0, last, k}};
+    keys[2] = (struct onednn_key){ONEDNN_PRODUCT_T_ADDED, {side, l->panel, l->ranks}};
+    keys[3] = (struct onednn_key){ONEDNN_PRODUCT_T_ADDED, {last ? side : 0, last, l->ranks}};
 }
 
 static uint64_t member_bytes(const struct cpu *cpu, const struct linear_layout *l,
-                             const struct onednn_key keys[2]) {
-    return align_up(l->scratch + scratch_bytes(cpu, keys, 2), ARENA_ALIGN);
+                             const struct onednn_key keys[LINEAR_KEYS]) {
+    return align_up(l->scratch + scratch_bytes(cpu, keys, LINEAR_KEYS), ARENA_ALIGN);
 }
 
 static void linear_cost(const struct cpu *cpu, const struct op *op, struct op_cost *cost) {
     struct linear_layout l = cpu_linear_layout_of(cpu, op);
-    struct onednn_key keys[2];
+    struct onednn_key keys[LINEAR_KEYS];
     cpu_linear_product_keys(&l, op, keys);
-    for (int i = 0; i < 2; i++) cost_add_primitive(cpu, &keys[i], cost);
+    for (int i = 0; i < LINEAR_KEYS; i++) cost_add_primitive(cpu, &keys[i], cost);
     cost->workspace_bytes = l.members + member_bytes(cpu, &l, keys) * (uint64_t)cpu_members(cpu, l.panels);
 }
 
 static enum status linear_prepare(struct cpu *cpu, const struct op *op, struct error *e) {
     struct linear_layout l = cpu_linear_layout_of(cpu, op);
-    struct onednn_key keys[2];
+    struct onednn_key keys[LINEAR_KEYS];
     cpu_linear_product_keys(&l, op, keys);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < LINEAR_KEYS; i++)
         if (keys[i].number[0] && onednn_prepare(cpu->onednn, &keys[i], e)) return e->code;
     return OK;
 }
@@ -184,7 +193,7 @@ struct linear_work {
     struct cpu *cpu;
     const struct op *op;
     const struct linear_layout *layout;
-    struct onednn_key keys[2];
+    struct onednn_key keys[LINEAR_KEYS];
     struct finish finish;
     const void *in;
     char *members;
@@ -200,6 +209,31 @@ static const void *convert_panel(const struct linear_layout *l, const struct ten
     return to;
 }
 
+/* up of all adapters for a panel's weight, side by side as the side's columns are: zeros where one has no
+ * rows. */
+static void cpu_widen_ups(float *to, const struct tensor *whole, const struct tensor *panel, int32_t ranks) {
+    struct tensor up;
+    int32_t column = 0, row;
+    memset(to, 0, sizeof *to * (size_t)panel->dim[0] * (size_t)ranks);
+    for (const struct low_rank *a = whole->adapters; a; a = a->next) {
+        if (!tensor_adapted_by(whole, a, &up, &row)) continue;
+        if (tensor_adapted_by(panel, a, &up, &row))
+            for (int32_t i = 0; i < up.dim[0]; i++)
+                weights_widen(to + (int64_t)(row + i) * ranks + column, &up, i, 1);
+        column += up.dim[1];
+    }
+}
+
+static enum status add_side(const struct linear_work *w, const struct tensor *weight, float *to, char *part,
+                            struct error *e) {
+    const struct linear_layout *l = w->layout;
+    float *up = (float *)(part + l->up);
+    cpu_widen_ups(up, &w->op->in[1], weight, l->ranks);
+    struct onednn_operands operands = {
+        .src = w->op->side.data, .weights = up, .dst = to, .scratch = part + l->scratch};
+    return onednn_run(w->cpu->onednn, &w->keys[LINEAR_SIDE + (weight->dim[0] < l->panel)], operands, e);
+}
+
 static void run_panel(const struct linear_work *w, int32_t first, char *part) {
     const struct linear_layout *l = w->layout;
     const struct op *op = w->op;
@@ -210,7 +244,8 @@ static void run_panel(const struct linear_work *w, int32_t first, char *part) {
     struct onednn_operands operands = {
         .src = w->in, .weights = panel, .dst = to, .scratch = part + l->scratch};
     struct error own = {0};
-    if (onednn_run(w->cpu->onednn, &w->keys[columns < l->panel], operands, &own))
+    if (onednn_run(w->cpu->onednn, &w->keys[columns < l->panel], operands, &own) ||
+        (l->ranks && add_side(w, &weight, to, part, &own)))
         team_error_report(w->failed, &own);
     else if (!l->direct || w->finish.bias || w->finish.gate || w->finish.activation)
         finish_panel(op, to, w->finish, first, columns);

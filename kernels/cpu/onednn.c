@@ -37,6 +37,10 @@ static dnnl_status_t product_describe(dnnl_primitive_desc_t *d, dnnl_engine_t en
     return s ? s : dnnl_primitive_desc_create(d, &m, attr, engine, NULL);
 }
 
+static dnnl_status_t append_sum(dnnl_post_ops_t posts) {
+    return dnnl_post_ops_append_sum(posts, 1);
+}
+
 /* l: src, weights, bias, dst */
 static dnnl_status_t conv_describe(dnnl_primitive_desc_t *d, dnnl_engine_t engine,
                                    const dnnl_memory_desc_t *l, const dnnl_dims_t strides,
@@ -68,6 +72,10 @@ static dnnl_status_t product_describe(dnnl_primitive_desc_t *d, dnnl_engine_t en
                                       const dnnl_memory_desc_t *src, const dnnl_memory_desc_t *weights,
                                       const dnnl_memory_desc_t *dst, dnnl_primitive_attr_t attr) {
     return dnnl_matmul_primitive_desc_create(d, engine, *src, *weights, NULL, *dst, attr);
+}
+
+static dnnl_status_t append_sum(dnnl_post_ops_t posts) {
+    return dnnl_post_ops_append_sum(posts, 1, 0, dnnl_f32);
 }
 
 /* l: src, weights, bias, dst */
@@ -110,8 +118,8 @@ struct onednn {
     int threads;
     dnnl_engine_t engine;
     dnnl_stream_t stream;
-    dnnl_primitive_attr_t attr;
-    struct entry *entries; /* open addressing, at most half full */
+    dnnl_primitive_attr_t attr, adding; /* adding: to what dst has */
+    struct entry *entries;              /* open addressing, at most half full */
     uint64_t n_entries, capacity;
     struct answer *answers;
 };
@@ -150,14 +158,15 @@ static enum status onednn_grow(struct onednn *o, struct error *e) {
 
 static dnnl_status_t describe_product(const struct onednn *o, const struct onednn_key *key,
                                       dnnl_primitive_desc_t *d) {
-    static const dnnl_format_tag_t weights[] = {dnnl_ba, dnnl_ba, dnnl_ab, dnnl_BA16a64b};
+    static const dnnl_format_tag_t weights[] = {dnnl_ba, dnnl_ba, dnnl_ab, dnnl_BA16a64b, dnnl_ba};
     const int32_t *n = key->number;
     dnnl_memory_desc_t l[3] = {0};
     dnnl_data_type_t type = key->kind == ONEDNN_PRODUCT_T_BF16 ? dnnl_bf16 : dnnl_f32;
     dnnl_status_t s = layout_create(&l[0], 2, (const dnnl_dims_t){n[0], n[2]}, type, dnnl_ab);
     if (!s) s = layout_create(&l[1], 2, (const dnnl_dims_t){n[2], n[1]}, type, weights[key->kind]);
     if (!s) s = layout_create(&l[2], 2, (const dnnl_dims_t){n[0], n[1]}, dnnl_f32, dnnl_ab);
-    if (!s) s = product_describe(d, o->engine, &l[0], &l[1], &l[2], o->attr);
+    dnnl_primitive_attr_t attr = key->kind == ONEDNN_PRODUCT_T_ADDED ? o->adding : o->attr;
+    if (!s) s = product_describe(d, o->engine, &l[0], &l[1], &l[2], attr);
     for (int i = 0; i < 3; i++) layout_destroy(&l[i]);
     return s;
 }
@@ -332,8 +341,9 @@ uint64_t onednn_primitive_bytes(const struct onednn_key *key) {
 
 static enum status onednn_failed(const struct onednn_key *key, const char *what, dnnl_status_t s,
                                  struct error *e) {
-    static const char *const kinds[] = {"product (transposed)", "bf16 product", "product",
-                                        "product (packed)",     "convolution",  "repacking"};
+    static const char *const kinds[] = {
+        "product (transposed)", "bf16 product", "product",  "product (packed)",
+        "product (added)",      "convolution",  "repacking"};
     const int32_t *n = key->number;
     error_set(e, DEVICE, "oneDNN %s failed", what);
     error_found(e, "status %d", (int)s);
@@ -483,6 +493,19 @@ static enum status warm(struct onednn *o, struct error *e) {
     return OK;
 }
 
+static dnnl_status_t attributes_create(struct onednn *o) {
+    dnnl_post_ops_t posts = NULL;
+    dnnl_status_t s = dnnl_primitive_attr_create(&o->attr);
+    if (!s) s = dnnl_primitive_attr_set_scratchpad_mode(o->attr, dnnl_scratchpad_mode_user);
+    if (!s) s = dnnl_primitive_attr_create(&o->adding);
+    if (!s) s = dnnl_primitive_attr_set_scratchpad_mode(o->adding, dnnl_scratchpad_mode_user);
+    if (!s) s = dnnl_post_ops_create(&posts);
+    if (!s) s = append_sum(posts);
+    if (!s) s = dnnl_primitive_attr_set_post_ops(o->adding, posts);
+    if (posts) dnnl_post_ops_destroy(posts);
+    return s;
+}
+
 static enum status start(struct onednn *o, struct error *e) {
     enum { CAPACITY = 64 };
     o->entries = o->sys->alloc(o->sys, LINE_HOST, CAPACITY * sizeof *o->entries);
@@ -493,8 +516,7 @@ static enum status start(struct onednn *o, struct error *e) {
     dnnl_status_t s = dnnl_set_primitive_cache_capacity(0);
     if (!s) s = dnnl_engine_create(&o->engine, dnnl_cpu, 0);
     if (!s) s = dnnl_stream_create(&o->stream, o->engine, dnnl_stream_default_flags);
-    if (!s) s = dnnl_primitive_attr_create(&o->attr);
-    if (!s) s = dnnl_primitive_attr_set_scratchpad_mode(o->attr, dnnl_scratchpad_mode_user);
+    if (!s) s = attributes_create(o);
     if (s) return error_found((error_set(e, DEVICE, "oneDNN does not start"), e), "status %d", (int)s);
     return warm(o, e);
 }
@@ -519,6 +541,7 @@ void onednn_close(struct onednn *o) {
     o->sys->release(o->sys, o->entries);
     o->sys->release(o->sys, o->answers);
     if (o->attr) dnnl_primitive_attr_destroy(o->attr);
+    if (o->adding) dnnl_primitive_attr_destroy(o->adding);
     if (o->stream) dnnl_stream_destroy(o->stream);
     if (o->engine) dnnl_engine_destroy(o->engine);
     o->sys->release(o->sys, o);

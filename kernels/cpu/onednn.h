@@ -17,11 +17,12 @@
 #include <stdbool.h>
 
 enum onednn_kind {
-    ONEDNN_PRODUCT_T,      /* dst[M,N] = src[M,K] . weights[N,K]^T */
-    ONEDNN_PRODUCT_T_BF16, /* the same of bf16; sums and dst are f32 */
-    ONEDNN_PRODUCT,        /* dst[M,N] = src[M,K] . weights[K,N] */
-    ONEDNN_PRODUCT_PACKED, /* the same with weights[N/64,K,64], as oneDNN's AVX-512 kernel reads them: the
-                              bits of the others without their copying. N in 64s, K in 16s */
+    ONEDNN_PRODUCT_T,       /* dst[M,N] = src[M,K] . weights[N,K]^T */
+    ONEDNN_PRODUCT_T_BF16,  /* the same of bf16; sums and dst are f32 */
+    ONEDNN_PRODUCT,         /* dst[M,N] = src[M,K] . weights[K,N] */
+    ONEDNN_PRODUCT_PACKED,  /* the same with weights[N/64,K,64], as oneDNN's AVX-512 kernel reads them: the
+                               bits of the others without their copying. N in 64s, K in 16s */
+    ONEDNN_PRODUCT_T_ADDED, /* dst[M,N] += src[M,K] . weights[N,K]^T */
     ONEDNN_CONV, /* dst[Y,X,N] = bias + src[(Y-1)s+k,(X-1)s+k,C] * weights, without padding, stride s; C and N
                     multiples of 8 */
     ONEDNN_REPACK, /* dst = the weights [N,C,k,k] in src as the convolution of the same numbers wants them */

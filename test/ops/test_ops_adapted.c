@@ -1,0 +1,364 @@
+/* Products with weights that have adapters: beside f64, and that whoever has none that concern it has the
+ * bits of before. What the rest of the engine does with adapters is not here. */
+#include "test/ops/ops_watch.h"
+
+#include "test/lib/ops_adapted.h"
+
+#include "kernels/cpu/weights.h"
+
+/* Measured with AVX-512, AVX2 and SSE4.1, 2 threads. */
+struct op_error op_errors[N_OP_KINDS] = {
+    [OP_LINEAR] = {6.48e-07, 0},
+    [OP_LINEAR_FEW] = {4.81e-07, 0},
+    [OP_CONV2D] = {3.4e-07, 0},
+};
+
+#define ONE(rank, n, dtype, scale)                                                                           \
+    {                                                                                                        \
+        { rank, 0, n, dtype, scale }                                                                         \
+    }
+
+static const struct adapted_case cases[] = {
+    {{1, 1, 1, DTYPE_F32, 0, false, false, ACTIVATION_NONE, RESIDUAL_NONE}, ONE(1, 1, DTYPE_F32, 1), 0, 0},
+    {{7, 36, 20, DTYPE_F16, 0, true, false, ACTIVATION_NONE, RESIDUAL_APART},
+     ONE(4, 36, DTYPE_F16, 0.8f),
+     0,
+     0},
+    /* Three panels of 128, the last one of 44; 13 is no rank that anything has blocks for. */
+    {{300, 300, 77, DTYPE_BF16, 3, true, true, ACTIVATION_GELU_TANH, RESIDUAL_OUT},
+     ONE(13, 300, DTYPE_BF16, -0.5f),
+     0,
+     0},
+    {{33, 576, 1040, DTYPE_BF16, 0, false, false, ACTIVATION_NONE, RESIDUAL_OUT}, /* packed */
+     {{16, 0, 576, DTYPE_BF16, 0.3f}, {64, 0, 576, DTYPE_F16, 1}},
+     0,
+     0},
+    {{2, 200, 9001, DTYPE_F16, 0, true, false, ACTIVATION_GELU_ERF, RESIDUAL_NONE}, /* panels of 64 */
+     {{8, 0, 200, DTYPE_F32, 2}, {1, 0, 200, DTYPE_F32, 1}},
+     0,
+     0},
+    /* Parts of a fused weight, whose seams lie within panels; nothing for rows 300 to 320. */
+    {{19, 400, 64, DTYPE_F32, 2, true, false, ACTIVATION_SILU, RESIDUAL_NONE},
+     {{5, 0, 150, DTYPE_F32, 1}, {3, 150, 150, DTYPE_BF16, 0.7f}, {16, 320, 80, DTYPE_F32, 1}},
+     0,
+     0},
+    /* And rows of that, which the first does not concern. */
+    {{19, 400, 64, DTYPE_F32, 0, false, true, ACTIVATION_NONE, RESIDUAL_APART},
+     {{5, 0, 150, DTYPE_F32, 1}, {3, 150, 150, DTYPE_BF16, 0.7f}, {16, 320, 80, DTYPE_F32, 1}},
+     160,
+     200},
+    {{5, 96, 640, DTYPE_BF16, 0, true, false, ACTIVATION_GELU_QUICK, RESIDUAL_NONE}, /* into out itself */
+     ONE(16, 96, DTYPE_BF16, 1),
+     0,
+     0},
+};
+enum { N_CASES = sizeof cases / sizeof *cases };
+
+static void test_products(void **state) {
+    (void)state;
+    for (int i = 0; i < N_CASES; i++) case_adapted(&cases[i]);
+}
+
+static void test_few(void **state) {
+    (void)state;
+    for (int i = 0; i < N_CASES; i++) {
+        struct adapted_case c = cases[i];
+        if (c.base.t > 40) c.base.t = 40;
+        case_adapted_few(&c);
+    }
+}
+
+static void test_random(void **state) {
+    (void)state;
+    for (uint64_t i = 0; i < 60; i++) {
+        random_state = 1000 + i;
+        struct adapted_case c = {.base = {random_size(300), random_size(500), random_size(700),
+                                          random_dtype(), random_int(0, 5), random_bool(), random_bool(),
+                                          random_int(0, ACTIVATION_GELU_ERF), random_int(0, 2)}};
+        for (int f = 0, n = random_int(1, FACTORS_MOST); f < n; f++) {
+            int32_t row = random_int(0, c.base.n - 1), rows = random_int(1, c.base.n - row);
+            c.factors[f] =
+                (struct factors){random_size(70), row, rows, random_dtype(), (float)random_int(-4, 4) / 2};
+        }
+        c.first = random_int(0, c.base.n - 1);
+        c.rows = random_int(1, c.base.n - c.first);
+        if (i % 3)
+            case_adapted(&c);
+        else
+            case_adapted_few(&c);
+    }
+}
+
+/* By comparing distances to both neighbours, not as the engine does it. */
+static double nearest(double value) {
+    if (value == 0) return value;
+    int exponent;
+    frexp(value, &exponent);
+    double unit = ldexp(1, exponent - 8);
+    return nearbyint(value / unit) * unit;
+}
+
+/* Both products that read in round it; what comes between them is not rounded. */
+static void test_bf16(void **state) {
+    (void)state;
+    if (watch.two->lacks[PRECISION_BF16]) {
+        printf("SKIP bf16: %s\n", watch.two->lacks[PRECISION_BF16]);
+        return;
+    }
+    x.precision = PRECISION_BF16;
+    operand_rounding = nearest;
+    for (int i = 0; i < N_CASES; i++) case_adapted(&cases[i]);
+    x.precision = PRECISION_F32;
+    operand_rounding = NULL;
+}
+
+/* ---- bits ---- */
+
+struct call {
+    struct tensor out, in, weight, bias;
+};
+
+static struct call call_random(int32_t t, int32_t n, int32_t k) {
+    case_begin();
+    adapted_scratch();
+    return (struct call){
+        tensor_random(DTYPE_F32, SHAPE(t, n), 0, 1), tensor_random(DTYPE_F32, SHAPE(t, k), 0, 1),
+        tensor_random(DTYPE_BF16, SHAPE(n, k), 0, 1), tensor_random(DTYPE_BF16, SHAPE(n), 0, 1)};
+}
+
+static void run(const struct call *c, struct tensor weight, bool few) {
+    if (few)
+        op_linear_few(&x, c->out, c->in, weight, c->bias, ACTIVATION_SILU);
+    else
+        op_linear(&x, c->out, c->in, weight, (struct epilogue){.bias = c->bias});
+    assert_int_equal(problem.code, OK);
+}
+
+/* No adapters, one for other rows, and one of no strength. */
+static void test_bits_of_the_base(void **state) {
+    (void)state;
+    for (int few = 0; few < 2; few++) {
+        struct call c = call_random(9, 300, 96);
+        size_t bytes = (size_t)tensor_bytes(&c.out);
+        void *base = take(bytes);
+        run(&c, c.weight, few);
+        memcpy(base, c.out.data, bytes);
+        struct low_rank chain[FACTORS_MOST];
+        struct tensor adapted = c.weight;
+        adapted.adapters =
+            adapted_chain(chain, (struct factors[FACTORS_MOST]){{4, 300, 50, DTYPE_F32, 1}}, &c.weight);
+        run(&c, adapted, few);
+        assert_memory_equal(c.out.data, base, bytes);
+        adapted.adapters =
+            adapted_chain(chain, (struct factors[FACTORS_MOST]){{4, 0, 300, DTYPE_F32, 0}}, &c.weight);
+        run(&c, adapted, few);
+        for (int64_t i = 0; i < tensor_elements(&c.out); i++)
+            assert_true(((float *)c.out.data)[i] == ((float *)base)[i]);
+        chain[0].up.scale = 1;
+        run(&c, adapted, few);
+        assert_memory_not_equal(c.out.data, base, bytes);
+    }
+}
+
+/* Blocks of 32 values and the f32 that they stand for. */
+static void test_quantised_base(void **state) {
+    (void)state;
+    enum { T = 21, N = 200, K = 128 };
+    struct call c = call_random(T, N, K);
+    struct tensor blocks = tensor_make(NULL, DTYPE_Q8_0, SHAPE(N, K)),
+                  wide = tensor_random(DTYPE_F32, SHAPE(N, K), 0, 1);
+    blocks.data = take((size_t)tensor_bytes(&blocks));
+    unsigned char *to = blocks.data;
+    for (int64_t i = 0; i < tensor_bytes(&blocks); i++) to[i] = (unsigned char)random_bits();
+    for (int64_t i = 0; i < tensor_bytes(&blocks); i += dtype_block_bytes(DTYPE_Q8_0))
+        to[i + 1] = 0x20; /* f16 scales of about 1/128 */
+    weights_widen(wide.data, &blocks, 0, N);
+    struct low_rank chain[FACTORS_MOST];
+    blocks.adapters = wide.adapters =
+        adapted_chain(chain, (struct factors[FACTORS_MOST]){{16, 40, 130, DTYPE_BF16, 0.8f}}, &wide);
+    for (int few = 0; few < 2; few++) {
+        void *as_f32 = take((size_t)tensor_bytes(&c.out));
+        run(&c, wide, few);
+        memcpy(as_f32, c.out.data, (size_t)tensor_bytes(&c.out));
+        run(&c, blocks, few);
+        assert_memory_equal(c.out.data, as_f32, (size_t)tensor_bytes(&c.out));
+    }
+}
+
+/* ---- what others see of a call ---- */
+
+static bool see(void *user, const struct tensor *tensor) {
+    struct low_rank *awaited = user; /* its data: what is looked for, NULL once seen */
+    if (tensor->data == awaited->down.data) awaited->down.data = NULL;
+    if (tensor->data == awaited->up.data) awaited->up.data = NULL;
+    return true;
+}
+
+/* Factors that are on their way are waited for, and their work is counted. */
+static void test_awaited_and_counted(void **state) {
+    (void)state;
+    enum { T = 9, N = 40, K = 96, RANK = 4 };
+    for (int few = 0; few < 2; few++) {
+        struct call c = call_random(T, N, K);
+        struct low_rank chain[FACTORS_MOST];
+        c.weight.adapters =
+            adapted_chain(chain, (struct factors[FACTORS_MOST]){{RANK, 0, N, DTYPE_F32, 1}}, &c.weight);
+        struct low_rank awaited = chain[0];
+        x.await = see, x.await_user = &awaited, x.flops = 0;
+        run(&c, c.weight, few);
+        x.await = NULL;
+        assert_true(!awaited.down.data && !awaited.up.data);
+        double added = few ? T * N : 0; /* by an operator of its own */
+        assert_true(x.flops == 2.0 * T * (N * K + RANK * (N + K)) + added);
+    }
+}
+
+/* ---- convolutions ---- */
+
+struct conv_shape {
+    int32_t rows, columns, c, n, k;
+    struct conv_options options;
+    bool normed, residual;
+};
+
+/* The base's kernel with the factors' product in it. */
+static struct tensor merged(const struct tensor *weight) {
+    struct tensor m = tensor_random(DTYPE_F32, weight->rank, weight->dim, 0, 1);
+    int64_t values = tensor_elements(weight) / weight->dim[0], k = tensor_columns(weight);
+    for (int64_t i = 0; i < tensor_elements(weight); i++) {
+        double sum = load(weight, i / k, i % k);
+        int64_t n = i / values, at = i % values;
+        for (const struct low_rank *a = weight->adapters; a; a = a->next)
+            for (int32_t r = 0; r < a->up.dim[1]; r++)
+                sum += load(&a->up, n, r) * (double)a->up.scale *
+                       load(&a->down, (r * values + at) / k, (r * values + at) % k);
+        ((float *)m.data)[i] = (float)sum;
+    }
+    return m;
+}
+
+static void expect_conv(const struct conv_shape *s) {
+    case_begin();
+    adapted_scratch();
+    struct conv_options o = s->options;
+    struct tensor in = tensor_random(DTYPE_F32, SHAPE(s->rows, s->columns, s->c), 0, 1);
+    if (s->normed) {
+        o.norm.statistics = tensor_random(DTYPE_F32, SHAPE(4, 2), 0, 1);
+        o.norm.weight = tensor_random(DTYPE_F32, SHAPE(s->c), 0, 1);
+        o.norm.bias = tensor_random(DTYPE_F32, SHAPE(s->c), 0, 1);
+        o.activation = ACTIVATION_SILU;
+    }
+    struct tensor weight = tensor_random(DTYPE_BF16, SHAPE(s->n, s->c, s->k, s->k), 0, 1);
+    struct low_rank chain[FACTORS_MOST];
+    const struct factors factors[FACTORS_MOST] = {{5, 0, s->n, DTYPE_F32, 0.5f},
+                                                  {16, 0, s->n, DTYPE_BF16, 1}};
+    weight.adapters = adapted_chain(chain, factors, &weight);
+    int32_t rows = conv_size(s->rows, &o, o.cut_row) - o.first_row;
+    if (o.first_row) rows = 2;
+    struct tensor out =
+        tensor_random(DTYPE_F32, SHAPE(rows, conv_size(s->columns, &o, o.cut_column), s->n), 0, 1);
+    struct tensor whole = tensor_random(DTYPE_F32, out.rank, out.dim, 0, 1);
+    struct epilogue e = {.bias = tensor_random(DTYPE_F32, SHAPE(s->n), 0, 1)};
+    if (s->residual) e.residual = out, memcpy(whole.data, out.data, (size_t)tensor_bytes(&out));
+    op_conv2d(&x, out, in, weight, e, o);
+    if (s->residual) e.residual = whole;
+    op_conv2d(&x, whole, in, merged(&weight), e, o);
+    double *truth = op_truth(&out);
+    for (int64_t i = 0; i < tensor_elements(&out); i++) truth[i] = (double)((float *)whole.data)[i];
+    op_expect(OP_CONV2D, &out, truth);
+    assert_int_equal(x.scratch->used, 0);
+}
+
+static void test_convolutions(void **state) {
+    (void)state;
+    static const struct conv_shape shapes[] = {
+        {5, 9, 12, 20, 3, {.upsample = 1}, false, false},
+        {8, 8, 16, 8, 3, {.upsample = 1}, true, true},
+        {6, 4, 24, 40, 1, {.upsample = 1}, false, true},
+        {4, 6, 8, 16, 3, {.upsample = 2}, true, false},
+        {7, 5, 8, 12, 3, {.upsample = 2, .cut_row = true}, false, true},
+        {7, 9, 8, 12, 3, {.upsample = 1, .stride = 2, .before = 1}, false, false},
+        {9, 600, 8, 4, 3, {.upsample = 1, .first_row = 3}, false, true}, /* bands of 13 rows */
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) expect_conv(&shapes[i]);
+}
+
+/* out lies over in: what adapters make of in is made before. */
+static void test_convolution_in_place(void **state) {
+    (void)state;
+    enum { Y = 40, X = 512, C = 8 };
+    case_begin();
+    adapted_scratch();
+    struct conv_options o = {.upsample = 1};
+    struct tensor in = tensor_random(DTYPE_F32, SHAPE(Y, X, C), 0, 1),
+                  out = tensor_random(DTYPE_F32, SHAPE(Y, X, C), 0, 1);
+    struct tensor weight = tensor_random(DTYPE_F32, SHAPE(C, C, 3, 3), 0, 1);
+    struct low_rank chain[FACTORS_MOST];
+    weight.adapters = adapted_chain(chain, (struct factors[FACTORS_MOST]){{4, 0, C, DTYPE_F32, 1}}, &weight);
+    int64_t row = sizeof(float) * X * C, lead = conv_lead(Y, X, 1, 1, row, row);
+    struct tensor over = out, later = in;
+    over.data = take((size_t)(lead + Y * row));
+    later.data = (char *)over.data + lead;
+    memcpy(later.data, in.data, (size_t)tensor_bytes(&in));
+    op_conv2d(&x, out, in, weight, (struct epilogue){0}, o);
+    /* The watching device computes a call again; in is gone then. */
+    x.device = watch.two;
+    op_conv2d(&x, over, later, weight, (struct epilogue){0}, o);
+    x.device = &watch.device;
+    assert_int_equal(problem.code, OK);
+    assert_memory_equal(over.data, out.data, (size_t)tensor_bytes(&out));
+}
+
+/* ---- refusals ---- */
+
+static void expect_error(const char *part) {
+    char line[1200];
+    assert_int_equal(problem.code, INTERNAL);
+    error_line(&problem, line, sizeof line);
+    if (!strstr(line, part)) fail_msg("%s", line);
+    problem = (struct error){0};
+}
+
+static void test_refusals(void **state) {
+    (void)state;
+    struct call c = call_random(3, 40, 32);
+    struct low_rank chain[FACTORS_MOST], mistaken;
+    struct tensor weight = c.weight;
+    const struct low_rank *fits =
+        adapted_chain(chain, (struct factors[FACTORS_MOST]){{4, 0, 40, DTYPE_F32, 1}}, &c.weight);
+    weight.adapters = &mistaken;
+    mistaken = *fits;
+    mistaken.down = tensor_slice(mistaken.down, 0, 3);
+    op_linear(&x, c.out, c.in, weight, (struct epilogue){0});
+    expect_error("operator linear: adapter's up does not fit");
+    mistaken = *fits;
+    mistaken.down = tensor_random(DTYPE_F32, SHAPE(4, 31), 0, 1);
+    op_linear_few(&x, c.out, c.in, weight, absent, ACTIVATION_NONE);
+    expect_error("operator linear_few: adapter's down does not fit");
+    mistaken = *fits;
+    struct arena small = {.base = x.scratch->base, .bytes = 40};
+    x.scratch = &small;
+    op_linear(&x, c.out, c.in, weight, (struct epilogue){0});
+    expect_error("no room for a tensor");
+    adapted_scratch();
+    struct tensor kernel = tensor_random(DTYPE_F32, SHAPE(40, 8, 1, 1), 0, 1);
+    kernel.adapters = adapted_chain(chain, (struct factors[FACTORS_MOST]){{4, 0, 39, DTYPE_F32, 1}}, &kernel);
+    op_conv2d(&x, tensor_random(DTYPE_F32, SHAPE(2, 2, 40), 0, 1),
+              tensor_random(DTYPE_F32, SHAPE(2, 2, 8), 0, 1), kernel, (struct epilogue){0},
+              (struct conv_options){.upsample = 1});
+    expect_error("operator conv2d: adapter's up does not fit");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_products),         cmocka_unit_test(test_few),
+        cmocka_unit_test(test_random),           cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_bits_of_the_base), cmocka_unit_test(test_quantised_base),
+        cmocka_unit_test(test_convolutions),     cmocka_unit_test(test_convolution_in_place),
+        cmocka_unit_test(test_refusals),         cmocka_unit_test(test_awaited_and_counted),
+        cmocka_unit_test(test_print_errors),
+    };
+    int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, ops_set_up, ops_tear_down);
+    printf("%d passed, %d failed\n", n - failed, failed);
+    return failed != 0;
+}
