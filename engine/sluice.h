@@ -216,6 +216,11 @@ struct sluice_session_options {
     /* The session only plans: then "cuda" needs no GPU, and numbers about it are assumed; "cuda:CARD" is one
      * of the cards known by name (3060, 4060, 4060ti, 4090, h100), with its memory and calculated rates. */
     bool plans_only;
+    /* Keeps what text encoders make of prompts, in up to so many bytes of the host's memory, so that a later
+     * picture of a prompt begins without its encoder; 0: keeps nothing. A prompt takes 4 bytes for each token
+     * and column (8 MiB of T5's 512 tokens). Plans count what is kept: they are those of the request as it
+     * would run now. */
+    uint64_t prompt_cache_bytes;
 };
 
 /* Cheap: allocates nothing of size. The model must outlive the session. */

@@ -34,7 +34,7 @@ static uint64_t candidates_host_bytes(const struct job *job, const struct layout
     return align_up(job->model->host_bytes + (uint64_t)l->visits.n_visits * a_visit + tokens * a_token +
                         candidates_gathered_bytes(job) +
                         (uint64_t)(job->n_needs + 1) * run_need_bytes(l->n_stages) + pictures +
-                        (uint64_t)job->request.caller_bytes +
+                        (uint64_t)job->request.caller_bytes + recalled_bytes(job) +
                         requantised_bytes(job->request.converted ? NULL : job->place.requantised,
                                           plan_readers(job->device->memory, PLAN_BOUNCE)) +
                         (10 << 16),

@@ -93,16 +93,17 @@ static void job_count_absent(struct job *job, int slot) {
  * latent. */
 static enum status job_gather(struct job *job, int slot, struct error *e) {
     const struct component *c = &job->model->component[slot];
-    int n_lanes = c->family->kind == FAMILY_TEXT ? job->n_read : 1;
+    int n_lanes = c->family->kind == FAMILY_TEXT ? job->recalled.n_lacking[slot] : 1;
     struct lane lane = {.latent =
                             tensor_make(NULL, DTYPE_F32, 4, (int32_t[]){job->C, job->F, job->Y, job->X})};
     job->rows[slot] = job->sys->alloc(job->sys, LINE_HOST, GATHERED_MAX * sizeof *job->rows[slot]);
     if (!job->rows[slot]) return error_set(e, MEMORY, "no memory for rows of tables");
     for (int table = 0; table < c->n_tables; table++)
         for (int i = 0; i < n_lanes && e->code == OK; i++) {
-            lane.tokens = job->tokens[slot][i].ids;
-            lane.n_tokens = job->tokens[slot][i].n_ids;
-            job_see(job, slot, i, lane.seen);
+            int prompt = job->recalled.lacking[slot][i];
+            lane.tokens = job->tokens[slot][prompt].ids;
+            lane.n_tokens = job->tokens[slot][prompt].n_ids;
+            job_see(job, slot, prompt, lane.seen);
             component_gather_rows(c, table, &lane, &job->rows[slot][table * n_lanes + i], e);
         }
     return e->code;
@@ -301,6 +302,7 @@ enum status job_open(struct job *job, const struct job_place *place, const struc
         for (int i = 0; i < SLOTS_MAX; i++)
             if (model->recipe->slot[i].text.tokenizer && !model->component[i].family)
                 job_count_absent(job, i);
+        if (e->code == OK) recalled_find(job);
         for (int i = 0; i < SLOTS_MAX && e->code == OK; i++)
             if (model->component[i].n_tables) job_gather(job, i, e);
         if (e->code != OK || job_make_calls(job, e) != OK) return e->code;

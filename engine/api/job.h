@@ -4,9 +4,11 @@
 #ifndef SLUICE_API_JOB_H
 #define SLUICE_API_JOB_H
 
+#include "engine/api/conditionings.h"
 #include "engine/pictures/fit.h"
 #include "engine/api/layout.h"
 #include "engine/pictures/pictures.h"
+#include "engine/api/recalled.h"
 #include "engine/api/requantised.h"
 #include "engine/open/model.h"
 #include "engine/open/prompt.h"
@@ -37,7 +39,8 @@ struct encoded {
 struct job_place {
     const struct sluice_model *model;
     struct device *device;
-    struct requantised *requantised; /* the session's; NULL: no request asks for a type */
+    struct requantised *requantised;     /* the session's; NULL: no request asks for a type */
+    struct conditionings *conditionings; /* the session's; NULL: none are kept */
 };
 
 /* One evaluation of the denoiser for every image. */
@@ -98,6 +101,7 @@ struct job {
     int32_t C, F, Y, X;                /* of the latent, with what is in front */
     int n_texts, text_slot[SLOTS_MAX]; /* of the text encoders, in their order */
     struct prompt_tokens tokens[SLOTS_MAX][PROMPTS_MAX];
+    struct recalled recalled;
     struct block *rows[SLOTS_MAX]; /* of tables, as component_visits counts them: GATHERED_MAX, or none */
     struct sampling sampling;      /* the model's, with what the request chooses */
     double terminal;               /* of its own schedule */

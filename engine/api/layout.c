@@ -227,8 +227,8 @@ static void layout_list_stages(const struct job *job, struct layout *l) {
     const struct recipe *recipe = job->model->recipe;
     for (int slot = 0; slot < SLOTS_MAX && recipe->slot[slot].family && !job->decode_only; slot++) {
         enum family_kind kind = recipe->slot[slot].family->kind;
-        if (kind == FAMILY_TEXT && job->model->component[slot].family)
-            layout_add(job, l, &stage_text, slot, 0, job->n_read, 1);
+        if (kind == FAMILY_TEXT && job->recalled.n_lacking[slot])
+            layout_add(job, l, &stage_text, slot, 0, job->recalled.n_lacking[slot], 1);
         if (kind == FAMILY_VISION) layout_add_encoded(job, l, &stage_vision, slot, 1);
     }
     int encoder = recipe_slot(recipe, FAMILY_ENCODER);

@@ -117,7 +117,7 @@ static struct job_place session_place(struct sluice_session *s, const struct slu
     if (requantised_type(r.type, r.converted, &wanted, &e) == OK && s->requantised.made &&
         s->requantised.wanted != wanted)
         residents_destroy(&s->residents);
-    return (struct job_place){s->model, s->device, &s->requantised};
+    return (struct job_place){s->model, s->device, &s->requantised, &s->conditionings};
 }
 
 static bool scaling_goes_on(void *user, struct error *e) {
@@ -155,6 +155,7 @@ static enum status execute(struct sluice_session *s, struct job *job, const char
     const char *from = latent_file ? latent_file : job->request.init_latent;
     start_open(&r.start, job, from, e);
     if (e->code == OK && job->request.dump && !job->decode_only) turn_dump_start(&r, e);
+    if (e->code == OK) turn_texts_recalled(&r, e);
     if (e->code == OK) executor_run(&run, job->need, &job->plan, &s->residents, &r.counters, e);
     if (e->code == OK) progress_ended(&r);
     start_close(&r.start);
@@ -247,6 +248,7 @@ int sluice_session_open(sluice_model *model, const struct sluice_session_options
     s->model = model;
     s->residents.sys = sys;
     copy_sized(&s->options, sizeof s->options, options);
+    s->conditionings = (struct conditionings){.sys = sys, .limit_bytes = s->options.prompt_cache_bytes};
     int threads = s->options.threads ? s->options.threads : machine_threads("");
     if (caller_threads(threads, &e))
         s->device = device_open(sys, s->options.device, threads, s->options.plans_only, &e);
@@ -264,6 +266,7 @@ void sluice_session_close(sluice_session *s) {
     if (!s) return;
     residents_destroy(&s->residents);
     requantised_destroy(&s->requantised);
+    conditionings_shrink(&s->conditionings, 0);
     report_destroy(s->sys, &s->report);
     if (s->device) s->device->destroy(s->device);
     s->sys->release(s->sys, s);

@@ -8,17 +8,18 @@
 
 static void stages_connect_text(const struct job *job, const struct layout *l, int s, struct lane *lanes) {
     int slot = l->slot[s];
-    for (int i = 0; i < job->n_read; i++) {
-        const struct prompt_tokens *tokens = &job->tokens[slot][i];
-        lanes[i] = (struct lane){.prompt = i,
+    for (int i = 0; i < l->stages[s].n_lanes; i++) {
+        int prompt = job->recalled.lacking[slot][i];
+        const struct prompt_tokens *tokens = &job->tokens[slot][prompt];
+        lanes[i] = (struct lane){.prompt = prompt,
                                  .tokens = tokens->ids,
                                  .n_tokens = tokens->n_ids,
                                  .window = tokens->window,
                                  .clip_skip = job->request.clip_skip,
                                  .pooled_row = tokens->pooled_row,
-                                 .text = l->encoder_text[slot][i],
-                                 .pooled = l->encoder_pooled[slot][i]};
-        job_see(job, slot, i, lanes[i].seen);
+                                 .text = l->encoder_text[slot][prompt],
+                                 .pooled = l->encoder_pooled[slot][prompt]};
+        job_see(job, slot, prompt, lanes[i].seen);
         for (int k = 0, n = 0; k < job->n_encoded; k++)
             if (job->encoded[k].kind == ENCODED_VISION && lanes[i].seen[n].height)
                 lanes[i].seen[n++].rows = l->encoded[k].tokens;

@@ -101,7 +101,8 @@ static void turn_place(const struct job *job, int slot, int prompt) {
     }
 }
 
-/* After the last text what denoisers read is whole: it is dumped, and the time that is left is told once. */
+/* After the last text, or before the first stage (-1) if all are recalled, what denoisers read is whole: it
+ * is dumped, and the time that is left is told once. */
 static enum status turn_conditioning_ended(struct running *r, int stage, struct error *e) {
     static const char *const texts[PROMPTS_MAX] = {"cond", "uncond"}, *const pooled[PROMPTS_MAX] = {
                                                                           "pooled", "pooled_uncond"};
@@ -121,15 +122,29 @@ enum status turn_text_ended(struct running *r, int stage, struct error *e) {
     const struct job *job = r->job;
     const struct layout *l = &job->layout;
     int slot = l->slot[stage];
-    for (int i = 0; i < job->n_read && e->code == OK; i++) {
+    for (int k = 0; k < job->recalled.n_lacking[slot] && e->code == OK; k++) {
+        int i = job->recalled.lacking[slot][k];
         struct tensor text = l->encoder_text[slot][i], pooled = l->encoder_pooled[slot][i];
         if (text.rank) turn_weigh(&job->tokens[slot][i], text);
         if (text.rank) check_finite(text, "the conditioning", l->stages[stage].name, -1, e);
         if (pooled.rank && e->code == OK)
             check_finite(pooled, "the conditioning", l->stages[stage].name, -1, e);
+        if (e->code == OK) recalled_keep(job, slot, i);
         if (e->code == OK) turn_place(job, slot, i);
     }
     return turn_conditioning_ended(r, stage, e);
+}
+
+enum status turn_texts_recalled(struct running *r, struct error *e) {
+    const struct job *job = r->job;
+    bool any = false;
+    for (int slot = 0; slot < SLOTS_MAX; slot++)
+        for (int i = 0; i < PROMPTS_MAX; i++) {
+            if (!recalled_copy(job, slot, i)) continue;
+            turn_place(job, slot, i);
+            any = true;
+        }
+    return any ? turn_conditioning_ended(r, -1, e) : OK;
 }
 
 /* ---- pictures in ---- */

@@ -4,6 +4,8 @@
 
 #include "engine/api/running.h"
 
+/* Before the first visit: puts in its place what need not be encoded again. */
+enum status turn_texts_recalled(struct running *r, struct error *e);
 /* Checks what a text or vision encoder gave, and puts it in its place. */
 enum status turn_text_ended(struct running *r, int stage, struct error *e);
 /* Fills in the frames that are encoded, and takes what was made of them. */

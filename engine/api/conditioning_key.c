@@ -1,0 +1,77 @@
+/* Keys of conditionings: see conditioning_key.h. */
+#include "engine/api/conditioning_key.h"
+
+#include <nettle/sha2.h>
+#include <string.h>
+
+_Static_assert((int)CONDITIONING_KEY_BYTES == (int)SHA256_DIGEST_SIZE, "a key is a hash");
+
+static void add(struct sha256_ctx *sha, const void *bytes, size_t n) {
+    sha256_update(sha, n, bytes);
+}
+
+static void add_number(struct sha256_ctx *sha, int64_t number) {
+    add(sha, &number, sizeof number);
+}
+
+/* With its end, so that what follows cannot be taken for more of it. */
+static void add_text(struct sha256_ctx *sha, const char *text) {
+    add(sha, text, strlen(text) + 1);
+}
+
+/* Where files lie does not matter; which they are does. */
+static void add_source(struct sha256_ctx *sha, const struct byte_source *source) {
+    add_number(sha, (int64_t)source->identity.inode);
+    add_number(sha, source->identity.bytes);
+    add_number(sha, source->identity.modified_ns);
+}
+
+static void add_entry(struct sha256_ctx *sha, const struct tensor_index *index,
+                      const struct index_entry *entry) {
+    add_text(sha, index_name(index, entry));
+    add_number(sha, entry->dtype);
+    add_number(sha, entry->rank);
+    for (int i = 0; i < entry->rank; i++) add_number(sha, entry->dim[i]);
+    add(sha, &entry->scale, sizeof entry->scale);
+    add_number(sha, entry->source);
+    add_number(sha, (int64_t)entry->offset);
+    add_number(sha, entry->scales.source);
+    add_number(sha, (int64_t)entry->scales.offset);
+    add_number(sha, (int64_t)entry->scales.bytes);
+}
+
+static void add_component(struct sha256_ctx *sha, const struct component *c) {
+    add_text(sha, c->family->name);
+    add(sha, c->dims, sizeof c->dims);
+    add(sha, c->settings, sizeof c->settings);
+    add_number(sha, c->reads.layers_left_out);
+    add_number(sha, c->reads.normed);
+    add_number(sha, c->reads.projected);
+    add_number(sha, c->text_columns);
+    add_number(sha, c->pooled_columns);
+    for (int i = 0; i < c->index.n_sources; i++) add_source(sha, &c->index.sources[i]);
+    for (int i = 0; i < c->index.n_entries; i++)
+        if (index_has(&c->index, &c->index.entries[i])) add_entry(sha, &c->index, &c->index.entries[i]);
+}
+
+static void add_tokens(struct sha256_ctx *sha, const struct prompt_tokens *tokens) {
+    size_t n = (size_t)tokens->n_ids;
+    add_number(sha, tokens->n_ids);
+    add(sha, tokens->ids, n * sizeof *tokens->ids);
+    add_number(sha, tokens->weights != NULL);
+    if (tokens->weights) add(sha, tokens->weights, n * sizeof *tokens->weights);
+    add_number(sha, tokens->window);
+    add_number(sha, tokens->pooled_row);
+}
+
+void conditioning_key(const struct job *job, int slot, int prompt, uint8_t key[CONDITIONING_KEY_BYTES]) {
+    struct sha256_ctx sha;
+    sha256_init(&sha);
+    add_text(&sha, SLUICE_VERSION);
+    add_component(&sha, &job->model->component[slot]);
+    add_tokens(&sha, &job->tokens[slot][prompt]);
+    add_number(&sha, job->request.clip_skip);
+    add_number(&sha, job->precision);
+    add_number(&sha, job->weights);
+    sha256_digest(&sha, CONDITIONING_KEY_BYTES, key);
+}

@@ -1,0 +1,239 @@
+/* Conditionings that a session keeps: the second picture of a prompt begins without its encoder, which is
+ * then neither planned for nor read; the bits are those of a session that keeps nothing; whatever changes
+ * what an encoder makes is another conditioning; and the memory that is kept never passes what was asked for.
+ *
+ * One pipeline of each way that texts go: one encoder; two that meet in one text and a pooled row, with
+ * weights of words; three, some of which read two prompts. */
+#include "test/lib/rig.h"
+
+enum { FILES_MAX = 64 };
+
+static const char other[] = "two otters on a raft, by night";
+
+/* ---- what is read of text encoders ---- */
+
+static struct ledger {
+    uint64_t inode[FILES_MAX];
+    int n;
+    atomic_llong bytes;
+} ledger;
+
+static int64_t read_and_count(struct sys *sys, int file, void *to, size_t bytes, int64_t offset) {
+    int64_t n = watch_read_at(sys, file, to, bytes, offset);
+    struct file_identity identity;
+    if (sys->identify(sys, file, &identity)) return n;
+    for (int i = 0; i < ledger.n; i++)
+        if (ledger.inode[i] == identity.inode && n > 0) atomic_fetch_add(&ledger.bytes, n);
+    return n;
+}
+
+static void ledger_open(const struct sluice_model *model) {
+    ledger.n = 0;
+    for (int slot = 0; slot < SLOTS_MAX; slot++) {
+        const struct component *c = &model->component[slot];
+        if (!c->family || c->family->kind != FAMILY_TEXT) continue;
+        for (int i = 0; i < c->index.n_sources && ledger.n < FILES_MAX; i++)
+            ledger.inode[ledger.n++] = c->index.sources[i].identity.inode;
+    }
+    check(ledger.n > 0, "there are no text encoders to watch");
+}
+
+/* ---- sessions ---- */
+
+static bool open_keeping(struct rig *rig, const char *folder, uint64_t bytes) {
+    struct sluice_session_options options = {.threads = 2, .prompt_cache_bytes = bytes};
+    if (!rig_open(rig, folder, 2, 3)) return false;
+    sluice_session_close(rig->session);
+    rig->watch.sys.read_at = read_and_count;
+    ledger_open(rig->model);
+    return rig_open_session(rig, &options);
+}
+
+static struct sluice_request request_of(const char *prompt) {
+    struct sluice_request r = request_fox(32, 32, 2, 1, 3);
+    r.prompt = prompt;
+    r.no_decode = true;
+    return r;
+}
+
+/* The bits of a session of its own that keeps nothing. */
+static struct result plainly(const char *folder, const struct sluice_request *request) {
+    struct rig rig;
+    struct result r = {.code = -1};
+    struct sluice_request any = *request;
+    any.max_ram_bytes = plenty;
+    if (!rig_open(&rig, folder, 2, 3)) return r;
+    r = run(&rig, &any);
+    rig_close(&rig);
+    return r;
+}
+
+static int n_texts(json_t *plan) {
+    int n = 0;
+    size_t i;
+    json_t *stage;
+    json_array_foreach(json_object_get(plan, "stages"), i, stage) n +=
+        !strncmp(json_string_value(json_object_get(stage, "name")), "text", 4);
+    return n;
+}
+
+/* A run of that request has so many stages of texts, reads encoders only where it has some, and draws the
+ * bits that were drawn plainly. */
+static void expect(struct rig *rig, const char *folder, struct sluice_request request, int texts,
+                   const char *what) {
+    struct result want = plainly(folder, &request);
+    json_t *plan = query(rig, &request, NULL);
+    atomic_store(&ledger.bytes, 0);
+    struct result got = run(rig, &request);
+    same(&want, &got, what);
+    check(n_texts(got.plan) == texts, "%s, %s: %d stages of texts, not %d", folder, what, n_texts(got.plan),
+          texts);
+    check((atomic_load(&ledger.bytes) > 0) == (texts > 0), "%s, %s: %lld bytes of encoders were read", folder,
+          what, atomic_load(&ledger.bytes));
+    check(!strcmp(json_string_value(json_object_get(plan, "hash")),
+                  json_string_value(json_object_get(got.plan, "hash"))),
+          "%s, %s: another plan than was told", folder, what);
+    check(rig->session->conditionings.bytes <= rig->session->conditionings.limit_bytes,
+          "%s, %s: more is kept than was asked for", folder, what);
+    json_decref(plan);
+    result_free(&want);
+    result_free(&got);
+}
+
+/* ---- what is kept, and what is another conditioning ---- */
+
+static void pipeline(const char *folder, int encoders) {
+    struct rig rig;
+    struct sluice_request r = request_of("a red fox in the (snow:1.3)");
+    if (!open_keeping(&rig, folder, 64 << 20)) return;
+    expect(&rig, folder, r, encoders, "the first picture");
+    expect(&rig, folder, r, 0, "the second");
+    r.seed++;
+    r.width = 48;
+    expect(&rig, folder, r, 0, "another seed and size");
+    r.prompt = other;
+    expect(&rig, folder, r, encoders, "another prompt");
+    r.negative_prompt = "a red fox in the (snow:1.3)";
+    expect(&rig, folder, r, 0, "the first prompt, which is not wanted now");
+    r.cfg_scale = 1;
+    expect(&rig, folder, r, 0, "no guidance");
+    r.type = "q8_0";
+    expect(&rig, folder, r, encoders, "another type");
+    r.type = NULL;
+    expect(&rig, folder, r, 0, "the first type again");
+    rig_close(&rig);
+}
+
+/* Marks that weigh nothing are other ids than none, and leaving out a layer is another encoder. */
+static void other_words(void) {
+    const char *folder = "test/golden/sdxl/model";
+    struct rig rig;
+    struct sluice_request r = request_of("a red fox in the (snow:1.3)");
+    if (!open_keeping(&rig, folder, 64 << 20)) return;
+    expect(&rig, folder, r, 2, "weighed");
+    r.prompt = "a red fox in the (snow:1.4)";
+    expect(&rig, folder, r, 2, "weighed otherwise");
+    r.prompt = "a red fox in the snow";
+    expect(&rig, folder, r, 2, "not weighed");
+    r.clip_skip = 1;
+    expect(&rig, folder, r, 2, "clip_skip");
+    rig_close(&rig);
+}
+
+/* ---- how much ---- */
+
+static uint64_t bytes_of_one(const char *folder) {
+    struct rig rig;
+    uint64_t bytes = 0;
+    struct sluice_request r = request_of(other);
+    r.cfg_scale = 1;
+    if (!open_keeping(&rig, folder, 64 << 20)) return 0;
+    struct result got = run(&rig, &r);
+    bytes = rig.session->conditionings.bytes;
+    check(bytes > 0, "%s: nothing is kept", folder);
+    result_free(&got);
+    rig_close(&rig);
+    return bytes;
+}
+
+/* Room for two: the one that was used longest ago goes. */
+static void room(void) {
+    const char *folder = "test/golden/zimage_a/model";
+    const char *prompts[] = {"a red fox by a lake, at noon", "a red hat by a lake, at noon",
+                             "a red cat by a lake, at noon"};
+    struct rig rig;
+    struct sluice_request r = request_of(prompts[0]);
+    r.cfg_scale = 1;
+    uint64_t most = bytes_of_one(folder) * 5 / 2;
+    if (!open_keeping(&rig, folder, most)) return;
+    expect(&rig, folder, r, 1, "the first of three");
+    r.prompt = prompts[1];
+    expect(&rig, folder, r, 1, "the second of three");
+    r.prompt = prompts[0];
+    expect(&rig, folder, r, 0, "the first again");
+    r.prompt = prompts[2];
+    expect(&rig, folder, r, 1, "the third");
+    r.prompt = prompts[0];
+    expect(&rig, folder, r, 0, "what was used last but one stays");
+    r.prompt = prompts[1];
+    expect(&rig, folder, r, 1, "what was used longest ago went");
+    rig_close(&rig);
+    if (!open_keeping(&rig, folder, 100)) return;
+    expect(&rig, folder, r, 1, "no room for one");
+    expect(&rig, folder, r, 1, "no room for one, again");
+    check(!rig.session->conditionings.bytes, "something is kept without room");
+    rig_close(&rig);
+}
+
+/* What is kept is planned: the least budget with it does, and one byte less is refused. */
+static void planned(void) {
+    const char *folder = "test/golden/zimage_a/model";
+    struct rig rig;
+    json_int_t least = 0, all, before;
+    struct sluice_request r = request_of(other);
+    if (!open_keeping(&rig, folder, 64 << 20)) return;
+    bounds(&rig, r, &before, &all);
+    for (int i = 0; i < 2; i++) {
+        bounds(&rig, r, &least, &all);
+        r.max_ram_bytes = least;
+        expect(&rig, folder, r, !i, "the least");
+        r.max_ram_bytes = plenty;
+    }
+    check(least <= before, "less is read, and more is needed: %lld after %lld", (long long)least,
+          (long long)before);
+    r.max_ram_bytes = least - 1;
+    struct result got = run(&rig, &r);
+    check(got.code == SLUICE_BUDGET, "a byte below the least: %s", sluice_code_name(got.code));
+    result_free(&got);
+    rig_close(&rig);
+}
+
+/* Of other prompts too, byte for byte. */
+static void counted(void) {
+    enum { VALUES = 1 << 20 };
+    const uint8_t key[CONDITIONING_KEY_BYTES] = "of another prompt";
+    struct rig rig;
+    json_int_t before, after, all;
+    struct sluice_request r = request_of(other);
+    if (!open_keeping(&rig, "test/golden/zimage_a/model", 64 << 20)) return;
+    bounds(&rig, r, &before, &all);
+    float *values = conditionings_keep(&rig.session->conditionings, key, VALUES);
+    check(values != NULL, "nothing is kept");
+    bounds(&rig, r, &after, &all);
+    check(after - before == (json_int_t)sizeof(float) * VALUES ||
+              after - before == (json_int_t)sizeof(float) * VALUES + (1 << 16),
+          "the plan grew by %lld bytes", (long long)(after - before));
+    rig_close(&rig);
+}
+
+int main(void) {
+    temporary_make();
+    pipeline("test/golden/zimage_a/model", 1);
+    pipeline("test/golden/sdxl/model", 2);
+    pipeline("test/golden/sd3_medium/model", 3);
+    other_words();
+    room();
+    planned();
+    counted();
+    return finish();
+}
