@@ -7,7 +7,10 @@
  * added there then, and the product goes through the workspace, for the residual may be out. A result in bf16
  * is the library's too, rounded as it is stored, or the last step of that kernel. What it does beside the
  * product: 6 bytes a value of an in that is f32, and of a weight that is not bf16; with activation or gate 8
- * a value of out, 6 of a bf16 one, or 12 with a residual. */
+ * a value of out, 6 of a bf16 one, or 12 with a residual.
+ *
+ * What adapters add is added by the library, too: a thin product each onto the panel, before it is finished;
+ * 8 bytes a value of out that it concerns. */
 #include "kernels/cuda/linear.h"
 
 #include "kernels/cuda/cast.h"
@@ -39,14 +42,38 @@ static struct product_key cuda_linear_key_of(const struct op *op, const struct l
     return key;
 }
 
+/* What is added to a panel of that key, at this column of it. */
+static struct product_key side_key_of(const struct product_key *panel, const struct tensor *up,
+                                      int32_t column) {
+    struct product_key key = {0};
+    key.m = panel->m;
+    key.n = up->dim[0];
+    key.k = key.in_row = linear_padded(up->dim[1]);
+    key.residual = 1;
+    key.out_row = key.residual_row = panel->out_row;
+    key.wide = panel->wide && column % 4 == 0;
+    return key;
+}
+
 /* Also the twin of a wide product that is not, where addresses are not known yet. */
-static enum status prepare_panel(struct cuda *cuda, const struct op *op, int32_t columns, struct error *e) {
-    struct linear_layout l = cuda_linear_layout(op);
-    struct product_key key = cuda_linear_key_of(op, &l, columns);
-    if (!columns || products_prepare(cuda->products, &key, e)) return e->code;
-    if (!key.wide || l.stages) return OK;
+static enum status prepare_both(struct cuda *cuda, struct product_key key, bool staged, struct error *e) {
+    if (products_prepare(cuda->products, &key, e) || !key.wide || staged) return e->code;
     key.wide = 0;
     return products_prepare(cuda->products, &key, e);
+}
+
+static enum status prepare_panel(struct cuda *cuda, const struct op *op, int32_t first, int32_t columns,
+                                 struct error *e) {
+    struct linear_layout l = cuda_linear_layout(op);
+    struct product_key key = cuda_linear_key_of(op, &l, columns);
+    struct tensor up;
+    int32_t column;
+    if (prepare_both(cuda, key, l.stages, e)) return e->code;
+    for (const struct low_rank *a = op->in[1].adapters; a; a = a->next)
+        if (linear_side_of(op, a, first, columns, &up, &column) &&
+            prepare_both(cuda, side_key_of(&key, &up, column - first), l.stages, e))
+            return e->code;
+    return OK;
 }
 
 static enum status cuda_linear_prepare(struct cuda *cuda, const struct op *op, struct error *e) {
@@ -54,9 +81,10 @@ static enum status cuda_linear_prepare(struct cuda *cuda, const struct op *op, s
         error_set(e, DEVICE, "large products need cuBLASLt 12 or 13, which is not there");
         return error_found(e, "%s", cuda->lacks_products);
     }
-    int32_t panel = linear_panel(op);
-    if (prepare_panel(cuda, op, panel, e)) return e->code;
-    return prepare_panel(cuda, op, op->in[1].dim[0] % panel, e);
+    int32_t panel = linear_panel(op), n = op->in[1].dim[0];
+    for (int32_t first = 0; first < n; first += panel)
+        if (prepare_panel(cuda, op, first, n - first < panel ? n - first : panel, e)) return e->code;
+    return OK;
 }
 
 /* As the product wants it: in f32, or in bf16 as it is. */
@@ -106,12 +134,51 @@ static struct product_operands panel_of(const struct call *c, int32_t first, int
     return operands;
 }
 
+/* The side in bf16, each adapter's part by itself. */
+static void round_side(const struct call *c) {
+    char *to = c->workspace + c->l.side;
+    int32_t from = 0, column;
+    struct tensor up;
+    for (const struct low_rank *a = c->op->in[1].adapters; a; a = a->next) {
+        if (!linear_side_of(c->op, a, 0, c->op->in[1].dim[0], &up, &column)) continue;
+        struct tensor part = tensor_slice_columns(c->op->side, from, up.dim[1]);
+        int32_t depth = linear_padded(up.dim[1]);
+        cuda_round_rows(to, &part, depth, c->cuda->compute);
+        to += 2 * (int64_t)part.dim[0] * depth;
+        from += up.dim[1];
+    }
+}
+
+/* To what the product of these columns has written. */
+static enum status add_side(const struct call *c, const struct product_key *panel, float *out, int32_t first,
+                            struct error *e) {
+    const char *side = c->workspace + c->l.side;
+    struct tensor up;
+    int32_t column;
+    for (const struct low_rank *a = c->op->in[1].adapters; a; a = a->next) {
+        if (!linear_side_of(c->op, a, 0, c->op->in[1].dim[0], &up, &column)) continue;
+        struct product_operands operands = {0};
+        operands.in = side;
+        side += 2 * (int64_t)panel->m * linear_padded(up.dim[1]);
+        if (!linear_side_of(c->op, a, first, panel->n, &up, &column)) continue;
+        struct product_key key = side_key_of(panel, &up, column - first);
+        cuda_round_rows(c->workspace + c->l.up, &up, key.k, c->cuda->compute);
+        operands.weight = c->workspace + c->l.up;
+        operands.out = out + column - first;
+        operands.residual = out + column - first;
+        operands.workspace = c->workspace + c->l.products;
+        if (products_run(c->cuda->products, &key, &operands, c->cuda->compute, e)) return e->code;
+    }
+    return OK;
+}
+
 static enum status run_panel(const struct call *c, int32_t first, struct error *e) {
     int32_t left = c->op->in[1].dim[0] - first, columns = left < c->l.panel ? left : c->l.panel;
     struct product_key key = cuda_linear_key_of(c->op, &c->l, columns);
     key.wide = key.wide && c->wide;
     struct product_operands operands = panel_of(c, first, columns);
     if (products_run(c->cuda->products, &key, &operands, c->cuda->compute, e)) return e->code;
+    if (c->op->side.rank && add_side(c, &key, static_cast<float *>(operands.out), first, e)) return e->code;
     struct product_finish finish = {&c->op->out, first, columns, &c->op->epilogue};
     if (c->l.stages) finish.product = static_cast<const float *>(operands.out);
     if (c->l.finishes) cuda_finish_product(&finish, c->cuda->compute);
@@ -128,6 +195,7 @@ static enum status cuda_linear_run(struct cuda *cuda, const struct op *op, char 
     c.wide = c.l.stages || (sixteen(op->out.data) && (!residual->rank || sixteen(residual->data)));
     c.bias = cuda_linear_ready_bias(cuda, op, workspace + c.l.bias);
     if (c.l.rounds) cuda_round_rows(workspace + c.l.in, &op->in[0], linear_depth(op), cuda->compute);
+    if (op->side.rank) round_side(&c);
     for (int32_t first = 0; first < op->in[1].dim[0]; first += c.l.panel)
         if (run_panel(&c, first, e)) return e->code;
     return cuda_launched(op, e);

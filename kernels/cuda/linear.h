@@ -20,12 +20,40 @@ struct linear_layout {
     bool finishes;                                   /* a kernel comes after the library's */
     bool stages;                                     /* the library writes to the workspace, in f32 */
     uint64_t in, weight, bias, stage, products, end; /* offsets; end: bytes of all */
+    uint64_t side, up; /* likewise: factors of adapters, as products want them */
 };
 
 /* K as products see it: rows that begin at multiples of 16 bytes, which the library's kernels ask for (fast
  * ones, and for odd K perhaps all of them). What is added to either operand is zeros. */
+static inline int32_t linear_padded(int32_t k) {
+    return (k - 1) / 8 * 8 + 8;
+}
+
 static inline int32_t linear_depth(const struct op *op) {
-    return (op->in[1].dim[1] - 1) / 8 * 8 + 8;
+    return linear_padded(op->in[1].dim[1]);
+}
+
+/* What an adapter adds to columns [first, first + columns) of out: up's rows for them, and the column of out
+ * at which it begins. False: nothing. */
+static inline bool linear_side_of(const struct op *op, const struct low_rank *adapter, int32_t first,
+                                  int32_t columns, struct tensor *up, int32_t *column) {
+    struct tensor panel = tensor_slice(op->in[1], first, columns);
+    bool adds = op->side.rank && tensor_adapted_by(&panel, adapter, up, column);
+    if (adds) *column += first;
+    return adds;
+}
+
+/* Values of a row of `up`, or of the side in all its parts, padded, of the adapters that concern the weight.
+ */
+static inline int32_t linear_side_depth(const struct op *op, bool all) {
+    struct tensor up;
+    int32_t column, depth = 0;
+    for (const struct low_rank *a = op->in[1].adapters; a; a = a->next) {
+        if (!linear_side_of(op, a, 0, op->in[1].dim[0], &up, &column)) continue;
+        int32_t padded = linear_padded(up.dim[1]);
+        depth = all ? depth + padded : padded > depth ? padded : depth;
+    }
+    return depth;
 }
 
 /* bf16 is used where it lies, if K is what products see; weights begin at multiples of 16 themselves, and
@@ -41,13 +69,13 @@ static inline bool linear_rounds(const struct op *op) {
     return in->dtype != DTYPE_BF16 || in->dim[1] != linear_depth(op) || in->row_bytes % 16;
 }
 
-/* The library adds bias and residual; activation and gate come after it. What it rounds to bf16 it adds no
- * f32 to: of that only a bias that is bf16. */
+/* The library adds bias, residual and side; activation and gate come after it. What it rounds to bf16 it adds
+ * no f32 to: of that only a bias that is bf16. */
 static inline bool linear_finishes(const struct op *op) {
     const struct epilogue *e = &op->epilogue;
     bool bias = e->bias.rank && (e->bias.dtype != DTYPE_BF16 || !weight_is_plain(&e->bias));
     return e->activation != ACTIVATION_NONE || e->gate.rank > 0 ||
-           (op->out.dtype == DTYPE_BF16 && (bias || e->residual.rank));
+           (op->out.dtype == DTYPE_BF16 && (bias || e->residual.rank || op->side.rank));
 }
 
 /* Does the library itself round the result to bf16? */
@@ -89,6 +117,8 @@ static inline struct linear_layout cuda_linear_layout(const struct op *op) {
     l.weight = workspace_part(&l.end, l.converts ? 2 * (uint64_t)l.panel * k : 0);
     l.bias = workspace_part(&l.end, op->epilogue.bias.rank ? sizeof(float) * n : 0); /* if it is moved */
     l.stage = workspace_part(&l.end, l.stages ? sizeof(float) * m * (uint64_t)l.panel : 0);
+    l.side = workspace_part(&l.end, 2 * m * (uint64_t)linear_side_depth(op, true));
+    l.up = workspace_part(&l.end, 2 * (uint64_t)l.panel * (uint64_t)linear_side_depth(op, false));
     l.products = workspace_part(&l.end, LINEAR_LIBRARY_BYTES);
     return l;
 }

@@ -72,6 +72,38 @@ static void add_panels(struct work_list *list, const struct op *op, const struct
     work_add(list, finish);
 }
 
+/* What adapters add to all panels: their factors, rounded, and thin products that read and write out's part.
+ */
+static void add_side(struct work_list *list, const struct op *op, const struct linear_layout *l) {
+    double m = op->in[0].dim[0];
+    struct work rounding = {.kernel = "round_rows", .class = WORK_PASS};
+    struct work product = {.kernel = "product", .class = WORK_PRODUCT, .m = op->in[0].dim[0]};
+    int32_t n = op->in[1].dim[0], column;
+    struct tensor up;
+    for (const struct low_rank *a = op->in[1].adapters; a; a = a->next)
+        if (linear_side_of(op, a, 0, n, &up, &column)) {
+            rounding.launches++;
+            rounding.read_bytes += FLOAT * m * up.dim[1];
+            rounding.written_bytes += HALF * m * linear_padded(up.dim[1]);
+        }
+    for (int32_t first = 0; first < n; first += l->panel)
+        for (const struct low_rank *a = op->in[1].adapters; a; a = a->next) {
+            if (!linear_side_of(op, a, first, n - first < l->panel ? n - first : l->panel, &up, &column))
+                continue;
+            double depth = linear_padded(up.dim[1]), wide = up.dim[0], results = FLOAT * m * wide;
+            rounding.launches++, product.launches++;
+            rounding.read_bytes += bytes_of(&up);
+            rounding.written_bytes += HALF * depth * wide;
+            product.flops += 2 * m * wide * up.dim[1];
+            product.read_bytes += HALF * depth * (m + wide) + results;
+            product.written_bytes += results;
+            product.n = up.dim[0] > product.n ? up.dim[0] : product.n;
+            product.k = (int32_t)depth > product.k ? (int32_t)depth : product.k;
+        }
+    work_add(list, rounding);
+    work_add(list, product);
+}
+
 static void linear_work(const struct op *op, struct work_list *list) {
     struct linear_layout l = cuda_linear_layout(op);
     const struct tensor *bias = &op->epilogue.bias;
@@ -82,6 +114,7 @@ static void linear_work(const struct op *op, struct work_list *list) {
                       HALF * (double)op->in[0].dim[0] * linear_depth(op));
     add_panels(list, op, &l, l.panel, n / l.panel);
     if (last) add_panels(list, op, &l, last, 1);
+    if (op->side.rank) add_side(list, op, &l);
 }
 
 static void few_work(const struct op *op, struct work_list *list) {

@@ -23,12 +23,13 @@ struct work {
     int launches;
     double flops;
     double read_bytes, written_bytes;
-    /* Of a product: rows, columns and depth of one launch. Of attention: n columns of q, and as k those that
-     * are multiplied, zeros that fill a head to its tile among them. */
+    /* Of a product: rows, columns and depth of one launch, the most of any where adapters' differ. Of
+     * attention: n columns of q, and as k those that are multiplied, zeros that fill a head to its tile among
+     * them. */
     int32_t m, n, k;
 };
 
-enum { WORK_ROWS_MAX = 8 };
+enum { WORK_ROWS_MAX = 10 };
 
 struct work_list {
     struct work rows[WORK_ROWS_MAX]; /* in the order in which they are first launched */

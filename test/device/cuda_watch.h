@@ -92,9 +92,24 @@ static void *on_device(const void *host) {
     return span->apart ? span->apart + (at - span->from) : watch.together + at;
 }
 
+/* What adapts the weight of a product, on the device, until the next call. */
+static const struct low_rank *adapters_on_device(const struct low_rank *from) {
+    enum { ADAPTERS_MAX = 8 };
+    static struct low_rank moved[ADAPTERS_MAX];
+    const struct low_rank *first = from ? moved : NULL;
+    for (int i = 0; from; from = from->next, i++) {
+        assert_true(i < ADAPTERS_MAX);
+        moved[i] = *from;
+        moved[i].up.data = on_device(from->up.data);
+        moved[i].next = from->next ? &moved[i + 1] : NULL;
+    }
+    return first;
+}
+
 /* The same call, its operands on the device. */
 static struct op op_on_device(const struct op *op) {
     struct op moved = *op;
+    moved.in[1].adapters = adapters_on_device(op->in[1].adapters);
     const struct tensor *list[OP_OPERANDS_MAX + 1];
     int n = op_operands(&moved, list);
     list[n++] = &moved.out;

@@ -9,6 +9,7 @@
 #include "test/device/cuda_watch.h"
 #include "test/device/emulated.h"
 
+#include "test/lib/ops_adapted.h"
 #include "test/lib/ops_cases.h"
 
 #include <time.h>
@@ -67,6 +68,37 @@ static void test_epilogue(void **state) {
         {2100, 4100, 5, DTYPE_F16, 1, true, false, ACTIVATION_GELU_TANH, RESIDUAL_NONE},
     };
     for (size_t i = 0; i < (SMALL ? 4 : sizeof cases / sizeof *cases); i++) case_epilogue(cases[i]);
+}
+
+/* Parts of fused weights, rows of those, seams that are not at multiples of 4; the last in two panels, in the
+ * second of which one begins. */
+static void test_adapted(void **state) {
+    (void)state;
+    static const struct adapted_case cases[] = {
+        {{1, 1, 1, DTYPE_F32, 0, false, false, ACTIVATION_NONE, RESIDUAL_NONE},
+         {{1, 0, 1, DTYPE_F32, 1}},
+         0,
+         0},
+        {{7, 36, 20, DTYPE_F16, 1, true, true, ACTIVATION_SILU, RESIDUAL_APART},
+         {{4, 0, 36, DTYPE_F16, 0.8f}},
+         0,
+         0},
+        {{9, 60, 77, DTYPE_F32, 3, true, false, ACTIVATION_NONE, RESIDUAL_OUT},
+         {{5, 0, 21, DTYPE_F32, 1}, {3, 21, 30, DTYPE_BF16, -0.5f}, {16, 51, 9, DTYPE_BF16, 1}},
+         10,
+         45},
+        {{5, 40, 64, DTYPE_BF16, 4, false, false, ACTIVATION_GELU_TANH, RESIDUAL_NONE},
+         {{16, 0, 40, DTYPE_BF16, 1}, {64, 0, 40, DTYPE_BF16, 0.3f}},
+         0,
+         0},
+        {{2100, 4100, 8, DTYPE_BF16, 0, true, true, ACTIVATION_NONE, RESIDUAL_OUT},
+         {{4, 0, 4100, DTYPE_BF16, 1}, {8, 3000, 1000, DTYPE_F32, 0.5f}},
+         0,
+         0},
+    };
+    side_rounded = true;
+    for (size_t i = 0; i < (SMALL ? 4 : sizeof cases / sizeof *cases); i++) case_adapted(&cases[i]);
+    for (size_t i = 0; i < 4; i++) case_adapted_few(&cases[i]);
 }
 
 /* Z-Image's, at few tokens; the weights of the last in more than one panel. */
@@ -513,6 +545,7 @@ int main(void) {
         cmocka_unit_test(test_precisions),
         cmocka_unit_test(test_linear),
         cmocka_unit_test(test_epilogue),
+        cmocka_unit_test(test_adapted),
         cmocka_unit_test(test_linear_of_families),
         cmocka_unit_test(test_linear_few),
         cmocka_unit_test(test_rows_alike),

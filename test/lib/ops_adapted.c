@@ -3,7 +3,7 @@
 bool side_rounded;
 
 void adapted_scratch(void) {
-    enum { BYTES = 16 << 20 };
+    enum { BYTES = 4 << 20 };
     static struct arena scratch;
     scratch = (struct arena){.base = operand_memory(BYTES), .bytes = BYTES};
     x.scratch = &scratch;
@@ -54,16 +54,14 @@ static double plain_dot(const double *row, const struct tensor *weight, int64_t 
     return sum;
 }
 
-static double side_as(double value) {
-    return side_rounded ? rounded(value) : value;
-}
-
 static double as_is(double value) {
     return value;
 }
 
-/* Adds the factors' part of one row to what is there for each row of the weight that is multiplied. */
+/* Adds the factors' part of one row to what is there for each row of the weight that is multiplied. The value
+ * of `up` is in f32 what its type and its scale make of it. */
 static void add_factors(const struct adapted *a, const double *row, double *to, double (*as)(double)) {
+    double (*side_as)(double) = side_rounded ? as : as_is;
     for (const struct low_rank *f = a->weight.adapters; f; f = f->next) {
         int32_t rank = f->down.dim[0];
         double *inner = take(sizeof *inner * (size_t)rank);
@@ -72,7 +70,7 @@ static void add_factors(const struct adapted *a, const double *row, double *to, 
             int32_t column = f->row + j - a->rows.adapter_row;
             if (column < 0 || column >= a->rows.dim[0]) continue;
             for (int32_t i = 0; i < rank; i++)
-                to[column] += inner[i] * side_as(load(&f->up, j, i) * (double)f->up.scale);
+                to[column] += inner[i] * side_as((double)((float)load(&f->up, j, i) * f->up.scale));
         }
     }
 }
