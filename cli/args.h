@@ -60,8 +60,8 @@ struct args {
     struct seed seed;
     const char *sampler, *scheduler, *prediction, *device, *precision, *type, *vae_tiling, *direct_io, *fit,
         *prompt_weights;
-    const char *output, *init_image, *end_image, *control, *mask, *init_latent, *save_latent, *dump, *plan,
-        *rates, *report;
+    const char *output, *init_image, *end_image, *control, *mask, *init_latent, *save_latent, *dump,
+        *prompt_cache, *plan, *rates, *report;
     const char *dimensions, *save, *folder, *clock, *predict;
     const char *part;
     struct strings references, rules;

@@ -116,6 +116,7 @@ int drawing_open(struct drawing *drawing, struct sluice_error *e) {
                                              .on_progress = on_progress,
                                              .on_image = on_image,
                                              .user = drawing,
+                                             .prompt_cache = args->prompt_cache,
                                              .plans_only = args->command->bit == PLAN};
     struct sluice_model_options from = args->model;
     from.decodes_only = drawing->latent != NULL;

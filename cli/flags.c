@@ -171,6 +171,10 @@ static const struct flag own[] = {
      NULL},
     {NULL, RUNS | DECODE, NULL, "--plan", "FILE", FLAG_STRING, AT(plan), 0, 0, NULL,
      "run exactly this plan, as `sluice plan --json` printed it or edited", NULL},
+    {NULL, RUNS, NULL, "--prompt-cache", "DIR", FLAG_STRING, AT(prompt_cache), 0, 0, NULL,
+     "keep what text encoders make of prompts in files there, and begin without an encoder where one is "
+     "found",
+     NULL},
     {NULL, RUNS | DECODE, NULL, "--no-replan", NULL, FLAG_SWITCH, AT(no_replan), 0, 0, NULL,
      "keep the first plan although measured rates differ; accepted, but plans never change for that yet",
      NULL},

@@ -255,14 +255,16 @@ static int check_dumped(const struct args *args, struct sluice_error *e) {
 }
 
 /* Makes the folder, its parent must be there; writable means that a file can be made in it. */
-static int check_dump(const struct args *args, struct sluice_error *e) {
-    const char *folder = args->dump;
+static int check_folder(const char *folder, struct sluice_error *e) {
     char name[PATH_MAX];
-    if (check_dumped(args, e)) return e->code;
     if (mkdir(folder, 0777) && errno != EEXIST) return fail_output(e, folder, errno);
     int bytes = snprintf(name, sizeof name, "%s/.probe", folder);
     if (bytes >= PATH_MAX) return fail_output(e, folder, ENAMETOOLONG);
     return outfile_probe(name, e);
+}
+
+static int check_dump(const struct args *args, struct sluice_error *e) {
+    return check_dumped(args, e) ? e->code : check_folder(args->dump, e);
 }
 
 int output_check_report(const struct args *args, struct output_of of, struct sluice_error *e) {
@@ -302,6 +304,7 @@ int output_check(const struct args *args, struct output_of of, struct sluice_err
     if (!status && args->report && strcmp(args->report, "-") != 0) status = outfile_probe(args->report, e);
     if (!status && args->save_latent) status = check_latent(args, of, e);
     if (!status && args->dump) status = check_dump(args, e);
+    if (!status && args->prompt_cache) status = check_folder(args->prompt_cache, e);
     return status;
 }
 

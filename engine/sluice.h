@@ -221,6 +221,10 @@ struct sluice_session_options {
      * and column (8 MiB of T5's 512 tokens). Plans count what is kept: they are those of the request as it
      * would run now. */
     uint64_t prompt_cache_bytes;
+    /* A folder in which what text encoders make of prompts is found, and kept for other sessions, a file a
+     * prompt and encoder that nobody deletes; NULL: none. A damaged file is replaced; one that cannot be
+     * written is a warning. */
+    const char *prompt_cache;
 };
 
 /* Cheap: allocates nothing of size. The model must outlive the session. */

@@ -68,6 +68,7 @@ void conditioning_key(const struct job *job, int slot, int prompt, uint8_t key[C
     struct sha256_ctx sha;
     sha256_init(&sha);
     add_text(&sha, SLUICE_VERSION);
+    add_text(&sha, job->place.conditionings->arithmetic);
     add_component(&sha, &job->model->component[slot]);
     add_tokens(&sha, &job->tokens[slot][prompt]);
     add_number(&sha, job->request.clip_skip);

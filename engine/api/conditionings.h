@@ -11,7 +11,7 @@
 
 #include <stdint.h>
 
-enum { CONDITIONING_KEY_BYTES = 32 };
+enum { CONDITIONING_KEY_BYTES = 32, CONDITIONING_ARITHMETIC_BYTES = 320 };
 
 /* Of one encoder and one prompt. */
 struct conditioning {
@@ -25,6 +25,10 @@ struct conditionings {
     struct sys *sys;
     uint64_t limit_bytes, bytes; /* of all that is kept, descriptors too */
     struct conditioning *first;
+    /* For other sessions: where they look, and what computes, which is part of the key. folder NULL: nothing
+     * is for them; owned, of sys. */
+    char *folder;
+    char arithmetic[CONDITIONING_ARITHMETIC_BYTES];
 };
 
 /* What one takes. */

@@ -78,6 +78,22 @@ uint64_t device_default_budget(struct device *device) {
     return free - reserve;
 }
 
+bool device_arithmetic(const struct device *device, const char *name, char *out, size_t out_bytes) {
+    char processor[128], library[32];
+    struct cuda_info info;
+    struct error e = {0};
+    if (device->planned) return false;
+    if (device->memory) {
+        if (cuda_describe(name ? ordinal_of(name) : 0, &info, &e) != OK) return false;
+        snprintf(out, out_bytes, "cuda, %s, sm_%d%d, %s", info.name, info.major, info.minor, info.library);
+        return true;
+    }
+    machine_processor(processor, sizeof processor);
+    cpu_library(library, sizeof library);
+    snprintf(out, out_bytes, "cpu, %s, %s, %s", processor, cpu_instructions(), library);
+    return true;
+}
+
 /* ---- listing ---- */
 
 /* What --precision takes there, in the device's own words. */

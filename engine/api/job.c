@@ -364,6 +364,7 @@ enum status job_allocate(struct job *job, struct error *e) {
 void job_close(struct job *job) {
     struct sys *sys = job->sys;
     if (!sys) return;
+    recalled_close(job);
     shared_unmap(sys, job->device, LINE_STATE, job->layout.cross.base, job->layout.cross.bytes);
     layout_close(sys, &job->layout);
     for (int i = 0; i < SLOTS_MAX * GATHERED_MAX; i++)

@@ -87,6 +87,7 @@ static json_t *request_json(const struct job *job) {
         json_put(json, "negative_prompt", json_string(recipe->negative));
     if (recipe->takes_guidance) json_put(json, "guidance", json_real(r->guidance));
     if (job->n_read < job->n_prompts) json_put(json, "zero_negative", json_true());
+    if (recalled_count(job)) json_put(json, "recalled", json_integer(recalled_count(job)));
     if (r->clip_skip) json_put(json, "clip_skip", json_integer(r->clip_skip));
     if (r->prompt_weights) json_put(json, "prompt_weights", json_string(r->prompt_weights));
     if (job_branches(job) > job->n_prompts) put_skipped(r, json);

@@ -126,14 +126,14 @@ static enum status scale_component(struct component *c, enum dtype wanted, const
     return e->code;
 }
 
-enum status requantised_scale(struct requantised *r, struct sys *sys,
+enum status requantised_scale(struct requantised *r, struct sys *sys, int slot,
                               bool (*tick)(void *user, struct error *e), void *user, struct error *e) {
-    if (r->scaled || (r->wanted != DTYPE_F8_E4M3 && r->wanted != DTYPE_F8_E5M2)) return OK;
+    bool scales = r->wanted == DTYPE_F8_E4M3 || r->wanted == DTYPE_F8_E5M2;
+    if (!scales || r->scaled[slot] || !r->component[slot].family) return OK;
     struct scaling scaling = {tick, user, sys->alloc(sys, LINE_HOST, sizeof *scaling.scan)};
     if (!scaling.scan) return error_set(e, MEMORY, "no memory to look at weights");
-    for (int slot = 0; slot < SLOTS_MAX && e->code == OK; slot++)
-        if (r->component[slot].family) scale_component(&r->component[slot], r->wanted, &scaling, e);
+    scale_component(&r->component[slot], r->wanted, &scaling, e);
     sys->release(sys, scaling.scan);
-    r->scaled = e->code == OK;
+    r->scaled[slot] = e->code == OK;
     return e->code;
 }

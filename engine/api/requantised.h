@@ -8,7 +8,7 @@
 #include "engine/run/store.h"
 
 struct requantised {
-    bool made, scaled;
+    bool made, scaled[SLOTS_MAX];
     enum dtype wanted;
     struct component component[SLOTS_MAX]; /* without family: as the model has it */
 };
@@ -19,9 +19,10 @@ enum status requantised_type(const char *name, bool converted, enum dtype *wante
 /* Lays the components out; reads nothing. A type of N_DTYPES frees them. */
 enum status requantised_make(struct requantised *r, const struct sluice_model *model, enum dtype wanted,
                              struct error *e);
-/* Finds the scales of types that need one for a whole tensor (F8), which takes reading them once; nothing for
- * others, or if it has been done. tick: asked now and then; false ends it with the error that it set. */
-enum status requantised_scale(struct requantised *r, struct sys *sys,
+/* Finds the scales of that slot's weights in types that need one for a whole tensor (F8), which takes reading
+ * them once; nothing for others, or if it has been done. tick: asked now and then; false ends it with the
+ * error that it set. */
+enum status requantised_scale(struct requantised *r, struct sys *sys, int slot,
                               bool (*tick)(void *user, struct error *e), void *user, struct error *e);
 /* The component in that slot: converted if there is one. r: NULL for none. */
 const struct component *requantised_component(const struct requantised *r, const struct sluice_model *model,

@@ -5,6 +5,7 @@
 #include "engine/api/caller.h"
 #include "engine/api/devices.h"
 #include "engine/open/latent_file.h"
+#include "engine/open/paths.h"
 #include "engine/api/machine.h"
 #include "engine/api/plan_json.h"
 #include "engine/api/progress.h"
@@ -151,7 +152,9 @@ static enum status execute(struct sluice_session *s, struct job *job, const char
     if (job_allocate(job, e) != OK) return e->code;
     run = job_run(job, &job->layout, &hooks);
     open_direct(s, job);
-    if (requantised_scale(&s->requantised, s->sys, scaling_goes_on, s, e) != OK) return e->code;
+    for (int i = 0; i < job->layout.n_stages; i++)
+        if (requantised_scale(&s->requantised, s->sys, job->layout.slot[i], scaling_goes_on, s, e) != OK)
+            return e->code;
     const char *from = latent_file ? latent_file : job->request.init_latent;
     start_open(&r.start, job, from, e);
     if (e->code == OK && job->request.dump && !job->decode_only) turn_dump_start(&r, e);
@@ -228,6 +231,15 @@ out:
     return e->code;
 }
 
+/* A device that only plans computes nothing that could be found. */
+static void open_conditionings(struct sluice_session *s) {
+    struct conditionings *c = &s->conditionings;
+    if (c->folder && device_arithmetic(s->device, s->options.device, c->arithmetic, sizeof c->arithmetic))
+        return;
+    s->sys->release(s->sys, c->folder);
+    c->folder = NULL;
+}
+
 /* ---- the public functions ---- */
 
 int sluice_session_open(sluice_model *model, const struct sluice_session_options *options,
@@ -249,10 +261,12 @@ int sluice_session_open(sluice_model *model, const struct sluice_session_options
     s->residents.sys = sys;
     copy_sized(&s->options, sizeof s->options, options);
     s->conditionings = (struct conditionings){.sys = sys, .limit_bytes = s->options.prompt_cache_bytes};
+    if (s->options.prompt_cache) s->conditionings.folder = path_copy(sys, s->options.prompt_cache, &e);
     int threads = s->options.threads ? s->options.threads : machine_threads("");
-    if (caller_threads(threads, &e))
+    if (e.code == OK && caller_threads(threads, &e))
         s->device = device_open(sys, s->options.device, threads, s->options.plans_only, &e);
     if (s->device && s->device->memory) s->residents.device = s->device;
+    if (s->device) open_conditionings(s);
     if (e.code == OK) {
         *session = s;
         remarks_of_session(s);
@@ -267,6 +281,7 @@ void sluice_session_close(sluice_session *s) {
     residents_destroy(&s->residents);
     requantised_destroy(&s->requantised);
     conditionings_shrink(&s->conditionings, 0);
+    s->sys->release(s->sys, s->conditionings.folder);
     report_destroy(s->sys, &s->report);
     if (s->device) s->device->destroy(s->device);
     s->sys->release(s->sys, s);

@@ -118,6 +118,16 @@ static enum status turn_conditioning_ended(struct running *r, int stage, struct 
     return e->code;
 }
 
+/* What cannot be kept is computed again another time: no reason to end the run. */
+static void turn_keep(struct running *r, int slot, int prompt) {
+    struct error failed = {0};
+    char line[1024];
+    recalled_keep(r->job, slot, prompt, &failed);
+    if (failed.code != OK)
+        session_say(r->session, SLUICE_WARNING, "a prompt's conditioning is not kept: %s",
+                    error_line(&failed, line, sizeof line));
+}
+
 enum status turn_text_ended(struct running *r, int stage, struct error *e) {
     const struct job *job = r->job;
     const struct layout *l = &job->layout;
@@ -129,7 +139,7 @@ enum status turn_text_ended(struct running *r, int stage, struct error *e) {
         if (text.rank) check_finite(text, "the conditioning", l->stages[stage].name, -1, e);
         if (pooled.rank && e->code == OK)
             check_finite(pooled, "the conditioning", l->stages[stage].name, -1, e);
-        if (e->code == OK) recalled_keep(job, slot, i);
+        if (e->code == OK) turn_keep(r, slot, i);
         if (e->code == OK) turn_place(job, slot, i);
     }
     return turn_conditioning_ended(r, stage, e);
@@ -140,7 +150,8 @@ enum status turn_texts_recalled(struct running *r, struct error *e) {
     bool any = false;
     for (int slot = 0; slot < SLOTS_MAX; slot++)
         for (int i = 0; i < PROMPTS_MAX; i++) {
-            if (!recalled_copy(job, slot, i)) continue;
+            if (!recalled_has(job, slot, i)) continue;
+            if (recalled_copy(job, slot, i, e) != OK) return e->code;
             turn_place(job, slot, i);
             any = true;
         }

@@ -6,6 +6,9 @@
  * weights of words; three, some of which read two prompts. */
 #include "test/lib/rig.h"
 
+#include <dirent.h>
+#include <sys/stat.h>
+
 enum { FILES_MAX = 64 };
 
 static const char other[] = "two otters on a raft, by night";
@@ -121,6 +124,12 @@ static void pipeline(const char *folder, int encoders) {
     expect(&rig, folder, r, encoders, "another type");
     r.type = NULL;
     expect(&rig, folder, r, 0, "the first type again");
+    r.type = "f8_e4m3";
+    expect(&rig, folder, r, encoders, "a type with scales");
+    r.type = NULL;
+    expect(&rig, folder, r, 0, "the first type once more");
+    r.type = "f8_e4m3";
+    expect(&rig, folder, r, 0, "scales of what is not read");
     rig_close(&rig);
 }
 
@@ -137,6 +146,124 @@ static void other_words(void) {
     expect(&rig, folder, r, 2, "not weighed");
     r.clip_skip = 1;
     expect(&rig, folder, r, 2, "clip_skip");
+    rig_close(&rig);
+}
+
+/* ---- files ---- */
+
+static char kept_in[128];
+
+static bool open_with_files(struct rig *rig, const char *folder, const char *files) {
+    struct sluice_session_options options = {.threads = 2, .prompt_cache = files};
+    if (!open_keeping(rig, folder, 0)) return false;
+    sluice_session_close(rig->session);
+    return rig_open_session(rig, &options);
+}
+
+/* In a session of its own. */
+static void expect_with_files(const char *folder, struct sluice_request request, int texts,
+                              const char *what) {
+    struct rig rig;
+    if (!open_with_files(&rig, folder, kept_in)) return;
+    expect(&rig, folder, request, texts, what);
+    rig_close(&rig);
+}
+
+/* The only file there is; "": there are several, or none. */
+static const char *only_file(void) {
+    static char path[512];
+    int n = 0;
+    DIR *dir = opendir(kept_in);
+    path[0] = 0;
+    for (struct dirent *entry; dir && (entry = readdir(dir));)
+        if (entry->d_name[0] != '.' && !n++) snprintf(path, sizeof path, "%s/%s", kept_in, entry->d_name);
+    if (dir) closedir(dir);
+    check(n == 1, "%d files in %s", n, kept_in);
+    return n == 1 ? path : "";
+}
+
+enum { FILE_BYTES = 1 << 20 };
+
+static size_t read_whole(const char *path, unsigned char bytes[FILE_BYTES]) {
+    FILE *f = fopen(path, "rb");
+    size_t n = f ? fread(bytes, 1, FILE_BYTES, f) : 0;
+    if (f) fclose(f);
+    return n;
+}
+
+static void write_whole(const char *path, const unsigned char *bytes, size_t n) {
+    FILE *f = fopen(path, "wb");
+    check(f && fwrite(bytes, 1, n, f) == n, "%s cannot be written", path);
+    if (f) fclose(f);
+}
+
+/* Whatever is wrong with a file, it is none, and is written again as it was. */
+static void damaged(void) {
+    enum { PLACES = 12 };
+    static unsigned char sound[FILE_BYTES], other_one[FILE_BYTES];
+    const char *folder = "test/golden/zimage_a/model";
+    struct sluice_request r = request_of(other);
+    r.cfg_scale = 1;
+    snprintf(kept_in, sizeof kept_in, "%s/damaged", temporary);
+    mkdir(kept_in, 0777);
+    expect_with_files(folder, r, 1, "before it is damaged");
+    const char *path = only_file();
+    size_t n = read_whole(path, sound);
+    for (int i = 0; i < PLACES && n; i++) {
+        size_t place = (n - 1) * (size_t)i / (PLACES - 1);
+        memcpy(other_one, sound, n);
+        other_one[place] ^= 0x10;
+        write_whole(path, other_one, n);
+        expect_with_files(folder, r, 1, "a bit is another");
+        check(read_whole(path, other_one) == n && !memcmp(sound, other_one, n), "bit at %zu: not replaced",
+              place);
+    }
+    write_whole(path, sound, n - 4);
+    expect_with_files(folder, r, 1, "cut off");
+    write_whole(path, sound, 0);
+    expect_with_files(folder, r, 1, "empty");
+    expect_with_files(folder, r, 0, "sound again");
+    /* The file of a prompt of the same tokens in another order, under the name of this one. */
+    remove(path);
+    r.prompt = "two otters by a raft, on night";
+    expect_with_files(folder, r, 1, "another prompt");
+    char other_path[512];
+    snprintf(other_path, sizeof other_path, "%s", path);
+    rename(only_file(), other_path);
+    r.prompt = other;
+    expect_with_files(folder, r, 1, "another prompt's file");
+}
+
+static void files(const char *folder, int encoders) {
+    struct sluice_request r = request_of("a red fox in the (snow:1.3)");
+    snprintf(kept_in, sizeof kept_in, "%s/files%d", temporary, encoders);
+    mkdir(kept_in, 0777);
+    expect_with_files(folder, r, encoders, "the first session");
+    expect_with_files(folder, r, 0, "the second session");
+    r.prompt = other;
+    expect_with_files(folder, r, encoders, "another prompt");
+    r.negative_prompt = "a red fox in the (snow:1.3)";
+    expect_with_files(folder, r, 0, "the other way round");
+}
+
+static int n_warned;
+
+static void count_warnings(void *user, int level, const char *line) {
+    (void)user;
+    n_warned += level == SLUICE_WARNING && strstr(line, "not kept") != NULL;
+}
+
+/* What cannot be written is no reason not to draw. */
+static void nowhere(void) {
+    const char *folder = "test/golden/zimage_a/model";
+    struct rig rig;
+    struct sluice_session_options options = {
+        .threads = 2, .prompt_cache = "/nowhere/to/be/found", .on_log = count_warnings};
+    if (!open_keeping(&rig, folder, 0)) return;
+    sluice_session_close(rig.session);
+    if (!rig_open_session(&rig, &options)) return;
+    expect(&rig, folder, request_of(other), 1, "no folder");
+    check(n_warned > 0, "nobody was told");
     rig_close(&rig);
 }
 
@@ -232,6 +359,10 @@ int main(void) {
     pipeline("test/golden/sdxl/model", 2);
     pipeline("test/golden/sd3_medium/model", 3);
     other_words();
+    files("test/golden/zimage_a/model", 1);
+    files("test/golden/sd3_medium/model", 3);
+    damaged();
+    nowhere();
     room();
     planned();
     counted();
