@@ -19,7 +19,7 @@ struct tensor adapted_side(struct context *x, struct tensor in, struct tensor we
     for (const struct low_rank *a = weight.adapters; a; a = a->next) {
         if (!tensor_adapted_by(&weight, a, &up, &row)) continue;
         struct tensor part = tensor_slice_columns(side, column, up.dim[1]);
-        op_linear(x, part, in, down_of(a, &weight), (struct epilogue){0});
+        linear_thin(x, part, in, down_of(a, &weight));
         column += up.dim[1];
     }
     return side;

@@ -9,6 +9,8 @@
 
 /* op.side in the visit's scratch, computed; absent without adapters that concern the weight. */
 struct tensor adapted_side(struct context *x, struct tensor in, struct tensor weight);
+/* in . down^T: op_linear of so few outputs that its rows may be computed in runs. */
+void linear_thin(struct context *x, struct tensor out, struct tensor in, struct tensor down);
 /* op_linear_few of a weight with adapters. */
 void adapted_few(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                  struct tensor bias, enum activation activation);

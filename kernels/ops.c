@@ -272,8 +272,8 @@ static void check_adapters(struct check *c, const struct tensor *weight) {
     }
 }
 
-void op_linear(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
-               struct epilogue e) {
+static void ops_linear(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
+                       struct epilogue e, bool thin) {
     struct check c = check_begin(x, OP_LINEAR);
     check_operand(&c, "in", &in, DIMS(-1, -1));
     ops_check_tensor(&c, "weight", &weight, WEIGHTS, 2, DIMS(-1, in.dim[1]));
@@ -291,8 +291,18 @@ void op_linear(struct context *x, struct tensor out, struct tensor in, struct te
                                   .in = {in, weight},
                                   .epilogue = e,
                                   .side = side,
-                                  .precision = x->precision});
+                                  .precision = x->precision,
+                                  .thin = thin});
     if (weight.adapters) x->scratch->used = used;
+}
+
+void op_linear(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
+               struct epilogue e) {
+    ops_linear(x, out, in, weight, e, false);
+}
+
+void linear_thin(struct context *x, struct tensor out, struct tensor in, struct tensor down) {
+    ops_linear(x, out, in, down, (struct epilogue){0}, true);
 }
 
 void op_linear_few(struct context *x, struct tensor out, struct tensor in, struct tensor weight,

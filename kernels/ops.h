@@ -235,6 +235,8 @@ struct op {
     enum activation activation; /* linear_few, glu */
     int n;                      /* heads or groups */
     enum precision precision;   /* linear */
+    bool thin; /* linear: so few outputs that a device may compute runs of rows apart to be busy; the runs
+                  follow from the shape, as all bits do */
 };
 
 /* weight packed, as everywhere. Rows of in and out may be strided. in and out may be operands (see above).

@@ -5,7 +5,8 @@
  * alone, and finishes. So nobody waits for anybody before the product's end, what is converted is still in
  * the cache of who reads it, and no bit depends on the number of threads. The panel's width is a function of
  * K alone. Rows are never split: oneDNN's AVX2 path does not promise that a row is independent of its
- * neighbours. In bf16 the rows are rounded once, whole; weights that are stored so are used as they lie. What
+ * neighbours; but thin ones are one panel, and are cut into runs of rows, which are a function of the shape.
+ * In bf16 the rows are rounded once, whole; weights that are stored so are used as they lie. What
  * is widened is packed on the way where oneDNN reads that faster: the same bits, 5 to 7 % sooner
  * (bench/LOG.md). What a weight's adapters add is a second, thin product onto the panel before it is
  * finished, in f32 whatever the first one's operands are.
@@ -34,11 +35,15 @@ struct linear_layout {
     uint64_t in, bias, gate, members;        /* offsets; members: where the first one's part begins */
     uint64_t weight, up, panel_out, scratch; /* offsets in a member's part */
     int32_t panels, ranks;                   /* ranks: columns of the side, 0 without */
+    int32_t rows, runs;                      /* rows of a run, of each panel */
 };
 
-/* The products of all full panels and of the last, narrower one, then the same of the side. (M 0: there is
- * none.) */
-enum { LINEAR_KEYS = 4, LINEAR_SIDE = 2 };
+/* Of a thin product. Its weights are widened for every run: a fifth of what multiplying takes. */
+enum { RUN_ROWS = 128 };
+
+/* The products of all full panels and of the last, narrower one, then the same of the side, or of a thin
+ * product's last run of rows. (M 0: there is none.) */
+enum { LINEAR_KEYS = 4, LINEAR_SIDE = 2, LINEAR_LAST_RUN = 2 };
 
 /* Weights that are f32 already are used where they lie: packing them would cost what it saves. */
 static enum onednn_kind product_kind(const struct cpu *cpu, const struct op *op) {
@@ -57,6 +62,8 @@ static struct linear_layout cpu_linear_layout_of(const struct cpu *cpu, const st
     l.packs_in = !weights_are(in, l.dtype);
     l.converts = !weights_are(weight, l.dtype);
     l.direct = l.panel == n && tensor_packed(&op->out) && !op->epilogue.residual.rank;
+    l.rows = op->thin && in->dim[0] > RUN_ROWS ? RUN_ROWS : in->dim[0];
+    l.runs = (in->dim[0] + l.rows - 1) / l.rows;
     uint64_t used = 0, row = (uint64_t)k * (uint64_t)dtype_bits(l.dtype) / 8;
     l.in = workspace_take(&used, l.packs_in ? row * (uint64_t)in->dim[0] : 0);
     l.bias = workspace_take(&used, sizeof(float) * (uint64_t)n);
@@ -66,8 +73,7 @@ static struct linear_layout cpu_linear_layout_of(const struct cpu *cpu, const st
     l.ranks = op->side.rank ? op->side.dim[1] : 0;
     l.weight = workspace_take(&used, l.converts ? row * (uint64_t)l.panel : 0);
     l.up = workspace_take(&used, sizeof(float) * (uint64_t)l.ranks * (uint64_t)l.panel);
-    l.panel_out =
-        workspace_take(&used, l.direct ? 0 : sizeof(float) * (uint64_t)l.panel * (uint64_t)in->dim[0]);
+    l.panel_out = workspace_take(&used, l.direct ? 0 : sizeof(float) * (uint64_t)l.panel * (uint64_t)l.rows);
     l.scratch = used;
     l.panels = (n + l.panel - 1) / l.panel;
     return l;
@@ -76,9 +82,14 @@ static struct linear_layout cpu_linear_layout_of(const struct cpu *cpu, const st
 static void cpu_linear_product_keys(const struct linear_layout *l, const struct op *op,
                                     struct onednn_key keys[LINEAR_KEYS]) {
     int32_t m = op->in[0].dim[0], n = op->in[1].dim[0], k = op->in[1].dim[1], last = n % l->panel;
-    int32_t side = l->ranks ? m : 0;
-    keys[0] = (struct onednn_key){l->kind, {m, l->panel, k}};
-    keys[1] = (struct onednn_key){l->kind, {last ? m : 0, last, k}};
+    int32_t side = l->ranks ? m : 0, run = m % l->rows;
+    keys[0] = (struct onednn_key){l->kind, {l->rows, l->panel, k}};
+    keys[1] = (struct onednn_key){l->kind, {last ? l->rows : 0, last, k}};
+    if (l->runs > 1) { /* what is thin has no side */
+        keys[2] = (struct onednn_key){l->kind, {run, l->panel, k}};
+        keys[3] = (struct onednn_key){l->kind, {last ? run : 0, last, k}};
+        return;
+    }
     keys[2] = (struct onednn_key){ONEDNN_PRODUCT_T_ADDED, {side, l->panel, l->ranks}};
     keys[3] = (struct onednn_key){ONEDNN_PRODUCT_T_ADDED, {last ? side : 0, last, l->ranks}};
 }
@@ -93,7 +104,8 @@ static void linear_cost(const struct cpu *cpu, const struct op *op, struct op_co
     struct onednn_key keys[LINEAR_KEYS];
     cpu_linear_product_keys(&l, op, keys);
     for (int i = 0; i < LINEAR_KEYS; i++) cost_add_primitive(cpu, &keys[i], cost);
-    cost->workspace_bytes = l.members + member_bytes(cpu, &l, keys) * (uint64_t)cpu_members(cpu, l.panels);
+    cost->workspace_bytes =
+        l.members + member_bytes(cpu, &l, keys) * (uint64_t)cpu_members(cpu, (int64_t)l.panels * l.runs);
 }
 
 static enum status linear_prepare(struct cpu *cpu, const struct op *op, struct error *e) {
@@ -234,27 +246,44 @@ static enum status add_side(const struct linear_work *w, const struct tensor *we
     return onednn_run(w->cpu->onednn, &w->keys[LINEAR_SIDE + (weight->dim[0] < l->panel)], operands, e);
 }
 
-static void run_panel(const struct linear_work *w, int32_t first, char *part) {
+/* Rows of a call, its panel that begins at column first. in: the rows as the product wants them. */
+static void run_panel(const struct linear_work *w, const struct op *op, const void *in, int32_t first,
+                      char *part) {
     const struct linear_layout *l = w->layout;
-    const struct op *op = w->op;
     int32_t left = op->in[1].dim[0] - first, columns = left < l->panel ? left : l->panel;
+    int key = (columns < l->panel) + (op->in[0].dim[0] < l->rows ? LINEAR_LAST_RUN : 0);
     struct tensor weight = tensor_slice(op->in[1], first, columns);
     const void *panel = l->converts ? convert_panel(l, &weight, part + l->weight) : weight.data;
     float *to = l->direct ? op->out.data : (void *)(part + l->panel_out);
-    struct onednn_operands operands = {
-        .src = w->in, .weights = panel, .dst = to, .scratch = part + l->scratch};
+    struct onednn_operands operands = {.src = in, .weights = panel, .dst = to, .scratch = part + l->scratch};
     struct error own = {0};
-    if (onednn_run(w->cpu->onednn, &w->keys[columns < l->panel], operands, &own) ||
+    if (onednn_run(w->cpu->onednn, &w->keys[key], operands, &own) ||
         (l->ranks && add_side(w, &weight, to, part, &own)))
         team_error_report(w->failed, &own);
     else if (!l->direct || w->finish.bias || w->finish.gate || w->finish.activation)
         finish_panel(op, to, w->finish, first, columns);
 }
 
+/* One run of a thin product's rows, which has neither residual nor side. */
+static void run_rows(const struct linear_work *w, int32_t panel, int32_t run, char *part) {
+    const struct linear_layout *l = w->layout;
+    int32_t first = run * l->rows, left = w->op->in[0].dim[0] - first, n = left < l->rows ? left : l->rows;
+    struct op op = *w->op;
+    op.in[0] = tensor_slice(op.in[0], first, n);
+    op.out = tensor_slice(op.out, first, n);
+    const char *in = (const char *)w->in + first * dtype_bytes(l->dtype, op.in[1].dim[1]);
+    run_panel(w, &op, in, panel * l->panel, part);
+}
+
 static void run_panels(const void *context, int64_t first, int64_t end, int member) {
     const struct linear_work *w = context;
+    int32_t runs = w->layout->runs;
+    char *part = w->members + w->member_bytes * (uint64_t)member;
     for (int64_t i = first; i < end; i++)
-        run_panel(w, (int32_t)i * w->layout->panel, w->members + w->member_bytes * (uint64_t)member);
+        if (runs > 1)
+            run_rows(w, (int32_t)i / runs, (int32_t)i % runs, part);
+        else
+            run_panel(w, w->op, w->in, (int32_t)i * w->layout->panel, part);
 }
 
 static enum status linear_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
@@ -268,7 +297,7 @@ static enum status linear_run(struct cpu *cpu, const struct op *op, char *worksp
                                   .gate = weights_vector(&op->epilogue.gate, (float *)(workspace + l.gate)),
                                   .activation = op->epilogue.activation};
     if (l.packs_in) work.in = cpu_convert_in(cpu, op, l.dtype, workspace + l.in);
-    team_run(cpu->team, l.panels, run_panels, &work);
+    team_run(cpu->team, (int64_t)l.panels * l.runs, run_panels, &work);
     return e->code;
 }
 

@@ -213,6 +213,21 @@ static void test_awaited_and_counted(void **state) {
     }
 }
 
+/* One panel of few outputs is work for one thread; in runs of rows it is work, and memory, for two. */
+static void test_thin_is_shared(void **state) {
+    (void)state;
+    for (int thin = 0; thin < 2; thin++) {
+        struct op op = {.kind = OP_LINEAR, .thin = thin};
+        op.in[0] = tensor_make(NULL, DTYPE_F32, SHAPE(300, 640));
+        op.in[1] = tensor_make(NULL, DTYPE_BF16, SHAPE(16, 640));
+        op.out = tensor_make(NULL, DTYPE_F32, SHAPE(300, 16));
+        struct op_cost one, two;
+        watch.one->cost(watch.one, &op, &one);
+        watch.two->cost(watch.two, &op, &two);
+        assert_int_equal(two.workspace_bytes > one.workspace_bytes, thin);
+    }
+}
+
 /* ---- convolutions ---- */
 
 struct conv_shape {
@@ -356,7 +371,7 @@ int main(void) {
         cmocka_unit_test(test_bits_of_the_base), cmocka_unit_test(test_quantised_base),
         cmocka_unit_test(test_convolutions),     cmocka_unit_test(test_convolution_in_place),
         cmocka_unit_test(test_refusals),         cmocka_unit_test(test_awaited_and_counted),
-        cmocka_unit_test(test_print_errors),
+        cmocka_unit_test(test_thin_is_shared),   cmocka_unit_test(test_print_errors),
     };
     int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, ops_set_up, ops_tear_down);
     printf("%d passed, %d failed\n", n - failed, failed);
