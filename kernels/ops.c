@@ -591,7 +591,7 @@ static bool clear_of(const struct tensor *out, const struct tensor *in, int32_t 
     if (apart(out, in)) return true;
     int64_t in_row = in->row_bytes * in->dim[1], out_row = out->row_bytes * out->dim[1];
     int64_t lead = conv_lead(out->dim[0], out->dim[1], halo, up, in_row, out_row);
-    return (int64_t)(to - from) + first_row * in_row >= lead;
+    return (int64_t)(to - from) + first_row / up * in_row >= lead;
 }
 
 /* The same where every other row is taken: a band is gathered before any of it is written, and those after
@@ -635,7 +635,6 @@ void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct te
                struct epilogue e, struct conv_options options) {
     struct check c = check_begin(x, OP_CONV2D);
     int64_t first = options.first_row;
-    bool pieces = options.upsample == 1 && options.stride != 2;
     ops_check_tensor(&c, "in", &in, F32, 3, DIMS(-1, -1, -1));
     check_true(&c, options.upsample == 1 || options.upsample == 2, "upsample", &in, "1 or 2");
     ops_check_tensor(&c, "weight", &weight, WEIGHTS, 4, DIMS(-1, in.dim[2], -1, weight.dim[2]));
@@ -645,7 +644,7 @@ void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct te
     int64_t rows = conv_size(in.dim[0], &options, options.cut_row);
     int64_t columns = conv_size(in.dim[1], &options, options.cut_column);
     ops_check_tensor(&c, "out", &out, F32, 3, DIMS(-1, columns, weight.dim[0]));
-    check_true(&c, first >= 0 && (pieces || !first) && first + out.dim[0] <= rows, "out", &out,
+    check_true(&c, first >= 0 && (options.stride != 2 || !first) && first + out.dim[0] <= rows, "out", &out,
                "rows of the result");
     check_packed(&c, "out", &out);
     check_epilogue(&c, &out, &e.bias, &e.residual);

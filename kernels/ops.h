@@ -40,13 +40,13 @@ enum op_kind {
                             latent[C,Y,X] or picture[Y,X,C] */
     OP_UNPATCHIFY,       /* the way back, times factor */
     OP_TIMESTEP,         /* out[1,D] = cos(t f), sin(t f), f_i = 10000^(-i/(D/2)); or as timestep_form says */
-    OP_CONV2D, /* out[Y,X,N] = residual + conv(act(norm(up(in[Y,X,C])))) + bias, odd square kernel, same size,
-                  or half of it, rounded up */
+    OP_CONV2D,    /* out[Y,X,N] = finish(residual + conv(act(norm(up(in[Y,X,C])))) + bias), odd square kernel,
+                     same    size, or half of it, rounded up */
     OP_MEAN_DOWN, /* out[Y/s,X/s,N] = base + means of N runs of equal length of the values (c, frame, row,
                      column) that f frames in[Y,X,C] have in s x s pixels */
     OP_REPEAT_UP, /* out[sY,sX,N] = base + in[Y,X,C]: value (n, frame, row, column) of f frames of s x s
                      pixels is channel (its number) / (N f s s / C) */
-    OP_LATENT_TO_IMAGE, /* out[Y,X,C] = in[C,Y,X] / scale[C] + shift[C] */
+    OP_LATENT_TO_IMAGE, /* out[Y,X,C] = limit(in[C,Y,X] / scale[C] + shift[C]) */
     OP_IMAGE_TO_RGB,    /* out u8 = round_half_even(255 clamp(in / 2 + 1/2)) */
     N_OP_KINDS,
 };
@@ -60,6 +60,9 @@ enum activation {
     ACTIVATION_GELU_QUICK,
     ACTIVATION_GELU_ERF,
 };
+/* What a convolution does to its result last. ReLU: max(v, 0), and NaN stays NaN. Of a unit: 2 v - 1, from
+ * pictures of 0 to 1 to those of -1 to 1. */
+enum finishing { FINISH_NONE, FINISH_RELU, FINISH_OF_UNIT };
 enum rope_pairs { ROPE_INTERLEAVED, ROPE_HALVES };
 
 /* Of linear; a convolution has bias and residual alone. */
@@ -142,16 +145,16 @@ struct pixel_norm {
 struct conv_options {
     struct group_norm norm;       /* applied to the input on the way in, if statistics are present */
     struct pixel_norm pixel_norm; /* the same, if its weight is; one of both at most */
-    enum activation activation;
-    int upsample;             /* 1, or 2: nearest neighbour before the convolution */
+    enum activation activation;   /* on the way in, after the norm */
+    enum finishing finish;        /* of the result, bias and residual in it */
+    int upsample;                 /* 1, or 2: nearest neighbour before the convolution */
     bool cut_row, cut_column; /* where it upsamples: to 2Y - 1 rows, 2X - 1 columns: the last one is cut off,
                                  and zeros are in its place */
     int stride;               /* 0 or 1, or 2: every other row and column of out, kernel 3 */
     int before;               /* where it strides, rows and columns of zeros above and to the left: 0, of an
                                  even picture with one below and to the right; 1, of any picture, with one on
                                  all sides */
-    int32_t first_row;        /* out is the rows from this one on, as many as it has; 0 where it upsamples or
-                                 strides */
+    int32_t first_row;        /* out is the rows from this one on, as many as it has; 0 where it strides */
 };
 
 /* Of what goes around a level of a video's autoencoder: so many frames of side x side pixels of the finer
@@ -199,10 +202,12 @@ enum { OP_INPUTS = 5 };
 
 enum { LATENT_VALUES_MAX = 128 };
 
-/* What latents are of an autoencoder's values z: (z - shift) scale, a channel each, or one pair for all. */
+/* What latents are of an autoencoder's values z: (z - shift) scale, a channel each, or one pair for all. A
+ * decoder may limit what it makes of them again: z is then limit tanh(z / limit). */
 struct latent_format {
     int n; /* 1, or the channels */
     float scale[LATENT_VALUES_MAX], shift[LATENT_VALUES_MAX];
+    float limit; /* 0: none */
 };
 
 /* One call, as devices see it. in[] holds the wrapper's tensors in the order of its arguments, with these

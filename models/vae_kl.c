@@ -48,7 +48,7 @@ static const struct weight_spec vae_kl_out_table[] = {
 
 static void vae_kl_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct vae_settings *settings = scope->settings;
-    struct latent_format format = {1, {settings->scale}, {settings->shift}};
+    struct latent_format format = {.n = 1, .scale = {settings->scale}, .shift = {settings->shift}};
     vae_forward_latent_in(x, weights, scope, &format);
 }
 

@@ -95,5 +95,5 @@ void vae_derive(struct component *c) {
     for (int i = 0; i < d[LEVELS]; i++) d[BEFORE + i] = d[CHANNELS + (i ? i - 1 : 0)];
     c->latent_channels = d[LATENT];
     c->pixel_factor = 1 << (d[LEVELS] - 1);
-    c->latent_format = (struct latent_format){1, {s->scale}, {s->shift}};
+    c->latent_format = (struct latent_format){.n = 1, .scale = {s->scale}, .shift = {s->shift}};
 }

@@ -333,7 +333,7 @@ static void group_norm(struct call *c) {
 
 static void latent_to_image(struct call *c) {
     op_latent_to_image(c->x, picture(c, c->s->latent, 16), latent(c),
-                       (struct latent_format){1, {0.3611f}, {0.1159f}});
+                       (struct latent_format){.n = 1, .scale = {0.3611f}, .shift = {0.1159f}});
 }
 
 static void image_to_rgb(struct call *c) {

@@ -283,6 +283,26 @@ WIDE static void finish_pixel(float *to, const float *from, const float *residua
         for (int64_t i = 0; i < n; i++) to[i] = from[i] + residual[i];
 }
 
+/* Twice a positive value, halved: comparisons keep gcc from vectorising, and NaN stays NaN. */
+WIDE static void finish_relu(float *values, int64_t n) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        union float_bits size = {.value = values[i]};
+        size.bits &= 0x7fffffffu;
+        values[i] = 0.5f * (values[i] + size.value);
+    }
+}
+
+WIDE static void finish_of_unit(float *values, int64_t n) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) values[i] = 2 * values[i] - 1;
+}
+
+static void finish_values(enum finishing finish, float *values, int64_t n) {
+    if (finish == FINISH_RELU) finish_relu(values, n);
+    if (finish == FINISH_OF_UNIT) finish_of_unit(values, n);
+}
+
 /* What one member convolves at a time: rows of out and outputs, from these on. */
 struct piece {
     int32_t row, rows, output; /* row: of out; rows of the piece that were not done before */
@@ -293,9 +313,12 @@ static void finish_piece(const struct op *op, const struct conv_layout *l, struc
     const struct tensor *residual = &op->in[3];
     int64_t start = (int64_t)p.row * l->columns, n = (int64_t)p.rows * l->columns;
     int64_t outputs = l->shared ? l->n : l->panel;
-    for (int64_t i = 0; i < n; i++)
-        finish_pixel(tensor_row(&op->out, start + i) + p.output, p.result + i * l->panel,
+    for (int64_t i = 0; i < n; i++) {
+        float *to = tensor_row(&op->out, start + i) + p.output;
+        finish_pixel(to, p.result + i * l->panel,
                      residual->rank ? tensor_row(residual, start + i) + p.output : NULL, outputs);
+        finish_values(op->conv.finish, to, outputs);
+    }
 }
 
 /* Rows of out from `first` of the band on and a panel's outputs, by one member. */
@@ -315,8 +338,12 @@ static enum status convolve_piece(const struct conv_work *w, int32_t first, int3
                                        .dst = out,
                                        .scratch = part + l->piece_scratch};
     if (onednn_run(w->cpu->onednn, &keys[1], operands, e)) return e->code;
+    if (direct) {
+        finish_values(w->op->conv.finish, out, (int64_t)rows * l->columns * l->n);
+        return OK;
+    }
     out += (int64_t)done * l->columns * l->panel;
-    if (!direct) finish_piece(w->op, l, (struct piece){w->first + first, rows, output, out});
+    finish_piece(w->op, l, (struct piece){w->first + first, rows, output, out});
     return OK;
 }
 

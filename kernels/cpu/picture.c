@@ -86,9 +86,11 @@ static void latent_rows(const void *context, int64_t first, int64_t end, int mem
     for (int64_t y = first; y < end; y++)
         for (int32_t x = 0; x < columns; x++) {
             float *pixel = tensor_row(&op->out, (int64_t)y * columns + x);
-            for (int32_t c = 0; c < channels; c++)
+            for (int32_t c = 0; c < channels; c++) {
                 pixel[c] =
                     tensor_row(latent, (int64_t)c * rows + y)[x] / f->scale[c * each] + f->shift[c * each];
+                if (f->limit > 0) pixel[c] = f->limit * tanhf(pixel[c] / f->limit);
+            }
         }
 }
 

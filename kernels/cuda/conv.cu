@@ -67,7 +67,8 @@ static enum status cuda_run_band(const struct call *c, int32_t first, struct err
                                             c->workspace + l->library};
     if (convolutions_run(c->cuda->convolutions, &key, &operands, c->cuda->compute, e)) return e->code;
     struct conv_finish finish = {
-        &op->out, &op->in[3], (int64_t)first * l->columns, (int64_t)rows * l->columns, out, c->bias};
+        &op->out, &op->in[3],     (int64_t)first * l->columns, (int64_t)rows * l->columns, out,
+        c->bias,  op->conv.finish};
     cuda_conv_finish(&finish, c->cuda->compute);
     return OK;
 }

@@ -41,9 +41,10 @@ struct conv_finish {
     int64_t first, pixels;               /* of out */
     const float *from;                   /* [pixels, N padded] */
     const float *bias;                   /* [N], or NULL: from has it */
+    enum finishing finish;
 };
 
-/* out = from + bias + residual, in this order. from may be out itself where nothing is padded. */
+/* out = finish(from + bias + residual), in this order. from may be out itself where nothing is padded. */
 void cuda_conv_finish(const struct conv_finish *finish, cudaStream_t stream);
 
 /* All of these, NULL last. */

@@ -300,6 +300,21 @@ static void test_conv(void **state) {
     for (size_t i = 0; i < (SMALL ? 4 : sizeof cases / sizeof *cases); i++) case_conv(cases[i]);
 }
 
+/* With something done to the result, written as it is, padded, or with a residual; in bands, the last short.
+ */
+static void test_conv_finish(void **state) {
+    (void)state;
+    struct conv_case c = {SMALL ? 3 : 19, SMALL ? 5 : 300, 8, 16, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE,
+                          true,           RESIDUAL_NONE};
+    const struct conv_options relu = {.finish = FINISH_RELU}, of_unit = {.finish = FINISH_OF_UNIT};
+    case_conv_sized(c, relu);
+    case_conv_sized(c, of_unit);
+    c.n = 3;
+    case_conv_sized(c, of_unit);
+    c.residual = RESIDUAL_APART;
+    case_conv_sized(c, relu);
+}
+
 /* Upsampled to sizes that are odd: what lay behind the cut is zeros for the last row and column. */
 static void test_conv_cut(void **state) {
     (void)state;
@@ -375,7 +390,7 @@ static void test_conv_pieces(void **state) {
     (void)state;
     for (int i = 0; i < PICTURES; i++) {
         random_state = 100 + (uint64_t)i;
-        struct conv c = make_conv(1);
+        struct conv c = make_conv(random_int(1, 2));
         struct tensor pieces = tensor_random(DTYPE_F32, 3, c.out.dim, 0, 1);
         op_conv2d(&x, c.out, c.in, c.weight, c.epilogue, c.options);
         for (int32_t y = 0, n; y < c.out.dim[0]; y += n) {
@@ -558,6 +573,7 @@ int main(void) {
         cmocka_unit_test(test_rgb_rounding),
         cmocka_unit_test(test_conv),
         cmocka_unit_test(test_conv_cut),
+        cmocka_unit_test(test_conv_finish),
         cmocka_unit_test(test_conv_strided),
         cmocka_unit_test(test_conv_strided_overlap),
         cmocka_unit_test(test_conv_pieces),

@@ -302,7 +302,7 @@ static void test_posterior(void **state) {
     (void)state;
     struct tensor moments = known("moments"), noise = known("noise"), sampled = known("sampled");
     struct tensor ours = floats(4, 5, 7), mean = known("mean");
-    const struct latent_format format = {1, {0.3611f}, {0.1159f}};
+    const struct latent_format format = {.n = 1, .scale = {0.3611f}, .shift = {0.1159f}};
     posterior_sample(moments, NULL, &format, ours);
     assert_memory_equal(ours.data, mean.data, (size_t)tensor_bytes(&mean));
     posterior_sample(moments, noise.data, &format, ours);

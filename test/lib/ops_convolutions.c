@@ -46,6 +46,10 @@ static double conv_value(const struct conv_case *c, const struct conv_source *s,
 /* What keeps max(|x|, 1e-12) sqrt(C) of a pixel of 100 channels from 0. */
 static const float PIXEL_EPS = 1e-26f;
 
+static double finished(enum finishing finish, double v) {
+    return finish == FINISH_RELU ? fmax(v, 0) : finish == FINISH_OF_UNIT ? 2 * v - 1 : v;
+}
+
 void case_conv_sized(struct conv_case c, struct conv_options o) {
     case_begin();
     int32_t stride = o.stride == 2 ? 2 : 1, before = o.stride == 2 ? o.before : c.k / 2;
@@ -75,8 +79,9 @@ void case_conv_sized(struct conv_case c, struct conv_options o) {
     for (int64_t i = 0; i < tensor_elements(&out); i++) {
         int32_t n = (int32_t)(i % c.n), xx = (int32_t)(i / c.n % out.dim[1]),
                 y = (int32_t)(i / c.n / out.dim[1]);
-        truth[i] = conv_value(&c, &s, y * stride - before, xx * stride - before, n) +
-                   (c.bias ? load(&e.bias, 0, n) : 0) + (c.residual ? load(&e.residual, i / c.n, n) : 0);
+        double sum = conv_value(&c, &s, y * stride - before, xx * stride - before, n);
+        sum += (c.bias ? load(&e.bias, 0, n) : 0) + (c.residual ? load(&e.residual, i / c.n, n) : 0);
+        truth[i] = finished(o.finish, sum);
     }
     op_conv2d(&x, out, in, weight, e, o);
     op_expect(OP_CONV2D, &out, truth);

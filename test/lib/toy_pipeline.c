@@ -515,7 +515,7 @@ struct film_state {
 
 /* A scale and a shift a channel. */
 static const struct latent_format toy_film_format = {
-    TOY_CHANNELS, {1.5f, 1.25f, 0.75f, 2}, {0.25f, -0.5f, 0.125f, 0}};
+    .n = TOY_CHANNELS, .scale = {1.5f, 1.25f, 0.75f, 2}, .shift = {0.25f, -0.5f, 0.125f, 0}};
 
 /* A first chunk of one frame, then two at a time, which become four. */
 static struct frame_chunk toy_film_chunk(int32_t latent_frames, int i) {

@@ -214,6 +214,20 @@ static void test_conv(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) case_conv(cases[i]);
 }
 
+/* With something done to the result, written as it is, padded, or with a residual; in bands, the last short.
+ */
+static void test_conv_finish(void **state) {
+    (void)state;
+    struct conv_case c = {31, 600, 8, 16, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE};
+    const struct conv_options relu = {.finish = FINISH_RELU}, of_unit = {.finish = FINISH_OF_UNIT};
+    case_conv_sized(c, relu);
+    case_conv_sized(c, of_unit);
+    c.n = 3;
+    case_conv_sized(c, of_unit);
+    c.residual = RESIDUAL_APART;
+    case_conv_sized(c, relu);
+}
+
 /* Upsampled to sizes that are odd: what lay behind the cut is zeros for the last row and column. */
 static void test_conv_cut(void **state) {
     (void)state;
@@ -541,31 +555,19 @@ static void test_close_gives_back(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_linear),
-        cmocka_unit_test(test_epilogue),
-        cmocka_unit_test(test_linear_few),
-        cmocka_unit_test(test_rows_alike),
-        cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_buckets),
-        cmocka_unit_test(test_norms),
-        cmocka_unit_test(test_rope),
-        cmocka_unit_test(test_elementwise),
-        cmocka_unit_test(test_conv),
-        cmocka_unit_test(test_conv_cut),
-        cmocka_unit_test(test_conv_strided),
-        cmocka_unit_test(test_conv_panels),
-        cmocka_unit_test(test_random),
-        cmocka_unit_test(test_exp),
-        cmocka_unit_test(test_activations),
-        cmocka_unit_test(test_f16),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_conv_refusals),
-        cmocka_unit_test(test_places_refusals),
-        cmocka_unit_test(test_shortcut_refusals),
-        cmocka_unit_test(test_context_tensor),
-        cmocka_unit_test(test_no_reference_code),
-        cmocka_unit_test(test_rgb_rounding),
-        cmocka_unit_test(test_close_gives_back),
+        cmocka_unit_test(test_linear),          cmocka_unit_test(test_epilogue),
+        cmocka_unit_test(test_linear_few),      cmocka_unit_test(test_rows_alike),
+        cmocka_unit_test(test_attention),       cmocka_unit_test(test_buckets),
+        cmocka_unit_test(test_norms),           cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_elementwise),     cmocka_unit_test(test_conv),
+        cmocka_unit_test(test_conv_cut),        cmocka_unit_test(test_conv_finish),
+        cmocka_unit_test(test_conv_strided),    cmocka_unit_test(test_conv_panels),
+        cmocka_unit_test(test_random),          cmocka_unit_test(test_exp),
+        cmocka_unit_test(test_activations),     cmocka_unit_test(test_f16),
+        cmocka_unit_test(test_refusals),        cmocka_unit_test(test_conv_refusals),
+        cmocka_unit_test(test_places_refusals), cmocka_unit_test(test_shortcut_refusals),
+        cmocka_unit_test(test_context_tensor),  cmocka_unit_test(test_no_reference_code),
+        cmocka_unit_test(test_rgb_rounding),    cmocka_unit_test(test_close_gives_back),
         cmocka_unit_test(test_print_errors),
     };
     int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, ops_set_up, ops_tear_down);
