@@ -1,0 +1,353 @@
+/* The tiny decoder of pictures (TAESD, TAESDXL, TAESD3, TAEF1): latent to picture with a hundredth of the
+ * multiplications, and another picture than the large one's, near to it.
+ *
+ * A limit on the latent, 3 tanh(x / 3), a convolution, then three times three blocks and a nearest-neighbour
+ * upsampling convolution, one more block and the convolution to colours of 0 to 1. A block: x' = relu(x +
+ * conv(relu(conv(relu(conv(x)))))). All convolutions have kernels of 3, and all pictures one width. It reads
+ * latents as denoisers see them. Reference: diffusers 0.42, models/autoencoders/{autoencoder_tiny,vae}.py.
+ *
+ * Nothing is tiled or blended. Pictures up to half of the resolution lie in a canvas (vae_canvas.h), where
+ * blocks work in place; the last resolution is never there as a whole but the picture itself. Between
+ * convolutions are strips: the rows of a band, and those few before it that are read again. So each row is
+ * computed once, and memory is that of a picture of a quarter of the pixels, and a few bands. */
+#include "models/models.h"
+#include "models/vae_canvas.h"
+
+enum { TAESD_LEVELS = 4, TAESD_BLOCKS = 3 /* of a level but the last, which has one */ };
+
+enum taesd_dim { TAESD_LATENT, TAESD_WIDTH, TAESD_COLOURS, TAESD_K3 };
+
+struct taesd_settings {
+    float scale, shift;
+};
+
+/* What TAESD's authors limit values to. */
+#define TAESD_LIMIT 3.0f
+
+struct taesd_state {
+    struct canvas canvas;
+    int64_t front[CANVAS_LEVELS_MAX]; /* where in it each level's picture begins; the last level has none */
+};
+
+/* ---- weights ---- */
+
+struct taesd_in_weights {
+    struct tensor weight, bias;
+};
+
+struct taesd_block_weights {
+    struct tensor conv[3], bias[3];
+};
+
+struct taesd_up_weights {
+    struct tensor weight;
+};
+
+struct taesd_out_weights {
+    struct taesd_up_weights up;
+    struct taesd_block_weights block;
+    struct tensor weight, bias;
+};
+
+/* The authors count the limit, too. */
+#define CONV_ROWS(structure, weight_, bias_, name, original, ...)                                            \
+    BLOCK_WEIGHT_ORIGINALLY(structure, weight_, 1, "decoder.layers." name ".weight", original ".weight", 4,  \
+                            __VA_ARGS__, TAESD_K3, TAESD_K3),                                                \
+        BLOCK_WEIGHT_ORIGINALLY(structure, bias_, 1, "decoder.layers." name ".bias", original ".bias", 1,    \
+                                __VA_ARGS__)
+#define BLOCK_ROWS(structure, field, name, original)                                                         \
+    CONV_ROWS(structure, field conv[0], field bias[0], name ".conv.0", original ".conv.0", TAESD_WIDTH,      \
+              TAESD_WIDTH),                                                                                  \
+        CONV_ROWS(structure, field conv[1], field bias[1], name ".conv.2", original ".conv.2", TAESD_WIDTH,  \
+                  TAESD_WIDTH),                                                                              \
+        CONV_ROWS(structure, field conv[2], field bias[2], name ".conv.4", original ".conv.4", TAESD_WIDTH,  \
+                  TAESD_WIDTH)
+#define UP_ROW(structure, field, name, original)                                                             \
+    BLOCK_WEIGHT_ORIGINALLY(structure, field, 1, "decoder.layers." name ".weight", original ".weight", 4,    \
+                            TAESD_WIDTH, TAESD_WIDTH, TAESD_K3, TAESD_K3)
+
+static const struct weight_spec taesd_in_table[] = {
+    CONV_ROWS(taesd_in_weights, weight, bias, "0", "1", TAESD_WIDTH, TAESD_LATENT)};
+static const struct weight_spec taesd_block_table[] = {BLOCK_ROWS(taesd_block_weights, , "%d", "%d")};
+static const struct weight_spec taesd_up_table[] = {UP_ROW(taesd_up_weights, weight, "%d", "%d")};
+static const struct weight_spec taesd_out_table[] = {
+    UP_ROW(taesd_out_weights, up.weight, "16", "17"), BLOCK_ROWS(taesd_out_weights, block., "17", "18"),
+    CONV_ROWS(taesd_out_weights, weight, bias, "18", "19", TAESD_COLOURS, TAESD_WIDTH)};
+
+/* ---- strips ---- */
+
+/* Rows first to end of a picture, of which only so many are kept at a time. */
+struct strip {
+    struct tensor rows; /* [room, X, C] */
+    int32_t first, end;
+};
+
+/* Beside a band's own: rows before it that are read again, and those that convolutions before the last band
+ * left to it. */
+enum { STRIP_BESIDE = 8 };
+
+/* Rows that the first convolution of several goes on by: a function of shapes alone (R3). So many bands of
+ * convolutions that few copies and calls come with them. */
+static int32_t taesd_band(int32_t columns) {
+    return 4 * conv_band_rows(columns);
+}
+
+static struct strip strip_begin(struct context *x, int32_t Y, int32_t X, int32_t C) {
+    int32_t room = taesd_band(X) + STRIP_BESIDE;
+    return (struct strip){context_tensor(x, DTYPE_F32, 3, (int32_t[]){room < Y ? room : Y, X, C}), 0, 0};
+}
+
+/* Goes on to row end, and returns the place of the rows that are new. Of those before, rows from `kept` on
+ * stay. */
+static struct tensor strip_go_on(struct context *x, struct strip *s, int32_t kept, int32_t end) {
+    int32_t n_kept = kept < s->end ? s->end - kept : 0;
+    if (n_kept && kept > s->first)
+        op_copy(x, tensor_slice(s->rows, 0, n_kept), tensor_slice(s->rows, kept - s->first, n_kept));
+    struct tensor fresh = tensor_slice(s->rows, n_kept, end - s->end);
+    s->first = s->end - n_kept;
+    s->end = end;
+    return fresh;
+}
+
+/* A row's neighbours above and below are read: the one above is there still. */
+static int32_t strip_above(int32_t row) {
+    return row ? row - 1 : 0;
+}
+
+/* Where convolution number `behind` after one can go that went to row end. */
+static int32_t strip_reach(int32_t end, int32_t behind, int32_t Y) {
+    return end < Y ? end - behind : Y;
+}
+
+/* Rows from `first` on of what a strip is convolved to. */
+static void strip_convolve(struct context *x, struct tensor out, int32_t first, const struct strip *in,
+                           struct tensor weight, struct epilogue epilogue, struct conv_options options) {
+    options.first_row = first - in->first * options.upsample;
+    op_conv2d(x, out, tensor_slice(in->rows, 0, in->end - in->first), weight, epilogue, options);
+}
+
+/* ---- a block ---- */
+
+/* What lies between its convolutions, and how far it got. */
+struct taesd_block {
+    const struct taesd_block_weights *w;
+    struct strip h1, h2;
+    int32_t Y, end;
+};
+
+static struct taesd_block taesd_block_begin(struct context *x, const struct taesd_block_weights *w,
+                                            const int32_t dim[3]) {
+    return (struct taesd_block){w, strip_begin(x, dim[0], dim[1], dim[2]),
+                                strip_begin(x, dim[0], dim[1], dim[2]), dim[0], 0};
+}
+
+/* Its hidden rows, as far as they follow from in up to row `to`. */
+static void taesd_block_hidden(struct context *x, struct taesd_block *b, const struct strip *in, int32_t to) {
+    const struct conv_options relu = {.upsample = 1, .finish = FINISH_RELU};
+    int32_t from1 = b->h1.end, from2 = b->h2.end;
+    struct tensor h1 = strip_go_on(x, &b->h1, strip_above(from2), strip_reach(to, 1, b->Y));
+    strip_convolve(x, h1, from1, in, b->w->conv[0], (struct epilogue){.bias = b->w->bias[0]}, relu);
+    struct tensor h2 = strip_go_on(x, &b->h2, strip_above(b->end), strip_reach(to, 2, b->Y));
+    strip_convolve(x, h2, from2, &b->h1, b->w->conv[1], (struct epilogue){.bias = b->w->bias[1]}, relu);
+}
+
+/* Then its rows from b->end on to out, which may lie where in has them. */
+static void taesd_block_end(struct context *x, struct taesd_block *b, const struct strip *in,
+                            struct tensor out) {
+    const struct conv_options relu = {.upsample = 1, .finish = FINISH_RELU};
+    struct epilogue epilogue = {.bias = b->w->bias[2],
+                                .residual = tensor_slice(in->rows, b->end - in->first, out.dim[0])};
+    strip_convolve(x, out, b->end, &b->h2, b->w->conv[2], epilogue, relu);
+    b->end += out.dim[0];
+}
+
+static int32_t taesd_next(int32_t end, int32_t band, int32_t Y) {
+    return Y - end > band ? end + band : Y;
+}
+
+/* In place: what is written is three rows behind what is read, and read no more. */
+static void taesd_forward_block(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct taesd_state *state = scope->lane->state;
+    struct tensor picture = state->canvas.picture;
+    int32_t Y = picture.dim[0], band = taesd_band(picture.dim[1]);
+    struct strip in = {picture, 0, Y};
+    struct taesd_block b = taesd_block_begin(x, weights, picture.dim);
+    for (int32_t to = 0; to < Y;) {
+        to = taesd_next(to, band, Y);
+        taesd_block_hidden(x, &b, &in, to);
+        taesd_block_end(x, &b, &in, tensor_slice(picture, b.end, strip_reach(to, 3, Y) - b.end));
+    }
+}
+
+/* ---- at the ends, and from level to level ---- */
+
+static void taesd_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct taesd_in_weights *w = weights;
+    const struct taesd_settings *settings = scope->settings;
+    struct taesd_state *state = scope->lane->state;
+    struct tensor latent = latent_planes(scope->lane->latent);
+    int32_t Y = latent.dim[1], X = latent.dim[2], dim[3] = {Y, X, latent.dim[0]};
+    struct tensor image = context_tensor(x, DTYPE_F32, 3, dim);
+    op_latent_to_image(
+        x, image, latent,
+        (struct latent_format){
+            .n = 1, .scale = {settings->scale}, .shift = {settings->shift}, .limit = TAESD_LIMIT});
+    struct tensor out = canvas_put(&state->canvas, state->front[0], Y, X, w->weight.dim[0]);
+    op_conv2d(x, out, image, w->weight, (struct epilogue){.bias = w->bias},
+              (struct conv_options){.upsample = 1, .finish = FINISH_RELU});
+}
+
+/* Numbers of the blocks between levels: of the resnet before them there are TAESD_BLOCKS, and the upsampling
+ * without weights counts too. */
+static int taesd_up_number(int level) {
+    return 2 + level * (TAESD_BLOCKS + 2) + TAESD_BLOCKS + 1;
+}
+
+/* The picture moves to the back of the canvas, and what it becomes begins at the front. */
+static void taesd_forward_up(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct taesd_up_weights *w = weights;
+    struct taesd_state *state = scope->lane->state;
+    struct tensor in = state->canvas.picture;
+    int32_t Y = in.dim[0], X = in.dim[1], C = in.dim[2];
+    int level = scope->number == taesd_up_number(0) ? 1 : 2;
+    struct tensor back = canvas_back(&state->canvas, 0, Y, X, C);
+    op_copy(x, back, in);
+    struct tensor out = canvas_put(&state->canvas, state->front[level], 2 * Y, 2 * X, C);
+    op_conv2d(x, out, back, w->weight, (struct epilogue){0}, (struct conv_options){.upsample = 2});
+}
+
+/* The last level, from the upsampling before it to colours, a band at a time. */
+static void taesd_forward_out(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct taesd_out_weights *w = weights;
+    const struct taesd_state *state = scope->lane->state;
+    const struct conv_options twice = {.upsample = 2}, colours = {.upsample = 1, .finish = FINISH_OF_UNIT};
+    struct tensor in = state->canvas.picture, picture = lane_picture(scope->lane);
+    const struct strip coarse = {in, 0, in.dim[0]};
+    int32_t Y = 2 * in.dim[0], X = 2 * in.dim[1], C = in.dim[2], band = taesd_band(X), done = 0;
+    struct strip before = strip_begin(x, Y, X, C), after = strip_begin(x, Y, X, C);
+    struct taesd_block b = taesd_block_begin(x, &w->block, (int32_t[]){Y, X, C});
+    while (done < Y) {
+        int32_t from = before.end, to = taesd_next(from, band, Y), last = strip_reach(to, 4, Y);
+        struct tensor rows = strip_go_on(x, &before, b.end, to);
+        strip_convolve(x, rows, from, &coarse, w->up.weight, (struct epilogue){0}, twice);
+        taesd_block_hidden(x, &b, &before, to);
+        rows = strip_go_on(x, &after, strip_above(done), strip_reach(to, 3, Y));
+        taesd_block_end(x, &b, &before, rows);
+        strip_convolve(x, tensor_slice(picture, done, last - done), done, &after, w->weight,
+                       (struct epilogue){.bias = w->bias}, colours);
+        done = last;
+    }
+}
+
+/* ---- the family ---- */
+
+static const struct block_kind taesd_kind_in =
+    BLOCK_KIND("conv_in", "conv_in", taesd_in_table, taesd_in_weights, taesd_forward_in, .keeps_types = true);
+static const struct block_kind taesd_kind_block = BLOCK_KIND(
+    "block", "layers.%d", taesd_block_table, taesd_block_weights, taesd_forward_block, .keeps_types = true);
+static const struct block_kind taesd_kind_up = BLOCK_KIND(
+    "upsample", "layers.%d", taesd_up_table, taesd_up_weights, taesd_forward_up, .keeps_types = true);
+static const struct block_kind taesd_kind_out = BLOCK_KIND(
+    "conv_out", "conv_out", taesd_out_table, taesd_out_weights, taesd_forward_out, .keeps_types = true);
+
+static bool taesd_probe(const struct tensor_index *index) {
+    return index_find(index, "decoder.layers.2.conv.0.weight") ||
+           (index_find(index, "1.weight") && index_find(index, "3.conv.0.weight") &&
+            index_find(index, "19.weight"));
+}
+
+static enum status taesd_refuse(const struct component *c, struct error *e) {
+    static const struct relative relatives[] = {
+        {"3.pool.", "a tiny decoder of latents with a second path (TAEF2)"},
+        {"decoder.layers.2.pool.", "a tiny decoder of latents with a second path (TAEF2)"},
+        {"20.", "a tiny decoder with more layers"},
+        {"decoder.layers.19.", "a tiny decoder with more layers"},
+        {"decoder.layers.3.skip.", "a tiny decoder of several widths"},
+        {NULL, NULL}};
+    return component_refuse_relatives(c, relatives, "TAESD, TAESDXL, TAESD3 or TAEF1", e);
+}
+
+static void taesd_derive(struct component *c) {
+    const struct taesd_settings *s = (const struct taesd_settings *)c->settings;
+    c->dims[TAESD_COLOURS] = 3;
+    c->dims[TAESD_K3] = 3;
+    c->latent_channels = c->dims[TAESD_LATENT];
+    c->pixel_factor = 1 << (TAESD_LEVELS - 1);
+    c->latent_format = (struct latent_format){.n = 1, .scale = {s->scale}, .shift = {s->shift}};
+}
+
+static void taesd_follow(struct component *c) {
+    *(struct taesd_settings *)c->settings = (struct taesd_settings){.scale = 1, .shift = 0};
+}
+
+static int taesd_blocks(const struct component *c, struct block_ref *refs) {
+    int n = 0;
+    (void)c;
+    refs[n++] = (struct block_ref){.kind = &taesd_kind_in};
+    for (int level = 0; level + 1 < TAESD_LEVELS; level++) {
+        int up = taesd_up_number(level);
+        for (int i = 0; i < TAESD_BLOCKS; i++)
+            refs[n++] = (struct block_ref){
+                .kind = &taesd_kind_block, .number = up - TAESD_BLOCKS - 1 + i, .original = 1};
+        if (level + 2 < TAESD_LEVELS)
+            refs[n++] = (struct block_ref){.kind = &taesd_kind_up, .number = up, .original = 1};
+    }
+    refs[n++] = (struct block_ref){.kind = &taesd_kind_out};
+    return n;
+}
+
+static void taesd_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+                          struct arena *pictures, bool *ok) {
+    struct canvas_level levels[TAESD_LEVELS - 1];
+    struct taesd_state first = {0};
+    (void)arena;
+    for (int i = 0; i + 1 < TAESD_LEVELS; i++)
+        levels[i] = (struct canvas_level){.Y = lanes[0].latent.dim[2] << i,
+                                          .X = lanes[0].latent.dim[3] << i,
+                                          .before = c->dims[TAESD_WIDTH],
+                                          .channels = c->dims[TAESD_WIDTH]};
+    int64_t rows = canvas_measure_up(levels, TAESD_LEVELS - 1, 0, true, first.front);
+    first.canvas.memory = arena_tensor(pictures, DTYPE_F32, 2, (int32_t[]){(int32_t)rows, CANVAS_ROW}, ok);
+    for (int i = 0; i < n_lanes; i++) *(struct taesd_state *)lanes[i].state = first;
+}
+
+static const char *const taesd_ignorable[] = {"encoder.", NULL};
+
+#define SETTING(key, field, published, least)                                                                \
+    { {key}, offsetof(struct taesd_settings, field), SETTING_FLOAT, published, least, 1e6 }
+static const struct setting taesd_settings_rows[] = {
+    SETTING("scaling_factor", scale, 1, 1e-6),
+    SETTING("shift_factor", shift, 0, -1e6),
+};
+static const struct expectation taesd_expects[] = {{"act_fn", "relu"}, {"upsample_fn", "nearest"}, {0}};
+
+static const struct dimension taesd_dimensions[] = {
+    {"latent_channels", 16, 1, 1024, .place = TAESD_LATENT,
+     OF_TENSOR(4, 1, "decoder.layers.0.weight", "1.weight"), .key = "latent_channels"},
+    {"taesd_channels", 64, 1, 8192, .place = TAESD_WIDTH,
+     OF_TENSOR(4, 0, "decoder.layers.0.weight", "1.weight"), .key = "decoder_block_out_channels.0"},
+    {.place = TAESD_WIDTH, .key = "decoder_block_out_channels.1"},
+    {.place = TAESD_WIDTH, .key = "decoder_block_out_channels.2"},
+    {.place = TAESD_WIDTH, .key = "decoder_block_out_channels.3"},
+};
+
+const struct family family_taesd = {
+    .name = "taesd",
+    .kind = FAMILY_DECODER,
+    .word = "tiny decoder",
+    .config_key = "_class_name",
+    .config_value = "AutoencoderTiny",
+    .probe = taesd_probe,
+    .refuse = taesd_refuse,
+    .dimensions = taesd_dimensions,
+    .n_dimensions = COUNT_OF(taesd_dimensions),
+    .settings = taesd_settings_rows,
+    .n_settings = COUNT_OF(taesd_settings_rows),
+    .expects = taesd_expects,
+    .follow = taesd_follow,
+    .derive = taesd_derive,
+    .blocks = taesd_blocks,
+    .ignorable = taesd_ignorable,
+    .lane_state_bytes = sizeof(struct taesd_state),
+    .declare = taesd_declare,
+};

@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""Makes taesd/: tiny random decoders of AutoencoderTiny and what the reference gives for two latents.
+
+    taesd.py
+
+needs requirements.txt.  test/lib/blocks_taesd.c reads what it wrote and needs no Python.  Each folder NAME/ holds
+  diffusion_pytorch_model.safetensors   the decoder's tensors; "authors": as their file taesd_decoder.safetensors has them
+  config.json                           as diffusers saves it; "authors" have none
+  reference.safetensors                 f32: latent{0,1} [C, Y, X], picture{0,1} [8 Y, 8 X, 3] of them, -1 to 1 and beyond
+computed from the files just written, in f32 on the CPU: vae.decode(latent / scaling_factor + shift_factor).
+"""
+
+import os
+import shutil
+
+import torch
+from diffusers import AutoencoderTiny
+from safetensors.torch import save_file
+
+# Latents are wider than high, and the other way. Every layer has its own number of inputs in common with no other but
+# the width: 4 and 16 channels are what is published.
+SPECS = {
+    "f32": dict(seed=1, dtype=torch.float32, width=6, channels=4, sizes=[(3, 5), (7, 2)], scaling=1.0, shift=0.0),
+    "bf16": dict(seed=2, dtype=torch.bfloat16, width=9, channels=16, sizes=[(2, 4), (5, 3)], scaling=0.7, shift=0.1),
+    "authors": dict(seed=3, dtype=torch.float16, width=8, channels=16, sizes=[(4, 3), (1, 6)], scaling=1.0, shift=0.0),
+}
+
+
+def authors(name):
+    """They count the limit on the latent as a layer and have the decoder's file by itself."""
+    number, rest = name.removeprefix("decoder.layers.").split(".", 1)
+    return f"{int(number) + 1}.{rest}"
+
+
+def fill(model, seed):
+    """Values of which every single one matters: half of what a ReLU is given passes it, and blocks neither grow nor fade."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, t in model.state_dict().items():
+        inputs = t[0].numel() if t.ndim > 1 else 1
+        gain = 0.2 if t.ndim == 1 else 0.4 if ".conv.4." in name else 0.2 if "layers.18." in name else 1.2
+        t.copy_(torch.randn(t.shape, generator=generator) * gain / inputs**0.5)
+
+
+@torch.no_grad()
+def write(name, spec):
+    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "taesd", name)
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
+    width = (spec["width"],) * 4
+    model = AutoencoderTiny(latent_channels=spec["channels"], encoder_block_out_channels=width,
+                            decoder_block_out_channels=width, scaling_factor=spec["scaling"], shift_factor=spec["shift"])
+    fill(model, spec["seed"])
+    mine = {k: t.to(spec["dtype"]) for k, t in model.state_dict().items() if k.startswith("decoder.")}
+    if name == "authors":
+        stored = {authors(k): t for k, t in mine.items()}
+    else:
+        model.save_config(folder)
+        stored = mine
+    save_file(stored, os.path.join(folder, "diffusion_pytorch_model.safetensors"), metadata={"format": "pt"})
+    model.load_state_dict({k: t.float() for k, t in mine.items()}, strict=False)
+    references = {}
+    generator = torch.Generator().manual_seed(100 + spec["seed"])
+    for i, (Y, X) in enumerate(spec["sizes"]):
+        latent = 1.5 * torch.randn([spec["channels"], Y, X], generator=generator)
+        picture = model.decode(latent[None] / spec["scaling"] + spec["shift"], return_dict=False)[0][0]
+        references[f"latent{i}"], references[f"picture{i}"] = latent, picture.permute(1, 2, 0).contiguous()
+    save_file(references, os.path.join(folder, "reference.safetensors"))
+    print(name, {k: (tuple(t.shape), float(t.std())) for k, t in references.items()})
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(2)
+    for name, spec in SPECS.items():
+        write(name, spec)

@@ -1,0 +1,222 @@
+/* The tiny decoder against the reference, on data of its own (test/golden/taesd.py): its pictures, every
+ * weight's influence on them; the bits of its operators one after another over whole pictures, also where it
+ * works in many bands; and the same bits with its canvas on the device and on the host. */
+#include "engine/base/random.h"
+#include "loaders/loaders.h"
+#include "models/models.h"
+#include "test/lib/bench.h"
+#include "test/lib/suites.h"
+#include "test/lib/vae_run.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct tolerance tolerances[] = {{"picture", 2.28e-7, 7e-7}, {0}};
+/* Convolutions round their operands to TF32 there. measured: under emulation. */
+static const struct tolerance gpu_tolerances[] = {{"picture", 2.19e-4, 7e-4}, {0}};
+
+/* ---- opening ---- */
+
+enum { ALONE_SLOT = 0 };
+
+void taesd_open(struct golden *g) {
+    struct sys *sys = &golden_state.sys;
+    struct config config = {0};
+    struct error e = {0};
+    char path[GOLDEN_PATH + 64];
+    g->model = calloc(1, sizeof *g->model);
+    assert_non_null(g->model);
+    struct component *c = &g->model->component[ALONE_SLOT];
+    g->bf16 = json_object(); /* PyTorch's errors in bf16 are not known */
+    *c = (struct component){.family = &family_taesd, .sys = sys};
+    snprintf(path, sizeof path, "%s/diffusion_pytorch_model.safetensors", g->path);
+    safetensors_open(sys, path, &c->index, &e);
+    snprintf(path, sizeof path, "%s/config.json", g->path);
+    if (strcmp(g->name, "taesd/authors") != 0) config_read(sys, path, &config, &e);
+    assert_ok(&e);
+    for (const struct family *const *f = families; *f; f++)
+        assert_int_equal((*f)->probe(&c->index), *f == &family_taesd);
+    component_bind(c, &config, &e);
+    assert_ok(&e);
+    assert_int_equal(c->n_unknown, 0);
+    config_destroy(&config);
+}
+
+void taesd_close(struct golden *g) {
+    component_destroy(&g->model->component[ALONE_SLOT]);
+    free(g->model);
+}
+
+static const struct component *taesd_of(const struct golden *g) {
+    return &g->model->component[ALONE_SLOT];
+}
+
+/* ---- lanes ---- */
+
+static struct lane lane_of(struct tensor latent) {
+    int32_t Y = 8 * latent.dim[1], X = 8 * latent.dim[2];
+    return (struct lane){.latent = latent, .picture = test_tensor(DTYPE_F32, 3, (int32_t[]){Y, X, 3})};
+}
+
+static struct lane golden_lane(const struct golden *g, int i) {
+    char name[32];
+    snprintf(name, sizeof name, "latent%d", i);
+    return lane_of(golden(g, name));
+}
+
+static struct lane random_lane(const struct golden *g, int32_t Y, int32_t X) {
+    uint64_t random = (uint64_t)Y + 1;
+    struct tensor latent = test_tensor(DTYPE_F32, 3, (int32_t[]){taesd_of(g)->latent_channels, Y, X});
+    for (int64_t i = 0; i < tensor_elements(&latent); i++)
+        ((float *)latent.data)[i] = (float)((double)random_below(&random, 8001) / 1000 - 4);
+    return lane_of(latent);
+}
+
+/* ---- tests ---- */
+
+static void test_picture(const struct golden *g) {
+    const struct component *c = taesd_of(g);
+    bool told = !strcmp(g->name, "taesd/bf16");
+    assert_true(*c->latent_format.scale == (told ? 0.7f : 1) && *c->latent_format.shift == (told ? 0.1f : 0));
+    for (int i = 0; i < 2; i++) {
+        char name[32];
+        struct bench *b = bench_open(g, ALONE_SLOT, golden_lane(g, i));
+        bench_all(b, 0);
+        snprintf(name, sizeof name, "picture%d", i);
+        struct tensor truth = golden(g, name), ours = lane_picture(&b->lane);
+        for (int k = 0; k < 3; k++) assert_int_equal(ours.dim[k], truth.dim[k]);
+        expect_close(g, "picture", ours, truth.data);
+        bench_close(b);
+    }
+}
+
+/* All blocks, of one of them with number `weight` left zero. */
+static void decode_without(struct bench *b, int block, int weight) {
+    for (int i = 0; i < b->component->n_blocks; i++) {
+        struct block copy = b->component->blocks[i];
+        struct packed_segment segments[BLOCK_WEIGHTS_MAX];
+        for (int k = copy.n_segments = 0; k < b->component->blocks[i].n_segments; k++)
+            if (i != block || k != weight) segments[copy.n_segments++] = copy.segments[k];
+        copy.segments = segments;
+        bench_visit(b, &copy, 0);
+    }
+}
+
+static void test_influence(const struct golden *g) {
+    const double LEAST = 1e-3;
+    struct bench *b = bench_open(g, ALONE_SLOT, golden_lane(g, 0));
+    double least = INFINITY;
+    int n = 0;
+    bench_all(b, 0);
+    struct tensor truth = test_copy(b->lane.picture);
+    for (int i = 0; i < b->component->n_blocks; i++) {
+        const struct block *block = &b->component->blocks[i];
+        assert_int_equal(block->n_segments, block->n_tensors);
+        for (int k = 0; k < block->n_tensors; k++, n++) {
+            decode_without(b, i, k);
+            double moved = distance(b->lane.picture.data, truth.data, tensor_elements(&truth));
+            if (!(moved > LEAST)) fail_msg("%s: tensor %d zeroed moves it by %.2e", block->name, k, moved);
+            least = fmin(least, moved);
+        }
+    }
+    printf("  %-10s %d tensors zeroed, the least moves the picture by %.2e\n", g->name, n, least);
+    assert_int_equal(n, b->component->index.n_entries);
+    bench_close(b);
+}
+
+/* ---- whole pictures ---- */
+
+/* What one of the files says of layer `layer`, as diffusers counts. */
+static struct tensor weight_of(const struct golden *g, int layer, const char *rest) {
+    bool authors = !strcmp(g->name, "taesd/authors");
+    char name[64];
+    snprintf(name, sizeof name, "%s%d.%s", authors ? "" : "decoder.layers.", layer + authors, rest);
+    return read_tensor(&taesd_of(g)->index, name);
+}
+
+static struct tensor convolve(struct bench *b, struct tensor in, struct tensor weight, struct tensor bias,
+                              struct tensor residual, int up, enum finishing finish) {
+    int32_t dim[3] = {up * in.dim[0], up * in.dim[1], weight.dim[0]};
+    struct tensor out = test_tensor(DTYPE_F32, 3, dim);
+    op_conv2d(&b->context, out, in, weight, (struct epilogue){.bias = bias, .residual = residual},
+              (struct conv_options){.upsample = up, .finish = finish});
+    assert_ok(&b->error);
+    return out;
+}
+
+static struct tensor whole_block(struct bench *b, const struct golden *g, int layer, struct tensor in) {
+    static const char *const weights[] = {"conv.0.weight", "conv.2.weight", "conv.4.weight"};
+    static const char *const biases[] = {"conv.0.bias", "conv.2.bias", "conv.4.bias"};
+    struct tensor out = in;
+    for (int i = 0; i < 3; i++)
+        out = convolve(b, out, weight_of(g, layer, weights[i]), weight_of(g, layer, biases[i]),
+                       i == 2 ? in : (struct tensor){0}, 1, FINISH_RELU);
+    return out;
+}
+
+/* The layers in their order, each over all of its picture. */
+static struct tensor whole_decode(struct bench *b, const struct golden *g) {
+    const struct tensor none = {0}, latent = b->lane.latent;
+    const int32_t *dim = latent.dim;
+    struct latent_format format = taesd_of(g)->latent_format;
+    struct tensor planes = tensor_reshape(latent, 3, (int32_t[]){dim[0], dim[2], dim[3]});
+    struct tensor at = test_tensor(DTYPE_F32, 3, (int32_t[]){dim[2], dim[3], dim[0]});
+    format.limit = 3;
+    op_latent_to_image(&b->context, at, planes, format);
+    at = convolve(b, at, weight_of(g, 0, "weight"), weight_of(g, 0, "bias"), none, 1, FINISH_RELU);
+    for (int layer = 2; layer < 17; layer += 5) {
+        for (int i = 0; i < 3; i++) at = whole_block(b, g, layer + i, at);
+        at = convolve(b, at, weight_of(g, layer + 4, "weight"), none, none, 2, FINISH_NONE);
+    }
+    at = whole_block(b, g, 17, at);
+    return convolve(b, at, weight_of(g, 18, "weight"), weight_of(g, 18, "bias"), none, 1, FINISH_OF_UNIT);
+}
+
+/* With garbage in the canvas. Bands: one; two and three in the last level, the last of a few rows; some in
+ * all levels. */
+static void test_whole(const struct golden *g) {
+    static const int32_t sizes[][2] = {{1, 1}, {2, 9}, {5, 120}, {8, 130}, {33, 31}, {4, 700}};
+    for (int i = 0; i < COUNT_OF(sizes); i++) {
+        void *mark = golden_state.memory;
+        struct bench *b = bench_open(g, ALONE_SLOT, random_lane(g, sizes[i][0], sizes[i][1]));
+        struct tensor whole = whole_decode(b, g);
+        memset(b->state.base, 0xff, b->state.bytes);
+        bench_all(b, 0);
+        assert_ok(&b->error);
+        assert_memory_equal(b->lane.picture.data, whole.data, (size_t)tensor_bytes(&whole));
+        bench_close(b);
+        test_memory_free_to(mark);
+    }
+}
+
+/* ---- where the canvas lies ---- */
+
+static void test_places(const struct golden *g) {
+    static struct vae_run r;
+    const uint64_t plenty = (uint64_t)1 << 40;
+    struct bench *b = bench_open(g, ALONE_SLOT, random_lane(g, 9, 40));
+    bench_all(b, 0);
+    struct tensor want = test_copy(b->lane.picture), picture = b->lane.picture;
+    struct device *paced = paced_open(&golden_state.sys, b->eager.target, 0, &b->error);
+    assert_ok(&b->error);
+    vae_run_measure(&r, b->component, &b->lane, 1, paced);
+    for (int host = 0; host < 2; host++) {
+        plan_solve(&r.need, plenty, host ? r.plan.vram_least_bytes : plenty, &r.plan);
+        assert_int_equal(r.plan.stage[0].pictures_on_host, host);
+        memset(picture.data, 0, (size_t)tensor_bytes(&picture));
+        vae_run_execute(&r);
+        assert_memory_equal(picture.data, want.data, (size_t)tensor_bytes(&picture));
+    }
+    visit_list_destroy(&r.visits);
+    paced->destroy(paced);
+    bench_close(b);
+}
+
+static const struct golden_test tests[] = {{"picture", test_picture, PRECISION_F32, true, "latent0"},
+                                           {"influence", test_influence, PRECISION_F32, false, "latent0"},
+                                           {"whole", test_whole, PRECISION_F32, false, NULL},
+                                           {"places", test_places, PRECISION_F32, false, NULL}};
+
+const struct suite blocks_taesd = {"taesd", tests, COUNT_OF(tests), tolerances, gpu_tolerances};
