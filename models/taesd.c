@@ -89,7 +89,7 @@ enum { STRIP_BESIDE = 8 };
 /* Rows that the first convolution of several goes on by: a function of shapes alone (R3). So many bands of
  * convolutions that few copies and calls come with them. */
 static int32_t taesd_band(int32_t columns) {
-    return 4 * conv_band_rows(columns);
+    return 2 * conv_band_rows(columns);
 }
 
 static struct strip strip_begin(struct context *x, int32_t Y, int32_t X, int32_t C) {

@@ -33,14 +33,14 @@ static void shape_weights(const struct component *c, const struct block_ref *ref
 /* Of all its blocks, run dry. */
 static struct taken take(const struct component *c, struct lane lane) {
     static struct block_ref refs[FAMILY_BLOCKS_MAX];
-    struct vae_state state = {0};
     struct arena none = arena_counting(), pictures = arena_counting(), scratch = arena_counting();
     struct error e = {0};
     struct dry dry;
     bool ok = true;
     dry_init(&dry, &golden_state.sys, golden_state.device, false);
     struct context x = {.device = &dry.device, .scratch = &scratch, .error = &e};
-    lane.state = &state;
+    lane.state = calloc(1, c->family->lane_state_bytes);
+    assert_non_null(lane.state);
     c->family->declare(c, &lane, 1, &none, &pictures, &ok);
     assert_true(ok && !none.peak);
     for (int i = 0, n = c->family->blocks(c, refs); i < n; i++) {
@@ -54,6 +54,7 @@ static struct taken take(const struct component *c, struct lane lane) {
     }
     assert_ok(&e);
     dry_destroy(&dry);
+    free(lane.state);
     return (struct taken){pictures.peak, scratch.peak, dry.workspace_bytes};
 }
 
@@ -100,6 +101,31 @@ static void test_beside_decoder(void **state) {
     (void)state;
     beside_decoder(&family_vae_kl, &family_vae_kl_encoder, 128, 0); /* Flux's */
     beside_decoder(&family_vae_wan, &family_vae_wan_encoder, 96, 12 << 20);
+}
+
+/* A picture of half of the sides and little more, and no more than a sixth of what the large one takes at the
+ * least; of a lane that asks for a small canvas no less. */
+static void test_tiny(void **state) {
+    static const int32_t sizes[][2] = {{1024, 1024}, {512, 512}, {2048, 1024}, {768, 1360}, {256, 4096}};
+    static struct component tiny = {.family = &family_taesd}, large = {.family = &family_vae_kl};
+    (void)state;
+    component_derive(&tiny, NULL);
+    component_derive(&large, NULL);
+    for (int i = 0; i < COUNT_OF(sizes); i++) {
+        int32_t Y = sizes[i][0], X = sizes[i][1];
+        struct lane lane = {.latent = tensor_make(NULL, DTYPE_F32, 4, (int32_t[]){16, 1, Y / 8, X / 8}),
+                            .picture = tensor_make(NULL, DTYPE_F32, 4, (int32_t[]){1, Y, X, 3})};
+        struct taken kept = take(&tiny, lane);
+        lane.tiled = true;
+        struct taken least = take(&tiny, lane), most = take(&large, lane);
+        uint64_t half = sizeof(float) * 64 * (uint64_t)(Y / 2) * (uint64_t)(X / 2);
+        printf("  %dx%d:", X, Y);
+        print_taken("decode", least);
+        printf(", the large one: %llu\n", (unsigned long long)bytes_of(most));
+        assert_true(kept.canvas == least.canvas && bytes_of(kept) == bytes_of(least));
+        assert_true(least.canvas >= half && least.canvas * 4 <= half * 5);
+        assert_true(bytes_of(least) * 6 <= bytes_of(most));
+    }
 }
 
 /* ---- what does not fit ---- */
@@ -186,7 +212,8 @@ static int free_memory(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_beside_decoder), cmocka_unit_test(test_misfits),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_beside_decoder), cmocka_unit_test(test_tiny),
+                                       cmocka_unit_test(test_misfits),
                                        cmocka_unit_test_teardown(test_halves, free_memory)};
     if (!golden_begin()) return 1;
     int n = COUNT_OF(tests), failed = cmocka_run_group_tests_name("autoencoder", tests, NULL, NULL);
