@@ -102,9 +102,15 @@ $B/cpu_operators.so: $(CPU_OPERATORS_O) $(ENGINE_O)
 	@echo "  ld $@"
 	@$(CC) -shared $(LDFLAGS) -o $@ $^ $(LIBS)
 
+# What adapters cost.
+ADAPTED_PRODUCTS_O := $B/obj/bench/adapted_products.o
+$B/adapted_products: $(ADAPTED_PRODUCTS_O) $(ENGINE_O)
+	@echo "  ld $@"
+	@$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+
 $B/obj/cli/%.o: CFLAGS += $(foreach kind,$(PICTURES),$(PICTURES_$(kind)))
 
--include $(HEADERS_O:.o=.d) $(CPU_OPERATORS_O:.o=.d) $(ENGINE_O:.o=.d) $(CLI_O:.o=.d) $(GALLERY_O:.o=.d) $(PICTURE_O:.o=.d)
+-include $(HEADERS_O:.o=.d) $(CPU_OPERATORS_O:.o=.d) $(ADAPTED_PRODUCTS_O:.o=.d) $(ENGINE_O:.o=.d) $(CLI_O:.o=.d) $(GALLERY_O:.o=.d) $(PICTURE_O:.o=.d)
 
 include test/check.mk
 include bench/gpu/gpu.mk
