@@ -69,6 +69,29 @@ static uint64_t fingerprint(const struct store_stage *stage) {
     return hash;
 }
 
+/* The place of memory for these blocks that no stage of its own wants; -1: there is none. */
+static int unclaimed(const struct resident_memory *memory, const struct store_stage *stages, int n_stages,
+                     uint64_t blocks) {
+    for (int i = 0; i < PLAN_STAGES_MAX; i++)
+        if (memory[i].base && memory[i].blocks == blocks &&
+            (i >= n_stages || fingerprint(&stages[i]) != blocks))
+            return i;
+    return -1;
+}
+
+void resident_memory_match(struct resident_memory memory[PLAN_STAGES_MAX], const struct store_stage *stages,
+                           int n_stages) {
+    for (int i = 0; i < n_stages; i++) {
+        uint64_t blocks = fingerprint(&stages[i]);
+        if (memory[i].base && memory[i].blocks == blocks) continue;
+        int from = unclaimed(memory, stages, n_stages, blocks);
+        if (from < 0) continue;
+        struct resident_memory found = memory[from];
+        memory[from] = memory[i];
+        memory[i] = found;
+    }
+}
+
 void resident_memory_lay_out(struct resident_memory *memory, struct sys *sys, struct device *device,
                              const struct store_stage *stage, const uint64_t *member,
                              const struct stage_need *need, uint64_t bytes, bool keep) {

@@ -41,6 +41,10 @@ int weights_commit(struct sys *sys, struct device *device, void *memory, uint64_
 void weights_decommit(struct sys *sys, struct device *device, void *memory, uint64_t bytes);
 void weights_unreserve(struct sys *sys, struct device *device, void *memory, uint64_t bytes);
 
+/* Of what an earlier run left moves each to a stage of the same blocks, which may be another one's number
+ * now: a run may have fewer stages than the last. Before any is laid out. */
+void resident_memory_match(struct resident_memory memory[PLAN_STAGES_MAX], const struct store_stage *stages,
+                           int n_stages);
 /* Lays out the members. What an earlier run left is kept only if keep is set and the same blocks lie at the
  * same places; anything else is given back. */
 void resident_memory_lay_out(struct resident_memory *memory, struct sys *sys, struct device *device,

@@ -19,6 +19,8 @@ static enum status allocate(struct store *s, struct error *e) {
 static void lay_out_resident_memory(struct store *s) {
     static const uint64_t none[PLAN_BLOCKS_MAX / 64];
     struct residents *r = s->o.residents;
+    resident_memory_match(r->memory, s->o.stages, s->o.plan->n_stages);
+    resident_memory_match(r->pool, s->o.stages, s->o.plan->n_stages);
     for (int i = 0; i < s->o.plan->n_stages; i++) {
         const struct plan_stage *p = &s->o.plan->stage[i];
         const struct stage_need *need = &s->o.need->stage[i];

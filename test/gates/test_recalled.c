@@ -19,26 +19,31 @@ static struct ledger {
     uint64_t inode[FILES_MAX];
     int n;
     atomic_llong bytes;
-} ledger;
+} ledger, denoisers;
+
+static void ledger_count(struct ledger *l, const struct file_identity *identity, int64_t n) {
+    for (int i = 0; i < l->n; i++)
+        if (l->inode[i] == identity->inode && n > 0) atomic_fetch_add(&l->bytes, n);
+}
 
 static int64_t read_and_count(struct sys *sys, int file, void *to, size_t bytes, int64_t offset) {
     int64_t n = watch_read_at(sys, file, to, bytes, offset);
     struct file_identity identity;
     if (sys->identify(sys, file, &identity)) return n;
-    for (int i = 0; i < ledger.n; i++)
-        if (ledger.inode[i] == identity.inode && n > 0) atomic_fetch_add(&ledger.bytes, n);
+    ledger_count(&ledger, &identity, n);
+    ledger_count(&denoisers, &identity, n);
     return n;
 }
 
-static void ledger_open(const struct sluice_model *model) {
-    ledger.n = 0;
+static void ledger_open(struct ledger *l, const struct sluice_model *model, enum family_kind kind) {
+    l->n = 0;
     for (int slot = 0; slot < SLOTS_MAX; slot++) {
         const struct component *c = &model->component[slot];
-        if (!c->family || c->family->kind != FAMILY_TEXT) continue;
-        for (int i = 0; i < c->index.n_sources && ledger.n < FILES_MAX; i++)
-            ledger.inode[ledger.n++] = c->index.sources[i].identity.inode;
+        if (!c->family || c->family->kind != kind) continue;
+        for (int i = 0; i < c->index.n_sources && l->n < FILES_MAX; i++)
+            l->inode[l->n++] = c->index.sources[i].identity.inode;
     }
-    check(ledger.n > 0, "there are no text encoders to watch");
+    check(l->n > 0, "there are no files to watch");
 }
 
 /* ---- sessions ---- */
@@ -48,7 +53,8 @@ static bool open_keeping(struct rig *rig, const char *folder, uint64_t bytes) {
     if (!rig_open(rig, folder, 2, 3)) return false;
     sluice_session_close(rig->session);
     rig->watch.sys.read_at = read_and_count;
-    ledger_open(rig->model);
+    ledger_open(&ledger, rig->model, FAMILY_TEXT);
+    ledger_open(&denoisers, rig->model, FAMILY_DENOISER);
     return rig_open_session(rig, &options);
 }
 
@@ -130,6 +136,25 @@ static void pipeline(const char *folder, int encoders) {
     expect(&rig, folder, r, 0, "the first type once more");
     r.type = "f8_e4m3";
     expect(&rig, folder, r, 0, "scales of what is not read");
+    rig_close(&rig);
+}
+
+/* Where all weights stay, a denoiser that another stage is in front of stays too. */
+static void residents(const char *folder) {
+    struct rig rig;
+    struct sluice_request r = request_of(other);
+    if (!open_keeping(&rig, folder, 64 << 20)) return;
+    expect(&rig, folder, r, 1, "all weights are read");
+    for (int i = 0; i < 4; i++) {
+        bool kept = i != 1;
+        r.prompt = kept ? other : "a boat";
+        atomic_store(&denoisers.bytes, 0);
+        struct result got = run(&rig, &r);
+        check(n_texts(got.plan) == !kept, "%s, run %d: %d stages of texts", folder, i, n_texts(got.plan));
+        check(!atomic_load(&denoisers.bytes), "%s, run %d: %lld bytes of the denoiser were read again",
+              folder, i, atomic_load(&denoisers.bytes));
+        result_free(&got);
+    }
     rig_close(&rig);
 }
 
@@ -359,6 +384,7 @@ int main(void) {
     pipeline("test/golden/sdxl/model", 2);
     pipeline("test/golden/sd3_medium/model", 3);
     other_words();
+    residents("test/golden/zimage_a/model");
     files("test/golden/zimage_a/model", 1);
     files("test/golden/sd3_medium/model", 3);
     damaged();
