@@ -37,7 +37,7 @@ static uint64_t candidates_host_bytes(const struct job *job, const struct layout
                         (uint64_t)job->request.caller_bytes + recalled_bytes(job) +
                         requantised_bytes(job->request.converted ? NULL : job->place.requantised,
                                           plan_readers(job->device->memory, PLAN_BOUNCE)) +
-                        (10 << 16),
+                        (11 << 16),
                     1 << 16);
 }
 
