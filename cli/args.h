@@ -53,7 +53,7 @@ struct args {
     struct sluice_model_options model; /* its parts are these */
     struct sluice_part parts[COMPONENT_FILES_MAX];
     struct prompt_text prompt, negative_prompt;
-    int width, height, frames, fps, steps, batch, threads, quality, clip_skip;
+    int width, height, frames, fps, steps, batch, threads, quality, clip_skip, preview_every;
     struct scales cfg_scale;
     double guidance, flow_shift, strength, slg_scale, slg_start, slg_end;
     struct layers slg_layers;
@@ -61,7 +61,7 @@ struct args {
     const char *sampler, *scheduler, *prediction, *device, *precision, *type, *vae_tiling, *direct_io, *fit,
         *prompt_weights;
     const char *output, *init_image, *end_image, *control, *mask, *init_latent, *save_latent, *dump,
-        *prompt_cache, *plan, *rates, *report;
+        *prompt_cache, *plan, *rates, *report, *preview, *preview_path;
     const char *dimensions, *save, *folder, *clock, *predict;
     const char *part;
     struct strings references, rules;

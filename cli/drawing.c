@@ -105,6 +105,11 @@ static void on_image(void *user, const struct sluice_image *image) {
         sluice_cancel(drawing->session);
 }
 
+static void on_preview(void *user, const struct sluice_preview *preview) {
+    struct drawing *drawing = user;
+    previews_show(&drawing->previews, drawing->args, all_of(drawing), preview);
+}
+
 /* ---- one run ---- */
 
 int drawing_open(struct drawing *drawing, struct sluice_error *e) {
@@ -115,6 +120,7 @@ int drawing_open(struct drawing *drawing, struct sluice_error *e) {
                                              .on_log = on_log,
                                              .on_progress = on_progress,
                                              .on_image = on_image,
+                                             .on_preview = on_preview,
                                              .user = drawing,
                                              .prompt_cache = args->prompt_cache,
                                              .plans_only = args->command->bit == PLAN};

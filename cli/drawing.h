@@ -4,6 +4,7 @@
 
 #include "cli/args.h"
 #include "cli/frames.h"
+#include "cli/previews.h"
 #include "cli/progress.h"
 #include "cli/request.h"
 #include "cli/video.h"
@@ -24,6 +25,7 @@ struct drawing {
     int n_written;
     struct video *video; /* that is being written; or */
     struct frames frames;
+    struct previews previews;
     bool ran; /* the session has a report of its own */
     double started;
     struct progress progress;

@@ -23,6 +23,7 @@ static const struct {
     {"--skip-layers", "--slg-layers"},
     {"--skip-layer-start", "--slg-start"},
     {"--skip-layer-end", "--slg-end"},
+    {"--preview-interval", "--preview-every"},
 };
 
 static const struct {
@@ -41,8 +42,8 @@ static const struct {
      "-W N and -H N as large as wanted: this build has no upscaler"},
     {" --control-net --control-image --control-strength --canny ",
      "-r FILE where the model takes it: this build has no ControlNet"},
-    {" --preview --preview-path --preview-interval --preview-every --preview-noisy --taesd --tae ",
-     "a run without it: this build has no previews and no small decoder"},
+    {" --preview-noisy ", "--preview latent: what the model takes the picture to be, without the noise"},
+    {" --taesd --tae ", "a run without it: this build has no small decoder"},
     {" --vae-tile-size --vae-tile-overlap --vae-relative-tile-size ", "--vae-tiling auto|on|off"},
     {" --rng --sampler-rng ", "--seed N alone: its noise is the same on every device"},
     {" --guidance-scale ", "--cfg-scale S, or --guidance S for models that were distilled with it"},

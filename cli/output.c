@@ -5,6 +5,7 @@
 #include "cli/inputs.h"
 #include "cli/outfile.h"
 #include "cli/picture_write.h"
+#include "cli/previews.h"
 #include "cli/video.h"
 
 #include <dirent.h>
@@ -127,14 +128,13 @@ int output_name(const char *pattern, const struct output_of *of, char out[PATH_M
     return n < PATH_MAX ? SLUICE_OK : fail_output(e, pattern, ENAMETOOLONG);
 }
 
-/* The first name of all, and the one behind each; false: there are no more. */
-static struct output_of first_of(struct output_of of, const char *pattern) {
+struct output_of output_first(struct output_of of, const char *pattern) {
     of.number = 1;
     of.frame = output_is_frames(pattern, of.frames);
     return of;
 }
 
-static bool next_of(struct output_of *of) {
+bool output_next(struct output_of *of) {
     if (of->frame && of->frame < of->frames) return of->frame++, true;
     if (of->frame) of->frame = 1;
     return of->number++ < of->n;
@@ -156,7 +156,7 @@ static void canonical(const char *name, char out[PATH_MAX]) {
     if (bytes >= PATH_MAX) snprintf(out, PATH_MAX, "%s", name);
 }
 
-static int check_distinct(const char *flag, const char *name, const char *other_flag, const char *other,
+int output_check_distinct(const char *flag, const char *name, const char *other_flag, const char *other,
                           struct sluice_error *e) {
     char one[PATH_MAX], two[PATH_MAX];
     if (!name || !other) return SLUICE_OK;
@@ -218,13 +218,13 @@ static int cli_output_check_pictures(const struct args *args, struct output_of o
     int status = check_pattern(args, pattern, of, e);
     if (status || strcmp(pattern, "-") == 0) return status;
     bool is_frames = output_is_frames(pattern, of.frames);
-    of = first_of(of, pattern);
+    of = output_first(of, pattern);
     do {
         status = output_name(pattern, &of, name, e);
-        if (!status) status = check_distinct("--dump", args->dump, "--output", name, e);
+        if (!status) status = output_check_distinct("--dump", args->dump, "--output", name, e);
         if (!status) status = inputs_spared(args, "--output", name, e);
         if (!status) status = probe(name, pattern, is_frames, e);
-    } while (!status && next_of(&of));
+    } while (!status && output_next(&of));
     return status;
 }
 
@@ -271,15 +271,16 @@ int output_check_report(const struct args *args, struct output_of of, struct slu
     char name[PATH_MAX];
     bool pictures = args->command->bit != PLAN && !args->no_decode;
     int status = inputs_spared(args, "--report", args->report, e);
-    if (!status) status = check_distinct("--report", args->report, "--save-latent", args->save_latent, e);
-    if (!status) status = check_distinct("--dump", args->dump, "--report", args->report, e);
+    if (!status)
+        status = output_check_distinct("--report", args->report, "--save-latent", args->save_latent, e);
+    if (!status) status = output_check_distinct("--dump", args->dump, "--report", args->report, e);
     const char *pattern = output_pattern(args, of.frames);
     if (status || !pictures || !args->report) return status;
-    of = first_of(of, pattern);
+    of = output_first(of, pattern);
     do {
         status = output_name(pattern, &of, name, e);
-        if (!status) status = check_distinct("--report", args->report, "--output", name, e);
-    } while (!status && next_of(&of));
+        if (!status) status = output_check_distinct("--report", args->report, "--output", name, e);
+    } while (!status && output_next(&of));
     return status;
 }
 
@@ -287,13 +288,13 @@ static int check_latent(const struct args *args, struct output_of of, struct slu
     char name[PATH_MAX];
     int status = SLUICE_OK;
     const char *pattern = output_pattern(args, of.frames);
-    of = first_of(of, pattern);
+    of = output_first(of, pattern);
     do {
         if (!args->no_decode) status = output_name(pattern, &of, name, e);
         if (!args->no_decode && !status)
-            status = check_distinct("--save-latent", args->save_latent, "--output", name, e);
-    } while (!status && next_of(&of));
-    if (!status) status = check_distinct("--dump", args->dump, "--save-latent", args->save_latent, e);
+            status = output_check_distinct("--save-latent", args->save_latent, "--output", name, e);
+    } while (!status && output_next(&of));
+    if (!status) status = output_check_distinct("--dump", args->dump, "--save-latent", args->save_latent, e);
     if (!status) status = inputs_spared(args, "--save-latent", args->save_latent, e);
     return status ? status : outfile_probe(args->save_latent, e);
 }
@@ -305,6 +306,7 @@ int output_check(const struct args *args, struct output_of of, struct sluice_err
     if (!status && args->save_latent) status = check_latent(args, of, e);
     if (!status && args->dump) status = check_dump(args, e);
     if (!status && args->prompt_cache) status = check_folder(args->prompt_cache, e);
+    if (!status && args->preview) status = previews_check(args, of, e);
     return status;
 }
 

@@ -30,6 +30,12 @@ int output_check_side(const struct args *args, const struct sluice_request *requ
 /* Is --report a file of its own, and no input? Where it is not, no report may be written, not even of this
  * mistake. */
 int output_check_report(const struct args *args, struct output_of of, struct sluice_error *e);
+/* USAGE if both names, which may be NULL, are one file's. */
+int output_check_distinct(const char *flag, const char *name, const char *other_flag, const char *other,
+                          struct sluice_error *e);
+/* The first name of all under that pattern, and the one behind each; false: there are no more. */
+struct output_of output_first(struct output_of of, const char *pattern);
+bool output_next(struct output_of *of);
 /* What -o says, or its default for so many frames. */
 const char *output_pattern(const struct args *args, int frames);
 /* What writing pictures or videos of so many frames takes, to be counted in a request. */

@@ -72,6 +72,15 @@ static int check_slg(const struct args *args, struct sluice_error *e) {
     return SLUICE_OK;
 }
 
+static int check_preview(const struct args *args, struct sluice_error *e) {
+    static const char *const about[] = {"--preview-every", "--preview-path"};
+    for (int i = 0; i < 2 && !args->preview; i++)
+        if (args_given(args, about[i]))
+            return cli_request_refuse(about[i], "there are no previews",
+                                      args->typed[flag_find(about[i]) - flags], "--preview HOW beside it", e);
+    return SLUICE_OK;
+}
+
 int request_check(const struct args *args, struct sluice_error *e) {
     for (int i = 0; i < n_flags; i++)
         if (args->given[i] && flags[i].refused)
@@ -84,6 +93,7 @@ int request_check(const struct args *args, struct sluice_error *e) {
     if (!status) status = check_strength(args, e);
     if (!status) status = check_fit(args, e);
     if (!status) status = check_slg(args, e);
+    if (!status) status = check_preview(args, e);
     return status;
 }
 
@@ -148,6 +158,11 @@ static void fill_numbers(struct sluice_request *request, const struct args *args
     request->max_vram_percent = args->max_vram.percent;
 }
 
+/* Ours, where stable-diffusion.cpp's was given. */
+static const char *preview_name(const char *name) {
+    return name && !strcmp(name, "proj") ? "latent" : name;
+}
+
 void request_fill(struct sluice_request *request, const sluice_model *model, const struct args *args,
                   uint64_t seed, const struct request_files *files) {
     sluice_request_defaults(model, request);
@@ -176,6 +191,8 @@ void request_fill(struct sluice_request *request, const sluice_model *model, con
     request->prediction = args->prediction;
     request->prompt_weights = args->prompt_weights;
     request->clip_skip = args->clip_skip;
+    request->preview = preview_name(args->preview);
+    request->preview_every = args->preview_every;
 }
 
 void request_warn(const struct sluice_request *request, const struct args *args) {

@@ -202,6 +202,16 @@ struct sluice_image {
     double slg_scale;            /* of skip-layer guidance; 0: there was none in any step */
 };
 
+/* A look at an image on the way. */
+struct sluice_preview {
+    size_t struct_size;
+    int index;          /* 0 .. batch-1 */
+    int step, of;       /* that has just ended, from 1 */
+    int width, height;  /* what is to be seen is seldom as large as the picture: see sluice_request */
+    const uint8_t *rgb; /* height rows of width RGB triples, packed; valid during the call */
+    uint64_t seed;
+};
+
 enum sluice_level { SLUICE_WARNING = 1, SLUICE_INFO = 2 };
 
 struct sluice_session_options {
@@ -225,6 +235,7 @@ struct sluice_session_options {
      * prompt and encoder that nobody deletes; NULL: none. A damaged file is replaced; one that cannot be
      * written is a warning. */
     const char *prompt_cache;
+    void (*on_preview)(void *user, const struct sluice_preview *preview); /* where a request asks for them */
 };
 
 /* Cheap: allocates nothing of size. The model must outlive the session. */
@@ -338,6 +349,12 @@ struct sluice_request {
     const int *slg_layers; /* numbers from 0; the caller's for as long as a call takes; or NULL */
     int n_slg_layers;      /* 0: there is none, and the other three say nothing */
     double slg_scale, slg_start, slg_end; /* 0 to SLUICE_SCALE_MAX; 0 to 1 */
+    /* Previews, of every image behind each step that preview_every divides, but the last, unless no_decode:
+     * what the denoiser takes the picture to be there. They change no bit of the picture, are planned for
+     * like all else, and need the session's on_preview. "latent": a colour a latent pixel, about, which takes
+     * no time; of a video a sheet of its latent frames, row by row. NULL: none. */
+    const char *preview;
+    int preview_every; /* 0 means 1 */
 };
 
 /* Fills every field with the model's defaults; prompt and paths with NULL, seed with 0. */

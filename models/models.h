@@ -144,6 +144,17 @@ struct telling_vector {
     double deviation;
 };
 
+/* What a latent as denoisers see it looks like, about: of each channel what it adds to red, green and blue,
+ * from 0 to 1, of a picture whose pixels are the latent's. */
+struct latent_colours {
+    int n; /* channels */
+    const float (*rgb)[3];
+    float rest[3]; /* where all of them are 0 */
+};
+
+extern const struct latent_colours latent_colours_sd1, latent_colours_sdxl, latent_colours_sd3,
+    latent_colours_flux, latent_colours_wan, latent_colours_wan22;
+
 enum { CONDITIONS_MAX = 8, DENOISER_SPANS_MAX = 2 };
 
 enum condition_kind { CONDITION_TOKENS, CONDITION_POOLED };
@@ -246,6 +257,7 @@ struct recipe {
     enum numbers_rule numbers;
     bool zero_negative;   /* where no model_index.json says it: an absent negative prompt is zeros, not "" */
     const char *negative; /* an absent negative prompt is this; NULL: "", or zeros */
+    const struct latent_colours *colours; /* of its published autoencoder; NULL: nobody knows them */
     /* The schedule's shift, where scheduler_config.json does not say. */
     enum flow_shift_rule shift_rule;
     double flow_shift;

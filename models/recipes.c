@@ -125,6 +125,7 @@ const struct recipe recipe_zimage = {
                  .sampler = &sampler_euler},
     .guide = guidance_plain,
     .samples_init = true,
+    .colours = &latent_colours_flux,
     .width = 1024,
     .height = 1024,
     .steps = 8,
@@ -227,7 +228,7 @@ static const struct published_setting erf_gelu[] = {{"hidden_act", 1}, {0}};
     .patch = 2, .shift_line = {.base_shift = 0.5, .max_shift = 1.15, .base_tokens = 256, .max_tokens = 4096},  \
     .sampling = {.prediction = &prediction_flow, .schedule = &schedule_flow, .sampler = &sampler_euler,        \
                  .grid = {.grid_f64 = true}},                                                                  \
-    .guide = guidance_plain, .samples_init = true,                                                             \
+    .guide = guidance_plain, .samples_init = true, .colours = &latent_colours_flux,                            \
     .width = 1024, .height = 1024, .cfg_scale = 1
 /* clang-format on */
 
@@ -294,6 +295,7 @@ const struct recipe recipe_flux_fill = {
     .sampling = {.prediction = &prediction_flow, .schedule = &schedule_flow, .sampler = &sampler_euler,        \
                  .grid = {.grid_f64 = true}},                                                                  \
     .guide = guidance_keep_norm, .guides_if_negative = true, .samples_init = true,                             \
+    .colours = &latent_colours_wan,                                                                            \
     .width = 1024, .height = 1024, .steps = 50, .cfg_scale = 4, .strength = 0.6
 /* clang-format on */
 
@@ -383,6 +385,7 @@ const struct recipe recipe_wan = {
     WAN(0, WAN_480P, .flow_shift = 5, .steps = 50, .cfg_scale = 5),
     .span = {{1, INFINITY}},
     .name = "wan",
+    .colours = &latent_colours_wan,
     .variant = WAN_T2V,
     .pipelines = {"WanPipeline", "WanImageToVideoPipeline", "WanVideoToVideoPipeline"},
     .init = INIT_NONE,
@@ -393,6 +396,7 @@ const struct recipe recipe_wan_i2v = {
     WAN(1, WAN_480P, .flow_shift = 5, .steps = 40, .cfg_scale = 5),
     .span = {{2, INFINITY}},
     .name = "wan_i2v",
+    .colours = &latent_colours_wan,
     .processor = CLIP_PROCESSOR,
     .variant = WAN_I2V,
     .pipelines = {"WanImageToVideoPipeline", "WanPipeline"},
@@ -405,6 +409,7 @@ const struct recipe recipe_wan22 = {
     WAN(0, WAN_480P, .flow_shift = 12, .steps = 40, .cfg_scale = 4, .cfg_scale_low = 3),
     .span = {{1, INFINITY}, {2, 0.875}},
     .name = "wan22",
+    .colours = &latent_colours_wan,
     .variant = WAN_T2V,
     .pipelines = {"WanPipeline", "WanImageToVideoPipeline", "WanVideoToVideoPipeline"},
     .init = INIT_NONE,
@@ -415,6 +420,7 @@ const struct recipe recipe_wan22_i2v = {
     WAN(0, WAN_480P, .flow_shift = 5, .steps = 40, .cfg_scale = 3.5),
     .span = {{1, INFINITY}, {2, 0.9}},
     .name = "wan22_i2v",
+    .colours = &latent_colours_wan,
     .variant = WAN22_I2V,
     .pipelines = {"WanImageToVideoPipeline", "WanPipeline"},
     .concat = CONCAT_FRAMES,
@@ -431,6 +437,7 @@ const struct recipe recipe_wan_ti2v = {
         .fps = 24),
     .span = {{1, INFINITY}},
     .name = "wan_ti2v",
+    .colours = &latent_colours_wan22,
     .variant = WAN_T2V,
     .pipelines = {"WanPipeline", "WanImageToVideoPipeline", "WanVideoToVideoPipeline"},
     .init = INIT_FRAME,
@@ -441,6 +448,7 @@ const struct recipe recipe_wan_vace = {
     WAN(0, WAN_480P, .flow_shift = 16, .steps = 50, .cfg_scale = 5),
     .span = {{1, INFINITY}},
     .name = "wan_vace",
+    .colours = &latent_colours_wan,
     .variant = WAN_VACE,
     .pipelines = {"WanVACEPipeline"},
     .concat = CONCAT_LED,
@@ -470,14 +478,14 @@ static const struct published_setting sdxl_unet[] = {{"sample_size", 128}, {0}};
 #define SD1(fills, guided)                                                                                     \
     .slot = {TEXT_CLIP_L(CLIP_WINDOWS_MAX), UNET(NULL, fills, {"unet_guidance", guided}), VAE_KL_4(sd_vae)},   \
     .condition = {{.slot = 0, .what = CONDITION_TOKENS}}, .n_conditions = 1, .span = {{1, INFINITY}},          \
-    .width = 512, .height = 512
+    .colours = &latent_colours_sd1, .width = 512, .height = 512
 #define SD2(fills)                                                                                             \
     .slot = {TEXT_CLIP_H,                                                                                      \
              UNET(sd2_unet, fills, {"unet_heads", 0}, {"unet_convolved", 0}, {"unet_text", 1024}),             \
              VAE_KL_4(sd_vae)},                                                                                \
     .condition = {{.slot = 0, .what = CONDITION_TOKENS, .layers_left_out = 1, .normed = true}},                \
     .n_conditions = 1, .span = {{1, INFINITY}}, DIFFUSES(SAMPLING_SD2), .width = 768, .height = 768,           \
-    .cfg_scale = 7
+    .colours = &latent_colours_sd1, .cfg_scale = 7
 #define SDXL(fills, guided)                                                                                    \
     .slot = {TEXT_CLIP_L(CLIP_WINDOWS_MAX), {TEXT_CLIP_G(CLIP_WINDOWS_MAX)},                                                       \
              UNET(sdxl_unet, fills, {"unet3", 0}, {"unet_layers0", 0}, {"unet_layers1", 2},                    \
@@ -488,7 +496,7 @@ static const struct published_setting sdxl_unet[] = {{"sample_size", 128}, {0}};
                   {.slot = 1, .what = CONDITION_TOKENS, .layers_left_out = 1, .beside = true},                 \
                   {.slot = 1, .what = CONDITION_POOLED, .projected = true}},                                   \
     .n_conditions = 3, .span = {{2, INFINITY}}, .numbers = NUMBERS_SIZES, .zero_negative = true,               \
-    .width = 1024, .height = 1024
+    .colours = &latent_colours_sdxl, .width = 1024, .height = 1024
 /* Latent consistency models: guidance as pipelines/latent_consistency_models has it, and for SDXL its model
  * card; steps and guidance are distilled. */
 #define DISTILLED                                                                                              \
@@ -600,6 +608,7 @@ const struct recipe recipe_sdxl_refiner = {
     DIFFUSES(SAMPLING_SDXL),
     .numbers = NUMBERS_SIZES_AND_SCORE,
     .name = "sdxl_refiner",
+    .colours = &latent_colours_sdxl,
     .variant = UNET_SDXL_REFINER,
     .pipelines = {"StableDiffusionXLImg2ImgPipeline", "StableDiffusionXLPipeline",
                   "StableDiffusionXLInpaintPipeline"},
@@ -644,7 +653,8 @@ enum { SD3_T5_TOKENS = 256 };
     .patch = 2, .shift_rule = FLOW_SHIFT_FIXED, .flow_shift = 3,                                               \
     .sampling = {.prediction = &prediction_flow_of_timestep, .schedule = &schedule_flow,                       \
                  .sampler = &sampler_euler, .grid = {.again = true}, .grid_of_class = true},                   \
-    .guide = guidance_plain, .samples_init = true, .width = 1024, .height = 1024, .strength = 0.6
+    .guide = guidance_plain, .samples_init = true, .colours = &latent_colours_sd3,                             \
+    .width = 1024, .height = 1024, .strength = 0.6
 /* clang-format on */
 
 const struct recipe recipe_sd3 = {

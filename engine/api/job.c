@@ -292,6 +292,7 @@ enum status job_open(struct job *job, const struct job_place *place, const struc
     if (requantised_type(job->request.type, job->request.converted, &job->weights, e) != OK) return e->code;
     job->precision = settling.precision;
     job->terminal = settling.terminal;
+    job->preview = settling.preview;
     if (!job->decode_only) job_fit_pictures(job, settling.fit);
     if (place->requantised && requantised_make(place->requantised, model, job->weights, e) != OK)
         return e->code;

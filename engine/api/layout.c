@@ -2,6 +2,7 @@
 #include "engine/api/layout.h"
 
 #include "engine/api/job.h"
+#include "engine/api/preview.h"
 #include "engine/api/stages.h"
 
 #include <stdio.h>
@@ -182,6 +183,7 @@ static void layout_tensors(const struct job *job, struct layout *l, struct arena
     layout_kept(job, l, arena, ok);
     for (int i = 0; i < l->together * job_branches(job); i++)
         l->prediction[i] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
+    preview_tensors(job, l, arena, ok);
     layout_pictures(job, l, arena, ok);
 }
 

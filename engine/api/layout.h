@@ -63,8 +63,10 @@ struct layout {
     struct tensor mask, kept[BATCH_MAX], kept_noise[BATCH_MAX];
     struct tensor reference[LANE_REFERENCES_MAX];       /* latents of pictures to refer to */
     struct tensor prediction[BATCH_MAX * BRANCHES_MAX]; /* of one group: branch * together + place in it */
-    struct tensor led_rgb;      /* a frame that leads [Y, X, 3] U8; rank 0: none does */
-    struct tensor picture, rgb; /* frames of a chunk [N, Y, X, 3]; one of them */
+    /* Of a preview, else rank 0: what the denoiser takes an image's latent to be; and its picture. */
+    struct tensor denoised, preview; /* [C, F, Y, X]; [Y, X, 3] U8 */
+    struct tensor led_rgb;           /* a frame that leads [Y, X, 3] U8; rank 0: none does */
+    struct tensor picture, rgb;      /* frames of a chunk [N, Y, X, 3]; one of them */
     struct encoded_tensors encoded[ENCODED_MAX];
 };
 

@@ -3,6 +3,7 @@
 
 #include "engine/api/devices.h"
 #include "engine/api/machine.h"
+#include "engine/api/preview.h"
 #include "engine/api/stages.h"
 #include "kernels/cuda/cards.h"
 #include "loaders/json.h"
@@ -58,6 +59,11 @@ static json_t *absent_json(const struct sluice_model *m) {
     return json;
 }
 
+static json_t *preview_json(const struct job *job) {
+    return json_pack("{s:s, s:i, s:i}", "how", job->request.preview, "every", job->request.preview_every,
+                     "pictures", preview_count(job));
+}
+
 static json_t *request_json(const struct job *job) {
     const struct sluice_request *r = &job->request;
     const struct recipe *recipe = job->model->recipe;
@@ -92,6 +98,7 @@ static json_t *request_json(const struct job *job) {
     if (r->prompt_weights) json_put(json, "prompt_weights", json_string(r->prompt_weights));
     if (job_branches(job) > job->n_prompts) put_skipped(r, json);
     put_pictures(job, json);
+    if (job->preview != PREVIEW_NONE) json_put(json, "preview", preview_json(job));
     return json;
 }
 

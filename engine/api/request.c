@@ -186,6 +186,34 @@ static enum status check_texts(const struct settling *s, struct error *e) {
     return r->clip_skip ? request_within("--clip-skip", r->clip_skip, least, most, e) : OK;
 }
 
+/* A latent's colours are known of published autoencoders alone. */
+static enum status check_colours(const struct settling *s, struct error *e) {
+    const struct latent_colours *colours = s->model->recipe->colours;
+    int channels = model_component(s->model, FAMILY_DECODER)->latent_channels;
+    if (colours && colours->n == channels) return OK;
+    error_set(e, USAGE, "--preview latent cannot be used: nobody knows the colours of this model's latents");
+    error_where(e, "%s", s->model->name);
+    error_found(e, "%d channels", channels);
+    return colours ? error_expected(e, "%d, as the published %s has", colours->n, s->model->recipe->name)
+                   : error_expected(e, "a published model");
+}
+
+static enum status find_preview(struct settling *s, struct error *e) {
+    static const char *const names[] = {[PREVIEW_LATENT] = "latent"};
+    const char *name = s->request->preview;
+    int preview = PREVIEW_LATENT, n = sizeof names / sizeof *names;
+    request_within("--preview-every", s->request->preview_every, 1, SLUICE_STEPS_MAX, e);
+    if (!name || s->decode_only || e->code != OK) return e->code;
+    while (preview < n && strcmp(name, names[preview])) preview++;
+    if (preview == n) {
+        error_set(e, USAGE, "--preview cannot be used like this");
+        error_found(e, "%s", name);
+        return error_expected(e, "latent");
+    }
+    s->preview = (enum preview)preview;
+    return preview == PREVIEW_LATENT ? check_colours(s, e) : OK;
+}
+
 static enum status find_sampling(struct settling *s, struct error *e) {
     const struct sluice_request *r = s->request;
     *s->sampling = s->model->sampling;
@@ -217,6 +245,7 @@ static enum status check_request(struct settling *s, struct error *e) {
     if (r->max_ram_bytes < 0)
         return request_misused(e, "the memory budget", (double)r->max_ram_bytes, "a positive size");
     if (find_device_budget(s, e) != OK || check_device_budget(s, e) != OK) return e->code;
+    if (find_preview(s, e) != OK) return e->code;
     if (request_check_choice("--direct-io", r->direct_io, e) != OK) return e->code;
     return request_check_choice("--vae-tiling", r->vae_tiling, e);
 }
@@ -270,6 +299,7 @@ static void fill_defaults(struct settling *s) {
     if (!r->frames) r->frames = r->n_control > 0 ? led_frames(s) : m->frames;
     if (!r->fps) r->fps = m->fps;
     if (!r->batch) r->batch = 1;
+    if (!r->preview_every) r->preview_every = 1;
     if (!r->negative_prompt) r->negative_prompt = m->recipe->negative;
     if (m->boundary > 0 && r->cfg_scale_low == 0) r->cfg_scale_low = r->cfg_scale;
     s->terminal = r->flow_shift == 0 ? m->shift_terminal : 0;

@@ -10,6 +10,9 @@
 
 enum { BATCH_MAX = SLUICE_BATCH_MAX };
 
+/* What previews are made by. */
+enum preview { PREVIEW_NONE, PREVIEW_LATENT };
+
 /* A request on its way from what a caller wrote to what is run. */
 struct settling {
     const struct sluice_model *model;
@@ -20,6 +23,7 @@ struct settling {
     double terminal;                     /* of the schedule, as schedule_options has it; found */
     enum precision precision;            /* of text encoder and denoiser; found */
     enum fit fit;                        /* of pictures of another size than is drawn; found */
+    enum preview preview;                /* found */
     struct picture_size *reference_size; /* LANE_REFERENCES_MAX of them: as references are encoded; found */
 };
 

@@ -171,7 +171,8 @@ static enum status execute(struct sluice_session *s, struct job *job, const char
 }
 
 /* What may be left out, or assumed, for planning only. */
-static enum status session_check_drawable(const struct job *job, struct error *e) {
+static enum status session_check_drawable(const struct sluice_session_options *options, const struct job *job,
+                                          struct error *e) {
     if (job->model->published) {
         error_set(e, USAGE, "a model without files can be planned with, not drawn with");
         error_where(e, "%s", job->model->name);
@@ -180,6 +181,11 @@ static enum status session_check_drawable(const struct job *job, struct error *e
     if (job->request.converted) {
         error_set(e, USAGE, "files that are not converted yet can be planned with, not drawn with");
         return error_expected(e, "a request that is not `converted`");
+    }
+    if (job->preview != PREVIEW_NONE && !options->on_preview) {
+        error_set(e, USAGE, "previews are asked for, and nobody takes them");
+        error_found(e, "\"%s\"", job->request.preview);
+        return error_expected(e, "a session with on_preview, or a request without `preview`");
     }
     return job->decode_only || job->request.prompt ? OK : error_set(e, USAGE, "no prompt was given");
 }
@@ -215,8 +221,8 @@ static enum status run_job(struct sluice_session *s, const struct sluice_request
     s->report.seed = request->seed;
     atomic_store(&s->cancelled, 0);
     struct job_place place = session_place(s, request);
-    if (job_open(&job, &place, request, latent_dim, e) != OK || session_check_drawable(&job, e) != OK ||
-        plan_take(&job, e) != OK)
+    if (job_open(&job, &place, request, latent_dim, e) != OK ||
+        session_check_drawable(&s->options, &job, e) != OK || plan_take(&job, e) != OK)
         goto out;
     s->report.plan = plan_json(&job);
     if (plan_check(job.need, &job.plan, e) == BUDGET) refusal_explain(&job, e);

@@ -5,6 +5,7 @@
 #include "engine/api/kept.h"
 #include "engine/api/latents.h"
 #include "engine/api/led.h"
+#include "engine/api/preview.h"
 #include "engine/api/progress.h"
 #include "engine/api/stages.h"
 #include "kernels/ops.h"
@@ -202,6 +203,7 @@ static enum status turn_update(struct running *r, int i_call, int image, int pla
     if (call->scale != 1)
         recipe->guide(l->prediction[place], l->prediction[l->together + place], recipe->patch, call->scale);
     if (call->slg_scale != 0) guidance_add_skipped(l->prediction[place], skipped);
+    if (preview_is_due(r, i_call)) preview_take(job, image, i_call, output);
     s->prediction->convert(output, sample.data, n, &call->at, s->sampler->form);
     if (draws) start_draw(&r->start, image, l->noise);
     s->sampler->update(&(struct sampler_update){.grid = &job->grid,
@@ -216,7 +218,9 @@ static enum status turn_update(struct running *r, int i_call, int image, int pla
                                                 .n = n});
     kept_put_back(job, image, i_call, output);
     if (i_call + 1 < job->n_calls) start_scale_input(job, image, i_call + 1);
-    return check_finite(sample, "the latent", "denoise", call->step, e);
+    check_finite(sample, "the latent", "denoise", call->step, e);
+    if (e->code == OK && preview_is_due(r, i_call)) preview_hand_out(r, image, call->step, e);
+    return e->code;
 }
 
 enum status turn_call_ended(struct running *r, int stage, int evaluation, struct error *e) {

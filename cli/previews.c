@@ -1,0 +1,78 @@
+/* Previews: see previews.h. */
+#include "cli/previews.h"
+
+#include "cli/fail.h"
+#include "cli/inputs.h"
+#include "cli/outfile.h"
+#include "cli/picture_write.h"
+#include "cli/say.h"
+
+#include <string.h>
+
+static const char *previews_pattern(const struct args *args) {
+    return args->preview_path ? args->preview_path : "preview.png";
+}
+
+/* Which formats take memory that nobody counted is not asked for. */
+static int check_name(const char *pattern, struct sluice_error *e) {
+    bool is_file = strcmp(pattern, "-") != 0, known = picture_has_extension(pattern);
+    if (!is_file || !known || picture_write_bytes_a_pixel(pattern))
+        return fail_value(e, "--preview-path", pattern, "a name that ends in .png, .jpg or .jpeg");
+    return picture_check_name(pattern, e) ? fail_where(e, "--preview-path") : SLUICE_OK;
+}
+
+static int check_outputs(const struct args *args, struct output_of of, const char *name,
+                         struct sluice_error *e) {
+    char output[PATH_MAX];
+    const char *pattern = output_pattern(args, of.frames);
+    int status = SLUICE_OK;
+    if (args->no_decode || !of.frames) return SLUICE_OK;
+    of = output_first(of, pattern);
+    do {
+        status = output_name(pattern, &of, output, e);
+        if (!status) status = output_check_distinct("--preview-path", name, "--output", output, e);
+    } while (!status && output_next(&of));
+    return status;
+}
+
+int previews_check(const struct args *args, struct output_of of, struct sluice_error *e) {
+    const char *pattern = previews_pattern(args);
+    struct output_of preview = {1, of.n, of.first_seed, 1, 0};
+    char name[PATH_MAX];
+    int status = check_name(pattern, e);
+    if (status) return status;
+    do {
+        status = output_name(pattern, &preview, name, e);
+        if (!status) status = output_check_distinct("--preview-path", name, "--report", args->report, e);
+        if (!status)
+            status = output_check_distinct("--preview-path", name, "--save-latent", args->save_latent, e);
+        if (!status) status = output_check_distinct("--preview-path", name, "--dump", args->dump, e);
+        if (!status) status = check_outputs(args, of, name, e);
+        if (!status) status = inputs_spared(args, "--preview-path", name, e);
+        if (!status) status = outfile_probe(name, e);
+    } while (!status && output_next(&preview));
+    return status;
+}
+
+static int write_preview(const struct args *args, struct output_of of, const struct sluice_preview *preview,
+                         struct sluice_error *e) {
+    struct sluice_image image = {.struct_size = sizeof image,
+                                 .width = preview->width,
+                                 .height = preview->height,
+                                 .rgb = preview->rgb,
+                                 .frames = 1};
+    struct picture_content content = {&image, NULL, PICTURE_QUALITY};
+    char name[PATH_MAX];
+    of = (struct output_of){preview->index + 1, of.n, of.first_seed, 1, 0};
+    int status = output_name(previews_pattern(args), &of, name, e);
+    return status ? status : picture_write(name, &content, e);
+}
+
+void previews_show(struct previews *previews, const struct args *args, struct output_of of,
+                   const struct sluice_preview *preview) {
+    struct sluice_error e = {0};
+    char line[1024];
+    if (previews->failed || !write_preview(args, of, preview, &e)) return;
+    previews->failed = true;
+    say_note("warning: no previews: %s", sluice_error_line(&e, line, sizeof line));
+}

@@ -1,0 +1,18 @@
+/* Previews as the program shows them: in a file that each overwrites. */
+#ifndef SLUICE_CLI_PREVIEWS_H
+#define SLUICE_CLI_PREVIEWS_H
+
+#include "cli/output.h"
+
+struct previews {
+    bool failed; /* one could not be written: no more are */
+};
+
+/* Can they be written, and over nothing that is read or written otherwise? Of all pictures that are numbered;
+ * exit 2 or 6. */
+int previews_check(const struct args *args, struct output_of of, struct sluice_error *e);
+/* What goes wrong is one warning, and no reason to end the run. of: all pictures. */
+void previews_show(struct previews *previews, const struct args *args, struct output_of of,
+                   const struct sluice_preview *preview);
+
+#endif

@@ -1,0 +1,115 @@
+/* Previews: see preview.h. */
+#include "engine/api/preview.h"
+
+#include "engine/api/given.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- latents as colours ---- */
+
+/* Of a video its latent frames lie row by row on a sheet, about as many in a row as there are rows. */
+static int32_t preview_columns(int32_t frames) {
+    int32_t columns = 1;
+    while (columns * columns < frames) columns++;
+    return columns;
+}
+
+/* What is in front of a video is not shown. */
+static int32_t preview_frames(const struct job *job) {
+    return job->F - job->n_front;
+}
+
+static uint8_t preview_level(float value) {
+    return (uint8_t)lrintf(255 * fminf(fmaxf(value, 0), 1));
+}
+
+/* One latent frame, planes [Y, X] so many values apart, to its place on the sheet. */
+static void preview_paint(const struct latent_colours *colours, const float *planes, int64_t apart, int32_t Y,
+                          int32_t X, uint8_t *to, int64_t row_bytes) {
+    for (int32_t y = 0; y < Y; y++)
+        for (int32_t x = 0; x < X; x++) {
+            float rgb[3];
+            memcpy(rgb, colours->rest, sizeof rgb);
+            for (int c = 0; c < colours->n; c++)
+                for (int k = 0; k < 3; k++)
+                    rgb[k] += planes[c * apart + (int64_t)y * X + x] * colours->rgb[c][k];
+            for (int k = 0; k < 3; k++) to[y * row_bytes + 3 * x + k] = preview_level(rgb[k]);
+        }
+}
+
+static void preview_colour(const struct job *job, struct tensor latent, struct tensor rgb) {
+    int32_t Y = latent.dim[2], X = latent.dim[3], columns = preview_columns(preview_frames(job));
+    int64_t frame = (int64_t)Y * X, row_bytes = (int64_t)rgb.dim[1] * 3;
+    memset(rgb.data, 0, (size_t)tensor_bytes(&rgb));
+    for (int32_t i = 0; i < preview_frames(job); i++)
+        preview_paint(job->model->recipe->colours, (float *)latent.data + (job->n_front + i) * frame,
+                      latent.dim[1] * frame, Y, X,
+                      (uint8_t *)rgb.data + i / columns * Y * row_bytes + i % columns * X * 3, row_bytes);
+}
+
+/* ---- all ---- */
+
+void preview_tensors(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {
+    int32_t columns = preview_columns(preview_frames(job));
+    int32_t rows = (preview_frames(job) + columns - 1) / columns;
+    if (job->preview == PREVIEW_NONE) return;
+    l->denoised = arena_tensor(arena, DTYPE_F32, 4, (int32_t[]){job->C, job->F, job->Y, job->X}, ok);
+    l->preview = arena_tensor(arena, DTYPE_U8, 3, (int32_t[]){rows * job->Y, columns * job->X, 3}, ok);
+}
+
+/* Behind the last step comes the picture itself. */
+static bool preview_has_step(const struct job *job, int step) {
+    bool last = step + 1 == job->grid.n;
+    return (step + 1) % job->request.preview_every == 0 && (!last || job->request.no_decode);
+}
+
+int preview_count(const struct job *job) {
+    int n = 0;
+    for (int step = 0; step < job->grid.n && job->preview != PREVIEW_NONE; step++)
+        n += preview_has_step(job, step) ? job->batch : 0;
+    return n;
+}
+
+bool preview_is_due(const struct running *r, int i_call) {
+    const struct denoiser_call *call = &r->job->calls[i_call];
+    return r->job->preview != PREVIEW_NONE && call->ends_step && preview_has_step(r->job, call->step);
+}
+
+/* Where the picture stays as it is there is no need to guess. */
+static void preview_put_kept(const struct job *job, int image) {
+    const struct layout *l = &job->layout;
+    const float *draws = l->mask.data, *kept = l->kept[image].data;
+    float *denoised = l->denoised.data;
+    int64_t pixels = tensor_elements(&l->mask), n = tensor_elements(&l->denoised);
+    for (int64_t i = 0; i < n && l->mask.rank; i++)
+        if (draws[i % pixels] == 0) denoised[i] = kept[i];
+}
+
+void preview_take(const struct job *job, int image, int i_call, const float *output) {
+    struct tensor to = job->layout.denoised;
+    memcpy(to.data, output, (size_t)tensor_bytes(&to));
+    job->sampling.prediction->convert(to.data, job->layout.latent[image].data, tensor_elements(&to),
+                                      &job->calls[i_call].at, PREDICTION_DENOISED);
+    preview_put_kept(job, image);
+    given_put(job, to);
+}
+
+enum status preview_hand_out(struct running *r, int image, int step, struct error *e) {
+    const struct job *job = r->job;
+    const struct sluice_session_options *to = &r->session->options;
+    const struct layout *l = &job->layout;
+    struct error unlike = {0};
+    if (check_finite(l->denoised, "the preview", "denoise", step, &unlike) != OK) return OK;
+    preview_colour(job, l->denoised, l->preview);
+    struct sluice_preview out = {.struct_size = sizeof out,
+                                 .index = image,
+                                 .step = step + 1,
+                                 .of = job->grid.n,
+                                 .width = l->preview.dim[1],
+                                 .height = l->preview.dim[0],
+                                 .rgb = l->preview.data,
+                                 .seed = job->request.seed + (uint64_t)image};
+    to->on_preview(to->user, &out);
+    return e->code;
+}
