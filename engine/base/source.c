@@ -34,7 +34,17 @@ enum status source_open(struct sys *sys, const char *path, struct byte_source *s
     return OK;
 }
 
+struct byte_source source_of_memory(struct sys *sys, const char *path, const void *memory, uint64_t bytes) {
+    return (struct byte_source){.sys = sys,
+                                .path = (char *)(uintptr_t)path,
+                                .file = -1,
+                                .direct = -1,
+                                .identity = {.bytes = (int64_t)bytes},
+                                .memory = memory};
+}
+
 void source_close(struct byte_source *source) {
+    if (source->memory) return;
     if (source->file >= 0) source->sys->close(source->sys, source->file);
     if (source->direct >= 0) source->sys->close(source->sys, source->direct);
     if (source->path) source->sys->release(source->sys, source->path);
@@ -62,7 +72,7 @@ bool source_is_direct(const struct byte_source *source) {
 }
 
 int source_open_direct(struct byte_source *source) {
-    if (source_is_direct(source)) return 0;
+    if (source->memory || source_is_direct(source)) return 0;
     int file = source->sys->open_direct(source->sys, source->path);
     if (file < 0) return file;
     int failed = try_direct(source, file), none = -1;
@@ -98,20 +108,34 @@ static enum status read_failed(const struct byte_source *source, uint64_t at, in
     return error_found(e, "%s", strerror((int)-problem));
 }
 
+static enum status ends_early(const struct byte_source *source, uint64_t bytes, uint64_t offset,
+                              uint64_t done, struct error *e) {
+    error_set(e, TRUNC, "file ends early");
+    error_where(e, "%s, byte %" PRIu64, source->path, offset + done);
+    error_found(e, "%" PRIu64 " of the bytes", done);
+    return error_expected(e, "%" PRIu64 " bytes from byte %" PRIu64, bytes, offset);
+}
+
+static enum status read_memory(const struct byte_source *source, void *to, uint64_t bytes, uint64_t offset,
+                               struct error *e) {
+    uint64_t all = (uint64_t)source->identity.bytes, there = offset < all ? all - offset : 0;
+    if (bytes > there) return ends_early(source, bytes, offset, there, e);
+    memcpy(to, source->memory + offset, bytes);
+    return OK;
+}
+
 enum status source_read(const struct byte_source *source, void *to, uint64_t bytes, uint64_t offset,
                         struct error *e) {
     struct sys *sys = source->sys;
     uint64_t done = 0;
+    if (source->memory) return read_memory(source, to, bytes, offset, e);
     while (done < bytes) {
         int64_t n = sys_read_at(sys, source->file, (char *)to + done, bytes - done, (int64_t)(offset + done));
         if (n < 0) return read_failed(source, offset + done, n, e);
         if (n == 0) {
             /* A file that shrank since it was opened is CHANGED; one that was always too short is TRUNC. */
             if (check_unchanged(source, e) != OK) return e->code;
-            error_set(e, TRUNC, "file ends early");
-            error_where(e, "%s, byte %" PRIu64, source->path, offset + done);
-            error_found(e, "%" PRIu64 " of the bytes", done);
-            return error_expected(e, "%" PRIu64 " bytes from byte %" PRIu64, bytes, offset);
+            return ends_early(source, bytes, offset, done, e);
         }
         done += (uint64_t)n;
     }

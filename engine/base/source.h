@@ -1,4 +1,5 @@
-/* A byte source: one file that weights are read from, by position, from any thread.
+/* A byte source: one file that weights are read from, by position, from any thread; or bytes in memory that
+ * were made of one.
  *
  * Bytes are read, never mapped: a truncated file must be an error, not a signal. The file's identity is taken
  * when it is opened and compared after every read, so that a file whose bytes may have changed in mid-run is
@@ -14,10 +15,11 @@
 
 struct byte_source {
     struct sys *sys;
-    char *path; /* owned */
-    int file;
-    int direct; /* the second descriptor, or -1; see source_open_direct */
-    struct file_identity identity;
+    char *path;                    /* owned; in memory what errors call it, borrowed */
+    int file;                      /* -1 in memory */
+    int direct;                    /* the second descriptor, or -1; see source_open_direct */
+    struct file_identity identity; /* in memory all 0 but for its bytes */
+    const char *memory;            /* borrowed; NULL: a file */
 };
 
 /* Memory of a reader's own for direct reads: blocks that cannot be read where they belong come here, and what
@@ -29,11 +31,14 @@ struct bounce {
 
 /* Opens path. MISSING if there is none, IO if it is no regular file or cannot be opened. */
 enum status source_open(struct sys *sys, const char *path, struct byte_source *source, struct error *e);
+/* These bytes, which must outlive it and not change, as must the path. Closing it does nothing. */
+struct byte_source source_of_memory(struct sys *sys, const char *path, const void *memory, uint64_t bytes);
 void source_close(struct byte_source *source);
 
-/* Opens the second descriptor if it is not open yet, and tries it. 0, or negative errno where the file system
- * does not do this (-EINVAL, -EOPNOTSUPP) or the path has another file by now (-ESTALE): then the source is
- * read through the page cache as before. Thread-safe, for models are shared by sessions. */
+/* Opens the second descriptor if it is not open yet, and tries it. 0, also in memory, where there is none; or
+ * negative errno where the file system does not do this (-EINVAL, -EOPNOTSUPP) or the path has another file
+ * by now (-ESTALE): then the source is read through the page cache as before. Thread-safe, for models are
+ * shared by sessions. */
 int source_open_direct(struct byte_source *source);
 /* Has it been opened? */
 bool source_is_direct(const struct byte_source *source);

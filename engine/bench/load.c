@@ -150,12 +150,12 @@ static enum status visit_all(struct load *l, struct store *store, struct error *
     int stage = -1;
     for (int i = 0; i < l->visits.n_visits && e->code == OK; i++) {
         const struct visit *visit = &l->visits.visits[i];
-        void *packed;
+        struct packed_place place;
         if (visit->stage != stage) {
             if (stage >= 0) store_end_stage(store, stage);
             if (store_begin_stage(store, stage = visit->stage, e) != OK) break;
         }
-        if (store_acquire(store, i, &packed, e) == OK) store_await(store, i, l->blocks[i]->bytes, e);
+        if (store_acquire(store, i, &place, e) == OK) store_await(store, i, l->blocks[i]->bytes, e);
         store_release(store, i);
     }
     if (stage >= 0) store_end_stage(store, stage);

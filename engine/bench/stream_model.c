@@ -47,7 +47,7 @@ static void make_block(struct stream_model *m, int i, uint64_t *offset) {
     struct block *b = &m->blocks[i];
     struct tensor weight = tensor_make(NULL, DTYPE_BF16, 2, (int32_t[]){size->rows, size->columns});
     uint64_t bytes = (uint64_t)tensor_bytes(&weight);
-    m->segments[i] = (struct packed_segment){.file_offset = *offset, .bytes = bytes};
+    m->segments[i] = (struct packed_segment){.source = &m->source, .file_offset = *offset, .bytes = bytes};
     *b = (struct block){.kind = &kind_product,
                         .number = i,
                         .index = &m->component.index,

@@ -97,7 +97,7 @@ enum dtype block_stored_type(const struct block_kind *kind, const struct index_e
     return dim[1] % dtype_block_values(wanted) ? entry->dtype : wanted;
 }
 
-static void block_print_shape(int rank, const int32_t *dim, char *out, size_t bytes) {
+void block_print_shape(int rank, const int32_t *dim, char *out, size_t bytes) {
     size_t n = (size_t)snprintf(out, bytes, "[");
     for (int i = 0; i < rank && n < bytes; i++)
         n += (size_t)snprintf(out + n, bytes - n, i ? ", %" PRId32 : "%" PRId32, dim[i]);
@@ -213,9 +213,13 @@ static int32_t rows_above(const struct weight_slice *slice, const int32_t *dims,
     return rows <= INT32_MAX ? (int32_t)rows : -1;
 }
 
+static const struct byte_source *source_of(const struct block *block, int source) {
+    return &block->index->sources[source];
+}
+
 /* Bytes of a file follow what the block has already. */
-static struct packed_segment *add_segment(struct block *block, int source, uint64_t file_offset,
-                                          uint64_t bytes) {
+static struct packed_segment *add_segment(struct block *block, const struct byte_source *source,
+                                          uint64_t file_offset, uint64_t bytes) {
     struct packed_segment *segment = &block->segments[block->n_segments++];
     *segment = (struct packed_segment){
         .source = source, .file_offset = file_offset, .packed_offset = block->bytes, .bytes = bytes};
@@ -267,8 +271,8 @@ static enum status lay_out_scales(struct block *block, const struct index_entry 
             error_found(e, "rows %" PRId32 " to %" PRId32, parts[i].first, parts[i].first + parts[i].rows);
             return error_expected(e, "multiples of %d rows", TILE_ROWS);
         }
-        add_segment(block, entry->scales.source, entry->scales.offset + (uint64_t)from * step_bytes,
-                    (uint64_t)(to - from) * step_bytes);
+        add_segment(block, source_of(block, entry->scales.source),
+                    entry->scales.offset + (uint64_t)from * step_bytes, (uint64_t)(to - from) * step_bytes);
     }
     block->bytes = align_up(block->bytes, ARENA_ALIGN);
     return OK;
@@ -279,8 +283,8 @@ static void add_rows(struct block *block, const struct place *place, const struc
                      struct row_part part) {
     const struct index_entry *entry = place->entry;
     uint64_t slices = (uint64_t)place->slices, first = rows_bytes(shape, part.first) * slices;
-    struct packed_segment *segment =
-        add_segment(block, entry->source, entry->offset + first, rows_bytes(shape, part.rows));
+    struct packed_segment *segment = add_segment(block, source_of(block, entry->source),
+                                                 entry->offset + first, rows_bytes(shape, part.rows));
     if (slices == 1) return;
     segment->run = (uint64_t)dtype_bytes(shape->dtype,
                                          (int64_t)shape->dim[shape->rank - 2] * shape->dim[shape->rank - 1]);
@@ -353,7 +357,7 @@ static enum status check_id(const struct block *table, int32_t id, struct error 
     int32_t rows = table->tensors[0].shape.dim[0];
     if (id >= 0 && id < rows) return OK;
     error_set(e, SHAPE, "token id outside the embedding table '%s'", table->name);
-    error_where(e, "%s", table->index->sources[table->segments[0].source].path);
+    error_where(e, "%s", table->segments[0].source->path);
     error_found(e, "id %" PRId32, id);
     return error_expected(e, "an id below %" PRId32, rows);
 }
@@ -401,20 +405,58 @@ enum status block_gather_rows(struct sys *sys, const struct block *table, const 
     return OK;
 }
 
-void block_point(const struct block *block, void *base, void *weights) {
+/* Chains of adapters lie behind the structure. */
+static size_t structure_bytes(const struct block *block) {
+    return (size_t)align_up(block->kind->weights_bytes, _Alignof(struct low_rank));
+}
+
+size_t block_weights_bytes(const struct block *block) {
+    return structure_bytes(block) + (size_t)block->n_adapters * sizeof(struct low_rank);
+}
+
+static struct tensor factor_at(const struct block *block, const struct packed_place *place,
+                               const struct tensor *shape, uint64_t offset) {
+    struct tensor t = *shape;
+    t.data = packed_byte(block, place, offset);
+    t.weight_end = offset + (uint64_t)tensor_bytes(&t);
+    return t;
+}
+
+/* From the last to the first, each in front of those before: chains have the blocks' order. */
+static void point_adapters(const struct block *block, const struct packed_place *place, char *weights) {
+    struct low_rank *nodes = (struct low_rank *)(weights + structure_bytes(block));
+    for (int i = block->n_adapters - 1; i >= 0; i--) {
+        const struct packed_adapter *a = &block->adapters[i];
+        struct tensor *weight = (struct tensor *)(weights + a->offset);
+        nodes[i] = (struct low_rank){.down = factor_at(block, place, &a->down, a->down_offset),
+                                     .up = factor_at(block, place, &a->up, a->up_offset),
+                                     .row = a->row,
+                                     .next = weight->adapters};
+        weight->adapters = &nodes[i];
+    }
+}
+
+void block_point(const struct block *block, struct packed_place place, void *weights) {
     memset(weights, 0, block->kind->weights_bytes);
     for (int i = 0; i < block->n_tensors; i++) {
         const struct packed_tensor *t = &block->tensors[i];
-        struct tensor *place = (struct tensor *)((char *)weights + t->offset);
-        *place = t->shape;
-        place->data = base ? (char *)base + t->packed_offset : NULL;
-        place->scales = base && t->scales_offset ? (char *)base + t->scales_offset : NULL;
-        place->weight_end = t->packed_offset + (uint64_t)tensor_bytes(place);
-        if (place->scales) place->weight_end = t->scales_offset + (uint64_t)tensor_scales_bytes(place);
+        struct tensor *tensor = (struct tensor *)((char *)weights + t->offset);
+        *tensor = t->shape;
+        tensor->data = packed_byte(block, &place, t->packed_offset);
+        tensor->scales = t->scales_offset ? packed_byte(block, &place, t->scales_offset) : NULL;
+        tensor->weight_end = t->packed_offset + (uint64_t)tensor_bytes(tensor);
+        if (tensor->scales) tensor->weight_end = t->scales_offset + (uint64_t)tensor_scales_bytes(tensor);
     }
+    point_adapters(block, &place, weights);
 }
 
 void block_destroy(struct sys *sys, struct block *block) {
     sys->release(sys, block->segments);
+    sys->release(sys, block->adapters);
     *block = (struct block){0};
+}
+
+uint64_t block_layout_bytes(const struct block *block) {
+    return (uint64_t)block->n_segments * sizeof *block->segments +
+           (uint64_t)block->n_adapters * sizeof *block->adapters;
 }

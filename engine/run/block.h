@@ -131,10 +131,10 @@ struct packed_conversion {
     float to_scale;
 };
 
-/* Bytes of one source file that lie together in the packed block, and in the file or as runs of one length
+/* Bytes of one source that lie together in the packed block, and in the file or as runs of one length
  * that are equally far apart; a tensor is one or several. */
 struct packed_segment {
-    int source;
+    const struct byte_source *source; /* borrowed */
     uint64_t file_offset, packed_offset;
     uint64_t bytes;       /* in the packed block */
     uint64_t run, stride; /* in the file: bytes of a run, and from one to the next; 0: all is one */
@@ -157,6 +157,15 @@ struct packed_tensor {
     uint64_t scales_offset;          /* of what tensor.scales points to, behind the values; 0: none */
     struct tensor shape;             /* without data */
     const struct index_entry *entry; /* whose bytes these are, or some rows of it */
+    bool replaced;                   /* they are not, but of an adapter's side: see adapt.h */
+};
+
+/* What is added to rows of a weight: see struct low_rank, which is made of it. */
+struct packed_adapter {
+    size_t offset;                   /* of the weight, as in weight_spec */
+    uint64_t down_offset, up_offset; /* in the packed block */
+    struct tensor down, up;          /* without data */
+    int32_t row;
 };
 
 struct block {
@@ -169,7 +178,50 @@ struct block {
     struct packed_tensor tensors[BLOCK_WEIGHTS_MAX];
     int n_tensors;
     uint64_t bytes; /* of the packed block, a multiple of 256 */
+    /* Of a block with adapters, see adapt.h. Its side is the first so many bytes, a multiple of 256; those
+     * behind are another block's, of which it tells everything else. */
+    uint64_t side_bytes;
+    uint64_t side_hash;      /* of what the side is read from, and of its layout */
+    const struct block *own; /* that block; NULL: itself */
+    struct packed_adapter *adapters;
+    int n_adapters;
 };
+
+/* Whose the own bytes are. */
+static inline const struct block *block_own(const struct block *block) {
+    return block->own ? block->own : block;
+}
+
+/* What a packed block is made of, in its order: what adapters bring, and the weights' own bytes. Where blocks
+ * stay, the parts lie in memories of their own: so the own part stays where it is when adapters change. */
+enum packed_part { PACKED_SIDE, PACKED_OWN, PACKED_PARTS };
+
+static inline uint64_t packed_part_bytes(const struct block *block, enum packed_part part) {
+    return part == PACKED_SIDE ? block->side_bytes : block->bytes - block->side_bytes;
+}
+
+/* The part that this byte of the packed block is in; of the end the last. */
+static inline enum packed_part packed_part_of(const struct block *block, uint64_t at) {
+    return at < block->side_bytes ? PACKED_SIDE : PACKED_OWN;
+}
+
+/* Where the parts begin; NULL under the dry device. */
+struct packed_place {
+    char *part[PACKED_PARTS];
+};
+
+/* A packed block in one piece. */
+static inline struct packed_place packed_together(const struct block *block, void *packed) {
+    char *base = (char *)packed;
+    return (struct packed_place){{base, base ? base + block->side_bytes : NULL}};
+}
+
+/* Byte `at` of the packed block; NULL under the dry device. */
+static inline char *packed_byte(const struct block *block, const struct packed_place *place, uint64_t at) {
+    enum packed_part part = packed_part_of(block, at);
+    char *base = place->part[part];
+    return base ? base + at - (part == PACKED_OWN ? block->side_bytes : 0) : NULL;
+}
 
 /* Blocks that are counted twice ("up_blocks.2.resnets.1") have the number 100 * 2 + 1, those that are counted
  * three times go on likewise. Where blocks stand in several rows which their names tell apart, a row's
@@ -211,6 +263,9 @@ char *block_missing_name(const struct block_ref *ref, const struct weight_spec *
 enum dtype block_stored_type(const struct block_kind *kind, const struct index_entry *entry,
                              enum dtype wanted);
 
+/* "[3072, 64]". Out is cut off where it does not fit. */
+void block_print_shape(int rank, const int32_t *dim, char *out, size_t bytes);
+
 /* Finds a block's tensors in the index (marking them used), checks shapes and types, lays out the packed
  * block. MISSING, SHAPE, UNSUPPORTED name tensor, file, found and expected. dims: the family's dimensions. */
 enum status block_bind(struct sys *sys, const struct block_ref *ref, const struct tensor_index *index,
@@ -221,9 +276,14 @@ enum status block_bind(struct sys *sys, const struct block_ref *ref, const struc
 enum status block_gather_rows(struct sys *sys, const struct block *table, const int32_t *ids, int n_ids,
                               struct block *rows, struct error *e);
 
-/* Points the structure's tensors into a packed block at base (NULL under the dry device). */
-void block_point(const struct block *block, void *base, void *weights);
+/* Bytes of what block_point fills: the weights structure, and behind it what its tensors' adapters are told
+ * by. */
+size_t block_weights_bytes(const struct block *block);
+/* Points the structure's tensors into a packed block. */
+void block_point(const struct block *block, struct packed_place place, void *weights);
 
 void block_destroy(struct sys *sys, struct block *block);
+/* Of our allocator, besides itself. */
+uint64_t block_layout_bytes(const struct block *block);
 
 #endif

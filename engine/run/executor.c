@@ -25,14 +25,14 @@ struct execution {
     bool operator_failed;     /* for want of memory, in the last visit */
 };
 
-/* One visit: the block's forward for each of its lanes that the evaluation's group has. packed is NULL in a
- * dry run. */
+/* One visit: the block's forward for each of its lanes that the evaluation's group has. A dry run has no
+ * place for the weights. */
 static enum status run_visit(struct context *x, const struct stage *stage, const struct visit *visit,
-                             void *packed, void *weights) {
+                             struct packed_place place, void *weights) {
     const struct block *block = stage->blocks[visit->block];
     int evaluation = visit->evaluation < 0 ? 0 : visit->evaluation, timestep = evaluation / stage->n_groups;
     const struct lane *lanes = stage->lanes + evaluation % stage->n_groups * stage->n_lanes;
-    block_point(block, packed, weights);
+    block_point(block, place, weights);
     for (int i = visit->first_lane; i < visit->first_lane + visit->n_lanes; i++) {
         struct visit_scope scope = {
             .settings = stage->component->settings,
@@ -157,7 +157,7 @@ static enum status measure_visit(struct context *x, struct dry *dry, const struc
         one.n_lanes = 1;
         x->flops = dry->seconds = 0;
         dry->picture_bytes = 0;
-        if (run_visit(x, stage, &one, NULL, weights) != OK) break;
+        if (run_visit(x, stage, &one, (struct packed_place){{NULL}}, weights) != OK) break;
         m->seconds += n * dry->seconds;
         m->flops += n * x->flops;
         m->picture_bytes += (unsigned)n * dry->picture_bytes;
@@ -265,12 +265,12 @@ static enum status wait_for_device(struct execution *x) {
 static enum status execute_visit(struct execution *x, int i_visit, struct stage_memory *memory) {
     const struct run *run = x->run;
     const struct visit *visit = x->visit;
-    void *packed;
+    struct packed_place place;
     x->context->flops = 0;
     x->operator_failed = false;
     if (!execution_tick(x)) return x->e->code;
-    if (store_acquire(x->store, i_visit, &packed, x->e) != OK) return x->e->code;
-    run_visit(x->context, &run->stages[visit->stage], visit, packed, memory->weights);
+    if (store_acquire(x->store, i_visit, &place, x->e) != OK) return x->e->code;
+    run_visit(x->context, &run->stages[visit->stage], visit, place, memory->weights);
     x->operator_failed = x->e->code == MEMORY;
     if (x->e->code == OK) /* what nobody has read */
         store_await(x->store, i_visit, run->stages[visit->stage].blocks[visit->block]->bytes, x->e);

@@ -189,3 +189,10 @@ void component_destroy(struct component *c) {
     index_destroy(&c->index);
     *c = (struct component){0};
 }
+
+uint64_t component_layout_bytes(const struct component *c) {
+    uint64_t bytes = (uint64_t)c->n_blocks * sizeof *c->blocks;
+    for (int i = 0; i < c->n_blocks; i++) bytes += block_layout_bytes(&c->blocks[i]);
+    for (int i = 0; i < c->n_tables; i++) bytes += block_layout_bytes(&c->tables[i]);
+    return bytes;
+}

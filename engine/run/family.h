@@ -214,6 +214,8 @@ enum status component_bind(struct component *c, const struct config *config, str
 enum status component_list_missing(struct component *c, void (*tell)(void *user, const char *name),
                                    void *user, struct error *e);
 void component_destroy(struct component *c);
+/* Of our allocator, by the layouts of its blocks and tables. */
+uint64_t component_layout_bytes(const struct component *c);
 
 /* The published tensor of that name in a lane's state; rank 0: none. */
 struct tensor component_state_tensor(const struct component *c, const struct lane *lane, const char *name);

@@ -15,13 +15,12 @@ static enum status reader_read_bytes(struct reader *reader, const struct byte_so
 /* Bytes [at, at + bytes) of what the file has of a segment, as if its runs followed each other. What lies
  * between them is read too, into the part of `to` that is still empty, and the runs move to the front of it:
  * a run is shorter than what disks read, and this way memory is needed for the last few alone. */
-static enum status read_stored(struct reader *reader, const struct byte_source *source,
-                               const struct packed_segment *g, uint64_t at, uint64_t bytes, char *to,
-                               struct error *e) {
+static enum status read_stored(struct reader *reader, const struct packed_segment *g, uint64_t at,
+                               uint64_t bytes, char *to, struct error *e) {
     enum { LAST_BYTES = 16 << 10 };
     char last[LAST_BYTES];
     uint64_t run = g->run, stride = g->stride;
-    if (!stride) return reader_read_bytes(reader, source, to, bytes, g->file_offset + at, e);
+    if (!stride) return reader_read_bytes(reader, g->source, to, bytes, g->file_offset + at, e);
     while (bytes && e->code == OK) {
         uint64_t skip = at % run, n = run - skip < bytes ? run - skip : bytes, runs = 1;
         uint64_t room = bytes > LAST_BYTES ? bytes : LAST_BYTES;
@@ -29,7 +28,7 @@ static enum status read_stored(struct reader *reader, const struct byte_source *
         if (runs > bytes / n) runs = bytes / n;
         uint64_t span = (runs - 1) * stride + n;
         char *read = bytes > LAST_BYTES ? to + bytes - span : last;
-        if (reader_read_bytes(reader, source, read, span, packed_file_byte(g, at), e) != OK) break;
+        if (reader_read_bytes(reader, g->source, read, span, packed_file_byte(g, at), e) != OK) break;
         for (uint64_t i = 0; i < runs; i++) memmove(to + i * run, read + i * stride, n);
         n *= runs;
         at += n;
@@ -47,9 +46,8 @@ static int64_t unit_values(const struct packed_conversion *c) {
 
 /* Bytes [first, last) of a segment that is converted, to where its byte 0 would be. Where a unit is cut, all
  * of it is made, and the part that is wanted copied. */
-static enum status read_converted(struct reader *reader, const struct byte_source *source,
-                                  const struct packed_segment *g, uint64_t first, uint64_t last, char *packed,
-                                  struct error *e) {
+static enum status read_converted(struct reader *reader, const struct packed_segment *g, uint64_t first,
+                                  uint64_t last, char *packed, struct error *e) {
     const struct packed_conversion *c = &g->conversion;
     char *stored = reader->work, *whole = reader->work + 8 * READER_VALUES;
     float *numbers = (float *)(reader->work + 4 * READER_VALUES);
@@ -61,7 +59,7 @@ static enum status read_converted(struct reader *reader, const struct byte_sourc
         bool cut = first % unit_bytes || !n;
         if (cut) n = 1;
         if (n > READER_VALUES / (uint64_t)unit) n = READER_VALUES / (uint64_t)unit;
-        if (read_stored(reader, source, g, i * file_bytes, n * file_bytes, stored, e) != OK) break;
+        if (read_stored(reader, g, i * file_bytes, n * file_bytes, stored, e) != OK) break;
         uint64_t end = (i + n) * unit_bytes < last ? (i + n) * unit_bytes : last;
         reader->converter(c, stored, numbers, cut ? whole : packed + first, (int64_t)n * unit);
         if (cut) memcpy(packed + first, whole + first - i * unit_bytes, end - first);
@@ -90,16 +88,15 @@ enum status reader_read(struct reader *reader, const struct block *block, uint64
     reader->bytes_read = reader->bytes_direct = 0;
     for (int i = 0; i < block->n_segments && e->code == OK; i++) {
         const struct packed_segment *g = &block->segments[i];
-        const struct byte_source *source = &block->index->sources[g->source];
         uint64_t first = g->packed_offset, last = first + g->bytes;
         if (first < from) first = from;
         if (last > to) last = to;
         if (first >= last) continue;
         if (packed_converts(g))
-            read_converted(reader, source, g, first - g->packed_offset, last - g->packed_offset,
+            read_converted(reader, g, first - g->packed_offset, last - g->packed_offset,
                            packed + g->packed_offset, e);
         else
-            read_stored(reader, source, g, first - g->packed_offset, last - first, packed + first, e);
+            read_stored(reader, g, first - g->packed_offset, last - first, packed + first, e);
     }
     return e->code;
 }

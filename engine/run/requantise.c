@@ -66,6 +66,7 @@ static void keep_tensor(const struct block *from, int i_tensor, struct block *to
 static enum status block_requantise(struct sys *sys, const struct block *from, enum dtype wanted,
                                     struct block *to, struct error *e) {
     *to = *from;
+    to->own = NULL;
     to->n_segments = to->n_tensors = 0;
     to->bytes = 0;
     size_t most = (size_t)(from->n_segments + from->n_tensors);

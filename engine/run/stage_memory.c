@@ -56,8 +56,10 @@ enum status stage_memory_take(const struct run *run, const struct stage_need *ne
 
 static size_t largest_weights(const struct stage *stage) {
     size_t largest = 1;
-    for (int i = 0; i < stage->n_blocks; i++)
-        if (stage->blocks[i]->kind->weights_bytes > largest) largest = stage->blocks[i]->kind->weights_bytes;
+    for (int i = 0; i < stage->n_blocks; i++) {
+        size_t bytes = block_weights_bytes(stage->blocks[i]);
+        if (bytes > largest) largest = bytes;
+    }
     return largest;
 }
 

@@ -14,7 +14,7 @@ struct stage_memory {
     struct arena state, scratch, workspace;
     struct arena pictures; /* empty where they lie in the state */
     void *lane_states;     /* the families' structures, one a lane; from the stage before, if that hoists */
-    void *weights;         /* the structure that block_point fills */
+    void *weights;         /* what block_point fills */
 };
 
 /* For a dry run. */

@@ -179,8 +179,8 @@ static enum status wait_for(struct store *s, struct fill *f, uint64_t to, struct
     return arrived ? OK : e->code; /* I2 */
 }
 
-enum status store_acquire(struct store *s, int visit, void **packed, struct error *e) {
-    *packed = NULL;
+enum status store_acquire(struct store *s, int visit, struct packed_place *place, struct error *e) {
+    *place = (struct packed_place){{NULL}};
     if (s->fill_of_visit[visit] < 0) return OK;
     struct fill *f = &s->fills[s->fill_of_visit[visit]];
     pthread_mutex_lock(&s->lock);
@@ -190,7 +190,7 @@ enum status store_acquire(struct store *s, int visit, void **packed, struct erro
     enum status status = has_arrived(s, f, 0) ? OK : wait_for(s, f, 0, e);
     if (status == OK && !s->device) f->awaited = pieces_there(s, f);
     pthread_mutex_unlock(&s->lock);
-    if (status == OK) *packed = f->address;
+    if (status == OK) *place = packed_together(f->block, f->address);
     return status;
 }
 

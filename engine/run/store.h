@@ -86,9 +86,9 @@ void store_close(struct store *store);
 enum status store_begin_stage(struct store *store, int stage, struct error *e);
 void store_end_stage(struct store *store, int stage);
 
-/* The base address of a visit's packed block, waiting until it has its place: nothing of it need be
- * there. Fills *e with the fill's failure. */
-enum status store_acquire(struct store *store, int visit, void **packed, struct error *e);
+/* Where a visit's packed block lies, waiting until it has its place: nothing of it need be there. Fills *e
+ * with the fill's failure. */
+enum status store_acquire(struct store *store, int visit, struct packed_place *place, struct error *e);
 /* Waits until bytes [0, to) of the acquired packed block are there; what lies beyond its end is not waited
  * for. On a device with memory of its own, operators from here on wait for them. Free once they have been
  * awaited. Fills *e with the fill's failure. */

@@ -48,7 +48,7 @@ static const struct tensor *part_of(const struct raw_weights *weights, int i) {
 }
 
 /* Widens every weight of the visit, each when it is there. */
-static void compute_visit(struct store *store, int visit, char *packed, struct error *e) {
+static void compute_visit(struct store *store, int visit, struct packed_place place, struct error *e) {
     const struct visit *v = &world.visits.visits[visit];
     const struct block *block = world.list[v->stage][v->block];
     struct raw_weights weights = {0};
@@ -58,11 +58,10 @@ static void compute_visit(struct store *store, int visit, char *packed, struct e
                         .workspace_bytes = WORKSPACE,
                         .error = e};
     if (!block->bytes) return;
-    block_point(block, packed, &weights);
+    block_point(block, place, &weights);
     for (int i = 0; i < 3 && part_of(&weights, i); i++) {
         struct tensor from = weights.part[i], to = tensor_make(NULL, DTYPE_F32, 1, from.dim);
-        uint64_t end = (uint64_t)((char *)from.data - packed) + (uint64_t)tensor_bytes(&from);
-        if (store_await(store, visit, end, e) != OK) return;
+        if (store_await(store, visit, from.weight_end, e) != OK) return;
         to.data = results.memory + results.used;
         results.used += align_up((uint64_t)tensor_bytes(&to), ARENA_ALIGN);
         assert_true(results.used <= results.bytes && results.n < WIDENED_MAX);
@@ -86,9 +85,9 @@ static void compare(void) {
         assert_true(w->block->bytes <= sizeof packed);
         for (int i = 0; i < w->block->n_segments; i++) {
             const struct packed_segment *g = &w->block->segments[i];
-            memcpy(packed + g->packed_offset, world.files.contents[g->source] + g->file_offset, g->bytes);
+            memcpy(packed + g->packed_offset, source_contents(g->source, g->file_offset), g->bytes);
         }
-        block_point(w->block, packed, &weights);
+        block_point(w->block, packed_together(w->block, packed), &weights);
         const struct tensor *t = &weights.part[w->weight];
         for (int64_t i = 0; i < tensor_elements(t); i++) {
             uint32_t bits = 0;
@@ -112,16 +111,16 @@ static void leave_stage(struct store *store) {
 
 static void compute_from(struct store *store, int at, int stop, struct error *e) {
     for (int i = at; i < world.visits.n_visits && i != stop; i++) {
-        void *packed;
+        struct packed_place place;
         int stage = world.visits.visits[i].stage;
         if (stage != world.stage) {
             leave_stage(store);
             assert_int_equal(store_begin_stage(store, stage, e), OK);
             world.stage = stage;
         }
-        store_acquire(store, i, &packed, e);
+        store_acquire(store, i, &place, e);
         assert_ok(e);
-        compute_visit(store, i, packed, e);
+        compute_visit(store, i, place, e);
         assert_ok(e);
         store_release(store, i);
     }

@@ -71,7 +71,7 @@ static void aim(struct rig *rig, int stage, json_t *plan) {
     spot = (struct spot){0};
     if (!check(largest && largest->bytes > 2 * SYS_DIRECT_BLOCK, "no large block in %s", stages[stage].name))
         return;
-    spot.source = &c->index.sources[largest->source];
+    spot.source = largest->source;
     spot.byte = (int64_t)(largest->file_offset + largest->bytes / 2);
 }
 

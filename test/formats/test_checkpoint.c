@@ -164,7 +164,8 @@ static uint64_t some_byte(const struct component *c, int source) {
         const struct block *block = &c->blocks[random_below(&random_state, (uint64_t)c->n_blocks)];
         const struct packed_segment *s =
             &block->segments[random_below(&random_state, (uint64_t)block->n_segments)];
-        if (s->source == source) return s->file_offset + random_below(&random_state, s->bytes);
+        if (s->source == &c->index.sources[source])
+            return s->file_offset + random_below(&random_state, s->bytes);
     }
 }
 

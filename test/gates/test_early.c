@@ -93,8 +93,8 @@ static bool go_on(void *user, const struct visit *visit, double done, struct err
 static void make_block(int b, int32_t rows) {
     struct tensor weight = tensor_make(NULL, DTYPE_BF16, 2, (int32_t[]){rows, COLUMNS});
     uint64_t bytes = (uint64_t)tensor_bytes(&weight);
-    world.segments[b] =
-        (struct packed_segment){.file_offset = (uint64_t)b * OPS * bytes, .bytes = OPS * bytes};
+    world.segments[b] = (struct packed_segment){
+        .source = &world.source, .file_offset = (uint64_t)b * OPS * bytes, .bytes = OPS * bytes};
     struct block *block = &world.blocks[b];
     *block = (struct block){.kind = &kind_products,
                             .number = b,

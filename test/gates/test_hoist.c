@@ -39,7 +39,7 @@ static void ledger_add(const struct component *c, const struct block *block) {
     for (int i = 0; i < block->n_segments; i++) {
         const struct packed_segment *s = &block->segments[i];
         if (!check(ledger.n < SEGMENTS_MAX, "too many weights for this test")) return;
-        ledger.segment[ledger.n].file = c->index.sources[s->source].file;
+        ledger.segment[ledger.n].file = s->source->file;
         ledger.segment[ledger.n].from = (int64_t)s->file_offset;
         atomic_store(&ledger.segment[ledger.n].bytes, 0);
         ledger.segment[ledger.n++].to = (int64_t)(s->file_offset + s->bytes);

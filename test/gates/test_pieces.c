@@ -15,7 +15,7 @@ enum { PLANS = 30, WORLDS = 40, STAGING_PAGES = 4 };
 enum { SLOW_US = 500000 };
 
 static struct store *open_slow_block(bool separate, struct error *e) {
-    void *packed;
+    struct packed_place place;
     one_block(5 << 20, 0);
     world.separate = separate;
     if (separate) world.plan.stage[0].staging_bytes = 2 * PLAN_COPY_PIECE;
@@ -27,7 +27,7 @@ static struct store *open_slow_block(bool separate, struct error *e) {
     watched_restart();
     struct store *store = world_open(e);
     assert_int_equal(store_begin_stage(store, 0, e), OK);
-    assert_int_equal(store_acquire(store, 0, &packed, e), OK);
+    assert_int_equal(store_acquire(store, 0, &place, e), OK);
     while (!atomic_load(&watch.count[CALL_READ])) sched_yield(); /* it has its place; now it is being read */
     assert_int_equal(store_count(store).bytes_read, 0);
     return store;
@@ -191,7 +191,7 @@ static void test_parts_of_a_tensor(void **state) {
     assert_ok(&e);
     char *packed = calloc(1, block.bytes);
     assert_int_equal(reader_read(&reader, &block, 0, block.bytes, packed, &e), OK);
-    block_point(&block, packed, &w);
+    block_point(&block, packed_together(&block, packed), &w);
     assert_rows(w.swapped, 0, "fused.weight", 8, 3);
     assert_rows(w.swapped, 3, "fused.weight", 3, 5);
     assert_rows(w.alone, 0, "fused.weight", 3, 5);

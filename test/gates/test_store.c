@@ -121,9 +121,9 @@ static void test_close_in_the_middle(void **state) {
         if (i % 8) {
             drive(store, stop, &e);
             assert_ok(&e);
-            void *packed;
+            struct packed_place place;
             if (stop && world.visits.visits[stop].stage == world.stage && below(2))
-                store_acquire(store, stop, &packed, &e);
+                store_acquire(store, stop, &place, &e);
             if (world.stage >= 0 && below(2)) store_end_stage(store, world.stage);
         }
         store_close(store);
@@ -182,10 +182,10 @@ static void test_await_yields_only_ready(void **state) {
     struct store *store;
     store_open(&options, &store, &e);
     store_begin_stage(store, 0, &e);
-    void *packed;
-    enum status status = store_acquire(store, 0, &packed, &e);
+    struct packed_place place;
+    enum status status = store_acquire(store, 0, &place, &e);
     if (status == OK) status = store_await(store, 0, world.blocks[0][0].bytes, &e);
-    if (status == OK) check_packed(&world.blocks[0][0], packed, 0, world.blocks[0][0].bytes);
+    if (status == OK) check_packed(&world.blocks[0][0], &place, 0, world.blocks[0][0].bytes);
     store_close(store);
     world_remove();
 }

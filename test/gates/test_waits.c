@@ -93,8 +93,12 @@ static uint64_t waits_record_event(struct device *device) {
     (void)device;
     pthread_mutex_lock(&waits.lock);
     uint64_t event = ++waits.newest;
-    assert_true(waits.n_rooms < ROOMS);
-    waits.rooms[waits.n_rooms++] = (struct room){world.packed, world.packed + world.packed_bytes, event};
+    assert_true(waits.n_rooms + PACKED_PARTS <= ROOMS);
+    for (int p = 0; p < PACKED_PARTS; p++) {
+        const char *from = world.place.part[p];
+        uint64_t bytes = packed_part_bytes(world.block, p);
+        if (bytes) waits.rooms[waits.n_rooms++] = (struct room){from, from + bytes, event};
+    }
     pthread_mutex_unlock(&waits.lock);
     return event;
 }

@@ -77,7 +77,7 @@ void bench_visit(struct bench *b, const struct block *block, float timestep) {
     void *weights = calloc(1, block->kind->weights_bytes);
     struct reader reader = {0};
     reader_read(&reader, block, 0, block->bytes, packed, &b->error);
-    block_point(block, packed, weights);
+    block_point(block, packed_together(block, packed), weights);
     struct visit_scope scope = {.settings = b->settings,
                                 .lane = &b->lane,
                                 .number = block->number,

@@ -246,7 +246,11 @@ struct store *world_open(struct error *e) {
     return store;
 }
 
-void check_packed(const struct block *block, const char *packed, uint64_t from, uint64_t to) {
+const unsigned char *source_contents(const struct byte_source *source, uint64_t at) {
+    return world.files.contents[source - world.files.index.sources] + at;
+}
+
+void check_packed(const struct block *block, const struct packed_place *place, uint64_t from, uint64_t to) {
     for (int i = 0; i < block->n_segments; i++) {
         const struct packed_segment *g = &block->segments[i];
         uint64_t first = g->packed_offset > from ? g->packed_offset : from,
@@ -256,32 +260,42 @@ void check_packed(const struct block *block, const char *packed, uint64_t from, 
             uint64_t at = first - g->packed_offset;
             n = g->stride ? g->run - at % g->run : last - first;
             if (n > last - first) n = last - first;
-            if (memcmp(packed + first, world.files.contents[g->source] + packed_file_byte(g, at), n))
+            if (memcmp(packed_byte(block, place, first), source_contents(g->source, packed_file_byte(g, at)),
+                       n))
                 fail_msg("wrong bytes in %s, segment %d", block->name, i);
         }
     }
 }
 
+/* The store's watch: bytes [0, to) of the packed block are looked at; 0: no more. */
+static void watch_use(const struct block *block, const struct packed_place *place, uint64_t to) {
+    uint64_t side = to < block->side_bytes ? to : block->side_bytes;
+    for (int p = 0; p < PACKED_PARTS; p++)
+        if (packed_part_bytes(block, p)) span_remove(place->part[p]);
+    if (side) span_add(place->part[PACKED_SIDE], side, false);
+    if (to > side) span_add(place->part[PACKED_OWN], to - side, false);
+}
+
 /* Asks for a packed block in a few steps of any size, some of them backwards, and looks at no more than it
  * asked for. */
-static enum status use_packed(struct store *store, int visit, char *packed, struct error *e) {
+static enum status use_packed(struct store *store, int visit, const struct packed_place *place,
+                              struct error *e) {
     enum { STEPS = 4 };
     const struct visit *v = &world.visits.visits[visit];
     const struct block *block = world.list[v->stage][v->block];
     uint64_t done = 0;
-    assert_int_equal((uintptr_t)packed % ARENA_ALIGN, 0);
-    assert_true(packed || !block->bytes);
+    for (int p = 0; p < PACKED_PARTS; p++) {
+        assert_int_equal((uintptr_t)place->part[p] % ARENA_ALIGN, 0);
+        assert_true(place->part[p] || !packed_part_bytes(block, p));
+    }
     for (int i = 0; i <= STEPS; i++) {
         uint64_t to = i < STEPS ? below(block->bytes + 1) : block->bytes;
         if (store_await(store, visit, to, e) != OK) break;
-        if (to > done) {
-            span_remove(packed);
-            span_add(packed, done = to, false);
-        }
+        if (to > done) watch_use(block, place, done = to);
         if (watch.delay_us && !below(8)) usleep((useconds_t)below(200));
-        check_packed(block, packed, 0, to);
+        check_packed(block, place, 0, to);
     }
-    span_remove(packed);
+    watch_use(block, place, 0);
     return e->code;
 }
 
@@ -315,14 +329,14 @@ static enum status change_stage(struct store *store, int stage, struct error *e)
 int drive_from(struct store *store, int at, int stop, struct error *e) {
     int i = at;
     for (; i < world.visits.n_visits && i != stop; i++) {
-        void *packed;
+        struct packed_place place;
         if (change_stage(store, world.visits.visits[i].stage, e) != OK ||
-            store_acquire(store, i, &packed, e) != OK)
+            store_acquire(store, i, &place, e) != OK)
             return i;
         const struct visit *v = &world.visits.visits[i];
-        world.packed = packed;
-        world.packed_bytes = world.list[v->stage][v->block]->bytes;
-        bool ok = use_packed(store, i, packed, e) == OK;
+        world.place = place;
+        world.block = world.list[v->stage][v->block];
+        bool ok = use_packed(store, i, &place, e) == OK;
         if (ok || below(2)) store_release(store, i);
         if (!ok) return i;
     }
@@ -350,7 +364,7 @@ static int expected_reads(bool second_run, struct read_log *reads) {
         for (int k = 0; fills && k < block->n_segments; k++) {
             const struct packed_segment *g = &block->segments[k];
             assert_true(n < READS);
-            const struct byte_source *source = &world.files.index.sources[g->source];
+            const struct byte_source *source = g->source;
             bool direct = world.direct && source_is_direct(source);
             reads[n++] = (struct read_log){direct ? source->direct : source->file, (int64_t)g->file_offset,
                                            (int64_t)g->bytes};

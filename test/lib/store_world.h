@@ -31,12 +31,12 @@ extern struct world {
     struct residents residents;
     uint64_t random;
     int readers;
-    bool direct;        /* files are read past the page cache, where that is allowed */
-    bool separate;      /* the device has memory of its own */
-    bool evicted;       /* Residents were evicted in mid-run: what is held is less than the plan says */
-    int stage;          /* where drive is, or -1 */
-    const char *packed; /* of the visit at hand */
-    uint64_t packed_bytes;
+    bool direct;   /* files are read past the page cache, where that is allowed */
+    bool separate; /* the device has memory of its own */
+    bool evicted;  /* Residents were evicted in mid-run: what is held is less than the plan says */
+    int stage;     /* where drive is, or -1 */
+    struct packed_place place; /* of the visit at hand */
+    const struct block *block;
     int ticks_left; /* of acquire's waiting; below 0: until it must be a hang */
     double began;
 } world;
@@ -68,8 +68,10 @@ struct store *world_open(struct error *e);
 int drive_from(struct store *store, int at, int stop, struct error *e);
 int drive(struct store *store, int stop, struct error *e);
 
+/* The files' contents from that byte of the source on. */
+const unsigned char *source_contents(const struct byte_source *source, uint64_t at);
 /* Bytes [from, to) of the packed block. */
-void check_packed(const struct block *block, const char *packed, uint64_t from, uint64_t to);
+void check_packed(const struct block *block, const struct packed_place *place, uint64_t from, uint64_t to);
 
 /* A whole run, of which reads, counters and pages are checked. */
 void run_whole(bool second_run);

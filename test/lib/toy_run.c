@@ -123,9 +123,10 @@ static void plain_visit(const struct visit *v, struct context *x) {
     void *weights = calloc(1, block->kind->weights_bytes);
     for (int i = 0; i < block->n_segments; i++)
         memcpy(packed + block->segments[i].packed_offset,
-               toy.files[v->stage].contents[block->segments[i].source] + block->segments[i].file_offset,
+               toy.files[v->stage].contents[block->segments[i].source - block->index->sources] +
+                   block->segments[i].file_offset,
                block->segments[i].bytes);
-    block_point(block, packed, weights);
+    block_point(block, packed_together(block, packed), weights);
     for (int i = 0; i < stage->n_lanes; i++) {
         struct visit_scope scope = {.lane = &stage->lanes[i], .number = block->number};
         if (v->evaluation >= 0) scope.timesteps = stage->timesteps + v->evaluation;

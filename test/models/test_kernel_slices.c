@@ -122,7 +122,7 @@ static void slice_of(const unsigned char *from, size_t element, int first, int n
 static void expect(const struct block *block, size_t element, unsigned char *packed) {
     struct weights w;
     memset(packed, 0, block->bytes);
-    block_point(block, packed, &w);
+    block_point(block, packed_together(block, packed), &w);
     memcpy(w.bias.data, bias, O * element);
     slice_of(kernel, element, 0, O, w.kernel.data);
     slice_of(both, element, 0, PART, w.first.data);

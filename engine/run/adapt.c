@@ -1,0 +1,297 @@
+/* Blocks with adapters: see adapt.h. */
+#include "engine/run/adapt.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- factors ---- */
+
+/* Of the rows that are taken. */
+static int32_t factor_rows(const struct factor *f) {
+    int32_t rows = f->n_parts ? 0 : f->dim[0];
+    for (int i = 0; i < f->n_parts; i++) rows += f->part[i].rows;
+    return rows;
+}
+
+static int32_t factor_columns(const struct factor *f) {
+    int64_t columns = 1;
+    for (int i = 1; i < f->rank; i++) columns *= f->dim[i];
+    return (int32_t)columns;
+}
+
+/* The rows that are taken, as a matrix. */
+static struct tensor factor_tensor(const struct factor *f) {
+    return tensor_make(NULL, f->dtype, 2, (int32_t[]){factor_rows(f), factor_columns(f)});
+}
+
+static enum status factor_misfit(const struct factor *f, const struct packed_tensor *t, enum status status,
+                                 struct error *e) {
+    char found[128];
+    block_print_shape(f->rank, f->dim, found, sizeof found);
+    error_set(e, status, "tensor '%s' does not fit the weight '%s'", f->name, t->entry->name);
+    error_where(e, "%s", f->source->path);
+    return error_found(e, "%s %s", dtype_name(f->dtype), found);
+}
+
+/* Rows that stand by themselves, of a type that needs nothing from elsewhere; parts that there are. */
+static enum status check_factor(const struct factor *f, const struct packed_tensor *t, struct error *e) {
+    bool computed = dtype_is_weight(f->dtype) && !dtype_tiled_values(f->dtype) && !dtype_is_rotated(f->dtype);
+    if (!computed || factor_columns(f) % dtype_block_values(f->dtype)) {
+        factor_misfit(f, t, UNSUPPORTED, e);
+        return error_expected(e, "F32, F16, BF16, or rows of whole blocks");
+    }
+    for (int i = 0; i < f->n_parts; i++) {
+        int32_t first = f->part[i].first, rows = f->part[i].rows;
+        if (first >= 0 && rows > 0 && rows <= f->dim[0] - first) continue;
+        factor_misfit(f, t, SHAPE, e);
+        return error_expected(e, "rows %" PRId32 " to %" PRId64, first, (int64_t)first + rows);
+    }
+    return OK;
+}
+
+/* A row of both has the same axes, those of 1 apart; or the factor's has one for all. */
+static bool same_columns(const struct factor *f, const struct tensor *weight) {
+    int32_t left[WEIGHT_FILE_RANK_MAX] = {0}, right[TENSOR_RANK_MAX] = {0};
+    int n = 0, m = 0;
+    for (int i = 1; i < f->rank; i++)
+        if (f->dim[i] != 1) left[n++] = f->dim[i];
+    for (int i = 1; i < weight->rank; i++)
+        if (weight->dim[i] != 1) right[m++] = weight->dim[i];
+    if (n <= 1) return factor_columns(f) == tensor_elements(weight) / weight->dim[0];
+    return n == m && !memcmp(left, right, (size_t)n * sizeof *left);
+}
+
+/* A convolution's are added to all outputs. */
+static bool rows_fit(const struct adapted_weight *a, const struct tensor *weight) {
+    int32_t n = factor_rows(&a->up);
+    if (weight->rank > 2) return !a->row && n == weight->dim[0];
+    return a->row >= 0 && n <= weight->dim[0] - a->row;
+}
+
+static enum status check_pair(const struct adapted_weight *a, const struct packed_tensor *t,
+                              struct error *e) {
+    const struct tensor *weight = &t->shape;
+    char expected[128];
+    int32_t up[] = {weight->dim[0], factor_rows(&a->down)};
+    if (check_factor(&a->down, t, e) != OK || check_factor(&a->up, t, e) != OK) return e->code;
+    if (weight->rank < 2 || a->down.rank < 2 || !same_columns(&a->down, weight)) {
+        int32_t down[TENSOR_RANK_MAX];
+        memcpy(down, weight->dim, sizeof down);
+        down[0] = a->down.dim[0];
+        block_print_shape(weight->rank, down, expected, sizeof expected);
+        factor_misfit(&a->down, t, SHAPE, e);
+        return error_expected(e, "%s", expected);
+    }
+    if (factor_columns(&a->up) == up[1] && rows_fit(a, weight)) return OK;
+    block_print_shape(2, up, expected, sizeof expected);
+    factor_misfit(&a->up, t, SHAPE, e);
+    return error_expected(e, "%s, or some of its rows", expected);
+}
+
+static enum status check_vector(const struct replaced_vector *v, const struct packed_tensor *t,
+                                struct error *e) {
+    const struct factor *f = &v->values;
+    char expected[128];
+    if (check_factor(f, t, e) != OK) return e->code;
+    if ((int64_t)factor_rows(f) * factor_columns(f) == tensor_elements(&t->shape)) return OK;
+    block_print_shape(t->shape.rank, t->shape.dim, expected, sizeof expected);
+    factor_misfit(f, t, SHAPE, e);
+    return error_expected(e, "%s", expected);
+}
+
+/* ---- what a side is known by ---- */
+
+/* FNV-1a, by words. */
+static void hash_word(uint64_t *hash, uint64_t word) {
+    *hash = (*hash ^ word) * 0x100000001b3;
+}
+
+/* Where files lie does not matter, and what lies in memory is known by what it says. */
+static void hash_segment(uint64_t *hash, const struct packed_segment *g) {
+    const struct byte_source *source = g->source;
+    hash_word(hash, g->packed_offset);
+    hash_word(hash, g->bytes);
+    for (uint64_t at = 0; source->memory && at < g->bytes; at++)
+        hash_word(hash, (unsigned char)source->memory[g->file_offset + at]);
+    if (source->memory) return;
+    hash_word(hash, g->file_offset);
+    hash_word(hash, source->identity.device);
+    hash_word(hash, source->identity.inode);
+    hash_word(hash, (uint64_t)source->identity.bytes);
+    hash_word(hash, (uint64_t)source->identity.modified_ns);
+}
+
+static uint64_t hash_side(const struct block *block) {
+    uint64_t hash = 0xcbf29ce484222325;
+    for (int i = 0; i < block->n_segments && block->segments[i].packed_offset < block->side_bytes; i++)
+        hash_segment(&hash, &block->segments[i]);
+    return hash;
+}
+
+/* ---- sides ---- */
+
+/* One block of an adaptation, as it is made. */
+struct adapting {
+    const struct adaptation *all;
+    int block;
+    struct block *to;
+};
+
+static int factor_segments(const struct factor *f) {
+    return f->n_parts ? f->n_parts : 1;
+}
+
+/* Rows of it follow what the side has already. Returns where they begin. */
+static uint64_t add_factor(struct block *to, const struct factor *f) {
+    uint64_t row_bytes = (uint64_t)dtype_bytes(f->dtype, factor_columns(f)), at = to->side_bytes;
+    for (int i = 0; i < factor_segments(f); i++) {
+        int32_t first = f->n_parts ? f->part[i].first : 0, rows = f->n_parts ? f->part[i].rows : f->dim[0];
+        uint64_t bytes = (uint64_t)rows * row_bytes;
+        to->segments[to->n_segments++] =
+            (struct packed_segment){.source = f->source,
+                                    .file_offset = f->offset + (uint64_t)first * row_bytes,
+                                    .packed_offset = to->side_bytes,
+                                    .bytes = bytes};
+        to->side_bytes += bytes;
+    }
+    to->side_bytes = align_up(to->side_bytes, ARENA_ALIGN);
+    return at;
+}
+
+static bool same_factor(const struct factor *a, const struct factor *b) {
+    bool same = a->source == b->source && a->offset == b->offset && a->dtype == b->dtype &&
+                factor_columns(a) == factor_columns(b) && a->n_parts == b->n_parts && a->dim[0] == b->dim[0];
+    for (int i = 0; i < a->n_parts; i++)
+        same = same && a->part[i].first == b->part[i].first && a->part[i].rows == b->part[i].rows;
+    return same;
+}
+
+/* The pair of the block, by its number there, that brings this pair's `down` already; or its own number. */
+static int down_of(const struct adapting *x, int i_pair) {
+    int n = 0;
+    for (int i = 0; i < i_pair; i++) {
+        const struct adapted_weight *other = &x->all->weights[i];
+        if (other->block != x->block) continue;
+        if (same_factor(&other->down, &x->all->weights[i_pair].down)) break;
+        n++;
+    }
+    return n;
+}
+
+static struct packed_tensor *find_tensor(const struct adapting *x, int weight, const struct factor *f,
+                                         struct error *e) {
+    const struct block_kind *kind = x->to->kind;
+    struct packed_tensor *t = NULL;
+    for (int i = 0; i < x->to->n_tensors && weight >= 0 && weight < kind->n_weights; i++)
+        if (x->to->tensors[i].offset == kind->weights[weight].offset) t = &x->to->tensors[i];
+    if (t) return t;
+    error_set(e, MISSING, "tensor '%s' is for a weight that block '%s' does not have", f->name, x->to->name);
+    error_where(e, "%s", f->source->path);
+    return NULL;
+}
+
+static enum status add_pair(struct adapting *x, int i, struct error *e) {
+    const struct adapted_weight *a = &x->all->weights[i];
+    struct packed_tensor *t = find_tensor(x, a->weight, &a->down, e);
+    if (!t || check_pair(a, t, e) != OK) return e->code;
+    int shared = down_of(x, i), own = x->to->n_adapters++;
+    struct packed_adapter *adapter = &x->to->adapters[own];
+    *adapter = (struct packed_adapter){
+        .offset = t->offset, .down = factor_tensor(&a->down), .up = factor_tensor(&a->up), .row = a->row};
+    adapter->up.scale = a->scale;
+    adapter->down_offset = shared < own ? x->to->adapters[shared].down_offset : add_factor(x->to, &a->down);
+    adapter->up_offset = add_factor(x->to, &a->up);
+    return OK;
+}
+
+static enum status replace_vector(struct adapting *x, const struct replaced_vector *v, struct error *e) {
+    struct packed_tensor *t = find_tensor(x, v->weight, &v->values, e);
+    if (!t || check_vector(v, t, e) != OK) return e->code;
+    t->shape = tensor_make(NULL, v->values.dtype, t->shape.rank, t->shape.dim);
+    t->packed_offset = add_factor(x->to, &v->values);
+    t->scales_offset = 0;
+    t->replaced = true;
+    return OK;
+}
+
+/* The base's bytes, behind the side. */
+static void add_own(const struct block *from, struct block *to) {
+    for (int i = 0; i < to->n_tensors; i++) {
+        struct packed_tensor *t = &to->tensors[i];
+        if (t->replaced) continue;
+        t->packed_offset += to->side_bytes;
+        if (t->scales_offset) t->scales_offset += to->side_bytes;
+    }
+    for (int i = 0; i < from->n_segments; i++) {
+        struct packed_segment *g = &to->segments[to->n_segments++];
+        *g = from->segments[i];
+        g->packed_offset += to->side_bytes;
+    }
+    to->bytes = from->bytes + to->side_bytes;
+}
+
+/* Room for what concerns the block. */
+static enum status adapt_begin(struct sys *sys, const struct block *from, const struct adapting *x,
+                               struct error *e) {
+    int n = 0, segments = from->n_segments;
+    for (int i = 0; i < x->all->n_weights; i++) {
+        const struct adapted_weight *a = &x->all->weights[i];
+        if (a->block != x->block) continue;
+        if (down_of(x, i) == n) segments += factor_segments(&a->down);
+        segments += factor_segments(&a->up);
+        n++;
+    }
+    for (int i = 0; i < x->all->n_vectors; i++)
+        if (x->all->vectors[i].block == x->block) segments += factor_segments(&x->all->vectors[i].values);
+    *x->to = *from;
+    x->to->n_segments = x->to->n_adapters = 0;
+    x->to->adapters = NULL;
+    x->to->segments = sys->alloc(sys, LINE_HOST, ((size_t)segments + 1) * sizeof *x->to->segments);
+    if (n) x->to->adapters = sys->alloc(sys, LINE_HOST, (size_t)n * sizeof *x->to->adapters);
+    if (x->to->segments && (x->to->adapters || !n)) return OK;
+    return error_set(e, MEMORY, "no memory for the layout of block '%s'", from->name);
+}
+
+/* block: place of what concerns it; -1: nothing does. */
+static enum status block_adapt(struct sys *sys, const struct block *from, const struct adaptation *all,
+                               int block, struct block *to, struct error *e) {
+    struct adapting x = {all, block, to};
+    if (adapt_begin(sys, from, &x, e) != OK) return e->code;
+    for (int i = 0; i < all->n_vectors && e->code == OK; i++)
+        if (all->vectors[i].block == block) replace_vector(&x, &all->vectors[i], e);
+    for (int i = 0; i < all->n_weights && e->code == OK; i++)
+        if (all->weights[i].block == block) add_pair(&x, i, e);
+    add_own(from, to);
+    to->own = block_own(from);
+    to->side_hash = to->side_bytes ? hash_side(to) : 0;
+    return e->code;
+}
+
+enum status component_adapt(const struct component *from, const struct adaptation *all,
+                            struct component *adapted, struct error *e) {
+    struct sys *sys = from->sys;
+    *adapted = *from;
+    adapted->index = index_view(&from->index, from->index.prefix, from->index.view);
+    adapted->n_blocks = adapted->n_tables = 0;
+    adapted->blocks = sys->alloc(sys, LINE_HOST, (size_t)from->n_blocks * sizeof *adapted->blocks);
+    if (!adapted->blocks) error_set(e, MEMORY, "no memory for %d blocks", from->n_blocks);
+    for (int i = 0; i < from->n_blocks && e->code == OK; i++)
+        block_adapt(sys, &from->blocks[i], all, i, &adapted->blocks[adapted->n_blocks++], e);
+    for (int i = 0; i < from->n_tables && e->code == OK; i++)
+        block_adapt(sys, &from->tables[i], all, -1, &adapted->tables[adapted->n_tables++], e);
+    if (e->code != OK) component_destroy(adapted);
+    return e->code;
+}
+
+/* Behind a side all is in the order of the other block. */
+void component_adapt_scales(const struct component *from, struct component *adapted) {
+    for (int b = 0; b < from->n_blocks; b++) {
+        const struct block *own = &from->blocks[b];
+        struct block *to = &adapted->blocks[b];
+        for (int i = 0; i < own->n_tensors; i++)
+            if (!to->tensors[i].replaced) to->tensors[i].shape.scale = own->tensors[i].shape.scale;
+        for (int i = 0; i < own->n_segments; i++)
+            to->segments[to->n_segments - own->n_segments + i].conversion = own->segments[i].conversion;
+    }
+}
