@@ -65,13 +65,22 @@ static int store_string(const struct flag *flag, const char *text, const char **
     return SLUICE_OK;
 }
 
-static int store_another(const struct flag *flag, const char *text, struct strings *out,
-                         struct sluice_error *e) {
-    if (out->n < STRINGS_MAX) return store_string(flag, text, &out->at[out->n++], e);
+static int too_often(const struct flag *flag, const char *text, struct sluice_error *e) {
     fail(e, SLUICE_USAGE, "given too often");
     fail_where(e, "%s", flag->name);
     fail_found(e, "\"%s\"", text);
     return fail_expected(e, "at most %d of them", STRINGS_MAX);
+}
+
+static int store_another(const struct flag *flag, const char *text, struct strings *out,
+                         struct sluice_error *e) {
+    if (out->n == STRINGS_MAX) return too_often(flag, text, e);
+    return store_string(flag, text, &out->at[out->n++], e);
+}
+
+static int store_lora(const struct flag *flag, const char *text, struct loras *out, struct sluice_error *e) {
+    if (out->n == STRINGS_MAX) return too_often(flag, text, e);
+    return value_lora(flag, text, &out->at[out->n++], e);
 }
 
 /* Given again with the same value it is there already. */
@@ -95,6 +104,8 @@ static int store(struct args *args, const struct flag *flag, const char *text, s
         return store_string(flag, text, to, e);
     case FLAG_STRINGS:
         return store_another(flag, text, to, e);
+    case FLAG_LORAS:
+        return store_lora(flag, text, to, e);
     case FLAG_PROMPT:
         ((struct prompt_text *)to)->typed = text;
         return SLUICE_OK;
@@ -123,7 +134,7 @@ static int store(struct args *args, const struct flag *flag, const char *text, s
 
 static int args_take(struct args *args, const struct flag *flag, const char *text, struct sluice_error *e) {
     long row = flag - flags;
-    if (args->given[row] && text && flag->kind != FLAG_STRINGS && strcmp(args->typed[row], text) != 0)
+    if (args->given[row] && text && !flag_repeats(flag) && strcmp(args->typed[row], text) != 0)
         return twice(flag, args->typed[row], text, e);
     args->given[row] = true;
     args->typed[row] = text;
@@ -244,6 +255,7 @@ int args_parse(struct args *args, const struct command *command, int argc, char 
 void args_destroy(struct args *args) {
     free(args->prompt.text);
     free(args->negative_prompt.text);
+    for (int i = 0; i < args->loras.n; i++) free((char *)(uintptr_t)args->loras.at[i].path);
 }
 
 bool args_given(const struct args *args, const char *name) {
@@ -253,6 +265,8 @@ bool args_given(const struct args *args, const char *name) {
 
 const char *args_value(const struct args *args, const struct flag *flag, int i) {
     const struct strings *several = (const void *)((const char *)args + flag->offset);
+    const struct loras *loras = (const void *)several;
+    if (flag->kind == FLAG_LORAS) return i < loras->n ? loras->at[i].path : NULL;
     if (flag->kind == FLAG_STRINGS) return i < several->n ? several->at[i] : NULL;
     return i == 0 ? args->typed[flag - flags] : NULL;
 }

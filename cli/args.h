@@ -43,6 +43,12 @@ struct layers {
     int at[LAYERS_MAX], n;
 };
 
+/* Adapters, whose paths are owned. */
+struct loras {
+    struct sluice_lora at[STRINGS_MAX];
+    int n;
+};
+
 struct args {
     const struct command *command;
     bool given[FLAGS_MAX];        /* by the row of the table */
@@ -65,10 +71,12 @@ struct args {
     const char *dimensions, *save, *folder, *clock, *predict;
     const char *part;
     struct strings references, rules;
+    struct loras loras;
+    const char *lora_dir;
     int64_t max_ram_bytes;
     struct device_size max_vram;
-    bool no_metadata, no_decode, no_replan, json, tensors, types, plans, markdown, quiet, verbose,
-        no_progress, help, help_all;
+    bool lora_partial, no_metadata, no_decode, no_replan, json, tensors, types, plans, markdown, quiet,
+        verbose, no_progress, help, help_all;
 };
 
 /* Reads argv[first..] as flags and operands of command. The first mistake is reported, but the rest is read
@@ -79,7 +87,7 @@ void args_destroy(struct args *args);
 
 /* Was the flag of that long name given? */
 bool args_given(const struct args *args, const char *name);
-/* Value i of that flag as typed, from 0; NULL behind the last. */
+/* Value i of that flag as typed, from 0, of an adapter its path; NULL behind the last. */
 const char *args_value(const struct args *args, const struct flag *flag, int i);
 
 #endif

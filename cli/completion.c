@@ -6,7 +6,7 @@
 #include <string.h>
 
 static bool is_path(const struct flag *flag) {
-    static const char *const values[] = {"PATH", "FILE", "DIR"};
+    static const char *const values[] = {"PATH", "FILE", "DIR", "FILE[:S]"};
     for (size_t i = 0; flag->value && i < sizeof values / sizeof *values; i++)
         if (strcmp(flag->value, values[i]) == 0) return true;
     return false;
@@ -80,7 +80,7 @@ static void zsh_text(const char *text) {
 
 static void zsh_flag(const struct flag *flag) {
     char clause[256];
-    const char *again = flag->kind == FLAG_STRINGS ? "*" : "";
+    const char *again = flag_repeats(flag) ? "*" : "";
     printf(" \\\n        ");
     if (flag->letter && !*again) printf("'(%s %s)'", flag->letter, flag->name);
     if (flag->letter)

@@ -25,6 +25,7 @@ enum flag_kind {
     FLAG_SWITCH,      /* bool; takes no value */
     FLAG_STRING,      /* const char *; not empty */
     FLAG_STRINGS,     /* struct strings; may be given several times */
+    FLAG_LORAS,       /* struct loras; may be given several times */
     FLAG_PROMPT,      /* struct prompt_text */
     FLAG_WHOLE,       /* int within [least, most] */
     FLAG_REAL,        /* double within [least, most] */
@@ -50,6 +51,11 @@ struct flag {
     const char *help;
     const char *refused; /* why no model of this build can honour it; NULL: it works */
 };
+
+/* May it be given several times, with a value each? */
+static inline bool flag_repeats(const struct flag *flag) {
+    return flag->kind == FLAG_STRINGS || flag->kind == FLAG_LORAS;
+}
 
 struct command {
     const char *name;

@@ -19,7 +19,8 @@
 static bool is_read(const struct flag *flag) {
     static const char *const names[] = {"--model",       "--tokenizer", "--prompt",  "--negative-prompt",
                                         "--init-latent", "--init-img",  "--end-img", "--ref-image",
-                                        "--mask",        "--control",   "--plan",    "--rates"};
+                                        "--mask",        "--control",   "--plan",    "--rates",
+                                        "--lora"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(flag->name, names[i])) return true;
     return flag->kind == FLAG_PART;

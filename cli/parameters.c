@@ -83,6 +83,11 @@ static void print_settings(FILE *to, const struct args *args, const struct sluic
                            const struct sluice_image *image) {
     fprintf(to, "Steps: %d, Sampler: %s, Schedule type: %s, CFG scale: %.9g, ", request->steps,
             sampler_name(image), schedule_name(image), image->cfg_scale);
+    if (image->loras) {
+        fputs("Lora: ", to);
+        print_quoted(to, image->loras);
+        fputs(", ", to);
+    }
     if (image->cfg_scale_low != 0) fprintf(to, "CFG scale low: %.9g, ", image->cfg_scale_low);
     if (image->slg_scale != 0) print_skipped(to, request);
     if (request->guidance != 0) fprintf(to, "Distilled CFG Scale: %.9g, ", request->guidance);

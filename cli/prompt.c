@@ -79,5 +79,6 @@ int prompt_read(struct prompt_text *prompt, const char *flag, bool as_bytes, str
 void prompt_warn(const struct prompt_text *prompt, const char *flag) {
     if (!prompt->text) return;
     if (strstr(prompt->text, "<lora:"))
-        say_note("warning: %s: <lora:...> loads nothing here, its letters are read as text", flag);
+        say_note("warning: %s: <lora:...> loads nothing without --lora-dir, its letters are read as text",
+                 flag);
 }

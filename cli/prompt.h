@@ -11,7 +11,7 @@ const char *prompt_file(const char *typed);
  * LF and one final newline are dropped, and NULs are refused, unless as_bytes: for who asks what a file's
  * bytes are. A file that cannot be read is exit 3, everything else exit 2. */
 int prompt_read(struct prompt_text *prompt, const char *flag, bool as_bytes, struct sluice_error *e);
-/* Says what other programs would read in it and no model of this build does. */
+/* Says which adapters it names, where there is no folder to find them in. */
 void prompt_warn(const struct prompt_text *prompt, const char *flag);
 
 #endif

@@ -193,11 +193,17 @@ void request_fill(struct sluice_request *request, const sluice_model *model, con
     request->clip_skip = args->clip_skip;
     request->preview = preview_name(args->preview);
     request->preview_every = args->preview_every;
+    request->loras = args->loras.at;
+    request->n_loras = args->loras.n;
+    request->lora_partial = args->lora_partial;
+    request->lora_dir = args->lora_dir;
 }
 
 void request_warn(const struct sluice_request *request, const struct args *args) {
-    prompt_warn(&args->prompt, "--prompt");
-    prompt_warn(&args->negative_prompt, "--negative-prompt");
+    if (!args->lora_dir) {
+        prompt_warn(&args->prompt, "--prompt");
+        prompt_warn(&args->negative_prompt, "--negative-prompt");
+    }
     bool guides_low = request->cfg_scale_low != 0 && request->cfg_scale_low != 1;
     if (args->negative_prompt.bytes && request->cfg_scale == 1 && !guides_low)
         say_note("warning: --negative-prompt is not read: without guidance (--cfg-scale is 1) nothing is "

@@ -84,6 +84,17 @@ int value_layers(const struct flag *flag, const char *text, struct layers *out, 
     return right && !*at ? SLUICE_OK : fail_value(e, flag->name, text, expected);
 }
 
+int value_lora(const struct flag *flag, const char *text, struct sluice_lora *out, struct sluice_error *e) {
+    const char *colon = strrchr(text, ':');
+    if (colon && !values_is_plain(colon + 1)) colon = NULL;
+    *out = (struct sluice_lora){NULL, 1};
+    if (colon && value_real(flag, colon + 1, &out->strength, e)) return e->code;
+    size_t bytes = colon ? (size_t)(colon - text) : strlen(text);
+    if (!bytes) return fail_value(e, flag->name, text, flag->value);
+    out->path = strndup(text, bytes);
+    return out->path ? SLUICE_OK : fail(e, SLUICE_MEMORY, "no memory for the command line");
+}
+
 int value_seed(const struct flag *flag, const char *text, struct seed *out, struct sluice_error *e) {
     char *end;
     errno = 0;

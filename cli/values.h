@@ -11,6 +11,9 @@ int value_real(const struct flag *flag, const char *text, double *out, struct sl
 int value_scales(const struct flag *flag, const char *text, struct scales *out, struct sluice_error *e);
 /* "7,8,9", also with blanks, and in brackets as stable-diffusion.cpp has it; at most LAYERS_MAX of them. */
 int value_layers(const struct flag *flag, const char *text, struct layers *out, struct sluice_error *e);
+/* "FILE" or "FILE:0.8"; a path may have colons of its own: the last one counts, where a number is behind it.
+ * The path is allocated. */
+int value_lora(const struct flag *flag, const char *text, struct sluice_lora *out, struct sluice_error *e);
 int value_seed(const struct flag *flag, const char *text, struct seed *out, struct sluice_error *e);
 /* 3G 2.5G 512M 64K (binary units), 123456B, 80% of the machine's memory, a bare number in GiB. Not above the
  * machine. */

@@ -58,6 +58,7 @@ extern "C" {
 #define SLUICE_BATCH_MAX        64
 #define SLUICE_FPS_MAX          1000
 #define SLUICE_SCALE_MAX        1000.0 /* cfg_scale and guidance, from 0 */
+#define SLUICE_LORAS_MAX        64     /* adapters of a request, its prompts' among them */
 #define SLUICE_FLOW_SHIFT_LEAST 0.001
 #define SLUICE_FLOW_SHIFT_MAX   1000.0
 #define SLUICE_TEXT_BYTES_MAX   (1 << 20) /* of a prompt */
@@ -200,6 +201,7 @@ struct sluice_image {
     const char *negative_prompt; /* that was read, the model's own where a request has none; or NULL */
     const char *video_sha256;    /* with the last frame: hex, of all frames' rows; else NULL */
     double slg_scale;            /* of skip-layer guidance; 0: there was none in any step */
+    const char *loras;           /* adapters that it was drawn with, "style:0.8, turbo:1"; NULL: none */
 };
 
 /* A look at an image on the way. */
@@ -262,6 +264,12 @@ struct sluice_picture {
     int (*read_rows)(const struct sluice_picture *picture, void (*take)(void *to, const uint8_t *row),
                      void *to, struct sluice_error *error);
     uint64_t reading_bytes; /* what reading takes for a while beside the pixels, to be counted */
+};
+
+/* An adapter (LoRA): a file, and how much of it counts. A pair, and will stay one. */
+struct sluice_lora {
+    const char *path;
+    double strength; /* 1: as it was trained; -SLUICE_SCALE_MAX to SLUICE_SCALE_MAX */
 };
 
 struct sluice_request {
@@ -355,6 +363,15 @@ struct sluice_request {
      * no time; of a video a sheet of its latent frames, row by row. NULL: none. */
     const char *preview;
     int preview_every; /* 0 means 1 */
+    /* Adapters that change transformer and text encoders, whose own weights stay as they are: what a file
+     * brings is computed beside them and added. Several add; so do the strengths of a file that is named
+     * twice; one of strength 0 changes nothing and is not read. A session reads the model's weights no second
+     * time where they change. */
+    const struct sluice_lora *loras; /* the caller's for as long as a call takes; or NULL */
+    int n_loras;
+    bool lora_partial; /* what of an adapter fits no weight of the model is a warning, else it is MISSING */
+    const char *lora_dir; /* where prompts' <lora:NAME:0.8> are found, NAME.safetensors or in a folder below
+                             it; they are taken out of the texts. NULL: they are text */
 };
 
 /* Fills every field with the model's defaults; prompt and paths with NULL, seed with 0. */

@@ -135,6 +135,19 @@ static enum status check_skipped(const struct settling *s, struct error *e) {
     return e->code;
 }
 
+static enum status check_loras(const struct settling *s, struct error *e) {
+    const struct sluice_request *r = s->request;
+    request_within("the number of adapters (--lora)", r->n_loras, 0, SLUICE_LORAS_MAX, e);
+    for (int i = 0; i < r->n_loras && e->code == OK; i++) {
+        if (!r->loras || !r->loras[i].path)
+            return request_misused(e, "--lora", r->n_loras, "the files' paths beside it");
+        request_within("how much of an adapter counts (--lora FILE:S)", r->loras[i].strength,
+                       -SLUICE_SCALE_MAX, SLUICE_SCALE_MAX, e);
+    }
+    if (e->code == OK && (r->n_loras || r->lora_dir)) error_set(e, UNSUPPORTED, "adapters are not read yet");
+    return e->code;
+}
+
 /* Before the number of frames, which follows from theirs. */
 static enum status check_led(const struct settling *s, struct error *e) {
     if (!s->request->n_control || s->model->recipe->concat == CONCAT_LED) return OK;
@@ -237,7 +250,7 @@ static enum status check_request(struct settling *s, struct error *e) {
     request_within("the batch", r->batch, 1, BATCH_MAX, e);
     if (request_within("--cfg-scale", r->cfg_scale, 0, SLUICE_SCALE_MAX, e) != OK) return e->code;
     if (check_low_scale(s, e) != OK || check_guidance(s, e) != OK || check_skipped(s, e) != OK ||
-        request_check_pictures(s, e) != OK)
+        check_loras(s, e) != OK || request_check_pictures(s, e) != OK)
         return e->code;
     if (request_within("the bytes a pixel that pictures take", r->image_bytes_a_pixel, 0, 1024, e) != OK ||
         request_within("the bytes that the caller holds", (double)r->caller_bytes, 0, 1LL << 50, e) != OK)

@@ -80,7 +80,7 @@ generate --clip-on-cpu|--max-vram
 generate --diffusion-fa|nothing to switch
 generate -M img2img|-M, expected the command as the first word
 generate --mode txt2img|as the first word
-generate --lora-model-dir loras|no adapters
+generate --lora-apply-mode auto|convert --lora
 generate --upscale-model x.pth|no upscaler
 generate --control-net x|no ControlNet
 generate --rng cuda|--seed N
