@@ -23,12 +23,13 @@ static int cli_request_check_parts(const struct args *args, struct sluice_error 
     const struct sluice_model_options *m = &args->model;
     bool decodes = args->operands[0] != NULL;
     /* Which parts a run needs is the library's to say; to decode it needs one of these. */
-    if (m->model || m->family || args_given(args, "--vae")) return SLUICE_OK;
+    if (m->model || m->family || args_given(args, "--vae") || args_given(args, "--taesd")) return SLUICE_OK;
     if (!decodes && (m->n_parts || m->tokenizer)) return SLUICE_OK;
     fail(e, SLUICE_USAGE, "which model?");
     fail_where(e, "sluice %s", args->command->name);
-    fail_found(e, decodes ? "no --model and no --vae" : "no --model");
-    return fail_expected(e, decodes ? "-m PATH, or --vae PATH" : "-m PATH, or a flag for every part");
+    fail_found(e, decodes ? "no --model, no --vae and no --taesd" : "no --model");
+    return fail_expected(e, decodes ? "-m PATH, --vae PATH or --taesd PATH"
+                                    : "-m PATH, or a flag for every part");
 }
 
 static int check_dimensions(const struct args *args, struct sluice_error *e) {

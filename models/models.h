@@ -95,7 +95,8 @@ enum { SLOTS_MAX = 10, SLOT_DIMENSIONS_MAX = 16 };
 struct slot {
     const struct family *family; /* NULL ends the list */
     /* That chooses its file ("--t5xxl"), and the name of that file's part where it is converted. An
-     * autoencoder's encoder lies in its decoder's files: it has neither flag nor prefixes. */
+     * autoencoder's encoder lies in its decoder's files: it has neither flag nor prefixes. A tiny decoder's
+     * is found by its flag alone, never by content or folder. */
     const char *flag;
     const char *with; /* the flag of another slot, in whose file it is looked for too; NULL: none */
     /* A model may be without it. It is refused what needs a vision encoder; zeros stand in place of what a
@@ -229,8 +230,8 @@ struct picture_areas {
 /* A pipeline. One session runs every recipe. */
 struct recipe {
     const char *name; /* "zimage" */
-    /* In the order of their stages; an autoencoder's encoder last. That may be absent from a model, which
-     * then takes no pictures. */
+    /* In the order of their stages; an autoencoder's encoder last, and behind it what is no part of a model:
+     * a tiny decoder. The encoder may be absent from a model, which then takes no pictures. */
     struct slot slot[SLOTS_MAX + 1]; /* the last stays empty */
     int variant;                     /* the denoiser's */
     /* A word of the model's name, or of that of the denoiser's file, that tells it from recipes of the same
@@ -300,6 +301,10 @@ int slot_dimension(const struct slot *slot, const struct dimension *d);
 
 /* Slot i of all recipes, one recipe after the other; NULL behind the last. */
 const struct slot *models_slot(int i);
+/* Is what stands there no part of a model, so that only its flag brings it? */
+bool slot_is_extra(const struct slot *slot);
+/* The first recipe with an extra of that name (its family's), and the slot's number; NULL: none has one. */
+const struct recipe *models_extra(const char *name, int *slot);
 /* May weights of that family stand there, whose tensors' names begin so? Its `is` has not been asked. */
 bool slot_takes(const struct slot *slot, const struct family *family, const char *prefix);
 /* The first recipe of that denoiser, NULL: of any, with a slot that takes them, and the slot's number; NULL:

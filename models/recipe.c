@@ -48,6 +48,17 @@ const struct slot *models_slot(int i) {
     return NULL;
 }
 
+bool slot_is_extra(const struct slot *slot) {
+    return slot->family->kind == FAMILY_TINY_DECODER;
+}
+
+const struct recipe *models_extra(const char *name, int *slot) {
+    for (const struct recipe *const *r = recipes; *r; r++)
+        for (*slot = 0; (*r)->slot[*slot].family; ++*slot)
+            if (slot_is_extra(&(*r)->slot[*slot]) && !strcmp((*r)->slot[*slot].family->name, name)) return *r;
+    return NULL;
+}
+
 bool slot_takes(const struct slot *slot, const struct family *family, const char *prefix) {
     if (slot->family != family) return false;
     for (const char *const *p = slot->prefixes; p && *p; p++)

@@ -7,6 +7,7 @@
 
 static const char *const denoiser_prefixes[] = {"", "model.diffusion_model.", "diffusion_model.", NULL};
 static const char *const vae_prefixes[] = {"", "first_stage_model.", "vae.", NULL};
+static const char *const tiny_prefixes[] = {"", "taesd_decoder.", "decoder.", "tae.", "tae.decoder.", NULL};
 static const char *const qwen3_prefixes[] = {"", "text_encoders.qwen3_4b.transformer.", "text_encoders.llm.",
                                              NULL};
 static const char *const clip_l_prefixes[] = {
@@ -43,9 +44,13 @@ static const char *const t5xxl_prefixes[] = {"", "text_encoders.t5xxl.transforme
 #define DENOISER(of, ...)                                                                                      \
     {.family = &(of), .flag = "--diffusion-model", .folder = "transformer", .prefixes = denoiser_prefixes,     \
      __VA_ARGS__}
+#define TINY(of, ...)                                                                                          \
+    {.family = &(of), .flag = "--taesd", .folder = "taesd", .prefixes = tiny_prefixes, .optional = true,       \
+     __VA_ARGS__}
 #define VAE_KL                                                                                                 \
     {.family = &family_vae_kl, .flag = "--vae", .folder = "vae", .prefixes = vae_prefixes},                    \
-    {.family = &family_vae_kl_encoder, .folder = "vae"}
+    {.family = &family_vae_kl_encoder, .folder = "vae"},                                                       \
+    TINY(family_taesd)
 #define VAE_WAN                                                                                                \
     {.family = &family_vae_wan, .flag = "--vae", .folder = "vae", .prefixes = vae_prefixes},                   \
     {.family = &family_vae_wan_encoder, .folder = "vae"}
@@ -468,7 +473,8 @@ static const struct published_setting sdxl_unet[] = {{"sample_size", 128}, {0}};
     {.family = &family_vae_kl, .flag = "--vae", .folder = "vae", .prefixes = vae_prefixes,                     \
      .dimension = {{"latent_channels", 4}, {"vae_quant", 1}}, .published = settings},                          \
     {.family = &family_vae_kl_encoder, .folder = "vae",                                                        \
-     .dimension = {{"latent_channels", 4}, {"vae_quant", 1}}, .published = settings}
+     .dimension = {{"latent_channels", 4}, {"vae_quant", 1}}, .published = settings},                          \
+    TINY(family_taesd, .dimension = {{"latent_channels", 4}})
 #define UNET(settings, fills, ...)                                                                             \
     {.family = &family_unet, .flag = "--diffusion-model", .folder = "unet", .prefixes = denoiser_prefixes,     \
      .published = settings, .dimension = {{"unet_fill", fills}, __VA_ARGS__}}
@@ -641,7 +647,7 @@ enum { SD3_T5_TOKENS = 256 };
              DENOISER(family_sd3, __VA_ARGS__),                                                                \
              {.family = &family_vae_kl, .flag = "--vae", .folder = "vae", .prefixes = vae_prefixes,            \
               .published = sd3_vae},                                                                           \
-             {.family = &family_vae_kl_encoder, .folder = "vae", .published = sd3_vae}},                       \
+             {.family = &family_vae_kl_encoder, .folder = "vae", .published = sd3_vae}, TINY(family_taesd)},   \
     .condition = {{.slot = 0, .what = CONDITION_TOKENS, .layers_left_out = 1, .widened = true},                \
                   {.slot = 1, .what = CONDITION_TOKENS, .layers_left_out = 1, .beside = true, .widened = true},\
                   {.slot = 2, .what = CONDITION_TOKENS},                                                       \

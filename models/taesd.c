@@ -311,7 +311,8 @@ static void taesd_declare(const struct component *c, struct lane *lanes, int n_l
     for (int i = 0; i < n_lanes; i++) *(struct taesd_state *)lanes[i].state = first;
 }
 
-static const char *const taesd_ignorable[] = {"encoder.", NULL};
+/* ComfyUI's files say how latents are scaled that are not as denoisers see them. */
+static const char *const taesd_ignorable[] = {"encoder.", "taesd_encoder.", "vae_scale", "vae_shift", NULL};
 
 #define SETTING(key, field, published, least)                                                                \
     { {key}, offsetof(struct taesd_settings, field), SETTING_FLOAT, published, least, 1e6 }
@@ -333,7 +334,7 @@ static const struct dimension taesd_dimensions[] = {
 
 const struct family family_taesd = {
     .name = "taesd",
-    .kind = FAMILY_DECODER,
+    .kind = FAMILY_TINY_DECODER,
     .word = "tiny decoder",
     .config_key = "_class_name",
     .config_value = "AutoencoderTiny",

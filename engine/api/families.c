@@ -14,7 +14,9 @@ static json_t *parts_json(const struct sluice_model *m, json_int_t *all) {
     for (int i = 0; m->recipe->slot[i].family; i++) {
         const struct component *c = &m->component[i];
         uint64_t bytes = 0;
-        if (c->family->kind == FAMILY_ENCODER) continue; /* it lies in its decoder's files */
+        const struct family *family = m->recipe->slot[i].family;
+        /* An encoder lies in its decoder's files; what is no part of the model has none here. */
+        if (family->kind == FAMILY_ENCODER || slot_is_extra(&m->recipe->slot[i])) continue;
         for (int k = 0; k < c->index.n_entries; k++) bytes += c->index.entries[k].bytes;
         const struct slot *slot = &m->recipe->slot[i];
         json_push(parts,

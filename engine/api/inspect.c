@@ -263,6 +263,12 @@ static void inspect_absent(const struct component_files *files, int slot, struct
     json_push(to->notes, json_string(line));
 }
 
+/* What nobody misses: an encoder lies in its decoder's files, and a tiny decoder stands for that. */
+static bool inspect_may_lack(const struct component_files *files, const struct slot *slot) {
+    if (slot->family->kind == FAMILY_DECODER) return component_files_find_tiny(files);
+    return slot->family->kind == FAMILY_ENCODER || slot_is_extra(slot);
+}
+
 /* In the order of slots. */
 static enum status inspect_slots(struct sys *sys, struct component_files *files, struct findings *to,
                                  struct error *e) {
@@ -273,20 +279,22 @@ static enum status inspect_slots(struct sys *sys, struct component_files *files,
         struct shown shown = {.recipe = to->recipe, .slot = i, .name = slot->folder};
         if (in[i])
             to->text[i] = inspect_component_file(sys, files, in[i], shown, to, e);
-        else if (slot->family->kind != FAMILY_ENCODER)
+        else if (!inspect_may_lack(files, slot))
             inspect_absent(files, i, to);
     }
     return e->code;
 }
 
-/* Where nothing points to a recipe there is at most an autoencoder. */
+/* Where nothing points to a recipe there are at most decoders. */
 static enum status inspect_without_recipe(struct sys *sys, struct component_files *files, struct findings *to,
                                           struct error *e) {
     struct missing_part missing[SLOTS_MAX];
     const struct component_file *decoder = component_files_find_kind(files, FAMILY_DECODER);
+    const struct component_file *tiny = component_files_find_kind(files, FAMILY_TINY_DECODER);
     int n = pipeline_missing(files, NULL, missing);
     for (int i = 0; i < n; i++) json_push(to->missing, json_string(missing[i].folder));
-    return decoder ? inspect_stray(sys, files, decoder, to, e) : OK;
+    if (decoder) inspect_stray(sys, files, decoder, to, e);
+    return tiny && e->code == OK ? inspect_stray(sys, files, tiny, to, e) : e->code;
 }
 
 /* Then what stands in the wrong place, or nobody knows. */

@@ -219,7 +219,7 @@ static enum status job_make_calls(struct job *job, struct error *e) {
 
 /* What a request to decode a latent of that shape is. */
 static void job_decode_only(struct job *job, const int32_t *latent_dim) {
-    const struct component *decoder = model_component(job->model, FAMILY_DECODER);
+    const struct component *decoder = model_decoder(job->model);
     struct sluice_request *r = &job->request;
     job->decode_only = true;
     r->no_decode = false;
@@ -241,10 +241,16 @@ static bool job_counts(const struct job *job, const struct component *decoder) {
            job->n_encoded_chunks <= FRAME_CHUNKS_MAX;
 }
 
+/* A tiny decoder is brought to decode with. */
+static int job_find_decoder(const struct job *job) {
+    return model_decoder_slot(job->model, true);
+}
+
 /* What follows from a settled request's numbers. */
 static enum status job_size(struct job *job, struct error *e) {
     const struct sluice_request *r = &job->request;
-    const struct component *decoder = model_component(job->model, FAMILY_DECODER);
+    job->decoder_slot = job_find_decoder(job);
+    const struct component *decoder = &job->model->component[job->decoder_slot];
     job->batch = r->batch;
     job->n_prompts = r->cfg_scale == 1 && (!job->model->boundary || r->cfg_scale_low == 1) ? 1 : 2;
     job->n_read = r->negative_prompt || !job->model->zero_negative ? job->n_prompts : 1;

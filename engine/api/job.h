@@ -93,6 +93,7 @@ struct job {
     bool mask_assumed;      /* the same of picture and mask, of one that fills masks */
     bool frames_assumed;    /* the same of first and last frame */
     bool decode_only;
+    int decoder_slot; /* that decodes: the large one's, or the tiny one's */
     enum preview preview;
     enum precision precision; /* of text encoder and denoiser */
     enum dtype weights;       /* what theirs are converted to; N_DTYPES: nothing */

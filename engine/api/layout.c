@@ -97,7 +97,7 @@ static struct tensor layout_seen(const struct job *job, struct layout *l, const 
 static void layout_encoded(const struct job *job, struct layout *l, int i, struct tensor pictures,
                            struct tensor moments, struct arena *arena, bool *ok) {
     const struct encoded *encoded = &job->encoded[i];
-    const struct component *c = model_component(job->model, FAMILY_DECODER);
+    const struct component *c = model_decoder(job->model);
     struct encoded_tensors *t = &l->encoded[i];
     int32_t Y = encoded->size.height, X = encoded->size.width, factor = c->pixel_factor;
     int32_t latent[4] = {c->latent_channels, 1, Y / factor, X / factor};
@@ -117,7 +117,7 @@ static void layout_encoded(const struct job *job, struct layout *l, int i, struc
 /* One picture is encoded after another, chunk by chunk, and the host takes the moments in between: they share
  * the memory of the largest, which the decoder's pictures take later. */
 static void layout_pictures(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {
-    const struct component *c = model_component(job->model, FAMILY_DECODER);
+    const struct component *c = model_decoder(job->model);
     int32_t factor = c->pixel_factor;
     int32_t picture[4] = {layout_chunk_frames(job->chunks, job->n_chunks), job->Y * factor, job->X * factor,
                           3};
@@ -243,8 +243,8 @@ static void layout_list_stages(const struct job *job, struct layout *l) {
     }
     int evaluations = job->batch * job->n_chunks;
     if (!job->request.no_decode)
-        layout_add(job, l, &stage_decode, recipe_slot(recipe, FAMILY_DECODER), 0, job->batch, evaluations)
-            ->n_chunks = job->n_chunks;
+        layout_add(job, l, &stage_decode, job->decoder_slot, 0, job->batch, evaluations)->n_chunks =
+            job->n_chunks;
 }
 
 /* Each stage's blocks, and its lanes connected. A stage that hoists has the lanes of the next, and the blocks

@@ -44,7 +44,7 @@ enum status requantised_make(struct requantised *r, const struct sluice_model *m
     if (wanted == N_DTYPES) return OK;
     for (int i = 0; i < SLOTS_MAX && e->code == OK; i++) {
         const struct family *family = model->component[i].family;
-        if (family && family->kind != FAMILY_DECODER && family->kind != FAMILY_ENCODER)
+        if (family && !family_decodes(family) && family->kind != FAMILY_ENCODER)
             component_requantise(&model->component[i], wanted, &r->component[i], e);
     }
     if (e->code != OK) requantised_destroy(r);

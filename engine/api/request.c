@@ -157,7 +157,7 @@ static enum status check_led(const struct settling *s, struct error *e) {
 /* As many as a whole number of latent frames decodes to. */
 static enum status check_frames(const struct settling *s, struct error *e) {
     int frames = s->request->frames, most = s->model->recipe->frames_max;
-    int factor = component_frame_factor(model_component(s->model, FAMILY_DECODER));
+    int factor = component_frame_factor(model_decoder(s->model));
     if (frames >= 1 && frames <= (most ? most : 1) && (frames - 1) % factor == 0) return OK;
     error_set(e, USAGE, "the number of frames (--frames) cannot be used");
     error_where(e, "%s", s->model->name);
@@ -298,7 +298,7 @@ static double shift_of_size(const struct settling *s) {
 
 /* As many as lead, of those that a whole number of latent frames decodes to, and that a video may have. */
 static int led_frames(const struct settling *s) {
-    int factor = component_frame_factor(model_component(s->model, FAMILY_DECODER));
+    int factor = component_frame_factor(model_decoder(s->model));
     int frames = (s->request->n_control - 1) / factor * factor + 1, most = s->model->recipe->frames_max;
     return frames < most ? frames : most;
 }

@@ -114,7 +114,7 @@ static bool reads_shown(const struct sluice_model *model, struct picture_size si
 /* In front of a video a picture keeps its size, in whole pixels of the latent; 0 where nothing of it is left
  * on the canvas. */
 static struct picture_size led_reference_size(const struct settling *s, struct picture_size given) {
-    int factor = model_component(s->model, FAMILY_DECODER)->pixel_factor;
+    int factor = model_decoder(s->model)->pixel_factor;
     struct picture_size size = {given.width - given.width % factor, given.height - given.height % factor};
     struct picture_size canvas = {s->request->width, s->request->height};
     if (!size.width || !size.height) return size;
@@ -238,9 +238,12 @@ enum status request_check_pictures(struct settling *s, struct error *e) {
     bool led = s->model->recipe->concat == CONCAT_LED;
     if (!(r->init_image || refers || led) || model_component(s->model, FAMILY_ENCODER)->family) return OK;
     const struct component *decoder = model_component(s->model, FAMILY_DECODER);
-    error_set(e, MISSING, "the autoencoder has no encoder, which %s read with",
+    bool tiny = !decoder->family; /* which has no encoder at all */
+    error_set(e, MISSING, "the %s has no %s, which %s read with", tiny ? "model" : "autoencoder",
+              tiny ? "autoencoder" : "encoder",
               led ? "what leads a video, if it is grey, is" : "pictures are");
-    error_where(e, "%s", decoder->index.sources[0].path);
+    error_where(e, "%s", tiny ? s->model->name : decoder->index.sources[0].path);
+    if (tiny) return error_expected(e, "--vae with an autoencoder that has 'encoder.' tensors");
     return error_expected(e, "its 'encoder.' tensors, or --vae with an autoencoder that has them");
 }
 

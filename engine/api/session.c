@@ -312,17 +312,17 @@ enum { LATENT_SIDE_MAX = 2048 };
 
 /* Is there a pipeline of videos whose decoder has the same shapes? An autoencoder by itself need not say. */
 static bool may_be_of_videos(const struct sluice_model *m) {
-    const struct family *decoder = model_component(m, FAMILY_DECODER)->family;
+    const struct family *decoder = model_decoder(m)->family;
     bool may = false;
     for (const struct recipe *const *r = recipes; *r && m->decodes_only; r++)
-        may = may || ((*r)->frames_max && recipe_family(*r, FAMILY_DECODER) == decoder);
+        may = may || ((*r)->frames_max && recipe_family(*r, decoder->kind) == decoder);
     return may && !m->recipe->frames_max;
 }
 
 static enum status decode_dims(struct sluice_session *s, const char *path, int32_t dim[5], struct error *e) {
     struct tensor_index index;
     if (latent_open(s->sys, path, &index, dim, e) == OK) {
-        const struct component *decoder = model_component(s->model, FAMILY_DECODER);
+        const struct component *decoder = model_decoder(s->model);
         int channels = decoder->latent_channels, frames = s->model->recipe->frames_max;
         int most = frames ? (frames - 1) / component_frame_factor(decoder) + 1 : 1;
         char of_video[24] = "";

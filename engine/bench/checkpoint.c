@@ -35,7 +35,12 @@ static const char *file_name(const struct slot *slot) {
 }
 
 static bool is_sharded(const struct slot *slot) {
-    return slot->family->kind != FAMILY_DECODER;
+    return !family_decodes(slot->family);
+}
+
+/* Of what is no part of a model there is nothing beside. */
+static const char *folder_of(const struct slot *slot) {
+    return slot_is_extra(slot) ? NULL : slot->folder;
 }
 
 struct writer {
@@ -225,14 +230,14 @@ static enum status write_index(struct writer *w, const struct slot *slot, const 
     json_t *root =
         json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)s->bytes, "weight_map", map);
     snprintf(file, sizeof file, "%s.safetensors.index.json", file_name(slot));
-    return write_json(w, slot->folder, file, root, losses, e);
+    return write_json(w, folder_of(slot), file, root, losses, e);
 }
 
 static enum status write_shard(struct writer *w, const struct slot *slot, const struct shards *s, int shard,
                                struct error *e) {
     char file[80];
     shard_name(slot, shard, s->n, file, sizeof file);
-    char *path = place_file(w, slot->folder, file, e);
+    char *path = place_file(w, folder_of(slot), file, e);
     struct tensor_maker maker = {w, make_tensor};
     w->shard_first = s->first[shard];
     if (path)
@@ -249,7 +254,7 @@ static enum status checkpoint_write_gguf(struct writer *w, const struct slot *sl
         .key = "general.architecture", .kind = GGUF_STRING, .text = component_architecture(c)};
     struct tensor_maker maker = {w, make_tensor};
     snprintf(file, sizeof file, "%s.gguf", file_name(slot));
-    char *path = place_file(w, slot->folder, file, e);
+    char *path = place_file(w, folder_of(slot), file, e);
     w->shard_first = 0;
     if (path)
         gguf_write_made(w->sys, path, &architecture, *architecture.text != 0, w->tensors, w->n_tensors,
@@ -314,7 +319,7 @@ static enum status do_folder(struct writer *w, const struct slot *slot, bool wri
     for (int i = 0; i < w->n_tensors && !write; i++) w->all += (uint64_t)tensor_bytes(&w->tensors[i].tensor);
     if (!write) goto out;
     component_write_config(s->configured, s->n_configured, config, sizeof config);
-    if (write_small(w, slot->folder, "config.json", config, strlen(config), e) == OK)
+    if (write_small(w, folder_of(slot), "config.json", config, strlen(config), e) == OK)
         write_weights(w, slot, s->configured[0], e);
 out:
     forget_tensors(w);
@@ -329,8 +334,11 @@ static bool shares_earlier(const struct recipe *recipe, int slot) {
 }
 
 static enum status do_slots(struct writer *w, bool write, struct error *e) {
+    int only = w->sizes.only;
+    if (only < SLOTS_MAX) return do_folder(w, &w->recipe->slot[only], write, e);
     for (int i = 0; i < SLOTS_MAX && w->recipe->slot[i].family && e->code == OK; i++)
-        if (!shares_earlier(w->recipe, i)) do_folder(w, &w->recipe->slot[i], write, e);
+        if (!slot_is_extra(&w->recipe->slot[i]) && !shares_earlier(w->recipe, i))
+            do_folder(w, &w->recipe->slot[i], write, e);
     return e->code;
 }
 
@@ -419,7 +427,7 @@ static enum status write_model_index(struct writer *w, struct error *e) {
     json_t *json = json_pack("{s:s}", "_class_name", r->pipelines[0]);
     add_class(json, "scheduler", "diffusers", sampling_class(&r->sampling));
     for (const struct slot *s = r->slot; s->family; s++) {
-        if (s->family->kind == FAMILY_ENCODER || s->prefix) continue;
+        if (s->family->kind == FAMILY_ENCODER || s->prefix || slot_is_extra(s)) continue;
         const char *class = s->family->kind == FAMILY_TEXT ? s->text.classes[0] : s->class;
         add_class(json, s->folder, class ? "transformers" : "diffusers",
                   class ? class : class_of_model(w, (int)(s - r->slot)));
@@ -442,6 +450,7 @@ static enum status write_defaults(struct writer *w, struct error *e) {
 }
 
 static enum status write_rest(struct writer *w, struct error *e) {
+    if (w->sizes.only < SLOTS_MAX) return OK;
     write_scheduler(w, e);
     if (e->code == OK) write_defaults(w, e);
     for (int i = 0; i < SLOTS_MAX && w->recipe->slot[i].family && e->code == OK; i++)
@@ -455,14 +464,19 @@ int sluice_checkpoint_write(const char *family, const char *folder, const char *
                             struct sluice_error *error) {
     struct error e = {0};
     struct sys sys;
+    int only;
     if (!caller_gave(family, "family", &e) || !caller_gave(folder, "folder", &e) ||
         !caller_has_stack(SLUICE_STACK_BYTES, &e))
         return publish_error(&e, error);
     sys_init_machine(&sys);
     struct writer w = {
         .sys = &sys, .folder = folder, .random = seed, .on_progress = on_progress, .user = user};
-    w.recipe = sizes_find_recipe(family, &e);
-    if (!w.recipe || sizes_read(&w.sizes, w.recipe, dimensions, &e) != OK ||
+    w.recipe = models_extra(family, &only);
+    if (!w.recipe) {
+        only = SLOTS_MAX;
+        w.recipe = sizes_find_recipe(family, &e);
+    }
+    if (!w.recipe || sizes_read(&w.sizes, w.recipe, only, dimensions, &e) != OK ||
         stored_types_read(w.sizes.dtype ? w.sizes.dtype : "bf16", w.sizes.dtype ? w.sizes.dtype_bytes : 4,
                           &w.types, &e) != OK)
         return publish_error(&e, error);
@@ -480,16 +494,35 @@ int sluice_checkpoint_write(const char *family, const char *folder, const char *
 
 /* ---- what can be written ---- */
 
-static json_t *list_dimensions(const struct recipe *recipe) {
+static void list_dimensions(const struct slot *s, json_t *list) {
+    for (int i = 0; i < s->family->n_dimensions; i++) {
+        const struct dimension *d = &s->family->dimensions[i];
+        if (!d->name) continue;
+        json_push(list, json_pack("{s:s, s:s, s:i, s:i, s:i}", "name", d->name, "component", s->folder,
+                                  "published", slot_dimension(s, d), "least", d->least, "most", d->most));
+    }
+}
+
+static json_t *recipe_json(const struct recipe *recipe) {
     json_t *list = json_array();
     for (const struct slot *s = recipe->slot; s->family; s++)
-        for (int i = 0; s->family->kind != FAMILY_ENCODER && i < s->family->n_dimensions; i++) {
-            const struct dimension *d = &s->family->dimensions[i]; /* an encoder has its decoder's */
-            if (!d->name) continue;
-            json_push(list, json_pack("{s:s, s:s, s:i, s:i, s:i}", "name", d->name, "component", s->folder,
-                                      "published", slot_dimension(s, d), "least", d->least, "most", d->most));
-        }
-    return list;
+        if (s->family->kind != FAMILY_ENCODER && !slot_is_extra(s)) /* which has its decoder's */
+            list_dimensions(s, list);
+    return json_pack("{s:s, s:o}", "name", recipe->name, "dimensions", list);
+}
+
+/* What is no part of a model, by its family. */
+static void list_extras(json_t *families_list) {
+    const struct slot *slot;
+    for (int i = 0; (slot = models_slot(i)); i++) {
+        int first;
+        if (!slot_is_extra(slot)) continue;
+        const struct recipe *recipe = models_extra(slot->family->name, &first);
+        if (slot != &recipe->slot[first]) continue;
+        json_t *list = json_array();
+        list_dimensions(slot, list);
+        json_push(families_list, json_pack("{s:s, s:o}", "name", slot->family->name, "dimensions", list));
+    }
 }
 
 int sluice_checkpoint_families(char **json, struct sluice_error *error) {
@@ -498,8 +531,8 @@ int sluice_checkpoint_families(char **json, struct sluice_error *error) {
         return publish_error(&e, error);
     unsigned losses = json_losses();
     json_t *list = json_array();
-    for (const struct recipe *const *r = recipes; *r; r++)
-        json_push(list, json_pack("{s:s, s:o}", "name", (*r)->name, "dimensions", list_dimensions(*r)));
+    for (const struct recipe *const *r = recipes; *r; r++) json_push(list, recipe_json(*r));
+    list_extras(list);
     json_t *root = json_pack("{s:i, s:o}", "version", 1, "families", list);
     *json = json_hand_out(root, JSON_INDENT(1), losses);
     if (!*json) error_set(&e, MEMORY, "no memory for a list of families");

@@ -27,7 +27,8 @@ static bool is_first(int i_slot) {
 }
 
 const char *part_flag(int i) {
-    static const enum family_kind order[] = {FAMILY_DENOISER, FAMILY_TEXT, FAMILY_VISION, FAMILY_DECODER};
+    static const enum family_kind order[] = {FAMILY_DENOISER, FAMILY_TEXT, FAMILY_VISION, FAMILY_DECODER,
+                                             FAMILY_TINY_DECODER};
     const struct slot *slot;
     for (size_t k = 0; k < sizeof order / sizeof *order; k++)
         for (int n = 0; (slot = models_slot(n)); n++)
@@ -126,6 +127,11 @@ const struct component_file *component_files_find_kind(const struct component_fi
         if (is && rank_of(file) > (found ? rank_of(found) : 0)) found = file;
     }
     return found;
+}
+
+const struct component_file *component_files_find_tiny(const struct component_files *files) {
+    const struct component_file *found = component_files_find_kind(files, FAMILY_TINY_DECODER);
+    return found && found->flag ? found : NULL;
 }
 
 /* ---- slots ---- */
@@ -234,6 +240,7 @@ bool parts_is_called_otherwise(const struct component_files *files, const struct
 static int component_files_fits(const struct component_files *files, const struct component_file *file,
                                 const struct slot *slot, bool alone) {
     if (file->family != slot->family || !rank_of(file)) return 0;
+    if (slot_is_extra(slot) && !file->flag) return 0;
     struct tensor_index view = parts_view(files, file);
     if (slot->is && !slot->is(&view)) return 0;
     if (alone) return rank_of(file);

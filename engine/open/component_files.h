@@ -8,9 +8,8 @@
 #include "engine/sluice.h"
 
 /* The flags that choose components are those of the recipes' slots; nothing else lists them. Number i, each
- * once: those of denoisers, of encoders of prompts and what goes with them, of autoencoders. NULL behind the
- * last.
- */
+ * once: those of denoisers, of encoders of prompts and what goes with them, of autoencoders, of tiny
+ * decoders. NULL behind the last. */
 const char *part_flag(int i);
 /* Does it choose components of that kind? */
 bool part_flag_chooses(const char *flag, enum family_kind kind);
@@ -76,6 +75,9 @@ const struct component_file *component_files_find(const struct component_files *
                                                   const struct family *family);
 const struct component_file *component_files_find_kind(const struct component_files *files,
                                                        enum family_kind kind);
+
+/* The tiny decoder that a flag brings; NULL: none does. */
+const struct component_file *component_files_find_tiny(const struct component_files *files);
 
 /* Which component stands in each slot of the recipe; NULL: none. Where a family has one slot it is the
  * component of that family that counts; where it has several their flags, else folders, else prefixes say

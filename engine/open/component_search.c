@@ -155,7 +155,9 @@ static enum status open_flags(struct sys *sys, const struct sluice_model_options
     const char *flag;
     for (int i = 0; (flag = part_flag(i)) && e->code == OK; i++) {
         const char *path = path_given(o, flag);
-        if (path && (!o->decodes_only || part_flag_chooses(flag, FAMILY_DECODER)))
+        bool decodes =
+            part_flag_chooses(flag, FAMILY_DECODER) || part_flag_chooses(flag, FAMILY_TINY_DECODER);
+        if (path && (!o->decodes_only || decodes))
             open_located(sys, files, path, (struct component_file){.flag = flag}, FAMILY_TEXT, e);
     }
     return e->code;
@@ -315,9 +317,11 @@ static int most_slots(const struct family *family) {
     return most;
 }
 
-/* Is the family still looked for, or one more of it than there are slots worth knowing of? */
+/* Is the family still looked for, or one more of it than there are slots worth knowing of? A tiny decoder is
+ * worth knowing of where there is nothing else: for whoever asks what that is. */
 static bool is_wanted(const struct component_files *files, const struct family *family) {
-    if (files->decodes_only && family->kind != FAMILY_DECODER) return false;
+    if (files->decodes_only && !family_decodes(family)) return false;
+    if (family->kind == FAMILY_TINY_DECODER) return !files->n_files;
     int n = 0, located = 0;
     for (int i = 0; i < files->n_files; i++) {
         const struct component_file *file = &files->file[i];
@@ -486,14 +490,17 @@ static enum status search(struct sys *sys, const char *model, struct component_f
     return e->code;
 }
 
-/* Parts that a model may be without are looked for, too, where no layout says that they are not there. */
+/* Parts that a model may be without are looked for, too, where no layout says that they are not there: also
+ * the autoencoder that a tiny decoder stands for, whose encoder reads pictures. */
 static bool lacks_any(const struct component_files *files, const struct recipe *recipe) {
     const struct component_file *in[SLOTS_MAX];
     if (!recipe || files->decodes_only || files->by_name) return false;
     parts_assign(files, recipe, in);
     for (int i = 0; recipe->slot[i].family; i++) {
         const struct slot *slot = &recipe->slot[i];
-        if (!in[i] && slot->optional && !part_left_out(files->options, slot)) return true;
+        bool needless = slot->optional || slot->family->kind == FAMILY_DECODER;
+        if (in[i] || slot_is_extra(slot) || part_left_out(files->options, slot)) continue;
+        if (needless) return true;
     }
     return false;
 }

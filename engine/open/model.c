@@ -141,7 +141,7 @@ static int concat_wanted(const struct sluice_model *m, const struct component *d
 
 static enum status check_denoiser(const struct sluice_model *m, const struct component *denoiser,
                                   struct error *e) {
-    const struct component *decoder = model_component(m, FAMILY_DECODER);
+    const struct component *decoder = model_decoder(m);
     if (check_columns(m, denoiser, e) != OK) return e->code;
     int channels = decoder->latent_channels, latent = denoiser->latent_channels;
     if (channels != latent)
@@ -164,6 +164,21 @@ static enum status check_encoder(const struct sluice_model *m, const struct comp
     if (encoder->pixel_factor != decoder->pixel_factor)
         return mismatch(encoder, "pixels under a latent pixel's side", encoder->pixel_factor,
                         encoder->family->word, decoder->pixel_factor, "autoencoder's decoder", e);
+    return OK;
+}
+
+/* A tiny decoder stands for the large one, if that is there. */
+static enum status check_tiny(const struct sluice_model *m, const struct component *tiny, struct error *e) {
+    const struct component *large = model_decoder(m);
+    if (tiny->latent_channels != large->latent_channels)
+        return mismatch(tiny, "latent channels", tiny->latent_channels, tiny->family->word,
+                        large->latent_channels, large->family->word, e);
+    if (tiny->pixel_factor != large->pixel_factor)
+        return mismatch(tiny, "pixels under a latent pixel's side", tiny->pixel_factor, tiny->family->word,
+                        large->pixel_factor, large->family->word, e);
+    if (component_frame_factor(tiny) != component_frame_factor(large))
+        return mismatch(tiny, "frames behind a latent's frame", component_frame_factor(tiny),
+                        tiny->family->word, component_frame_factor(large), large->family->word, e);
     return OK;
 }
 
@@ -197,12 +212,13 @@ static enum status check_vision(const struct sluice_model *m, const struct compo
 
 /* Each component with what it works with. */
 static enum status model_check_parts(const struct sluice_model *m, struct error *e) {
-    for (int slot = 0; m->recipe->slot[slot].family && e->code == OK; slot++) {
+    for (int slot = 0; slot < SLOTS_MAX && m->recipe->slot[slot].family && e->code == OK; slot++) {
         const struct component *c = &m->component[slot];
         if (m->tokenizer[slot]) check_tokenizer(m, slot, e);
         if (e->code == OK && c->family && c->family->kind == FAMILY_DENOISER) check_denoiser(m, c, e);
         if (c->family && c->family->kind == FAMILY_ENCODER) check_encoder(m, c, e);
         if (c->family && c->family->kind == FAMILY_VISION) check_vision(m, c, e);
+        if (c->family && slot_is_extra(&m->recipe->slot[slot])) check_tiny(m, c, e);
     }
     return e->code;
 }
@@ -250,7 +266,7 @@ static enum status open_kind(struct sluice_model *m, struct component_files *fil
     parts_assign(files, m->recipe, in);
     for (int i = 0; i < SLOTS_MAX && e->code == OK; i++) {
         if (!in[i] || (in[i]->family->kind == FAMILY_DENOISER) != denoisers) continue;
-        if (!m->decodes_only || in[i]->family->kind == FAMILY_DECODER) open_slot(m, i, files, in[i], e);
+        if (!m->decodes_only || family_decodes(in[i]->family)) open_slot(m, i, files, in[i], e);
     }
     return e->code;
 }
@@ -261,6 +277,7 @@ static enum status fill_from(struct sluice_model *m, struct component_files *fil
     if (m->decodes_only) {
         struct latent_origin latent = latent_look(m->sys, o->latent);
         m->recipe = pipeline_of_decoder(m->sys, files, name, &latent, &m->decoder_assumed);
+        if (pipeline_check_flags(files, m->recipe, e) != OK) return e->code;
     }
     if (!m->decodes_only && settle_recipe(m, files, name, o, e) == OK && open_kind(m, files, true, e) == OK)
         open_tokenizers(m, files, o, e);
@@ -269,7 +286,7 @@ static enum status fill_from(struct sluice_model *m, struct component_files *fil
     if (e->code == OK && !m->decodes_only) recognise_sampling(m, e);
     if (e->code == OK) settings_read_pipeline(m, m->decodes_only ? NULL : files->pipeline, e);
     if (e->code == OK) settings_read_defaults(m, files->defaults, e);
-    return e->code == OK && !m->decodes_only ? model_check_parts(m, e) : e->code;
+    return e->code == OK ? model_check_parts(m, e) : e->code;
 }
 
 /* For a decoder any pipeline's name will do, also one that nobody knows, or none. */
@@ -286,6 +303,7 @@ static enum status fill_from_files(struct sluice_model *m, const struct sluice_m
     struct component_files files;
     char name[PIPELINE_NAME_BYTES] = "";
     const char *file = parts_given(o, o->decodes_only ? FAMILY_DECODER : FAMILY_DENOISER);
+    if (!file && o->decodes_only) file = parts_given(o, FAMILY_TINY_DECODER);
     m->decodes_only = o->decodes_only;
     if (component_files_locate(m->sys, o, &files, e) == OK)
         name_model(m, o->model ? o->model : file ? file : "parts", e);
@@ -309,7 +327,7 @@ static enum status fill_published(struct sluice_model *m, const struct sluice_mo
     struct sizes sizes;
     m->published = m->named = true;
     m->recipe = sizes_find_recipe(o->family, e);
-    if (!m->recipe || sizes_read(&sizes, m->recipe, o->dimensions, e) != OK) return e->code;
+    if (!m->recipe || sizes_read(&sizes, m->recipe, SLOTS_MAX, o->dimensions, e) != OK) return e->code;
     if (o->model || has_parts(o) || o->tokenizer || o->edit || o->decodes_only || sizes.dtype) {
         error_set(e, USAGE, "--family plans a run without files: what says which they are cannot be used");
         error_where(e, "--family %s", o->family);
@@ -330,7 +348,7 @@ static enum status fill_published(struct sluice_model *m, const struct sluice_mo
 static enum status fill_model(struct sluice_model *m, const struct sluice_model_options *o, struct error *e) {
     int64_t before = sys_memory_use(m->sys).live_bytes[LINE_HOST];
     if ((o->family ? fill_published(m, o, e) : fill_from_files(m, o, e)) != OK) return e->code;
-    m->size_step = m->recipe->patch * model_component(m, FAMILY_DECODER)->pixel_factor;
+    m->size_step = m->recipe->patch * model_decoder(m)->pixel_factor;
     struct memory_use use = sys_memory_use(m->sys);
     m->host_bytes = (uint64_t)(use.live_bytes[LINE_HOST] - before) + m->tokenizer_bytes;
     uint64_t gone = (uint64_t)(use.peak_bytes[LINE_HOST] - use.live_bytes[LINE_HOST]);
@@ -415,6 +433,20 @@ int model_notes(const struct sluice_model *m, char lines[MODEL_NOTES_MAX][MODEL_
 const struct component *model_component(const struct sluice_model *m, enum family_kind kind) {
     static const struct component none;
     int slot = recipe_slot(m->recipe, kind);
+    return slot < SLOTS_MAX ? &m->component[slot] : &none;
+}
+
+int model_decoder_slot(const struct sluice_model *m, bool tiny) {
+    static const enum family_kind kinds[] = {FAMILY_DECODER, FAMILY_TINY_DECODER};
+    int slots[] = {recipe_slot(m->recipe, kinds[tiny]), recipe_slot(m->recipe, kinds[!tiny])};
+    for (int i = 0; i < 2; i++)
+        if (slots[i] < SLOTS_MAX && m->component[slots[i]].family) return slots[i];
+    return SLOTS_MAX;
+}
+
+const struct component *model_decoder(const struct sluice_model *m) {
+    static const struct component none;
+    int slot = model_decoder_slot(m, false);
     return slot < SLOTS_MAX ? &m->component[slot] : &none;
 }
 

@@ -17,7 +17,7 @@ struct sluice_model {
     const struct recipe *recipe;
     struct component component[SLOTS_MAX]; /* of each slot of the recipe; without family: none is there */
     enum config_origin config_origin[SLOTS_MAX];
-    bool decodes_only;    /* of the components only the decoder is there, and no tokenizer */
+    bool decodes_only;    /* of the components only decoders are there, and no tokenizer */
     bool decoder_assumed; /* nothing says which of several recipes that decoder is of */
     bool has_schedule;    /* a file says the schedule, or its flow shift */
     bool named;           /* a model_index.json, or --edit, names the pipeline */
@@ -51,6 +51,13 @@ enum status model_open(struct sys *sys, const struct sluice_model_options *optio
 enum status model_open_beside(struct sys *sys, const struct sluice_model_options *options,
                               uint64_t beside_bytes, struct sluice_model **model, struct error *e);
 void model_close(struct sluice_model *model);
+
+/* The slot of the autoencoder's decoder, or that of the tiny one; the other where the model has not the one
+ * that is asked for. SLOTS_MAX: it has neither. */
+int model_decoder_slot(const struct sluice_model *model, bool tiny);
+/* What tells about latents and their pictures what all decoders of the model agree on. One without family if
+ * there is none. */
+const struct component *model_decoder(const struct sluice_model *model);
 
 /* The component in the first slot of that kind; one without family if there is none. */
 const struct component *model_component(const struct sluice_model *model, enum family_kind kind);

@@ -78,7 +78,7 @@ struct decoder_origin {
 static int decoder_fit(struct sys *sys, const struct component_files *files,
                        const struct component_file *decoder, const struct recipe *recipe,
                        const struct decoder_origin *from, struct latent_format *format) {
-    int i = recipe_slot(recipe, FAMILY_DECODER), chosen[DIMENSIONS_MAX];
+    int i = recipe_slot(recipe, decoder->family->kind), chosen[DIMENSIONS_MAX];
     const struct slot *slot = &recipe->slot[i];
     struct component c, published;
     struct config config = {0};
@@ -108,7 +108,8 @@ const struct recipe *pipeline_of_decoder(struct sys *sys, const struct component
                                          const char *name, const struct latent_origin *latent,
                                          bool *assumed) {
     const struct decoder_origin from = {name, latent};
-    const struct component_file *decoder = component_files_find_kind(files, FAMILY_DECODER);
+    const struct component_file *large = component_files_find_kind(files, FAMILY_DECODER);
+    const struct component_file *decoder = large ? large : component_files_find_tiny(files);
     const struct recipe *best = NULL;
     struct latent_format format, scales = {0};
     int most = 0;

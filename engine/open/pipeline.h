@@ -44,6 +44,12 @@ enum status pipeline_check_twice(const struct component_files *files, const stru
 enum status pipeline_check_left_out(const struct sluice_model_options *options, const struct recipe *recipe,
                                     const char *model, struct error *e);
 
+/* UNSUPPORTED where a flag chose what does not stand in its slot, naming what it is and what was wanted;
+ * USAGE for the flag of a component that a pipeline of the recipe has not. recipe: NULL if nothing tells
+ * which. */
+enum status pipeline_check_flags(const struct component_files *files, const struct recipe *recipe,
+                                 struct error *e);
+
 /* OK if every component of the recipe is found; NULL: what every pipeline has. Else UNSUPPORTED where one
  * stands in the wrong place, naming what it is and what was wanted; USAGE for the flag of a component that
  * the pipeline has not; MISSING with all that are missing, or the reason why a file that may be one was not

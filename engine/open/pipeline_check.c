@@ -154,8 +154,8 @@ enum status pipeline_check_left_out(const struct sluice_model_options *o, const 
     return last ? cannot_lack("text encoders", last, model, e) : OK;
 }
 
-static enum status pipeline_check_flags(const struct component_files *files, const struct recipe *recipe,
-                                        struct error *e) {
+enum status pipeline_check_flags(const struct component_files *files, const struct recipe *recipe,
+                                 struct error *e) {
     char wanted[96];
     for (int i = 0; i < files->n_files; i++) {
         const struct component_file *file = &files->file[i];
@@ -208,6 +208,7 @@ static int missing_of_any(const struct component_files *files, struct missing_pa
     for (size_t i = 0; i < sizeof any / sizeof *any; i++) {
         if (files->decodes_only && any[i].kind != FAMILY_DECODER) continue;
         if (component_files_find_kind(files, any[i].kind)) continue;
+        if (any[i].kind == FAMILY_DECODER && component_files_find_tiny(files)) continue;
         const char *flag;
         for (int k = 0; (flag = part_flag(k)) && !part_flag_chooses(flag, any[i].kind);) k++;
         missing[n++] = (struct missing_part){.folder = any[i].folder, .flag = flag, .word = any[i].word};
@@ -236,6 +237,7 @@ static bool lacks_texts(const struct recipe *recipe, const struct component_file
 
 static bool may_lack(const struct component_files *files, const struct slot *slot, bool no_text) {
     if (slot->family->kind == FAMILY_ENCODER) return true;
+    if (slot->family->kind == FAMILY_DECODER && component_files_find_tiny(files)) return true;
     if (slot->family->kind == FAMILY_TEXT && no_text) return false;
     return slot->optional && !is_promised(files, slot);
 }

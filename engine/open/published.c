@@ -155,7 +155,8 @@ enum status published_bind(struct sys *sys, const struct recipe *recipe, const s
     *tokenizer_bytes = 0;
     if (!b.made || !b.refs) error_set(e, MEMORY, "no memory for a list of blocks");
     for (int slot = 0; recipe->slot[slot].family && e->code == OK; slot++)
-        if (!part_left_out(options, &recipe->slot[slot]) && bind_slot(&b, slot, component, e) == OK)
+        if (!slot_is_extra(&recipe->slot[slot]) && !part_left_out(options, &recipe->slot[slot]) &&
+            bind_slot(&b, slot, component, e) == OK)
             *tokenizer_bytes += tokenizer_bytes_of(&recipe->slot[slot], &component[slot]);
     sys->release(sys, b.made);
     sys->release(sys, b.refs);

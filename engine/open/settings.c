@@ -120,7 +120,7 @@ static bool is_distilled(const struct sluice_model *m) {
 enum status settings_read_defaults(struct sluice_model *m, const char *path, struct error *e) {
     struct config config = {0};
     int side = model_component(m, FAMILY_DENOISER)->latent_side;
-    side *= model_component(m, FAMILY_DECODER)->pixel_factor;
+    side *= model_decoder(m)->pixel_factor;
     m->width = side ? side : m->recipe->width;
     m->height = side ? side : m->recipe->height;
     m->steps = is_distilled(m) ? m->recipe->distilled.steps : m->recipe->steps;

@@ -25,12 +25,16 @@ static bool sizes_is_listed(const char *names, const char *name) {
     return strstr(names, word) != NULL;
 }
 
+static bool sizes_has(const struct sizes *sizes, const struct recipe *recipe, const struct slot *slot) {
+    return sizes->only < SLOTS_MAX ? slot == &recipe->slot[sizes->only] : !slot_is_extra(slot);
+}
+
 /* One name may be two families'. */
-static enum status list_choices(const struct recipe *recipe, struct error *e) {
+static enum status list_choices(const struct sizes *sizes, const struct recipe *recipe, struct error *e) {
     char names[320] = " dtype ";
     size_t n = strlen(names);
     for (const struct slot *s = recipe->slot; s->family; s++)
-        for (int i = 0; i < s->family->n_dimensions && n < sizeof names; i++) {
+        for (int i = 0; sizes_has(sizes, recipe, s) && i < s->family->n_dimensions && n < sizeof names; i++) {
             const char *name = s->family->dimensions[i].name;
             if (name && !sizes_is_listed(names, name))
                 n += (size_t)snprintf(names + n, sizeof names - n, "%s ", name);
@@ -60,6 +64,7 @@ static enum status sizes_choose(struct sizes *sizes, const struct recipe *recipe
         for (int i = 0; i < recipe->slot[s].family->n_dimensions; i++) {
             const struct dimension *d = &recipe->slot[s].family->dimensions[i];
             if (!d->name || strlen(d->name) != name_bytes || strncmp(d->name, name, name_bytes)) continue;
+            if (!sizes_has(sizes, recipe, &recipe->slot[s])) continue;
             if (!sizes_are_for(&recipe->slot[s], part, part_bytes)) continue;
             known = true;
             if (value < d->least || value > d->most) {
@@ -71,7 +76,7 @@ static enum status sizes_choose(struct sizes *sizes, const struct recipe *recipe
         }
     if (known) return OK;
     error_set(e, USAGE, "there is no dimension '%.*s'", (int)(part_bytes + name_bytes), part);
-    return list_choices(recipe, e);
+    return list_choices(sizes, recipe, e);
 }
 
 /* One "name=value" of length bytes. */
@@ -105,8 +110,9 @@ static bool came_before(const char *text, const char *at) {
     return text < at;
 }
 
-enum status sizes_read(struct sizes *sizes, const struct recipe *recipe, const char *text, struct error *e) {
-    *sizes = (struct sizes){.dtype = NULL};
+enum status sizes_read(struct sizes *sizes, const struct recipe *recipe, int only, const char *text,
+                       struct error *e) {
+    *sizes = (struct sizes){.only = only};
     for (int s = 0; s < SLOTS_MAX && recipe->slot[s].family; s++)
         for (int i = 0; i < recipe->slot[s].family->n_dimensions; i++)
             sizes->of[s][i] = slot_dimension(&recipe->slot[s], &recipe->slot[s].family->dimensions[i]);

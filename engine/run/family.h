@@ -13,7 +13,14 @@
 #include "kernels/ops.h"
 
 /* What a family is, wherever it stands in a pipeline. */
-enum family_kind { FAMILY_TEXT, FAMILY_VISION, FAMILY_DENOISER, FAMILY_DECODER, FAMILY_ENCODER };
+enum family_kind {
+    FAMILY_TEXT,
+    FAMILY_VISION,
+    FAMILY_DENOISER,
+    FAMILY_DECODER,
+    FAMILY_ENCODER,
+    FAMILY_TINY_DECODER, /* decodes what the decoder does, to another picture */
+};
 
 enum { FAMILY_DIMS_MAX = 64, FAMILY_SETTINGS_BYTES = 512 };
 
@@ -178,6 +185,10 @@ struct component {
 const char *component_config_value(const struct component *c);
 /* What a GGUF file of it says under general.architecture; "": nothing. */
 const char *component_architecture(const struct component *c);
+/* Does it make pictures of latents? */
+static inline bool family_decodes(const struct family *family) {
+    return family->kind == FAMILY_DECODER || family->kind == FAMILY_TINY_DECODER;
+}
 /* May a tensor of that name stand beside the family's own without being used? */
 bool family_ignores(const struct family *family, const char *name);
 /* The first of two names that a tensor has; name if none has either. */

@@ -364,7 +364,8 @@ static void test_each_flag(void) {
             struct sluice_error e = {0};
             char *json = NULL;
             bool may =
-                !k && (!strcmp(flag, "--clip_l") || !strcmp(flag, "--clip_g") || !strcmp(flag, "--t5xxl"));
+                !strcmp(flag, "--taesd") ||
+                (!k && (!strcmp(flag, "--clip_l") || !strcmp(flag, "--clip_g") || !strcmp(flag, "--t5xxl")));
             int code = may ? SLUICE_OK : SLUICE_USAGE;
             check(sluice_model_open(&o, &model, &e) == code &&
                       (may || strstr(e.where, flag) || strstr(e.found, flag) || strstr(e.what, flag)),
