@@ -35,7 +35,7 @@ static int64_t read_and_count(struct sys *sys, int file, void *to, size_t bytes,
     return n;
 }
 
-static void ledger_add(const struct component *c, const struct block *block) {
+static void ledger_add(const struct block *block) {
     for (int i = 0; i < block->n_segments; i++) {
         const struct packed_segment *s = &block->segments[i];
         if (!check(ledger.n < SEGMENTS_MAX, "too many weights for this test")) return;
@@ -49,7 +49,7 @@ static void ledger_add(const struct component *c, const struct block *block) {
 static void ledger_open(const struct component *c) {
     ledger.n = 0;
     for (int b = 0; b < c->n_blocks; b++)
-        if (counted(c->blocks[b].kind)) ledger_add(c, &c->blocks[b]);
+        if (counted(c->blocks[b].kind)) ledger_add(&c->blocks[b]);
     check(ledger.n >= 6, "only %d weights to count", ledger.n);
 }
 
@@ -302,7 +302,7 @@ static void positions(const char *folder, const char *name) {
         sluice_session_close(rig.session);
         rig_open_session(&rig, &options);
         ledger.n = 0;
-        ledger_add(c, table);
+        ledger_add(table);
         request.max_ram_bytes = budget[i];
         struct result got = run(&rig, &request);
         long long read = atomic_load(&ledger.segment[0].bytes), row = table->tensors[0].shape.row_bytes;
