@@ -20,7 +20,7 @@ static const struct {
     {"load", 1, " --json --model ", bench_load},
     {"stream", 1, " --json --threads --clock ", bench_stream},
     {"block", 1, " --json --threads --type --device --predict ", bench_block},
-    {"checkpoint", 3, " --dims --seed ", bench_checkpoint},
+    {"checkpoint", 3, " --dims --seed --adapter --rank --text-encoders ", bench_checkpoint},
 };
 enum { N_BENCHES = sizeof benches / sizeof *benches };
 

@@ -7,6 +7,7 @@
 #include "cli/fields.h"
 #include "cli/interrupt.h"
 #include "cli/leftovers.h"
+#include "cli/outfile.h"
 #include "cli/request.h"
 #include "cli/say.h"
 
@@ -97,6 +98,41 @@ static int write_checkpoint(const struct args *args, uint64_t seed, struct sluic
     return status;
 }
 
+/* ---- adapters ---- */
+
+static bool adapter_on_progress(void *user, double fraction) {
+    (void)user;
+    (void)fraction;
+    return !interrupt_pending();
+}
+
+static int cli_write_adapter(const struct args *args, uint64_t seed, struct sluice_error *e) {
+    const char *path = args->operands[2];
+    struct sluice_adapter_options options = {.struct_size = sizeof options,
+                                             .family = args->operands[1],
+                                             .dimensions = args->dimensions,
+                                             .dialect = args->adapter,
+                                             .rank = args->rank ? args->rank : 16,
+                                             .text_encoders = args->text_encoders,
+                                             .seed = seed,
+                                             .on_progress = adapter_on_progress};
+    interrupt_gracefully();
+    outfile_of_library(path);
+    int status = sluice_adapter_write(&options, path, e);
+    outfile_of_library(NULL);
+    if (!status && !args->quiet) say_note("wrote %s (seed %llu)", path, (unsigned long long)seed);
+    return status;
+}
+
+static int check_adapter_flags(const struct args *args, struct sluice_error *e) {
+    if (args->adapter || (!args->rank && !args->text_encoders)) return SLUICE_OK;
+    fail(e, SLUICE_USAGE, "--rank and --text-encoders are of an adapter");
+    fail_where(e, "sluice bench checkpoint");
+    return fail_expected(e, "--adapter DIALECT with them");
+}
+
+/* ---- what there is ---- */
+
 static void print_family(const json_t *family) {
     size_t i;
     json_t *d;
@@ -130,7 +166,9 @@ int bench_checkpoint(const struct args *args, struct sluice_error *e) {
         fail_where(e, "sluice bench checkpoint");
         return fail_expected(e, "FAMILY DIR (sluice bench checkpoint help lists families and dimensions)");
     }
-    int status = request_seed(args, &seed, e);
+    int status = check_adapter_flags(args, e);
+    if (!status) status = request_seed(args, &seed, e);
     if (!status && args->seed.random) say_note("seed %llu", (unsigned long long)seed);
-    return status ? status : write_checkpoint(args, seed, e);
+    if (status) return status;
+    return args->adapter ? cli_write_adapter(args, seed, e) : write_checkpoint(args, seed, e);
 }

@@ -4,6 +4,7 @@
 
 #include "cli/args.h"
 #include "cli/names.h"
+#include "engine/sluice_bench.h"
 
 #include <stdbool.h>
 #include <string.h>
@@ -237,6 +238,14 @@ static const struct flag own[] = {
      "name=value,... of those that `sluice bench checkpoint help` lists, or clip_g.name=value of one part "
      "alone; checkpoint, plan --family: instead of published sizes",
      NULL},
+    {NULL, BENCH, NULL, "--adapter", "DIALECT", FLAG_STRING, AT(adapter), 0, 0, NULL,
+     "checkpoint: a LoRA file for the family instead, FILE.safetensors in place of DIR, called as diffusers, "
+     "kohya, comfy and others do (an unknown name lists them)",
+     NULL},
+    {NULL, BENCH, NULL, "--rank", "N", FLAG_WHOLE, AT(rank), 1, SLUICE_ADAPTER_RANK_MAX, NULL,
+     "of --adapter; default 16", NULL},
+    {NULL, BENCH, NULL, "--text-encoders", NULL, FLAG_SWITCH, AT(text_encoders), 0, 0, NULL,
+     "--adapter changes these too", NULL},
     {NULL, BENCH, NULL, "--save", "FILE", FLAG_STRING, AT(save), 0, 0, NULL,
      "bus, ops: add what was measured to this rates file, for --rates", NULL},
     {NULL, BENCH, NULL, "--clock", "WHICH", FLAG_CHOICE, AT(clock), 0, 0, "timed|paced",

@@ -69,7 +69,7 @@ struct command {
 
 /* All flags, in the order of --help; those of parts are the library's. Filled by flags_init, which comes
  * first of all. */
-enum { FLAGS_MAX = 80, COMPONENT_FILES_MAX = 16 };
+enum { FLAGS_MAX = 112, COMPONENT_FILES_MAX = 16 };
 extern struct flag flags[FLAGS_MAX];
 extern int n_flags;
 void flags_init(void);

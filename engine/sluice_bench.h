@@ -27,6 +27,24 @@ SLUICE_API int sluice_checkpoint_write(const char *family, const char *folder, c
  * "dimensions":[{"name","component","published","least","most"}]}]}; one name may be two components'. */
 SLUICE_API int sluice_checkpoint_families(char **json, struct sluice_error *error);
 
+enum { SLUICE_ADAPTER_RANK_MAX = 1024 };
+struct sluice_adapter_options {
+    size_t struct_size;
+    const char *family;     /* as sluice_checkpoint_write's, with its sizes */
+    const char *dimensions; /* the same; dtype (f32, f16, bf16) is that of the factors */
+    const char *dialect;    /* of "diffusers", "kohya", "comfy"...: a name that is unknown lists them */
+    int rank;
+    bool text_encoders; /* of these too, where the dialect names them */
+    uint64_t seed;
+    bool (*on_progress)(void *user, double fraction); /* false ends it with CANCELLED. May be NULL */
+    void *user;
+};
+/* Writes an adapter (LoRA, LoHa, LoKr) of made-up factors for every product of a family's denoiser as one
+ * safetensors file, streaming; of two denoisers for the first. Every second module's alpha is half its rank,
+ * where the dialect has alphas. USAGE for options that cannot be. */
+SLUICE_API int sluice_adapter_write(const struct sluice_adapter_options *options, const char *path,
+                                    struct sluice_error *error);
+
 /* ---- measuring the machine ---- */
 
 struct sluice_bench_options {

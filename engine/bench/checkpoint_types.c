@@ -87,6 +87,10 @@ bool stored_types_are_plain(const struct stored_types *types) {
     return types->n == 1 && types->in_turn[0]->files == ANY_FILE;
 }
 
+enum dtype stored_types_plain(const struct stored_types *types) {
+    return types->in_turn[0]->dtype;
+}
+
 enum status stored_types_read(const char *text, size_t length, struct stored_types *types, struct error *e) {
     *types = (struct stored_types){0};
     for (size_t at = 0; at <= length && types->n < TYPES_IN_TURN_MAX;) {

@@ -22,6 +22,9 @@ bool stored_types_are_gguf(const struct stored_types *types);
 /* Numbers as they are, for all tensors alike? */
 bool stored_types_are_plain(const struct stored_types *types);
 
+/* Which these are, of types that are plain. */
+enum dtype stored_types_plain(const struct stored_types *types);
+
 /* What is in a tensor of a file. */
 struct made_tensor {
     enum { MADE_VALUES, MADE_SCALES, MADE_SCALE, MADE_DESCRIPTION } what;

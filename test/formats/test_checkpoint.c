@@ -272,6 +272,82 @@ static void test_recipe(const char *recipe, const char *dimensions, bool flips) 
     "vision_layers=9,vision_width=40,vision_heads=2,vision_ff=48,hidden=96,vocabulary=1200,text_heads=4,"    \
     "text_key_heads=2,text_ff=160,text_layers=3,heads=2,axis0=8,axis1=12,axis2=12,layers=3,vae_base=16"
 
+/* ---- adapters ---- */
+
+/* A tensor that an adapter of a published family must have, as files on the Hub call it. */
+static const struct named_factor {
+    const char *family, *dialect, *name;
+    int rank;
+    int32_t dim[4];
+} factors[] = {
+    {"flux", "kohya", "lora_unet_double_blocks_18_img_attn_qkv.lora_up.weight", 2, {9216, 4}},
+    {"flux", "kohya", "lora_unet_single_blocks_0_linear1.lora_up.weight", 2, {21504, 4}},
+    {"flux", "kohya", "lora_te1_text_model_encoder_layers_0_mlp_fc1.lora_down.weight", 2, {4, 768}},
+    {"flux", "kohya", "lora_te3_encoder_block_23_layer_1_DenseReluDense_wi_0.alpha", 0, {0}},
+    {"flux", "diffusers", "transformer.single_transformer_blocks.37.attn.to_v.lora_B.weight", 2, {3072, 4}},
+    {"flux", "bfl", "double_blocks.3.txt_mlp.2.lora_A.weight", 2, {4, 12288}},
+    {"sdxl",
+     "kohya",
+     "lora_unet_input_blocks_4_1_transformer_blocks_1_attn2_to_k.lora_down.weight",
+     2,
+     {4, 2048}},
+    {"sdxl", "kohya", "lora_te2_text_model_encoder_layers_31_self_attn_q_proj.lora_up.weight", 2, {1280, 4}},
+    {"sdxl",
+     "kohya_diffusers",
+     "lora_unet_down_blocks_1_resnets_0_conv1.lora_down.weight",
+     4,
+     {4, 320, 3, 3}},
+    {"sdxl", "diffusers_old", "unet.mid_block.resnets.0.conv2.lora.up.weight", 4, {1280, 4, 1, 1}},
+    {"sdxl", "lokr", "lora_unet_input_blocks_1_0_in_layers_2.lokr_w2_b", 2, {4, 720}},
+    {"sd15", "kohya", "lora_te_text_model_encoder_layers_11_mlp_fc2.lora_down.weight", 2, {4, 3072}},
+    {"sd35_medium",
+     "comfy",
+     "diffusion_model.joint_blocks.23.context_block.adaLN_modulation.1.lora_B.weight",
+     2,
+     {3072, 4}},
+    {"sd35_medium",
+     "diffusers",
+     "transformer.transformer_blocks.23.norm1_context.linear.lora_B.weight",
+     2,
+     {3072, 4}},
+    {"wan", "comfy_vectors", "diffusion_model.blocks.39.self_attn.norm_q.diff", 1, {5120}},
+    {"wan", "comfy_vectors", "diffusion_model.blocks.0.ffn.2.diff_b", 1, {5120}},
+    {"wan", "kohya", "lora_unet_blocks_0_cross_attn_k.lora_down.weight", 2, {4, 5120}},
+    {"zimage", "comfy", "diffusion_model.layers.29.attention.qkv.lora_B.weight", 2, {11520, 4}},
+    {"zimage", "loha", "lycoris_layers_0_feed_forward_w2.hada_w2_b", 2, {4, 10240}},
+    {"qwen_image",
+     "peft",
+     "base_model.model.transformer_blocks.59.attn.add_q_proj.lora_A.default.weight",
+     2,
+     {4, 3072}},
+};
+
+static void test_factor(const struct named_factor *want) {
+    char path[128];
+    struct sluice_error public;
+    struct sluice_adapter_options options = {.struct_size = sizeof options,
+                                             .family = want->family,
+                                             .dialect = want->dialect,
+                                             .rank = 4,
+                                             .seed = random_state};
+    struct sys machine;
+    struct tensor_index index = {0};
+    struct error e = {0};
+    sys_init_machine(&machine);
+    options.text_encoders = !strncmp(want->name, "lora_te", 7);
+    snprintf(path, sizeof path, "%s/adapter.safetensors", temporary);
+    int code = sluice_adapter_write(&options, path, &public);
+    if (!check(!code && safetensors_open(&machine, path, &index, &e) == OK, "%s %s: %s%s", want->family,
+               want->dialect, code ? public.what : "", e.what))
+        return;
+    const struct index_entry *found = index_find(&index, want->name);
+    check(found && found->rank == want->rank &&
+              !memcmp(found->dim, want->dim, (size_t)want->rank * sizeof *want->dim),
+          "%s %s: %s %s", want->family, want->dialect, want->name,
+          found ? "has another shape" : "is missing");
+    index_destroy(&index);
+}
+
 int main(void) {
     const char *seed = getenv("SEED");
     random_state = seed ? strtoull(seed, NULL, 0) : 1;
@@ -279,6 +355,7 @@ int main(void) {
     alarm(LONGEST_SECONDS);
     temporary_make();
     test_published();
+    for (size_t i = 0; i < COUNT_OF(factors); i++) test_factor(&factors[i]);
     test_recipe("zimage", ZIMAGE, true);
     test_recipe("flux", FLUX, true);
     test_recipe("flux_schnell", FLUX, false);

@@ -88,6 +88,22 @@ check "nothing left" absent many
 expect 2 "bench checkpoint, unknown dimension" bench checkpoint zimage many --dims vae9=1
 check "lists the others" has ../err ' vae_groups'
 
+expect 0 "bench checkpoint --adapter" bench checkpoint zimage a.safetensors --adapter kohya --rank 2 --dims "$tiny" -q
+check "a file" [ -s a.safetensors ]
+mv a.safetensors ../first.safetensors
+expect 0 "another seed" bench checkpoint zimage a.safetensors --adapter kohya --rank 2 --dims "$tiny" -q --seed 1
+check "is another file" sh -c '! cmp -s a.safetensors ../first.safetensors'
+expect 0 "the first seed" bench checkpoint zimage a.safetensors --adapter kohya --rank 2 --dims "$tiny" -q
+check "is the same file" cmp -s a.safetensors ../first.safetensors
+rm -f a.safetensors
+expect 2 "an unknown dialect" bench checkpoint zimage a.safetensors --adapter koya
+check "lists them" has ../err ' kohya, '
+expect 2 "a dialect without text encoders" bench checkpoint zimage a.safetensors --adapter bfl --text-encoders
+expect 2 "an adapter's dtype" bench checkpoint zimage a.safetensors --adapter bfl --dims dtype=q4_k
+expect 2 "a rank of no adapter" bench checkpoint zimage a --rank 4
+expect 6 "an adapter nowhere" bench checkpoint zimage nowhere/a.safetensors --adapter bfl --dims "$tiny"
+check "nothing left" absent a.safetensors
+
 # ---- bench bus, bench ops ----
 rm -f ../saved.json
 expect 0 "bench bus --json" bench bus --json --save ../saved.json -t 1

@@ -1,0 +1,324 @@
+/* Adapters for benchmarks and tests: one file of made-up factors for every product of a family, in the names
+ * of any trainer, from the families' weight tables. */
+#include "engine/bench/adapter_dialects.h"
+#include "engine/bench/checkpoint_types.h"
+#include "engine/api/caller.h"
+#include "engine/open/configuration.h"
+#include "engine/open/model.h"
+#include "engine/open/sizes.h"
+#include "engine/sluice_bench.h"
+#include "loaders/json.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Parts of one tensor stand at most so many modules apart. */
+enum { PARTS_APART = 24 };
+
+/* A module: a layer with a weight, or a vector of it, by the name that the file has for it. */
+struct module {
+    char *name; /* owned */
+    enum { MODULE_PRODUCT, MODULE_NORM, MODULE_BIAS } what;
+    int rank;
+    int32_t dim[WEIGHT_FILE_RANK_MAX];
+};
+
+struct adapter_writer {
+    struct sys *sys;
+    const struct sluice_adapter_options *options;
+    const struct recipe *recipe;
+    const struct adapter_dialect *dialect;
+    struct sizes sizes;
+    enum dtype dtype;
+    uint64_t random;
+    struct module *modules;
+    int n_modules, modules_max;
+    struct named_tensor *tensors; /* with owned names */
+    struct made_tensor *made;
+    int n_tensors;
+    uint64_t done, all; /* bytes */
+};
+
+/* ---- modules ---- */
+
+static bool name_ends_with(const char *name, const char *end) {
+    size_t n = strlen(name), m = strlen(end);
+    return n >= m && !strcmp(name + n - m, end);
+}
+
+/* Tables that are added or looked up are no products, whatever their shape is. */
+static bool is_product(const struct weight_spec *spec, const struct block_kind *kind, const char *name) {
+    static const char *const added[] = {"position_embedding.weight", "relative_attention_bias.weight"};
+    for (size_t i = 0; i < sizeof added / sizeof *added; i++)
+        if (name_ends_with(name, added[i])) return false;
+    return spec->rank >= 2 && !kind->gathers_rows && name_ends_with(name, ".weight");
+}
+
+/* A weight as the dialect's files have it: alone, or with others in one tensor. */
+struct published_place {
+    char name[2 * BLOCK_NAME_MAX];
+    int rank;
+    int32_t dim[WEIGHT_FILE_RANK_MAX];
+};
+
+/* The authors keep some in one tensor that are apart elsewhere, and of a few it is the other way. */
+static struct published_place place_weight(const struct block_ref *ref, const struct weight_spec *spec,
+                                           const int32_t *dims, bool authors) {
+    struct published_place place;
+    const struct weight_slice *slice = &spec->fused;
+    const struct weight_spec shown = authors ? *spec : block_published_weight(spec);
+    bool fused = authors && !spec->original && slice->name && !slice->all;
+    const char *format = fused ? slice->name : shown.names[0];
+    if (authors && spec->original) format = spec->original;
+    block_weight_name(format, ref->number + (authors ? ref->original : 0), place.name);
+    place.rank = block_published_shape(&shown, dims, place.dim);
+    if (!fused) return place;
+    place.dim[0] = 0;
+    for (int i = 0; i < slice->n_parts; i++) place.dim[0] += dims[slice->rows[i]];
+    return place;
+}
+
+static bool is_listed_module(const struct adapter_writer *w, const char *name, int what) {
+    for (int i = w->n_modules - 1; i >= 0 && i >= w->n_modules - PARTS_APART; i--)
+        if (!strcmp(w->modules[i].name, name) && (int)w->modules[i].what == what) return true;
+    return false;
+}
+
+static enum status add_module(struct adapter_writer *w, const char *prefix, struct published_place *place,
+                              int what, struct error *e) {
+    size_t bytes = strlen(prefix) + strlen(place->name) + 1;
+    *strrchr(place->name, '.') = 0;
+    char *name = w->sys->alloc(w->sys, LINE_HOST, bytes);
+    if (!name) return error_set(e, MEMORY, "no memory for a module's name");
+    int before = snprintf(name, bytes, "%s%s", prefix, place->name) - (int)strlen(place->name);
+    for (char *at = name + before; w->dialect->flattened && *at; at++)
+        if (*at == '.') *at = '_';
+    if (is_listed_module(w, name, what)) {
+        w->sys->release(w->sys, name);
+        return OK;
+    }
+    struct module *module = &w->modules[w->n_modules++];
+    *module = (struct module){.name = name, .what = what, .rank = place->rank};
+    memcpy(module->dim, place->dim, sizeof module->dim);
+    return OK;
+}
+
+static enum status list_weight(struct adapter_writer *w, const char *prefix, const struct block_ref *ref,
+                               const struct weight_spec *spec, const int32_t *dims, bool authors,
+                               struct error *e) {
+    if (spec->optional || !block_has_weight(spec, dims)) return OK;
+    struct published_place place = place_weight(ref, spec, dims, authors);
+    if (is_product(spec, ref->kind, place.name)) return add_module(w, prefix, &place, MODULE_PRODUCT, e);
+    if (!w->dialect->vectors || spec->rank != 1) return OK;
+    if (name_ends_with(place.name, ".bias")) return add_module(w, prefix, &place, MODULE_BIAS, e);
+    return name_ends_with(place.name, ".weight") ? add_module(w, prefix, &place, MODULE_NORM, e) : OK;
+}
+
+/* Room for more modules. */
+static enum status grow_modules(struct adapter_writer *w, int n, struct error *e) {
+    struct module *modules =
+        w->sys->alloc(w->sys, LINE_HOST, (size_t)(w->n_modules + n) * sizeof *w->modules);
+    if (!modules) return error_set(e, MEMORY, "no memory for %d modules", n);
+    if (w->n_modules) memcpy(modules, w->modules, (size_t)w->n_modules * sizeof *modules);
+    w->sys->release(w->sys, w->modules);
+    w->modules = modules;
+    return OK;
+}
+
+static enum status list_blocks(struct adapter_writer *w, const char *prefix, const struct component *c,
+                               const struct block_ref *refs, int n, struct error *e) {
+    bool authors = w->dialect->authors && c->family->kind == FAMILY_DENOISER;
+    int weights = 0;
+    for (int b = 0; b < n; b++) weights += refs[b].kind->n_weights;
+    if (grow_modules(w, weights, e) != OK) return e->code;
+    for (int b = 0; b < n; b++) {
+        int32_t dims[FAMILY_DIMS_MAX];
+        component_block_dims(c, &refs[b], dims);
+        for (int i = 0; i < refs[b].kind->n_weights && e->code == OK; i++)
+            list_weight(w, prefix, &refs[b], &refs[b].kind->weights[i], dims, authors, e);
+    }
+    return e->code;
+}
+
+static enum status list_component(struct adapter_writer *w, int slot, struct error *e) {
+    struct component c;
+    char prefix[BLOCK_NAME_MAX];
+    if (!adapter_dialect_prefix(w->dialect, w->recipe, slot, prefix)) {
+        error_set(e, USAGE, "this dialect has no names for text encoders");
+        error_found(e, "%s", w->dialect->name);
+        return error_expected(e, "another one, or the denoiser alone");
+    }
+    struct block_ref *refs = w->sys->alloc(w->sys, LINE_HOST, FAMILY_BLOCKS_MAX * sizeof *refs);
+    if (!refs) return error_set(e, MEMORY, "no memory for a list of blocks");
+    configuration_begin(w->recipe, slot, w->sys, &c);
+    component_derive(&c, w->sizes.of[slot]);
+    list_blocks(w, prefix, &c, refs, c.family->blocks(&c, refs), e);
+    w->sys->release(w->sys, refs);
+    return e->code;
+}
+
+/* Text encoders and the denoiser; of two the first, for each has a file of its own. */
+static enum status list_modules(struct adapter_writer *w, struct error *e) {
+    int denoiser = recipe_slot(w->recipe, FAMILY_DENOISER);
+    for (int i = 0; w->recipe->slot[i].family && e->code == OK; i++) {
+        bool text = w->options->text_encoders && w->recipe->slot[i].family->kind == FAMILY_TEXT;
+        if (text || i == denoiser) list_component(w, i, e);
+    }
+    return e->code;
+}
+
+/* ---- tensors ---- */
+
+static enum status add_factor(struct adapter_writer *w, const struct module *module,
+                              const struct adapter_factor *factor, struct error *e) {
+    size_t bytes = strlen(module->name) + strlen(factor->end) + 1;
+    char *name = w->sys->alloc(w->sys, LINE_HOST, bytes);
+    if (!name) return error_set(e, MEMORY, "no memory for a tensor's name");
+    snprintf(name, bytes, "%s%s", module->name, factor->end);
+    enum dtype dtype = factor->rank ? w->dtype : DTYPE_F32;
+    struct tensor tensor = tensor_make(NULL, dtype, factor->rank, factor->dim);
+    struct made_tensor made = {.values = tensor, .spread = factor->spread};
+    if (!factor->rank) {
+        made.what = MADE_SCALE;
+        made.values.scale = factor->alpha;
+    }
+    w->tensors[w->n_tensors] = (struct named_tensor){name, tensor};
+    w->made[w->n_tensors++] = made;
+    w->all += (uint64_t)tensor_bytes(&tensor);
+    return OK;
+}
+
+/* Modules have unlike alphas: the rank, and half of it. */
+static enum status add_factors(struct adapter_writer *w, int i_module, struct error *e) {
+    const struct module *module = &w->modules[i_module];
+    struct adapter_factor factors[ADAPTER_FACTORS_MAX] = {
+        {.end = module->what == MODULE_BIAS ? ".diff_b" : ".diff", .rank = 1, .spread = 0.25}};
+    int n = 1;
+    if (module->what == MODULE_PRODUCT) {
+        double alpha = w->dialect->alphas != ALPHAS_OF_MODULES ? 0 : i_module % 2 ? 0.5 : 1;
+        n = adapter_dialect_factors(w->dialect, module->rank, module->dim, w->options->rank, alpha, factors);
+    } else {
+        factors[0].dim[0] = module->dim[0];
+    }
+    for (int i = 0; i < n && e->code == OK; i++) add_factor(w, module, &factors[i], e);
+    return e->code;
+}
+
+static enum status make_factors(struct adapter_writer *w, struct error *e) {
+    size_t n = (size_t)w->n_modules * ADAPTER_FACTORS_MAX;
+    w->tensors = w->sys->alloc(w->sys, LINE_HOST, (n + 1) * sizeof *w->tensors);
+    w->made = w->sys->alloc(w->sys, LINE_HOST, (n + 1) * sizeof *w->made);
+    if (!w->tensors || !w->made) return error_set(e, MEMORY, "no memory for %zu tensors", n);
+    for (int i = 0; i < w->n_modules && e->code == OK; i++) add_factors(w, i, e);
+    return e->code;
+}
+
+/* ---- the file ---- */
+
+static enum status make_factor(void *user, int i, void *to, uint64_t bytes, struct error *e) {
+    struct adapter_writer *w = user;
+    const struct sluice_adapter_options *o = w->options;
+    made_tensor_fill(&w->random, &w->made[i], to, bytes);
+    w->done += bytes;
+    if (!o->on_progress || o->on_progress(o->user, (double)w->done / (double)w->all)) return OK;
+    return error_set(e, CANCELLED, "cancelled");
+}
+
+/* Of modules of a lower rank, by their names behind the component's. */
+static json_t *rank_pattern(const struct adapter_writer *w, const char *prefix) {
+    json_t *pattern = json_object();
+    for (int i = 0; i < w->n_modules; i++) {
+        const struct module *m = &w->modules[i];
+        int32_t rank = adapter_rank_of(m->rank, m->dim, w->options->rank);
+        if (strncmp(m->name, prefix, strlen(prefix)) != 0 || rank == w->options->rank) continue;
+        json_put(pattern, m->name + strlen(prefix), json_integer(rank));
+    }
+    return pattern;
+}
+
+static void put_of_component(json_t *json, const char *prefix, const char *key, json_t *value) {
+    json_t *name = json_sprintf("%s%s", prefix, key);
+    json_put(json, json_string_value(name), value);
+    json_decref(name);
+}
+
+/* As diffusers saves peft's configuration beside the factors: half the rank is every module's alpha. */
+static char *peft_text(const struct adapter_writer *w) {
+    unsigned losses = json_losses();
+    json_t *json = json_object();
+    int denoiser = recipe_slot(w->recipe, FAMILY_DENOISER);
+    for (int i = 0; w->recipe->slot[i].family; i++) {
+        char prefix[BLOCK_NAME_MAX];
+        bool text = w->options->text_encoders && w->recipe->slot[i].family->kind == FAMILY_TEXT;
+        if (!text && i != denoiser) continue;
+        adapter_dialect_prefix(w->dialect, w->recipe, i, prefix);
+        put_of_component(json, prefix, "r", json_integer(w->options->rank));
+        put_of_component(json, prefix, "lora_alpha", json_real(0.5 * w->options->rank));
+        put_of_component(json, prefix, "rank_pattern", rank_pattern(w, prefix));
+        put_of_component(json, prefix, "alpha_pattern", json_object());
+        put_of_component(json, prefix, "use_rslora", json_false());
+    }
+    return json_hand_out(json, JSON_COMPACT, losses);
+}
+
+static enum status write_adapter(struct adapter_writer *w, const char *path, struct error *e) {
+    struct safetensors_text metadata[2] = {{"format", "pt"}};
+    struct safetensors_content content = {
+        .tensors = w->tensors, .n_tensors = w->n_tensors, .metadata = metadata, .n_metadata = 1};
+    struct tensor_maker maker = {w, make_factor};
+    char *peft = NULL;
+    if (w->dialect->alphas == ALPHAS_IN_METADATA) {
+        peft = peft_text(w);
+        if (!peft) return error_set(e, MEMORY, "no memory for metadata");
+        metadata[content.n_metadata++] = (struct safetensors_text){"lora_adapter_metadata", peft};
+    }
+    safetensors_write_content(w->sys, path, &content, &maker, e);
+    free(peft);
+    return e->code;
+}
+
+/* ---- all ---- */
+
+static enum status read_options(struct adapter_writer *w, struct error *e) {
+    const struct sluice_adapter_options *o = w->options;
+    struct stored_types types;
+    w->recipe = sizes_find_recipe(o->family, e);
+    if (w->recipe) w->dialect = adapter_dialect_find(o->dialect, e);
+    if (!w->dialect || sizes_read(&w->sizes, w->recipe, o->dimensions, e) != OK) return e->code;
+    const char *dtype = w->sizes.dtype ? w->sizes.dtype : "bf16";
+    if (stored_types_read(dtype, w->sizes.dtype ? w->sizes.dtype_bytes : strlen(dtype), &types, e) != OK)
+        return e->code;
+    if (!stored_types_are_plain(&types)) return error_set(e, USAGE, "an adapter's dtype is f32, f16 or bf16");
+    w->dtype = stored_types_plain(&types);
+    if (o->rank >= 1 && o->rank <= SLUICE_ADAPTER_RANK_MAX) return OK;
+    error_set(e, USAGE, "an adapter cannot have this rank");
+    error_found(e, "%d", o->rank);
+    return error_expected(e, "1 to %d", SLUICE_ADAPTER_RANK_MAX);
+}
+
+static void adapter_writer_end(struct adapter_writer *w) {
+    for (int i = 0; i < w->n_modules; i++) w->sys->release(w->sys, w->modules[i].name);
+    for (int i = 0; i < w->n_tensors; i++) w->sys->release(w->sys, (char *)w->tensors[i].name);
+    w->sys->release(w->sys, w->modules);
+    w->sys->release(w->sys, w->tensors);
+    w->sys->release(w->sys, w->made);
+}
+
+int sluice_adapter_write(const struct sluice_adapter_options *options, const char *path,
+                         struct sluice_error *error) {
+    struct error e = {0};
+    struct sys sys;
+    struct sluice_adapter_options o;
+    if (!caller_filled(options, "options", &e) || !caller_gave(path, "path", &e) ||
+        !caller_has_stack(SLUICE_STACK_BYTES, &e))
+        return publish_error(&e, error);
+    copy_sized(&o, sizeof o, options);
+    sys_init_machine(&sys);
+    struct adapter_writer w = {.sys = &sys, .options = &o, .random = o.seed};
+    if (caller_gave(o.family, "family", &e) && caller_gave(o.dialect, "dialect", &e) &&
+        read_options(&w, &e) == OK && list_modules(&w, &e) == OK && make_factors(&w, &e) == OK)
+        write_adapter(&w, path, &e);
+    adapter_writer_end(&w);
+    return publish_error(&e, error);
+}
