@@ -285,7 +285,7 @@ static enum status read_options(struct adapter_writer *w, struct error *e) {
     struct stored_types types;
     w->recipe = sizes_find_recipe(o->family, e);
     if (w->recipe) w->dialect = adapter_dialect_find(o->dialect, e);
-    if (!w->dialect || sizes_read(&w->sizes, w->recipe, o->dimensions, e) != OK) return e->code;
+    if (!w->dialect || sizes_read(&w->sizes, w->recipe, SLOTS_MAX, o->dimensions, e) != OK) return e->code;
     const char *dtype = w->sizes.dtype ? w->sizes.dtype : "bf16";
     if (stored_types_read(dtype, w->sizes.dtype ? w->sizes.dtype_bytes : strlen(dtype), &types, e) != OK)
         return e->code;
