@@ -73,6 +73,17 @@ static void find_slot(struct job *job, int slot) {
     }
 }
 
+/* What a vision encoder sees is part of every prompt, and is never kept by itself. */
+static void find_seen(struct job *job, int slot) {
+    const struct family *family = job->model->component[slot].family;
+    struct recalled *r = &job->recalled;
+    if (!family || family->kind != FAMILY_VISION) return;
+    while (r->n_lacking[slot] < job->n_read) {
+        r->lacking[slot][r->n_lacking[slot]] = r->n_lacking[slot];
+        r->n_lacking[slot]++;
+    }
+}
+
 /* Of what the session keeps of this job, and of what it would keep besides. */
 static void count_bytes(const struct job *job, uint64_t *found, uint64_t *more) {
     const struct recalled *r = &job->recalled;
@@ -92,6 +103,7 @@ void recalled_find(struct job *job) {
     struct conditionings *c = job->place.conditionings;
     uint64_t found = 0, more = 0;
     for (int i = 0; i < job->n_texts; i++) find_slot(job, job->text_slot[i]);
+    for (int slot = 0; slot < SLOTS_MAX; slot++) find_seen(job, slot);
     if (!c) return;
     count_bytes(job, &found, &more);
     r->keeps = found + more <= c->limit_bytes;
