@@ -150,9 +150,11 @@ static const struct flag own[] = {
      "no prompt, seed and settings in the picture or video", NULL},
     {NULL, RUNS, NULL, "--save-latent", "FILE", FLAG_STRING, AT(save_latent), 0, 0, NULL,
      "the final latents: safetensors, tensor latent", NULL},
-    {NULL, RUNS, NULL, "--preview", "HOW", FLAG_CHOICE, AT(preview), 0, 0, "latent|proj",
+    {NULL, RUNS, NULL, "--preview", "HOW", FLAG_CHOICE, AT(preview), 0, 0, "latent|taesd|vae|proj|tae",
      "a look at each picture behind a step; latent: a colour for each of the latent's pixels, which takes no "
-     "time; the picture itself is the same",
+     "time; taesd: by --taesd's small decoder; vae: decoded, which takes as long as the picture's end, of a "
+     "video the first frame; the picture "
+     "itself is the same",
      NULL},
     {NULL, RUNS, NULL, "--preview-every", "N", FLAG_WHOLE, AT(preview_every), 1, SLUICE_STEPS_MAX, NULL,
      "behind every Nth step alone; default each", NULL},

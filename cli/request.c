@@ -161,7 +161,8 @@ static void fill_numbers(struct sluice_request *request, const struct args *args
 
 /* Ours, where stable-diffusion.cpp's was given. */
 static const char *preview_name(const char *name) {
-    return name && !strcmp(name, "proj") ? "latent" : name;
+    if (!name) return NULL;
+    return !strcmp(name, "proj") ? "latent" : !strcmp(name, "tae") ? "taesd" : name;
 }
 
 void request_fill(struct sluice_request *request, const sluice_model *model, const struct args *args,

@@ -360,7 +360,9 @@ struct sluice_request {
     /* Previews, of every image behind each step that preview_every divides, but the last, unless no_decode:
      * what the denoiser takes the picture to be there. They change no bit of the picture, are planned for
      * like all else, and need the session's on_preview. "latent": a colour a latent pixel, about, which takes
-     * no time; of a video a sheet of its latent frames, row by row. NULL: none. */
+     * no time; of a video a sheet of its latent frames, row by row. "vae": decoded, of a video the first
+     * frame, in a small run of its own, which keeps nothing. "taesd": the same by a tiny decoder, with which
+     * the picture itself is then not decoded. NULL: none. */
     const char *preview;
     int preview_every; /* 0 means 1 */
     /* Adapters that change transformer and text encoders, whose own weights stay as they are: what a file

@@ -2,6 +2,7 @@
  * chooses among the needs. See job.h. */
 #include "engine/api/job.h"
 #include "engine/api/machine.h"
+#include "engine/api/preview_run.h"
 #include "engine/api/rate.h"
 #include "engine/api/rates_file.h"
 #include "engine/api/stages.h"
@@ -35,6 +36,7 @@ static uint64_t candidates_host_bytes(const struct job *job, const struct layout
                         candidates_gathered_bytes(job) +
                         (uint64_t)(job->n_needs + 1) * run_need_bytes(l->n_stages) + pictures +
                         (uint64_t)job->request.caller_bytes + recalled_bytes(job) +
+                        preview_run_host_bytes(job) +
                         requantised_bytes(job->request.converted ? NULL : job->place.requantised,
                                           plan_readers(job->device->memory, PLAN_BOUNCE)) +
                         (11 << 16),
@@ -124,6 +126,7 @@ static enum status candidates_measure(const struct job *job, struct layout *l, c
         need->stage[s].pictures_place = candidates_pictures_place(&job->request);
         need->stage[s].image_bytes = candidates_image_bytes(job, l->kind[s]);
         candidates_measure_fills(job, &l->stages[s], rates, &need->stage[s]);
+        preview_run_count(job, l->kind[s] == &stage_denoise, &need->stage[s]);
     }
     need->base_bytes = machine_base_bytes() + job->device->host_bytes;
     need->host_bytes = candidates_host_bytes(job, l);

@@ -3,6 +3,7 @@
 
 #include "engine/api/devices.h"
 #include "engine/api/machine.h"
+#include "engine/api/preview_run.h"
 #include "engine/api/request.h"
 
 #include <stdio.h>
@@ -241,9 +242,11 @@ static bool job_counts(const struct job *job, const struct component *decoder) {
            job->n_encoded_chunks <= FRAME_CHUNKS_MAX;
 }
 
-/* A tiny decoder is brought to decode with. */
+/* A tiny decoder is brought to decode with, or only to look with. */
 static int job_find_decoder(const struct job *job) {
-    return model_decoder_slot(job->model, true);
+    const struct job *around = job->place.around;
+    bool looks = (around ? around : job)->preview == PREVIEW_TAESD;
+    return model_decoder_slot(job->model, around ? looks : !looks);
 }
 
 /* What follows from a settled request's numbers. */
@@ -314,6 +317,7 @@ enum status job_open(struct job *job, const struct job_place *place, const struc
             if (model->component[i].n_tables) job_gather(job, i, e);
         if (e->code != OK || job_make_calls(job, e) != OK) return e->code;
     }
+    if (job->preview > PREVIEW_LATENT && preview_run_open(job, e) != OK) return e->code;
     return job_measure(job, e);
 }
 
@@ -368,11 +372,19 @@ enum status job_allocate(struct job *job, struct error *e) {
     return e->code;
 }
 
+void job_give_back(struct job *job) {
+    struct arena *cross = &job->layout.cross;
+    shared_unmap(job->sys, job->device, LINE_STATE, cross->base, cross->bytes);
+    *cross = (struct arena){0};
+}
+
 void job_close(struct job *job) {
     struct sys *sys = job->sys;
     if (!sys) return;
     recalled_close(job);
-    shared_unmap(sys, job->device, LINE_STATE, job->layout.cross.base, job->layout.cross.bytes);
+    job_give_back(job);
+    if (job->within) job_close(job->within);
+    sys->release(sys, job->within);
     layout_close(sys, &job->layout);
     for (int i = 0; i < SLOTS_MAX * GATHERED_MAX; i++)
         if (job->rows[i / GATHERED_MAX]) block_destroy(sys, &job->rows[i / GATHERED_MAX][i % GATHERED_MAX]);

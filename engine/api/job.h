@@ -41,6 +41,7 @@ struct job_place {
     struct device *device;
     struct requantised *requantised;     /* the session's; NULL: no request asks for a type */
     struct conditionings *conditionings; /* the session's; NULL: none are kept */
+    const struct job *around;            /* the job whose previews this one decodes; or NULL */
 };
 
 /* One evaluation of the denoiser for every image. */
@@ -95,6 +96,7 @@ struct job {
     bool decode_only;
     int decoder_slot; /* that decodes: the large one's, or the tiny one's */
     enum preview preview;
+    struct job *within;       /* that decodes what previews show (preview_run.h); NULL: none does */
     enum precision precision; /* of text encoder and denoiser */
     enum dtype weights;       /* what theirs are converted to; N_DTYPES: nothing */
 
@@ -179,6 +181,8 @@ void job_see(const struct job *job, int slot, int prompt, struct seen_picture se
 int32_t job_text_rows(const struct job *job, int slot, int prompt);
 /* Takes the memory of what crosses stages. */
 enum status job_allocate(struct job *job, struct error *e);
+/* Gives it back before the job is closed: it may be taken again. */
+void job_give_back(struct job *job);
 void job_close(struct job *job);
 
 /* The device-independent view of a layout for the executor. */

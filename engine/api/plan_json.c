@@ -4,6 +4,7 @@
 #include "engine/api/devices.h"
 #include "engine/api/machine.h"
 #include "engine/api/preview.h"
+#include "engine/api/preview_run.h"
 #include "engine/api/stages.h"
 #include "kernels/cuda/cards.h"
 #include "loaders/json.h"
@@ -60,8 +61,11 @@ static json_t *absent_json(const struct sluice_model *m) {
 }
 
 static json_t *preview_json(const struct job *job) {
-    return json_pack("{s:s, s:i, s:i}", "how", job->request.preview, "every", job->request.preview_every,
-                     "pictures", preview_count(job));
+    struct stage_need takes = {0};
+    preview_run_count(job, true, &takes);
+    return json_pack("{s:s, s:i, s:i, s:I, s:I}", "how", job->request.preview, "every",
+                     job->request.preview_every, "pictures", preview_count(job), "ram_bytes",
+                     integer(takes.turn_ram_bytes), "vram_bytes", integer(takes.turn_vram_bytes));
 }
 
 static json_t *request_json(const struct job *job) {

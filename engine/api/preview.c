@@ -2,6 +2,8 @@
 #include "engine/api/preview.h"
 
 #include "engine/api/given.h"
+#include "engine/api/preview_run.h"
+#include "engine/base/text.h"
 
 #include <math.h>
 #include <string.h>
@@ -55,7 +57,8 @@ void preview_tensors(const struct job *job, struct layout *l, struct arena *aren
     int32_t rows = (preview_frames(job) + columns - 1) / columns;
     if (job->preview == PREVIEW_NONE) return;
     l->denoised = arena_tensor(arena, DTYPE_F32, 4, (int32_t[]){job->C, job->F, job->Y, job->X}, ok);
-    l->preview = arena_tensor(arena, DTYPE_U8, 3, (int32_t[]){rows * job->Y, columns * job->X, 3}, ok);
+    if (job->preview == PREVIEW_LATENT)
+        l->preview = arena_tensor(arena, DTYPE_U8, 3, (int32_t[]){rows * job->Y, columns * job->X, 3}, ok);
 }
 
 /* Behind the last step comes the picture itself. */
@@ -95,21 +98,42 @@ void preview_take(const struct job *job, int image, int i_call, const float *out
     given_put(job, to);
 }
 
-enum status preview_hand_out(struct running *r, int image, int step, struct error *e) {
-    const struct job *job = r->job;
+static void preview_show(const struct running *r, int image, int step, struct tensor rgb) {
     const struct sluice_session_options *to = &r->session->options;
-    const struct layout *l = &job->layout;
-    struct error unlike = {0};
-    if (check_finite(l->denoised, "the preview", "denoise", step, &unlike) != OK) return OK;
-    preview_colour(job, l->denoised, l->preview);
     struct sluice_preview out = {.struct_size = sizeof out,
                                  .index = image,
                                  .step = step + 1,
-                                 .of = job->grid.n,
-                                 .width = l->preview.dim[1],
-                                 .height = l->preview.dim[0],
-                                 .rgb = l->preview.data,
-                                 .seed = job->request.seed + (uint64_t)image};
+                                 .of = r->job->grid.n,
+                                 .width = rgb.dim[1],
+                                 .height = rgb.dim[0],
+                                 .rgb = rgb.data,
+                                 .seed = r->job->request.seed + (uint64_t)image};
     to->on_preview(to->user, &out);
-    return e->code;
+}
+
+/* The first frame of a video stands for it. Where there is no memory for it the run goes on without. */
+static enum status preview_decode(struct running *r, int image, int step, struct error *e) {
+    struct job *within = r->job->within;
+    struct tensor rgb;
+    char line[1024];
+    if (preview_run(r, latent_frame(r->job->layout.denoised, r->job->n_front), &rgb, e) == OK)
+        preview_show(r, image, step, rgb);
+    job_give_back(within);
+    if (e->code != MEMORY) return e->code;
+    session_say(r->session, SLUICE_WARNING, "no more previews: %s", error_line(e, line, sizeof line));
+    r->no_previews = true;
+    *e = (struct error){0};
+    return OK;
+}
+
+enum status preview_hand_out(struct running *r, int image, int step, struct error *e) {
+    const struct job *job = r->job;
+    const struct layout *l = &job->layout;
+    struct error no_number = {0};
+    if (r->no_previews) return OK;
+    if (check_finite(l->denoised, "a preview", "denoise", step, &no_number) != OK) return OK;
+    if (job->within) return preview_decode(r, image, step, e);
+    preview_colour(job, l->denoised, l->preview);
+    preview_show(r, image, step, l->preview);
+    return OK;
 }

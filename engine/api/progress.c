@@ -189,6 +189,7 @@ static double progress_flops_at(const struct running *r, int i, int *width, int 
     const struct job *job = r->job;
     int step = job->model->size_step;
     struct sluice_request smaller = job->request;
+    smaller.preview = NULL;
     smaller.width = *width = (smaller.width * i / 16 + step - 1) / step * step;
     smaller.height = *height = (smaller.height * i / 16 + step - 1) / step * step;
     struct sluice_picture init, mask;

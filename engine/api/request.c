@@ -211,20 +211,33 @@ static enum status check_colours(const struct settling *s, struct error *e) {
                    : error_expected(e, "a published model");
 }
 
+/* Is the decoder there that it asks for? */
+static enum status check_decoder(const struct settling *s, struct error *e) {
+    bool tiny = s->preview == PREVIEW_TAESD;
+    int slot = model_decoder_slot(s->model, tiny);
+    if (slot < SLOTS_MAX && (s->model->component[slot].family->kind == FAMILY_TINY_DECODER) == tiny)
+        return OK;
+    error_set(e, USAGE, "--preview %s cannot be used without %s", s->request->preview,
+              tiny ? "a tiny decoder" : "an autoencoder");
+    error_where(e, "%s", s->model->name);
+    return error_expected(e, tiny ? "--taesd FILE beside it" : "--vae FILE beside it");
+}
+
 static enum status find_preview(struct settling *s, struct error *e) {
-    static const char *const names[] = {[PREVIEW_LATENT] = "latent"};
+    static const char *const names[N_PREVIEWS] = {
+        [PREVIEW_LATENT] = "latent", [PREVIEW_TAESD] = "taesd", [PREVIEW_VAE] = "vae"};
     const char *name = s->request->preview;
-    int preview = PREVIEW_LATENT, n = sizeof names / sizeof *names;
+    int preview = PREVIEW_LATENT;
     request_within("--preview-every", s->request->preview_every, 1, SLUICE_STEPS_MAX, e);
     if (!name || s->decode_only || e->code != OK) return e->code;
-    while (preview < n && strcmp(name, names[preview])) preview++;
-    if (preview == n) {
+    while (preview < N_PREVIEWS && strcmp(name, names[preview])) preview++;
+    if (preview == N_PREVIEWS) {
         error_set(e, USAGE, "--preview cannot be used like this");
         error_found(e, "%s", name);
-        return error_expected(e, "latent");
+        return error_expected(e, "latent, taesd or vae");
     }
     s->preview = (enum preview)preview;
-    return preview == PREVIEW_LATENT ? check_colours(s, e) : OK;
+    return preview == PREVIEW_LATENT ? check_colours(s, e) : check_decoder(s, e);
 }
 
 static enum status find_sampling(struct settling *s, struct error *e) {

@@ -11,7 +11,7 @@
 enum { BATCH_MAX = SLUICE_BATCH_MAX };
 
 /* What previews are made by. */
-enum preview { PREVIEW_NONE, PREVIEW_LATENT };
+enum preview { PREVIEW_NONE, PREVIEW_LATENT, PREVIEW_TAESD, PREVIEW_VAE, N_PREVIEWS };
 
 /* A request on its way from what a caller wrote to what is run. */
 struct settling {

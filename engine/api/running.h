@@ -21,6 +21,7 @@ struct running {
     double done_at_stage;
     double rate;            /* FLOPs a second, measured before the run; 0 if unknown */
     double planned_seconds; /* of the stages after the text, from measured rates; 0 if there are none */
+    bool no_previews;       /* there is no memory for them */
     uint64_t reserve;       /* free memory under which residents are given up */
 };
 

@@ -118,7 +118,10 @@ static struct job_place session_place(struct sluice_session *s, const struct slu
     if (requantised_type(r.type, r.converted, &wanted, &e) == OK && s->requantised.made &&
         s->requantised.wanted != wanted)
         residents_destroy(&s->residents);
-    return (struct job_place){s->model, s->device, &s->requantised, &s->conditionings};
+    return (struct job_place){.model = s->model,
+                              .device = s->device,
+                              .requantised = &s->requantised,
+                              .conditionings = &s->conditionings};
 }
 
 static bool scaling_goes_on(void *user, struct error *e) {
@@ -148,10 +151,17 @@ static enum status execute(struct sluice_session *s, struct job *job, const char
     progress_stage_begins(&r);
     for (int i = 0; i < job->layout.n_stages; i++)
         memcpy(s->report.stage_name[i], job->layout.stages[i].name, sizeof s->report.stage_name[i]);
+    if (job->within) {
+        struct run within = job_run(job->within, &job->within->layout, NULL);
+        prepare_operators(s, &within, job->within, e);
+    }
     if (prepare_operators(s, &run, job, e) != OK || prepare_steps(s, job, e) != OK) return e->code;
     if (job_allocate(job, e) != OK) return e->code;
     run = job_run(job, &job->layout, &hooks);
     open_direct(s, job);
+    bool same_files =
+        job->within && !job->request.no_decode && job->within->decoder_slot == job->decoder_slot;
+    if (job->within && !same_files) open_direct(s, job->within);
     for (int i = 0; i < job->layout.n_stages; i++)
         if (requantised_scale(&s->requantised, s->sys, job->layout.slot[i], scaling_goes_on, s, e) != OK)
             return e->code;

@@ -142,7 +142,7 @@ static enum status stand_up(const struct stream_run *run, struct stand *stand, s
                   .evaluation_ended = stream_evaluation_ended,
                   .stage_ended = stream_stage_ended,
                   .tick = stream_tick},
-        .run = {sys, run->device, &stand->stage, 1, &stand->visits, &stand->hooks, run->readers, NULL},
+        .run = {sys, run->device, &stand->stage, 1, &stand->visits, &stand->hooks, run->readers, NULL, false},
     };
     return add_visits(run, stand, e);
 }

@@ -234,6 +234,7 @@ enum status executor_measure(const struct run *run, bool prepare, struct run_nee
         measure_stage(run, i, &dry, &need->stage[i], e);
     }
     /* Primitives are built before the first visit and live through all stages. */
+    need->primitives_bytes = dry.primitives_bytes;
     for (int i = 0; i < run->n_stages; i++) need->stage[i].library_bytes += dry.primitives_bytes;
     dry_destroy(&dry);
     return e->code;
@@ -431,7 +432,7 @@ static enum status execute_stage(struct execution *x, int *i_visit, struct stage
 /* All of the device's memory that the plan has, before the first visit. */
 static enum status provide(struct execution *x) {
     const struct device_memory *own = x->run->device->memory;
-    if (!own || !own->provide) return OK;
+    if (!own || !own->provide || x->run->within) return OK;
     return own->provide(x->run->device, x->plan->vram_peak_bytes - x->need->device_bytes, x->e);
 }
 

@@ -24,10 +24,11 @@ uint64_t plan_least_ring(const struct stage_need *need, const struct plan_stage 
     return plan_pages(largest);
 }
 
-/* Pinned in any case: what crosses stages, and pictures where they lie in the host's memory. */
+/* Pinned in any case: what crosses stages, what a run within this one takes, and pictures where they lie in
+ * the host's memory. */
 static uint64_t shared_bytes(const struct run_need *need, const struct plan_stage *stage, int i_stage) {
     uint64_t pictures = stage->pictures_on_host ? plan_pages(need->stage[i_stage].picture_bytes) : 0;
-    return need->cross_bytes + pictures;
+    return need->cross_bytes + need->stage[i_stage].turn_ram_bytes + pictures;
 }
 
 /* For staging and pool. */
@@ -56,7 +57,8 @@ void plan_limit_pins(struct run_need *need, uint64_t bytes) {
     need->pin_limit_bytes = bytes < PLAN_PAGE ? PLAN_PAGE : bytes / PLAN_PAGE * PLAN_PAGE;
     for (int s = 0; s < need->n_stages; s++) {
         struct stage_need *n = &need->stage[s];
-        bool fits = need->cross_bytes + plan_pages(n->picture_bytes) + PLAN_STAGING <= need->pin_limit_bytes;
+        bool fits = need->cross_bytes + n->turn_ram_bytes + plan_pages(n->picture_bytes) + PLAN_STAGING <=
+                    need->pin_limit_bytes;
         if (n->picture_bytes && n->pictures_place == PICTURES_ANYWHERE && !fits)
             n->pictures_place = PICTURES_ON_DEVICE;
     }
@@ -88,13 +90,14 @@ static uint64_t stage_memory_bytes(const struct stage_need *n, bool pictures_on_
 uint64_t plan_fixed_ram(const struct run_need *need, int stage, bool pictures_on_host) {
     const struct stage_need *n = &need->stage[stage];
     return need->base_bytes + need->host_bytes + need->cross_bytes + need->bounce_bytes + n->image_bytes +
-           (pictures_on_host ? plan_pages(n->picture_bytes) : 0) +
+           n->turn_ram_bytes + (pictures_on_host ? plan_pages(n->picture_bytes) : 0) +
            (need->separate ? 0 : stage_memory_bytes(n, false));
 }
 
 uint64_t plan_fixed_vram(const struct run_need *need, int stage, bool pictures_on_host) {
-    return need->separate ? need->device_bytes + stage_memory_bytes(&need->stage[stage], pictures_on_host)
-                          : 0;
+    const struct stage_need *n = &need->stage[stage];
+    if (!need->separate) return 0;
+    return need->device_bytes + n->turn_vram_bytes + stage_memory_bytes(n, pictures_on_host);
 }
 
 static enum status over_budget(const char *flag, uint64_t budget, uint64_t peak, uint64_t least,

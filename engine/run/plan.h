@@ -63,6 +63,9 @@ struct stage_need {
     enum pictures_place pictures_place;
     uint64_t state_bytes, activation_bytes, workspace_bytes, library_bytes;
     uint64_t image_bytes; /* of the host's, held meanwhile by who is handed pictures */
+    /* What a run within this one takes in the host's turns between evaluations (run.within), beside all else:
+     * of the host's memory (where the device has its own, pinned), and of a separate device's. */
+    uint64_t turn_ram_bytes, turn_vram_bytes;
     double flops;
 };
 
@@ -78,6 +81,8 @@ struct run_need {
     uint64_t open_bytes;   /* peak before the first stage beyond base and host: tokenizer parsing */
     uint64_t bounce_bytes; /* of all readers, in pages: files are read past the page cache; 0: through it */
     uint64_t device_bytes; /* taken on a separate device before any stage: context, handles, kernels */
+    uint64_t
+        primitives_bytes; /* of what libraries build of operators, which every stage's library_bytes has */
     uint64_t pin_limit_bytes; /* what of the host's memory can be pinned together; 0: no limit is known */
     struct stage_need stage[PLAN_STAGES_MAX];
 };

@@ -61,6 +61,7 @@ struct run {
     const struct run_hooks *hooks;
     int readers; /* of the store: see there, as of converter */
     packed_converter *converter;
+    bool within; /* in a host's turn of another run, whose plan has this one's memory (turn_vram_bytes) */
 };
 
 #endif

@@ -141,7 +141,7 @@ static void world_make(struct sys *sys, struct device *device, int32_t rows, boo
                   &e);
     world.hooks =
         (struct run_hooks){.evaluation_ended = evaluation_ended, .stage_ended = stage_ended, .tick = go_on};
-    world.run = (struct run){sys, device, &world.stage, 1, &world.visits, &world.hooks, readers, NULL};
+    world.run = (struct run){sys, device, &world.stage, 1, &world.visits, &world.hooks, readers, NULL, false};
     assert_int_equal(e.code, OK);
 }
 

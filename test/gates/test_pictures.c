@@ -562,7 +562,7 @@ static void test_read_back(void **state) {
     sys_init_machine(&sys);
     model_open(&sys, &options, &model, &e);
     assert_ok(&e);
-    job_open(&job, &(struct job_place){model, &device.device, NULL, NULL}, &request, NULL, &e);
+    job_open(&job, &(struct job_place){.model = model, .device = &device.device}, &request, NULL, &e);
     assert_ok(&e);
     for (int i = 0; i < job.n_needs; i++) job.needs[i]->separate = true;
     job_plan(&job, &e);

@@ -80,8 +80,8 @@ void toy_make(void) {
     toy.visits.sys = toy.residents.sys = &watch.sys;
     toy.device = arithmetic_make();
     for (int s = 0; s < TOY_STAGES; s++) toy_make_stage(s, &e);
-    toy.run = (struct run){&watch.sys,  &toy.device.device, toy.stages, TOY_STAGES,
-                           &toy.visits, &toy_hooks,         2,          NULL};
+    toy.run = (struct run){
+        &watch.sys, &toy.device.device, toy.stages, TOY_STAGES, &toy.visits, &toy_hooks, 2, NULL, false};
     executor_measure(&toy.run, true, &toy.need, &e);
     assert_ok(&e);
 }

@@ -269,9 +269,9 @@ static double compute_seconds(struct planning *p) {
     struct job job;
     struct error e = {0};
     double seconds = 0;
-    assert_int_equal(
-        job_open(&job, &(struct job_place){p->model, p->session->device, NULL, NULL}, &p->request, NULL, &e),
-        OK);
+    assert_int_equal(job_open(&job, &(struct job_place){.model = p->model, .device = p->session->device},
+                              &p->request, NULL, &e),
+                     OK);
     for (int s = 0; s < job.need->n_stages; s++)
         for (int i = 0; i < job.need->stage[s].n_blocks; i++) seconds += job.need->stage[s].block_seconds[i];
     job_close(&job);
