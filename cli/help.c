@@ -14,7 +14,7 @@ static const struct {
 } first[] = {
     {GENERATE, " --model --prompt --width --height --steps --seed --batch --init-img --output --max-ram "},
     {DECODE,
-     " --model --vae --output --max-ram --max-vram --device --vae-tiling --report --threads --verbose "},
+     " --model --vae --taesd --output --max-ram --max-vram --device --vae-tiling --report --threads "},
     {PLAN, " --model --family --width --height --batch --max-ram --max-vram --device --type --json "},
     {INSPECT,
      " --model --diffusion-model --llm --llm_vision --clip_l --t5xxl --vae --tokenizer --json --tensors "},

@@ -1,6 +1,7 @@
 /* The text in a picture: see parameters.h. */
 #include "cli/parameters.h"
 
+#include <ctype.h>
 #include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
@@ -96,6 +97,13 @@ static void print_settings(FILE *to, const struct args *args, const struct sluic
     if (args_given(args, "--flow-shift")) fprintf(to, "Shift: %.9g, ", args->flow_shift);
 }
 
+/* As the web UI names it. */
+static void print_decoder(FILE *to, const char *decoder) {
+    fputs("VAE Decoder: ", to);
+    for (const char *letter = decoder; *letter; letter++) fputc(toupper((unsigned char)*letter), to);
+    fputs(", ", to);
+}
+
 char *parameters_text(const struct args *args, const struct sluice_request *request,
                       const struct sluice_image *image) {
     char *text = NULL, name[PATH_MAX];
@@ -110,6 +118,7 @@ char *parameters_text(const struct args *args, const struct sluice_request *requ
     if (drawn) fprintf(to, "Seed: %llu, ", (unsigned long long)image->seed);
     fprintf(to, "Size: %dx%d, ", image->width, image->height);
     if (image->frames > 1) fprintf(to, "Frames: %d, ", image->frames);
+    if (image->decoder) print_decoder(to, image->decoder);
     fputs("Model: ", to);
     model_name(args, name);
     print_quoted(to, name);

@@ -202,6 +202,7 @@ struct sluice_image {
     const char *video_sha256;    /* with the last frame: hex, of all frames' rows; else NULL */
     double slg_scale;            /* of skip-layer guidance; 0: there was none in any step */
     const char *loras;           /* adapters that it was drawn with, "style:0.8, turbo:1"; NULL: none */
+    const char *decoder; /* tiny one, in the autoencoder's place: "taesd"; NULL: the autoencoder's own */
 };
 
 /* A look at an image on the way. */

@@ -249,6 +249,11 @@ static int job_find_decoder(const struct job *job) {
     return model_decoder_slot(job->model, around ? looks : !looks);
 }
 
+const struct component *job_tiny_decoder(const struct job *job) {
+    const struct component *c = &job->model->component[job->decoder_slot];
+    return c->family->kind == FAMILY_TINY_DECODER && !job->request.no_decode ? c : NULL;
+}
+
 /* What follows from a settled request's numbers. */
 static enum status job_size(struct job *job, struct error *e) {
     const struct sluice_request *r = &job->request;

@@ -196,6 +196,9 @@ bool job_reads_direct(const char *direct_io, uint64_t model_bytes, uint64_t memo
  */
 char *job_numbered(const char *name, int i, char out[16]);
 
+/* The tiny decoder that decodes in the autoencoder's place; NULL: none does. */
+const struct component *job_tiny_decoder(const struct job *job);
+
 /* FLOPs of the whole job. */
 double job_flops(const struct job *job);
 

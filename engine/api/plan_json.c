@@ -80,6 +80,8 @@ static json_t *request_json(const struct job *job) {
                              !r->no_decode, "vae_tiling", r->vae_tiling ? r->vae_tiling : "auto");
     if (json && job->weights != N_DTYPES) json_put(json, "type", json_string(dtype_name(job->weights)));
     if (r->converted) json_put(json, "converted", json_true());
+    const struct component *tiny = job_tiny_decoder(job);
+    if (tiny) json_put(json, "decoder", json_string(tiny->family->name));
     if (json && r->frames > 1) json_put(json, "frames", json_integer(r->frames));
     if (!json || job->decode_only) return json;
     for (int i = 1; i < job->n_texts; i++) {

@@ -96,8 +96,10 @@ const char *sluice_part_flag(int i, char *help, size_t help_bytes) {
     if (!flag || !help) return flag;
     part_flag_families(flag, help, help_bytes);
     size_t n = strlen(help);
-    if (part_flag_optional(flag) && n < help_bytes)
-        snprintf(help + n, help_bytes - n, "; none: without, where a model may be");
+    const char *more = part_flag_chooses(flag, FAMILY_TINY_DECODER)
+                           ? "; none: without; decodes in less time, to another picture"
+                           : "; none: without, where a model may be";
+    if (part_flag_optional(flag) && n < help_bytes) snprintf(help + n, help_bytes - n, "%s", more);
     return flag;
 }
 

@@ -161,7 +161,17 @@ void remarks_of_session(struct sluice_session *s) {
     say_assumptions(s);
 }
 
+/* The same seed looks otherwise with it. */
+static void say_decoder(struct sluice_session *s, const struct job *job) {
+    const struct component *tiny = job_tiny_decoder(job);
+    if (tiny)
+        session_say(s, SLUICE_INFO,
+                    "decoded with the %s (%s): another picture than the autoencoder's, near to it",
+                    tiny->family->word, tiny->family->name);
+}
+
 void remarks_of_plan(struct sluice_session *s, const struct job *job) {
+    say_decoder(s, job);
     warn_of_skipped(s, job);
 }
 
@@ -174,6 +184,7 @@ void remarks_of_run(struct sluice_session *s, const struct job *job, double aske
     for (int i = 0; i < PICTURE_REFERENCES; i++)
         if (fit_changes(&job->fitting[i])) say_fitted(s, &job->given[i], &job->fitting[i]);
     say_references(s, job);
+    say_decoder(s, job);
     say_budget(s, job);
     say_pins(s, job);
 }

@@ -282,6 +282,7 @@ static enum status turn_hand_out(struct running *r, int image, int frame, struct
     if (!frame) sha256_init(&r->frames);
     sha256_update(&r->frames, (size_t)tensor_bytes(&rgb), rgb.data);
     if (last) sha256_end(&r->frames, s->report.image_sha256[image]);
+    const struct component *tiny = job_tiny_decoder(job);
     struct sluice_image out = {
         .struct_size = sizeof out,
         .index = image,
@@ -300,6 +301,7 @@ static enum status turn_hand_out(struct running *r, int image, int frame, struct
         .negative_prompt = job->n_prompts > 1 ? job->request.negative_prompt : NULL,
         .video_sha256 = last ? s->report.image_sha256[image] : NULL,
         .slg_scale = job_branches(job) > job->n_prompts ? job->request.slg_scale : 0,
+        .decoder = tiny ? tiny->family->name : NULL,
     };
     if (s->options.on_image) s->options.on_image(s->options.user, &out);
     if (last) s->report.n_images = image + 1;
