@@ -12,7 +12,7 @@
     X(zimage) X(flux) X(unet) X(qwen_image) X(wan) X(sd3)                                                           \
     X(qwen3) X(qwen25vl) X(qwen25vl_vision) X(clip) X(clip_vision) X(t5) X(umt5)                             \
     X(vae_kl) X(vae_kl_encoder) X(vae_wan) X(vae_wan_encoder) X(vae_wan22) X(vae_wan22_encoder)              \
-    X(taesd)
+    X(taesd) X(taehv)
 /* clang-format on */
 /* X(name) for recipe_NAME of models/recipes.c. Where nothing names the pipeline the first that fits the
  * weights is taken. */

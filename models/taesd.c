@@ -2,15 +2,15 @@
  * multiplications, and another picture than the large one's, near to it.
  *
  * A limit on the latent, 3 tanh(x / 3), a convolution, then three times three blocks and a nearest-neighbour
- * upsampling convolution, one more block and the convolution to colours of 0 to 1. A block: x' = relu(x +
- * conv(relu(conv(relu(conv(x)))))). All convolutions have kernels of 3, and all pictures one width. It reads
- * latents as denoisers see them. Reference: diffusers 0.42, models/autoencoders/{autoencoder_tiny,vae}.py.
+ * upsampling convolution, one more block (tiny_blocks.h) and the convolution to colours of 0 to 1. All
+ * pictures have one width. It reads latents as denoisers see them. Reference: diffusers 0.42,
+ * models/autoencoders/{autoencoder_tiny,vae}.py.
  *
- * Nothing is tiled or blended. Pictures up to half of the resolution lie in a canvas (vae_canvas.h), where
- * blocks work in place; the last resolution is never there as a whole but the picture itself. Between
- * convolutions are strips: the rows of a band, and those few before it that are read again. So each row is
- * computed once, and memory is that of a picture of a quarter of the pixels, and a few bands. */
+ * Pictures up to half of the resolution lie in a canvas (vae_canvas.h), where blocks work in place; the last
+ * resolution is never there as a whole but the picture itself. So each row is computed once, and memory is
+ * that of a picture of a quarter of the pixels, and a few bands. */
 #include "models/models.h"
+#include "models/tiny_blocks.h"
 #include "models/vae_canvas.h"
 
 enum { TAESD_LEVELS = 4, TAESD_BLOCKS = 3 /* of a level but the last, which has one */ };
@@ -20,9 +20,6 @@ enum taesd_dim { TAESD_LATENT, TAESD_WIDTH, TAESD_COLOURS, TAESD_K3 };
 struct taesd_settings {
     float scale, shift;
 };
-
-/* What TAESD's authors limit values to. */
-#define TAESD_LIMIT 3.0f
 
 struct taesd_state {
     struct canvas canvas;
@@ -35,17 +32,13 @@ struct taesd_in_weights {
     struct tensor weight, bias;
 };
 
-struct taesd_block_weights {
-    struct tensor conv[3], bias[3];
-};
-
 struct taesd_up_weights {
     struct tensor weight;
 };
 
 struct taesd_out_weights {
     struct taesd_up_weights up;
-    struct taesd_block_weights block;
+    struct tiny_block_weights block;
     struct tensor weight, bias;
 };
 
@@ -68,115 +61,19 @@ struct taesd_out_weights {
 
 static const struct weight_spec taesd_in_table[] = {
     CONV_ROWS(taesd_in_weights, weight, bias, "0", "1", TAESD_WIDTH, TAESD_LATENT)};
-static const struct weight_spec taesd_block_table[] = {BLOCK_ROWS(taesd_block_weights, , "%d", "%d")};
+static const struct weight_spec taesd_block_table[] = {BLOCK_ROWS(tiny_block_weights, , "%d", "%d")};
 static const struct weight_spec taesd_up_table[] = {UP_ROW(taesd_up_weights, weight, "%d", "%d")};
 static const struct weight_spec taesd_out_table[] = {
     UP_ROW(taesd_out_weights, up.weight, "16", "17"), BLOCK_ROWS(taesd_out_weights, block., "17", "18"),
     CONV_ROWS(taesd_out_weights, weight, bias, "18", "19", TAESD_COLOURS, TAESD_WIDTH)};
 
-/* ---- strips ---- */
+/* ---- blocks ---- */
 
-/* Rows first to end of a picture, of which only so many are kept at a time. */
-struct strip {
-    struct tensor rows; /* [room, X, C] */
-    int32_t first, end;
-};
-
-/* Beside a band's own: rows before it that are read again, and those that convolutions before the last band
- * left to it. */
-enum { STRIP_BESIDE = 8 };
-
-/* Rows that the first convolution of several goes on by: a function of shapes alone (R3). So many bands of
- * convolutions that few copies and calls come with them. */
-static int32_t taesd_band(int32_t columns) {
-    return 2 * conv_band_rows(columns);
-}
-
-static struct strip strip_begin(struct context *x, int32_t Y, int32_t X, int32_t C) {
-    int32_t room = taesd_band(X) + STRIP_BESIDE;
-    return (struct strip){context_tensor(x, DTYPE_F32, 3, (int32_t[]){room < Y ? room : Y, X, C}), 0, 0};
-}
-
-/* Goes on to row end, and returns the place of the rows that are new. Of those before, rows from `kept` on
- * stay. */
-static struct tensor strip_go_on(struct context *x, struct strip *s, int32_t kept, int32_t end) {
-    int32_t n_kept = kept < s->end ? s->end - kept : 0;
-    if (n_kept && kept > s->first)
-        op_copy(x, tensor_slice(s->rows, 0, n_kept), tensor_slice(s->rows, kept - s->first, n_kept));
-    struct tensor fresh = tensor_slice(s->rows, n_kept, end - s->end);
-    s->first = s->end - n_kept;
-    s->end = end;
-    return fresh;
-}
-
-/* A row's neighbours above and below are read: the one above is there still. */
-static int32_t strip_above(int32_t row) {
-    return row ? row - 1 : 0;
-}
-
-/* Where convolution number `behind` after one can go that went to row end. */
-static int32_t strip_reach(int32_t end, int32_t behind, int32_t Y) {
-    return end < Y ? end - behind : Y;
-}
-
-/* Rows from `first` on of what a strip is convolved to. */
-static void strip_convolve(struct context *x, struct tensor out, int32_t first, const struct strip *in,
-                           struct tensor weight, struct epilogue epilogue, struct conv_options options) {
-    options.first_row = first - in->first * options.upsample;
-    op_conv2d(x, out, tensor_slice(in->rows, 0, in->end - in->first), weight, epilogue, options);
-}
-
-/* ---- a block ---- */
-
-/* What lies between its convolutions, and how far it got. */
-struct taesd_block {
-    const struct taesd_block_weights *w;
-    struct strip h1, h2;
-    int32_t Y, end;
-};
-
-static struct taesd_block taesd_block_begin(struct context *x, const struct taesd_block_weights *w,
-                                            const int32_t dim[3]) {
-    return (struct taesd_block){w, strip_begin(x, dim[0], dim[1], dim[2]),
-                                strip_begin(x, dim[0], dim[1], dim[2]), dim[0], 0};
-}
-
-/* Its hidden rows, as far as they follow from in up to row `to`. */
-static void taesd_block_hidden(struct context *x, struct taesd_block *b, const struct strip *in, int32_t to) {
-    const struct conv_options relu = {.upsample = 1, .finish = FINISH_RELU};
-    int32_t from1 = b->h1.end, from2 = b->h2.end;
-    struct tensor h1 = strip_go_on(x, &b->h1, strip_above(from2), strip_reach(to, 1, b->Y));
-    strip_convolve(x, h1, from1, in, b->w->conv[0], (struct epilogue){.bias = b->w->bias[0]}, relu);
-    struct tensor h2 = strip_go_on(x, &b->h2, strip_above(b->end), strip_reach(to, 2, b->Y));
-    strip_convolve(x, h2, from2, &b->h1, b->w->conv[1], (struct epilogue){.bias = b->w->bias[1]}, relu);
-}
-
-/* Then its rows from b->end on to out, which may lie where in has them. */
-static void taesd_block_end(struct context *x, struct taesd_block *b, const struct strip *in,
-                            struct tensor out) {
-    const struct conv_options relu = {.upsample = 1, .finish = FINISH_RELU};
-    struct epilogue epilogue = {.bias = b->w->bias[2],
-                                .residual = tensor_slice(in->rows, b->end - in->first, out.dim[0])};
-    strip_convolve(x, out, b->end, &b->h2, b->w->conv[2], epilogue, relu);
-    b->end += out.dim[0];
-}
-
-static int32_t taesd_next(int32_t end, int32_t band, int32_t Y) {
-    return Y - end > band ? end + band : Y;
-}
-
-/* In place: what is written is three rows behind what is read, and read no more. */
+/* In place. */
 static void taesd_forward_block(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct taesd_state *state = scope->lane->state;
     struct tensor picture = state->canvas.picture;
-    int32_t Y = picture.dim[0], band = taesd_band(picture.dim[1]);
-    struct strip in = {picture, 0, Y};
-    struct taesd_block b = taesd_block_begin(x, weights, picture.dim);
-    for (int32_t to = 0; to < Y;) {
-        to = taesd_next(to, band, Y);
-        taesd_block_hidden(x, &b, &in, to);
-        taesd_block_end(x, &b, &in, tensor_slice(picture, b.end, strip_reach(to, 3, Y) - b.end));
-    }
+    tiny_block(x, weights, picture, (struct tensor){0}, picture);
 }
 
 /* ---- at the ends, and from level to level ---- */
@@ -191,7 +88,7 @@ static void taesd_forward_in(struct context *x, const void *weights, const struc
     op_latent_to_image(
         x, image, latent,
         (struct latent_format){
-            .n = 1, .scale = {settings->scale}, .shift = {settings->shift}, .limit = TAESD_LIMIT});
+            .n = 1, .scale = {settings->scale}, .shift = {settings->shift}, .limit = TINY_LIMIT});
     struct tensor out = canvas_put(&state->canvas, state->front[0], Y, X, w->weight.dim[0]);
     op_conv2d(x, out, image, w->weight, (struct epilogue){.bias = w->bias},
               (struct conv_options){.upsample = 1, .finish = FINISH_RELU});
@@ -223,16 +120,16 @@ static void taesd_forward_out(struct context *x, const void *weights, const stru
     const struct conv_options twice = {.upsample = 2}, colours = {.upsample = 1, .finish = FINISH_OF_UNIT};
     struct tensor in = state->canvas.picture, picture = lane_picture(scope->lane);
     const struct strip coarse = {in, 0, in.dim[0]};
-    int32_t Y = 2 * in.dim[0], X = 2 * in.dim[1], C = in.dim[2], band = taesd_band(X), done = 0;
+    int32_t Y = 2 * in.dim[0], X = 2 * in.dim[1], C = in.dim[2], band = tiny_band(X), done = 0;
     struct strip before = strip_begin(x, Y, X, C), after = strip_begin(x, Y, X, C);
-    struct taesd_block b = taesd_block_begin(x, &w->block, (int32_t[]){Y, X, C});
+    struct tiny_block b = tiny_block_begin(x, &w->block, (struct tensor){0}, (int32_t[]){Y, X, C});
     while (done < Y) {
-        int32_t from = before.end, to = taesd_next(from, band, Y), last = strip_reach(to, 4, Y);
+        int32_t from = before.end, to = tiny_next(from, band, Y), last = strip_reach(to, 4, Y);
         struct tensor rows = strip_go_on(x, &before, b.end, to);
         strip_convolve(x, rows, from, &coarse, w->up.weight, (struct epilogue){0}, twice);
-        taesd_block_hidden(x, &b, &before, to);
+        tiny_block_hidden(x, &b, &before, to);
         rows = strip_go_on(x, &after, strip_above(done), strip_reach(to, 3, Y));
-        taesd_block_end(x, &b, &before, rows);
+        tiny_block_end(x, &b, &before, rows);
         strip_convolve(x, tensor_slice(picture, done, last - done), done, &after, w->weight,
                        (struct epilogue){.bias = w->bias}, colours);
         done = last;
@@ -244,7 +141,7 @@ static void taesd_forward_out(struct context *x, const void *weights, const stru
 static const struct block_kind taesd_kind_in =
     BLOCK_KIND("conv_in", "conv_in", taesd_in_table, taesd_in_weights, taesd_forward_in, .keeps_types = true);
 static const struct block_kind taesd_kind_block = BLOCK_KIND(
-    "block", "layers.%d", taesd_block_table, taesd_block_weights, taesd_forward_block, .keeps_types = true);
+    "block", "layers.%d", taesd_block_table, tiny_block_weights, taesd_forward_block, .keeps_types = true);
 static const struct block_kind taesd_kind_up = BLOCK_KIND(
     "upsample", "layers.%d", taesd_up_table, taesd_up_weights, taesd_forward_up, .keeps_types = true);
 static const struct block_kind taesd_kind_out = BLOCK_KIND(

@@ -20,19 +20,20 @@ char *block_weight_name(const char *format, int number, char *out) {
     return out;
 }
 
-/* Where a weight lies: an entry, or so many of its rows, or a slice in time of a kernel. */
+/* Where a weight lies: an entry, or so many of its rows, or a slice in time of a kernel, or some inputs. */
 struct place {
     struct index_entry *entry;
     const struct weight_slice *slice; /* NULL: all of it */
-    int32_t slices;                   /* in time; 1: none but itself */
+    int32_t slices;                   /* in time or of inputs; 1: none but itself */
     int32_t at;                       /* which of them */
+    int axis;                         /* of the weight, that a slice begins with */
 };
 
 int block_file_shape(const struct weight_spec *spec, const int32_t *dims, int32_t dim[WEIGHT_FILE_RANK_MAX]) {
     int n = 0;
     for (int i = 0; i < spec->rank; i++) {
         if (spec->slices && i == spec->rank - 2) dim[n++] = dims[spec->slices];
-        dim[n++] = dims[spec->dim[i]];
+        dim[n++] = dims[spec->dim[i]] * (i == 1 && spec->input_parts ? spec->input_parts : 1);
     }
     return n;
 }
@@ -286,8 +287,9 @@ static void add_rows(struct block *block, const struct place *place, const struc
     struct packed_segment *segment = add_segment(block, source_of(block, entry->source),
                                                  entry->offset + first, rows_bytes(shape, part.rows));
     if (slices == 1) return;
-    segment->run = (uint64_t)dtype_bytes(shape->dtype,
-                                         (int64_t)shape->dim[shape->rank - 2] * shape->dim[shape->rank - 1]);
+    int64_t run = 1;
+    for (int i = place->axis; i < shape->rank; i++) run *= shape->dim[i];
+    segment->run = (uint64_t)dtype_bytes(shape->dtype, run);
     segment->stride = segment->run * slices;
     segment->file_offset += segment->run * (uint64_t)place->at;
 }
@@ -311,7 +313,10 @@ static enum status bind_weight(struct block *block, const struct block_ref *ref,
     int rank = block_file_shape(spec, dims, whole);
     for (int i = 0; i < spec->rank; i++) dim[i] = dims[spec->dim[i]];
     if (spec->slices) place.slices = dims[spec->slices];
+    place.axis = spec->rank - 2;
     place.at = place.slices - 1 - spec->before_last;
+    if (spec->input_parts)
+        place = (struct place){place.entry, place.slice, spec->input_parts, spec->input_part, 1};
     if (place.slice) whole[0] = rows_above(place.slice, dims, place.slice->n_parts);
     if (check_weight(&place, block, rank, whole, e) != OK) return e->code;
     struct packed_tensor *t = &block->tensors[block->n_tensors++];

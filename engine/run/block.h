@@ -49,7 +49,10 @@ struct weight_spec {
      * are not moved. Files may have the two outermost axes as one. 0: no such axis. */
     int slices;
     int before_last; /* with slices: the weight is not the last one, but so many before it */
-    bool optional;   /* absent: a tensor of rank 0 */
+    /* Kernels of so many weights stand side by side in files, each with inputs of its own, and this is that
+     * of number input_part. 0: it has its tensor alone. Not with slices. */
+    int input_parts, input_part;
+    bool optional; /* absent: a tensor of rank 0 */
     int when; /* place of what is 0 in blocks that have no such weight: there it is of rank 0; 0: all have it
                */
     double spread; /* made-up weights: uniform in +- this times 1/sqrt(inputs); 0: around 1 */

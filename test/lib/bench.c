@@ -81,6 +81,7 @@ void bench_visit(struct bench *b, const struct block *block, float timestep) {
     struct visit_scope scope = {.settings = b->settings,
                                 .lane = &b->lane,
                                 .number = block->number,
+                                .chunk = b->chunk,
                                 .n_timesteps = 1,
                                 .timesteps = &timestep};
     b->scratch.used = 0;

@@ -21,6 +21,7 @@ struct bench {
     const struct component *component;
     struct lane lane;
     const void *settings;
+    int chunk; /* of frames, that visits are for */
     struct eager eager;
     struct context context;
     struct arena state, scratch;

@@ -25,11 +25,13 @@ static const struct suite *const sd3[] = {&blocks_sd3, NULL};
 static const struct suite *const vae_encoder[] = {&blocks_vae_encoder, NULL};
 
 static const struct suite *const taesd[] = {&blocks_taesd, NULL};
+static const struct suite *const taehv[] = {&blocks_taehv, NULL};
 static const struct suite *const clip_kinds[] = {&blocks_clip_kinds, NULL};
 
 #define CLIP_KIND   .blocks = clip_kinds, .open = clip_kinds_open, .close = clip_kinds_close
 #define VAE_ENCODER .blocks = vae_encoder, .open = vae_encoder_open, .close = vae_encoder_close
 #define TAESD       .blocks = taesd, .open = taesd_open, .close = taesd_close
+#define TAEHV       .blocks = taehv, .open = taehv_open, .close = taehv_close
 
 /* The worst pixels of Qwen-Image's: three or four channels nearly vanish before a norm divides them by their
  * size. measured: under emulation; PyTorch with these roundings (TF32, in attention bf16) is off by 11. */
@@ -136,6 +138,9 @@ const struct fixture fixtures[] = {
     {.name = "taesd/f32", TAESD},
     {.name = "taesd/bf16", TAESD},
     {.name = "taesd/authors", TAESD},
+    {.name = "taehv/f32", TAEHV},
+    {.name = "taehv/bf16", TAEHV},
+    {.name = "taehv/encoded", TAEHV},
     {.name = "clip/l", CLIP_KIND},
     {.name = "clip/h", CLIP_KIND},
     {.name = "clip/g", CLIP_KIND},

@@ -16,6 +16,15 @@ struct tensor vae_channels_last(struct tensor t) {
     return out;
 }
 
+struct tensor vae_frames_last(struct tensor t) {
+    int32_t C = t.dim[1], n = t.dim[2] * t.dim[3] * t.dim[4];
+    struct tensor out = test_tensor(DTYPE_F32, 4, (int32_t[]){t.dim[2], t.dim[3], t.dim[4], C});
+    for (int64_t i = 0; i < n; i++)
+        for (int32_t c = 0; c < C; c++)
+            ((float *)out.data)[i * C + c] = ((float *)t.data)[(int64_t)c * n + i];
+    return out;
+}
+
 void vae_put_picture(struct bench *b, struct tensor picture, int level) {
     struct vae_state *s = b->lane.state;
     assert_true(tensor_bytes(&picture) <= tensor_bytes(&s->canvas.memory));

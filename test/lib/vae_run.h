@@ -11,6 +11,8 @@
 
 /* [C, Y, X] to [Y, X, C]. */
 struct tensor vae_channels_last(struct tensor t);
+/* [1, C, N, Y, X] to [N, Y, X, C]. */
+struct tensor vae_frames_last(struct tensor t);
 /* The reference's tensor "NAME.SIDE", [1, C, Y, X]. */
 struct tensor vae_golden_picture(const struct golden *g, const char *name, const char *side);
 void vae_expect_picture(const struct golden *g, const char *name, struct tensor ours);

@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""Makes taehv/: tiny random decoders of TAEHV's architecture and what the formulas give for a latent.
+
+    taehv.py
+
+needs requirements.txt.  test/lib/blocks_taehv.c reads what it wrote and needs no Python.  diffusers has no such class:
+the module below is written from the architecture as its authors describe it (github.com/madebyollin/taehv), with their
+names, all frames of a layer before the next layer.  Each folder NAME/ holds
+  taehv.safetensors       the decoder's tensors; "encoded" has some of an encoder, too, as published files do
+  reference.safetensors   f32: video.decoder.in [1, C, F, Y, X], the latent as denoisers see it, and
+                          video.decoder.out [1, 3, 4 F - 3, p 8 Y, p 8 X] of it, -1 to 1 and beyond
+computed from the files just written, in f32 on the CPU.  A latent's first frames give the first frames: asserted here.
+"""
+
+import os
+import shutil
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import save_file
+
+# All widths of a model but one are unlike each other and the latent's: 256, 128, 64, 64 of 16 or 48 are what is
+# published.  The first of "bf16" makes blocks that are several pages large, which test/models/test_film.c evicts.
+SPECS = {
+    "f32": dict(seed=1, dtype=torch.float32, widths=(7, 6, 5, 3), channels=4, patch=1, size=(4, 3, 2)),
+    "bf16": dict(seed=2, dtype=torch.bfloat16, widths=(16, 7, 4, 5), channels=3, patch=2, size=(4, 1, 2)),
+    "encoded": dict(seed=3, dtype=torch.float16, widths=(9, 8, 8, 6), channels=16, patch=1, size=(2, 2, 3)),
+}
+GROWTH = {7: 1, 13: 2, 19: 2}
+BLOCKS = [level + i for level in (3, 9, 15) for i in range(3)]
+
+
+def shapes(spec):
+    """Names and shapes of the decoder's tensors."""
+    w, p = spec["widths"], spec["patch"]
+    out = {"1.weight": (w[0], spec["channels"], 3, 3), "1.bias": (w[0],)}
+    for number in BLOCKS:
+        c = w[number // 6]
+        for i, inputs in ((0, 2 * c), (2, c), (4, c)):
+            out[f"{number}.conv.{i}.weight"], out[f"{number}.conv.{i}.bias"] = (c, inputs, 3, 3), (c,)
+    for i, (number, times) in enumerate(GROWTH.items()):
+        out[f"{number}.conv.weight"] = (times * w[i], w[i], 1, 1)
+        out[f"{number + 1}.weight"] = (w[i + 1], w[i], 3, 3)
+    out["22.weight"], out["22.bias"] = (3 * p * p, w[3], 3, 3), (3 * p * p,)
+    return out
+
+
+def fill(spec):
+    """Values of which every single one matters: half of what a ReLU is given passes it, and blocks neither grow nor fade."""
+    generator = torch.Generator().manual_seed(spec["seed"])
+    weights = {}
+    for name, shape in shapes(spec).items():
+        inputs = torch.Size(shape[1:]).numel()
+        gain = 0.2 if len(shape) == 1 else 0.4 if ".conv.4." in name else 1.2
+        weights[name] = (torch.randn(shape, generator=generator) * gain / inputs**0.5).to(spec["dtype"])
+    return weights
+
+
+def decode(weights, latent, patch):
+    """[C, F, Y, X] to [3, 4 F - 3, p 8 Y, p 8 X], -1 to 1."""
+    w = {k: t.float() for k, t in weights.items()}
+    conv = lambda name, x: F.conv2d(x, w[name + ".weight"], w.get(name + ".bias"), padding=w[name + ".weight"].shape[-1] // 2)
+    at = F.relu(conv("1", 3 * torch.tanh(latent.transpose(0, 1) / 3)))  # frames first
+    for number in range(3, 21):
+        if number in BLOCKS:
+            before = torch.cat([torch.zeros_like(at[:1]), at[:-1]])
+            h = F.relu(conv(f"{number}.conv.0", torch.cat([at, before], 1)))
+            h = F.relu(conv(f"{number}.conv.2", h))
+            at = F.relu(at + conv(f"{number}.conv.4", h))
+        elif number in GROWTH:
+            at = F.interpolate(at, scale_factor=2, mode="nearest")
+            grown = conv(f"{number}.conv", at)
+            at = torch.stack(grown.chunk(GROWTH[number], 1), 1).flatten(0, 1)  # a frame's own follow each other
+            at = conv(str(number + 1), at)
+    colours = F.pixel_shuffle(conv("22", F.relu(at)), patch)
+    return 2 * colours[3:].transpose(0, 1).contiguous() - 1
+
+
+@torch.no_grad()
+def write(name, spec):
+    folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "taehv", name)
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
+    weights = fill(spec)
+    stored = {"decoder." + k: t for k, t in weights.items()}
+    if name == "encoded":
+        stored["encoder.0.weight"], stored["encoder.0.bias"] = torch.zeros(2, 3, 3, 3), torch.zeros(2)
+    save_file(stored, os.path.join(folder, "taehv.safetensors"), metadata={"format": "pt"})
+    generator = torch.Generator().manual_seed(100 + spec["seed"])
+    latent = 1.5 * torch.randn([spec["channels"], *spec["size"]], generator=generator)
+    video = decode(weights, latent, spec["patch"])
+    for n in range(1, spec["size"][0]):
+        first = decode(weights, latent[:, :n], spec["patch"])
+        assert (first - video[:, : 4 * n - 3]).abs().max() < 1e-5
+    save_file({"video.decoder.in": latent[None], "video.decoder.out": video[None]},
+              os.path.join(folder, "reference.safetensors"))
+    print(name, tuple(latent.shape), tuple(video.shape), float(video.mean()), float(video.std()))
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(2)
+    for name, spec in SPECS.items():
+        write(name, spec)

@@ -1,0 +1,275 @@
+/* The tiny decoder of videos against the reference, on data of its own (test/golden/taehv.py): its frames,
+ * every weight's influence on them; and the bits of its operators one after another over whole frames, also
+ * where it works in many bands. Its runs are tried beside those of other films (test/models/test_film.c). */
+#include "engine/base/random.h"
+#include "loaders/loaders.h"
+#include "models/models.h"
+#include "test/lib/bench.h"
+#include "test/lib/suites.h"
+#include "test/lib/vae_run.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct tolerance tolerances[] = {{"frames", 6.33e-7, 1e-6}, {0}};
+/* Convolutions round their operands to TF32 there. measured: under emulation. */
+static const struct tolerance gpu_tolerances[] = {{"frames", 3e-4, 1e-3}, {0}};
+
+/* ---- opening ---- */
+
+enum { ALONE_SLOT = 0, FRAMES = 4 };
+
+void taehv_open(struct golden *g) {
+    struct sys *sys = &golden_state.sys;
+    struct config none = {0};
+    struct error e = {0};
+    char path[GOLDEN_PATH + 64];
+    g->model = calloc(1, sizeof *g->model);
+    assert_non_null(g->model);
+    struct component *c = &g->model->component[ALONE_SLOT];
+    g->bf16 = json_object(); /* PyTorch's errors in bf16 are not known */
+    *c = (struct component){.family = &family_taehv, .sys = sys, .films = true};
+    snprintf(path, sizeof path, "%s/taehv.safetensors", g->path);
+    safetensors_open(sys, path, &c->index, &e);
+    assert_ok(&e);
+    component_bind(c, &none, &e);
+    assert_ok(&e);
+    assert_int_equal(c->n_unknown, 0);
+}
+
+void taehv_close(struct golden *g) {
+    component_destroy(&g->model->component[ALONE_SLOT]);
+    free(g->model);
+}
+
+static const struct component *taehv_of(const struct golden *g) {
+    return &g->model->component[ALONE_SLOT];
+}
+
+/* ---- a film ---- */
+
+/* A lane and all frames that a decoder makes of it. */
+struct film {
+    struct bench *bench;
+    struct tensor frames;
+};
+
+static struct tensor frames_of(struct tensor frames, int32_t first, int32_t n) {
+    return tensor_slice(frames, first, n);
+}
+
+/* latent: [C, F, Y, X]. */
+static struct film film_open(const struct golden *g, struct tensor latent) {
+    int32_t F = latent.dim[1], side = taehv_of(g)->pixel_factor;
+    int32_t dim[4] = {F > 1 ? FRAMES : 1, side * latent.dim[2], side * latent.dim[3], 3};
+    struct lane lane = {.latent = latent, .picture = test_tensor(DTYPE_F32, 4, dim)};
+    dim[0] = FRAMES * (F - 1) + 1;
+    return (struct film){bench_open(g, ALONE_SLOT, lane), test_tensor(DTYPE_F32, 4, dim)};
+}
+
+/* Without weight number `weight` of a block, which is left zero; block -1: with all. */
+static void film_decode(struct film *f, int without, int weight) {
+    struct bench *b = f->bench;
+    struct frame_chunk chunks[FRAME_CHUNKS_MAX];
+    int n = component_frame_chunks(b->component, b->lane.latent.dim[1], chunks);
+    for (b->chunk = 0; b->chunk < n; b->chunk++) {
+        for (int i = 0; i < b->component->n_blocks; i++) {
+            struct block copy = b->component->blocks[i];
+            struct packed_segment segments[BLOCK_WEIGHTS_MAX];
+            for (int k = copy.n_segments = 0; k < b->component->blocks[i].n_segments; k++)
+                if (i != without || k != weight)
+                    segments[copy.n_segments++] = b->component->blocks[i].segments[k];
+            copy.segments = segments;
+            bench_visit(b, &copy, 0);
+        }
+        const struct frame_chunk *c = &chunks[b->chunk];
+        bench_put(frames_of(f->frames, c->first_frame, c->n_frames),
+                  frames_of(b->lane.picture, 0, c->n_frames));
+    }
+}
+
+static void film_close(struct film *f) {
+    bench_close(f->bench);
+}
+
+static struct tensor golden_latent(const struct golden *g) {
+    struct tensor in = golden(g, "video.decoder.in");
+    return tensor_reshape(in, 4, in.dim + 1);
+}
+
+/* ---- tests ---- */
+
+static void test_frames(const struct golden *g) {
+    struct tensor truth = vae_frames_last(golden(g, "video.decoder.out"));
+    struct film f = film_open(g, golden_latent(g));
+    film_decode(&f, -1, 0);
+    for (int i = 0; i < 4; i++) assert_int_equal(f.frames.dim[i], truth.dim[i]);
+    expect_close(g, "frames", f.frames, truth.data);
+    film_close(&f);
+}
+
+static void test_influence(const struct golden *g) {
+    const double LEAST = 1e-3;
+    struct film f = film_open(g, golden_latent(g));
+    const struct component *c = f.bench->component;
+    double least = INFINITY;
+    int n = 0, of_two = 0, encoder = strcmp(g->name, "taehv/encoded") ? 0 : 2;
+    film_decode(&f, -1, 0);
+    struct tensor truth = test_copy(f.frames);
+    for (int i = 0; i < c->n_blocks; i++) {
+        const struct block *block = &c->blocks[i];
+        assert_int_equal(block->n_segments, block->n_tensors);
+        of_two += !strcmp(block->kind->name, "block");
+        for (int k = 0; k < block->n_tensors; k++, n++) {
+            film_decode(&f, i, k);
+            double moved = distance(f.frames.data, truth.data, tensor_elements(&truth));
+            if (!(moved > LEAST)) fail_msg("%s: tensor %d zeroed moves them by %.2e", block->name, k, moved);
+            least = fmin(least, moved);
+        }
+    }
+    printf("  %-13s %d tensors zeroed, the least moves the frames by %.2e\n", g->name, n, least);
+    assert_int_equal(n, c->index.n_entries - encoder + of_two);
+    film_close(&f);
+}
+
+/* ---- whole frames ---- */
+
+static struct tensor weight_of(const struct golden *g, int layer, const char *rest) {
+    char name[64];
+    snprintf(name, sizeof name, "decoder.%d.%s", layer, rest);
+    return read_tensor(&taehv_of(g)->index, name);
+}
+
+static struct tensor convolve(struct bench *b, struct tensor in, struct tensor weight, struct tensor bias,
+                              struct tensor residual, int up, enum finishing finish) {
+    int32_t dim[3] = {up * in.dim[0], up * in.dim[1], weight.dim[0]};
+    struct tensor out = test_tensor(DTYPE_F32, 3, dim);
+    op_conv2d(&b->context, out, in, weight, (struct epilogue){.bias = bias, .residual = residual},
+              (struct conv_options){.upsample = up, .finish = finish});
+    assert_ok(&b->error);
+    return out;
+}
+
+/* Inputs [part C, part C + C) of a weight [N, 2 C, k, k]. */
+static struct tensor inputs_of(struct tensor weight, int part) {
+    int32_t dim[4] = {weight.dim[0], weight.dim[1] / 2, weight.dim[2], weight.dim[3]};
+    struct tensor out = test_tensor(weight.dtype, 4, dim);
+    size_t run = (size_t)tensor_bytes(&out) / (size_t)dim[0];
+    for (int32_t i = 0; i < dim[0]; i++)
+        memcpy((char *)out.data + (size_t)i * run, (char *)weight.data + (2 * (size_t)i + (size_t)part) * run,
+               run);
+    return out;
+}
+
+/* past: rank 0 before the first frame. */
+static struct tensor whole_block(struct bench *b, const struct golden *g, int layer, struct tensor in,
+                                 struct tensor past) {
+    const struct tensor none = {0};
+    struct tensor two = weight_of(g, layer, "conv.0.weight"), bias = weight_of(g, layer, "conv.0.bias"),
+                  h = none;
+    if (past.rank) {
+        h = convolve(b, past, inputs_of(two, 1), bias, none, 1, FINISH_NONE);
+        bias = none;
+    }
+    h = convolve(b, in, inputs_of(two, 0), bias, h, 1, FINISH_RELU);
+    h = convolve(b, h, weight_of(g, layer, "conv.2.weight"), weight_of(g, layer, "conv.2.bias"), none, 1,
+                 FINISH_RELU);
+    return convolve(b, h, weight_of(g, layer, "conv.4.weight"), weight_of(g, layer, "conv.4.bias"), in, 1,
+                    FINISH_RELU);
+}
+
+/* All frames of a layer. */
+enum { WHOLE_MOST = 16 };
+struct whole {
+    int n;
+    struct tensor frame[WHOLE_MOST];
+};
+
+static void whole_begin(struct bench *b, const struct golden *g, struct whole *w) {
+    const struct tensor none = {0}, latent = b->lane.latent;
+    const int32_t *dim = latent.dim;
+    const struct latent_format format = {.n = 1, .scale = {1}, .shift = {0}, .limit = 3};
+    w->n = dim[1];
+    for (int32_t i = 0; i < dim[1]; i++) {
+        struct tensor planes = test_tensor(DTYPE_F32, 3, (int32_t[]){dim[0], dim[2], dim[3]});
+        struct tensor at = test_tensor(DTYPE_F32, 3, (int32_t[]){dim[2], dim[3], dim[0]});
+        for (int32_t c = 0; c < dim[0]; c++)
+            bench_put(tensor_slice(planes, c, 1),
+                      tensor_slice(tensor_reshape(latent, 3, (int32_t[]){dim[0] * dim[1], dim[2], dim[3]}),
+                                   c * dim[1] + i, 1));
+        op_latent_to_image(&b->context, at, planes, format);
+        w->frame[i] =
+            convolve(b, at, weight_of(g, 1, "weight"), weight_of(g, 1, "bias"), none, 1, FINISH_RELU);
+    }
+}
+
+static void whole_level(struct bench *b, const struct golden *g, int layer, struct whole *w) {
+    for (int i = 0; i < 3; i++)
+        for (int k = w->n - 1; k >= 0; k--)
+            w->frame[k] = whole_block(b, g, layer + i, w->frame[k], k ? w->frame[k - 1] : (struct tensor){0});
+}
+
+static void whole_up(struct bench *b, const struct golden *g, int layer, struct whole *w) {
+    const struct tensor none = {0}, grow = weight_of(g, layer, "conv.weight");
+    enum finishing finish = layer == 19 ? FINISH_RELU : FINISH_NONE;
+    int each = grow.dim[0] / grow.dim[1];
+    for (int k = w->n * each - 1; k >= 0; k--) {
+        struct tensor rows = tensor_slice(grow, k % each * grow.dim[1], grow.dim[1]);
+        struct tensor grown = convolve(b, w->frame[k / each], rows, none, none, 1, FINISH_NONE);
+        w->frame[k] = convolve(b, grown, weight_of(g, layer + 1, "weight"), none, none, 2, finish);
+    }
+    w->n *= each;
+}
+
+/* The layers in their order, each over all frames, of which the first three go. */
+static struct tensor whole_decode(struct bench *b, const struct golden *g, struct tensor like) {
+    struct whole w = {0};
+    struct tensor out = test_tensor(DTYPE_F32, 4, like.dim);
+    whole_begin(b, g, &w);
+    for (int layer = 3; layer < 20; layer += 6) {
+        whole_level(b, g, layer, &w);
+        whole_up(b, g, layer + 4, &w);
+    }
+    for (int32_t i = 0; i < out.dim[0]; i++) {
+        struct tensor at = convolve(b, w.frame[i + 3], weight_of(g, 22, "weight"), weight_of(g, 22, "bias"),
+                                    (struct tensor){0}, 1, FINISH_OF_UNIT);
+        struct tensor frame = tensor_reshape(frames_of(out, i, 1), 3, out.dim + 1);
+        struct tensor pixels = tensor_reshape(at, 2, (int32_t[]){at.dim[0] * at.dim[1], at.dim[2]});
+        if (at.dim[2] == 3)
+            bench_put(frame, at);
+        else
+            op_unpatchify(&b->context, frame, pixels,
+                          (struct patches){.side = 2, .order = PATCH_CHANNELS_FIRST, .pixels = true}, 1);
+    }
+    assert_ok(&b->error);
+    return out;
+}
+
+/* With garbage in all memory. Bands: one; several in the last level, in the last two, in all. */
+static void test_whole(const struct golden *g) {
+    static const int32_t sizes[][3] = {{1, 1, 1},   {3, 1, 2},   {1, 5, 120}, {2, 4, 130},
+                                       {1, 33, 31}, {2, 3, 520}, {1, 9, 260}, {1, 20, 520}};
+    for (int i = 0; i < COUNT_OF(sizes); i++) {
+        void *mark = golden_state.memory;
+        uint64_t random = (uint64_t)i + 1;
+        int32_t dim[4] = {taehv_of(g)->latent_channels, sizes[i][0], sizes[i][1], sizes[i][2]};
+        struct tensor latent = test_tensor(DTYPE_F32, 4, dim);
+        for (int64_t k = 0; k < tensor_elements(&latent); k++)
+            ((float *)latent.data)[k] = (float)((double)random_below(&random, 8001) / 1000 - 4);
+        struct film f = film_open(g, latent);
+        struct tensor whole = whole_decode(f.bench, g, f.frames);
+        memset(f.bench->state.base, 0xff, f.bench->state.bytes);
+        film_decode(&f, -1, 0);
+        assert_memory_equal(f.frames.data, whole.data, (size_t)tensor_bytes(&whole));
+        film_close(&f);
+        test_memory_free_to(mark);
+    }
+}
+
+static const struct golden_test tests[] = {{"frames", test_frames, PRECISION_F32, true, NULL},
+                                           {"influence", test_influence, PRECISION_F32, false, NULL},
+                                           {"whole", test_whole, PRECISION_F32, false, NULL}};
+
+const struct suite blocks_taehv = {"taehv", tests, COUNT_OF(tests), tolerances, gpu_tolerances};
