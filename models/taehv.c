@@ -381,7 +381,7 @@ static const struct dimension taehv_dimensions[] = {
 
 const struct family family_taehv = {
     .name = "taehv",
-    .kind = FAMILY_DECODER,
+    .kind = FAMILY_TINY_DECODER,
     .word = "tiny decoder of videos",
     .config_key = "_class_name",
     .config_value = "TAEHV", /* the authors' class: their files come without a configuration */
