@@ -19,7 +19,7 @@ static const struct {
     {"ops", 1, " --json --save --threads ", bench_ops},
     {"load", 1, " --json --model ", bench_load},
     {"stream", 1, " --json --threads --clock ", bench_stream},
-    {"block", 1, " --json --threads --type --device --predict ", bench_block},
+    {"block", 1, " --json --threads --type --rank --device --predict ", bench_block},
     {"checkpoint", 3, " --dims --seed --adapter --rank --text-encoders ", bench_checkpoint},
 };
 enum { N_BENCHES = sizeof benches / sizeof *benches };
@@ -51,6 +51,7 @@ struct sluice_bench_options bench_options(const struct args *args) {
                                          .model = &args->model,
                                          .type = args->type,
                                          .predict = args->predict,
+                                         .adapter_rank = args->rank,
                                          .on_progress = bench_on_progress,
                                          .user = (void *)args};
 }

@@ -138,6 +138,9 @@ static void print_block(json_t *root) {
         print_share(row, "time_share");
         if (json_object_get(row, "of_bf16"))
             printf("   %.3f of the time with bf16", field_number(row, "of_bf16"));
+        if (json_object_get(row, "of_base"))
+            printf("   %.3f of the time without an adapter of rank %.0f", field_number(row, "of_base"),
+                   field_number(row, "adapter_rank"));
         puts("");
     }
     puts("\nlibrary: the same products and convolutions as oneDNN does them whole, weights f32 and repacked "

@@ -62,7 +62,9 @@ struct sluice_bench_options {
     const struct sluice_model_options *model; /* load: the one to read */
     const char *type; /* block: any that weights are stored in ("q4_k"), beside bf16; NULL: bf16 alone */
     const char
-        *predict; /* block: calculate for this card ("3060", "4090", "h100") and measure nothing; NULL */
+        *predict;     /* block: calculate for this card ("3060", "4090", "h100") and measure nothing; NULL */
+    int adapter_rank; /* block: with an adapter of that rank on every product, beside the same without; 0:
+                         none */
 };
 
 /* How fast bytes move, by path and size of a piece: {"version":1,"rows":[{"path","bytes","gbytes_per_second",
@@ -98,8 +100,8 @@ SLUICE_API int sluice_bench_stream(const struct sluice_bench_options *options, c
  * "what":"all|library|linear|conv|attention|bytes","seconds","flops_per_second","product_rate_share",
  * "time_share", ...}]}; medians of rounds. With a type, a block with matrices of that type at two numbers of
  * tokens, the same with bf16 in turn: "part":"block|short block", "type" and, of all, "of_bf16", what it
- * takes of their time. on_progress is called before each round with a new text, outside what is timed. Takes
- * minutes and at most 1.5 GiB. */
+ * takes of their time; with an adapter_rank likewise "of_base". on_progress is called before each round with
+ * a new text, outside what is timed. Takes minutes and at most 1.5 GiB. */
 /* With predict nothing is measured: what one block of each family launches on a GPU at its usual size, and
  * the seconds that the card is calculated to take, from the dry run that plans use; in every build, without a
  * GPU:

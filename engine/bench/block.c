@@ -112,13 +112,13 @@ static void watch_reset(struct watch *watch) {
 enum { LIBRARY = N_OP_CLASSES, ALL, PLAIN, N_TIMES };
 
 struct round_times {
-    double seconds[N_TIMES]; /* by class; of oneDNN's own products; of the forward, and with bf16 weights */
+    double seconds[N_TIMES]; /* by class; of oneDNN's own products; of the forward, and as it is compared */
 };
 
 struct block_bench {
     struct bench *bench;
     const struct bench_block_case *c;
-    struct random_component component, plain; /* plain: of bf16, beside another type */
+    struct random_component component, plain; /* plain: of bf16 beside another type, or without an adapter */
     struct watch watch;
     struct onednn *onednn;
     char *memory; /* of the largest of oneDNN's own products */
@@ -256,7 +256,9 @@ static void block_add_rows(const struct block_bench *b) {
     double all = work + b->watch.class[CLASS_ATTENTION].flops;
     json_t *row = block_add_row(b, "all", median_of(b, ALL, -1), all);
     json_put(row, "product_rate_share", json_real(all / work * median_of(b, LIBRARY, ALL)));
-    if (b->plain.sys) json_put(row, "of_bf16", json_real(median_of(b, ALL, PLAIN)));
+    int rank = b->c->sizes.adapter_rank;
+    if (rank) json_put(row, "adapter_rank", json_integer(rank));
+    if (b->plain.sys) json_put(row, rank ? "of_base" : "of_bf16", json_real(median_of(b, ALL, PLAIN)));
     block_add_row(b, "library", median_of(b, LIBRARY, -1), work);
     for (int i = 0; i < N_OP_CLASSES; i++) {
         double flops = b->watch.class[i].flops;
@@ -270,9 +272,10 @@ static void block_add_rows(const struct block_bench *b) {
 
 static enum status make_components(struct block_bench *b, struct device *device, struct error *e) {
     struct random_component_sizes plain = b->c->sizes;
-    plain.type = DTYPE_BF16;
+    plain.adapter_rank = 0;
+    if (!b->c->sizes.adapter_rank) plain.type = DTYPE_BF16;
     if (random_component_make(&b->component, &b->bench->sys, device, &b->c->sizes, e) != OK) return e->code;
-    if (b->c->sizes.type == DTYPE_BF16) return OK;
+    if (plain.type == b->c->sizes.type && !b->c->sizes.adapter_rank) return OK;
     if (random_component_make(&b->plain, &b->bench->sys, device, &plain, e) != OK) return e->code;
     b->plain.context.tick = block_tick;
     b->plain.context.tick_user = b;
@@ -343,15 +346,19 @@ static enum status find_type(const char *name, enum dtype *type, struct error *e
     return error_expected(e, "f32, f16, q8_0, q4_k, f8_e4m3 ...");
 }
 
-/* Either both subjects of bf16, or a block of another type at two lengths. */
+/* Either both subjects of bf16, or a block of another type, or with an adapter, at two lengths. */
 static void measure_parts(struct bench *bench, struct device *device, struct error *e) {
     static const double share[] = {0, 0.3, 1};
-    const int parts[2] = {BLOCK, bench->options.type ? SHORT_BLOCK : DECODER};
+    const bool compared = bench->options.type || bench->options.adapter_rank;
+    const int parts[2] = {BLOCK, compared ? SHORT_BLOCK : DECODER};
     enum dtype type = DTYPE_BF16;
     find_type(bench->options.type, &type, e);
+    if (bench->options.adapter_rank < 0 || bench->options.adapter_rank > SLUICE_ADAPTER_RANK_MAX)
+        error_set(e, USAGE, "an adapter cannot have the rank %d", bench->options.adapter_rank);
     for (int i = 0; i < 2 && e->code == OK; i++) {
         struct bench_block_case c = cases[parts[i]];
         c.sizes.type = type;
+        c.sizes.adapter_rank = bench->options.adapter_rank;
         c.from = share[i];
         c.to = share[i + 1];
         bench_block_measure(bench, device, &c, e);

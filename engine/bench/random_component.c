@@ -32,16 +32,22 @@ static int choose_blocks(struct random_component *c, const struct random_compone
 static enum status bench_random_component_begin(struct random_component *c,
                                                 const struct random_component_sizes *sizes, struct error *e) {
     struct sys *sys = c->sys;
-    size_t structure_bytes = 0;
+    size_t structure_bytes = 0, n_weights = 0;
     c->component = (struct component){.family = sizes->family, .sys = sys, .films = sizes->chunk > 0};
     component_derive(&c->component, sizes->chosen);
     c->refs = sys->alloc(sys, LINE_HOST, FAMILY_BLOCKS_MAX * sizeof *c->refs);
     c->lane.state = sys->alloc(sys, LINE_HOST, sizes->family->lane_state_bytes);
     if (!c->refs || !c->lane.state) return error_set(e, MEMORY, "no memory for a bench");
     c->n_blocks = choose_blocks(c, sizes);
-    for (int b = 0; b < c->n_blocks; b++) structure_bytes += c->refs[b].kind->weights_bytes;
+    for (int b = 0; b < c->n_blocks; b++) {
+        structure_bytes += c->refs[b].kind->weights_bytes;
+        n_weights += (size_t)c->refs[b].kind->n_weights;
+    }
     c->structures = sys->alloc(sys, LINE_HOST, structure_bytes);
-    return c->structures ? OK : error_set(e, MEMORY, "no memory for a bench");
+    if (sizes->adapter_rank) c->adapters = sys->alloc(sys, LINE_HOST, n_weights * sizeof *c->adapters);
+    return c->structures && (c->adapters || !sizes->adapter_rank)
+               ? OK
+               : error_set(e, MEMORY, "no memory for a bench");
 }
 
 /* One weight and its scales in the arena; filled, unless that only counts. */
@@ -60,10 +66,19 @@ static struct tensor make_weight(const struct weight_spec *spec, struct tensor s
     return t;
 }
 
+/* A factor of bf16 in the arena. */
+static struct tensor make_factor(int32_t rows, int32_t columns, uint64_t *random, struct arena *arena,
+                                 bool *ok) {
+    static const struct weight_spec spec = {.spread = 0.25};
+    struct tensor shape = tensor_make(NULL, DTYPE_BF16, 2, (int32_t[]){rows, columns});
+    return make_weight(&spec, shape, random, arena, ok);
+}
+
+/* adapters: of the block's weights; NULL: none. */
 static void make_weights(const struct random_component *c, const struct block_ref *ref, char *structure,
-                         struct arena *arena, bool *ok) {
+                         struct low_rank *adapters, struct arena *arena, bool *ok) {
     int32_t dims[FAMILY_DIMS_MAX];
-    uint64_t random = 1;
+    uint64_t random = 1, random_factors = 4;
     component_block_dims(&c->component, ref, dims);
     for (int i = 0; i < ref->kind->n_weights; i++) {
         const struct weight_spec *spec = &ref->kind->weights[i];
@@ -74,6 +89,12 @@ static void make_weights(const struct random_component *c, const struct block_re
         struct tensor shape = {.dtype = fits ? c->type : DTYPE_BF16, .rank = spec->rank};
         memcpy(shape.dim, dim, sizeof dim);
         struct tensor t = make_weight(spec, shape, &random, arena, ok);
+        if (adapters && t.rank == 2) {
+            adapters[i] =
+                (struct low_rank){.down = make_factor(c->adapter_rank, dim[1], &random_factors, arena, ok),
+                                  .up = make_factor(dim[0], c->adapter_rank, &random_factors, arena, ok)};
+            t.adapters = &adapters[i];
+        }
         memcpy(structure + spec->offset, &t, sizeof t);
     }
 }
@@ -87,6 +108,7 @@ static void random_component_lay_out(struct random_component *c, const struct ra
     int32_t picture[4] = {c->chunk ? c->component.frame_factor : 1, sizes->picture_side,
                           sizes->picture_side / sizes->latent_side * columns, 3};
     char *structure = c->structures;
+    struct low_rank *adapters = c->adapters;
     c->lane.latent = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
     c->lane.prediction = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
     c->lane.text = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){sizes->text_rows, sizes->text_columns}, ok);
@@ -105,8 +127,9 @@ static void random_component_lay_out(struct random_component *c, const struct ra
         random_weights_fill(&random, &numbers, 1, arena->base, arena->used);
     }
     for (int b = 0; b < c->n_blocks; b++) {
-        make_weights(c, &c->refs[b], structure, arena, ok);
+        make_weights(c, &c->refs[b], structure, adapters, arena, ok);
         structure += c->refs[b].kind->weights_bytes;
+        if (adapters) adapters += c->refs[b].kind->n_weights;
     }
 }
 
@@ -124,11 +147,20 @@ static enum status random_component_measure(struct random_component *c, struct e
     return e->code;
 }
 
+static void random_component_start(struct random_component *c, struct sys *sys, struct device *device,
+                                   const struct random_component_sizes *sizes) {
+    *c = (struct random_component){.sys = sys,
+                                   .device = device,
+                                   .type = sizes->type,
+                                   .adapter_rank = sizes->adapter_rank,
+                                   .chunk = sizes->chunk};
+}
+
 enum status random_component_make(struct random_component *c, struct sys *sys, struct device *device,
                                   const struct random_component_sizes *sizes, struct error *e) {
     struct arena arena = arena_counting();
     bool ok = true;
-    *c = (struct random_component){.sys = sys, .device = device, .type = sizes->type, .chunk = sizes->chunk};
+    random_component_start(c, sys, device, sizes);
     c->context.precision = request_first_precision(device);
     if (bench_random_component_begin(c, sizes, e) != OK) return e->code;
     random_component_lay_out(c, sizes, &arena, &ok);
@@ -148,7 +180,7 @@ enum status random_component_count(struct random_component *c, struct sys *sys, 
                                    const struct random_component_sizes *sizes, struct error *e) {
     struct arena arena = arena_counting();
     bool ok = true;
-    *c = (struct random_component){.sys = sys, .device = device, .type = sizes->type, .chunk = sizes->chunk};
+    random_component_start(c, sys, device, sizes);
     c->context.precision = request_first_precision(device);
     if (bench_random_component_begin(c, sizes, e) != OK) return e->code;
     random_component_lay_out(c, sizes, &arena, &ok);
@@ -183,6 +215,7 @@ void random_component_destroy(struct random_component *c) {
     struct sys *sys = c->sys;
     if (c->memory) sys->unmap(sys, LINE_ACTIVATION, c->memory, c->bytes);
     sys->release(sys, c->structures);
+    sys->release(sys, c->adapters);
     sys->release(sys, c->lane.state);
     sys->release(sys, c->refs);
 }

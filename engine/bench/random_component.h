@@ -15,6 +15,8 @@ struct random_component_sizes {
     int32_t latent_frames, latent_columns; /* 0: one; as many as rows */
     int chunk;                             /* of an autoencoder of films; 0: it works on a picture */
     enum dtype type;                       /* of matrices that it fits; other weights are bf16 */
+    int adapter_rank; /* of an adapter of bf16 on every matrix; 0: none. Of blocks whose matrices are products
+                       */
     struct {
         const char *kind;
         int number;
@@ -25,14 +27,16 @@ struct random_component {
     struct sys *sys;
     struct device *device;
     enum dtype type;
+    int adapter_rank;
     int chunk;
     struct component component;
     struct lane lane;
     struct block_ref *refs; /* those that run, in order */
     int n_blocks;
-    int running;      /* the place in refs of the one that runs */
-    char *structures; /* the blocks' weights structures, one after another */
-    char *memory;     /* weights, state and workspace */
+    int running;               /* the place in refs of the one that runs */
+    char *structures;          /* the blocks' weights structures, one after another */
+    struct low_rank *adapters; /* of all weights in turn; NULL: none */
+    char *memory;              /* weights, state and workspace */
     uint64_t bytes;
     struct context context;
     struct arena scratch;

@@ -139,6 +139,34 @@ static void test_types(void **state) {
     }
 }
 
+/* The block's products have the adapter's in them: other state behind it. */
+static void test_adapter(void **state) {
+    (void)state;
+    struct listener l = {0};
+    struct bench bench;
+    struct error e = {0};
+    struct bench_block_case c = block_case;
+    c.sizes.adapter_rank = 3;
+    assert_int_equal(measure(&c, &l, &bench, &e), OK);
+    check_rows(&bench, (const char *const[]){"all", "library", "linear", "attention", "bytes"}, 5);
+    assert_true(number(row_of(&bench, "all"), "of_base") > 0);
+    assert_int_equal((int)number(row_of(&bench, "all"), "adapter_rank"), 3);
+    json_decref(bench.rows);
+    struct device *device = cpu_open(&bench.sys, 1, &e);
+    struct tensor tokens[2];
+    struct random_component made[2];
+    for (int i = 0; i < 2; i++) {
+        c.sizes.adapter_rank = 3 * i;
+        assert_int_equal(random_component_make(&made[i], &bench.sys, device, &c.sizes, &e), OK);
+        assert_int_equal(random_component_run(&made[i], device, &e), OK);
+        tokens[i] = component_state_tensor(&made[i].component, &made[i].lane, "tokens");
+        assert_int_equal(made[i].adapters != NULL, i);
+    }
+    assert_memory_not_equal(tokens[0].data, tokens[1].data, (size_t)tensor_bytes(&tokens[0]));
+    for (int i = 0; i < 2; i++) random_component_destroy(&made[i]);
+    device->destroy(device);
+}
+
 /* conv_in, per resnet two convolutions and a shortcut where it widens, upsamplings at the new size, conv_out;
  * four projections and an attention in the middle. */
 static double decoder_convolutions(void) {
@@ -182,10 +210,8 @@ static void test_cancelled(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_block),
-        cmocka_unit_test(test_types),
-        cmocka_unit_test(test_decoder),
-        cmocka_unit_test(test_cancelled),
+        cmocka_unit_test(test_block),   cmocka_unit_test(test_types),     cmocka_unit_test(test_adapter),
+        cmocka_unit_test(test_decoder), cmocka_unit_test(test_cancelled),
     };
     int n = (int)(sizeof tests / sizeof *tests), failed = cmocka_run_group_tests(tests, NULL, NULL);
     printf("%d passed, %d failed\n", n - failed, failed);
