@@ -290,7 +290,11 @@ static enum status say_missing(const struct component_files *files, const struct
     }
     error_set(e, MISSING, "the model has no %s", folders.text);
     error_where(e, "%s", model ? model : "no model given");
-    if (files->strangers.n)
+    const struct component_file *tiny = component_files_find_kind(files, FAMILY_TINY_DECODER);
+    if (tiny && !tiny->flag) /* which was nearly meant */
+        error_found(e, "a %s (%s), which only %s brings", tiny->family->word, tiny->family->name,
+                    flag_of(NULL, tiny->family));
+    else if (files->strangers.n)
         error_found(e, "'%s' and %d other tensors, which are no known part", files->strangers.first,
                     files->strangers.n - 1);
     return error_expected(e, "%s there, or %s with the %s%s", n > 1 ? "them" : "it", flags.text, words.text,

@@ -9,7 +9,8 @@ const struct sluice_model_options *model_options(struct model_paths *from) {
                                                    {"--clip_g", from->clip_g},
                                                    {"--clip_vision", from->clip_vision},
                                                    {"--t5xxl", from->t5xxl},
-                                                   {"--vae", from->vae}};
+                                                   {"--vae", from->vae},
+                                                   {"--taesd", from->taesd}};
     for (int i = 0; i < MODEL_PATHS; i++) from->parts[i] = parts[i];
     from->options = (struct sluice_model_options){.struct_size = sizeof from->options,
                                                   .model = from->model,

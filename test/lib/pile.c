@@ -32,14 +32,12 @@ char *read_whole(const char *path) {
     return text;
 }
 
-struct pile *pile_read(const char *model, const char *component) {
+struct pile *pile_of(const char *path) {
     struct sys sys;
     struct tensor_index index;
     struct error e = {0};
     struct pile *p = calloc(1, sizeof *p);
-    char path[PILE_PATH];
     sys_init_machine(&sys);
-    snprintf(path, sizeof path, "%s/%s", model, component);
     if (!p || component_open(&sys, path, &index, &e) != OK) abort();
     for (int i = 0; i < index.n_entries; i++) {
         const struct index_entry *t = &index.entries[i];
@@ -47,6 +45,13 @@ struct pile *pile_read(const char *model, const char *component) {
         if (source_read(&index.sources[t->source], item->data, t->bytes, t->offset, &e) != OK) abort();
     }
     index_destroy(&index);
+    return p;
+}
+
+struct pile *pile_read(const char *model, const char *component) {
+    char path[PILE_PATH];
+    snprintf(path, sizeof path, "%s/%s", model, component);
+    struct pile *p = pile_of(path);
     snprintf(path, sizeof path, "%s/%s/config.json", model, component);
     p->config = read_whole(path);
     return p;

@@ -33,6 +33,9 @@ struct item *pile_find(struct pile *p, const char *name);
 
 char *read_whole(const char *path);
 
+/* Of a file or a component's folder, without configuration. */
+struct pile *pile_of(const char *path);
+/* With it. */
 struct pile *pile_read(const char *model, const char *component);
 
 void pile_append(struct pile *p, const struct pile *from, const char *prefix);
