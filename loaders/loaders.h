@@ -43,7 +43,7 @@ enum status index_check_quantised(const struct tensor_index *index, struct error
 /* One safetensors file as source 0 of a new index, freed with index_destroy; only its header is read. Element
  * types that are legal but unknown to the engine become DTYPE_OTHER, their bytes checked all the same. A file
  * without tensors is an empty index: whether something is missing is for the family to say. Of the metadata
- * index->config, index->quantisation and index->quantised are kept.
+ * index->config, index->adapter, index->quantisation and index->quantised are kept.
  *
  * Errors, after the format (https://huggingface.co/docs/safetensors, and safetensors 0.5's validate()):
  * TRUNC, BADMAGIC (named: git-lfs pointer, zip, ...), LIMIT, JSON, UTF8, DUP, META (a field is missing or of

@@ -314,6 +314,7 @@ static char *copy_string(struct tensor_index *index, const json_t *string, uint6
  * none. */
 static enum status keep_metadata(const json_t *json, struct tensor_index *index, struct error *e) {
     const json_t *config = json_object_get(json, "config");
+    const json_t *adapter = json_object_get(json, "lora_adapter_metadata");
     uint64_t bytes;
     const char *predicts = json_string_value(json_object_get(json, "modelspec.prediction_type"));
     index->quantised = json_object_get(json, "quantization_config") != NULL;
@@ -322,6 +323,8 @@ static enum status keep_metadata(const json_t *json, struct tensor_index *index,
         copy_string(index, json_object_get(json, "_quantization_metadata"), &index->quantisation_bytes, e);
     if (json_string_length(config) < LOADER_CONFIG_BYTES_MAX)
         index->config = copy_string(index, config, &bytes, e);
+    if (json_string_length(adapter) < LOADER_CONFIG_BYTES_MAX)
+        index->adapter = copy_string(index, adapter, &bytes, e);
     return e->code;
 }
 

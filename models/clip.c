@@ -70,7 +70,7 @@ static const struct weight_spec clip_embedding_table[] = {
 static const struct weight_spec clip_position_table[] = {
     {NAMED(position_weights, table, 1, "embeddings.position_embedding.weight", "position_embd.weight", 2,
            POSITIONS, CLIP_WIDTH),
-     .original = "positional_embedding"},
+     .original = "positional_embedding", .looked_up = true},
 };
 
 static const struct weight_spec clip_layer_table[] = {

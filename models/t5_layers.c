@@ -40,6 +40,7 @@ static const struct weight_spec t5_bias_table[] = {
      .original = T5_WAN_BIAS("%d"),
      .rank = 2,
      .dim = {T5_BUCKETS, T5_HEADS},
+     .looked_up = true,
      .spread = 1},
 };
 

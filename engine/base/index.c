@@ -76,6 +76,7 @@ void index_destroy(struct tensor_index *index) {
         index->sys->release(index->sys, index->entries);
         index->sys->release(index->sys, index->names);
         index->sys->release(index->sys, index->config);
+        index->sys->release(index->sys, index->adapter);
         index->sys->release(index->sys, index->quantisation);
     }
     *index = (struct tensor_index){0};

@@ -51,11 +51,16 @@ struct adapter_module {
 
 struct adapter {
     struct sys *sys;
-    struct tensor_index index; /* of one source */
-    struct adapter_module *modules;
+    struct tensor_index index;      /* of one source */
+    struct adapter_module *modules; /* sorted by name */
     int n_modules;
+    const struct index_entry **strays; /* tensors whose names say nothing of an adapter */
+    int n_strays;
     uint64_t host_bytes;
 };
+
+/* "[3, 64]". Returns out. */
+char *adapter_print_shape(const struct index_entry *entry, char *out, size_t bytes);
 
 const char *adapter_form_name(enum adapter_form form);
 const char *adapter_dialect_name(enum adapter_dialect dialect);

@@ -24,8 +24,9 @@ struct adapter;
  */
 enum status adapter_open(struct sys *sys, const char *path, struct adapter **adapter, struct error *e);
 void adapter_close(struct adapter *adapter);
-/* Its file: for identity (source->identity) and messages. Lives as long as the adapter. */
-const struct byte_source *adapter_source(const struct adapter *adapter);
+/* Its file: for its identity, for messages, and to be opened for direct reads. Lives as long as the adapter.
+ */
+struct byte_source *adapter_source(const struct adapter *adapter);
 /* Bytes of our allocator that it holds. */
 uint64_t adapter_host_bytes(const struct adapter *adapter);
 /* Reads all factors once: NONFINITE, naming the tensor, if one has a value that is no number. Matching does
@@ -73,6 +74,8 @@ struct adapter_match {
 enum status adapter_match(const struct adapter *adapter, const struct sluice_model *model, bool partial,
                           struct adapter_match *match, struct error *e);
 void adapter_match_destroy(struct adapter_match *match);
+/* Would it match, all of it? Nothing is made. */
+bool adapter_fits(const struct adapter *adapter, const struct sluice_model *model);
 
 /* Several adapters at their strengths, for one slot: what component_adapt takes. */
 struct adapter_use {
@@ -85,12 +88,13 @@ struct adapter_combination {
     int n_weights;
     struct replaced_vector *vectors; /* base + sum of strength * scale * values, f32, in our memory */
     int n_vectors;
-    struct adapter_derived *derived; /* private */
+    uint64_t host_bytes;              /* of our allocator */
+    struct adapter_combined *derived; /* private */
 };
-/* Reads the vectors of the base that are changed, from the model's component in that slot. Both numbers may
- * come out 0: then nothing of these adapters is for the slot. IO, MEMORY, CHANGED, UNSUPPORTED (a base's
- * vector of a type that cannot be read). The matches outlive the combination, and it every component that was
- * adapted with it. */
+/* Reads the vectors of the base that are changed, from the model's component in that slot (of a model without
+ * files none: then they are zeros). Both numbers may come out 0: nothing of these adapters is for the slot.
+ * IO, MEMORY, CHANGED, UNSUPPORTED (a base's vector of a type that cannot be read). The matches outlive the
+ * combination, and it every component that was adapted with it. */
 enum status adapters_combine(const struct sluice_model *model, int slot, const struct adapter_use *uses,
                              int n_uses, struct adapter_combination *combination, struct error *e);
 void adapter_combination_destroy(struct adapter_combination *combination);

@@ -3,12 +3,10 @@
 
 #include "engine/open/paths.h"
 
-#include <ctype.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 /* ---- flags ---- */
 
@@ -138,24 +136,6 @@ const struct component_file *component_files_find_tiny(const struct component_fi
 
 enum { FITS_BY_ORDER = 1, FITS_BY_NAME, FITS_BY_PREFIX, FITS_BY_FOLDER, FITS_BY_FLAG };
 
-/* Is that one of the name's words, in letters of any size? */
-static bool has_word(const char *name, const char *word) {
-    size_t bytes = strlen(word);
-    for (const char *at = name; *at; at++) {
-        bool begins = at == name || !isalnum((unsigned char)at[-1]);
-        if (begins && !strncasecmp(at, word, bytes) && !isalnum((unsigned char)at[bytes])) return true;
-    }
-    return false;
-}
-
-/* From its last part on, which slashes may follow. */
-static const char *last_part(const char *path) {
-    size_t n = strlen(path);
-    while (n > 1 && path[n - 1] == '/') n--;
-    while (n > 0 && path[n - 1] != '/') n--;
-    return path + n;
-}
-
 /* Does it lie in the folder that -m names? */
 static bool is_below(const struct component_files *files, const char *path) {
     size_t folder = files->model ? strlen(files->model) : 0;
@@ -166,13 +146,13 @@ static bool is_below(const struct component_files *files, const char *path) {
 /* What -m's own path says is about all of its files. */
 static const char *name_below(const struct component_files *files, const struct component_file *file) {
     const char *path = component_files_path(files, file);
-    return is_below(files, path) ? path + strlen(files->model) : last_part(path);
+    return is_below(files, path) ? path + strlen(files->model) : path_last_part(path);
 }
 
 static bool is_called(const struct component_files *files, const struct component_file *file,
                       const struct slot *slot) {
     for (const char *const *word = slot->called; *word; word++)
-        if (has_word(name_below(files, file), *word)) return true;
+        if (path_has_word(name_below(files, file), *word)) return true;
     return false;
 }
 
@@ -180,7 +160,7 @@ static bool is_called(const struct component_files *files, const struct componen
  * a number, from the model's name on. */
 static const char *model_part(const char *model) {
     static const char between[] = "/snapshots/";
-    const char *part = last_part(model), *name = part;
+    const char *part = path_last_part(model), *name = part;
     size_t n = sizeof between - 1;
     if ((size_t)(part - model) < n || strncmp(part - n, between, n) != 0) return part;
     for (name = part - n; name > model && name[-1] != '/'; name--) {
@@ -191,23 +171,24 @@ static const char *model_part(const char *model) {
 /* Of "." and ".." the folder's own name says it. */
 static bool model_name_says(const char *model, const char *word) {
     char real[PATH_MAX];
-    const char *part = last_part(model);
+    const char *part = path_last_part(model);
     size_t dots = strspn(part, ".");
     bool nameless = dots && dots <= 2 && (!part[dots] || part[dots] == '/');
-    return has_word(model_part(nameless && realpath(model, real) ? real : model), word);
+    return path_has_word(model_part(nameless && realpath(model, real) ? real : model), word);
 }
 
 bool parts_name_says(const struct component_files *files, const struct component_file *file,
                      const char *word) {
     const char *path = component_files_path(files, file);
-    return (is_below(files, path) && model_name_says(files->model, word)) || has_word(last_part(path), word);
+    return (is_below(files, path) && model_name_says(files->model, word)) ||
+           path_has_word(path_last_part(path), word);
 }
 
 /* A file of its own, as ComfyUI's are called: "clip_g.safetensors" is for --clip_g. */
 static bool is_named_as_flag(const struct component_files *files, const struct component_file *file,
                              const struct slot *slot) {
     return !file->prefix && slot->flag &&
-           has_word(name_below(files, file), slot->flag + strspn(slot->flag, "-"));
+           path_has_word(name_below(files, file), slot->flag + strspn(slot->flag, "-"));
 }
 
 const struct slot *parts_called(const struct component_files *files, const struct component_file *file) {

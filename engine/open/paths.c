@@ -1,8 +1,10 @@
 /* Paths: see paths.h. */
 #include "engine/open/paths.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 char *path_join(struct sys *sys, const char *folder, const char *name) {
@@ -62,4 +64,20 @@ char *path_existing(struct sys *sys, const char *folder, const char *name, struc
     if (path_exists(path)) return path;
     sys->release(sys, path);
     return NULL;
+}
+
+const char *path_last_part(const char *path) {
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') n--;
+    while (n > 0 && path[n - 1] != '/') n--;
+    return path + n;
+}
+
+bool path_has_word(const char *name, const char *word) {
+    size_t bytes = strlen(word);
+    for (const char *at = name; *at; at++) {
+        bool begins = at == name || !isalnum((unsigned char)at[-1]);
+        if (begins && !strncasecmp(at, word, bytes) && !isalnum((unsigned char)at[bytes])) return true;
+    }
+    return false;
 }

@@ -15,6 +15,11 @@ bool path_exists(const char *path);
 /* Do both lead to one file? Through links of either kind too. */
 bool path_same(const char *a, const char *b);
 bool path_is_folder(const char *path);
+/* From its last part on, which slashes may follow. */
+const char *path_last_part(const char *path);
+/* Is that one of the name's words, between other characters than letters and digits, in letters of any size?
+ */
+bool path_has_word(const char *name, const char *word);
 
 /* These give new paths, freed with sys->release, or NULL with MEMORY in *e. A copy has no slashes at its end:
  * a file's name must not have one. */

@@ -52,7 +52,8 @@ struct weight_spec {
     /* Kernels of so many weights stand side by side in files, each with inputs of its own, and this is that
      * of number input_part. 0: it has its tensor alone. Not with slices. */
     int input_parts, input_part;
-    bool optional; /* absent: a tensor of rank 0 */
+    bool optional;  /* absent: a tensor of rank 0 */
+    bool looked_up; /* rows of it are copied or added: it is in no product */
     int when; /* place of what is 0 in blocks that have no such weight: there it is of rank 0; 0: all have it
                */
     double spread; /* made-up weights: uniform in +- this times 1/sqrt(inputs); 0: around 1 */

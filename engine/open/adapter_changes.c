@@ -1,0 +1,313 @@
+/* Which weights are changed: see adapter_changes.h. */
+#include "engine/open/adapter_changes.h"
+
+#include "engine/open/adapter_keys.h"
+#include "engine/open/adapter_prefixes.h"
+#include "loaders/memory.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct finding {
+    const struct adapter *adapter;
+    const struct sluice_model *model;
+    struct adapter_prefixes prefixes;
+    struct adapter_match *match;
+    struct changes *changes;
+    const char *unmatched; /* the first tensor that fits nothing */
+    int n_matched, n_unmatched, n_idle, n_without_effect, n_twice;
+    int n_absent[SLOTS_MAX];
+};
+
+static const char *path_of(const struct finding *f) {
+    return f->adapter->index.sources[0].path;
+}
+
+/* ---- looking up ---- */
+
+static enum status add_change(struct changes *c, struct change change, struct error *e) {
+    if (c->n == c->room) {
+        int room = c->room ? 2 * c->room : 256;
+        struct change *at = alloc_array(c->sys, (uint64_t)room, sizeof *at, e);
+        if (!at) return e->code;
+        if (c->n) memcpy(at, c->at, (size_t)c->n * sizeof *at);
+        c->sys->release(c->sys, c->at);
+        c->at = at;
+        c->room = room;
+    }
+    c->at[c->n++] = change;
+    return OK;
+}
+
+/* Something that a module changes: of the weight that is called as the module with that end. */
+struct wish {
+    const char *end;
+    const struct index_entry *vector; /* NULL: the module's product */
+    float scale;
+};
+
+static enum status refuse_change(const struct finding *f, const struct change *c, struct error *e) {
+    static const char weight[] = ".weight";
+    const char *found = c->name->refused;
+    size_t n = strlen(c->name->name), tail = sizeof weight - 1;
+    bool module = n > tail && !strcmp(c->name->name + n - tail, weight);
+    if (!found && !c->vector && c->name->rank < 2) found = "a vector, which is in no product";
+    if (!found && !c->vector && c->module->tensor[ADAPTER_DORA])
+        found = "DoRA, which changes the length of what a weight's rows are";
+    if (!found && c->vector && module && c->name->rank > 1)
+        found = "a whole matrix; `convert --lora` merges it into the weight";
+    if (!found) return OK;
+    error_set(e, UNSUPPORTED, "module '%.*s' of an adapter cannot be added to '%s'", c->module->name_bytes,
+              c->module->name, c->name->name);
+    error_where(e, "%s", path_of(f));
+    error_found(e, "%s", found);
+    return error_expected(e, "factors of a matrix or a convolution that is in a product");
+}
+
+static enum status take_names(struct finding *f, const struct adapter_module *m, const struct wish *wish,
+                              const struct weight_name *name, int n, struct error *e) {
+    bool idle = true;
+    for (int i = 0; i < n && e->code == OK; i++) {
+        struct change change = {m, &name[i], wish->vector, wish->scale};
+        if (refuse_change(f, &change, e) != OK || name[i].block < 0) continue;
+        idle = false;
+        if (wish->scale != 0) add_change(f->changes, change, e);
+    }
+    f->n_idle += idle;
+    f->n_without_effect += !idle && wish->scale == 0;
+    return e->code;
+}
+
+/* In all slots that a prefix of the name is for. */
+static bool find_name(struct finding *f, const struct adapter_module *m, const struct wish *wish,
+                      const char *text, struct error *e) {
+    bool found = false;
+    for (int slot = 0; slot < SLOTS_MAX; slot++)
+        for (const char *const *prefix = f->prefixes.of[slot]; *prefix; prefix++) {
+            const char *rest = adapter_behind_prefix(text, *prefix);
+            int n = 0;
+            const struct weight_name *name =
+                rest ? weight_names_find(&f->changes->names, slot, rest, &n) : NULL;
+            if (!name) continue;
+            found = true;
+            take_names(f, m, wish, name, n, e);
+            break;
+        }
+    return found;
+}
+
+/* A part that the model is without, whose prefix no other has. */
+static bool find_absent(struct finding *f, const char *text) {
+    for (int slot = 0; slot < SLOTS_MAX; slot++) {
+        if (f->model->component[slot].family) continue;
+        for (const char *const *prefix = f->prefixes.of[slot]; *prefix; prefix++)
+            if (**prefix && adapter_behind_prefix(text, *prefix)) {
+                f->n_absent[slot]++;
+                return true;
+            }
+    }
+    return false;
+}
+
+static bool find_wish(struct finding *f, const struct adapter_module *m, const struct wish *wish,
+                      struct error *e) {
+    char text[LOADER_NAME_MAX + 32];
+    for (int i = 0; adapter_module_name(m, i, text); i++) {
+        strcat(text, wish->end);
+        if (find_name(f, m, wish, text, e)) return true;
+        if (find_absent(f, text)) return true;
+    }
+    return false;
+}
+
+/* ---- modules ---- */
+
+enum { WISHES_MAX = 4 };
+
+static int list_wishes(const struct adapter_module *m, struct wish wishes[WISHES_MAX]) {
+    int n = 0;
+    if (m->form != ADAPTER_DIFFERENCE) wishes[n++] = (struct wish){".weight", NULL, m->scale};
+    if (m->tensor[ADAPTER_DIFF]) wishes[n++] = (struct wish){".weight", m->tensor[ADAPTER_DIFF], 1};
+    if (m->tensor[ADAPTER_DIFF_BIAS]) wishes[n++] = (struct wish){".bias", m->tensor[ADAPTER_DIFF_BIAS], 1};
+    if (m->tensor[ADAPTER_UP_BIAS])
+        wishes[n++] = (struct wish){".bias", m->tensor[ADAPTER_UP_BIAS], m->scale};
+    if (m->tensor[ADAPTER_DIFF_MODULATION])
+        wishes[n++] = (struct wish){".modulation", m->tensor[ADAPTER_DIFF_MODULATION], 1};
+    return n;
+}
+
+static const char *first_tensor(const struct adapter_module *m) {
+    for (int i = 0; i < N_ADAPTER_ROLES; i++)
+        if (m->tensor[i]) return m->tensor[i]->name;
+    return "";
+}
+
+static void count_unmatched(struct finding *f, const char *tensor) {
+    if (!f->unmatched) f->unmatched = tensor;
+    f->n_unmatched++;
+}
+
+/* Something may be added to a tensor that is no module's weight: then it has the module's name. */
+static enum status find_module(struct finding *f, const struct adapter_module *m, struct error *e) {
+    struct wish wishes[WISHES_MAX + 1];
+    int n = list_wishes(m, wishes);
+    bool all = true;
+    for (int i = 0; i < n && e->code == OK; i++) {
+        bool found = find_wish(f, m, &wishes[i], e);
+        if (!found && wishes[i].vector && wishes[i].vector == m->tensor[ADAPTER_DIFF]) {
+            wishes[i].end = "";
+            found = find_wish(f, m, &wishes[i], e);
+        }
+        all &= found;
+    }
+    if (all)
+        f->n_matched++;
+    else
+        count_unmatched(f, first_tensor(m));
+    return e->code;
+}
+
+/* ---- doubles ---- */
+
+static int compare_places(const struct change *x, const struct change *y) {
+    const struct weight_name *a = x->name, *b = y->name;
+    if (a->slot != b->slot) return a->slot - b->slot;
+    if (a->block != b->block) return a->block - b->block;
+    if (a->weight != b->weight) return a->weight - b->weight;
+    return (x->vector != NULL) - (y->vector != NULL);
+}
+
+static int compare_changes(const void *a, const void *b) {
+    const struct change *x = a, *y = b;
+    int order = compare_places(x, y);
+    if (order) return order;
+    if (x->name->naming != y->name->naming) return (int)x->name->naming - (int)y->name->naming;
+    return x->module != y->module ? (x->module < y->module ? -1 : 1) : 0;
+}
+
+static enum status fail_twice(const struct finding *f, const struct change *x, const struct change *y,
+                              struct error *e) {
+    error_set(e, DUP, "two modules of an adapter are for '%s'", x->name->name);
+    error_where(e, "%s", path_of(f));
+    return error_found(e, "'%s' and '%s'", first_tensor(x->module), first_tensor(y->module));
+}
+
+/* Of a layer in two namings diffusers takes its own, too. */
+static enum status settle_doubles(struct finding *f, struct error *e) {
+    struct changes *c = f->changes;
+    int kept = 0;
+    if (c->n) qsort(c->at, (size_t)c->n, sizeof *c->at, compare_changes);
+    for (int i = 0; i < c->n; i++) {
+        const struct change *last = kept ? &c->at[kept - 1] : NULL, *next = &c->at[i];
+        if (last && !compare_places(last, next) && last->module != next->module) {
+            if (last->name->naming == next->name->naming) return fail_twice(f, last, next, e);
+            f->n_twice++;
+            continue;
+        }
+        c->at[kept++] = *next;
+    }
+    c->n = kept;
+    return OK;
+}
+
+/* ---- what fits nothing ---- */
+
+/* The rest of a tensor's name behind the longest prefix that it begins with, and whose that is; or -1. */
+static const char *behind_any(const struct finding *f, const char *name, int *slot) {
+    const char *rest = name;
+    *slot = -1;
+    for (int i = 0; i < SLOTS_MAX; i++)
+        for (const char *const *prefix = f->prefixes.of[i]; *prefix; prefix++) {
+            const char *behind = adapter_behind_prefix(name, *prefix);
+            if (!behind || behind <= rest) continue;
+            rest = behind;
+            *slot = i;
+        }
+    return rest;
+}
+
+static void list_nearest(const struct finding *f, char *out, size_t bytes) {
+    enum { SHOWN = 2 };
+    const struct weight_name *nearest[SHOWN];
+    struct adapter_key key;
+    char name[LOADER_NAME_MAX + 32];
+    int slot, whole = (int)strlen(f->unmatched);
+    if (adapter_key_read(f->unmatched, &key)) whole = key.name_bytes;
+    const char *rest = behind_any(f, f->unmatched, &slot);
+    snprintf(name, sizeof name, "%.*s.weight", whole - (int)(rest - f->unmatched), rest);
+    int n = weight_names_nearest(&f->changes->names, slot, name, nearest, SHOWN);
+    size_t at = (size_t)snprintf(out, bytes, n ? "nearest: " : "a name that the model has");
+    for (int i = 0; i < n && at < bytes; i++)
+        at += (size_t)snprintf(out + at, bytes - at, i ? " or '%s'" : "'%s'", nearest[i]->name);
+}
+
+static enum status fail_unmatched(const struct finding *f, struct error *e) {
+    char nearest[160], more[32] = "";
+    if (f->n_unmatched > 1) snprintf(more, sizeof more, " and %d more", f->n_unmatched - 1);
+    list_nearest(f, nearest, sizeof nearest);
+    if (f->n_matched)
+        error_set(e, MISSING, "what '%s'%s of an adapter are for is not in the model", f->unmatched, more);
+    else
+        error_set(e, MISSING, "nothing of an adapter fits the model: '%s'%s", f->unmatched, more);
+    error_where(e, "%s", path_of(f));
+    return error_expected(e, "%s", nearest);
+}
+
+/* ---- notes ---- */
+
+__attribute__((format(printf, 2, 3))) static void note(struct finding *f, const char *format, ...) {
+    if (f->match->n_notes == ADAPTER_NOTES_MAX) return;
+    va_list list;
+    va_start(list, format);
+    vsnprintf(f->match->note[f->match->n_notes++], MODEL_NOTE_BYTES, format, list);
+    va_end(list);
+}
+
+static const char *word_of(const struct slot *slot) {
+    return slot->word ? slot->word : slot->family->word;
+}
+
+static void write_notes(struct finding *f) {
+    const struct slot *slots = f->model->recipe->slot;
+    if (f->n_unmatched)
+        note(f, "%d of the adapter's modules fit nothing and are left out, '%.80s' first", f->n_unmatched,
+             f->unmatched);
+    for (int i = 0; i < SLOTS_MAX; i++)
+        if (f->n_absent[i])
+            note(f, "%d of the adapter's modules are for the %s, which the model is without", f->n_absent[i],
+                 word_of(&slots[i]));
+    if (f->n_idle) note(f, "%d of the adapter's modules are for layers that nothing depends on", f->n_idle);
+    if (f->n_without_effect)
+        note(f, "%d of the adapter's modules have an alpha of 0 and add nothing", f->n_without_effect);
+    if (f->n_twice)
+        note(f, "%d of the adapter's layers are there in two namings, of which one is taken", f->n_twice);
+    if (f->prefixes.for_all)
+        note(f, "the adapter is for both transformers: its name says neither \"%s\" nor \"%s\"", "high",
+             "low");
+}
+
+/* ---- all of it ---- */
+
+enum status changes_find(const struct adapter *adapter, const struct sluice_model *model, bool partial,
+                         struct adapter_match *match, struct changes *changes, struct error *e) {
+    struct finding f = {.adapter = adapter, .model = model, .match = match, .changes = changes};
+    *changes = (struct changes){.sys = adapter->sys};
+    adapter_find_prefixes(adapter, model->recipe, &f.prefixes);
+    if (weight_names_list(model, &changes->names, e) != OK) return e->code;
+    for (int i = 0; i < adapter->n_modules && e->code == OK; i++) find_module(&f, &adapter->modules[i], e);
+    for (int i = 0; i < adapter->n_strays; i++) count_unmatched(&f, adapter->strays[i]->name);
+    if (e->code != OK || settle_doubles(&f, e) != OK) return e->code;
+    match->n_unmatched = f.n_unmatched;
+    if (f.n_unmatched && (!partial || !f.n_matched)) return fail_unmatched(&f, e);
+    write_notes(&f);
+    return OK;
+}
+
+void changes_destroy(struct changes *changes) {
+    if (!changes->sys) return;
+    weight_names_destroy(&changes->names);
+    changes->sys->release(changes->sys, changes->at);
+    *changes = (struct changes){0};
+}

@@ -1,0 +1,204 @@
+/* Several adapters at their strengths: see adapters.h. Products of one weight go beside each other as they
+ * are; of vectors the sum is made here, in f32, in the order of the adapters. */
+#include "engine/open/adapter_values.h"
+#include "engine/open/adapters.h"
+#include "loaders/memory.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct adapter_combined {
+    float *values;
+    struct byte_source source;
+};
+
+/* A vector of the base, and one change to it. */
+struct vector_change {
+    const struct adapted_vector *of;
+    float scale;
+    int i_use; /* what comes first is added first */
+    int64_t values;
+};
+
+struct combining {
+    const struct component *component;
+    struct adapter_combination *to;
+    struct vector_change *changes;
+    int n_changes;
+    float *read; /* room for one change */
+};
+
+static int64_t columns_of(const struct factor *f) {
+    int64_t columns = 1;
+    for (int i = 1; i < f->rank; i++) columns *= f->dim[i];
+    return columns;
+}
+
+static int32_t rows_taken(const struct factor *f) {
+    int32_t rows = f->n_parts ? 0 : f->dim[0];
+    for (int i = 0; i < f->n_parts; i++) rows += f->part[i].rows;
+    return rows;
+}
+
+static int compare_vectors(const void *a, const void *b) {
+    const struct vector_change *x = a, *y = b;
+    if (x->of->block != y->of->block) return x->of->block - y->of->block;
+    if (x->of->weight != y->of->weight) return x->of->weight - y->of->weight;
+    return x->i_use - y->i_use;
+}
+
+static bool same_vector(const struct vector_change *x, const struct vector_change *y) {
+    return x->of->block == y->of->block && x->of->weight == y->of->weight;
+}
+
+/* ---- values ---- */
+
+/* The base's, from as many pieces of its files as the vector is made of. */
+static enum status read_base(const struct component *c, const struct adapted_vector *v, float *to,
+                             struct error *e) {
+    const struct block *block = &c->blocks[v->block];
+    const struct packed_tensor *t = NULL;
+    for (int i = 0; i < block->n_tensors; i++)
+        if (block->tensors[i].offset == block->kind->weights[v->weight].offset) t = &block->tensors[i];
+    uint64_t bytes = (uint64_t)tensor_bytes(&t->shape), begin = t->packed_offset, end = begin + bytes;
+    int64_t size = tensor_elements(&t->shape) ? (int64_t)bytes / tensor_elements(&t->shape) : 1;
+    for (int i = 0; i < block->n_segments && e->code == OK; i++) {
+        const struct packed_segment *s = &block->segments[i];
+        if (s->packed_offset < begin || s->packed_offset >= end || s->source->file < 0) continue;
+        adapter_read_values(s->source, s->file_offset, t->shape.dtype, 0, (int64_t)s->bytes / size,
+                            to + (int64_t)(s->packed_offset - begin) / size, e);
+    }
+    return e->code;
+}
+
+static enum status add_piece(const struct factor *f, int64_t first, int64_t n, float scale, float *read,
+                             float *to, struct error *e) {
+    if (adapter_read_values(f->source, f->offset, f->dtype, first, n, read, e) != OK) return e->code;
+    for (int64_t i = 0; i < n; i++) to[i] += scale * read[i];
+    return OK;
+}
+
+/* read: room for as many values. */
+static enum status add_change(const struct vector_change *change, float *read, float *to, struct error *e) {
+    const struct factor *f = &change->of->values;
+    int64_t columns = columns_of(f);
+    if (!f->n_parts) return add_piece(f, 0, change->values, change->scale, read, to, e);
+    for (int i = 0; i < f->n_parts && e->code == OK; i++) {
+        int64_t n = f->part[i].rows * columns;
+        add_piece(f, f->part[i].first * columns, n, change->scale, read, to, e);
+        to += n;
+    }
+    return e->code;
+}
+
+/* ---- all of them ---- */
+
+static int list_changes(const struct adapter_use *uses, int n_uses, int slot, struct vector_change *changes) {
+    int n = 0;
+    for (int i = 0; i < n_uses; i++) {
+        const struct adapter_part *part = &uses[i].match->part[slot];
+        for (int k = 0; k < part->n_vectors; k++, n++)
+            if (changes)
+                changes[n] = (struct vector_change){
+                    .of = &part->vectors[k],
+                    .scale = (float)(uses[i].strength * (double)part->vectors[k].scale),
+                    .i_use = i,
+                    .values = rows_taken(&part->vectors[k].values) * columns_of(&part->vectors[k].values)};
+    }
+    return n;
+}
+
+static bool is_first(const struct vector_change *changes, int i) {
+    return i == 0 || !same_vector(&changes[i - 1], &changes[i]);
+}
+
+/* Vectors one behind the other, and room for the longest change to one. */
+static enum status take_memory(struct combining *x, struct error *e) {
+    struct adapter_combination *to = x->to;
+    uint64_t values = 0, longest = 0, bytes;
+    int n = 0;
+    for (int i = 0; i < x->n_changes; i++) {
+        uint64_t of = (uint64_t)x->changes[i].values;
+        if (of > longest) longest = of;
+        if (!is_first(x->changes, i)) continue;
+        values += of;
+        n++;
+    }
+    bytes = (values + longest) * sizeof(float);
+    to->derived = alloc_array(to->sys, 1, sizeof *to->derived, e);
+    to->vectors = to->derived ? alloc_array(to->sys, (uint64_t)n, sizeof *to->vectors, e) : NULL;
+    if (to->vectors) to->derived->values = alloc_array(to->sys, bytes, 1, e);
+    if (e->code != OK) return e->code;
+    to->derived->source =
+        source_of_memory(to->sys, "vectors with adapters", to->derived->values, values * sizeof(float));
+    x->read = to->derived->values + values;
+    to->host_bytes += bytes + (uint64_t)n * sizeof *to->vectors;
+    return OK;
+}
+
+static enum status begin_vector(struct combining *x, const struct vector_change *change, float *values,
+                                struct error *e) {
+    struct adapter_combination *to = x->to;
+    struct replaced_vector *v = &to->vectors[to->n_vectors++];
+    *v = (struct replaced_vector){change->of->block, change->of->weight, change->of->values};
+    v->values.source = &to->derived->source;
+    v->values.offset = (uint64_t)(values - to->derived->values) * sizeof *values;
+    v->values.dtype = DTYPE_F32;
+    v->values.dim[0] = rows_taken(&change->of->values);
+    v->values.n_parts = 0;
+    return read_base(x->component, change->of, values, e);
+}
+
+static enum status make_vectors(struct combining *x, struct error *e) {
+    if (!x->n_changes) return OK;
+    qsort(x->changes, (size_t)x->n_changes, sizeof *x->changes, compare_vectors);
+    if (take_memory(x, e) != OK) return e->code;
+    float *values = x->to->derived->values;
+    for (int i = 0; i < x->n_changes && e->code == OK; i++) {
+        const struct vector_change *change = &x->changes[i];
+        if (i && is_first(x->changes, i)) values += change[-1].values;
+        if (is_first(x->changes, i) && begin_vector(x, change, values, e) != OK) break;
+        add_change(change, x->read, values, e);
+    }
+    return e->code;
+}
+
+static enum status make_weights(struct adapter_combination *to, const struct adapter_use *uses, int n_uses,
+                                int slot, struct error *e) {
+    uint64_t n = 0;
+    for (int i = 0; i < n_uses; i++) n += (uint64_t)uses[i].match->part[slot].n_weights;
+    to->weights = alloc_array(to->sys, n, sizeof *to->weights, e);
+    to->host_bytes += n * sizeof *to->weights;
+    for (int i = 0; i < n_uses && to->weights; i++)
+        for (int k = 0; k < uses[i].match->part[slot].n_weights; k++) {
+            struct adapted_weight *w = &to->weights[to->n_weights++];
+            *w = uses[i].match->part[slot].weights[k];
+            w->scale = (float)(uses[i].strength * (double)w->scale);
+        }
+    return e->code;
+}
+
+enum status adapters_combine(const struct sluice_model *model, int slot, const struct adapter_use *uses,
+                             int n_uses, struct adapter_combination *combination, struct error *e) {
+    struct combining x = {.component = &model->component[slot], .to = combination};
+    struct sys *sys = model->sys;
+    *combination = (struct adapter_combination){.sys = sys};
+    x.n_changes = list_changes(uses, n_uses, slot, NULL);
+    x.changes = alloc_array(sys, (uint64_t)x.n_changes, sizeof *x.changes, e);
+    if (x.changes) list_changes(uses, n_uses, slot, x.changes);
+    if (x.changes && make_weights(combination, uses, n_uses, slot, e) == OK) make_vectors(&x, e);
+    sys->release(sys, x.changes);
+    if (e->code != OK) adapter_combination_destroy(combination);
+    return e->code;
+}
+
+void adapter_combination_destroy(struct adapter_combination *combination) {
+    struct sys *sys = combination->sys;
+    if (!sys) return;
+    sys->release(sys, combination->weights);
+    sys->release(sys, combination->vectors);
+    if (combination->derived) sys->release(sys, combination->derived->values);
+    sys->release(sys, combination->derived);
+    *combination = (struct adapter_combination){0};
+}

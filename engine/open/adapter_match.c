@@ -1,0 +1,303 @@
+/* What of an adapter fits a model: see adapters.h. In three steps: every change that a module asks for finds
+ * its weights (adapter_changes.h), doubles among them are settled, and what is left becomes factors. */
+#include "engine/open/adapter_changes.h"
+#include "engine/open/adapter_derive.h"
+#include "engine/base/checked.h"
+#include "engine/base/room.h"
+#include "loaders/memory.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* In all of one adapter. */
+#define ADAPTER_DERIVED_BYTES_MAX (UINT64_C(1) << 30)
+
+struct adapter_derived {
+    float *values;
+    struct byte_source source;
+    char path[PATH_SHOWN];
+};
+
+/* A module whose factors are multiplied out, and where they lie. */
+struct derivation {
+    struct derived_size size;
+    uint64_t up, down; /* offsets */
+};
+
+struct matching {
+    const struct adapter *adapter;
+    struct adapter_match *match;
+    struct changes changes;
+    struct derivation *derivations; /* of each module; without a rank: of none */
+    uint64_t derived_bytes;
+};
+
+/* ---- shapes ---- */
+
+static enum status shape_fail(const struct matching *m, const struct change *c,
+                              const struct index_entry *entry, const char *expected, struct error *e) {
+    char shape[128];
+    error_set(e, SHAPE, "tensor '%s' of an adapter does not fit '%s'", entry->name, c->name->name);
+    error_where(e, "%s", m->adapter->index.sources[0].path);
+    error_found(e, "%s", adapter_print_shape(entry, shape, sizeof shape));
+    return error_expected(e, "%s", expected);
+}
+
+/* Do dimensions agree when those of 1 are left out of both? */
+static bool same_dims(const int32_t *x, int nx, const int32_t *y, int ny) {
+    int i = 0, k = 0;
+    for (;; i++, k++) {
+        while (i < nx && x[i] == 1) i++;
+        while (k < ny && y[k] == 1) k++;
+        if (i == nx || k == ny) return i == nx && k == ny;
+        if (x[i] != y[k]) return false;
+    }
+}
+
+static int64_t columns_of(const struct weight_name *name) {
+    int64_t n = 1;
+    for (int i = 1; i < name->rank; i++) n *= name->dim[i];
+    return n;
+}
+
+/* "[r, 320, 3, 3]" */
+static char *print_down(const struct weight_name *name, char *out, size_t bytes) {
+    size_t n = (size_t)snprintf(out, bytes, "[r");
+    for (int i = 1; i < name->rank && n < bytes; i++)
+        n += (size_t)snprintf(out + n, bytes - n, ", %" PRId32, name->dim[i]);
+    if (n < bytes) snprintf(out + n, bytes - n, "]");
+    return out;
+}
+
+static enum status check_pair(const struct matching *m, const struct change *c, struct error *e) {
+    const struct index_entry *down = c->module->tensor[ADAPTER_DOWN], *up = c->module->tensor[ADAPTER_UP];
+    const int32_t whole[] = {c->name->rows, up->dim[1]};
+    char expected[128];
+    if (!same_dims(down->dim + 1, down->rank - 1, c->name->dim + 1, c->name->rank - 1))
+        return shape_fail(m, c, down, print_down(c->name, expected, sizeof expected), e);
+    if (up->dim[0] == whole[0] && same_dims(up->dim + 2, up->rank - 2, NULL, 0)) return OK;
+    snprintf(expected, sizeof expected, "[%" PRId32 ", r]", c->name->rows);
+    return shape_fail(m, c, up, expected, e);
+}
+
+static enum status check_derived(const struct matching *m, const struct change *c,
+                                 const struct derived_size *size, struct error *e) {
+    const struct adapter_module *module = c->module;
+    int64_t columns = columns_of(c->name), rows = c->name->rows;
+    if (size->rows != rows || size->columns != columns) {
+        error_set(e, SHAPE, "module '%.*s' of an adapter does not fit '%s'", module->name_bytes, module->name,
+                  c->name->name);
+        error_where(e, "%s", m->adapter->index.sources[0].path);
+        error_found(e, "%s of [%" PRId64 ", %" PRId64 "]", adapter_form_name(module->form), size->rows,
+                    size->columns);
+        return error_expected(e, "[%" PRId64 ", %" PRId64 "]", rows, columns);
+    }
+    if (size->rank < (rows < columns ? rows : columns)) return OK;
+    error_set(e, UNSUPPORTED, "module '%.*s' of an adapter adds a matrix that no low rank equals",
+              module->name_bytes, module->name);
+    error_where(e, "%s", m->adapter->index.sources[0].path);
+    error_found(e, "%s of rank %" PRId64 " in [%" PRId64 ", %" PRId64 "]", adapter_form_name(module->form),
+                size->rank, rows, columns);
+    return error_expected(e, "factors; `convert --lora` merges them into the weights");
+}
+
+static enum status check_vector(const struct matching *m, const struct change *c, struct error *e) {
+    int64_t n = 1;
+    const struct weight_name *name = c->name;
+    char expected[64];
+    for (int i = 0; i < c->vector->rank; i++) n *= c->vector->dim[i];
+    if (n == (name->rank > 1 ? (int64_t)name->rows * columns_of(name) : name->rows)) return OK;
+    snprintf(expected, sizeof expected, "%" PRId64 " values", (int64_t)name->rows * columns_of(name));
+    return shape_fail(m, c, c->vector, expected, e);
+}
+
+/* ---- factors ---- */
+
+static struct factor factor_of(const struct matching *m, const struct index_entry *entry) {
+    struct factor f = {.name = entry->name,
+                       .source = &m->adapter->index.sources[entry->source],
+                       .offset = entry->offset,
+                       .dtype = entry->dtype};
+    return f;
+}
+
+static void take_parts(struct factor *f, const struct weight_name *name) {
+    f->n_parts = name->n_parts;
+    for (int i = 0; i < name->n_parts; i++) {
+        f->part[i].first = name->part[i].first;
+        f->part[i].rows = name->part[i].rows;
+    }
+}
+
+/* With the weight's own dimensions behind the rank, whichever axes of 1 the file has. */
+static void shape_pair(struct adapted_weight *w, const struct weight_name *name, int64_t rank) {
+    w->down.rank = name->rank;
+    memcpy(w->down.dim, name->dim, sizeof name->dim);
+    w->down.dim[0] = (int32_t)rank;
+    w->up.rank = 2;
+    w->up.dim[0] = name->rows;
+    w->up.dim[1] = (int32_t)rank;
+    take_parts(&w->up, name);
+}
+
+static uint64_t matrix_bytes(int64_t rows, int64_t columns) {
+    return align_up((uint64_t)rows * (uint64_t)columns * sizeof(float), ARENA_ALIGN);
+}
+
+/* Bounded before it is taken: sizes are products of what a file says. */
+static enum status place_derived(struct matching *m, const struct change *c, struct derivation *d,
+                                 struct error *e) {
+    const char *path = m->adapter->index.sources[0].path;
+    d->up = m->derived_bytes;
+    d->down = d->up + matrix_bytes(d->size.rows, d->size.rank);
+    m->derived_bytes = d->down + matrix_bytes(d->size.rank, d->size.columns);
+    if (m->derived_bytes <= ADAPTER_DERIVED_BYTES_MAX) return OK;
+    error_set(e, UNSUPPORTED, "the factors of an adapter take too much memory when they are multiplied out");
+    error_where(e, "%s", path);
+    error_found(e, "%s of rank %" PRId64 " and others", adapter_form_name(c->module->form), d->size.rank);
+    return error_expected(e, "at most %d MiB in all; `convert --lora` merges them into the weights",
+                          (int)(ADAPTER_DERIVED_BYTES_MAX >> 20));
+}
+
+static enum status add_derived(struct matching *m, const struct change *c, struct adapted_weight *w,
+                               struct error *e) {
+    struct derivation *d = &m->derivations[c->module - m->adapter->modules];
+    bool first = !d->size.rank;
+    if (first && adapter_derived_size(m->adapter, c->module, &d->size, e) != OK) return e->code;
+    if (check_derived(m, c, &d->size, e) != OK) return e->code;
+    if (first && place_derived(m, c, d, e) != OK) return e->code;
+    const char *name = c->module->name;
+    w->up = (struct factor){.name = name, .offset = d->up, .dtype = DTYPE_F32};
+    w->down = (struct factor){.name = name, .offset = d->down, .dtype = DTYPE_F32};
+    shape_pair(w, c->name, d->size.rank);
+    return OK;
+}
+
+static enum status add_product(struct matching *m, const struct change *c, struct error *e) {
+    struct adapter_part *part = &m->match->part[c->name->slot];
+    struct adapted_weight *w = &part->weights[part->n_weights++];
+    *w = (struct adapted_weight){
+        .block = c->name->block, .weight = c->name->weight, .scale = c->module->scale};
+    if (adapter_is_derived(c->module)) return add_derived(m, c, w, e);
+    if (check_pair(m, c, e) != OK) return e->code;
+    w->down = factor_of(m, c->module->tensor[ADAPTER_DOWN]);
+    w->up = factor_of(m, c->module->tensor[ADAPTER_UP]);
+    shape_pair(w, c->name, c->module->rank);
+    return OK;
+}
+
+static enum status add_vector(struct matching *m, const struct change *c, struct error *e) {
+    struct adapter_part *part = &m->match->part[c->name->slot];
+    struct adapted_vector *v = &part->vectors[part->n_vectors++];
+    if (check_vector(m, c, e) != OK) return e->code;
+    *v = (struct adapted_vector){.block = c->name->block,
+                                 .weight = c->name->weight,
+                                 .values = factor_of(m, c->vector),
+                                 .scale = c->scale};
+    v->values.rank = c->name->rank;
+    memcpy(v->values.dim, c->name->dim, sizeof c->name->dim);
+    v->values.dim[0] = c->name->rows;
+    take_parts(&v->values, c->name);
+    return OK;
+}
+
+/* ---- what is multiplied out ---- */
+
+static enum status derive_all(struct matching *m, struct error *e) {
+    struct adapter_match *match = m->match;
+    struct sys *sys = m->adapter->sys;
+    const char *path = m->adapter->index.sources[0].path;
+    struct adapter_derived *d = match->derived = alloc_array(sys, 1, sizeof *d, e);
+    if (!d || room_check(sys, path, m->derived_bytes, e) != OK) return e->code;
+    d->values = alloc_array(sys, m->derived_bytes, 1, e);
+    if (!d->values) return e->code;
+    snprintf(d->path, sizeof d->path, "%s", path);
+    d->source = source_of_memory(sys, d->path, d->values, m->derived_bytes);
+    for (int i = 0; i < m->adapter->n_modules && e->code == OK; i++) {
+        const struct derivation *one = &m->derivations[i];
+        if (one->size.rank)
+            adapter_derive(m->adapter, &m->adapter->modules[i], d->values + one->up / sizeof(float),
+                           d->values + one->down / sizeof(float), e);
+    }
+    for (int slot = 0; slot < SLOTS_MAX; slot++)
+        for (int i = 0; i < match->part[slot].n_weights; i++) {
+            struct adapted_weight *w = &match->part[slot].weights[i];
+            if (!w->up.source) w->up.source = w->down.source = &d->source;
+        }
+    match->derived_bytes = m->derived_bytes;
+    return e->code;
+}
+
+/* ---- all of it ---- */
+
+static enum status allocate(struct matching *m, struct error *e) {
+    int weights[SLOTS_MAX] = {0}, vectors[SLOTS_MAX] = {0};
+    struct sys *sys = m->adapter->sys;
+    for (int i = 0; i < m->changes.n; i++) {
+        const struct change *c = &m->changes.at[i];
+        ++*(c->vector ? &vectors[c->name->slot] : &weights[c->name->slot]);
+    }
+    for (int i = 0; i < SLOTS_MAX && e->code == OK; i++) {
+        struct adapter_part *part = &m->match->part[i];
+        uint64_t bytes =
+            (uint64_t)weights[i] * sizeof *part->weights + (uint64_t)vectors[i] * sizeof *part->vectors;
+        if (weights[i]) part->weights = alloc_array(sys, (uint64_t)weights[i], sizeof *part->weights, e);
+        if (vectors[i]) part->vectors = alloc_array(sys, (uint64_t)vectors[i], sizeof *part->vectors, e);
+        m->match->host_bytes += bytes;
+    }
+    if (e->code == OK)
+        m->derivations = alloc_array(sys, (uint64_t)m->adapter->n_modules, sizeof *m->derivations, e);
+    return e->code;
+}
+
+static enum status fill(struct matching *m, struct error *e) {
+    for (int i = 0; i < m->changes.n && e->code == OK; i++) {
+        const struct change *c = &m->changes.at[i];
+        if (c->vector)
+            add_vector(m, c, e);
+        else
+            add_product(m, c, e);
+    }
+    return e->code;
+}
+
+/* deriving: what is multiplied out is, or its size alone is looked at. */
+static enum status make_match(const struct adapter *adapter, const struct sluice_model *model, bool partial,
+                              bool deriving, struct adapter_match *match, struct error *e) {
+    struct matching m = {.adapter = adapter, .match = match};
+    *match = (struct adapter_match){.sys = adapter->sys, .n_modules = adapter->n_modules};
+    if (changes_find(adapter, model, partial, match, &m.changes, e) == OK && allocate(&m, e) == OK &&
+        fill(&m, e) == OK && deriving && m.derived_bytes)
+        derive_all(&m, e);
+    match->host_bytes += match->derived_bytes;
+    changes_destroy(&m.changes);
+    adapter->sys->release(adapter->sys, m.derivations);
+    if (e->code != OK) adapter_match_destroy(match);
+    return e->code;
+}
+
+enum status adapter_match(const struct adapter *adapter, const struct sluice_model *model, bool partial,
+                          struct adapter_match *match, struct error *e) {
+    return make_match(adapter, model, partial, true, match, e);
+}
+
+bool adapter_fits(const struct adapter *adapter, const struct sluice_model *model) {
+    struct adapter_match match;
+    struct error ignored = {0};
+    bool fits = make_match(adapter, model, false, false, &match, &ignored) == OK;
+    if (fits) adapter_match_destroy(&match);
+    return fits;
+}
+
+void adapter_match_destroy(struct adapter_match *match) {
+    struct sys *sys = match->sys;
+    if (!sys) return;
+    for (int i = 0; i < SLOTS_MAX; i++) {
+        sys->release(sys, match->part[i].weights);
+        sys->release(sys, match->part[i].vectors);
+    }
+    if (match->derived) sys->release(sys, match->derived->values);
+    sys->release(sys, match->derived);
+    *match = (struct adapter_match){0};
+}

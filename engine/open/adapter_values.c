@@ -1,0 +1,67 @@
+/* Values of an adapter's tensors: see adapter_values.h. */
+#include "engine/open/adapter_values.h"
+
+#include "engine/base/half.h"
+#include "engine/open/adapter_file.h"
+#include "loaders/memory.h"
+
+#include <math.h>
+#include <string.h>
+
+static float half_value(enum dtype dtype, uint16_t half) {
+    return dtype == DTYPE_BF16 ? half_bf16_f32(half) : half_f16_f32(half);
+}
+
+/* Halves are read into the end of what they become, so that widening them from the front overtakes none. */
+enum status adapter_read_values(const struct byte_source *source, uint64_t offset, enum dtype dtype,
+                                int64_t first, int64_t n, float *to, struct error *e) {
+    uint64_t size = dtype == DTYPE_F32 ? sizeof(float) : sizeof(uint16_t);
+    char *from = (char *)to + (uint64_t)n * (sizeof(float) - size);
+    if (dtype != DTYPE_F32 && dtype != DTYPE_F16 && dtype != DTYPE_BF16) {
+        error_set(e, UNSUPPORTED, "a vector has an element type that cannot be added to");
+        error_where(e, "%s", source->path);
+        error_found(e, "%s", dtype_name(dtype));
+        return error_expected(e, "F32, F16 or BF16");
+    }
+    if (source_read(source, from, (uint64_t)n * size, offset + (uint64_t)first * size, e) != OK)
+        return e->code;
+    for (int64_t i = 0; i < n && size < sizeof(float); i++) {
+        uint16_t half;
+        memcpy(&half, from + (uint64_t)i * size, sizeof half);
+        to[i] = half_value(dtype, half);
+    }
+    return OK;
+}
+
+/* ---- are they numbers? ---- */
+
+static enum status check_tensor(const struct adapter *a, const struct index_entry *entry, float *values,
+                                int64_t room, struct error *e) {
+    int64_t all = 1;
+    for (int i = 0; i < entry->rank; i++) all *= entry->dim[i];
+    for (int64_t first = 0; first < all; first += room) {
+        int64_t n = all - first < room ? all - first : room;
+        bool finite = true;
+        if (adapter_read_values(&a->index.sources[0], entry->offset, entry->dtype, first, n, values, e) != OK)
+            return e->code;
+        for (int64_t i = 0; i < n; i++) finite &= isfinite(values[i]) != 0;
+        if (finite) continue;
+        error_set(e, NONFINITE, "tensor '%s' of an adapter has values that are no finite numbers",
+                  entry->name);
+        return error_where(e, "%s", a->index.sources[0].path);
+    }
+    return OK;
+}
+
+enum status adapter_check_finite(const struct adapter *a, struct error *e) {
+    enum { ROOM = 1 << 18 };
+    float *values = alloc_array(a->sys, ROOM, sizeof *values, e);
+    for (int i = 0; i < a->n_modules && values && e->code == OK; i++)
+        for (int role = 0; role < N_ADAPTER_ROLES && e->code == OK; role++) {
+            const struct index_entry *entry = a->modules[i].tensor[role];
+            if (entry && role != ADAPTER_ALPHA && role != ADAPTER_SCALE)
+                check_tensor(a, entry, values, ROOM, e);
+        }
+    a->sys->release(a->sys, values);
+    return e->code;
+}
