@@ -209,7 +209,7 @@ static inline enum packed_part packed_part_of(const struct block *block, uint64_
     return at < block->side_bytes ? PACKED_SIDE : PACKED_OWN;
 }
 
-/* Where the parts begin; NULL under the dry device. */
+/* Where the parts begin; NULL under the dry device, and where they have no bytes. */
 struct packed_place {
     char *part[PACKED_PARTS];
 };

@@ -74,6 +74,7 @@ static void describe_stage(const struct run *run, int i_stage, struct stage_need
     need->n_blocks = stage->n_blocks;
     for (int i = 0; i < stage->n_blocks; i++) {
         need->block_bytes[i] = stage->blocks[i]->bytes;
+        need->block_side_bytes[i] = stage->blocks[i]->side_bytes;
         need->block_lasts[i] = i < stage->n_lasting;
     }
 }
@@ -304,7 +305,7 @@ static bool begins_anew(const struct run *run, int i) {
 static uint32_t held_stages(const struct execution *x, int stage) {
     uint32_t held = (uint32_t)1 << stage;
     for (int s = 0; s < x->plan->n_stages; s++)
-        if (x->residents->memory[s].base) held |= (uint32_t)1 << s;
+        if (resident_memory_held(&x->residents->memory[s])) held |= (uint32_t)1 << s;
     return held;
 }
 

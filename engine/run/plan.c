@@ -70,11 +70,14 @@ uint64_t plan_pinnable(const struct run_need *need, const struct plan_stage *sta
     return stage->staging_bytes < left ? left - stage->staging_bytes : 0;
 }
 
-uint64_t plan_resident_offset(const struct stage_need *need, const struct plan_stage *stage, int block) {
-    uint64_t offset = 0;
-    for (int i = 0; i < block; i++)
-        if (plan_is_resident(stage, i)) offset += need->block_bytes[i];
-    return offset;
+uint64_t plan_kept_bytes(const struct stage_need *need, const uint64_t blocks[PLAN_BLOCKS_MAX / 64]) {
+    uint64_t own = 0, sides = 0;
+    for (int i = 0; i < need->n_blocks; i++) {
+        if (!(blocks[i / 64] >> (i % 64) & 1)) continue;
+        sides += need->block_side_bytes[i];
+        own += need->block_bytes[i] - need->block_side_bytes[i];
+    }
+    return plan_pages(own) + plan_pages(sides);
 }
 
 uint64_t plan_state_bytes(const struct stage_need *n, bool pictures_on_host) {

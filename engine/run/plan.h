@@ -51,8 +51,10 @@ struct stage_need {
     int lanes, groups; /* that compute together; so many of those take turns in the same memory */
     bool hoists;       /* computed once, before the evaluations of the next stage */
     uint64_t block_bytes[PLAN_BLOCKS_MAX];
-    bool block_repeats[PLAN_BLOCKS_MAX]; /* visited anew in every evaluation */
-    bool block_lasts[PLAN_BLOCKS_MAX];   /* the model's, not this request's: may stay for the next run */
+    uint64_t
+        block_side_bytes[PLAN_BLOCKS_MAX]; /* of them, what adapters bring: where blocks stay it lies apart */
+    bool block_repeats[PLAN_BLOCKS_MAX];   /* visited anew in every evaluation */
+    bool block_lasts[PLAN_BLOCKS_MAX];     /* the model's, not this request's: may stay for the next run */
     double block_fill_seconds[PLAN_BLOCKS_MAX]; /* of filling beyond reading the packed block: what a file
                                                    has more, and converting it */
     double block_seconds[PLAN_BLOCKS_MAX]; /* of computing, lanes of one group, in one evaluation (or before
@@ -168,8 +170,8 @@ static inline double plan_step_seconds(const struct plan_stage *stage) {
     return stage->seconds / stage->evaluations * stage->groups;
 }
 
-/* Where a resident block lies in its stage's resident memory: blocks in order, each at a multiple of 256. */
-uint64_t plan_resident_offset(const struct stage_need *need, const struct plan_stage *stage, int block);
+/* What these blocks take where they stay, in whole pages: their own parts and their sides apart. */
+uint64_t plan_kept_bytes(const struct stage_need *need, const uint64_t blocks[PLAN_BLOCKS_MAX / 64]);
 
 /* Chooses residents, rings, pools, staging and where pictures lie for budgets of host and device memory;
  * where they are one memory, vram_budget_bytes is not read. Always gives a plan: below the least budgets it

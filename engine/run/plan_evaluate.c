@@ -32,14 +32,15 @@ void plan_begin(const struct run_need *need, struct plan *plan) {
 
 static void sum_stage(const struct run_need *need, int s, struct plan_stage *stage) {
     const struct stage_need *n = &need->stage[s];
-    stage->resident_bytes = plan_pages(plan_resident_offset(n, stage, n->n_blocks));
-    stage->streamed_bytes_per_evaluation = stage->pool_bytes = 0;
+    uint64_t pooled[PLAN_BLOCKS_MAX / 64] = {0};
+    stage->resident_bytes = plan_kept_bytes(n, stage->resident);
+    stage->streamed_bytes_per_evaluation = 0;
+    for (int i = 0; i < PLAN_BLOCKS_MAX / 64; i++) pooled[i] = stage->pooled[i] & ~stage->resident[i];
+    stage->pool_bytes = need->separate ? plan_kept_bytes(n, pooled) : 0;
     for (int i = 0; i < n->n_blocks; i++) {
         if (plan_is_resident(stage, i)) continue;
         if (n->block_repeats[i] || n->hoists) stage->streamed_bytes_per_evaluation += n->block_bytes[i];
-        if (need->separate && plan_is_pooled(stage, i)) stage->pool_bytes += n->block_bytes[i];
     }
-    stage->pool_bytes = plan_pages(stage->pool_bytes);
     if (!need->separate) stage->staging_bytes = 0;
     if (!need->separate || !n->picture_bytes)
         stage->pictures_on_host = 0;

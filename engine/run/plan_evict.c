@@ -8,6 +8,11 @@ static uint64_t pages_alone(uint64_t bytes) {
     return n > 1 ? (n - 1) * PLAN_PAGE : 0;
 }
 
+static uint64_t block_pages_alone(const struct stage_need *need, int block) {
+    uint64_t side = need->block_side_bytes[block];
+    return pages_alone(side) + pages_alone(need->block_bytes[block] - side);
+}
+
 /* One stage's residents that are worth giving up. */
 struct givers {
     const struct stage_need *need;
@@ -19,7 +24,7 @@ struct givers {
 static void givers_find(struct givers *g) {
     g->n = 0;
     for (int i = 0; i < g->need->n_blocks; i++)
-        if (plan_is_resident(g->stage, i) && pages_alone(g->need->block_bytes[i])) g->place[g->n++] = i;
+        if (plan_is_resident(g->stage, i) && block_pages_alone(g->need, i)) g->place[g->n++] = i;
 }
 
 /* The stage without k of them, evenly spread: a prefix would leave the copier idle for the rest of the
@@ -31,7 +36,7 @@ static uint64_t plan_evict_give(const struct givers *g, int k, int n_ring, struc
     for (int i = 0; i < k; i++) {
         int block = g->place[(2 * i + 1) * g->n / (2 * k)];
         plan_set_resident(to, block, false);
-        freed += pages_alone(g->need->block_bytes[block]);
+        freed += block_pages_alone(g->need, block);
     }
     uint64_t ring = (uint64_t)n_ring * plan_least_ring(g->need, to), growth = 0;
     if (ring > to->ring_bytes) {

@@ -204,10 +204,8 @@ static double try_rings(struct search *s, struct plan_stage *stage, const uint64
 /* Returns true if other pools with these residents need not be tried: in the second pass, if this one does,
  * since they would cost as much. */
 static bool try_pool(struct search *s, struct plan_stage *stage, const uint64_t *rings, int n_rings) {
-    uint64_t sizes[SIZES_MAX], pool = 0;
-    for (int i = 0; i < s->need->n_blocks; i++)
-        if (plan_is_pooled(stage, i)) pool += s->need->block_bytes[i];
-    stage->pool_bytes = plan_pages(pool);
+    uint64_t sizes[SIZES_MAX];
+    stage->pool_bytes = plan_kept_bytes(s->need, stage->pooled);
     if (stage->pool_bytes + plan_least_staging(s->run, stage, s->stage) > s->host_bytes) return false;
     if (hopeless(s, stage)) return false;
     bool done = false;
@@ -291,7 +289,7 @@ static void try_residents(struct search *s, const uint64_t *set) {
     struct plan_stage stage = {.pinned_bytes = UINT64_MAX}; /* until staging is chosen: no plan is faster */
     uint64_t sizes[SIZES_MAX];
     memcpy(stage.resident, set, sizeof stage.resident);
-    stage.resident_bytes = plan_pages(plan_search_set_bytes(s, set));
+    stage.resident_bytes = plan_kept_bytes(s->need, set);
     if (stage.resident_bytes + plan_least_ring(s->need, &stage) > s->device_bytes) return;
     for (int i = 0; i < s->n_worth; i++)
         if (!plan_search_has(set, s->worth_place[i]))

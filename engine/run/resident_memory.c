@@ -38,129 +38,200 @@ static void give_pages_back(struct sys *sys, struct device *device, char *memory
     if (!on_device(device)) sys->unreserve(sys, memory, bytes);
 }
 
-/* ---- what is resident ---- */
+/* ---- bits ---- */
 
-static void place(struct resident_memory *memory, const struct stage_need *need) {
-    uint64_t at = 0;
-    memory->n_blocks = need->n_blocks;
-    for (int i = 0; i < need->n_blocks; i++) {
-        memory->offset[i] = at;
-        if (resident_memory_has(memory, i)) at += need->block_bytes[i];
-    }
-    memory->offset[need->n_blocks] = at;
+static void set_bit(uint64_t *set, int i) {
+    set[i / 64] |= (uint64_t)1 << (i % 64);
 }
 
-static bool same_layout(const struct resident_memory *memory, const struct resident_memory *wanted,
-                        const struct store_stage *stage, uint64_t bytes) {
-    if (!memory->base || memory->evicted || memory->bytes != bytes || memory->blocks != wanted->blocks)
+static void clear_bit(uint64_t *set, int i) {
+    set[i / 64] &= ~((uint64_t)1 << (i % 64));
+}
+
+static bool has_bit(const uint64_t *set, int i) {
+    return set[i / 64] >> (i % 64) & 1;
+}
+
+/* ---- layouts ---- */
+
+/* Of what the blocks that last are known by, in their order (FNV-1a, by words): of own parts that is whose
+ * they are, of sides what they are read from. */
+static uint64_t fingerprint(const struct store_stage *stage, enum packed_part part) {
+    uint64_t hash = 0xcbf29ce484222325;
+    for (int i = 0; i < stage->n_lasting; i++) {
+        const struct block *block = stage->blocks[i];
+        uint64_t known = part == PACKED_OWN ? (uint64_t)(uintptr_t)block_own(block) : block->side_hash;
+        hash = (hash ^ known) * 0x100000001b3;
+    }
+    return hash;
+}
+
+static struct resident_part laid_out(const struct store_stage *stage, enum packed_part part,
+                                     const uint64_t *member) {
+    struct resident_part p = {.blocks = fingerprint(stage, part), .n_blocks = stage->n_blocks};
+    uint64_t at = 0;
+    memcpy(p.member, member, sizeof p.member);
+    for (int i = 0; i < stage->n_blocks; i++) {
+        p.offset[i] = (uint32_t)(at / ARENA_ALIGN);
+        if (resident_memory_has(&p, i)) at += packed_part_bytes(stage->blocks[i], part);
+    }
+    p.offset[stage->n_blocks] = (uint32_t)(at / ARENA_ALIGN);
+    p.bytes = plan_pages(at);
+    return p;
+}
+
+static bool same_layout(const struct resident_part *part, const struct resident_part *wanted, int n_lasting) {
+    if (!part->base || part->evicted || part->bytes != wanted->bytes || part->blocks != wanted->blocks)
         return false;
-    for (int i = 0; i < stage->n_lasting; i++)
-        if (resident_memory_has(memory, i) != resident_memory_has(wanted, i) ||
-            (resident_memory_has(wanted, i) && memory->offset[i] != wanted->offset[i]))
+    for (int i = 0; i < n_lasting; i++)
+        if (resident_memory_has(part, i) != resident_memory_has(wanted, i) ||
+            (resident_memory_has(wanted, i) && part->offset[i] != wanted->offset[i]))
             return false;
     return true;
 }
 
-/* Of the addresses of the blocks that last, in their order (FNV-1a, by words). */
-static uint64_t fingerprint(const struct store_stage *stage) {
-    uint64_t hash = 0xcbf29ce484222325;
-    for (int i = 0; i < stage->n_lasting; i++)
-        hash = (hash ^ (uint64_t)(uintptr_t)stage->blocks[i]) * 0x100000001b3;
-    return hash;
-}
-
 /* The place of memory for these blocks that no stage of its own wants; -1: there is none. */
-static int unclaimed(const struct resident_memory *memory, const struct store_stage *stages, int n_stages,
-                     uint64_t blocks) {
+static int unclaimed(const struct resident_memory *memory, enum packed_part part,
+                     const struct store_stage *stages, int n_stages, uint64_t blocks) {
     for (int i = 0; i < PLAN_STAGES_MAX; i++)
-        if (memory[i].base && memory[i].blocks == blocks &&
-            (i >= n_stages || fingerprint(&stages[i]) != blocks))
+        if (memory[i].part[part].base && memory[i].part[part].blocks == blocks &&
+            (i >= n_stages || fingerprint(&stages[i], part) != blocks))
             return i;
     return -1;
 }
 
+static void match_part(struct resident_memory *memory, enum packed_part part,
+                       const struct store_stage *stages, int n_stages) {
+    for (int i = 0; i < n_stages; i++) {
+        uint64_t blocks = fingerprint(&stages[i], part);
+        struct resident_part *to = &memory[i].part[part];
+        if (to->base && to->blocks == blocks) continue;
+        int from = unclaimed(memory, part, stages, n_stages, blocks);
+        if (from < 0) continue;
+        struct resident_part found = memory[from].part[part];
+        memory[from].part[part] = *to;
+        *to = found;
+    }
+}
+
 void resident_memory_match(struct resident_memory memory[PLAN_STAGES_MAX], const struct store_stage *stages,
                            int n_stages) {
-    for (int i = 0; i < n_stages; i++) {
-        uint64_t blocks = fingerprint(&stages[i]);
-        if (memory[i].base && memory[i].blocks == blocks) continue;
-        int from = unclaimed(memory, stages, n_stages, blocks);
-        if (from < 0) continue;
-        struct resident_memory found = memory[from];
-        memory[from] = memory[i];
-        memory[i] = found;
-    }
+    for (int p = 0; p < PACKED_PARTS; p++) match_part(memory, p, stages, n_stages);
 }
 
-void resident_memory_lay_out(struct resident_memory *memory, struct sys *sys, struct device *device,
-                             const struct store_stage *stage, const uint64_t *member,
-                             const struct stage_need *need, uint64_t bytes, bool keep) {
-    struct resident_memory wanted = {.blocks = fingerprint(stage)};
-    memcpy(wanted.member, member, sizeof wanted.member);
-    place(&wanted, need);
-    if (keep && same_layout(memory, &wanted, stage, bytes)) {
-        wanted.base = memory->base;
-        wanted.bytes = memory->bytes;
-        wanted.pins = memory->pins;
-        memcpy(wanted.ready, memory->ready, (size_t)stage->n_lasting * sizeof *memory->ready);
+/* ---- one part ---- */
+
+/* [first, last): the pages that only this block of the layout occupies. */
+static void own_pages(const struct resident_part *part, int block, uint64_t *first, uint64_t *last) {
+    *first = align_up(resident_memory_offset(part, block), PLAN_PAGE);
+    *last = resident_memory_offset(part, block + 1) / PLAN_PAGE * PLAN_PAGE;
+    if (*last < *first) *last = *first;
+}
+
+static void part_end(struct resident_part *part, struct sys *sys, struct device *device) {
+    uint64_t start = 0, first, last;
+    if (!part->base) return;
+    pins_end(&part->pins);
+    for (int i = 0; part->evicted && i < part->n_blocks; i++) {
+        if (!has_bit(part->gone, i)) continue;
+        own_pages(part, i, &first, &last);
+        if (first > start) give_pages_back(sys, device, part->base + start, first - start);
+        start = last;
+    }
+    if (part->bytes > start) give_pages_back(sys, device, part->base + start, part->bytes - start);
+    if (on_device(device)) weights_unreserve(sys, device, part->base, part->bytes);
+    part->base = NULL;
+    part->evicted = false;
+    memset(part->gone, 0, sizeof part->gone);
+    memset(part->ready, 0, sizeof part->ready);
+}
+
+static void part_lay_out(struct resident_part *part, struct sys *sys, struct device *device,
+                         struct resident_part *wanted, int n_lasting) {
+    if (same_layout(part, wanted, n_lasting)) {
+        wanted->base = part->base;
+        wanted->pins = part->pins;
+        for (int i = 0; i < n_lasting; i++)
+            if (has_bit(part->ready, i)) set_bit(wanted->ready, i);
     } else {
-        resident_memory_end(memory, sys, device);
+        part_end(part, sys, device);
     }
-    *memory = wanted;
+    *part = *wanted;
 }
 
-enum status resident_memory_begin(struct resident_memory *memory, struct sys *sys, struct device *device,
-                                  uint64_t bytes, struct error *e) {
-    if (!bytes || memory->base) return OK;
-    char *base = weights_reserve(sys, device, bytes);
-    if (base && weights_commit(sys, device, base, bytes)) {
-        weights_unreserve(sys, device, base, bytes);
+static void part_evict(struct resident_part *part, struct sys *sys, struct device *device, int block) {
+    uint64_t first, last;
+    clear_bit(part->member, block);
+    clear_bit(part->ready, block);
+    own_pages(part, block, &first, &last);
+    if (!part->base || first == last) return;
+    give_pages_back(sys, device, part->base + first, last - first);
+    set_bit(part->gone, block);
+    part->evicted = true;
+}
+
+static enum status part_begin(struct resident_part *part, struct sys *sys, struct device *device,
+                              struct error *e) {
+    if (!part->bytes || part->base) return OK;
+    char *base = weights_reserve(sys, device, part->bytes);
+    if (base && weights_commit(sys, device, base, part->bytes)) {
+        weights_unreserve(sys, device, base, part->bytes);
         base = NULL;
     }
     if (!base)
         return error_set(e, MEMORY, "no memory for %llu bytes of weights that stay",
-                         (unsigned long long)bytes);
-    memory->base = base;
-    memory->bytes = bytes;
-    memory->evicted = false;
+                         (unsigned long long)part->bytes);
+    part->base = base;
+    part->evicted = false;
     return OK;
 }
 
-/* [first, last): the pages that only this block of the layout occupies. */
-static void own_pages(const struct resident_memory *memory, int block, uint64_t *first, uint64_t *last) {
-    *first = align_up(memory->offset[block], PLAN_PAGE);
-    *last = memory->offset[block + 1] / PLAN_PAGE * PLAN_PAGE;
-    if (*last < *first) *last = *first;
+/* ---- both ---- */
+
+void resident_memory_lay_out(struct resident_memory *memory, struct sys *sys, struct device *device,
+                             const struct store_stage *stage, const uint64_t *member, bool keep) {
+    if (!keep) resident_memory_end(memory, sys, device);
+    for (int p = 0; p < PACKED_PARTS; p++) {
+        struct resident_part wanted = laid_out(stage, p, member);
+        part_lay_out(&memory->part[p], sys, device, &wanted, stage->n_lasting);
+    }
 }
 
-void resident_memory_evict(struct resident_memory *memory, struct sys *sys, struct device *device,
-                           int block) {
-    uint64_t first, last;
-    if (!resident_memory_has(memory, block)) return;
-    memory->member[block / 64] &= ~((uint64_t)1 << (block % 64));
-    memory->ready[block] = false;
-    own_pages(memory, block, &first, &last);
-    if (!memory->base || first == last) return;
-    give_pages_back(sys, device, memory->base + first, last - first);
-    memory->gone[block / 64] |= (uint64_t)1 << (block % 64);
-    memory->evicted = true;
+bool resident_memory_held(const struct resident_memory *memory) {
+    bool held = false;
+    for (int p = 0; p < PACKED_PARTS; p++) held = held || memory->part[p].base;
+    return held;
+}
+
+struct packed_place resident_memory_place(const struct resident_memory *memory, int block) {
+    struct packed_place place;
+    for (int p = 0; p < PACKED_PARTS; p++) {
+        const struct resident_part *part = &memory->part[p];
+        place.part[p] = part->base ? part->base + resident_memory_offset(part, block) : NULL;
+    }
+    return place;
+}
+
+void resident_memory_set_ready(struct resident_memory *memory, int block) {
+    for (int p = 0; p < PACKED_PARTS; p++) set_bit(memory->part[p].ready, block);
+}
+
+void resident_memory_reduce(struct resident_memory *memory, struct sys *sys, struct device *device,
+                            const struct store_stage *stage, const uint64_t *member) {
+    for (int p = 0; p < PACKED_PARTS; p++) {
+        struct resident_part *part = &memory->part[p];
+        if (!part->base) *part = laid_out(stage, p, member);
+        for (int i = 0; i < stage->n_blocks; i++)
+            if (resident_memory_has(part, i) && !has_bit(member, i)) part_evict(part, sys, device, i);
+    }
+}
+
+enum status resident_memory_begin(struct resident_memory *memory, struct sys *sys, struct device *device,
+                                  struct error *e) {
+    for (int p = 0; p < PACKED_PARTS; p++) part_begin(&memory->part[p], sys, device, e);
+    return e->code;
 }
 
 void resident_memory_end(struct resident_memory *memory, struct sys *sys, struct device *device) {
-    uint64_t start = 0, first, last;
-    if (!memory->base) return;
-    pins_end(&memory->pins);
-    for (int i = 0; memory->evicted && i < memory->n_blocks; i++) {
-        if (!(memory->gone[i / 64] >> (i % 64) & 1)) continue;
-        own_pages(memory, i, &first, &last);
-        if (first > start) give_pages_back(sys, device, memory->base + start, first - start);
-        start = last;
-    }
-    if (memory->bytes > start) give_pages_back(sys, device, memory->base + start, memory->bytes - start);
-    if (on_device(device)) weights_unreserve(sys, device, memory->base, memory->bytes);
-    memory->base = NULL;
-    memory->bytes = 0;
-    memory->evicted = false;
-    memset(memory->gone, 0, sizeof memory->gone);
-    memset(memory->ready, 0, sizeof memory->ready);
+    for (int p = 0; p < PACKED_PARTS; p++) part_end(&memory->part[p], sys, device);
 }

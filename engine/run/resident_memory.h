@@ -17,21 +17,38 @@ struct store_stage {
     int n_lasting; /* the first n_lasting are the model's; the others belong to this request */
 };
 
-struct resident_memory {
-    char *base; /* NULL until the stage begins */
+/* One part of the stage's packed blocks: what adapters bring lies apart, so that it comes and goes while the
+ * rest stays where it is. */
+struct resident_part {
+    char *base; /* NULL until the stage begins, and where it has no bytes */
     uint64_t bytes;
     uint64_t blocks; /* tells one list of blocks from another: of one component, and of those it visits */
     int n_blocks;
     uint64_t member[PLAN_BLOCKS_MAX / 64];
-    uint64_t offset[PLAN_BLOCKS_MAX + 1]; /* as laid out; a block ends where the next begins */
-    bool ready[PLAN_BLOCKS_MAX];
+    uint32_t offset[PLAN_BLOCKS_MAX +
+                    1]; /* of ARENA_ALIGN bytes, as laid out; a block ends where the next begins */
+    uint64_t ready[PLAN_BLOCKS_MAX / 64];
     struct pins pins;                    /* of a pool, for a device with memory of its own */
     bool evicted;                        /* some have been: not to be kept for another run */
     uint64_t gone[PLAN_BLOCKS_MAX / 64]; /* of those the pages have been given back */
 };
 
-static inline bool resident_memory_has(const struct resident_memory *memory, int block) {
-    return memory->member[block / 64] >> (block % 64) & 1;
+struct resident_memory {
+    struct resident_part part[PACKED_PARTS];
+};
+
+static inline bool resident_memory_has(const struct resident_part *part, int block) {
+    return part->member[block / 64] >> (block % 64) & 1;
+}
+
+/* Has this part of the block been filled? */
+static inline bool resident_memory_ready(const struct resident_memory *memory, enum packed_part part,
+                                         int block) {
+    return memory->part[part].ready[block / 64] >> (block % 64) & 1;
+}
+
+static inline uint64_t resident_memory_offset(const struct resident_part *part, int block) {
+    return (uint64_t)part->offset[block] * ARENA_ALIGN;
 }
 
 /* Address space and pages of the device, or of the host (LINE_STORE) where device is NULL or has no memory of
@@ -45,17 +62,23 @@ void weights_unreserve(struct sys *sys, struct device *device, void *memory, uin
  * now: a run may have fewer stages than the last. Before any is laid out. */
 void resident_memory_match(struct resident_memory memory[PLAN_STAGES_MAX], const struct store_stage *stages,
                            int n_stages);
-/* Lays out the members. What an earlier run left is kept only if keep is set and the same blocks lie at the
- * same places; anything else is given back. */
+/* Lays out the members. Of what an earlier run left a part is kept only if keep is set and the same blocks'
+ * lie at the same places; anything else is given back. */
 void resident_memory_lay_out(struct resident_memory *memory, struct sys *sys, struct device *device,
-                             const struct store_stage *stage, const uint64_t *member,
-                             const struct stage_need *need, uint64_t bytes, bool keep);
-/* Gives the pages that only this member occupies back, for good; it is no member any more. Nobody may be
- * using it. */
-void resident_memory_evict(struct resident_memory *memory, struct sys *sys, struct device *device, int block);
+                             const struct store_stage *stage, const uint64_t *member, bool keep);
+/* Is there memory? */
+bool resident_memory_held(const struct resident_memory *memory);
+/* Where a member lies. */
+struct packed_place resident_memory_place(const struct resident_memory *memory, int block);
+/* All of it has been filled. */
+void resident_memory_set_ready(struct resident_memory *memory, int block);
+/* Lays out again what has no memory yet, and gives the pages that only blocks occupy which are no members any
+ * more back, for good. Nobody may be using them. */
+void resident_memory_reduce(struct resident_memory *memory, struct sys *sys, struct device *device,
+                            const struct store_stage *stage, const uint64_t *member);
 /* Takes the memory if it is not there yet. MEMORY. */
 enum status resident_memory_begin(struct resident_memory *memory, struct sys *sys, struct device *device,
-                                  uint64_t bytes, struct error *e);
+                                  struct error *e);
 /* Gives the memory back and forgets what was ready, not the layout. */
 void resident_memory_end(struct resident_memory *memory, struct sys *sys, struct device *device);
 

@@ -23,12 +23,10 @@ static void lay_out_resident_memory(struct store *s) {
     resident_memory_match(r->pool, s->o.stages, s->o.plan->n_stages);
     for (int i = 0; i < s->o.plan->n_stages; i++) {
         const struct plan_stage *p = &s->o.plan->stage[i];
-        const struct stage_need *need = &s->o.need->stage[i];
+        const struct store_stage *stage = &s->o.stages[i];
         bool keep = s->o.plan->keep;
-        resident_memory_lay_out(&r->memory[i], s->o.sys, s->device, &s->o.stages[i], p->resident, need,
-                                p->resident_bytes, keep);
-        resident_memory_lay_out(&r->pool[i], s->o.sys, NULL, &s->o.stages[i], s->device ? p->pooled : none,
-                                need, p->pool_bytes, keep);
+        resident_memory_lay_out(&r->memory[i], s->o.sys, s->device, stage, p->resident, keep);
+        resident_memory_lay_out(&r->pool[i], s->o.sys, NULL, stage, s->device ? p->pooled : none, keep);
     }
     for (int i = s->o.plan->n_stages; i < PLAN_STAGES_MAX; i++) { /* of a run of more stages */
         resident_memory_end(&r->memory[i], s->o.sys, s->device);
@@ -48,8 +46,8 @@ enum status store_open(const struct store_options *options, struct store **store
     pthread_mutex_init(&s->lock, NULL);
     sys_cond_init(&s->work);
     sys_cond_init(&s->ready);
+    lay_out_resident_memory(s); /* what is not kept goes back before anything is taken */
     if (allocate(s, e) != OK) goto out;
-    lay_out_resident_memory(s);
     fills_list(s, 0);
     pieces_start_readers(s, e);
 out:
@@ -83,16 +81,26 @@ void store_close(struct store *s) {
 
 /* ---- stages ---- */
 
+/* What can be pinned of it is the own parts' first. */
+static void begin_pool(struct store *s, struct resident_memory *pool, uint64_t pinned_bytes) {
+    for (int p = PACKED_PARTS - 1; p >= 0; p--) {
+        struct resident_part *part = &pool->part[p];
+        uint64_t bytes = pinned_bytes < part->bytes ? pinned_bytes : part->bytes;
+        if (part->base) s->o.sys->use_large_pages(s->o.sys, part->base, part->bytes);
+        pins_begin(&part->pins, s->device, part->base, bytes);
+        pinned_bytes -= bytes;
+    }
+}
+
 enum status store_begin_stage(struct store *s, int stage, struct error *e) {
     const struct plan_stage *p = &s->o.plan->stage[stage];
     struct residents *r = s->o.residents;
     if (ring_renew(s, p->ring_bytes)) /* live bytes lie within the ring of both stages (I7) */
         return error_set(e, MEMORY, "no memory for a ring of %llu bytes", (unsigned long long)p->ring_bytes);
-    if (resident_memory_begin(&r->memory[stage], s->o.sys, s->device, p->resident_bytes, e) != OK ||
-        (s->device && resident_memory_begin(&r->pool[stage], s->o.sys, NULL, p->pool_bytes, e) != OK))
+    if (resident_memory_begin(&r->memory[stage], s->o.sys, s->device, e) != OK ||
+        (s->device && resident_memory_begin(&r->pool[stage], s->o.sys, NULL, e) != OK))
         return e->code;
-    if (r->pool[stage].base) s->o.sys->use_large_pages(s->o.sys, r->pool[stage].base, r->pool[stage].bytes);
-    pins_begin(&r->pool[stage].pins, s->device, r->pool[stage].base, p->pinned_bytes);
+    begin_pool(s, &r->pool[stage], p->pinned_bytes);
     pthread_mutex_lock(&s->lock);
     if (pieces_open_staging(s, p->staging_bytes, e) == OK) s->stage = stage;
     s->o.sys->wake(s->o.sys, &s->work);
@@ -123,15 +131,9 @@ void residents_destroy(struct residents *residents) {
 
 /* Residents that the new plan has not: their pages if they are there, else only their place. */
 static void drop_residents(struct store *s, const struct plan *plan) {
-    for (int k = 0; k < plan->n_stages; k++) {
-        struct resident_memory *memory = &s->o.residents->memory[k];
-        const struct plan_stage *p = &plan->stage[k];
-        if (!memory->base)
-            resident_memory_lay_out(memory, s->o.sys, s->device, &s->o.stages[k], p->resident,
-                                    &s->o.need->stage[k], p->resident_bytes, false);
-        for (int b = 0; b < s->o.stages[k].n_blocks; b++)
-            if (!plan_is_resident(p, b)) resident_memory_evict(memory, s->o.sys, s->device, b);
-    }
+    for (int k = 0; k < plan->n_stages; k++)
+        resident_memory_reduce(&s->o.residents->memory[k], s->o.sys, s->device, &s->o.stages[k],
+                               plan->stage[k].resident);
 }
 
 enum status store_replan(struct store *s, const struct plan *plan, int visit, struct error *e) {
@@ -190,7 +192,7 @@ enum status store_acquire(struct store *s, int visit, struct packed_place *place
     enum status status = has_arrived(s, f, 0) ? OK : wait_for(s, f, 0, e);
     if (status == OK && !s->device) f->awaited = pieces_there(s, f);
     pthread_mutex_unlock(&s->lock);
-    if (status == OK) *place = packed_together(f->block, f->address);
+    if (status == OK) *place = f->place;
     return status;
 }
 
@@ -219,7 +221,7 @@ void store_release(struct store *s, int visit) {
     pthread_mutex_lock(&s->lock);
     if (empties && f->state != FILL_READY) pieces_cancel(s, f); /* I1: nobody writes what is nobody's */
     pthread_mutex_unlock(&s->lock);
-    if (empties && !s->device) s->o.sys->discard(s->o.sys, f->address, f->block->bytes);
+    if (empties && !s->device) s->o.sys->discard(s->o.sys, fill_begin(f), f->block->bytes);
     pthread_mutex_lock(&s->lock);
     s->event = event;
     if (empties) fills_empty(f, event);

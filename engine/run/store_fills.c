@@ -7,14 +7,23 @@
 
 static bool joins_previous(const struct store *s, const struct visit *v, bool resident) {
     const struct fill *last = s->n_fills > s->oldest_fill ? &s->fills[s->n_fills - 1] : NULL;
-    return last && !resident && !last->resident && last->stage == v->stage && last->place == v->block;
+    return last && !resident && !last->resident && last->stage == v->stage && last->number == v->block;
 }
 
 /* The first fill of a resident block, or -1. */
 static int resident_fill(const struct store *s, const struct visit *v) {
     for (int i = 0; i < s->n_fills; i++)
-        if (s->fills[i].resident && s->fills[i].stage == v->stage && s->fills[i].place == v->block) return i;
+        if (s->fills[i].resident && s->fills[i].stage == v->stage && s->fills[i].number == v->block) return i;
     return -1;
+}
+
+void fills_skip_kept(const struct store *s, struct fill *f) {
+    const struct resident_memory *memory = &s->o.residents->memory[f->stage];
+    uint64_t own = f->block->side_bytes;
+    if (!f->resident) return;
+    if (!f->claimed && resident_memory_ready(memory, PACKED_SIDE, f->number)) f->claimed = own;
+    if (f->claimed == own && resident_memory_ready(memory, PACKED_OWN, f->number))
+        f->claimed = f->block->bytes;
 }
 
 static void list_fill(struct store *s, int i_visit) {
@@ -33,12 +42,11 @@ static void list_fill(struct store *s, int i_visit) {
         found = s->n_fills++;
         s->fills[found] = (struct fill){.block = block,
                                         .stage = v->stage,
-                                        .place = v->block,
+                                        .number = v->block,
                                         .first_visit = i_visit,
                                         .resident = resident,
                                         .pooled = s->device && !resident && plan_is_pooled(p, v->block)};
-        if (resident && s->o.residents->memory[v->stage].ready[v->block])
-            s->fills[found].claimed = block->bytes; /* kept from the run before: nothing to read */
+        fills_skip_kept(s, &s->fills[found]);
     }
     s->fills[found].last_visit = i_visit;
     s->fill_of_visit[i_visit] = found;
@@ -102,7 +110,7 @@ int ring_renew(struct store *s, uint64_t bytes) {
 /* ---- places ---- */
 
 static char *end_of(const struct fill *f) {
-    return f->address + f->block->bytes;
+    return fill_begin(f) + f->block->bytes;
 }
 
 /* The head goes back to the beginning: what lies below it lies above it now. */
@@ -122,7 +130,7 @@ static bool place_in_ring(struct store *s, struct fill *f) {
     uint64_t limit = here < there ? here : there /* I7 */;
     if (f->block->bytes > limit) return false;
     if (s->ring_head + f->block->bytes > limit) turn_ring(s);
-    f->address = s->ring + s->ring_head;
+    f->place = packed_together(f->block, s->ring + s->ring_head);
     f->over = s->ring_above;
     s->ring_head += f->block->bytes;
     while (s->ring_above && end_of(s->ring_above) <= end_of(f)) s->ring_above = s->ring_above->above;
@@ -151,8 +159,7 @@ bool fills_place_next(struct store *s) {
     struct fill *f = &s->fills[s->next_place];
     if (f->stage > s->stage + (f->resident || f->pooled ? 0 : 1) || !may_run_ahead(s, f)) return false;
     if (f->resident) {
-        struct resident_memory *memory = &s->o.residents->memory[f->stage];
-        f->address = memory->base + memory->offset[f->place];
+        f->place = resident_memory_place(&s->o.residents->memory[f->stage], f->number);
     } else if (!place_in_ring(s, f)) {
         return false;
     }
@@ -165,8 +172,8 @@ bool fills_place_next(struct store *s) {
 bool fills_place_is_free(struct fill *f, uint64_t from, uint64_t to, uint64_t *event) {
     *event = f->event;
     if (f->resident) return true;
-    while (f->over && end_of(f->over) <= f->address + from) f->over = f->over->above;
-    for (const struct fill *o = f->over; o && o->address < f->address + to; o = o->above) {
+    while (f->over && end_of(f->over) <= fill_begin(f) + from) f->over = f->over->above;
+    for (const struct fill *o = f->over; o && fill_begin(o) < fill_begin(f) + to; o = o->above) {
         if (o->state != FILL_EMPTY) return false;
         if (o->released > *event) *event = o->released;
     }

@@ -5,8 +5,24 @@
 
 /* ---- claiming ---- */
 
+/* The part that this byte is in. */
+static bool part_in_pool(const struct store *s, const struct fill *f, uint64_t at) {
+    enum packed_part part = packed_part_of(f->block, at);
+    return f->pooled && resident_memory_ready(&s->o.residents->pool[f->stage], part, f->number);
+}
+
 static bool in_pool(const struct store *s, const struct fill *f) {
-    return f->pooled && s->o.residents->pool[f->stage].ready[f->place];
+    return part_in_pool(s, f, 0) && part_in_pool(s, f, f->block->bytes);
+}
+
+/* Memory of the pool that byte `at` of the packed block lies in, and where. */
+static struct resident_part *pool_part(const struct store *s, const struct fill *f, uint64_t at) {
+    return &s->o.residents->pool[f->stage].part[packed_part_of(f->block, at)];
+}
+
+static char *pool_byte(const struct store *s, const struct fill *f, uint64_t at) {
+    struct packed_place place = resident_memory_place(&s->o.residents->pool[f->stage], f->number);
+    return packed_byte(f->block, &place, at);
 }
 
 /* Several fills of a pooled block may be under way: the first reads, the others wait for it. */
@@ -14,14 +30,14 @@ static bool pool_allows(struct store *s, struct fill *f) {
     if (!f->pooled || in_pool(s, f)) return true;
     if (f->claimed) return f->reads_pool;
     for (struct fill *other = s->fills; other < f; other++)
-        if (other->reads_pool && other->stage == f->stage && other->place == f->place) return false;
+        if (other->reads_pool && other->stage == f->stage && other->number == f->number) return false;
     f->reads_pool = true;
     return true;
 }
 
 static uint64_t largest_piece(const struct store *s, const struct fill *f, bool staged) {
     if (!s->device) return PLAN_READ_PIECE;
-    if (!staged) return in_pool(s, f) ? PLAN_COPY_PIECE : PLAN_STAGED_PIECE;
+    if (!staged) return part_in_pool(s, f, f->claimed) ? PLAN_COPY_PIECE : PLAN_STAGED_PIECE;
     return s->staging_open ? s->staging_piece - s->staging_slack : 0;
 }
 
@@ -30,11 +46,11 @@ static uint64_t largest_piece(const struct store *s, const struct fill *f, bool 
 static bool passes_staging(const struct store *s, const struct fill *f, uint64_t *most) {
     *most = UINT64_MAX;
     if (!s->device || !f->pooled) return s->device;
-    const struct resident_memory *pool = &s->o.residents->pool[f->stage];
+    const struct resident_part *pool = pool_part(s, f, f->claimed);
     bool all = !pins_refuse(&pool->pins) && pool->pins.bytes >= pool->bytes;
     if (!pool->pins.memory || all || s->staging_unpinned) return false;
     if (!s->o.plan->stage[f->stage].staging_bytes) return false;
-    uint64_t from = pool->offset[f->place] + f->claimed, end;
+    uint64_t from = (uint64_t)(pool_byte(s, f, f->claimed) - pool->base), end;
     bool refused = pins_state(&pool->pins, from, &end) == PIN_REFUSED;
     *most = end - from;
     return refused;
@@ -59,7 +75,9 @@ static int free_staging(const struct store *s) {
 /* The next piece of this fill, if it can set out now. A reader without a buffer claims nothing: the piece
  * would come later than those that others claim after it, and hold up whoever awaits it. */
 static bool cut_piece(struct store *s, struct fill *f, struct piece *piece) {
-    uint64_t from = f->claimed, left = f->block->bytes - from, alike;
+    const struct block *block = f->block;
+    uint64_t from = f->claimed, alike;
+    uint64_t left = (from < block->side_bytes ? block->side_bytes : block->bytes) - from;
     bool staged = passes_staging(s, f, &alike);
     uint64_t most = largest_piece(s, f, staged), n = left < most ? left : most;
     uint64_t to = from + (n < alike ? n : alike);
@@ -69,7 +87,7 @@ static bool cut_piece(struct store *s, struct fill *f, struct piece *piece) {
     if (!fills_place_is_free(f, from, to, &event)) return false;
     *piece = (struct piece){f, from, to, event, buffer, s->pieces_claimed++};
     if (staged) s->staging[buffer].taken = true;
-    if (!from) f->fence_bytes = fence_bytes(left, most);
+    if (!f->fence_bytes) f->fence_bytes = fence_bytes(block->bytes, most);
     return true;
 }
 
@@ -80,6 +98,7 @@ static bool claim_piece(struct store *s, struct piece *piece) {
         if (f->state != FILL_FILLING || f->claimed == f->block->bytes) continue;
         if (!pool_allows(s, f) || !cut_piece(s, f, piece)) return false;
         f->claimed = piece->to;
+        fills_skip_kept(s, f);
         f->pieces_in_flight++;
         s->pieces_in_flight++;
         return true;
@@ -135,16 +154,11 @@ static uint64_t copy_piece(struct store *s, const struct piece *piece, struct pi
         bool pinned = cover(s, pins, offset, &end);
         if (pins->memory && n > end - offset) n = end - offset;
         if (!pinned) *unpinned += (int64_t)n;
-        fence = s->device->memory->copy(s->device, piece->fill->address + at, from + at, n, piece->event);
+        fence = s->device->memory->copy(s->device, packed_byte(piece->fill->block, &piece->fill->place, at),
+                                        from + at, n, piece->event);
         at += n;
     }
     return fence;
-}
-
-/* Where a pooled fill's packed block lies in the host's memory. */
-static char *pool_place(struct store *s, const struct fill *f) {
-    const struct resident_memory *pool = &s->o.residents->pool[f->stage];
-    return pool->base + pool->offset[f->place];
 }
 
 /* Host memory that a piece is copied out of: what of it is pinned, and where byte 0 of the packed block would
@@ -152,8 +166,8 @@ static char *pool_place(struct store *s, const struct fill *f) {
 static struct pins *passes(struct store *s, const struct piece *piece, char **packed) {
     const struct fill *f = piece->fill;
     if (piece->buffer < 0) {
-        *packed = pool_place(s, f);
-        return &s->o.residents->pool[f->stage].pins;
+        *packed = pool_byte(s, f, piece->from) - piece->from;
+        return &pool_part(s, f, piece->from)->pins;
     }
     uint64_t phase = s->staging_slack ? reader_phase(f->block, piece->from, piece->to) : 0;
     *packed = s->staging_memory + (uint64_t)piece->buffer * s->staging_piece + phase - piece->from;
@@ -164,11 +178,11 @@ static struct pins *passes(struct store *s, const struct piece *piece, char **pa
 static uint64_t move_to_device(struct store *s, const struct piece *piece, struct reader *reader,
                                struct error *e) {
     struct fill *f = piece->fill;
-    bool reads = !in_pool(s, f);
+    bool reads = !part_in_pool(s, f, piece->from);
     int buffer = piece->buffer;
     char *from, *read;
     struct pins *pins = passes(s, piece, &from);
-    read = f->pooled ? pool_place(s, f) : from;
+    read = f->pooled ? pool_byte(s, f, piece->from) - piece->from : from;
     uint64_t passed = buffer < 0 ? 0 : s->staging[buffer].fence, fence = 0;
     int64_t unpinned = 0;
     pthread_mutex_unlock(&s->lock);
@@ -197,8 +211,9 @@ static uint64_t move_to_device(struct store *s, const struct piece *piece, struc
 static uint64_t move_within_host(struct store *s, const struct piece *piece, struct reader *reader,
                                  struct error *e) {
     const struct fill *f = piece->fill;
+    char *packed = packed_byte(f->block, &f->place, piece->from) - piece->from;
     pthread_mutex_unlock(&s->lock);
-    reader_read(reader, f->block, piece->from, piece->to, f->address, e); /* I1 */
+    reader_read(reader, f->block, piece->from, piece->to, packed, e); /* I1 */
     pthread_mutex_lock(&s->lock);
     count_reads(s, reader);
     return reader->bytes_read;
@@ -218,8 +233,8 @@ static void finish_piece(struct store *s, const struct piece *piece, uint64_t mo
     if (f->pieces_in_flight || f->claimed < f->block->bytes) return;
     if (f->state == FILL_FILLING) {
         f->state = FILL_READY;
-        if (f->resident) s->o.residents->memory[f->stage].ready[f->place] = true;
-        if (f->reads_pool) s->o.residents->pool[f->stage].ready[f->place] = true;
+        if (f->resident) resident_memory_set_ready(&s->o.residents->memory[f->stage], f->number);
+        if (f->reads_pool) resident_memory_set_ready(&s->o.residents->pool[f->stage], f->number);
         if (f->reads_pool) s->o.sys->wake(s->o.sys, &s->work);
     }
 }

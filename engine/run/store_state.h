@@ -22,13 +22,13 @@ enum { FILL_FENCES = 16 };
 /* The weights of one visit, or of several visits of one block that follow each other. */
 struct fill {
     const struct block *block;
-    int stage, place; /* place: the block's in the stage */
+    int stage, number; /* number: the block's place in the stage */
     int first_visit;
     int last_visit; /* its release empties a ring slot */
     bool resident, pooled;
     bool reads_pool; /* this fill is the one that fills the pool */
     enum fill_state state;
-    char *address;
+    struct packed_place place;
     struct fill *over;  /* in the ring: the first that was there before it, where pieces are still to come */
     struct fill *above; /* in the ring: see ring_above */
     uint64_t event;     /* of the device: what its copies wait for wherever it lies */
@@ -42,6 +42,11 @@ struct fill {
     uint64_t fence[FILL_FENCES], fence_bytes;
 };
 
+/* In the ring, where it is in one piece. */
+static inline char *fill_begin(const struct fill *fill) {
+    return fill->place.part[PACKED_SIDE];
+}
+
 /* Part of the host's memory that pieces pass through on their way from the disk to a device (I8). */
 struct staging {
     bool taken;
@@ -50,7 +55,7 @@ struct staging {
 
 enum { STAGING_MAX = 256 };
 
-/* Bytes [from, to) of a fill's packed block. */
+/* Bytes [from, to) of a fill's packed block, all of one part. */
 struct piece {
     struct fill *fill;
     uint64_t from, to;
@@ -124,6 +129,8 @@ bool fills_place_next(struct store *store);
 /* The place of a fill may still hold earlier fills; its pieces, which are asked for in order, follow as those
  * are released. *event: the last of those releases, which a copy there waits for (I3). */
 bool fills_place_is_free(struct fill *fill, uint64_t from, uint64_t to, uint64_t *event);
+/* Past the parts that are kept from the run before, which nobody need fill. */
+void fills_skip_kept(const struct store *store, struct fill *fill);
 /* The fill is over, its place is free as of that event. */
 void fills_empty(struct fill *fill, uint64_t event);
 

@@ -58,13 +58,22 @@ static void make_plan(void) {
     plan.vram_budget_bytes = plan.vram_peak_bytes;
 }
 
+static uint64_t part_bytes(const struct stage_need *n, int block, bool side) {
+    return side ? n->block_side_bytes[block] : n->block_bytes[block] - n->block_side_bytes[block];
+}
+
 /* What goes back when the layout is the plan's: pages that only this block occupies. */
 static uint64_t own_pages(int s, int block) {
-    uint64_t from = paged(plan_resident_offset(&need.stage[s], &plan.stage[s], block));
-    uint64_t to =
-        plan_resident_offset(&need.stage[s], &plan.stage[s], block) + need.stage[s].block_bytes[block];
-    to = to / PLAN_PAGE * PLAN_PAGE;
-    return to > from ? to - from : 0;
+    const struct stage_need *n = &need.stage[s];
+    uint64_t pages = 0;
+    for (int part = 0; part < 2; part++) {
+        uint64_t from = 0;
+        for (int b = 0; b < block; b++)
+            if (plan_is_resident(&plan.stage[s], b)) from += part_bytes(n, b, part);
+        uint64_t to = (from + part_bytes(n, block, part)) / PLAN_PAGE * PLAN_PAGE;
+        if (to > paged(from)) pages += to - paged(from);
+    }
+    return pages;
 }
 
 /* Returns the pages that this stage gives back. */
@@ -311,7 +320,7 @@ static bool could_evict(void) {
     for (int i = 0; i < toy.n_events; i++) stage += toy.events[i] < 0;
     uint32_t held = (uint32_t)1 << stage;
     for (int s = 0; s < TOY_STAGES; s++)
-        if (toy.residents.memory[s].base) held |= (uint32_t)1 << s;
+        if (resident_memory_held(&toy.residents.memory[s])) held |= (uint32_t)1 << s;
     return plan_evict(&toy.need, &toy.plan, stage, held, UINT64_MAX, &lesser) > 0;
 }
 

@@ -484,7 +484,7 @@ static double best_pool(const struct course *course, struct plan_stage *p, uint6
     uint64_t streamed = ~p->resident[0] & (((uint64_t)1 << n->n_blocks) - 1);
     for (uint64_t pool = streamed;; pool = (pool - 1) & streamed) {
         struct plan_stage q = {.resident = {pool}};
-        uint64_t taken = paged(plan_resident_offset(n, &q, n->n_blocks));
+        uint64_t taken = plan_kept_bytes(n, q.resident);
         p->pooled[0] = pool;
         if (taken + plan_least_staging(&need, p, 0) <= host && course_bound(course, p) < best) {
             p->staging_bytes = (host - taken) / PLAN_PAGE * PLAN_PAGE;
@@ -503,7 +503,7 @@ static double brute_force(uint64_t device, uint64_t host, double best) {
     course_make(n, &need.rates, need.separate, false, &course);
     for (uint64_t bits = 0; bits < (uint64_t)1 << n->n_blocks; bits++) {
         struct plan_stage p = {.resident = {bits}, .pooled = {~bits}, .staging_bytes = host};
-        uint64_t bytes = paged(plan_resident_offset(n, &p, n->n_blocks));
+        uint64_t bytes = plan_kept_bytes(n, p.resident);
         if (bytes + plan_least_ring(n, &p) > device) continue;
         p.ring_bytes = (device - bytes) / PLAN_PAGE * PLAN_PAGE;
         if (course_bound(&course, &p) >= best) continue;

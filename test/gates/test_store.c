@@ -5,7 +5,7 @@
  * Random cases: SEED in the environment moves all of them. A hang is a failure: waits give up after
  * HANG_SECONDS. */
 #include "test/lib/check.h"
-#include "test/lib/store_world.h"
+#include "test/lib/store_sides.h"
 #include "test/lib/toy_run.h"
 
 static int layouts, needs, stride; /* how many, and of what can fail every so manieth */
@@ -45,6 +45,25 @@ static void run_again(void) {
     assert_ok(&e);
     store_close(store);
     assert_no_violation();
+}
+
+/* A session that changes adapters, takes them away and has none for a while: of what stays sides are read,
+ * and nothing else. */
+static void test_changed_sides(void **state) {
+    (void)state;
+    for (uint64_t i = 0; i < (uint64_t)layouts / 2; i++) {
+        static const uint64_t percents[] = {30, 100, 0, 0, 30};
+        world_make(seed_base + 9000 + i);
+        make_plan(true);
+        watched_restart();
+        run_whole(false);
+        for (int k = 0; k < 5; k++) {
+            world_change_sides(percents[k]);
+            watched_restart();
+            run_whole(true);
+        }
+        world_remove();
+    }
 }
 
 /* The last run kept its residents; this one wants others. */
@@ -214,7 +233,8 @@ static void test_other_component(void **state) {
     plan_evaluate(&world.need, &world.plan);
     for (int i = 0; i < 3; i++) {
         watched_restart();
-        if (i == 2) world.list[0][0] = memcpy(&world.blocks[1][0], &world.blocks[0][0], sizeof(struct block));
+        struct block other = world.own[0][0];
+        if (i == 2) world.list[0][0] = &other;
         run_again();
         assert_int_equal(watched.n_reads, i != 1);
     }
@@ -287,7 +307,10 @@ static void test_store_faults(void **state) {
 
 static int64_t resident_pages(void) {
     int64_t bytes = 0;
-    for (int s = 0; s < world.plan.n_stages; s++) bytes += (int64_t)world.residents.memory[s].bytes;
+    for (int i = 0; i < world.plan.n_stages * PACKED_PARTS; i++) {
+        const struct resident_part *part = &world.residents.memory[i / PACKED_PARTS].part[i % PACKED_PARTS];
+        if (part->base) bytes += (int64_t)part->bytes;
+    }
     return bytes;
 }
 
@@ -717,6 +740,7 @@ int main(void) {
         cmocka_unit_test(test_visits),
         cmocka_unit_test(test_every_layout),
         cmocka_unit_test(test_every_layout_sliced),
+        cmocka_unit_test(test_changed_sides),
         cmocka_unit_test(test_changed_layout_gives_back),
         cmocka_unit_test(test_fewer_stages_give_back),
         cmocka_unit_test(test_failing_reads),

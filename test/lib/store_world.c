@@ -1,5 +1,7 @@
 #include "test/lib/store_world.h"
 
+#include "test/lib/store_sides.h"
+
 #include "kernels/paced/paced.h"
 
 enum { READS = 4096, SIDE = 3 };
@@ -74,9 +76,8 @@ static void make_blocks(int s, int n_blocks) {
         const struct block_kind *kind = world_sliced ? &sliced_kind : &raw_kind;
         if (!world.dims[s][b][0]) kind = &empty_kind;
         const struct block_ref ref = {.kind = kind, .number = s * 100 + b};
-        block_bind(&watch.sys, &ref, &world.files.index, world.dims[s][b], &world.blocks[s][b], &e);
+        block_bind(&watch.sys, &ref, &world.files.index, world.dims[s][b], &world.own[s][b], &e);
         world.list[s][b] = &world.blocks[s][b];
-        need->block_bytes[b] = world.blocks[s][b].bytes;
         need->block_repeats[b] = true;
     }
     assert_ok(&e);
@@ -170,6 +171,7 @@ void world_make(uint64_t seed) {
         make_visits(s);
     }
     world.need.separate = world.separate;
+    world_change_sides(world_sliced ? 0 : 30 * below(3));
     make_plan(below(3) == 0);
     watch.delay_us = below(3) ? 0 : 200;
     watch.short_reads = below(2);
@@ -180,7 +182,8 @@ void world_remove(void) {
     residents_destroy(&world.residents);
     if (world.residents.device) world.residents.device->destroy(world.residents.device);
     for (int s = 0; s < world.need.n_stages; s++)
-        for (int b = 0; b < world.stages[s].n_blocks; b++) block_destroy(&watch.sys, &world.blocks[s][b]);
+        for (int b = 0; b < world.stages[s].n_blocks; b++) block_destroy(&watch.sys, &world.own[s][b]);
+    world_remove_sides();
     visit_list_destroy(&world.visits);
     index_destroy(&world.files.index);
     toy_files_remove(&world.files);
@@ -201,6 +204,7 @@ void one_block(int32_t elements, uint64_t ring_bytes) {
     toy_files_end(&world.files);
     world.need.n_stages = 1;
     make_blocks(0, 1);
+    world_change_sides(0);
     struct error e = {0};
     visit_add(&world.visits, (struct visit){0}, &e);
     world.plan = (struct plan){.n_stages = 1};
@@ -299,6 +303,17 @@ static enum status use_packed(struct store *store, int visit, const struct packe
     return e->code;
 }
 
+/* Of a stage's parts those that have begun, in this run or, if they are kept, in the last. */
+static int64_t held_bytes(const struct resident_memory *memory, bool begun, uint64_t planned) {
+    uint64_t held = 0, all = 0;
+    for (int p = 0; p < PACKED_PARTS; p++) {
+        all += memory->part[p].bytes;
+        if (begun || (world.plan.keep && memory->part[p].base)) held += memory->part[p].bytes;
+    }
+    assert_int_equal(all, planned);
+    return (int64_t)held;
+}
+
 /* At the start of a stage exactly what is planned for it is held: ring, residents, those kept of others. */
 static void check_held(int stage) {
     if (world.evicted) return;
@@ -306,10 +321,8 @@ static void check_held(int stage) {
     int64_t bounce = (int64_t)world.plan.bounce_bytes;
     int64_t host = (int64_t)world.plan.stage[stage].staging_bytes;
     for (int s = 0; s < world.plan.n_stages; s++) {
-        if (s == stage || (world.plan.keep && world.residents.memory[s].base))
-            held += (int64_t)world.plan.stage[s].resident_bytes;
-        if (s == stage || (world.plan.keep && world.residents.pool[s].base))
-            host += (int64_t)world.plan.stage[s].pool_bytes;
+        held += held_bytes(&world.residents.memory[s], s == stage, world.plan.stage[s].resident_bytes);
+        host += held_bytes(&world.residents.pool[s], s == stage, world.plan.stage[s].pool_bytes);
     }
     struct memory_use use = sys_memory_use(&watch.sys);
     assert_int_equal(use.live_bytes[LINE_STORE], bounce + (world.separate ? host : held));
@@ -350,6 +363,7 @@ int drive(struct store *store, int stop, struct error *e) {
 /* What must be read, in order: every fill of the list, from the definition and not from the store. */
 static int expected_reads(bool second_run, struct read_log *reads) {
     bool there[STAGES][BLOCKS] = {{0}};
+    bool keeps[PACKED_PARTS];
     int n = 0, last_stage = -1, last_block = -1;
     for (int i = 0; i < world.visits.n_visits; i++) {
         int s = world.visits.visits[i].stage, b = world.visits.visits[i].block;
@@ -358,11 +372,14 @@ static int expected_reads(bool second_run, struct read_log *reads) {
         if (!block->bytes) continue;
         bool stays = resident || plan_is_pooled(&world.plan.stage[s], b);
         bool kept = second_run && stays && b < world.stages[s].n_lasting;
-        bool fills = stays ? !there[s][b] && !kept : s != last_stage || b != last_block;
+        bool fills = stays ? !there[s][b] : s != last_stage || b != last_block;
+        keeps[PACKED_OWN] = kept;
+        keeps[PACKED_SIDE] = kept && world.same_sides[s];
         if (!resident || !there[s][b]) last_stage = resident ? -1 : s, last_block = b;
         there[s][b] = true;
         for (int k = 0; fills && k < block->n_segments; k++) {
             const struct packed_segment *g = &block->segments[k];
+            if (keeps[packed_part_of(block, g->packed_offset)]) continue;
             assert_true(n < READS);
             const struct byte_source *source = g->source;
             bool direct = world.direct && source_is_direct(source);
@@ -418,7 +435,8 @@ int64_t stays_bytes(int s) {
 
 void run_whole(bool second_run) {
     struct error e = {0};
-    int64_t most = 0, kept = 0;
+    int64_t most = watched.pages_live,
+            kept = 0; /* what the last run kept is there until its stages are laid out */
     struct store *store = world_open(&e);
     assert_ok(&e);
     assert_int_equal(drive(store, -1, &e), e.code ? -1 : world.visits.n_visits);
@@ -437,6 +455,7 @@ void run_whole(bool second_run) {
     }
     assert_true(watched.pages_peak <= most);
     assert_no_violation();
+    for (int s = 0; s < STAGES; s++) world.same_sides[s] = true; /* unless they change */
 }
 
 /* -- residents evicted in mid-run -- */

@@ -21,7 +21,9 @@ struct raw_weights {
 
 extern struct world {
     struct toy_files files;
-    struct block blocks[STAGES][BLOCKS];
+    struct block own[STAGES][BLOCKS];    /* as the files have them */
+    struct block blocks[STAGES][BLOCKS]; /* these, some with sides: see store_sides.h */
+    bool same_sides[STAGES];             /* of the last run, too */
     const struct block *list[STAGES][BLOCKS];
     int32_t dims[STAGES][BLOCKS][5]; /* of parts, 0: absent; 1; a kernel's side */
     struct store_stage stages[STAGES];

@@ -1,0 +1,86 @@
+#include "test/lib/store_sides.h"
+
+#include "engine/run/adapt.h"
+
+/* A vector of the files that has so many values of that type; it has at least itself. */
+static const struct index_entry *some_vector(int32_t values, enum dtype dtype) {
+    const struct tensor_index *index = &world.files.index;
+    const struct index_entry *entry;
+    do entry = &index->entries[below((uint64_t)index->n_entries)];
+    while (entry->dim[0] < values || entry->dtype != dtype);
+    return entry;
+}
+
+/* Some of its values, or two runs of them the other way round. */
+static struct factor some_values(int32_t values, enum dtype dtype) {
+    const struct index_entry *entry = some_vector(values, dtype);
+    struct factor f = {.name = entry->name,
+                       .source = &world.files.index.sources[entry->source],
+                       .offset = entry->offset,
+                       .dtype = dtype,
+                       .rank = 1,
+                       .dim = {entry->dim[0]},
+                       .n_parts = values > 1 ? 1 + (int)below(2) : 1};
+    int32_t first = (int32_t)below((uint64_t)(entry->dim[0] - values) + 1), cut = values;
+    if (f.n_parts == 2) cut = 1 + (int32_t)below((uint64_t)values - 1);
+    f.part[0].first = first + values - cut;
+    f.part[0].rows = cut;
+    f.part[1].first = first;
+    f.part[1].rows = values - cut;
+    return f;
+}
+
+static void adapt_stage(int s, uint64_t percent) {
+    struct replaced_vector vectors[3 * BLOCKS];
+    struct adaptation all = {.vectors = vectors};
+    struct error e = {0};
+    struct component adapted, from = {.sys = &watch.sys,
+                                      .index = world.files.index,
+                                      .blocks = world.own[s],
+                                      .n_blocks = world.stages[s].n_blocks};
+    for (int i = 0; i < 3 * from.n_blocks; i++) {
+        const struct packed_tensor *t = &world.own[s][i / 3].tensors[i % 3];
+        if (i % 3 >= world.own[s][i / 3].n_tensors || below(100) >= percent) continue;
+        vectors[all.n_vectors++] = (struct replaced_vector){
+            .block = i / 3, .weight = i % 3, .values = some_values(t->shape.dim[0], t->shape.dtype)};
+    }
+    component_adapt(&from, &all, &adapted, &e);
+    assert_ok(&e);
+    for (int b = 0; b < from.n_blocks; b++) world.blocks[s][b] = adapted.blocks[b];
+    watch.sys.release(&watch.sys, adapted.blocks);
+}
+
+static uint64_t sides_hash(int s) {
+    uint64_t hash = 0;
+    for (int b = 0; b < world.stages[s].n_lasting; b++) hash = hash * 31 + world.blocks[s][b].side_hash;
+    return hash;
+}
+
+static void fit_ring(int s) {
+    struct plan_stage *p = &world.plan.stage[s];
+    for (int b = 0; b < world.stages[s].n_blocks; b++) {
+        uint64_t bytes = paged(world.blocks[s][b].bytes);
+        if (!plan_is_resident(p, b) && p->ring_bytes < bytes) p->ring_bytes = bytes;
+    }
+}
+
+void world_change_sides(uint64_t percent) {
+    for (int s = 0; s < world.need.n_stages; s++) {
+        struct stage_need *need = &world.need.stage[s];
+        uint64_t was = sides_hash(s);
+        for (int b = 0; b < world.stages[s].n_blocks; b++) block_destroy(&watch.sys, &world.blocks[s][b]);
+        adapt_stage(s, percent);
+        world.same_sides[s] = sides_hash(s) == was;
+        for (int b = 0; b < world.stages[s].n_blocks; b++) {
+            need->block_bytes[b] = world.blocks[s][b].bytes;
+            need->block_side_bytes[b] = world.blocks[s][b].side_bytes;
+        }
+        if (world.plan.n_stages) fit_ring(s);
+    }
+    if (world.plan.n_stages) plan_evaluate(&world.need, &world.plan);
+}
+
+void world_remove_sides(void) {
+    for (int i = 0; i < STAGES * BLOCKS; i++)
+        block_destroy(&watch.sys, &world.blocks[i / BLOCKS][i % BLOCKS]);
+}

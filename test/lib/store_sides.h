@@ -1,0 +1,14 @@
+/* Sides of store_world's blocks: what adapters would bring, made up. */
+#ifndef SLUICE_TEST_STORE_SIDES_H
+#define SLUICE_TEST_STORE_SIDES_H
+
+#include "test/lib/store_world.h"
+
+/* Every block is made anew of its own and of a side, or of none: of so many weights in a hundred, which are
+ * read from elsewhere. The plan's rings grow to what streams. What is kept of sides that are the same as
+ * before, world.same_sides tells. */
+void world_change_sides(uint64_t percent);
+/* Lets go of the blocks. */
+void world_remove_sides(void);
+
+#endif
