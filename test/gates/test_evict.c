@@ -34,9 +34,10 @@ static void make_need(void) {
         n->evaluations = 1 + (int)below(5);
         n->activation_bytes = below(1 << 20);
         uint64_t size = 256 * (1 + below(4000));
-        bool equal = below(2);
+        bool equal = below(2), sided = below(2);
         for (int b = 0; b < n->n_blocks; b++) {
             n->block_bytes[b] = equal ? size : below(9) ? 256 * below(4000) : 0;
+            n->block_side_bytes[b] = sided ? below(n->block_bytes[b] / 512 + 1) * 256 : 0;
             n->block_repeats[b] = n->block_lasts[b] = below(9) != 0;
             n->block_seconds[b] = 1e-3;
         }

@@ -73,7 +73,7 @@ static uint64_t all_bytes(const struct stage_need *n) {
 /* Compute, bus and disk of about the same weight, so that each binds now and then. */
 static void make_stage(struct stage_need *n, int n_blocks) {
     double share = from_to(0.1, 2), uneven = from_to(0, 1);
-    bool once = !below(3);
+    bool once = !below(3), sided = !below(3);
     n->evaluations = below(4) ? 2 + (int)below(12) : 1;
     n->n_blocks = n_blocks;
     n->state_bytes = below(1 << 16);
@@ -85,6 +85,7 @@ static void make_stage(struct stage_need *n, int n_blocks) {
     for (int i = 0; i < n_blocks; i++) {
         double size = 1 + uneven * (from_to(0, 4) - 1);
         n->block_bytes[i] = below(12) ? 256 * (uint64_t)(size * (double)one / 256) : 0;
+        n->block_side_bytes[i] = sided ? below(n->block_bytes[i] / 512 + 1) * 256 : 0;
         n->block_repeats[i] = !once || below(5);
         n->block_lasts[i] = below(10) != 0;
         n->block_seconds[i] = below(9) ? share * (double)one / 1e9 * from_to(1 - uneven, 1 + uneven) : 0;
@@ -260,16 +261,17 @@ static void check_sums(uint64_t ram, uint64_t vram) {
     for (int s = 0; s < need.n_stages; s++) {
         const struct stage_need *n = &need.stage[s];
         const struct plan_stage *p = &plan.stage[s];
-        uint64_t resident = 0, pool = 0;
+        uint64_t resident = 0, pool = 0, resident_sides = 0, pool_sides = 0;
         for (int i = 0; i < n->n_blocks; i++) {
             bool stays = plan_is_resident(p, i) || plan_is_pooled(p, i);
-            if (plan_is_resident(p, i)) resident += n->block_bytes[i];
-            if (plan_is_pooled(p, i) && !plan_is_resident(p, i)) pool += n->block_bytes[i];
+            uint64_t side = n->block_side_bytes[i], own = n->block_bytes[i] - side;
+            if (plan_is_resident(p, i)) resident += own, resident_sides += side;
+            if (plan_is_pooled(p, i) && !plan_is_resident(p, i)) pool += own, pool_sides += side;
             if (stays && n->block_bytes[i])
                 assert_true(n->block_lasts[i] && (plan.keep || (n->block_repeats[i] && n->evaluations > 1)));
         }
-        assert_int_equal(p->resident_bytes, paged(resident));
-        assert_int_equal(p->pool_bytes, paged(pool));
+        assert_int_equal(p->resident_bytes, paged(resident) + paged(resident_sides));
+        assert_int_equal(p->pool_bytes, paged(pool) + paged(pool_sides));
         uint64_t room =
             n->library_bytes + paged(n->state_bytes) + paged(n->activation_bytes) + paged(n->workspace_bytes);
         uint64_t weights = p->ring_bytes + (plan.keep ? residents : p->resident_bytes);
@@ -433,7 +435,7 @@ static void set_blocks(bool repeats, bool lasts, bool empty) {
     for (int i = 0; i < n->n_blocks; i++) {
         n->block_repeats[i] = repeats;
         n->block_lasts[i] = lasts;
-        if (empty) n->block_bytes[i] = 0;
+        if (empty) n->block_bytes[i] = n->block_side_bytes[i] = 0;
     }
 }
 
