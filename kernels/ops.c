@@ -205,8 +205,22 @@ static bool await_operands(struct context *x, const struct op *op) {
     return true;
 }
 
+/* What else reads a weight would leave out what adapters add to it. */
+static void check_unadapted(struct check *c, const struct op *op) {
+    const struct tensor *list[OP_OPERANDS_MAX];
+    int n = c->ok ? op_operands(op, list) : 0;
+    for (int i = 0; i < n; i++) {
+        if (!list[i]->adapters || (op->kind == OP_LINEAR && list[i] == &op->in[1])) continue;
+        if (!tensor_adapter_ranks(list[i])) continue;
+        check_fail(c, "an adapted weight", list[i], "a product with it");
+        c->x->error->code = UNSUPPORTED;
+        return;
+    }
+}
+
 static void ops_dispatch(struct check *c, const struct op *op) {
     struct context *x = c->x;
+    check_unadapted(c, op);
     if (!c->ok || (x->tick && !x->tick(x->tick_user))) return;
     struct op_cost cost = {0};
     x->device->cost(x->device, op, &cost);

@@ -158,7 +158,10 @@ static enum status measure_visit(struct context *x, struct dry *dry, const struc
         one.n_lanes = 1;
         x->flops = dry->seconds = 0;
         dry->picture_bytes = 0;
-        if (run_visit(x, stage, &one, (struct packed_place){{NULL}}, weights) != OK) break;
+        if (run_visit(x, stage, &one, (struct packed_place){{NULL}}, weights) != OK) {
+            if (!*x->error->where) error_where(x->error, "block '%s'", stage->blocks[visit->block]->name);
+            break;
+        }
         m->seconds += n * dry->seconds;
         m->flops += n * x->flops;
         m->picture_bytes += (unsigned)n * dry->picture_bytes;

@@ -364,14 +364,40 @@ static void test_refusals(void **state) {
     expect_error("operator conv2d: adapter's up does not fit");
 }
 
+/* Only products have in them what adapters add to a weight; rows of it that nothing is added to are as any.
+ */
+static void test_not_in_a_product(void **state) {
+    (void)state;
+    struct call c = call_random(3, 40, 32);
+    struct low_rank chain[FACTORS_MOST];
+    struct tensor weight = tensor_random(DTYPE_F32, SHAPE(40, 32), 0, 1);
+    struct tensor out = tensor_random(DTYPE_F32, SHAPE(20, 32), 0, 1);
+    weight.adapters = adapted_chain(chain, (struct factors[FACTORS_MOST]){{4, 0, 20, DTYPE_F32, 1}}, &weight);
+    op_add(&x, out, out, tensor_slice(weight, 20, 20));
+    assert_int_equal(problem.code, OK);
+    op_add(&x, out, out, tensor_slice(weight, 19, 20));
+    assert_int_equal(problem.code, UNSUPPORTED);
+    problem.code = INTERNAL;
+    expect_error("operator add: an adapted weight does not fit");
+    op_linear(&x, c.out, c.in, weight, (struct epilogue){0});
+    assert_int_equal(problem.code, OK);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_products),         cmocka_unit_test(test_few),
-        cmocka_unit_test(test_random),           cmocka_unit_test(test_bf16),
-        cmocka_unit_test(test_bits_of_the_base), cmocka_unit_test(test_quantised_base),
-        cmocka_unit_test(test_convolutions),     cmocka_unit_test(test_convolution_in_place),
-        cmocka_unit_test(test_refusals),         cmocka_unit_test(test_awaited_and_counted),
-        cmocka_unit_test(test_thin_is_shared),   cmocka_unit_test(test_print_errors),
+        cmocka_unit_test(test_products),
+        cmocka_unit_test(test_few),
+        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_bits_of_the_base),
+        cmocka_unit_test(test_quantised_base),
+        cmocka_unit_test(test_convolutions),
+        cmocka_unit_test(test_convolution_in_place),
+        cmocka_unit_test(test_not_in_a_product),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_awaited_and_counted),
+        cmocka_unit_test(test_thin_is_shared),
+        cmocka_unit_test(test_print_errors),
     };
     int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, ops_set_up, ops_tear_down);
     printf("%d passed, %d failed\n", n - failed, failed);
