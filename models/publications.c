@@ -13,6 +13,9 @@
             &recipe_qwen_image_edit_2511                                                                     \
     }
 
+/* Both halves of a tiny autoencoder, as diffusers has it. */
+#define TAE "diffusion_*.safetensors"
+
 /* clang-format off */
 const struct source sources[] = {
     {"Tongyi-MAI/Z-Image-Turbo", NULL, NULL, 0, {&recipe_zimage}},
@@ -21,6 +24,7 @@ const struct source sources[] = {
     {"Comfy-Org/z_image_turbo", "--llm", "qwen_3_4b.safetensors", 8040, {&recipe_zimage}},
     {"unsloth/Qwen3-4B-Instruct-2507-GGUF", "--llm", "Qwen3-4B-Instruct-2507-Q4_K_M.gguf", 2500, {&recipe_zimage}},
     {"Comfy-Org/z_image_turbo", "--vae", "ae.safetensors", 335, {&recipe_zimage}},
+    {"madebyollin/taef1", "--taesd", TAE, 0, {&recipe_zimage}},
 
     {"black-forest-labs/FLUX.1-dev", NULL, NULL, 0, {&recipe_flux}},
     {"black-forest-labs/FLUX.1-schnell", NULL, NULL, 0, {&recipe_flux_schnell}},
@@ -36,6 +40,7 @@ const struct source sources[] = {
     {"comfyanonymous/flux_text_encoders", "--t5xxl", "t5xxl_fp8_e4m3fn.safetensors", 4890, ALL_FLUX},
     {"city96/t5-v1_1-xxl-encoder-gguf", "--t5xxl", "t5-v1_1-xxl-encoder-Q8_0.gguf", 5060, ALL_FLUX},
     {"black-forest-labs/FLUX.1-dev", "--vae", "ae.safetensors", 335, ALL_FLUX},
+    {"madebyollin/taef1", "--taesd", TAE, 0, ALL_FLUX},
 
     {"Qwen/Qwen-Image", NULL, NULL, 0, {&recipe_qwen_image}},
     {"Qwen/Qwen-Image-2512", NULL, NULL, 0, {&recipe_qwen_image}},
@@ -62,6 +67,10 @@ const struct source sources[] = {
     {"stabilityai/stable-diffusion-xl-refiner-1.0", NULL, NULL, 0, {&recipe_sdxl_refiner}},
     {"SimianLuo/LCM_Dreamshaper_v7", NULL, NULL, 0, {&recipe_sd1_lcm}},
     {"latent-consistency/lcm-sdxl", "--diffusion-model", "diffusion_pytorch_model.safetensors", 0, {&recipe_sdxl_lcm}},
+    {"madebyollin/taesd", "--taesd", TAE, 0, {&recipe_sd1, &recipe_sd1_inpaint, &recipe_sd1_lcm}},
+    {"madebyollin/taesd", "--taesd", TAE, 0, {&recipe_sd2, &recipe_sd2_inpaint}},
+    {"madebyollin/taesdxl", "--taesd", TAE, 0, {&recipe_sdxl, &recipe_sdxl_inpaint, &recipe_sdxl_lcm}},
+    {"madebyollin/taesdxl", "--taesd", TAE, 0, {&recipe_sdxl_refiner}},
 
     {"Wan-AI/Wan2.1-T2V-1.3B-Diffusers", NULL, NULL, 0, {&recipe_wan}},
     {"Wan-AI/Wan2.1-T2V-14B-Diffusers", NULL, NULL, 0, {&recipe_wan}},
@@ -94,6 +103,7 @@ const struct source sources[] = {
     {"Comfy-Org/stable-diffusion-3.5-fp8", "--t5xxl", "t5xxl_fp8_e4m3fn_scaled.safetensors", 5160, ALL_SD3},
     {"city96/t5-v1_1-xxl-encoder-gguf", "--t5xxl", "t5-v1_1-xxl-encoder-Q8_0.gguf", 5060, ALL_SD3},
     {"stabilityai/stable-diffusion-3.5-large", "--vae", "vae/diffusion_pytorch_model.safetensors", 0, ALL_SD3},
+    {"madebyollin/taesd3", "--taesd", TAE, 0, ALL_SD3},
     {NULL, NULL, NULL, 0, {NULL}},
 };
 /* clang-format on */

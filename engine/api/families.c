@@ -67,7 +67,6 @@ static json_t *takes_json(const struct sluice_model *m) {
     if (r->takes_guidance) take(list, "--guidance", "distilled guidance", false);
     take_pictures(list, m);
     take_references(list, r);
-    if (recipe_slot(r, FAMILY_TINY_DECODER) < SLOTS_MAX) take(list, "--taesd", "tiny decoder", false);
     if (r->cfg_scale != 1 && leaves_layers_out(&m->component[recipe_slot(r, FAMILY_DENOISER)]))
         take(list, "--slg-layers", "skip-layer guidance", false);
     return list;
