@@ -99,9 +99,64 @@ static void print_component(const json_t *component) {
     print_tensors(component);
 }
 
+/* ---- adapters ---- */
+
+/* "rank 16 (132), 8 (4)" */
+static void print_counts(const char *title, json_t *counts) {
+    const char *key, *between = " ";
+    json_t *n;
+    printf("%s", title);
+    json_object_foreach(counts, key, n) {
+        printf("%s%s (%.0f)", between, key, json_number_value(n));
+        between = ", ";
+    }
+}
+
+static void print_words(const char *title, json_t *words) {
+    size_t i;
+    json_t *word;
+    printf("%s", title);
+    json_array_foreach(words, i, word) printf("%s %s", i ? "," : "", json_string_value(word));
+    puts("");
+}
+
+static void print_adapter(const json_t *adapter) {
+    char bytes[32];
+    const char *type;
+    size_t i;
+    json_t *value, *part, *recipes = json_object_get(adapter, "recipes");
+    print_counts("adapter:", json_object_get(adapter, "forms"));
+    printf(", %.0f tensors, %s\n", field_number(adapter, "tensors"),
+           progress_bytes(field_number(adapter, "bytes"), bytes));
+    print_value("  ", json_object_get(adapter, "file"));
+    printf("  all:");
+    json_object_foreach(json_object_get(adapter, "types"), type, value) {
+        printf(" %s %s,", type, progress_bytes(json_number_value(value), bytes));
+    }
+    print_counts(" keys of", json_object_get(adapter, "dialects"));
+    puts("");
+    json_array_foreach(json_object_get(adapter, "parts"), i, part) {
+        printf("  %s: %.0f modules", field_string(part, "name"), field_number(part, "modules"));
+        print_counts(", rank", json_object_get(part, "ranks"));
+        print_counts(", alpha", json_object_get(part, "alphas"));
+        puts("");
+    }
+    if (json_array_size(recipes))
+        print_words("  fits", recipes);
+    else
+        puts("  no published model takes it as it is");
+    print_tensors(adapter);
+}
+
 static void print_inspection(json_t *root) {
     size_t i;
     json_t *component;
+    const json_t *adapter = json_object_get(root, "adapter");
+    if (adapter) {
+        print_adapter(adapter);
+        print_list("unknown", json_object_get(root, "unknown"));
+        return;
+    }
     const char *pipeline = json_string_value(json_object_get(root, "pipeline"));
     if (pipeline) printf("pipeline: %s\n", pipeline);
     const char *recipe = json_string_value(json_object_get(root, "recipe"));

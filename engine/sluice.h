@@ -159,7 +159,10 @@ SLUICE_API int sluice_model_open(const struct sluice_model_options *options, slu
 SLUICE_API void sluice_model_close(sluice_model *model);
 
 /* What is in the files, as the JSON of `sluice inspect`; tensors adds every tensor's name, type and shape.
- * Works on folders with parts missing (listed under "missing"). */
+ * Works on folders with parts missing (listed under "missing"). Of an adapter's file, as `model` alone, there
+ * are no components but "adapter":{"file","tensors","bytes","types":{TYPE:bytes},"modules","dialects",
+ * "forms" ("LoRA", "LoHa", "LoKr", "difference"),"ranks","alphas" (each {NAME:modules}),"parts":[{"name",
+ * "modules","ranks","alphas"}],"recipes" (published models that take all of it)}. */
 SLUICE_API int sluice_inspect(const struct sluice_model_options *options, bool tensors, char **json,
                               struct sluice_error *error);
 

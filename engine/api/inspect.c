@@ -1,5 +1,7 @@
 /* What is in a model's files, and the ids of a text: the JSON of `inspect` and `tokenize`. */
 #include "engine/api/caller.h"
+#include "engine/api/inspect_adapter.h"
+#include "engine/api/inspect_tensors.h"
 #include "engine/open/model.h"
 #include "engine/open/component_search.h"
 #include "engine/open/paths.h"
@@ -12,13 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static json_t *tensor_json(const struct index_entry *entry) {
-    json_t *shape = json_array();
-    for (int i = 0; i < entry->rank; i++) json_push(shape, json_integer(entry->dim[i]));
-    return json_pack("{s:s, s:s, s:o, s:I, s:b}", "name", entry->name, "type", index_type_name(entry),
-                     "shape", shape, "bytes", (json_int_t)entry->bytes, "used", (int)entry->used);
-}
 
 static json_t *config_json(const struct config *config) {
     json_t *json = json_object();
@@ -33,17 +28,6 @@ static json_t *config_json(const struct config *config) {
         json_put(json, v->key, value);
     }
     return json;
-}
-
-static json_t *types_json(const struct tensor_index *index) {
-    json_t *types = json_object();
-    for (int i = 0; i < index->n_entries; i++) {
-        if (!index_has(index, &index->entries[i])) continue;
-        const char *name = index_type_name(&index->entries[i]);
-        json_int_t bytes = json_integer_value(json_object_get(types, name));
-        json_put(types, name, json_integer(bytes + (json_int_t)index->entries[i].bytes));
-    }
-    return types;
 }
 
 /* ---- groups of tensors ---- */
@@ -118,7 +102,7 @@ static void add_groups(const struct tensor_index *index, json_t *component) {
 
 static json_t *component_json(const struct component *c, const struct config *config, const char *name,
                               enum config_origin origin, bool tensors) {
-    json_t *files = json_array(), *list = json_array();
+    json_t *files = json_array();
     json_int_t bytes = 0;
     int n = 0;
     for (int i = 0; i < c->index.n_sources; i++) json_push(files, json_string_of(c->index.sources[i].path));
@@ -126,17 +110,13 @@ static json_t *component_json(const struct component *c, const struct config *co
         if (!index_has(&c->index, &c->index.entries[i])) continue;
         n++;
         bytes += (json_int_t)c->index.entries[i].bytes;
-        if (tensors) json_push(list, tensor_json(&c->index.entries[i]));
     }
     json_t *json = json_pack("{s:s, s:s?, s:o, s:i, s:I, s:o, s:o, s:s}", "name", name, "family",
                              c->family ? c->family->name : NULL, "files", files, "tensors", n, "bytes", bytes,
-                             "types", types_json(&c->index), "config", config_json(config), "config_from",
+                             "types", inspect_types(&c->index), "config", config_json(config), "config_from",
                              config_origin_word[origin]);
     add_groups(&c->index, json);
-    if (tensors)
-        json_put(json, "list", list);
-    else
-        json_decref(list);
+    if (tensors) json_put(json, "list", inspect_tensors(&c->index));
     return json;
 }
 
@@ -415,12 +395,25 @@ static enum status inspect_all(struct sys *sys, const struct sluice_model_option
     return OK;
 }
 
+/* An adapter is no part of a model: it is looked at by itself. */
+static enum status inspect_file(struct sys *sys, const char *path, struct findings *to, json_t *all,
+                                struct error *e) {
+    json_t *adapter = NULL;
+    if (inspect_adapter(sys, path, to->tensors, &adapter, to->unknown, e) == OK)
+        json_put(all, "adapter", adapter);
+    return e->code;
+}
+
+static bool is_adapter_alone(struct sys *sys, const struct sluice_model_options *o) {
+    return o->model && !o->n_parts && !o->tokenizer && inspect_is_adapter(sys, o->model);
+}
+
 /* (What looks has a large frame, and is called once there is room for it.) */
 __attribute__((noinline)) static enum status inspect_text_of(const struct sluice_model_options *options,
                                                              bool tensors, char **json, struct error *e) {
     struct sys sys;
     struct sluice_model_options o;
-    struct component_files files;
+    struct component_files files = {0};
     sys_init_machine(&sys);
     copy_sized(&o, sizeof o, options);
     unsigned losses = json_losses();
@@ -434,7 +427,10 @@ __attribute__((noinline)) static enum status inspect_text_of(const struct sluice
     json_t *all =
         json_pack("{s:i, s:n, s:n, s:o, s:o, s:o, s:o}", "version", 1, "pipeline", "recipe", "components",
                   to->components, "unknown", to->unknown, "missing", to->missing, "notes", to->notes);
-    if (component_files_locate(&sys, &o, &files, e) == OK) inspect_all(&sys, &o, &files, to, all, e);
+    if (is_adapter_alone(&sys, &o))
+        inspect_file(&sys, o.model, to, all, e);
+    else if (component_files_locate(&sys, &o, &files, e) == OK)
+        inspect_all(&sys, &o, &files, to, all, e);
     json_put(all, "schedule", json_string(files.scheduler ? "scheduler_config.json" : "default"));
     for (int i = 0; i < to->n_components; i++) component_destroy(&to->component[i]);
     sys.release(&sys, to);

@@ -169,8 +169,11 @@ static int make_lora(const struct adapter_dialect *dialect, int n_dims, const in
     return 2;
 }
 
-/* The second product's values are about 1. */
+/* The second product's values are about 1. Of the rank's square is what it adds: half as high at most as it
+ * could be. */
 static int make_loha(int64_t columns, int32_t rows, int32_t rank, struct adapter_factor *factors) {
+    int64_t least = columns < rows ? columns : rows;
+    while (rank > 1 && 2 * (int64_t)rank * rank > least) rank--;
     factors[0] = factor(".hada_w1_a", rows, rank, strength);
     factors[1] = factor(".hada_w1_b", rank, columns, 1);
     factors[2] = factor(".hada_w2_a", rows, rank, 1);
@@ -178,20 +181,20 @@ static int make_loha(int64_t columns, int32_t rows, int32_t rank, struct adapter
     return 4;
 }
 
-/* The outer matrix is so small on its sides, as far as they divide the weight's. */
+/* The outer matrix is so small on its sides, as far as they divide the weight's and leave a matrix. */
 enum { OUTER = 4 };
 static int32_t outer_side(int32_t n) {
     int32_t side = OUTER;
-    while (n % side) side /= 2;
+    while (side > 1 && (n % side || n == side)) side /= 2;
     return side;
 }
 
-/* Its values are about 1. */
+/* Its values are about 1. The inner one is of half its sides' rank at most. */
 static int make_lokr(int n_dims, const int32_t *dim, int rank, struct adapter_factor *factors) {
     int32_t rows = outer_side(dim[0]), columns = outer_side(dim[1]);
     int32_t inner[WEIGHT_FILE_RANK_MAX] = {dim[0] / rows, dim[1] / columns};
     for (int i = 2; i < n_dims; i++) inner[i] = dim[i];
-    int32_t r = adapter_rank_of(n_dims, inner, rank);
+    int32_t most = (adapter_rank_of(n_dims, inner, INT32_MAX) + 1) / 2, r = rank < most ? rank : most;
     factors[0] = factor(".lokr_w1", rows, columns, sqrt(columns));
     factors[1] = factor(".lokr_w2_a", inner[0], r, strength);
     factors[2] = factor(".lokr_w2_b", r, columns_of(n_dims, inner), 1 / sqrt(columns));
@@ -208,7 +211,8 @@ int adapter_dialect_factors(const struct adapter_dialect *dialect, int n_dims, c
         n = make_lokr(n_dims, dim, rank, factors);
     else
         n = make_lora(dialect, n_dims, dim, r, factors);
-    if (dialect->form == ADAPTER_LOKR) r = factors[2].dim[0];
+    if (dialect->form != ADAPTER_LORA)
+        r = dialect->form == ADAPTER_LOHA ? factors[1].dim[0] : factors[2].dim[0];
     if (alpha > 0) factors[n++] = (struct adapter_factor){.end = ".alpha", .alpha = (float)(alpha * r)};
     return n;
 }

@@ -95,7 +95,28 @@ expect 0 "another seed" bench checkpoint zimage a.safetensors --adapter kohya --
 check "is another file" sh -c '! cmp -s a.safetensors ../first.safetensors'
 expect 0 "the first seed" bench checkpoint zimage a.safetensors --adapter kohya --rank 2 --dims "$tiny" -q
 check "is the same file" cmp -s a.safetensors ../first.safetensors
-rm -f a.safetensors
+
+# ---- inspect of an adapter ----
+expect 0 "inspect an adapter" inspect a.safetensors
+check "its form" has ../out '^adapter: LoRA ([0-9]*), [0-9]* tensors, '
+check "its parts" has ../out '^  transformer: [0-9]* modules, rank 2 ([0-9]*), alpha '
+check "no published size" has ../out 'no published model takes it'
+expect 0 "a published one" bench checkpoint zimage a.safetensors --adapter lokr --rank 2 --text-encoders -q
+expect 0 "inspect --json" inspect a.safetensors --json
+tr -d ' \n' <../out >../flat
+check "components all the same" has ../flat '"components":\[\]'
+check "modules" has ../flat '"modules":460,"dialects":{"kohya":460},"forms":{"LoKr":460},"ranks":{"2":460},"alphas":{"[12]":230,"[12]":230}'
+check "both parts" has ../flat '"name":"text_encoder","modules":252,.*"name":"transformer","modules":208,'
+check "the recipe" has ../flat '"recipes":\["zimage"\]'
+check "no tensors" lacks ../flat '"list"'
+expect 0 "inspect --tensors" inspect a.safetensors --tensors
+check "them" has ../out ' lora_unet_layers_0_attention_qkv.lokr_w2_a$'
+sed 's/\.lokr_w2_a/z.oft_diag/g' a.safetensors >oft.safetensors
+expect 3 "what nothing here knows" inspect oft.safetensors
+check "by name" has ../err OFT
+head -c 5000 a.safetensors >oft.safetensors
+expect 3 "half an adapter" inspect oft.safetensors
+rm -f a.safetensors oft.safetensors
 expect 2 "an unknown dialect" bench checkpoint zimage a.safetensors --adapter koya
 check "lists them" has ../err ' kohya, '
 expect 2 "a dialect without text encoders" bench checkpoint zimage a.safetensors --adapter bfl --text-encoders

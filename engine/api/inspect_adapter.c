@@ -1,0 +1,129 @@
+/* Adapters' files: see inspect_adapter.h. */
+#include "engine/api/inspect_adapter.h"
+
+#include "engine/api/inspect_tensors.h"
+#include "engine/open/adapter_file.h"
+#include "engine/open/adapter_keys.h"
+#include "engine/open/adapter_prefixes.h"
+#include "loaders/json.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* ---- is it one? ---- */
+
+/* A scale or an alpha alone are models' too. */
+static bool is_factor(const char *name) {
+    struct adapter_key key;
+    if (!adapter_key_read(name, &key)) return false;
+    return key.refused || (key.role != ADAPTER_SCALE && key.role != ADAPTER_ALPHA);
+}
+
+bool inspect_is_adapter(struct sys *sys, const char *path) {
+    struct tensor_index index = {0};
+    struct error ignored = {0};
+    struct stat s;
+    bool found = false;
+    if (stat(path, &s) || !S_ISREG(s.st_mode) || safetensors_open(sys, path, &index, &ignored) != OK)
+        return false;
+    for (int i = 0; i < index.n_entries && !found; i++) found = is_factor(index.entries[i].name);
+    index_destroy(&index);
+    return found;
+}
+
+/* ---- modules, counted ---- */
+
+static void count_module(json_t *counts, const char *key) {
+    json_put(counts, key, json_integer(json_integer_value(json_object_get(counts, key)) + 1));
+}
+
+static void count_number(json_t *counts, const char *key, double number) {
+    char text[32] = "none";
+    if (!isnan(number) && number >= 0) snprintf(text, sizeof text, "%g", number);
+    count_module(json_object_get(counts, key), text);
+}
+
+static void count_sizes(json_t *counts, const struct adapter_module *m) {
+    json_put(counts, "modules", json_integer(json_integer_value(json_object_get(counts, "modules")) + 1));
+    count_number(counts, "ranks", m->rank ? m->rank : -1);
+    count_number(counts, "alphas", (double)m->alpha);
+}
+
+/* ---- which part of a pipeline they are for ---- */
+
+/* The slot with the longest prefix that its name begins with; SLOTS_MAX: none. */
+static int slot_of_module(const struct adapter_prefixes *prefixes, const struct adapter_module *m) {
+    size_t longest = 0;
+    int found = SLOTS_MAX;
+    for (int slot = 0; slot < SLOTS_MAX; slot++)
+        for (const char *const *prefix = prefixes->of[slot]; *prefix; prefix++) {
+            size_t n = strlen(*prefix);
+            bool begins = n <= (size_t)m->name_bytes && !strncmp(m->name, *prefix, n);
+            if (!begins || (found != SLOTS_MAX && n <= longest)) continue;
+            longest = n;
+            found = slot;
+        }
+    return found;
+}
+
+static json_t *part_of(json_t *parts, const char *name) {
+    size_t i;
+    json_t *part;
+    json_array_foreach(parts, i, part) {
+        if (!strcmp(json_string_value(json_object_get(part, "name")), name)) return part;
+    }
+    json_push(parts, json_pack("{s:s, s:i, s:{}, s:{}}", "name", name, "modules", 0, "ranks", "alphas"));
+    return json_array_get(parts, json_array_size(parts) - 1);
+}
+
+/* recipe: one that it fits, else one with as many parts as any has. */
+static json_t *parts_json(const struct adapter *a, const struct recipe *recipe) {
+    struct adapter_prefixes prefixes;
+    json_t *parts = json_array();
+    adapter_find_prefixes(a, recipe, &prefixes);
+    for (int i = 0; i < a->n_modules; i++) {
+        int slot = slot_of_module(&prefixes, &a->modules[i]);
+        json_t *part = part_of(parts, slot < SLOTS_MAX ? recipe->slot[slot].folder : "unknown");
+        if (part) count_sizes(part, &a->modules[i]);
+    }
+    return parts;
+}
+
+/* ---- all of it ---- */
+
+static json_t *recipes_json(const struct recipe *const *fits, int n) {
+    json_t *list = json_array();
+    for (int i = 0; i < n; i++) json_push(list, json_string(fits[i]->name));
+    return list;
+}
+
+static json_t *adapter_json(const struct adapter *a, bool tensors) {
+    enum { RECIPES_MAX = 64 };
+    const struct recipe *fits[RECIPES_MAX];
+    int n_fits = adapter_recipes(a, fits, RECIPES_MAX);
+    json_t *all =
+        json_pack("{s:o, s:i, s:I, s:o, s:i, s:{}, s:{}, s:{}, s:{}, s:o, s:o}", "file",
+                  json_string_of(a->index.sources[0].path), "tensors", a->index.n_entries, "bytes",
+                  (json_int_t)index_bytes(&a->index), "types", inspect_types(&a->index), "modules", 0,
+                  "dialects", "forms", "ranks", "alphas", "parts",
+                  parts_json(a, n_fits ? fits[0] : &recipe_sd3), "recipes", recipes_json(fits, n_fits));
+    for (int i = 0; i < a->n_modules && all; i++) {
+        count_module(json_object_get(all, "dialects"), adapter_dialect_name(a->modules[i].dialect));
+        count_module(json_object_get(all, "forms"), adapter_form_name(a->modules[i].form));
+        count_sizes(all, &a->modules[i]);
+    }
+    if (tensors && all) json_put(all, "list", inspect_tensors(&a->index));
+    return all;
+}
+
+enum status inspect_adapter(struct sys *sys, const char *path, bool tensors, json_t **json, json_t *unknown,
+                            struct error *e) {
+    struct adapter *a = NULL;
+    if (adapter_open(sys, path, &a, e) != OK) return e->code;
+    *json = adapter_json(a, tensors);
+    for (int i = 0; i < a->n_strays; i++) json_push(unknown, json_string(a->strays[i]->name));
+    adapter_close(a);
+    return OK;
+}
