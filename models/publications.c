@@ -14,7 +14,7 @@
     }
 
 /* Both halves of a tiny autoencoder, as diffusers has it. */
-#define TAE "diffusion_*.safetensors"
+#define TAE "diffusion_*"
 
 /* clang-format off */
 const struct source sources[] = {
@@ -67,10 +67,10 @@ const struct source sources[] = {
     {"stabilityai/stable-diffusion-xl-refiner-1.0", NULL, NULL, 0, {&recipe_sdxl_refiner}},
     {"SimianLuo/LCM_Dreamshaper_v7", NULL, NULL, 0, {&recipe_sd1_lcm}},
     {"latent-consistency/lcm-sdxl", "--diffusion-model", "diffusion_pytorch_model.safetensors", 0, {&recipe_sdxl_lcm}},
-    {"madebyollin/taesd", "--taesd", TAE, 0, {&recipe_sd1, &recipe_sd1_inpaint, &recipe_sd1_lcm}},
-    {"madebyollin/taesd", "--taesd", TAE, 0, {&recipe_sd2, &recipe_sd2_inpaint}},
-    {"madebyollin/taesdxl", "--taesd", TAE, 0, {&recipe_sdxl, &recipe_sdxl_inpaint, &recipe_sdxl_lcm}},
-    {"madebyollin/taesdxl", "--taesd", TAE, 0, {&recipe_sdxl_refiner}},
+    {"madebyollin/taesd", "--taesd", TAE, 0,
+     {&recipe_sd1, &recipe_sd1_inpaint, &recipe_sd1_lcm, &recipe_sd2, &recipe_sd2_inpaint}},
+    {"madebyollin/taesdxl", "--taesd", TAE, 0,
+     {&recipe_sdxl, &recipe_sdxl_inpaint, &recipe_sdxl_lcm, &recipe_sdxl_refiner}},
 
     {"Wan-AI/Wan2.1-T2V-1.3B-Diffusers", NULL, NULL, 0, {&recipe_wan}},
     {"Wan-AI/Wan2.1-T2V-14B-Diffusers", NULL, NULL, 0, {&recipe_wan}},
