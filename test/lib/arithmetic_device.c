@@ -35,6 +35,21 @@ static void arithmetic_linear(const struct op *op, float *widened) {
     }
 }
 
+/* What adapters add: of the side each its columns, in their order. */
+static void arithmetic_add_side(const struct op *op) {
+    int32_t column = 0, row;
+    struct tensor up;
+    for (const struct low_rank *a = op->in[1].adapters; a; a = a->next) {
+        if (!tensor_adapted_by(&op->in[1], a, &up, &row)) continue;
+        for (int32_t t = 0; t < op->out.dim[0]; t++)
+            for (int32_t n = 0; n < up.dim[0]; n++)
+                for (int32_t r = 0; r < up.dim[1]; r++)
+                    float_row(&op->out, t)[row + n] +=
+                        float_row(&op->side, t)[column + r] * weight_at(&up, n, r) * up.scale;
+        column += up.dim[1];
+    }
+}
+
 static void arithmetic_rms_norm(const struct op *op) {
     int32_t columns = tensor_columns(&op->out);
     for (int64_t t = 0; t < tensor_rows(&op->out); t++) {
@@ -68,6 +83,7 @@ enum status arithmetic_run(struct device *device, const struct op *op, void *wor
     switch (op->kind) {
     case OP_LINEAR:
         arithmetic_linear(op, workspace);
+        arithmetic_add_side(op);
         return OK;
     case OP_RMS_NORM:
         arithmetic_rms_norm(op);

@@ -73,6 +73,12 @@ static void toy_make_stage(int s, struct error *e) {
     toy_family.visits(c, s, toy.lanes[s], toy_lanes[s], toy_evaluations[s], &toy.visits, e);
 }
 
+void toy_measure(void) {
+    struct error e = {0};
+    executor_measure(&toy.run, true, &toy.need, &e);
+    assert_ok(&e);
+}
+
 void toy_make(void) {
     struct error e = {0};
     watched_init(seed_base);
@@ -82,8 +88,7 @@ void toy_make(void) {
     for (int s = 0; s < TOY_STAGES; s++) toy_make_stage(s, &e);
     toy.run = (struct run){
         &watch.sys, &toy.device.device, toy.stages, TOY_STAGES, &toy.visits, &toy_hooks, 2, NULL, false};
-    executor_measure(&toy.run, true, &toy.need, &e);
-    assert_ok(&e);
+    toy_measure();
 }
 
 void toy_remove(void) {
@@ -120,13 +125,12 @@ static void plain_visit(const struct visit *v, struct context *x) {
     const struct stage *stage = &toy.stages[v->stage];
     const struct block *block = stage->blocks[v->block];
     char *packed = aligned_alloc(ARENA_ALIGN, block->bytes + ARENA_ALIGN);
-    void *weights = calloc(1, block->kind->weights_bytes);
+    void *weights = calloc(1, block_weights_bytes(block));
     for (int i = 0; i < block->n_segments; i++)
-        memcpy(packed + block->segments[i].packed_offset,
-               toy.files[v->stage].contents[block->segments[i].source - block->index->sources] +
-                   block->segments[i].file_offset,
-               block->segments[i].bytes);
+        source_read(block->segments[i].source, packed + block->segments[i].packed_offset,
+                    block->segments[i].bytes, block->segments[i].file_offset, x->error);
     block_point(block, packed_together(block, packed), weights);
+    if (toy.change_weights) toy.change_weights(v, weights);
     for (int i = 0; i < stage->n_lanes; i++) {
         struct visit_scope scope = {.lane = &stage->lanes[i], .number = block->number};
         if (v->evaluation >= 0) scope.timesteps = stage->timesteps + v->evaluation;

@@ -36,6 +36,8 @@ extern struct toy {
     long ticks, cancel_at; /* 0: never */
     double done;
     int events[EVENTS], n_events; /* a visit's place; or -1 - stage */
+    /* In the plain loop: changes the weights of a visit, before it is computed. NULL: as they are. */
+    void (*change_weights)(const struct visit *visit, void *weights);
 } toy;
 
 /* The run's hooks. */
@@ -46,6 +48,8 @@ enum status toy_stage_ended(void *user, int stage, struct error *e);
 void toy_reset(bool nan);
 
 void toy_make(void);
+/* Of the stages as they are: what a run needs. */
+void toy_measure(void);
 void toy_remove(void);
 
 /* The run through the executor, with toy.plan; counts from here on. */

@@ -1,0 +1,415 @@
+/* Components with adapters: what they compute, and what of them is read, is kept and is refused. Builds
+ * without oneDNN, so that the thread sanitizer can watch. */
+#include "engine/run/adapt.h"
+#include "test/lib/toy_run.h"
+
+enum { RANK = 3, PAIRS_MAX = 64, VECTORS_MAX = 32, NORM = 0, UP = 1, BIAS = 2, DOWN = 3 };
+
+/* An adapter's file for both stages of the toy, and what of it is attached. */
+static struct adapter {
+    struct toy_files files;
+    struct byte_source memory; /* of what is derived: the second file's bytes */
+    struct adapted_weight pairs[TOY_STAGES][PAIRS_MAX];
+    struct replaced_vector vectors[TOY_STAGES][VECTORS_MAX];
+    struct adaptation all[TOY_STAGES];
+} adapters[2];
+
+static struct component adapted[TOY_STAGES];
+
+/* ---- files ---- */
+
+static void add_tensor(struct toy_files *f, const char *kind, int s, int b, int32_t rows, int32_t columns) {
+    char name[TOY_NAME];
+    int32_t dim[] = {rows, columns};
+    snprintf(name, sizeof name, "%s.%d.%d", kind, s, b);
+    toy_files_add(f, name, b % 2 ? DTYPE_F32 : DTYPE_BF16, columns ? 2 : 1, dim);
+}
+
+static const struct tensor *shape_of(const struct block *block, int weight) {
+    for (int i = 0; i < block->n_tensors; i++)
+        if (block->tensors[i].offset == block->kind->weights[weight].offset) return &block->tensors[i].shape;
+    return NULL;
+}
+
+static bool has_products(const struct block *block) {
+    return block->kind->n_weights == 4;
+}
+
+static void write_files(struct adapter *a, uint64_t seed) {
+    struct error e = {0};
+    toy_files_begin(&a->files, &watch.sys, seed);
+    for (int i = 0; i < TOY_STAGES * TOY_BLOCKS; i++) {
+        int s = i / TOY_BLOCKS, b = i % TOY_BLOCKS;
+        const struct block *block = &toy.components[s].blocks[b];
+        if (b >= toy.components[s].n_blocks || !has_products(block)) continue;
+        const struct tensor *up = shape_of(block, UP), *down = shape_of(block, DOWN);
+        add_tensor(&a->files, "u.down", s, b, RANK, up->dim[1]);
+        add_tensor(&a->files, "u.up", s, b, up->dim[0], RANK);
+        add_tensor(&a->files, "d.down", s, b, RANK + 2, down->dim[1]);
+        add_tensor(&a->files, "d.up", s, b, down->dim[0], RANK + 2);
+        add_tensor(&a->files, "bias", s, b, up->dim[0], 0);
+        add_tensor(&a->files, "norm", s, b, up->dim[1], 0);
+    }
+    toy_files_end(&a->files);
+    assert_ok(&e);
+    a->memory = source_of_memory(&watch.sys, "derived", a->files.contents[1], a->files.bytes[1]);
+}
+
+static struct factor factor_of(const struct adapter *a, const char *kind, int s, int b) {
+    char name[TOY_NAME];
+    snprintf(name, sizeof name, "%s.%d.%d", kind, s, b);
+    const struct index_entry *entry = index_find(&a->files.index, name);
+    assert_non_null(entry);
+    struct factor f = {.name = entry->name,
+                       .source = entry->source ? &a->memory : &a->files.index.sources[0],
+                       .offset = entry->offset,
+                       .dtype = entry->dtype,
+                       .rank = entry->rank};
+    memcpy(f.dim, entry->dim, sizeof f.dim);
+    return f;
+}
+
+/* Its last rows and its first, without the one between. */
+static struct factor two_parts(struct factor f) {
+    f.n_parts = 2;
+    f.part[0].first = f.dim[0] / 2 + 1;
+    f.part[0].rows = f.dim[0] - f.part[0].first;
+    f.part[1].rows = f.dim[0] / 2;
+    return f;
+}
+
+/* One pair for both products' first rows and last, whose `down` is the same; another one for what goes down.
+ */
+static void attach(struct adapter *a, int s, int b, float strength) {
+    struct adaptation *all = &a->all[s];
+    struct adapted_weight *pair = &a->pairs[s][all->n_weights];
+    struct factor down = factor_of(a, "u.down", s, b), up = factor_of(a, "u.up", s, b);
+    *pair++ = (struct adapted_weight){b, UP, down, two_parts(up), 1, 0.5f * strength};
+    *pair++ = (struct adapted_weight){b, UP, down, up, 0, -0.25f * strength};
+    down = factor_of(a, "d.down", s, b), up = factor_of(a, "d.up", s, b);
+    *pair++ = (struct adapted_weight){b, DOWN, down, up, 0, strength};
+    all->n_weights += 3;
+    if (shape_of(&toy.components[s].blocks[b], BIAS))
+        a->vectors[s][all->n_vectors++] = (struct replaced_vector){b, BIAS, factor_of(a, "bias", s, b)};
+    a->vectors[s][all->n_vectors++] = (struct replaced_vector){b, NORM, factor_of(a, "norm", s, b)};
+}
+
+static void make_adapter(struct adapter *a, uint64_t seed) {
+    *a = (struct adapter){0};
+    write_files(a, seed);
+}
+
+static void attach_all(struct adapter *a, float strength) {
+    for (int s = 0; s < TOY_STAGES; s++) {
+        a->all[s] = (struct adaptation){.weights = a->pairs[s], .vectors = a->vectors[s]};
+        for (int b = 0; b < toy.components[s].n_blocks && strength != 0; b++)
+            if (has_products(&toy.components[s].blocks[b])) attach(a, s, b, strength);
+    }
+}
+
+static void remove_adapter(struct adapter *a) {
+    index_destroy(&a->files.index);
+    toy_files_remove(&a->files);
+}
+
+/* ---- runs ---- */
+
+static void detach(void) {
+    for (int s = 0; s < TOY_STAGES; s++)
+        if (adapted[s].family) component_destroy(&adapted[s]);
+}
+
+/* The toy's stages as they are with an adapter; NULL: without. */
+static void use(const struct adapter *a) {
+    struct error e = {0};
+    detach();
+    for (int s = 0; s < TOY_STAGES; s++) {
+        struct component *c = &toy.components[s];
+        if (a) {
+            component_adapt(c, &a->all[s], &adapted[s], &e);
+            assert_ok(&e);
+            c = &adapted[s];
+        }
+        toy.stages[s].component = c;
+        for (int b = 0; b < c->n_blocks; b++) toy.list[s][b] = &c->blocks[b];
+    }
+    toy_measure();
+}
+
+static float latent_of_plain_run[TOY_STAGES][TOY_LANES][TOY_ROWS * TOY_COLUMNS];
+
+static void run_plain(void) {
+    toy_reset(false);
+    plain_run();
+    memcpy(latent_of_plain_run, toy.latent, sizeof toy.latent);
+}
+
+static void run_planned(uint64_t budget) {
+    struct error e = {0};
+    plan_solve(&toy.need, budget, 0, &toy.plan);
+    toy_reset(false);
+    toy_execute(&e);
+    assert_ok(&e);
+    assert_memory_equal(latent_of_plain_run, toy.latent, sizeof toy.latent);
+    assert_no_violation();
+}
+
+static uint64_t least_budget(void) {
+    struct plan plan;
+    plan_solve(&toy.need, 1, 0, &plan);
+    return plan.ram_least_bytes;
+}
+
+static uint64_t all_sides(void) {
+    uint64_t bytes = 0;
+    for (int s = 0; s < TOY_STAGES; s++)
+        for (int b = 0; b < adapted[s].n_blocks; b++) bytes += adapted[s].blocks[b].side_bytes;
+    return bytes;
+}
+
+/* ---- the truth: W + s B A ---- */
+
+static double value_of(const struct adapter *a, const struct factor *f, int32_t row, int32_t column) {
+    int32_t columns = f->rank > 1 ? f->dim[1] : 1, element = f->dtype == DTYPE_F32 ? 4 : 2;
+    for (int i = 0; i < f->n_parts; i++) {
+        if (row < f->part[i].rows) {
+            row += f->part[i].first;
+            break;
+        }
+        row -= f->part[i].rows;
+    }
+    const unsigned char *file = a->files.contents[f->source == &a->memory];
+    uint32_t bits = 0;
+    float value;
+    memcpy((char *)&bits + 4 - element, file + f->offset + (uint64_t)((row * columns + column) * element),
+           (size_t)element);
+    memcpy(&value, &bits, 4);
+    return value;
+}
+
+static float *widened(const struct tensor *t) {
+    float *values = malloc((size_t)tensor_elements(t) * sizeof *values);
+    for (int64_t i = 0; i < tensor_elements(t); i++) {
+        uint32_t bits = 0;
+        size_t element = t->dtype == DTYPE_F32 ? 4 : 2;
+        memcpy((char *)&bits + 4 - element, (char *)t->data + (size_t)i * element, element);
+        memcpy(&values[i], &bits, 4);
+    }
+    return values;
+}
+
+static struct tensor *weight_of(const struct block *block, int weight, void *weights) {
+    return (struct tensor *)((char *)weights + block->kind->weights[weight].offset);
+}
+
+static void merge(const struct adapter *a, const struct adapted_weight *pair, struct tensor *w) {
+    float *merged = widened(w);
+    int32_t rows = pair->up.n_parts ? pair->up.part[0].rows + pair->up.part[1].rows : pair->up.dim[0];
+    for (int32_t n = 0; n < rows; n++)
+        for (int32_t k = 0; k < w->dim[1]; k++) {
+            double sum = 0;
+            for (int32_t r = 0; r < pair->down.dim[0]; r++)
+                sum += value_of(a, &pair->up, n, r) * value_of(a, &pair->down, r, k);
+            merged[(pair->row + n) * w->dim[1] + k] += (float)(sum * (double)pair->scale);
+        }
+    *w = tensor_make(merged, DTYPE_F32, 2, w->dim); /* the process is short */
+}
+
+static const struct adapter *merged_adapter;
+
+static void merge_into(const struct visit *v, void *weights) {
+    const struct adapter *a = merged_adapter;
+    const struct block *block = toy.stages[v->stage].blocks[v->block];
+    for (int i = 0; i < a->all[v->stage].n_weights; i++) {
+        const struct adapted_weight *pair = &a->pairs[v->stage][i];
+        if (pair->block == v->block) merge(a, pair, weight_of(block, pair->weight, weights));
+    }
+    for (int i = 0; i < a->all[v->stage].n_vectors; i++) {
+        const struct replaced_vector *vector = &a->vectors[v->stage][i];
+        if (vector->block != v->block) continue;
+        struct tensor *w = weight_of(block, vector->weight, weights);
+        float *values = malloc((size_t)w->dim[0] * sizeof *values);
+        for (int32_t n = 0; n < w->dim[0]; n++) values[n] = (float)value_of(a, &vector->values, n, 0);
+        *w = tensor_make(values, DTYPE_F32, 1, w->dim);
+    }
+}
+
+static double difference(const float *a, const float *b) {
+    double sum = 0, size = 0;
+    for (int i = 0; i < TOY_LANES * TOY_ROWS * TOY_COLUMNS; i++) {
+        sum += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+        size += (double)b[i] * b[i];
+    }
+    return sqrt(sum / size);
+}
+
+/* ---- tests ---- */
+
+static void begin(void) {
+    toy_make();
+    make_adapter(&adapters[0], seed_base + 100);
+    make_adapter(&adapters[1], seed_base + 200);
+    attach_all(&adapters[0], 1);
+    attach_all(&adapters[1], 1);
+}
+
+static void end(void) {
+    detach();
+    for (int i = 0; i < 2; i++) remove_adapter(&adapters[i]);
+    toy_remove();
+}
+
+/* Pairs on all rows and on some, two of one weight, one `down` for two, vectors that are replaced. */
+static void test_truth(void **state) {
+    (void)state;
+    static float base[TOY_LANES * TOY_ROWS * TOY_COLUMNS], merged[TOY_LANES * TOY_ROWS * TOY_COLUMNS];
+    begin();
+    run_plain();
+    memcpy(base, toy.latent[1], sizeof base);
+    merged_adapter = &adapters[0];
+    toy.change_weights = merge_into;
+    run_plain();
+    toy.change_weights = NULL;
+    memcpy(merged, toy.latent[1], sizeof merged);
+    use(&adapters[0]);
+    run_plain();
+    double off = difference(toy.latent[1][0], merged), far = difference(base, merged);
+    printf("merged: error %.1e; without the adapter %.1e\n", off, far);
+    assert_true(off < 2e-6 && far > 0.1);
+    end();
+}
+
+/* Under every budget the bits of the plain loop, and no page more than planned; from the least to all
+ * resident. */
+static void test_budgets(void **state) {
+    (void)state;
+    begin();
+    use(&adapters[0]);
+    run_plain();
+    uint64_t least = least_budget();
+    for (uint64_t budget = least; budget < least + (900 << 10); budget += 24 << 10) {
+        run_planned(budget);
+        assert_true(watched.pages_peak <= planned_pages());
+    }
+    assert_true(toy.plan.keep);
+    assert_int_equal(toy.counters.bytes_read, 0); /* all kept by the run before */
+    end();
+}
+
+/* What a streamed step reads grows by what the factors take. */
+static void test_bytes(void **state) {
+    (void)state;
+    int64_t read[2], factors = 0;
+    begin();
+    for (int i = 0; i < 2; i++) {
+        use(i ? &adapters[0] : NULL);
+        run_plain();
+        run_planned(least_budget());
+        read[i] = toy.counters.bytes_read;
+        residents_destroy(&toy.residents);
+    }
+    for (int s = 0; s < TOY_STAGES; s++)
+        for (int b = 0; b < adapted[s].n_blocks; b++) {
+            const struct block *block = &adapted[s].blocks[b];
+            for (int i = 0; i < block->n_segments; i++)
+                if (block->segments[i].packed_offset < block->side_bytes)
+                    factors += (int64_t)block->segments[i].bytes * toy_evaluations[s];
+        }
+    assert_int_equal(read[1] - read[0], factors);
+    end();
+}
+
+/* With all resident: other strengths read nothing, other adapters their sides, none nothing. */
+static void test_session_changes_adapters(void **state) {
+    (void)state;
+    begin();
+    static float base[TOY_STAGES][TOY_LANES][TOY_ROWS * TOY_COLUMNS];
+    use(NULL);
+    run_plain();
+    run_planned(1 << 30);
+    memcpy(base, toy.latent, sizeof base);
+    for (int i = 0; i < 6; i++) {
+        static const float strengths[] = {1, 0.5f, 1, 0, 0, 1};
+        struct adapter *a = &adapters[i == 2];
+        attach_all(a, strengths[i]);
+        use(i == 4 ? NULL : a);
+        run_plain();
+        run_planned(1 << 30);
+        bool reads = i == 0 || i == 2 || i == 5;
+        assert_true(reads ? toy.counters.bytes_read > 0 && toy.counters.bytes_read <= (int64_t)all_sides()
+                          : !toy.counters.bytes_read);
+        assert_int_equal(!memcmp(base, toy.latent, sizeof base), strengths[i] == 0);
+    }
+    end();
+}
+
+static enum status adapt_with(struct adapted_weight pair, struct error *e) {
+    struct component c;
+    struct adaptation all = {.weights = &pair, .n_weights = 1};
+    *e = (struct error){0};
+    if (component_adapt(&toy.components[0], &all, &c, e) == OK) component_destroy(&c);
+    return e->code;
+}
+
+static void expect(enum status status, const char *what, struct adapted_weight pair) {
+    struct error e;
+    char line[1200];
+    enum status found = adapt_with(pair, &e);
+    error_line(&e, line, sizeof line);
+    if (found != status || (status != OK && !strstr(line, what))) fail_msg("%d: %s", found, line);
+}
+
+static void test_refusals(void **state) {
+    (void)state;
+    begin();
+    const struct adapted_weight fits = adapters[0].pairs[0][1];
+    struct adapted_weight p = fits;
+    expect(OK, "", p);
+    p.down.dim[1]++;
+    expect(SHAPE, "expected [3, 48]", p);
+    p = fits, p.up.dim[1]++;
+    expect(SHAPE, "expected [40, 3]", p);
+    p = fits, p.row = 1;
+    expect(SHAPE, "or some of its rows", p);
+    p = fits, p.down.rank = 4, p.down.dim[2] = p.down.dim[3] = 1;
+    expect(OK, "", p);
+    p.down.dim[2] = 2, p.down.dim[1] /= 2;
+    expect(SHAPE, "expected [3, 48]", p);
+    p = fits, p.down.dtype = DTYPE_I64;
+    expect(UNSUPPORTED, "found I64", p);
+    p = fits, p.up.n_parts = 1, p.up.part[0].first = 39, p.up.part[0].rows = 2;
+    expect(SHAPE, "rows 39 to 41", p);
+    p = fits, p.weight = 9;
+    expect(MISSING, "does not have", p);
+    p = fits, p.weight = NORM;
+    expect(SHAPE, "does not fit the weight 'mix.0.norm'", p);
+    end();
+}
+
+static void test_no_memory(void **state) {
+    (void)state;
+    begin();
+    int64_t before = watch_live(&watch);
+    for (long k = 1;; k++) {
+        struct error e = {0};
+        watched_restart();
+        watch_fail(&watch, CALL_ALLOC, k, 0);
+        if (component_adapt(&toy.components[1], &adapters[0].all[1], &adapted[1], &e) == OK) {
+            assert_true(k > 10);
+            break;
+        }
+        assert_int_equal(e.code, MEMORY);
+        assert_int_equal(watch_live(&watch), before);
+    }
+    watched_restart();
+    end();
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_truth),    cmocka_unit_test(test_budgets),
+        cmocka_unit_test(test_bytes),    cmocka_unit_test(test_session_changes_adapters),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_no_memory),
+    };
+    return seeded_run(tests, sizeof tests / sizeof *tests);
+}
