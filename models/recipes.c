@@ -53,10 +53,12 @@ static const char *const t5xxl_prefixes[] = {"", "text_encoders.t5xxl.transforme
     TINY(family_taesd)
 #define VAE_WAN                                                                                                \
     {.family = &family_vae_wan, .flag = "--vae", .folder = "vae", .prefixes = vae_prefixes},                   \
-    {.family = &family_vae_wan_encoder, .folder = "vae"}
+    {.family = &family_vae_wan_encoder, .folder = "vae"},                                                      \
+    TINY(family_taehv)
 #define VAE_WAN22                                                                                                \
     {.family = &family_vae_wan22, .flag = "--vae", .folder = "vae", .prefixes = vae_prefixes},                   \
-    {.family = &family_vae_wan22_encoder, .folder = "vae"}
+    {.family = &family_vae_wan22_encoder, .folder = "vae"},                                                    \
+    TINY(family_taehv, .dimension = {{"latent_channels", 48}, {"taehv_pixel", 12}})
 /* clang-format on */
 
 /* Qwen-Image: diffusers 0.42, pipelines/qwenimage. Both halves of Qwen2.5-VL lie in one folder, and in one
