@@ -19,12 +19,13 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
 
-# All widths of a model but one are unlike each other and the latent's: 256, 128, 64, 64 of 16 or 48 are what is
-# published.  The first of "bf16" makes blocks that are several pages large, which test/models/test_film.c evicts.
+# All widths of a model but one are unlike each other: 256, 128, 64, 64 of 16 or 48 channels are what is published.  The
+# first of "bf16" makes blocks that are several pages large, which test/models/test_film.c evicts.  Channels are those of
+# wan21/ and qwen_image/, of wan_ti2v/ and published ones.
 SPECS = {
-    "f32": dict(seed=1, dtype=torch.float32, widths=(7, 6, 5, 3), channels=4, patch=1, size=(4, 3, 2)),
-    "bf16": dict(seed=2, dtype=torch.bfloat16, widths=(16, 7, 4, 5), channels=3, patch=2, size=(4, 1, 2)),
-    "encoded": dict(seed=3, dtype=torch.float16, widths=(9, 8, 8, 6), channels=16, patch=1, size=(2, 2, 3)),
+    "f32": dict(seed=3, dtype=torch.float32, widths=(7, 6, 4, 3), channels=5, patch=1, size=(4, 3, 2)),
+    "bf16": dict(seed=26, dtype=torch.bfloat16, widths=(16, 7, 4, 5), channels=48, patch=2, size=(4, 1, 2)),
+    "encoded": dict(seed=1, dtype=torch.float16, widths=(9, 8, 8, 6), channels=16, patch=1, size=(2, 2, 3)),
 }
 GROWTH = {7: 1, 13: 2, 19: 2}
 BLOCKS = [level + i for level in (3, 9, 15) for i in range(3)]
@@ -76,18 +77,28 @@ def decode(weights, latent, patch):
     return 2 * colours[3:].transpose(0, 1).contiguous() - 1
 
 
+def settle(weights, latent, patch):
+    """Colours are about grey, and most of them are from 0 to 1."""
+    video = decode(weights, latent, patch)
+    k = 0.5 / video.std()
+    middle = 0.5 - k * (video.mean() + 1) / 2
+    for name, more in (("22.weight", 0), ("22.bias", middle)):
+        weights[name] = (weights[name].float() * k + more).to(weights[name].dtype)
+
+
 @torch.no_grad()
 def write(name, spec):
     folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "taehv", name)
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
     weights = fill(spec)
+    generator = torch.Generator().manual_seed(100 + spec["seed"])
+    latent = 1.5 * torch.randn([spec["channels"], *spec["size"]], generator=generator)
+    settle(weights, latent, spec["patch"])
     stored = {"decoder." + k: t for k, t in weights.items()}
     if name == "encoded":
         stored["encoder.0.weight"], stored["encoder.0.bias"] = torch.zeros(2, 3, 3, 3), torch.zeros(2)
     save_file(stored, os.path.join(folder, "taehv.safetensors"), metadata={"format": "pt"})
-    generator = torch.Generator().manual_seed(100 + spec["seed"])
-    latent = 1.5 * torch.randn([spec["channels"], *spec["size"]], generator=generator)
     video = decode(weights, latent, spec["patch"])
     for n in range(1, spec["size"][0]):
         first = decode(weights, latent[:, :n], spec["patch"])

@@ -68,7 +68,7 @@ struct pile *pile_copy(const struct pile *from, const char *prefix) {
     struct pile *p = calloc(1, sizeof *p);
     if (!p) abort();
     pile_append(p, from, prefix);
-    p->config = strdup(from->config);
+    if (from->config) p->config = strdup(from->config);
     return p;
 }
 

@@ -1,71 +1,14 @@
 /* Tiny decoders in the autoencoder's place (--taesd): found by their flag alone, under every name that their
  * files have; pictures are the reference's; a model may then be without its autoencoder; what is no tiny
  * decoder, or another model's, is refused in words. */
-#include "test/lib/layout_checks.h"
+#include "test/lib/shown.h"
 
 #include "engine/sluice_bench.h"
-
-#include <math.h>
 
 #define MODEL  "test/golden/zimage_a/model"
 #define TINIES "test/golden/taesd"
 
 /* ---- pictures ---- */
-
-struct shown {
-    unsigned char *rgb;
-    int width, height;
-    char decoder[16];
-};
-
-static void on_image(void *user, const struct sluice_image *image) {
-    struct shown *to = user;
-    size_t bytes = (size_t)image->width * (size_t)image->height * 3;
-    free(to->rgb);
-    *to = (struct shown){.rgb = malloc(bytes), .width = image->width, .height = image->height};
-    if (!to->rgb) abort();
-    memcpy(to->rgb, image->rgb, bytes);
-    snprintf(to->decoder, sizeof to->decoder, "%s", image->decoder ? image->decoder : "none");
-}
-
-static struct shown decode(options from, const char *latent) {
-    struct shown shown = {0};
-    struct error e = {0};
-    struct rig rig = {0};
-    struct sluice_session_options session = {.threads = 1, .on_image = on_image, .user = &shown};
-    from.decodes_only = true;
-    from.latent = latent;
-    watch_init(&rig.watch, 1);
-    model_open(&rig.watch.sys, model_options(&from), &rig.model, &e);
-    if (check(e.code == OK, "%s: %s (%s)", latent, e.what, e.where) && rig_open_session(&rig, &session)) {
-        struct sluice_request request = request_fox(8, 8, 1, 1, 1);
-        struct result r = run_or_decode(&rig, &request, latent);
-        check(r.code == SLUICE_OK && r.n_images == 1, "%s: %s", latent, r.error.what);
-        result_free(&r);
-    }
-    rig_close(&rig);
-    return shown;
-}
-
-/* How far a level is from that of a colour from -1 to 1, and beyond. */
-static int levels_off(unsigned char level, float colour) {
-    return abs((int)lrintf(127.5F * (fminf(fmaxf(colour, -1), 1) + 1)) - level);
-}
-
-/* One that lies between two levels may be rounded to either. */
-static void is_reference(const struct shown *shown, const struct item *truth, const char *what) {
-    const float *colours = (const float *)(const void *)truth->data;
-    int n = shown->width * shown->height * 3, off = 0, most = 0;
-    if (!check(shown->height == truth->dim[0] && shown->width == truth->dim[1], "%s: %dx%d", what,
-               shown->width, shown->height))
-        return;
-    for (int i = 0; i < n; i++) {
-        int apart = levels_off(shown->rgb[i], colours[i]);
-        off += apart > 0;
-        most = apart > most ? apart : most;
-    }
-    check(most <= 1 && off * 1000 <= n, "%s: %d of %d levels differ, by %d at most", what, off, n, most);
-}
 
 /* Those of one folder's latents, the tiny decoder alone and beside a model. */
 static void test_reference(const char *name) {
@@ -77,16 +20,14 @@ static void test_reference(const char *name) {
         snprintf(number, sizeof number, "latent%d", i);
         struct item *t = pile_find(p, number);
         const int32_t dim[4] = {1, t->dim[0], t->dim[1], t->dim[2]};
-        struct pile *file = calloc(1, sizeof *file);
-        if (!file) abort();
-        pile_add(file, "", "latent", t->type, 4, dim, t->data, t->bytes);
-        const char *latent = under(number);
-        write_pile(file, latent, NULL);
-        pile_free(file);
+        const char *latent = shown_write_latent(number, 4, dim, t->data);
         snprintf(number, sizeof number, "picture%d", i);
+        const struct item *truth = pile_find(p, number);
+        const float *colours = (const float *)(const void *)truth->data;
         for (int beside = 0; beside < 1 + (dim[1] == 16); beside++) {
-            struct shown shown = decode((options){.taesd = path, .model = beside ? MODEL : NULL}, latent);
-            if (shown.rgb) is_reference(&shown, pile_find(p, number), path);
+            struct shown shown =
+                shown_decode((options){.taesd = path, .model = beside ? MODEL : NULL}, latent);
+            if (shown.rgb) shown_expect(&shown, truth->dim[0], truth->dim[1], colours, path);
             check(!strcmp(shown.decoder, "taesd"), "%s: decoded by %s", path, shown.decoder);
             free(shown.rgb);
         }
