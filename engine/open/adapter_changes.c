@@ -184,7 +184,8 @@ static int compare_changes(const void *a, const void *b) {
     int order = compare_places(x, y);
     if (order) return order;
     if (x->name->naming != y->name->naming) return (int)x->name->naming - (int)y->name->naming;
-    return x->module != y->module ? (x->module < y->module ? -1 : 1) : 0;
+    if (x->module != y->module) return x->module < y->module ? -1 : 1;
+    return x->vector != y->vector ? (x->vector < y->vector ? -1 : 1) : 0;
 }
 
 static enum status fail_twice(const struct finding *f, const struct change *x, const struct change *y,
@@ -194,14 +195,17 @@ static enum status fail_twice(const struct finding *f, const struct change *x, c
     return error_found(e, "'%s' and '%s'", first_tensor(x->module), first_tensor(y->module));
 }
 
-/* Of a layer in two namings diffusers takes its own, too. */
+/* Authors and diffusers may call a weight alike: one module found it twice then. Of a layer that the file has
+ * in two namings diffusers takes its own, too. */
 static enum status settle_doubles(struct finding *f, struct error *e) {
     struct changes *c = f->changes;
     int kept = 0;
     if (c->n) qsort(c->at, (size_t)c->n, sizeof *c->at, compare_changes);
     for (int i = 0; i < c->n; i++) {
         const struct change *last = kept ? &c->at[kept - 1] : NULL, *next = &c->at[i];
-        if (last && !compare_places(last, next) && last->module != next->module) {
+        bool same = last && !compare_places(last, next);
+        if (same && last->module == next->module && last->vector == next->vector) continue;
+        if (same && last->module != next->module) {
             if (last->name->naming == next->name->naming) return fail_twice(f, last, next, e);
             f->n_twice++;
             continue;
@@ -245,12 +249,13 @@ static void list_nearest(const struct finding *f, char *out, size_t bytes) {
 
 static enum status fail_unmatched(const struct finding *f, struct error *e) {
     char nearest[160], more[32] = "";
-    if (f->n_unmatched > 1) snprintf(more, sizeof more, " and %d more", f->n_unmatched - 1);
+    if (f->n_unmatched > 1) snprintf(more, sizeof more, ", nor for %d others", f->n_unmatched - 1);
     list_nearest(f, nearest, sizeof nearest);
+    f->changes->nothing = !f->n_matched;
     if (f->n_matched)
-        error_set(e, MISSING, "what '%s'%s of an adapter are for is not in the model", f->unmatched, more);
+        error_set(e, MISSING, "the model has nothing for '%s' of an adapter%s", f->unmatched, more);
     else
-        error_set(e, MISSING, "nothing of an adapter fits the model: '%s'%s", f->unmatched, more);
+        error_set(e, MISSING, "nothing of an adapter fits the model: not '%s'%s", f->unmatched, more);
     error_where(e, "%s", path_of(f));
     return error_expected(e, "%s", nearest);
 }
@@ -272,17 +277,17 @@ static const char *word_of(const struct slot *slot) {
 static void write_notes(struct finding *f) {
     const struct slot *slots = f->model->recipe->slot;
     if (f->n_unmatched)
-        note(f, "%d of the adapter's modules fit nothing and are left out, '%.80s' first", f->n_unmatched,
+        note(f, "left out of the adapter because it fits nothing: %d, '%.80s' first", f->n_unmatched,
              f->unmatched);
     for (int i = 0; i < SLOTS_MAX; i++)
         if (f->n_absent[i])
-            note(f, "%d of the adapter's modules are for the %s, which the model is without", f->n_absent[i],
-                 word_of(&slots[i]));
-    if (f->n_idle) note(f, "%d of the adapter's modules are for layers that nothing depends on", f->n_idle);
+            note(f, "modules of the adapter for the %s, which the model is without: %d", word_of(&slots[i]),
+                 f->n_absent[i]);
+    if (f->n_idle) note(f, "modules of the adapter for layers that nothing depends on: %d", f->n_idle);
     if (f->n_without_effect)
-        note(f, "%d of the adapter's modules have an alpha of 0 and add nothing", f->n_without_effect);
+        note(f, "modules of the adapter that add nothing, because their alpha is 0: %d", f->n_without_effect);
     if (f->n_twice)
-        note(f, "%d of the adapter's layers are there in two namings, of which one is taken", f->n_twice);
+        note(f, "layers that the adapter has in two namings, of which one is taken: %d", f->n_twice);
     if (f->prefixes.for_all)
         note(f, "the adapter is for both transformers: its name says neither \"%s\" nor \"%s\"", "high",
              "low");

@@ -22,6 +22,7 @@ struct changes {
     struct weight_names names;
     struct change *at;
     int n, room;
+    bool nothing; /* of the adapter fits the model */
 };
 
 /* Counts and notes go to *match. As adapter_match, but for shapes. */

@@ -81,6 +81,8 @@ static enum status check_pair(const struct matching *m, const struct change *c, 
     return shape_fail(m, c, up, expected, e);
 }
 
+/* Of a rank as high as the weight's the factors are larger than the weight, where they are not small. */
+enum { LOW_RANK = 64 };
 static enum status check_derived(const struct matching *m, const struct change *c,
                                  const struct derived_size *size, struct error *e) {
     const struct adapter_module *module = c->module;
@@ -93,7 +95,7 @@ static enum status check_derived(const struct matching *m, const struct change *
                     size->columns);
         return error_expected(e, "[%" PRId64 ", %" PRId64 "]", rows, columns);
     }
-    if (size->rank < (rows < columns ? rows : columns)) return OK;
+    if (size->rank < (rows < columns ? rows : columns) || size->rank <= LOW_RANK) return OK;
     error_set(e, UNSUPPORTED, "module '%.*s' of an adapter adds a matrix that no low rank equals",
               module->name_bytes, module->name);
     error_where(e, "%s", m->adapter->index.sources[0].path);
@@ -262,7 +264,19 @@ static enum status fill(struct matching *m, struct error *e) {
     return e->code;
 }
 
-/* deriving: what is multiplied out is, or its size alone is looked at. */
+/* An adapter of which nothing fits is most often another model's. */
+static enum status tell_recipes(const struct adapter *adapter, struct error *e) {
+    enum { SHOWN = 4 };
+    const struct recipe *fits[SHOWN];
+    char text[128];
+    int n = adapter_recipes(adapter, fits, SHOWN);
+    size_t at = (size_t)snprintf(text, sizeof text, "an adapter of ");
+    for (int i = 0; i < n && at < sizeof text; i++)
+        at += (size_t)snprintf(text + at, sizeof text - at, i ? ", %s" : "%s", fits[i]->name);
+    return n ? error_found(e, "%s", text) : e->code;
+}
+
+/* deriving: it is for use, and what is multiplied out is; or how it fits alone is asked. */
 static enum status make_match(const struct adapter *adapter, const struct sluice_model *model, bool partial,
                               bool deriving, struct adapter_match *match, struct error *e) {
     struct matching m = {.adapter = adapter, .match = match};
@@ -270,6 +284,7 @@ static enum status make_match(const struct adapter *adapter, const struct sluice
     if (changes_find(adapter, model, partial, match, &m.changes, e) == OK && allocate(&m, e) == OK &&
         fill(&m, e) == OK && deriving && m.derived_bytes)
         derive_all(&m, e);
+    if (m.changes.nothing && deriving) tell_recipes(adapter, e);
     match->host_bytes += match->derived_bytes;
     changes_destroy(&m.changes);
     adapter->sys->release(adapter->sys, m.derivations);
