@@ -132,6 +132,27 @@ static void test_unasked(void) {
     gives_the_same((options){.model = folder, .taesd = place}, "one of them");
 }
 
+/* Of a folder the autoencoder decodes, also where what is looked at first is a tiny decoder. */
+static void test_found_first(void) {
+    char place[PILE_PATH];
+    snprintf(place, sizeof place, "mkdir '%s'", under("flat"));
+    check(!system(place), "%s", place);
+    snprintf(place, sizeof place, "%s/a.safetensors", under("flat"));
+    copy_file(tiny_path(), place);
+    snprintf(place, sizeof place, "%s/b.safetensors", under("flat"));
+    copy_file(MODEL "/vae/diffusion_pytorch_model.safetensors", place);
+    snprintf(place, sizeof place, "%s/config.json", under("flat"));
+    copy_file(MODEL "/vae/config.json", place);
+    struct pile *reference = pile_of(TINIES "/authors/reference.safetensors");
+    const struct item *t = pile_find(reference, "latent0");
+    const char *latent =
+        shown_write_latent("first", 4, (int32_t[]){1, t->dim[0], t->dim[1], t->dim[2]}, t->data);
+    pile_free(reference);
+    struct shown shown = shown_decode((options){.model = under("flat")}, latent);
+    check(!strcmp(shown.decoder, "none"), "decoded by %s", shown.decoder);
+    free(shown.rgb);
+}
+
 /* A folder, or parts, without the autoencoder. */
 static void test_alone(void) {
     static const unsigned char grey[48 * 32 * 3];
@@ -255,6 +276,7 @@ int main(void) {
     check(wanted.n_images == 1, "nothing is drawn: %s", wanted.error.what);
     test_names(tiny);
     test_unasked();
+    test_found_first();
     test_alone();
     test_misfits(tiny);
     test_failures(tiny);
