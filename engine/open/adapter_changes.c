@@ -203,12 +203,11 @@ static enum status settle_doubles(struct finding *f, struct error *e) {
     if (c->n) qsort(c->at, (size_t)c->n, sizeof *c->at, compare_changes);
     for (int i = 0; i < c->n; i++) {
         const struct change *last = kept ? &c->at[kept - 1] : NULL, *next = &c->at[i];
-        bool same = last && !compare_places(last, next);
-        if (same && last->module == next->module && last->vector == next->vector) continue;
-        if (same && last->module != next->module) {
-            if (last->name->naming == next->name->naming) return fail_twice(f, last, next, e);
-            f->n_twice++;
-            continue;
+        if (last && !compare_places(last, next)) {
+            bool alike = last->name->naming == next->name->naming;
+            if (alike && last->module != next->module) return fail_twice(f, last, next, e);
+            f->n_twice += last->module != next->module;
+            if (!alike || last->vector == next->vector) continue;
         }
         c->at[kept++] = *next;
     }

@@ -1,0 +1,393 @@
+/* Files that are no adapters, or none of the model's: each is refused by name, quickly, and leaves nothing
+ * behind. What is refused only in part becomes a note where that is asked for. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/open/adapters.h"
+#include "test/lib/adapter_files.h"
+#include "test/lib/check.h"
+#include "test/lib/folder.h"
+
+static struct sluice_model *zimage, *sd1;
+
+static struct sluice_model *open_model(const char *folder) {
+    struct sluice_model_options options = {.struct_size = sizeof options, .model = folder};
+    struct sluice_model *model = NULL;
+    struct error e = {0};
+    char line[1024];
+    model_open(NULL, &options, &model, &e);
+    check(e.code == OK, "%s: %s", folder, error_line(&e, line, sizeof line));
+    return model;
+}
+
+/* "NAME TYPE DIM,DIM; ...": a tensor of zeros each. */
+static void add_tensors(struct adapter_writer *w, const char *text) {
+    static const struct {
+        const char *name;
+        int size;
+    } types[] = {{"F32", 4}, {"F16", 2}, {"BF16", 2}, {"F64", 8}, {"I64", 8}, {"U8", 1}, {"F8_E4M3", 1}};
+    for (int used = 0; *text; text += used) {
+        char name[256], type[16], dims[64] = "";
+        int32_t dim[8];
+        int rank = 0, size = 0;
+        if (!check(sscanf(text, " %255s %15s %63[0-9,-]%n", name, type, dims, &used) == 3, "%s", text))
+            return;
+        for (char *at = dims; *at && *at != '-'; at += *at == ',') dim[rank++] = (int32_t)strtol(at, &at, 10);
+        for (int i = 0; i < COUNT_OF(types); i++)
+            if (!strcmp(types[i].name, type)) size = types[i].size;
+        adapter_writer_add(w, name, type, size, rank, dim, NULL);
+        used += (int)strspn(text + used, "; ");
+    }
+}
+
+static const char *write_tensors(const char *text, const char *metadata) {
+    static char path[128];
+    struct adapter_writer w;
+    snprintf(path, sizeof path, "%s/adapter.safetensors", temporary);
+    adapter_writer_begin(&w);
+    add_tensors(&w, text);
+    return adapter_writer_end(&w, path, metadata);
+}
+
+/* Opened and matched on a sys that counts; nothing stays. */
+static enum status try(const struct sluice_model *m, const char *path, bool partial,
+                       struct adapter_match *match, struct error *e) {
+    struct adapter *a = NULL;
+    int64_t before = sys_memory_use(m->sys).live_bytes[LINE_HOST];
+    int open_before = count_open();
+    *match = (struct adapter_match){0};
+    *e = (struct error){0};
+    if (adapter_open(m->sys, path, &a, e) == OK) adapter_match(a, m, partial, match, e);
+    struct adapter_match copy = *match;
+    adapter_match_destroy(match);
+    adapter_close(a);
+    check(sys_memory_use(m->sys).live_bytes[LINE_HOST] == before && count_open() == open_before,
+          "something stays of what was refused");
+    *match = copy; /* counts and notes; what they pointed to is gone */
+    return e->code;
+}
+
+#define W1       "diffusion_model.layers.0.feed_forward.w1"
+#define W1_PAIR  W1 ".lora_A.weight F32 2,36; " W1 ".lora_B.weight F32 96,2; "
+#define KONV     "lora_unet_up_blocks_2_resnets_0_conv1"
+#define TOO_MANY "lora_unet_layers_0_attention_qkv"
+
+static const struct row {
+    const char *what, *tensors;
+    enum status code;
+    const char *words[2]; /* of the error's line */
+    bool sd1;
+} rows[] = {
+    {"ranks that differ",
+     W1 ".lora_A.weight F32 2,36; " W1 ".lora_B.weight F32 96,3",
+     SHAPE,
+     {"has not the rank of the other factor", "[96, 3]"},
+     false},
+    {"a rank of 0",
+     W1 ".lora_A.weight F32 0,36; " W1 ".lora_B.weight F32 96,0",
+     SHAPE,
+     {"is empty", W1},
+     false},
+    {"other columns",
+     W1 ".lora_A.weight F32 2,35; " W1 ".lora_B.weight F32 96,2",
+     SHAPE,
+     {"expected [r, 36]", "[2, 35]"},
+     false},
+    {"other rows",
+     W1 ".lora_A.weight F32 2,36; " W1 ".lora_B.weight F32 95,2",
+     SHAPE,
+     {"expected [96, r]", "[95, 2]"},
+     false},
+    {"rows of a part for all",
+     TOO_MANY ".lora_down.weight F32 2,36; " TOO_MANY ".lora_up.weight F32 36,2",
+     SHAPE,
+     {"expected [108, r]", "[36, 2]"},
+     false},
+    {"a matrix for a convolution",
+     KONV ".lora_down.weight F32 2,252; " KONV ".lora_up.weight F32 12,2",
+     SHAPE,
+     {"expected [r, 28, 3, 3]", "[2, 252]"},
+     true},
+    {"a kernel of another size",
+     KONV ".lora_down.weight F32 2,28,1,1; " KONV ".lora_up.weight F32 12,2,1,1",
+     SHAPE,
+     {"expected [r, 28, 3, 3]", "[2, 28, 1, 1]"},
+     true},
+    {"a kernel of 3 on the way up",
+     KONV ".lora_down.weight F32 2,28,3,3; " KONV ".lora_up.weight F32 12,2,3,3",
+     SHAPE,
+     {"expected [12, r]", "[12, 2, 3, 3]"},
+     true},
+    {"one factor", W1 ".lora_A.weight F32 2,36", MISSING, {"the other is missing", W1}, false},
+    {"alpha alone", W1 ".alpha F32 -", MISSING, {"has no factors", W1}, false},
+    {"a middle alone", W1 ".lora_mid.weight F32 2,2,1,1", MISSING, {"without the factor", W1}, false},
+    {"both of w1",
+     W1 ".lokr_w1 F32 4,3; " W1 ".lokr_w1_a F32 4,1; " W1 ".lokr_w1_b F32 1,3; " W1 ".lokr_w2 F32 24,12",
+     DUP,
+     {"whole and as a product", W1},
+     false},
+    {"one of LoKr", W1 ".lokr_w1 F32 4,3", MISSING, {"the other is missing", W1}, false},
+    {"two forms", W1_PAIR W1 ".lokr_w1 F32 4,3; " W1 ".lokr_w2 F32 24,12", DUP, {"in two ways", W1}, false},
+    {"a vector of alphas", W1_PAIR W1 ".alpha F32 2", SHAPE, {"is no scalar", ".alpha"}, false},
+    {"alpha of bytes", W1_PAIR W1 ".alpha U8 -", UNSUPPORTED, {"is of a type that is not read", "U8"}, false},
+    {"factors in 64 bits",
+     W1 ".lora_A.weight F64 2,36; " W1 ".lora_B.weight F64 96,2",
+     UNSUPPORTED,
+     {"element type", "F64"},
+     false},
+    {"the same factor twice",
+     W1 ".lora_A.weight F32 2,36; " W1 ".lora_down.weight F32 2,36; " W1 ".lora_B.weight F32 96,2",
+     DUP,
+     {"the same of one module", ".lora_down.weight"},
+     false},
+    {"one weight twice",
+     W1_PAIR "transformer.layers.0.feed_forward.w1.lora_A.weight F32 2,36; "
+             "transformer.layers.0.feed_forward.w1.lora_B.weight F32 96,2",
+     DUP,
+     {"two modules of an adapter", "'transformer.layers.0.feed_forward.w1.lora_A.weight'"},
+     false},
+    {"DoRA", W1_PAIR W1 ".dora_scale F32 96,1", UNSUPPORTED, {"DoRA", W1}, false},
+    {"DoRA of peft", W1_PAIR W1 ".lora_magnitude_vector.weight F32 96", UNSUPPORTED, {"DoRA", W1}, false},
+    {"OFT", W1 ".oft_blocks F32 4,9,9", UNSUPPORTED, {"found OFT", ".oft_blocks"}, false},
+    {"a weight to set", W1 ".set_weight F32 96,36", UNSUPPORTED, {"a weight to set", W1}, false},
+    {"a whole matrix", W1 ".diff F32 96,36", UNSUPPORTED, {"convert --lora", "whole matrix"}, false},
+    {"a vector for a matrix's bias",
+     "diffusion_model.layers.0.adaLN_modulation.0.diff_b F32 143",
+     SHAPE,
+     {"expected 144 values", "[143]"},
+     false},
+    {"factors of a norm",
+     "diffusion_model.layers.0.ffn_norm1.lora_A.weight F32 2,36; "
+     "diffusion_model.layers.0.ffn_norm1.lora_B.weight F32 1,2",
+     UNSUPPORTED,
+     {"a vector, which is in no product", "ffn_norm1"},
+     false},
+    {"factors of positions",
+     "lora_te_text_model_embeddings_position_embedding.lora_down.weight F32 2,8; "
+     "lora_te_text_model_embeddings_position_embedding.lora_up.weight F32 77,2",
+     UNSUPPORTED,
+     {"rows that are looked up", "position_embedding"},
+     true},
+    {"factors of tokens",
+     "lora_te_text_model_embeddings_token_embedding.lora_down.weight F32 2,8; "
+     "lora_te_text_model_embeddings_token_embedding.lora_up.weight F32 100,2",
+     UNSUPPORTED,
+     {"rows that are looked up", "token_embedding"},
+     true},
+    {"an embedding of peft",
+     "text_encoder.text_model.embeddings.token_embedding.lora_embedding_A F32 2,100",
+     UNSUPPORTED,
+     {"an adapted embedding", "token_embedding"},
+     true},
+    {"LoHa of unlike matrices",
+     W1 ".hada_w1_a F32 96,2; " W1 ".hada_w1_b F32 2,36; " W1 ".hada_w2_a F32 95,2; " W1
+        ".hada_w2_b F32 2,36",
+     SHAPE,
+     {"multiplies matrices that are unlike", "[95, 36]"},
+     false},
+    {"LoHa of another size",
+     W1 ".hada_w1_a F32 95,2; " W1 ".hada_w1_b F32 2,36; " W1 ".hada_w2_a F32 95,2; " W1
+        ".hada_w2_b F32 2,36",
+     SHAPE,
+     {"LoHa of [95, 36]", "expected [96, 36]"},
+     false},
+    {"LoKr of another size",
+     W1 ".lokr_w1 F32 4,3; " W1 ".lokr_w2_a F32 25,2; " W1 ".lokr_w2_b F32 2,12",
+     SHAPE,
+     {"LoKr of [100, 36]", "expected [96, 36]"},
+     false},
+    {"LoHa of a rank beyond the weight's",
+     W1 ".hada_w1_a F32 96,9; " W1 ".hada_w1_b F32 9,36; " W1 ".hada_w2_a F32 96,9; " W1
+        ".hada_w2_b F32 9,36",
+     UNSUPPORTED,
+     {"no low rank equals", "convert --lora"},
+     false},
+    {"LoHa of ranks whose product is beyond 31 bits",
+     W1 ".hada_w1_a BF16 96,70000; " W1 ".hada_w1_b BF16 70000,36; " W1 ".hada_w2_a BF16 96,70000; " W1
+        ".hada_w2_b BF16 70000,36",
+     OVERFLOW,
+     {"is too large", W1},
+     false},
+    {"a layer too many",
+     "diffusion_model.layers.99.feed_forward.w1.lora_A.weight F32 2,36; "
+     "diffusion_model.layers.99.feed_forward.w1.lora_B.weight F32 96,2; " W1_PAIR,
+     MISSING,
+     {"layers.99.feed_forward.w1.lora_A.weight", "nearest: 'layers.0.feed_forward.w1.weight'"},
+     false},
+    {"a typing error",
+     "diffusion_model.layers.0.feed_foward.w1.lora_A.weight F32 2,36; "
+     "diffusion_model.layers.0.feed_foward.w1.lora_B.weight F32 96,2; x.weight F32 3; " W1_PAIR,
+     MISSING,
+     {"nearest: 'layers.0.feed_forward.w1.weight'", "nor for 1 others"},
+     false},
+    {"another model's",
+     "lora_unet_double_blocks_3_img_attn_qkv.lora_down.weight BF16 2,3072; "
+     "lora_unet_double_blocks_3_img_attn_qkv.lora_up.weight BF16 9216,2",
+     MISSING,
+     {"nothing of an adapter fits the model", "an adapter of flux"},
+     false},
+    {"nothing", "", UNSUPPORTED, {"is no adapter", "no tensors"}, false},
+    {"something else", "emp_params F32 2,768", UNSUPPORTED, {"is no adapter", "'emp_params'"}, false},
+};
+
+static void check_words(const struct error *e, const struct row *row) {
+    char line[1024];
+    error_line(e, line, sizeof line);
+    check(e->code == row->code, "%s: %s, not %s: %s", row->what, status_name(e->code), status_name(row->code),
+          line);
+    check(e->exit == 3, "%s: exit %d", row->what, e->exit);
+    for (int i = 0; i < COUNT_OF(row->words); i++)
+        check(strstr(line, row->words[i]) != NULL, "%s: nothing of '%s': %s", row->what, row->words[i], line);
+}
+
+static void test_rows(void) {
+    for (int i = 0; i < COUNT_OF(rows); i++) {
+        struct adapter_match match;
+        struct error e;
+        try(rows[i].sd1 ? sd1 : zimage, write_tensors(rows[i].tensors, NULL), false, &match, &e);
+        check_words(&e, &rows[i]);
+    }
+}
+
+/* ---- numbers that are none ---- */
+
+static const char *write_pair(float alpha, float value) {
+    static char path[128];
+    float down[72] = {0};
+    struct adapter_writer w;
+    down[71] = value;
+    snprintf(path, sizeof path, "%s/adapter.safetensors", temporary);
+    adapter_writer_begin(&w);
+    adapter_writer_add_f32(&w, W1 ".lora_A.weight", down, 2, 36, 0);
+    adapter_writer_add_f32(&w, W1 ".lora_B.weight", NULL, 96, 2, 0);
+    adapter_writer_add(&w, W1 ".alpha", "F32", 4, 0, NULL, &alpha);
+    return adapter_writer_end(&w, path, NULL);
+}
+
+static void test_numbers(void) {
+    static const struct row nan_alpha = {"alpha NaN", "", META, {"no finite number", ".alpha"}, false};
+    static const struct row inf_alpha = {"alpha infinite", "", META, {"no finite number", ".alpha"}, false};
+    struct adapter_match match;
+    struct adapter *a = NULL;
+    struct error e = {0};
+    try(zimage, write_pair(__builtin_nanf(""), 0), false, &match, &e);
+    check_words(&e, &nan_alpha);
+    try(zimage, write_pair(__builtin_inff(), 0), false, &match, &e);
+    check_words(&e, &inf_alpha);
+    check(try(zimage, write_pair(0, 0), false, &match, &e) == OK && match.n_notes == 1 &&
+              strstr(match.note[0], "alpha is 0"),
+          "alpha 0: %s, %d notes", e.what, match.n_notes);
+    check(adapter_open(zimage->sys, write_pair(1, 1), &a, &e) == OK && adapter_check_finite(a, &e) == OK,
+          "%s", e.what);
+    adapter_close(a);
+    check(adapter_open(zimage->sys, write_pair(1, __builtin_nanf("")), &a, &e) == OK &&
+              adapter_check_finite(a, &e) == NONFINITE && strstr(e.what, W1 ".lora_A.weight"),
+          "a factor with NaN: %s", e.what);
+    adapter_close(a);
+}
+
+/* ---- peft's configuration ---- */
+
+static void test_metadata(void) {
+    static const struct {
+        const char *json;
+        enum status code;
+        const char *word;
+    } texts[] = {
+        {"{\"transformer.lora_alpha\": \"8\"}", META, "transformer.lora_alpha"},
+        {"{\"transformer.lora_alpha\": 1e39}", META, "transformer.lora_alpha"},
+        {"{\"lora_alpha\": 8, \"alpha_pattern\": {\".*w1\": 2}}", UNSUPPORTED, "regular expression"},
+        {"{\"lora_alpha\": 8", JSON, ""},
+    };
+    for (int i = 0; i < COUNT_OF(texts); i++) {
+        struct adapter_match match;
+        struct error e;
+        char line[1024];
+        const char *tensors = "transformer.layers.0.feed_forward.w1.lora_A.weight F32 2,36; "
+                              "transformer.layers.0.feed_forward.w1.lora_B.weight F32 96,2";
+        try(zimage, write_tensors(tensors, texts[i].json), false, &match, &e);
+        error_line(&e, line, sizeof line);
+        check(e.code == texts[i].code && strstr(line, texts[i].word), "%s: %s: %s", texts[i].json,
+              status_name(e.code), line);
+    }
+}
+
+/* ---- what is left out where that is asked for ---- */
+
+static void test_partial(void) {
+    struct adapter_match match;
+    struct error e;
+    const char *path = write_tensors("diffusion_model.layers.99.feed_forward.w1.lora_A.weight F32 2,36; "
+                                     "diffusion_model.layers.99.feed_forward.w1.lora_B.weight F32 96,2; "
+                                     "something.else F32 3; " W1_PAIR,
+                                     NULL);
+    check(try(zimage, path, true, &match, &e) == OK && match.n_unmatched == 2 && match.n_notes == 1 &&
+              strstr(match.note[0], "fits nothing: 2") && strstr(match.note[0], "layers.99"),
+          "partial: %s, %d left out, %s", e.what, match.n_unmatched, match.note[0]);
+    path = write_tensors("diffusion_model.layers.99.feed_forward.w1.lora_A.weight F32 2,36; "
+                         "diffusion_model.layers.99.feed_forward.w1.lora_B.weight F32 96,2",
+                         NULL);
+    check(try(zimage, path, true, &match, &e) == MISSING, "nothing fits: %s", e.what);
+    /* Wrong is wrong, though. */
+    path = write_tensors(W1 ".lora_A.weight F32 2,35; " W1 ".lora_B.weight F32 96,2", NULL);
+    check(try(zimage, path, true, &match, &e) == SHAPE, "a shape that does not fit: %s", e.what);
+    /* A layer in two namings. */
+    path = write_tensors("lora_unet_layers_0_attention_qkv.lora_down.weight F32 2,36; "
+                         "lora_unet_layers_0_attention_qkv.lora_up.weight F32 108,2; "
+                         "lora_unet_layers_0_attention_to_k.lora_down.weight F32 2,36; "
+                         "lora_unet_layers_0_attention_to_k.lora_up.weight F32 36,2",
+                         NULL);
+    check(try(zimage, path, false, &match, &e) == OK && match.n_notes == 1 &&
+              strstr(match.note[0], "in two namings, of which one is taken: 1"),
+          "two namings: %s, %d: %s", e.what, match.n_notes, match.note[0]);
+}
+
+/* ---- many ---- */
+
+/* As many tensors as a file may have, and names that are alike for long. */
+static void test_many(void) {
+    enum { MODULES = LOADER_TENSORS_MAX / 2 };
+    struct adapter_match match;
+    struct adapter_writer w;
+    struct error e;
+    char path[128], name[160];
+    snprintf(path, sizeof path, "%s/adapter.safetensors", temporary);
+    adapter_writer_begin(&w);
+    for (int i = 0; i < MODULES; i++) {
+        snprintf(name, sizeof name, "lora_unet_layers_%d_feed_forward_w1.lora_down.weight", i);
+        adapter_writer_add_f32(&w, name, NULL, 2, 36, 0);
+        snprintf(name, sizeof name, "lora_unet_layers_%d_feed_forward_w1.lora_up.weight", i);
+        adapter_writer_add_f32(&w, name, NULL, 96, 2, 0);
+    }
+    adapter_writer_end(&w, path, NULL);
+    check(try(zimage, path, false, &match, &e) == MISSING, "%d modules: %s", MODULES, e.what);
+    check(try(zimage, path, true, &match, &e) == OK && match.n_unmatched > MODULES - 100,
+          "%d modules: %s, %d fit nothing", MODULES, e.what, match.n_unmatched);
+}
+
+static void test_model(void) {
+    static const struct row row = {
+        "a model", "", UNSUPPORTED, {"the file is no adapter", "transformer (zimage)"}, false};
+    struct adapter_match match;
+    struct error e;
+    try(zimage, "models/demo/transformer/diffusion_pytorch_model.safetensors", false, &match, &e);
+    check_words(&e, &row);
+}
+
+int main(void) {
+    temporary_make();
+    zimage = open_model("test/golden/zimage_a/model");
+    sd1 = open_model("test/golden/sd1/model");
+    if (zimage && sd1) {
+        test_rows();
+        test_numbers();
+        test_metadata();
+        test_partial();
+        test_many();
+        test_model();
+    }
+    model_close(zimage);
+    model_close(sd1);
+    return finish();
+}
