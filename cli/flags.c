@@ -159,7 +159,10 @@ static const struct flag own[] = {
     {NULL, RUNS, NULL, "--preview-every", "N", FLAG_WHOLE, AT(preview_every), 1, SLUICE_STEPS_MAX, NULL,
      "behind every Nth step alone; default each", NULL},
     {NULL, RUNS, NULL, "--preview-path", "FILE", FLAG_STRING, AT(preview_path), 0, 0, NULL,
-     "where to write it, over the last one: .png or .jpg, %d and %s as with -o; default preview.png", NULL},
+     "where to write it, over the last one: .png or .jpg, %d and %s as with -o; default the terminal, where "
+     "it "
+     "is known to show pictures (kitty, Ghostty, iTerm2, WezTerm), else preview.png",
+     NULL},
     {NULL, RUNS, NULL, "--no-decode", NULL, FLAG_SWITCH, AT(no_decode), 0, 0, NULL,
      "stop after the latent: no picture", NULL},
     {NULL, RUNS | DECODE, NULL, "--dump", "DIR", FLAG_STRING, AT(dump), 0, 0, NULL,

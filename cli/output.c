@@ -324,9 +324,10 @@ int output_check_side(const struct args *args, const struct sluice_request *requ
 
 void output_fill_bytes(const struct args *args, int frames, struct sluice_request *request) {
     const char *pattern = output_pattern(args, frames);
-    if (args->no_decode) return;
     bool is_video = output_is_video(pattern);
-    request->caller_bytes = is_video ? video_library_bytes(pattern) : 0;
+    request->caller_bytes = previews_bytes(args);
+    if (args->no_decode) return;
+    if (is_video) request->caller_bytes += video_library_bytes(pattern);
     request->image_bytes_a_pixel =
         is_video ? video_bytes_a_pixel(pattern, frames) : picture_write_bytes_a_pixel(pattern);
 }

@@ -9,6 +9,18 @@
 
 #include <string.h>
 
+static bool on_terminal(const struct args *args) {
+    return !args->quiet && !args->no_progress && terminal_shows_pictures();
+}
+
+static bool in_file(const struct args *args) {
+    return args->preview_path || !on_terminal(args);
+}
+
+int64_t previews_bytes(const struct args *args) {
+    return args->preview ? TERMINAL_BYTES : 0;
+}
+
 static const char *previews_pattern(const struct args *args) {
     return args->preview_path ? args->preview_path : "preview.png";
 }
@@ -40,7 +52,7 @@ int previews_check(const struct args *args, struct output_of of, struct sluice_e
     struct output_of preview = {1, of.n, of.first_seed, 1, 0};
     char name[PATH_MAX];
     int status = check_name(pattern, e);
-    if (status) return status;
+    if (status || !in_file(args)) return status;
     do {
         status = output_name(pattern, &preview, name, e);
         if (!status) status = output_check_distinct("--preview-path", name, "--report", args->report, e);
@@ -72,7 +84,8 @@ void previews_show(struct previews *previews, const struct args *args, struct ou
                    const struct sluice_preview *preview) {
     struct sluice_error e = {0};
     char line[1024];
-    if (previews->failed || !write_preview(args, of, preview, &e)) return;
+    if (!preview->index && on_terminal(args)) terminal_show(&previews->terminal, preview);
+    if (!in_file(args) || previews->failed || !write_preview(args, of, preview, &e)) return;
     previews->failed = true;
     say_note("warning: no previews: %s", sluice_error_line(&e, line, sizeof line));
 }

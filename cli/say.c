@@ -13,6 +13,8 @@
 
 static atomic_flag last_line_taken = ATOMIC_FLAG_INIT;
 static atomic_bool live; /* the cursor stands behind a line without newline */
+static atomic_bool in_picture;
+static atomic_uint notes;
 
 static void say_put(const char *text, size_t bytes) {
     while (bytes) {
@@ -38,6 +40,7 @@ static void put_line(const char *prefix, const char *text) {
     plain_make(line + strlen(clear));
     bytes = (int)strlen(line);
     line[bytes] = '\n';
+    atomic_fetch_add(&notes, 1);
     say_put(line, (size_t)bytes + 1);
     free(line);
 }
@@ -72,6 +75,17 @@ void say_live_end(void) {
     if (atomic_exchange(&live, false)) say_put("\n", 1);
 }
 
+void say_picture(const char *codes, size_t bytes) {
+    if (atomic_exchange(&live, false)) say_put("\r\033[K", 4);
+    atomic_store(&in_picture, true);
+    say_put(codes, bytes);
+    atomic_store(&in_picture, false);
+}
+
+unsigned say_notes(void) {
+    return atomic_load(&notes);
+}
+
 void say_failure(const struct sluice_error *error) {
     char line[1024];
     if (atomic_flag_test_and_set(&last_line_taken)) return;
@@ -80,6 +94,7 @@ void say_failure(const struct sluice_error *error) {
 
 bool say_cancelled_in_handler(void) {
     if (atomic_flag_test_and_set(&last_line_taken)) return false;
+    if (atomic_load(&in_picture)) say_put("\033\\\n", 3); /* else the terminal takes it for more of that */
     if (atomic_exchange(&live, false)) say_put("\n", 1);
     say_put("sluice: cancelled\n", 18);
     return true;

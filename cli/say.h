@@ -8,6 +8,7 @@
 #include "engine/sluice.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 
 /* True if stderr can rewrite a line. */
 bool say_on_terminal(void);
@@ -19,6 +20,10 @@ void say_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void say_live(const char *text);
 /* Ends the live line, if there is one, and keeps it in view. */
 void say_live_end(void);
+/* What a terminal makes a picture of, in place of the live line. */
+void say_picture(const char *codes, size_t bytes);
+/* How many lines of their own there have been. */
+unsigned say_notes(void);
 /* The last line of a failed program. */
 void say_failure(const struct sluice_error *error);
 /* The same from a signal handler, which exits next. False if the program's end was already saying it. */

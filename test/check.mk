@@ -32,7 +32,7 @@ $(foreach folder,$(TEST_FOLDERS),$(eval $(call TEST_PROGRAMS,$(folder))))
 $B/test_picture_read $B/test_picture_kinds: $(filter-out $B/obj/cli/picture_encode_% $B/obj/cli/picture_write.o,$(filter $B/obj/cli/picture_%.o,$(CLI_O))) $(patsubst %,$B/obj/cli/%.o,exif fail)
 $B/test_outfile: $(patsubst %,$B/obj/cli/%.o,fail interrupt leftovers outfile plain say)
 $B/test_video: $(patsubst %,$B/obj/cli/%.o,fail interrupt leftovers outfile palette plain say video video_encode video_library)
-$B/test_terminal: $(patsubst %,$B/obj/cli/%.o,plain progress say summary)
+$B/test_terminal: $(patsubst %,$B/obj/cli/%.o,plain progress say summary terminal)
 # It counts these calls.
 $B/test_planning: LDFLAGS += -Wl,--wrap=course_seconds,--wrap=course_bound
 

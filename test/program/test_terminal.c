@@ -3,9 +3,12 @@
 #include "cli/plain.h"
 #include "cli/progress.h"
 #include "cli/say.h"
+#include "cli/picture_write.h"
 #include "cli/summary.h"
+#include "cli/terminal.h"
 #include "test/lib/check.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,27 +31,41 @@ static int terminal_of(int columns, int *other) {
     return terminal;
 }
 
+/* A terminal holds a few thousand bytes that nobody has read. */
+static pthread_t listener;
+static bool listens;
+
+static void *listen_to(void *file) {
+    size_t bytes = 0;
+    ssize_t n = 1;
+    for (; n > 0 && bytes<sizeof heard - 1; bytes += n> 0 ? (size_t)n : 0)
+        n = read(*(int *)file, heard + bytes, sizeof heard - 1 - bytes);
+    heard[bytes] = 0;
+    return NULL;
+}
+
 /* From here on stderr is a terminal so wide, or a file if columns is 0; what is said there comes back from
  * heard_end. */
 static int heard_begin(int columns) {
-    int other = -1, file = columns ? terminal_of(columns, &other) : memfd_create("heard", 0);
+    static int other;
+    int file = columns ? terminal_of(columns, &other) : memfd_create("heard", 0);
     stderr_before = dup(2);
     setenv("TERM", "xterm", 1);
     dup2(file, 2);
-    if (columns) return close(file), other;
-    return file;
+    if (!columns) return file;
+    close(file);
+    listens = !pthread_create(&listener, NULL, listen_to, &other);
+    check(listens, "no thread to be had");
+    return other;
 }
 
 static const char *heard_end(int other) {
-    size_t bytes = 0;
-    ssize_t n = 1;
-    lseek(other, 0, SEEK_SET); /* of a file; a terminal has no place */
-    fcntl(other, F_SETFL, O_NONBLOCK);
-    for (; n > 0 && bytes<sizeof heard - 1; bytes += n> 0 ? (size_t)n : 0)
-        n = read(other, heard + bytes, sizeof heard - 1 - bytes);
-    heard[bytes] = 0;
-    dup2(stderr_before, 2);
+    dup2(stderr_before, 2); /* a terminal that nobody has open any more ends */
     close(stderr_before);
+    lseek(other, 0, SEEK_SET); /* of a file; a terminal has no place */
+    if (listens) pthread_join(listener, NULL);
+    if (!listens) listen_to(&other);
+    listens = false;
     close(other);
     return heard;
 }
@@ -206,6 +223,125 @@ static void a_live_line_is_plain(void) {
     check_says(heard, "one?two?", true);
 }
 
+/* ---- pictures ---- */
+
+/* Bytes as they are instead of a format. */
+int picture_encode_png(FILE *to, const char *name, const struct picture_content *content,
+                       struct sluice_error *e) {
+    const struct sluice_image *image = content->image;
+    (void)name, (void)e;
+    fprintf(to, "%d %d\n", image->width, image->height);
+    fwrite(image->rgb, 3, (size_t)image->width * (size_t)image->height, to);
+    return SLUICE_OK;
+}
+
+static int value_of(char digit) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const char *at = digit ? strchr(digits, digit) : NULL;
+    return at ? (int)(at - digits) : -1;
+}
+
+/* From there to what is no digit of it. Returns the bytes. */
+static size_t decode_base64(const char *from, uint8_t *to, size_t room) {
+    unsigned group = 0;
+    size_t n = 0;
+    for (int bits = 0; value_of(*from) >= 0 && n < room; from++) {
+        group = group << 6 | (unsigned)value_of(*from);
+        bits += 6;
+        if (bits >= 8) to[n++] = (uint8_t)(group >> (bits -= 8));
+    }
+    return n;
+}
+
+/* The bytes of the first picture of kitty's chunks. */
+static size_t kitty_bytes(const char *text, uint8_t *to, size_t room) {
+    size_t n = 0;
+    const char *at = strstr(text, "\033_Ga=T,f=100,q=2,C=1,");
+    for (bool more = at; more;) {
+        at = strstr(at, "m=");
+        more = at && at[2] == '1';
+        size_t bytes = at ? decode_base64(at + 4, to + n, room - n) : 0;
+        check(at && bytes <= 3072 && (!more || bytes == 3072), "a chunk of %zu bytes", bytes);
+        n += bytes;
+        if (at) at += 4;
+    }
+    return n;
+}
+
+static const uint8_t *grey(int width, int height) {
+    static uint8_t rgb[900 * 900 * 3];
+    for (int i = 0; i < width * height * 3; i++) rgb[i] = (uint8_t)(i / 3 % width % 2 ? 200 : 100);
+    return rgb;
+}
+
+static const char *pictures_on(const char *term, const char *program, int n, const char *between) {
+    struct sluice_preview preview = {.struct_size = sizeof preview, .width = 60, .height = 30};
+    struct terminal terminal = {0};
+    int other = heard_begin(80);
+    setenv("TERM", term, 1);
+    setenv("TERM_PROGRAM", program, 1);
+    preview.rgb = grey(60, 30);
+    for (int i = 0; i < n && terminal_shows_pictures(); i++) {
+        if (i && between) say_note("%s", between);
+        terminal_show(&terminal, &preview);
+    }
+    return heard_end(other);
+}
+
+static int count(const char *text, const char *what) {
+    int n = 0;
+    while ((text = strstr(text, what))) n++, text++;
+    return n;
+}
+
+static void terminals_are_told_by_what_they_say(void) {
+    const char *none[] = {"xterm", "xterm-256color", "screen", "tmux-256color"};
+    check_says(pictures_on("xterm-kitty", "", 1, NULL), "\033_Ga=T", true);
+    check_says(pictures_on("xterm-ghostty", "", 1, NULL), "\033_Ga=T", true);
+    check_says(pictures_on("xterm-256color", "WezTerm", 1, NULL), "\033]1337;File=inline=1;", true);
+    check_says(pictures_on("xterm-256color", "iTerm.app", 1, NULL), "\033]1337;File=inline=1;", true);
+    check_says(pictures_on("screen-256color", "iTerm.app", 1, NULL), "\033", false);
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+        check(!*pictures_on(none[i], "", 1, NULL), "%s is shown a picture: %s", none[i], heard);
+    setenv("TMUX", "/tmp/tmux", 1);
+    check(!*pictures_on("xterm-kitty", "", 1, NULL), "tmux is shown a picture: %s", heard);
+    unsetenv("TMUX");
+    int other = heard_begin(0);
+    setenv("TERM", "xterm-kitty", 1);
+    check(!terminal_shows_pictures(), "a file is no terminal");
+    heard_end(other);
+}
+
+/* A picture takes the last one's place, but for what has been said in between. */
+static void pictures_have_a_place(void) {
+    uint8_t bytes[8000];
+    size_t n = kitty_bytes(pictures_on("xterm-kitty", "", 3, NULL), bytes, sizeof bytes);
+    check(n == 6 + 60 * 30 * 3 && !memcmp(bytes, "60 30\n", 6) && !memcmp(bytes + 6, grey(60, 30), n - 6),
+          "another picture, of %zu bytes", n);
+    check_says(heard, "c=48,r=12,", true); /* cells are twice as high as wide */
+    check(count(heard, "\n") == 12 && count(heard, "\033[12A") == 3, "each in a place of its own: %s", heard);
+    pictures_on("xterm-kitty", "", 3, "a note");
+    check(count(heard, "\n") == 36 + 2, "over what was said: %s", heard);
+    const char *inline_one = strstr(pictures_on("xterm", "iTerm.app", 1, NULL), "=1:");
+    n = inline_one ? decode_base64(inline_one + 3, bytes, sizeof bytes) : 0;
+    check(n == 6 + 60 * 30 * 3 && !memcmp(bytes + 6, grey(60, 30), n - 6), "another inline picture");
+}
+
+/* Three by three pixels to one. */
+static void large_pictures_are_made_small(void) {
+    static uint8_t bytes[300 * 300 * 3 + 64];
+    struct sluice_preview preview = {
+        .struct_size = sizeof preview, .width = 900, .height = 30, .rgb = grey(900, 30)};
+    struct terminal terminal = {0};
+    int other = heard_begin(80);
+    setenv("TERM", "xterm-kitty", 1);
+    terminal_show(&terminal, &preview);
+    size_t n = kitty_bytes(heard_end(other), bytes, sizeof bytes);
+    check(n == 7 + 300 * 10 * 3 && !memcmp(bytes, "300 10\n", 7), "%zu bytes", n);
+    check(bytes[7] == 133 && bytes[10] == 166, "means of %d and %d", bytes[7], bytes[10]);
+    check_says(heard, "c=79,r=1,", true);
+}
+
 /* ---- behind a run ---- */
 
 static const char *report_text;
@@ -261,6 +397,9 @@ int main(void) {
     sizes_have_three_digits();
     text_is_made_plain();
     a_live_line_is_plain();
+    terminals_are_told_by_what_they_say();
+    pictures_have_a_place();
+    large_pictures_are_made_small();
     what_can_be_mended_is_said();
     return finish();
 }

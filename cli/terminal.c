@@ -1,0 +1,147 @@
+/* Pictures on a terminal: see terminal.h. */
+#include "cli/terminal.h"
+
+#include "cli/picture_write.h"
+#include "cli/say.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+/* Longer sides are made smaller: twelve rows are some 250 pixels high. */
+enum { SIDE_MOST = 384, ROWS_MOST = 12, CHUNK = 4096 };
+
+typedef void terminal_put(FILE *to, const char *base64, int columns, int rows);
+
+static bool is(const char *variable, const char *value) {
+    const char *found = getenv(variable);
+    return found && !strcmp(found, value);
+}
+
+/* ---- protocols ---- */
+
+/* https://sw.kovidgoyal.net/kitty/graphics-protocol: a PNG, in chunks, shown where the cursor stays; q=2: it
+ * does not answer; the picture of the same number goes. */
+static void put_kitty(FILE *to, const char *base64, int columns, int rows) {
+    size_t left = strlen(base64);
+    fprintf(to, "\033_Ga=T,f=100,q=2,C=1,i=%d,p=1,c=%d,r=%d,", (int)getpid(), columns, rows);
+    for (size_t n; left; left -= n, base64 += n) {
+        n = left < CHUNK ? left : CHUNK;
+        fprintf(to, "m=%d;%.*s\033\\", n < left, (int)n, base64);
+        if (n < left) fputs("\033_G", to);
+    }
+}
+
+/* https://iterm2.com/documentation-images.html */
+static void put_iterm(FILE *to, const char *base64, int columns, int rows) {
+    fprintf(to, "\033]1337;File=inline=1;width=%d;height=%d;preserveAspectRatio=1:%s\a", columns, rows,
+            base64);
+}
+
+/* NULL: it is not known to show any. */
+static terminal_put *protocol(void) {
+    const char *term = getenv("TERM");
+    if (!say_on_terminal() || getenv("TMUX") || getenv("STY") || !strncmp(term, "screen", 6) ||
+        !strncmp(term, "tmux", 4))
+        return NULL;
+    if (!strcmp(term, "xterm-kitty") || !strcmp(term, "xterm-ghostty")) return put_kitty;
+    if (is("TERM_PROGRAM", "iTerm.app") || is("TERM_PROGRAM", "WezTerm")) return put_iterm;
+    return NULL;
+}
+
+bool terminal_shows_pictures(void) {
+    return protocol();
+}
+
+/* ---- pictures ---- */
+
+/* The mean of squares of k by k pixels; what is less than one at the edges is left out. */
+static uint8_t *shrink(const struct sluice_preview *preview, int k, int width, int height) {
+    uint8_t *out = malloc((size_t)width * (size_t)height * 3), *to = out;
+    for (int y = 0; y < height && out; y++)
+        for (int x = 0; x < width; x++)
+            for (int c = 0; c < 3; c++) {
+                unsigned sum = 0;
+                for (int i = 0; i < k * k; i++)
+                    sum += preview->rgb[3 * ((size_t)(y * k + i / k) * (size_t)preview->width +
+                                             (size_t)(x * k + i % k)) +
+                                        (size_t)c];
+                *to++ = (uint8_t)(sum / (unsigned)(k * k));
+            }
+    return out;
+}
+
+/* Owned by the caller; NULL: no memory. */
+static char *encode_base64(const uint8_t *bytes, size_t n) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    char *out = malloc((n + 2) / 3 * 4 + 1), *to = out;
+    for (size_t i = 0; i < n && out; i += 3) {
+        unsigned group = (unsigned)bytes[i] << 16;
+        if (i + 1 < n) group |= (unsigned)bytes[i + 1] << 8;
+        if (i + 2 < n) group |= bytes[i + 2];
+        for (int k = 0; k < 4; k++) *to++ = i + (size_t)k > n ? '=' : digits[group >> (18 - 6 * k) & 63];
+    }
+    if (out) *to = 0;
+    return out;
+}
+
+/* The same. */
+static char *encode_png(const uint8_t *rgb, int width, int height) {
+    struct sluice_image image = {
+        .struct_size = sizeof image, .width = width, .height = height, .rgb = rgb, .frames = 1};
+    struct sluice_error ignored;
+    char *png = NULL, *base64 = NULL;
+    size_t bytes = 0;
+    FILE *to = open_memstream(&png, &bytes);
+    if (!to) return NULL;
+    int status = picture_encode_png(to, "the terminal", &(struct picture_content){.image = &image}, &ignored);
+    if (!fclose(to) && !status) base64 = encode_base64((const uint8_t *)png, bytes);
+    free(png);
+    return base64;
+}
+
+/* ---- places ---- */
+
+/* Cells are about twice as high as wide. */
+static void find_cells(int width, int height, int *columns, int *rows) {
+    struct winsize size = {0};
+    bool known = !ioctl(STDERR_FILENO, TIOCGWINSZ, &size) && size.ws_row > 3;
+    int most = known && size.ws_row / 2 < ROWS_MOST ? size.ws_row / 2 : ROWS_MOST;
+    *rows = most;
+    *columns = (2 * most * width + height / 2) / height;
+    if (*columns > say_columns()) {
+        *columns = say_columns();
+        *rows = (*columns * height + width) / (2 * width);
+    }
+    if (*columns < 1) *columns = 1;
+    if (*rows < 1) *rows = 1;
+}
+
+/* Room is made, or that of the last one taken, before the cursor's place is kept: nothing scrolls then. */
+static void put_picture(struct terminal *terminal, FILE *to, const char *base64, int columns, int rows) {
+    bool again = terminal->there && terminal->rows == rows && terminal->notes == say_notes();
+    for (int i = 0; i < rows && !again; i++) putc('\n', to);
+    fprintf(to, "\033[%dA\r\0337", rows);
+    protocol()(to, base64, columns, rows);
+    fprintf(to, "\0338\033[%dB", rows);
+    *terminal = (struct terminal){true, say_notes(), rows};
+}
+
+void terminal_show(struct terminal *terminal, const struct sluice_preview *preview) {
+    int longer = preview->width > preview->height ? preview->width : preview->height;
+    int k = (longer + SIDE_MOST - 1) / SIDE_MOST, width = preview->width / k, height = preview->height / k;
+    int columns, rows;
+    if (!width || !height) return;
+    uint8_t *small = shrink(preview, k, width, height);
+    char *base64 = small ? encode_png(small, width, height) : NULL, *text = NULL;
+    size_t bytes = 0;
+    FILE *to = base64 ? open_memstream(&text, &bytes) : NULL;
+    find_cells(width, height, &columns, &rows);
+    if (to) put_picture(terminal, to, base64, columns, rows);
+    if (to && !fclose(to)) say_picture(text, bytes);
+    free(text);
+    free(base64);
+    free(small);
+}
