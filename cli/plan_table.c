@@ -22,7 +22,8 @@ static void print_request(FILE *to, json_t *request) {
     const char *key, *separator = "request  ";
     json_t *value;
     json_object_foreach(request, key, value) {
-        char *text = json_is_null(value)
+        bool elsewhere = strcmp(key, "loras") == 0; /* a line of their own */
+        char *text = json_is_null(value) || elsewhere
                          ? NULL
                          : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6));
         int shown = text ? cut_at_character(text, 60) : 0;
@@ -234,6 +235,32 @@ static void print_pins(FILE *to, const json_t *plan) {
     fputc('\n', to);
 }
 
+/* What adapters bring, of the stage where they add most to an evaluation: bytes, and a share of its work. */
+static void print_adapters(FILE *to, const json_t *plan) {
+    enum { DEAR_PERCENT = 5 };
+    size_t i;
+    double most = 0, share = 0, larger = 0;
+    char text[32];
+    const json_t *of, *loras = json_object_get(json_object_get(plan, "request"), "loras");
+    json_array_foreach(json_object_get(plan, "stages"), i, of) {
+        double bytes = field_number(of, "adapter_bytes"), flops = field_number(of, "adapter_flops");
+        double streamed = field_number(of, "streamed_bytes_per_evaluation");
+        if (bytes <= most) continue;
+        most = bytes;
+        share = 100 * flops / (field_number(of, "flops") - flops);
+        larger = streamed > bytes ? 100 * bytes / (streamed - bytes) : 0;
+    }
+    if (!json_array_size(loras)) return;
+    fprintf(to, "adapters ");
+    json_array_foreach(loras, i, of) {
+        fprintf(to, "%s%s:%.9g", i ? ", " : "", field_string(of, "name"), field_number(of, "strength"));
+    }
+    fprintf(to, ": %s, %.1f %% more arithmetic", progress_bytes(most, text), share);
+    if (share > DEAR_PERCENT || larger > DEAR_PERCENT)
+        fprintf(to, "; `sluice convert --lora` writes weights that have them in them");
+    fputc('\n', to);
+}
+
 int plan_table_print(FILE *to, const char *json, bool bytes, struct sluice_error *e) {
     json_t *plan = json_loads(json, 0, NULL);
     if (!plan) return fail(e, SLUICE_INTERNAL, "the library's plan is no JSON");
@@ -247,6 +274,7 @@ int plan_table_print(FILE *to, const char *json, bool bytes, struct sluice_error
     print_memory(to, plan, "least", bytes);
     print_assumed(to, plan);
     print_pins(to, plan);
+    print_adapters(to, plan);
     print_reads(to, plan);
     plan_table_print_groups(to, plan);
     print_time(to, plan);

@@ -40,12 +40,14 @@ void adapted_few(struct context *x, struct tensor out, struct tensor in, struct 
     int32_t row;
     base.adapters = NULL;
     op_linear_few(x, out, in, base, bias, activation);
+    double before = x->flops;
     for (const struct low_rank *a = weight.adapters; a; a = a->next) {
         if (!tensor_adapted_by(&weight, a, &up, &row)) continue;
         uint64_t used = x->scratch->used;
         few_add(x, tensor_slice_columns(out, row, up.dim[0]), in, down_of(a, &weight), up, activation);
         x->scratch->used = used;
     }
+    x->adapter_flops += x->flops - before;
 }
 
 /* What goes through `down` is kept until the others are done: out may run into in. */
@@ -60,9 +62,13 @@ void adapted_conv(struct context *x, const struct conv_call *call, const struct 
     uint64_t used = x->scratch->used;
     int32_t n = out->dim[2], r = adapter->down.dim[0];
     struct tensor inner = context_tensor(x, DTYPE_F32, 3, (int32_t[]){out->dim[0], out->dim[1], r});
+    double before = x->flops;
     op_conv2d(x, inner, call->in, down_of(adapter, &weight), (struct epilogue){0}, call->options);
+    x->adapter_flops += x->flops - before;
     adapted_conv(x, call, adapter->next);
+    before = x->flops;
     op_conv2d(x, *out, inner, tensor_reshape(adapter->up, 4, (int32_t[]){n, r, 1, 1}),
               (struct epilogue){.residual = *out}, (struct conv_options){.upsample = 1});
+    x->adapter_flops += x->flops - before;
     x->scratch->used = used;
 }

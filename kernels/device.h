@@ -147,7 +147,8 @@ struct context {
     void *workspace;       /* of the largest operator */
     uint64_t workspace_bytes;
     struct error *error;
-    double flops; /* done since the visit began */
+    double flops;         /* done since the visit began */
+    double adapter_flops; /* of those, what adapters of weights bring */
     /* Called between operators with the work done so far in this visit: progress inside long visits, and
      * cancelling them. Returns false to stop (the error is then set). May be NULL. */
     bool (*tick)(void *user);

@@ -218,6 +218,13 @@ static void check_unadapted(struct check *c, const struct op *op) {
     }
 }
 
+/* Of an operator by itself; adapted.c counts those that several make. */
+static double adapter_flops(const struct op *op) {
+    if (op->kind != OP_LINEAR) return 0;
+    if (op->thin) return op_flops(op);
+    return op->side.rank ? 2 * (double)tensor_elements(&op->out) * op->side.dim[1] : 0;
+}
+
 static void ops_dispatch(struct check *c, const struct op *op) {
     struct context *x = c->x;
     check_unadapted(c, op);
@@ -231,7 +238,9 @@ static void ops_dispatch(struct check *c, const struct op *op) {
         return;
     }
     if (!await_operands(x, op)) return;
-    if (x->device->run(x->device, op, x->workspace, x->error) == OK) x->flops += op_flops(op);
+    if (x->device->run(x->device, op, x->workspace, x->error) != OK) return;
+    x->flops += op_flops(op);
+    x->adapter_flops += adapter_flops(op);
 }
 
 struct tensor context_tensor(struct context *x, enum dtype dtype, int rank, const int32_t *dim) {

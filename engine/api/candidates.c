@@ -39,7 +39,7 @@ static uint64_t candidates_host_bytes(const struct job *job, const struct layout
                         preview_run_host_bytes(job) +
                         requantised_bytes(job->request.converted ? NULL : job->place.requantised,
                                           plan_readers(job->device->memory, PLAN_BOUNCE)) +
-                        (11 << 16),
+                        adapted_bytes(job->place.adapted) + (11 << 16),
                     1 << 16);
 }
 
@@ -120,6 +120,7 @@ static enum status candidates_measure(const struct job *job, struct layout *l, c
     struct run run = job_run(job, l, NULL);
     need->rates = *rates;
     need->precision = job->precision;
+    need->adapters = job->decode_only ? 0 : adapted_hash(job->place.adapted);
     need->weights = job->request.converted ? N_DTYPES : job->weights;
     if (executor_measure(&run, false, need, e) != OK) return e->code;
     for (int s = 0; s < need->n_stages; s++) {
@@ -136,6 +137,8 @@ static enum status candidates_measure(const struct job *job, struct layout *l, c
     /* None lasts into the run, nor do they meet. */
     need->open_bytes = job->model->open_bytes > RATE_BYTES ? job->model->open_bytes : RATE_BYTES;
     if (job_reading_bytes(job) > need->open_bytes) need->open_bytes = job_reading_bytes(job);
+    if (job->place.adapted && job->place.adapted->open_bytes > need->open_bytes)
+        need->open_bytes = job->place.adapted->open_bytes;
     return candidates_limit_pins(job, need, e);
 }
 

@@ -54,6 +54,15 @@ static void add_component(struct sha256_ctx *sha, const struct component *c) {
         if (index_has(&c->index, &c->index.entries[i])) add_entry(sha, &c->index, &c->index.entries[i]);
 }
 
+/* In their order, which sums depend on. */
+static void add_adapters(struct sha256_ctx *sha, const struct adapted *a, int slot) {
+    for (int i = 0; a && i < a->n_files; i++) {
+        if (!adapted_concerns(a->file[i], slot)) continue;
+        add_source(sha, adapter_source(a->file[i]->adapter));
+        add(sha, &a->file[i]->lora.strength, sizeof a->file[i]->lora.strength);
+    }
+}
+
 static void add_tokens(struct sha256_ctx *sha, const struct prompt_tokens *tokens) {
     size_t n = (size_t)tokens->n_ids;
     add_number(sha, tokens->n_ids);
@@ -70,6 +79,7 @@ void conditioning_key(const struct job *job, int slot, int prompt, uint8_t key[C
     add_text(&sha, SLUICE_VERSION);
     add_text(&sha, job->place.conditionings->arithmetic);
     add_component(&sha, &job->model->component[slot]);
+    add_adapters(&sha, job->place.adapted, slot);
     add_tokens(&sha, &job->tokens[slot][prompt]);
     add_number(&sha, job->request.clip_skip);
     add_number(&sha, job->precision);

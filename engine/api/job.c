@@ -295,6 +295,7 @@ enum status job_open(struct job *job, const struct job_place *place, const struc
     copy_sized(&job->request, sizeof job->request, request);
     job_copy_pictures(job);
     if (latent_dim) job_decode_only(job, latent_dim);
+    if (job_read_marks(job, e) != OK) return e->code;
     job_assume_pictures(job);
     struct settling settling = {.model = model,
                                 .device = job->device,
@@ -308,9 +309,7 @@ enum status job_open(struct job *job, const struct job_place *place, const struc
     job->terminal = settling.terminal;
     job->preview = settling.preview;
     if (!job->decode_only) job_fit_pictures(job, settling.fit);
-    if (place->requantised && requantised_make(place->requantised, model, job->weights, e) != OK)
-        return e->code;
-    if (job_size(job, e) != OK) return e->code;
+    if (job_make_components(job, e) != OK || job_size(job, e) != OK) return e->code;
     if (!job->decode_only) {
         job_list_encoded(job);
         for (int i = 0; i < job->n_texts && e->code == OK; i++) job_encode_all(job, job->text_slot[i], e);
@@ -387,6 +386,7 @@ void job_close(struct job *job) {
     struct sys *sys = job->sys;
     if (!sys) return;
     recalled_close(job);
+    for (int i = 0; i < PROMPTS_MAX; i++) lora_marks_destroy(sys, &job->marks[i]);
     job_give_back(job);
     if (job->within) job_close(job->within);
     sys->release(sys, job->within);

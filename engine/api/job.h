@@ -4,6 +4,7 @@
 #ifndef SLUICE_API_JOB_H
 #define SLUICE_API_JOB_H
 
+#include "engine/api/adapted.h"
 #include "engine/api/conditionings.h"
 #include "engine/pictures/fit.h"
 #include "engine/api/layout.h"
@@ -40,6 +41,7 @@ struct job_place {
     const struct sluice_model *model;
     struct device *device;
     struct requantised *requantised;     /* the session's; NULL: no request asks for a type */
+    struct adapted *adapted;             /* the session's; NULL: no request names adapters */
     struct conditionings *conditionings; /* the session's; NULL: none are kept */
     const struct job *around;            /* the job whose previews this one decodes; or NULL */
 };
@@ -90,9 +92,10 @@ struct job {
     struct fitting fitting[PICTURES_MAX];        /* from the one to the other */
     uint8_t *pixels[PICTURES_MAX];               /* of those that the job has read */
     const struct sluice_picture *references[LANE_REFERENCES_MAX];
-    bool reference_assumed; /* planning only: no picture was given to a model that edits one */
-    bool mask_assumed;      /* the same of picture and mask, of one that fills masks */
-    bool frames_assumed;    /* the same of first and last frame */
+    bool reference_assumed;               /* planning only: no picture was given to a model that edits one */
+    bool mask_assumed;                    /* the same of picture and mask, of one that fills masks */
+    bool frames_assumed;                  /* the same of first and last frame */
+    struct lora_marks marks[PROMPTS_MAX]; /* adapters that prompts name, and the prompts without them */
     bool decode_only;
     int decoder_slot; /* that decodes: the large one's, or the tiny one's */
     enum preview preview;
@@ -155,6 +158,11 @@ int job_branches(const struct job *job);
 /* Whether the host puts what the mask leaves back into every sample: models that see no mask do not heed it.
  */
 bool job_keeps(const struct job *job);
+/* Adapters (job_loras.c). Takes those that prompts name out of the request's; makes the session's components
+ * those of the request; the component in a slot as it is run. */
+enum status job_read_marks(struct job *job, struct error *e);
+enum status job_make_components(struct job *job, struct error *e);
+const struct component *job_component(const struct job *job, int slot);
 /* Pictures (job_pictures.c). Copies those of the request; assumes those that a model needs where only a plan
  * is wanted; makes them fit what is drawn; lists what is encoded. */
 void job_copy_pictures(struct job *job);

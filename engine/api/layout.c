@@ -193,7 +193,7 @@ static struct stage *layout_add(const struct job *job, struct layout *l, const s
                                 int slot, int span, int n_lanes, int evaluations) {
     int s = l->n_stages++, before = 0;
     for (int i = 0; i < s; i++) before += l->kind[i] == kind;
-    const struct component *c = requantised_component(job->place.requantised, job->model, slot);
+    const struct component *c = job_component(job, slot);
     struct stage *stage = &l->stages[s];
     l->kind[s] = kind;
     l->slot[s] = slot;

@@ -68,6 +68,19 @@ static json_t *preview_json(const struct job *job) {
                      integer(takes.turn_ram_bytes), "vram_bytes", integer(takes.turn_vram_bytes));
 }
 
+/* Names of files need not be UTF-8. */
+static json_t *loras_json(const struct job *job) {
+    const struct adapted *a = job->decode_only ? NULL : job->place.adapted;
+    json_t *json = json_array();
+    for (int i = 0; a && i < a->n_files; i++) {
+        const struct adapted_file *file = a->file[i];
+        json_push(json, json_pack("{s:o, s:f, s:I, s:i, s:i}", "name", json_string_of(file->name), "strength",
+                                  file->lora.strength, "bytes", (json_int_t)file->lora.identity.bytes,
+                                  "modules", file->match.n_modules, "unmatched", file->match.n_unmatched));
+    }
+    return json;
+}
+
 static json_t *request_json(const struct job *job) {
     const struct sluice_request *r = &job->request;
     const struct recipe *recipe = job->model->recipe;
@@ -100,6 +113,8 @@ static json_t *request_json(const struct job *job) {
     if (recipe->takes_guidance) json_put(json, "guidance", json_real(r->guidance));
     if (job->n_read < job->n_prompts) json_put(json, "zero_negative", json_true());
     if (recalled_count(job)) json_put(json, "recalled", json_integer(recalled_count(job)));
+    json_t *loras = loras_json(job);
+    json_array_size(loras) ? json_put(json, "loras", loras) : json_decref(loras);
     if (r->clip_skip) json_put(json, "clip_skip", json_integer(r->clip_skip));
     if (r->prompt_weights) json_put(json, "prompt_weights", json_string(r->prompt_weights));
     if (job_branches(job) > job->n_prompts) put_skipped(r, json);
@@ -122,6 +137,16 @@ static json_t *blocks_json(const struct job *job, int s) {
                             (int)plan_is_resident(p, i), "hoisted", (int)job->need->stage[s].hoists, "tier",
                             tier(p, i)));
     return blocks;
+}
+
+/* What adapters add to an evaluation's bytes, and to the stage's work. */
+static void put_adapters(const struct job *job, int s, json_t *json) {
+    const struct stage *stage = &job->layout.stages[s];
+    uint64_t bytes = 0;
+    for (int i = 0; i < stage->n_blocks; i++) bytes += stage->blocks[i]->side_bytes;
+    if (!bytes) return;
+    json_put(json, "adapter_bytes", json_integer(integer(bytes)));
+    json_put(json, "adapter_flops", json_real(job->need->stage[s].adapter_flops));
 }
 
 /* Times are null as long as there are no rates to predict them from. */
@@ -159,6 +184,7 @@ static json_t *stage_json(const struct job *job, int s) {
         integer(p.peak_vram_bytes), "peak_ram_bytes", integer(p.peak_ram_bytes), "flops", p.flops);
     if (!json) return NULL;
     put_times(json, p.seconds, p.floor_seconds, p.bound);
+    put_adapters(job, s, json);
     for (int i = 0; i < N_RESTRAINTS; i++)
         if (*restraint(&p, i)) json_put(json, restraints[i].key, json_integer(*restraint(&p, i)));
     if (job->layout.kind[s]->whole_pictures)
@@ -374,6 +400,10 @@ static enum status read_plan(struct job *job, json_t *root, struct error *e) {
     const char *type = json_string_value(json_object_get(json_object_get(root, "request"), "type"));
     if (strcmp(type ? type : "", job->weights == N_DTYPES ? "" : dtype_name(job->weights)))
         return other_job(job, e, "weights of another type", NULL);
+    json_t *loras = loras_json(job), *theirs = json_object_get(json_object_get(root, "request"), "loras");
+    bool alike = json_equal(loras, theirs) || (!theirs && !json_array_size(loras));
+    json_decref(loras);
+    if (!alike) return other_job(job, e, "other adapters", NULL);
     json_t *keep = json_object_get(root, "keep");
     if (keep && !json_is_boolean(keep)) return bad_plan(job, e, "keep is neither true nor false", NULL);
     job->plan.keep = json_is_true(keep);

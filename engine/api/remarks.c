@@ -156,6 +156,16 @@ static void say_assumptions(struct sluice_session *s) {
     for (int i = 0; i < n; i++) session_say(s, SLUICE_INFO, "%s", lines[i]);
 }
 
+/* What of an adapter fits nothing, and how it was taken. */
+static void say_adapters(struct sluice_session *s, const struct job *job) {
+    for (int i = 0; i < s->adapted.n_files && !job->decode_only; i++) {
+        const struct adapted_file *file = s->adapted.file[i];
+        for (int k = 0; k < file->match.n_notes; k++)
+            session_say(s, file->match.n_unmatched ? SLUICE_WARNING : SLUICE_INFO, "%s: %s", file->name,
+                        file->match.note[k]);
+    }
+}
+
 void remarks_of_session(struct sluice_session *s) {
     say_passed_over(s);
     say_assumptions(s);
@@ -172,10 +182,12 @@ static void say_decoder(struct sluice_session *s, const struct job *job) {
 
 void remarks_of_plan(struct sluice_session *s, const struct job *job) {
     say_decoder(s, job);
+    say_adapters(s, job);
     warn_of_skipped(s, job);
 }
 
 void remarks_of_run(struct sluice_session *s, const struct job *job, double asked) {
+    say_adapters(s, job);
     warn_of_cuts(s, job);
     warn_of_marks(s, job);
     warn_of_guidance(s, job, asked);

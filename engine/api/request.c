@@ -144,7 +144,6 @@ static enum status check_loras(const struct settling *s, struct error *e) {
         request_within("how much of an adapter counts (--lora FILE:S)", r->loras[i].strength,
                        -SLUICE_SCALE_MAX, SLUICE_SCALE_MAX, e);
     }
-    if (e->code == OK && (r->n_loras || r->lora_dir)) error_set(e, UNSUPPORTED, "adapters are not read yet");
     return e->code;
 }
 

@@ -88,25 +88,34 @@ static double planned_seconds(const struct job *job) {
     return seconds;
 }
 
+struct refused_direct {
+    int n, problem; /* of the first */
+    const char *first;
+};
+
+static void open_source_direct(struct byte_source *source, struct refused_direct *refused) {
+    int failed = source_open_direct(source);
+    if (!failed || refused->n++) return;
+    refused->problem = failed;
+    refused->first = source->path;
+}
+
 /* A file that cannot be read past the page cache is read through it, and one line says so. */
 static void open_direct(struct sluice_session *s, struct job *job) {
-    const char *first = NULL;
-    int refused = 0, n_refused = 0;
+    struct refused_direct refused = {0};
     const struct stage *stages = job->layout.stages;
-    for (int i = 0; i < job->layout.n_stages && job->plan.bounce_bytes; i++) {
+    if (!job->plan.bounce_bytes) return;
+    for (int i = 0; i < job->layout.n_stages; i++) {
         const struct tensor_index *index = &stages[i].component->index;
         if (i && stages[i].component == stages[i - 1].component) continue; /* a file is asked once */
-        for (int k = 0; k < index->n_sources; k++) {
-            int failed = source_open_direct(&index->sources[k]);
-            if (!failed || n_refused++) continue;
-            refused = failed;
-            first = index->sources[k].path;
-        }
+        for (int k = 0; k < index->n_sources; k++) open_source_direct(&index->sources[k], &refused);
     }
-    if (n_refused)
+    for (int i = 0; i < s->adapted.n_files; i++)
+        open_source_direct(adapter_source(s->adapted.file[i]->adapter), &refused);
+    if (refused.n)
         session_say(s, SLUICE_WARNING,
                     "reading through the page cache: direct reads of %d files are not allowed: %s: %s",
-                    n_refused, first, strerror(-refused));
+                    refused.n, refused.first, strerror(-refused.problem));
 }
 
 /* What is kept of an earlier run in another type would be taken for this one's. */
@@ -121,13 +130,26 @@ static struct job_place session_place(struct sluice_session *s, const struct slu
     return (struct job_place){.model = s->model,
                               .device = s->device,
                               .requantised = &s->requantised,
+                              .adapted = &s->adapted,
                               .conditionings = &s->conditionings};
 }
 
-static bool scaling_goes_on(void *user, struct error *e) {
+static bool reading_goes_on(void *user, struct error *e) {
     struct sluice_session *s = user;
     if (atomic_load(&s->cancelled)) error_set(e, CANCELLED, "cancelled");
     return e->code == OK;
+}
+
+/* What of weights is looked at once, before the run: scales of types that need one, an adapter's numbers. */
+static enum status read_beforehand(struct sluice_session *s, const struct job *job, struct error *e) {
+    struct adapted_base base = {s->model, &s->requantised};
+    if (!job->decode_only) adapted_check(&s->adapted, reading_goes_on, s, e);
+    for (int i = 0; i < job->layout.n_stages && e->code == OK; i++) {
+        int slot = job->layout.slot[i];
+        if (requantised_scale(&s->requantised, s->sys, slot, reading_goes_on, s, e) == OK)
+            adapted_scale(&s->adapted, &base, slot);
+    }
+    return e->code;
 }
 
 static enum status execute(struct sluice_session *s, struct job *job, const char *latent_file,
@@ -162,9 +184,7 @@ static enum status execute(struct sluice_session *s, struct job *job, const char
     bool same_files =
         job->within && !job->request.no_decode && job->within->decoder_slot == job->decoder_slot;
     if (job->within && !same_files) open_direct(s, job->within);
-    for (int i = 0; i < job->layout.n_stages; i++)
-        if (requantised_scale(&s->requantised, s->sys, job->layout.slot[i], scaling_goes_on, s, e) != OK)
-            return e->code;
+    if (read_beforehand(s, job, e) != OK) return e->code;
     const char *from = latent_file ? latent_file : job->request.init_latent;
     start_open(&r.start, job, from, e);
     if (e->code == OK && job->request.dump && !job->decode_only) turn_dump_start(&r, e);
@@ -295,6 +315,7 @@ int sluice_session_open(sluice_model *model, const struct sluice_session_options
 void sluice_session_close(sluice_session *s) {
     if (!s) return;
     residents_destroy(&s->residents);
+    adapted_destroy(&s->adapted);
     requantised_destroy(&s->requantised);
     conditionings_shrink(&s->conditionings, 0);
     s->sys->release(s->sys, s->conditionings.folder);

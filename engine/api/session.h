@@ -14,6 +14,7 @@ struct sluice_session {
     struct device *device;
     struct residents residents;
     struct requantised requantised; /* as the last request asked for */
+    struct adapted adapted;         /* the same */
     struct conditionings conditionings;
     struct report report;
     atomic_int cancelled;

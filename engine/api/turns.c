@@ -298,6 +298,7 @@ static enum status turn_hand_out(struct running *r, int image, int frame, struct
         .prediction = job->decode_only ? NULL : job->sampling.prediction->name,
         .cfg_scale = job->request.cfg_scale,
         .cfg_scale_low = job->decode_only ? 0 : job->request.cfg_scale_low,
+        .loras = job->decode_only ? NULL : r->session->adapted.names,
         .negative_prompt = job->n_prompts > 1 ? job->request.negative_prompt : NULL,
         .video_sha256 = last ? s->report.image_sha256[image] : NULL,
         .slg_scale = job_branches(job) > job->n_prompts ? job->request.slg_scale : 0,

@@ -54,7 +54,7 @@ static enum status check_tensor(const struct adapter *a, const struct index_entr
 }
 
 enum status adapter_check_finite(const struct adapter *a, struct error *e) {
-    enum { ROOM = 1 << 18 };
+    enum { ROOM = 1 << 14 };
     float *values = alloc_array(a->sys, ROOM, sizeof *values, e);
     for (int i = 0; i < a->n_modules && values && e->code == OK; i++)
         for (int role = 0; role < N_ADAPTER_ROLES && e->code == OK; role++) {

@@ -142,7 +142,7 @@ static int alike_evaluations(const struct stage *stage, int evaluation, int unli
 }
 
 struct measured {
-    double seconds, flops;
+    double seconds, flops, adapter_flops;
     uint64_t picture_bytes;
 };
 
@@ -156,7 +156,7 @@ static enum status measure_visit(struct context *x, struct dry *dry, const struc
     for (int left = visit->n_lanes, n; left; left -= n, one.first_lane += n) {
         n = alike_lanes(lanes + one.first_lane, left);
         one.n_lanes = 1;
-        x->flops = dry->seconds = 0;
+        x->flops = x->adapter_flops = dry->seconds = 0;
         dry->picture_bytes = 0;
         if (run_visit(x, stage, &one, (struct packed_place){{NULL}}, weights) != OK) {
             if (!*x->error->where) error_where(x->error, "block '%s'", stage->blocks[visit->block]->name);
@@ -164,6 +164,7 @@ static enum status measure_visit(struct context *x, struct dry *dry, const struc
         }
         m->seconds += n * dry->seconds;
         m->flops += n * x->flops;
+        m->adapter_flops += n * x->adapter_flops;
         m->picture_bytes += (unsigned)n * dry->picture_bytes;
     }
     return x->error->code;
@@ -178,6 +179,7 @@ static void note_visit(const struct stage *stage, const struct visit *visit, con
     if (need->picture_bytes)
         need->block_picture_bytes[visit->block] += m->picture_bytes * (unsigned)n_alike / (unsigned)of;
     need->flops += m->flops * n_alike * evaluations / of;
+    need->adapter_flops += m->adapter_flops * n_alike * evaluations / of;
 }
 
 static enum status measure_visits(const struct run *run, int i_stage, struct context *x, struct dry *dry,

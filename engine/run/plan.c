@@ -14,7 +14,7 @@ _Static_assert(sizeof(struct plan_stage) ==
                    40 + 6 * 4 + (2 * (PLAN_BLOCKS_MAX / 64) + 6 + 6) * 8 + 3 * 8 + 4 * 2,
                "padding in struct plan_stage");
 _Static_assert(sizeof(struct plan) ==
-                   2 * 4 + PLAN_STAGES_MAX * sizeof(struct plan_stage) + 10 * 8 + 2 * 8 + 2 * 4,
+                   2 * 4 + PLAN_STAGES_MAX * sizeof(struct plan_stage) + 11 * 8 + 2 * 8 + 2 * 4,
                "padding in struct plan");
 
 uint64_t plan_least_ring(const struct stage_need *need, const struct plan_stage *stage) {

@@ -68,7 +68,7 @@ struct stage_need {
     /* What a run within this one takes in the host's turns between evaluations (run.within), beside all else:
      * of the host's memory (where the device has its own, pinned), and of a separate device's. */
     uint64_t turn_ram_bytes, turn_vram_bytes;
-    double flops;
+    double flops, adapter_flops; /* of those, what adapters bring */
 };
 
 struct run_need {
@@ -77,6 +77,7 @@ struct run_need {
     enum precision precision; /* the request's: what a plan is for is part of its hash */
     enum dtype weights;       /* the type that they are converted to; N_DTYPES: as they are stored */
     int n_stages;
+    uint64_t adapters;     /* tells one choice of adapters from another; 0: none. In the hash, too */
     uint64_t base_bytes;   /* the process as it stands: a constant of the build */
     uint64_t host_bytes;   /* descriptors of model and request */
     uint64_t cross_bytes;  /* tensors that cross stages */
@@ -131,6 +132,7 @@ struct plan {
     uint64_t ram_budget_bytes, ram_peak_bytes, ram_least_bytes;
     uint64_t vram_budget_bytes, vram_peak_bytes,
         vram_least_bytes; /* 0 where device and host are one memory */
+    uint64_t adapters;    /* the need's */
     double seconds, floor_seconds;
     int32_t bound;
     int16_t precision, weights; /* the need's */

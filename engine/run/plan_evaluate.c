@@ -10,6 +10,7 @@ void plan_begin(const struct run_need *need, struct plan *plan) {
     plan->host_bytes = need->host_bytes;
     plan->cross_bytes = need->cross_bytes;
     plan->bounce_bytes = need->bounce_bytes;
+    plan->adapters = need->adapters;
     plan->precision = (int16_t)need->precision;
     plan->weights = (int16_t)need->weights;
     for (int s = 0; s < need->n_stages; s++) {

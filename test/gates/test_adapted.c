@@ -1,0 +1,280 @@
+/* Adapters beside streamed weights: the same bits under every budget and plan; strength 0 is the model as it
+ * is; a session that changes them reads what they bring and nothing else; what is planned is what is used;
+ * prompts name them as flags do; and no text's conditioning is taken for another adapter's.
+ *
+ * Z-Image for products of which several lie in one tensor, Stable Diffusion XL for convolutions and for text
+ * encoders. What the numbers should be is test_golden's to know. */
+#include "engine/sluice_bench.h"
+#include "test/lib/made_models.h"
+#include "test/lib/residency.h"
+
+#include <unistd.h>
+
+#define ZIMAGE                                                                                               \
+    "heads=3,axis0=16,axis1=24,axis2=24,layers=4,refiners=1,hidden=160,text_heads=4,text_key_heads=2,"       \
+    "text_head_dim=32,text_ff=416,text_layers=3,vocabulary=400,vae0=32,vae1=32,vae2=16,vae3=16,vae_groups="  \
+    "8,latent_channels=16,dtype="
+#define SDXL                                                                                                 \
+    "unet0=32,unet1=32,unet2=32,unet_layers1=1,unet_layers2=1,unet_middle_layers=1,clip_vocabulary=600,"     \
+    "clip_ff=48,vae0=32,vae1=32,vae2=32,vae3=32,clip_g.pooled=40,clip_g.clip_heads=5,clip_g.clip_layers=4,"  \
+    "clip_projection=16,clip_l.pooled=32,clip_l.clip_heads=2,clip_l.clip_layers=3,unet_text=72,"             \
+    "unet_pooled=16,dtype="
+
+struct made {
+    const char *recipe, *folder;
+    char first[160], second[160]; /* adapters */
+};
+
+static void make_adapter(const char *recipe, const char *sizes, const char *dialect, int rank,
+                         char path[160]) {
+    static int n;
+    struct sluice_error e;
+    struct sluice_adapter_options options = {.struct_size = sizeof options,
+                                             .family = recipe,
+                                             .dimensions = sizes,
+                                             .dialect = dialect,
+                                             .rank = rank,
+                                             .text_encoders = true,
+                                             .seed = (uint64_t)n};
+    snprintf(path, 160, "%s/adapter%d.safetensors", temporary, n++);
+    int code = sluice_adapter_write(&options, path, &e);
+    check(!code, "%s %s: %s (%s) %s", recipe, dialect, e.what, e.where, e.found);
+}
+
+/* ---- requests ---- */
+
+static struct sluice_request request_with(const struct sluice_lora *loras, int n) {
+    struct sluice_request r = request_fox(48, 32, 2, 1, 3);
+    r.no_decode = true;
+    r.loras = loras;
+    r.n_loras = n;
+    return r;
+}
+
+static json_int_t adapter_bytes(json_t *plan, const char *stage) {
+    return number(stage_of(plan, stage), "adapter_bytes");
+}
+
+/* ---- one hash ---- */
+
+static void one_hash(const struct made *m) {
+    struct sluice_lora two[] = {{m->first, 0.6}, {m->second, 1}};
+    struct sluice_request plain = request_with(NULL, 0), adapted = request_with(two, 2);
+    plain.no_decode = adapted.no_decode = false;
+    struct result base = fresh(m->folder, 2, plain), want = fresh(m->folder, 2, adapted);
+    struct rig rig;
+    if (!rig_open(&rig, m->folder, 2, 5)) return;
+    check(strcmp(base.latent[0], want.latent[0]), "%s: adapters change nothing", m->recipe);
+    budgets(&rig, adapted, &want, some(10, 5), m->recipe);
+    direct_reads(&rig, adapted, &want, some(6, 3), m->recipe);
+    edited_plan(&rig, adapted, &want, m->recipe);
+    edited_plans(&rig, adapted, &want, some(EDITS_ALL, 4), m->recipe);
+    rig_close(&rig);
+    result_free(&base);
+    result_free(&want);
+}
+
+/* ---- what a plan says ---- */
+
+static json_int_t block_bytes(json_t *plan, const char *stage) {
+    json_int_t bytes = 0;
+    size_t i;
+    json_t *block;
+    json_array_foreach(json_object_get(stage_of(plan, stage), "blocks"), i, block) bytes +=
+        number(block, "bytes");
+    return bytes;
+}
+
+/* A step's weights are the model's, and what adapters bring. */
+static void plans(const struct made *m) {
+    struct sluice_lora one[] = {{m->first, 0.6}}, none[] = {{m->first, 0}},
+                       twice[] = {{m->first, 0.3}, {m->first, 0.3}};
+    struct sluice_request plain = request_with(NULL, 0), adapted = request_with(one, 1);
+    struct rig rig;
+    json_int_t least, all;
+    if (!rig_open(&rig, m->folder, 2, 5)) return;
+    bounds(&rig, plain, &least, &all);
+    plain.max_ram_bytes = least;
+    json_t *before = query(&rig, &plain, NULL);
+    bounds(&rig, adapted, &least, &all);
+    adapted.max_ram_bytes = least;
+    json_t *after = query(&rig, &adapted, NULL);
+    json_int_t grown = block_bytes(after, "denoise") - block_bytes(before, "denoise");
+    check(adapter_bytes(after, "denoise") > 0 && grown == adapter_bytes(after, "denoise"),
+          "%s: a step's weights grow by %lld bytes, not by %lld", m->recipe, (long long)grown,
+          (long long)adapter_bytes(after, "denoise"));
+    check(json_number_value(json_object_get(stage_of(after, "denoise"), "adapter_flops")) > 0,
+          "%s: adapters cost nothing", m->recipe);
+    const char *hash = json_string_value(json_object_get(after, "hash"));
+    adapted.loras = twice;
+    adapted.n_loras = 2;
+    json_t *same_plan = query(&rig, &adapted, NULL);
+    check(!strcmp(hash, json_string_value(json_object_get(same_plan, "hash"))),
+          "%s: half twice is another plan", m->recipe);
+    adapted.loras = none;
+    adapted.n_loras = 1;
+    adapted.max_ram_bytes = plain.max_ram_bytes;
+    json_t *without = query(&rig, &adapted, NULL);
+    check(!strcmp(json_string_value(json_object_get(before, "hash")),
+                  json_string_value(json_object_get(without, "hash"))),
+          "%s: strength 0 is another plan", m->recipe);
+    one->strength = 0.7;
+    adapted = request_with(one, 1);
+    adapted.max_ram_bytes = least;
+    json_t *stronger = query(&rig, &adapted, NULL);
+    check(strcmp(hash, json_string_value(json_object_get(stronger, "hash"))), "%s: the hash says no strength",
+          m->recipe);
+    json_decref(before), json_decref(after), json_decref(same_plan), json_decref(without),
+        json_decref(stronger);
+    rig_close(&rig);
+}
+
+/* ---- a session changes adapters ---- */
+
+/* What a session reads that has read nothing yet. */
+static json_int_t fresh_bytes(const struct made *m, const struct sluice_request *request) {
+    struct rig rig;
+    if (!rig_open(&rig, m->folder, 2, 5)) return 0;
+    struct result got = run(&rig, request);
+    json_int_t bytes = rig_stages_sum(&rig, "bytes_moved");
+    result_free(&got);
+    rig_close(&rig);
+    return bytes;
+}
+
+/* What adapters bring to all that is read. */
+static json_int_t side_bytes(const struct made *m, struct sluice_request request) {
+    json_int_t with = fresh_bytes(m, &request);
+    request.n_loras = 0;
+    return with - fresh_bytes(m, &request);
+}
+
+/* Draws what a fresh session does, and reads rows of tables, which it reads in any run, and what adapters
+ * bring where that is another than before. */
+static void changes_to(struct rig *rig, const struct made *m, struct sluice_request request, bool reads,
+                       json_int_t rows, const char *what) {
+    struct result want = fresh(m->folder, 2, request), got = run(rig, &request);
+    json_int_t read = rig_stages_sum(rig, "bytes_moved"), bytes = rows + (reads ? side_bytes(m, request) : 0);
+    same(&want, &got, what);
+    check(read == bytes, "%s, %s: %lld bytes were read, not %lld", m->recipe, what, (long long)read,
+          (long long)bytes);
+    result_free(&want);
+    result_free(&got);
+}
+
+static void session_changes(const struct made *m) {
+    struct sluice_lora first[] = {{m->first, 0.6}}, second[] = {{m->second, 1}},
+                       both[] = {{m->first, -0.5}, {m->second, 0.25}}, stronger[] = {{m->first, 1.5}};
+    struct rig rig;
+    struct sluice_request r = request_with(NULL, 0);
+    if (!rig_open(&rig, m->folder, 2, 5)) return;
+    r.max_ram_bytes = plenty;
+    for (int i = 0; i < 2; i++) {
+        struct result got = run(&rig, &r);
+        result_free(&got);
+    }
+    json_int_t rows = rig_stages_sum(&rig, "bytes_moved");
+    r.loras = first;
+    r.n_loras = 1;
+    changes_to(&rig, m, r, true, rows, "the first adapter");
+    changes_to(&rig, m, r, false, rows, "the first adapter, again");
+    r.loras = stronger;
+    changes_to(&rig, m, r, false, rows, "another strength");
+    r.loras = second;
+    changes_to(&rig, m, r, true, rows, "the second adapter");
+    r.loras = both;
+    r.n_loras = 2;
+    changes_to(&rig, m, r, true, rows, "both");
+    r.n_loras = 0;
+    changes_to(&rig, m, r, false, rows, "none any more");
+    check(rows < (json_int_t)index_bytes(&model_component(rig.model, FAMILY_DENOISER)->index) / 8,
+          "%s: rows of %lld bytes", m->recipe, (long long)rows);
+    rig_close(&rig);
+}
+
+/* ---- how they are named ---- */
+
+static void expect_same(const struct made *m, struct sluice_request request, const struct result *want,
+                        const char *what) {
+    struct result got = fresh(m->folder, 2, request);
+    same(want, &got, what);
+    result_free(&got);
+}
+
+static void names(const struct made *m) {
+    struct sluice_lora one[] = {{m->first, 0.6}, {m->first, -0.6}, {m->first, 0.6}};
+    struct sluice_request plain = request_with(NULL, 0), adapted = request_with(one, 1), r;
+    struct result base = fresh(m->folder, 2, plain), want = fresh(m->folder, 2, adapted);
+    char marked[256], name[64];
+    snprintf(name, sizeof name, "%s", strrchr(m->first, '/') + 1);
+    *strstr(name, ".safetensors") = 0;
+    adapted.n_loras = 2;
+    expect_same(m, adapted, &base, "strengths that make 0");
+    adapted.n_loras = 3;
+    expect_same(m, adapted, &want, "strengths that are added");
+    r = plain;
+    r.lora_dir = temporary;
+    snprintf(marked, sizeof marked, "<lora:%s:0.6> %s", name, plain.prompt);
+    r.prompt = marked;
+    expect_same(m, r, &want, "in the prompt");
+    snprintf(marked, sizeof marked, "%s <lora:%s:.25> <lora:%s:0.35>", plain.prompt, name, name);
+    expect_same(m, r, &want, "twice in the prompt");
+    r.prompt = plain.prompt;
+    snprintf(marked, sizeof marked, "%s<lora:%s:0.6>", plain.negative_prompt ? plain.negative_prompt : "",
+             name);
+    r.negative_prompt = marked;
+    expect_same(m, r, &want, "in the negative prompt");
+    snprintf(marked, sizeof marked, "<lora:%s:0>", name);
+    r.negative_prompt = plain.negative_prompt;
+    snprintf(marked, sizeof marked, "%s <lora:%s:0>", plain.prompt, name);
+    r.prompt = marked;
+    expect_same(m, r, &base, "at strength 0");
+    result_free(&base);
+    result_free(&want);
+}
+
+/* ---- conditionings that are kept ---- */
+
+static void recalled(const struct made *m) {
+    struct sluice_lora first[] = {{m->first, 0.6}}, stronger[] = {{m->first, 1}};
+    struct sluice_session_options options = {.threads = 2, .prompt_cache_bytes = 64 << 20};
+    struct rig rig;
+    struct sluice_request r = request_with(NULL, 0);
+    if (!rig_open(&rig, m->folder, 2, 5)) return;
+    sluice_session_close(rig.session);
+    if (!rig_open_session(&rig, &options)) return;
+    for (int round = 0; round < 2; round++)
+        for (int i = 0; i < 3; i++) {
+            r.loras = i == 1 ? first : stronger;
+            r.n_loras = i > 0;
+            struct result want = fresh(m->folder, 2, r), got = run(&rig, &r);
+            same(&want, &got, "a conditioning that is kept");
+            json_t *report = rig_report(&rig), *plan = json_object_get(report, "plan");
+            bool recalls = json_object_get(json_object_get(plan, "request"), "recalled");
+            check(recalls == (round > 0), "%s, round %d, %d: %s is recalled", m->recipe, round, i,
+                  recalls ? "something" : "nothing");
+            json_decref(report);
+            result_free(&want);
+            result_free(&got);
+        }
+    rig_close(&rig);
+}
+
+int main(void) {
+    temporary_make();
+    struct made zimage = {.recipe = "zimage", .folder = made_model("zimage", "zimage", ZIMAGE "bf16", 11)};
+    make_adapter("zimage", ZIMAGE "f32", "comfy", 3, zimage.first);
+    make_adapter("zimage", ZIMAGE "bf16", "diffusers", 5, zimage.second);
+    struct made sdxl = {.recipe = "sdxl", .folder = made_model("sdxl", "sdxl", SDXL "f16", 12)};
+    make_adapter("sdxl", SDXL "f16", "kohya", 2, sdxl.first);
+    make_adapter("sdxl", SDXL "f32", "kohya_diffusers", 4, sdxl.second);
+    const struct made *const all[] = {&zimage, &sdxl};
+    for (int i = 0; i < 2; i++) {
+        one_hash(all[i]);
+        plans(all[i]);
+        session_changes(all[i]);
+        names(all[i]);
+    }
+    recalled(&sdxl);
+    return finish();
+}
