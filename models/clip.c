@@ -94,6 +94,7 @@ static const struct weight_spec clip_transposed_table[] = {
      .names = {"text_projection", "text_model.text_projection"},
      .rank = 2,
      .dim = {CLIP_WIDTH, PROJECTION},
+     .looked_up = true,
      .spread = 1},
 };
 

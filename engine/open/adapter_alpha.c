@@ -82,6 +82,7 @@ static const struct config_value *peft_find(const struct config *peft, int part,
                                             const char *key, const char *end) {
     char whole[2 * LOADER_NAME_MAX];
     snprintf(whole, sizeof whole, "%.*s%s%s", part, name, key, end);
+    if (!peft->n_values) return NULL;
     return bsearch(whole, peft->values, (size_t)peft->n_values, sizeof *peft->values, compare_key);
 }
 

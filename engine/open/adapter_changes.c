@@ -48,16 +48,18 @@ struct wish {
     float scale;
 };
 
+static bool is_module(const struct weight_name *name) {
+    static const char weight[] = "weight";
+    size_t n = strlen(name->name), tail = sizeof weight - 1;
+    return n > tail && !strcmp(name->name + n - tail, weight);
+}
+
 static enum status refuse_change(const struct finding *f, const struct change *c, struct error *e) {
-    static const char weight[] = ".weight";
     const char *found = c->name->refused;
-    size_t n = strlen(c->name->name), tail = sizeof weight - 1;
-    bool module = n > tail && !strcmp(c->name->name + n - tail, weight);
     if (!found && !c->vector && c->name->rank < 2) found = "a vector, which is in no product";
+    if (!found && !c->vector && !is_module(c->name)) found = "what is in no product as it is stored";
     if (!found && !c->vector && c->module->tensor[ADAPTER_DORA])
         found = "DoRA, which changes the length of what a weight's rows are";
-    if (!found && c->vector && module && c->name->rank > 1)
-        found = "a whole matrix; `convert --lora` merges it into the weight";
     if (!found) return OK;
     error_set(e, UNSUPPORTED, "module '%.*s' of an adapter cannot be added to '%s'", c->module->name_bytes,
               c->module->name, c->name->name);
@@ -66,11 +68,16 @@ static enum status refuse_change(const struct finding *f, const struct change *c
     return error_expected(e, "factors of a matrix or a convolution that is in a product");
 }
 
+/* The difference of a matrix is a product with one. */
+static const struct index_entry *vector_of(const struct wish *wish, const struct weight_name *name) {
+    return name->rank > 1 && is_module(name) ? NULL : wish->vector;
+}
+
 static enum status take_names(struct finding *f, const struct adapter_module *m, const struct wish *wish,
                               const struct weight_name *name, int n, struct error *e) {
     bool idle = true;
     for (int i = 0; i < n && e->code == OK; i++) {
-        struct change change = {m, &name[i], wish->vector, wish->scale};
+        struct change change = {m, &name[i], vector_of(wish, &name[i]), wish->scale};
         if (refuse_change(f, &change, e) != OK || name[i].block < 0) continue;
         idle = false;
         if (wish->scale != 0) add_change(f->changes, change, e);
@@ -98,6 +105,28 @@ static bool find_name(struct finding *f, const struct adapter_module *m, const s
     return found;
 }
 
+static bool begins_flat(const char *name, const char *prefix) {
+    for (; *prefix && (*prefix == *name || (*prefix == '.' && *name == '_')); prefix++, name++) {
+    }
+    return !*prefix;
+}
+
+/* What may stand in a component's file without being used: so may what is added to it. */
+static bool find_ignored(struct finding *f, const char *text) {
+    for (int slot = 0; slot < SLOTS_MAX; slot++) {
+        const struct family *family = f->model->component[slot].family;
+        for (const char *const *prefix = f->prefixes.of[slot]; *prefix && family; prefix++) {
+            const char *rest = **prefix ? adapter_behind_prefix(text, *prefix) : NULL;
+            for (const char *const *ignored = family->ignorable; rest && *ignored; ignored++)
+                if (begins_flat(rest, *ignored)) {
+                    f->n_idle++;
+                    return true;
+                }
+        }
+    }
+    return false;
+}
+
 /* A part that the model is without, whose prefix no other has. */
 static bool find_absent(struct finding *f, const char *text) {
     for (int slot = 0; slot < SLOTS_MAX; slot++) {
@@ -111,13 +140,18 @@ static bool find_absent(struct finding *f, const char *text) {
     return false;
 }
 
+/* Tensors that are no module's weight have the module's own name. */
 static bool find_wish(struct finding *f, const struct adapter_module *m, const struct wish *wish,
                       struct error *e) {
     char text[LOADER_NAME_MAX + 32];
+    bool weight = !strcmp(wish->end, ".weight");
     for (int i = 0; adapter_module_name(m, i, text); i++) {
+        size_t bytes = strlen(text);
         strcat(text, wish->end);
         if (find_name(f, m, wish, text, e)) return true;
-        if (find_absent(f, text)) return true;
+        text[weight ? bytes : strlen(text)] = 0;
+        if (weight && find_name(f, m, wish, text, e)) return true;
+        if (find_absent(f, text) || find_ignored(f, text)) return true;
     }
     return false;
 }
@@ -149,19 +183,11 @@ static void count_unmatched(struct finding *f, const char *tensor) {
     f->n_unmatched++;
 }
 
-/* Something may be added to a tensor that is no module's weight: then it has the module's name. */
 static enum status find_module(struct finding *f, const struct adapter_module *m, struct error *e) {
-    struct wish wishes[WISHES_MAX + 1];
+    struct wish wishes[WISHES_MAX];
     int n = list_wishes(m, wishes);
     bool all = true;
-    for (int i = 0; i < n && e->code == OK; i++) {
-        bool found = find_wish(f, m, &wishes[i], e);
-        if (!found && wishes[i].vector && wishes[i].vector == m->tensor[ADAPTER_DIFF]) {
-            wishes[i].end = "";
-            found = find_wish(f, m, &wishes[i], e);
-        }
-        all &= found;
-    }
+    for (int i = 0; i < n && e->code == OK; i++) all &= find_wish(f, m, &wishes[i], e);
     if (all)
         f->n_matched++;
     else

@@ -19,8 +19,7 @@ struct factors {
 };
 
 bool adapter_is_derived(const struct adapter_module *m) {
-    return m->form == ADAPTER_LOHA || m->form == ADAPTER_LOKR ||
-           (m->form == ADAPTER_LORA && m->tensor[ADAPTER_MID]);
+    return m->form != ADAPTER_LORA || m->tensor[ADAPTER_MID];
 }
 
 /* ---- sizes ---- */
@@ -75,7 +74,11 @@ enum status adapter_derived_size(const struct adapter *a, const struct adapter_m
         *size = (struct derived_size){m->tensor[ADAPTER_UP]->dim[0], columns, mid->dim[0]};
         return OK;
     }
-    struct part parts[2];
+    struct part parts[2] = {{.whole = m->tensor[ADAPTER_DIFF]}};
+    if (m->form == ADAPTER_DIFFERENCE) {
+        *size = part_size(&parts[0]);
+        return OK;
+    }
     module_parts(m, parts);
     struct derived_size one = part_size(&parts[0]), other = part_size(&parts[1]);
     bool fits = multiply(one.rank, other.rank, &size->rank);
@@ -213,10 +216,23 @@ static enum status derive_middle(const struct adapter *a, const struct adapter_m
     return e->code;
 }
 
+static enum status derive_whole(const struct adapter *a, const struct adapter_module *m, float *up,
+                                float *down, struct error *e) {
+    const struct part whole = {.whole = m->tensor[ADAPTER_DIFF]};
+    struct factors f = read_part(a, &whole, e);
+    if (e->code == OK) {
+        memcpy(up, f.up.at, (size_t)(f.up.rows * f.up.columns) * sizeof *up);
+        memcpy(down, f.down.at, (size_t)(f.down.rows * f.down.columns) * sizeof *down);
+    }
+    drop(a, &f);
+    return e->code;
+}
+
 enum status adapter_derive(const struct adapter *a, const struct adapter_module *m, float *up, float *down,
                            struct error *e) {
-    if (m->form == ADAPTER_LORA) return derive_middle(a, m, up, down, e);
     struct part parts[2];
+    if (m->form == ADAPTER_LORA) return derive_middle(a, m, up, down, e);
+    if (m->form == ADAPTER_DIFFERENCE) return derive_whole(a, m, up, down, e);
     module_parts(m, parts);
     struct factors one = read_part(a, &parts[0], e), other = read_part(a, &parts[1], e);
     if (e->code == OK && m->form == ADAPTER_LOHA) {

@@ -5,7 +5,7 @@
  *   LoHa: (B1 A1) o (B2 A2) = B A with B[o, (j, k)] = B1[o, j] B2[o, k] and A[(j, k), i] = A1[j, i] A2[k, i],
  * of rank r1 r2; where it has a core t, A1[j, i, y, x] is the sum over k of t[j, k, y, x] w1_b[k, i], and B1
  * is w1_a transposed. LoKr: kron(P1 Q1, P2 Q2) = kron(P1, P2) kron(Q1, Q2), where a matrix that is whole is
- * its product with the unit matrix on its shorter side. */
+ * its product with the unit matrix on its shorter side. So is a difference of a matrix. */
 #ifndef SLUICE_OPEN_ADAPTER_DERIVE_H
 #define SLUICE_OPEN_ADAPTER_DERIVE_H
 

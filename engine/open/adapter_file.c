@@ -182,12 +182,27 @@ struct role_shape {
     int least, most; /* rank */
 };
 static const struct role_shape role_shapes[] = {
-    {ADAPTER_DOWN, 2, 5},      {ADAPTER_UP, 2, 5},        {ADAPTER_MID, 4, 4},
-    {ADAPTER_HADA_W1_A, 2, 2}, {ADAPTER_HADA_W1_B, 2, 2}, {ADAPTER_HADA_W2_A, 2, 2},
-    {ADAPTER_HADA_W2_B, 2, 2}, {ADAPTER_HADA_T1, 4, 4},   {ADAPTER_HADA_T2, 4, 4},
-    {ADAPTER_LOKR_W1, 2, 4},   {ADAPTER_LOKR_W1_A, 2, 2}, {ADAPTER_LOKR_W1_B, 2, 2},
-    {ADAPTER_LOKR_W2, 2, 4},   {ADAPTER_LOKR_W2_A, 2, 2}, {ADAPTER_LOKR_W2_B, 2, 2},
+    {ADAPTER_DOWN, 2, 5},
+    {ADAPTER_UP, 2, 5},
+    {ADAPTER_MID, 4, 4},
+    {ADAPTER_HADA_W1_A, 2, 2},
+    {ADAPTER_HADA_W1_B, 2, 2},
+    {ADAPTER_HADA_W2_A, 2, 2},
+    {ADAPTER_HADA_W2_B, 2, 2},
+    {ADAPTER_HADA_T1, 4, 4},
+    {ADAPTER_HADA_T2, 4, 4},
+    {ADAPTER_LOKR_W1, 2, 4},
+    {ADAPTER_LOKR_W1_A, 2, 2},
+    {ADAPTER_LOKR_W1_B, 2, 2},
+    {ADAPTER_LOKR_W2, 2, 4},
+    {ADAPTER_LOKR_W2_A, 2, 2},
+    {ADAPTER_LOKR_W2_B, 2, 2},
     {ADAPTER_LOKR_T2, 4, 4},
+    {ADAPTER_DIFF, 1, 5},
+    {ADAPTER_DIFF_BIAS, 1, 2},
+    {ADAPTER_DIFF_MODULATION, 1, 4},
+    {ADAPTER_UP_BIAS, 1, 2},
+    {ADAPTER_DORA, 1, 5},
 };
 
 static enum status tensor_fail(const struct adapter *a, const struct index_entry *entry, enum status code,

@@ -132,6 +132,9 @@ static double cored(const struct given *t, const struct given *a, const struct g
     return sum;
 }
 
+static double whole(const struct given *g, int o, int i) {
+    return at2(&g[0], o, i);
+}
 static double lora(const struct given *g, int o, int i) {
     return product(&g[1], &g[0], o, i);
 }
@@ -247,6 +250,8 @@ static struct form {
       {"lokr_t2", 4, {2, 3, 3, 3}, {0}}},
      lokr_cored,
      3},
+    {"a difference", LINEAR, {{"diff", 2, {96, 36}, {0}}}, whole, 0},
+    {"a difference of a convolution", CONV, {{"diff", 4, {12, 28, 3, 3}, {0}}}, whole, 0},
     /* Both whole, but small, so that the whole rank is a low one; alpha is no alpha. */
     {"LoKr, both whole",
      LINEAR,

@@ -9,15 +9,20 @@
 #include "test/lib/check.h"
 #include "test/lib/folder.h"
 
-static struct sluice_model *zimage, *sd1;
+static struct sluice_model *zimage, *sd1, *published;
 
-static struct sluice_model *open_model(const char *folder) {
-    struct sluice_model_options options = {.struct_size = sizeof options, .model = folder};
+enum model { ZIMAGE, SD1, PUBLISHED };
+
+/* A folder, or what is published. */
+static struct sluice_model *open_model(const char *name) {
+    bool folder = strchr(name, '/') != NULL;
+    struct sluice_model_options options = {
+        .struct_size = sizeof options, .model = folder ? name : NULL, .family = folder ? NULL : name};
     struct sluice_model *model = NULL;
     struct error e = {0};
     char line[1024];
     model_open(NULL, &options, &model, &e);
-    check(e.code == OK, "%s: %s", folder, error_line(&e, line, sizeof line));
+    check(e.code == OK, "%s: %s", name, error_line(&e, line, sizeof line));
     return model;
 }
 
@@ -77,7 +82,7 @@ static const struct row {
     const char *what, *tensors;
     enum status code;
     const char *words[2]; /* of the error's line */
-    bool sd1;
+    enum model model;
 } rows[] = {
     {"ranks that differ",
      W1 ".lora_A.weight F32 2,36; " W1 ".lora_B.weight F32 96,3",
@@ -119,18 +124,22 @@ static const struct row {
      SHAPE,
      {"expected [12, r]", "[12, 2, 3, 3]"},
      true},
-    {"one factor", W1 ".lora_A.weight F32 2,36", MISSING, {"the other is missing", W1}, false},
-    {"alpha alone", W1 ".alpha F32 -", MISSING, {"has no factors", W1}, false},
-    {"a middle alone", W1 ".lora_mid.weight F32 2,2,1,1", MISSING, {"without the factor", W1}, false},
+    {"one factor", W1 ".lora_A.weight F32 2,36", MISSING, {"the other is missing", W1}, ZIMAGE},
+    {"alpha alone", W1 ".alpha F32 -", MISSING, {"has no factors", W1}, ZIMAGE},
+    {"a middle alone", W1 ".lora_mid.weight F32 2,2,1,1", MISSING, {"without the factor", W1}, ZIMAGE},
     {"both of w1",
      W1 ".lokr_w1 F32 4,3; " W1 ".lokr_w1_a F32 4,1; " W1 ".lokr_w1_b F32 1,3; " W1 ".lokr_w2 F32 24,12",
      DUP,
      {"whole and as a product", W1},
      false},
-    {"one of LoKr", W1 ".lokr_w1 F32 4,3", MISSING, {"the other is missing", W1}, false},
-    {"two forms", W1_PAIR W1 ".lokr_w1 F32 4,3; " W1 ".lokr_w2 F32 24,12", DUP, {"in two ways", W1}, false},
-    {"a vector of alphas", W1_PAIR W1 ".alpha F32 2", SHAPE, {"is no scalar", ".alpha"}, false},
-    {"alpha of bytes", W1_PAIR W1 ".alpha U8 -", UNSUPPORTED, {"is of a type that is not read", "U8"}, false},
+    {"one of LoKr", W1 ".lokr_w1 F32 4,3", MISSING, {"the other is missing", W1}, ZIMAGE},
+    {"two forms", W1_PAIR W1 ".lokr_w1 F32 4,3; " W1 ".lokr_w2 F32 24,12", DUP, {"in two ways", W1}, ZIMAGE},
+    {"a vector of alphas", W1_PAIR W1 ".alpha F32 2", SHAPE, {"is no scalar", ".alpha"}, ZIMAGE},
+    {"alpha of bytes",
+     W1_PAIR W1 ".alpha U8 -",
+     UNSUPPORTED,
+     {"is of a type that is not read", "U8"},
+     ZIMAGE},
     {"factors in 64 bits",
      W1 ".lora_A.weight F64 2,36; " W1 ".lora_B.weight F64 96,2",
      UNSUPPORTED,
@@ -147,11 +156,15 @@ static const struct row {
      DUP,
      {"two modules of an adapter", "'transformer.layers.0.feed_forward.w1.lora_A.weight'"},
      false},
-    {"DoRA", W1_PAIR W1 ".dora_scale F32 96,1", UNSUPPORTED, {"DoRA", W1}, false},
-    {"DoRA of peft", W1_PAIR W1 ".lora_magnitude_vector.weight F32 96", UNSUPPORTED, {"DoRA", W1}, false},
-    {"OFT", W1 ".oft_blocks F32 4,9,9", UNSUPPORTED, {"found OFT", ".oft_blocks"}, false},
-    {"a weight to set", W1 ".set_weight F32 96,36", UNSUPPORTED, {"a weight to set", W1}, false},
-    {"a whole matrix", W1 ".diff F32 96,36", UNSUPPORTED, {"convert --lora", "whole matrix"}, false},
+    {"DoRA", W1_PAIR W1 ".dora_scale F32 96,1", UNSUPPORTED, {"DoRA", W1}, ZIMAGE},
+    {"DoRA of peft", W1_PAIR W1 ".lora_magnitude_vector.weight F32 96", UNSUPPORTED, {"DoRA", W1}, ZIMAGE},
+    {"OFT", W1 ".oft_blocks F32 4,9,9", UNSUPPORTED, {"found OFT", ".oft_blocks"}, ZIMAGE},
+    {"a weight to set", W1 ".set_weight F32 96,36", UNSUPPORTED, {"a weight to set", W1}, ZIMAGE},
+    {"a whole matrix",
+     W1 ".diff BF16 10240,3840",
+     UNSUPPORTED,
+     {"convert --lora", "difference of rank 3840"},
+     PUBLISHED},
     {"a vector for a matrix's bias",
      "diffusion_model.layers.0.adaLN_modulation.0.diff_b F32 143",
      SHAPE,
@@ -175,6 +188,12 @@ static const struct row {
      UNSUPPORTED,
      {"rows that are looked up", "token_embedding"},
      true},
+    {"factors of what is added as it is",
+     "diffusion_model.cap_pad_token.lora_A.weight F32 1,36; "
+     "diffusion_model.cap_pad_token.lora_B.weight F32 1,1",
+     UNSUPPORTED,
+     {"in no product as it is stored", "cap_pad_token"},
+     ZIMAGE},
     {"an embedding of peft",
      "text_encoder.text_model.embeddings.token_embedding.lora_embedding_A F32 2,100",
      UNSUPPORTED,
@@ -227,8 +246,8 @@ static const struct row {
      MISSING,
      {"nothing of an adapter fits the model", "an adapter of flux"},
      false},
-    {"nothing", "", UNSUPPORTED, {"is no adapter", "no tensors"}, false},
-    {"something else", "emp_params F32 2,768", UNSUPPORTED, {"is no adapter", "'emp_params'"}, false},
+    {"nothing", "", UNSUPPORTED, {"is no adapter", "no tensors"}, ZIMAGE},
+    {"something else", "emp_params F32 2,768", UNSUPPORTED, {"is no adapter", "'emp_params'"}, ZIMAGE},
 };
 
 static void check_words(const struct error *e, const struct row *row) {
@@ -243,9 +262,10 @@ static void check_words(const struct error *e, const struct row *row) {
 
 static void test_rows(void) {
     for (int i = 0; i < COUNT_OF(rows); i++) {
+        struct sluice_model *const models[] = {zimage, sd1, published};
         struct adapter_match match;
         struct error e;
-        try(rows[i].sd1 ? sd1 : zimage, write_tensors(rows[i].tensors, NULL), false, &match, &e);
+        try(models[rows[i].model], write_tensors(rows[i].tensors, NULL), false, &match, &e);
         check_words(&e, &rows[i]);
     }
 }
@@ -266,8 +286,8 @@ static const char *write_pair(float alpha, float value) {
 }
 
 static void test_numbers(void) {
-    static const struct row nan_alpha = {"alpha NaN", "", META, {"no finite number", ".alpha"}, false};
-    static const struct row inf_alpha = {"alpha infinite", "", META, {"no finite number", ".alpha"}, false};
+    static const struct row nan_alpha = {"alpha NaN", "", META, {"no finite number", ".alpha"}, ZIMAGE};
+    static const struct row inf_alpha = {"alpha infinite", "", META, {"no finite number", ".alpha"}, ZIMAGE};
     struct adapter_match match;
     struct adapter *a = NULL;
     struct error e = {0};
@@ -368,7 +388,7 @@ static void test_many(void) {
 
 static void test_model(void) {
     static const struct row row = {
-        "a model", "", UNSUPPORTED, {"the file is no adapter", "transformer (zimage)"}, false};
+        "a model", "", UNSUPPORTED, {"the file is no adapter", "transformer (zimage)"}, ZIMAGE};
     struct adapter_match match;
     struct error e;
     try(zimage, "models/demo/transformer/diffusion_pytorch_model.safetensors", false, &match, &e);
@@ -379,7 +399,8 @@ int main(void) {
     temporary_make();
     zimage = open_model("test/golden/zimage_a/model");
     sd1 = open_model("test/golden/sd1/model");
-    if (zimage && sd1) {
+    published = open_model("zimage");
+    if (zimage && sd1 && published) {
         test_rows();
         test_numbers();
         test_metadata();
@@ -389,5 +410,6 @@ int main(void) {
     }
     model_close(zimage);
     model_close(sd1);
+    model_close(published);
     return finish();
 }

@@ -126,6 +126,8 @@ static const struct row {
      {768},
      "text_encoder: text_model.encoder.layers.0.self_attn.k_proj.weight"},
 
+    {"flux", "lora_te1_text_projection", kohya, 768, {768}, ""},
+
     {"sdxl",
      "lora_unet_input_blocks_4_1_transformer_blocks_0_attn1_to_q",
      kohya,
@@ -220,6 +222,8 @@ static const struct row {
      1280,
      {1280},
      "text_encoder_2: text_model.encoder.layers.5.self_attn.out_proj.weight"},
+
+    {"sdxl", "lora_te2_text_projection", kohya, 1280, {1280}, "text_encoder_2: text_projection.weight"},
 
     {"sd15",
      "lora_te_text_model_encoder_layers_3_mlp_fc1",
