@@ -35,13 +35,11 @@ static const struct flag own[] = {
      "else plus where there are pictures",
      NULL},
     {NULL, RUNS, NULL, "--lora", "FILE[:S]", FLAG_LORAS, AT(loras), -SLUICE_SCALE_MAX, SLUICE_SCALE_MAX, NULL,
-     "adapter (LoRA) for transformer and text encoders, and how much of it counts; default 1; up to sixteen "
-     "times",
-     NULL},
+     "adapter (LoRA), and how much of it counts; default 1; up to sixteen times", NULL},
     {NULL, RUNS, NULL, "--lora-dir", "DIR", FLAG_STRING, AT(lora_dir), 0, 0, NULL,
-     "where <lora:NAME:0.8> in a prompt finds NAME.safetensors", NULL},
+     "where <lora:NAME:0.8> in a prompt is found", NULL},
     {NULL, RUNS, NULL, "--lora-partial", NULL, FLAG_SWITCH, AT(lora_partial), 0, 0, NULL,
-     "what of an adapter fits no weight of the model is a warning, no error", NULL},
+     "only a warning where some of an adapter fits nothing", NULL},
 
     {"Picture", RUNS | TOKENIZE, "-p", "--prompt", "TEXT", FLAG_PROMPT, AT(prompt), 0, 0, NULL,
      "what to draw; @FILE reads a file, @- stdin, @@ begins a text with an @", NULL},

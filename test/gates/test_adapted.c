@@ -74,6 +74,27 @@ static void one_hash(const struct made *m) {
     result_free(&want);
 }
 
+/* Weights that are converted as they are read, with scales that are found once a run begins. */
+static void converted(const struct made *m, const char *type) {
+    struct sluice_lora two[] = {{m->first, 0.6}, {m->second, 1}};
+    struct sluice_request r = request_with(two, 2);
+    struct rig rig;
+    r.type = type;
+    struct result want = fresh(m->folder, 2, r);
+    if (!rig_open(&rig, m->folder, 2, 5)) return;
+    budgets(&rig, r, &want, 3, type);
+    r.type = NULL;
+    struct result other = run(&rig, &r);
+    check(strcmp(want.latent[0], other.latent[0]), "%s: weights of type %s are those of files", m->recipe,
+          type);
+    r.type = type;
+    struct result again = run_same(&rig, &r, &want, "the type again");
+    rig_close(&rig);
+    result_free(&want);
+    result_free(&other);
+    result_free(&again);
+}
+
 /* ---- what a plan says ---- */
 
 static json_int_t block_bytes(json_t *plan, const char *stage) {
@@ -275,6 +296,8 @@ int main(void) {
         session_changes(all[i]);
         names(all[i]);
     }
+    converted(&zimage, "q8_0");
+    converted(&sdxl, "f8_e4m3");
     recalled(&sdxl);
     return finish();
 }

@@ -55,6 +55,15 @@ differs "$less"
 latent "a name with a colon, which a strength needs behind it" "a fox" --lora '../loras/a:0.5:1'
 same "$whole"
 
+# ---- part of it ----
+expect 0 "of a model with a layer more" bench checkpoint zimage ../loras/more.safetensors --adapter kohya --rank 2 -q \
+    --dims "$(echo "$sizes" | sed 's/,layers=2,/,layers=3,/')"
+expect 3 "which fits nothing" generate -m "$model" -p fox -W 32 -H 32 --steps 2 --no-decode -q --lora ../loras/more.safetensors
+check "names it, and how many more" has ../err '^sluice: .*lora_unet_layers_2_.* 5 others (.*more.safetensors).*nearest'
+latent "the rest of it" "a fox" --lora ../loras/more.safetensors --lora-partial
+differs "$base"
+check "is a warning" has ../err '^warning: more: .*lora_unet_layers_2_'
+
 # ---- in prompts ----
 latent "in the prompt" "a fox <lora:ink:0.6>" --lora-dir ../loras
 same "$less"
