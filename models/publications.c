@@ -53,6 +53,7 @@ const struct source sources[] = {
     {"unsloth/Qwen2.5-VL-7B-Instruct-GGUF", "--llm", "Qwen2.5-VL-7B-Instruct-Q4_K_M.gguf", 0, ALL_QWEN},
     {"unsloth/Qwen2.5-VL-7B-Instruct-GGUF", "--llm_vision", "mmproj-F16.gguf", 0, ALL_QWEN},
     {"Comfy-Org/Qwen-Image_ComfyUI", "--vae", "qwen_image_vae.safetensors", 0, ALL_QWEN},
+    {"lightx2v/Autoencoders", "--taesd", "taew2_1.safetensors", 0, ALL_QWEN},
 
     {"stable-diffusion-v1-5/stable-diffusion-v1-5", NULL, NULL, 0, {&recipe_sd1}},
     {"stable-diffusion-v1-5/stable-diffusion-v1-5", NULL, "v1-5-pruned-emaonly.safetensors", 4270, {&recipe_sd1}},
@@ -81,6 +82,9 @@ const struct source sources[] = {
     {"Wan-AI/Wan2.2-T2V-A14B-Diffusers", NULL, NULL, 0, {&recipe_wan22}},
     {"Wan-AI/Wan2.2-I2V-A14B-Diffusers", NULL, NULL, 0, {&recipe_wan22_i2v}},
     {"Wan-AI/Wan2.2-TI2V-5B-Diffusers", NULL, NULL, 0, {&recipe_wan_ti2v}},
+    {"lightx2v/Autoencoders", "--taesd", "taew2_1.safetensors", 0,
+     {&recipe_wan, &recipe_wan_i2v, &recipe_wan_vace, &recipe_wan22, &recipe_wan22_i2v}},
+    {"lightx2v/Autoencoders", "--taesd", "taew2_2.safetensors", 0, {&recipe_wan_ti2v}},
 
     {"stabilityai/stable-diffusion-3-medium-diffusers", NULL, NULL, 0, {&recipe_sd3}},
     {"stabilityai/stable-diffusion-3-medium", NULL, "sd3_medium_incl_clips_t5xxlfp8.safetensors", 10900, {&recipe_sd3}},

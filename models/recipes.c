@@ -58,7 +58,7 @@ static const char *const t5xxl_prefixes[] = {"", "text_encoders.t5xxl.transforme
 #define VAE_WAN22                                                                                                \
     {.family = &family_vae_wan22, .flag = "--vae", .folder = "vae", .prefixes = vae_prefixes},                   \
     {.family = &family_vae_wan22_encoder, .folder = "vae"},                                                    \
-    TINY(family_taehv, .dimension = {{"latent_channels", 48}, {"taehv_pixel", 12}})
+    TINY(family_taehv, .dimension = {{"latent_channels", 48}, {"taehv_patch", 2}})
 /* clang-format on */
 
 /* Qwen-Image: diffusers 0.42, pipelines/qwenimage. Both halves of Qwen2.5-VL lie in one folder, and in one

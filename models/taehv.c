@@ -1,12 +1,13 @@
 /* The tiny decoder of videos (TAEHV): latents of Wan 2.1 and Qwen-Image (TAEW 2.1) or of Wan 2.2's 5B (TAEW
- * 2.2, whose pixels are 2 x 2) to frames, with a hundredth of the multiplications, and to other ones than the
- * large one's, near to them.
+ * 2.2, whose pixels are 2 x 2) to frames, other ones than the large one's, near to them; with a 25th of the
+ * multiplications of Wan 2.1's, of a picture alone with a quarter (calculated from both ones' shapes).
  *
  * A limit on the latent, 3 tanh(x / 3), a convolution, then three levels of three blocks, which see the frame
  * before theirs (tiny_blocks.h), each with a 1x1 convolution behind it that makes one or two frames of one
  * and a nearest-neighbour upsampling convolution; last the convolution to colours of 0 to 1. It reads latents
  * as denoisers see them. Of the first frame of the latent, of which as many frames come as of others, the
- * last is the video's first. Reference: the authors' formulas, as test/golden/taehv.py has them.
+ * last is the video's first. Reference: the authors' formulas, as test/golden/taehv.py has them; names are
+ * diffusers' (AutoencoderTinyVideo) and the authors'.
  *
  * What makes frames of a frame does so before it is upsampled: pixels become the same as behind it. Nothing
  * is tiled or blended. Frames up to half of the resolution are there as a whole; the last resolution is never
@@ -20,21 +21,32 @@
 #include "models/models.h"
 #include "models/tiny_blocks.h"
 #include "models/vae_canvas.h"
+#include "models/vae_wan_half.h"
 
-/* Levels: of blocks. COLOURS_MOST: of pixels of 2 x 2. */
-enum { TAEHV_LEVELS = 3, TAEHV_BLOCKS = 3, TAEHV_FACTOR = 4, TAEHV_COLOURS = 3, TAEHV_PATCH = 2 };
+#include <ctype.h>
+#include <string.h>
+
+/* Levels: of blocks. */
+enum { TAEHV_LEVELS = 3, TAEHV_BLOCKS = 3, TAEHV_FACTOR = 4, TAEHV_COLOURS = 3, TAEHV_SIDE_MOST = 2 };
 enum { TAEHV_WIDTH_MOST = 8192 };
 
 /* WIDTHS + i: of level i; of the resolution behind them there is one more. */
 enum taehv_dim {
     TAEHV_LATENT,
-    TAEHV_PIXELS, /* values of what is one pixel to the last convolution */
+    TAEHV_SIDE,   /* of what is one pixel to the last convolution, and */
+    TAEHV_PIXELS, /* its values */
     TAEHV_K1,
     TAEHV_K3,
     TAEHV_IN,    /* of one block: what comes, */
     TAEHV_GROWN, /* becomes several frames side by side, */
     TAEHV_OUT,   /* and goes to the next level */
     TAEHV_WIDTHS,
+};
+
+/* What latents are of what is read; n 0: the same. */
+struct taehv_settings {
+    int n;
+    float scale[VAE_WAN_LATENT_MAX], shift[VAE_WAN_LATENT_MAX];
 };
 
 struct taehv_state {
@@ -58,41 +70,45 @@ struct taehv_out_weights {
     struct tensor weight, bias;
 };
 
-#define TAEHV_BIAS(structure, field, name, rows)                                                             \
-    BLOCK_WEIGHT(structure, field, 1, "decoder." name ".bias", 1, rows)
-#define TAEHV_CONV(structure, field, name, rows, inputs, side)                                               \
-    BLOCK_WEIGHT(structure, field, 1, "decoder." name ".weight", 4, rows, inputs, side, side)
+#define TAEHV_BIAS(structure, field, name, original, rows)                                                   \
+    BLOCK_WEIGHT_ORIGINALLY(structure, field, 1, "decoder." name ".bias", "decoder." original ".bias", 1,    \
+                            rows)
+#define TAEHV_CONV(structure, field, name, original, rows, inputs, side)                                     \
+    BLOCK_WEIGHT_ORIGINALLY(structure, field, 1, "decoder." name ".weight", "decoder." original ".weight",   \
+                            4, rows, inputs, side, side)
+#define TAEHV_BLOCK "blocks.%d.mem_blocks.%d."
 /* A block's first convolution reads two frames, channels side by side. */
 #define TAEHV_OF_TWO(field, part)                                                                            \
     {                                                                                                        \
-        .offset = offsetof(struct tiny_block_weights, field), .names = {"decoder.%d.conv.0.weight"},         \
-        .rank = 4, .dim = {TAEHV_IN, TAEHV_IN, TAEHV_K3, TAEHV_K3}, .input_parts = 2, .input_part = part,    \
-        .spread = 1                                                                                          \
+        .offset = offsetof(struct tiny_block_weights, field),                                                \
+        .names = {"decoder." TAEHV_BLOCK "conv1.weight"}, .original = "decoder.%d.conv.0.weight", .rank = 4, \
+        .dim = {TAEHV_IN, TAEHV_IN, TAEHV_K3, TAEHV_K3}, .input_parts = 2, .input_part = part, .spread = 1   \
     }
-#define TAEHV_UP(structure, field, grow_name, name)                                                          \
-    TAEHV_CONV(structure, field grow, grow_name ".conv", TAEHV_GROWN, TAEHV_IN, TAEHV_K1),                   \
-        TAEHV_CONV(structure, field weight, name, TAEHV_OUT, TAEHV_IN, TAEHV_K3)
+#define TAEHV_OF_ONE(i, name, original)                                                                      \
+    TAEHV_CONV(tiny_block_weights, conv[i], TAEHV_BLOCK name, original, TAEHV_IN, TAEHV_IN, TAEHV_K3),       \
+        TAEHV_BIAS(tiny_block_weights, bias[i], TAEHV_BLOCK name, original, TAEHV_IN)
+#define TAEHV_UP(structure, field, level, original_grow, original)                                           \
+    TAEHV_CONV(structure, field grow, "blocks." level ".time_grow", original_grow ".conv", TAEHV_GROWN,      \
+               TAEHV_IN, TAEHV_K1),                                                                          \
+        TAEHV_CONV(structure, field weight, "blocks." level ".conv_out", original, TAEHV_OUT, TAEHV_IN,      \
+                   TAEHV_K3)
 
 static const struct weight_spec taehv_in_table[] = {
-    TAEHV_CONV(taehv_in_weights, weight, "1", TAEHV_WIDTHS, TAEHV_LATENT, TAEHV_K3),
-    TAEHV_BIAS(taehv_in_weights, bias, "1", TAEHV_WIDTHS)};
+    TAEHV_CONV(taehv_in_weights, weight, "conv_in", "1", TAEHV_WIDTHS, TAEHV_LATENT, TAEHV_K3),
+    TAEHV_BIAS(taehv_in_weights, bias, "conv_in", "1", TAEHV_WIDTHS)};
 static const struct weight_spec taehv_block_table[] = {
-    TAEHV_OF_TWO(conv[0], 0),
-    TAEHV_OF_TWO(past, 1),
-    TAEHV_BIAS(tiny_block_weights, bias[0], "%d.conv.0", TAEHV_IN),
-    TAEHV_CONV(tiny_block_weights, conv[1], "%d.conv.2", TAEHV_IN, TAEHV_IN, TAEHV_K3),
-    TAEHV_BIAS(tiny_block_weights, bias[1], "%d.conv.2", TAEHV_IN),
-    TAEHV_CONV(tiny_block_weights, conv[2], "%d.conv.4", TAEHV_IN, TAEHV_IN, TAEHV_K3),
-    TAEHV_BIAS(tiny_block_weights, bias[2], "%d.conv.4", TAEHV_IN)};
-static const struct weight_spec taehv_up0_table[] = {TAEHV_UP(taehv_up_weights, , "7", "8")};
-static const struct weight_spec taehv_up1_table[] = {TAEHV_UP(taehv_up_weights, , "13", "14")};
+    TAEHV_OF_TWO(conv[0], 0), TAEHV_OF_TWO(past, 1),
+    TAEHV_BIAS(tiny_block_weights, bias[0], TAEHV_BLOCK "conv1", "%d.conv.0", TAEHV_IN),
+    TAEHV_OF_ONE(1, "conv2", "%d.conv.2"), TAEHV_OF_ONE(2, "conv3", "%d.conv.4")};
+static const struct weight_spec taehv_up0_table[] = {TAEHV_UP(taehv_up_weights, , "0", "7", "8")};
+static const struct weight_spec taehv_up1_table[] = {TAEHV_UP(taehv_up_weights, , "1", "13", "14")};
 static const struct weight_spec taehv_out_table[] = {
-    TAEHV_UP(taehv_out_weights, up., "19", "20"),
-    TAEHV_CONV(taehv_out_weights, weight, "22", TAEHV_PIXELS, TAEHV_OUT, TAEHV_K3),
-    TAEHV_BIAS(taehv_out_weights, bias, "22", TAEHV_PIXELS)};
+    TAEHV_UP(taehv_out_weights, up., "2", "19", "20"),
+    TAEHV_CONV(taehv_out_weights, weight, "conv_out", "22", TAEHV_PIXELS, TAEHV_OUT, TAEHV_K3),
+    TAEHV_BIAS(taehv_out_weights, bias, "conv_out", "22", TAEHV_PIXELS)};
 
-/* Layers are counted all in a row, and what has no weights too. */
-static int taehv_number(int level, int block) {
+/* The authors count layers all in a row, and what has no weights too. */
+static int taehv_original(int level, int block) {
     return 3 + level * 2 * TAEHV_BLOCKS + block;
 }
 
@@ -121,8 +137,7 @@ static int32_t taehv_first_seen(const struct visit_scope *scope, int level, int 
 
 static void taehv_forward_block(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct taehv_state *state = scope->lane->state;
-    int number = scope->number - taehv_number(0, 0), level = number / (2 * TAEHV_BLOCKS),
-        block = number % (2 * TAEHV_BLOCKS);
+    int level = scope->number / BLOCK_NUMBER_STEP, block = scope->number % BLOCK_NUMBER_STEP;
     int32_t n = taehv_rate(level), seen = taehv_first_seen(scope, level, block);
     uint64_t used = x->scratch->used;
     for (int32_t i = 0; i < n; i++, x->scratch->used = used) {
@@ -187,6 +202,15 @@ static void taehv_forward_up(struct context *x, const void *weights, const struc
 
 /* ---- at the ends ---- */
 
+static struct latent_format taehv_format(const struct taehv_settings *settings) {
+    struct latent_format format = {.n = 1, .scale = {1}, .shift = {0}};
+    if (!settings->n) return format;
+    format.n = settings->n;
+    memcpy(format.scale, settings->scale, (size_t)settings->n * sizeof *format.scale);
+    memcpy(format.shift, settings->shift, (size_t)settings->n * sizeof *format.shift);
+    return format;
+}
+
 static void taehv_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct taehv_in_weights *w = weights;
     struct tensor latent = scope->lane->latent;
@@ -194,8 +218,9 @@ static void taehv_forward_in(struct context *x, const void *weights, const struc
     struct tensor frame = context_tensor(x, DTYPE_F32, 3, (int32_t[]){C, Y, X});
     struct tensor image = context_tensor(x, DTYPE_F32, 3, (int32_t[]){Y, X, C});
     op_copy(x, tensor_reshape(frame, 2, (int32_t[]){C, Y * X}), latent_frame(latent, scope->chunk));
-    op_latent_to_image(x, image, frame,
-                       (struct latent_format){.n = 1, .scale = {1}, .shift = {0}, .limit = TINY_LIMIT});
+    struct latent_format format = taehv_format(scope->settings);
+    format.limit = TINY_LIMIT;
+    op_latent_to_image(x, image, frame, format);
     op_conv2d(x, taehv_frame(scope, 0, 0, 0), image, w->weight, (struct epilogue){.bias = w->bias},
               (struct conv_options){.upsample = 1, .finish = FINISH_RELU});
 }
@@ -203,9 +228,10 @@ static void taehv_forward_in(struct context *x, const void *weights, const struc
 /* Rows of a picture from row `first` of `fine` on. */
 static void taehv_colours(struct context *x, const struct taehv_out_weights *w, struct tensor picture,
                           int32_t first, int32_t end, const struct strip *fine) {
-    static const struct patches pixels = {.side = TAEHV_PATCH, .order = PATCH_CHANNELS_FIRST, .pixels = true};
+    static const struct patches pixels = {
+        .side = TAEHV_SIDE_MOST, .order = PATCH_CHANNELS_FIRST, .pixels = true};
     const struct conv_options colours = {.upsample = 1, .finish = FINISH_OF_UNIT};
-    int32_t X = fine->rows.dim[1], P = w->weight.dim[0], side = P == TAEHV_COLOURS ? 1 : TAEHV_PATCH;
+    int32_t X = fine->rows.dim[1], P = w->weight.dim[0], side = P == TAEHV_COLOURS ? 1 : TAEHV_SIDE_MOST;
     struct tensor rows = tensor_slice(picture, side * first, side * (end - first)), to = rows;
     uint64_t used = x->scratch->used;
     if (side > 1) to = context_tensor(x, DTYPE_F32, 3, (int32_t[]){end - first, X, P});
@@ -247,7 +273,7 @@ static void taehv_forward_out(struct context *x, const void *weights, const stru
 static const struct block_kind taehv_kind_in =
     BLOCK_KIND("conv_in", "conv_in", taehv_in_table, taehv_in_weights, taehv_forward_in, .keeps_types = true);
 static const struct block_kind taehv_kind_block = BLOCK_KIND(
-    "block", "blocks.%d", taehv_block_table, tiny_block_weights, taehv_forward_block, .keeps_types = true);
+    "block", "blocks.%d.%d", taehv_block_table, tiny_block_weights, taehv_forward_block, .keeps_types = true);
 static const struct block_kind taehv_kind_up[TAEHV_LEVELS - 1] = {
     BLOCK_KIND("upsample0", "upsample.%d", taehv_up0_table, taehv_up_weights, taehv_forward_up,
                .keeps_types = true),
@@ -257,21 +283,53 @@ static const struct block_kind taehv_kind_out = BLOCK_KIND(
     "conv_out", "conv_out", taehv_out_table, taehv_out_weights, taehv_forward_out, .keeps_types = true);
 
 static bool taehv_probe(const struct tensor_index *index) {
-    return index_find(index, "decoder.3.conv.0.weight") && index_find(index, "decoder.7.conv.weight") &&
-           index_find(index, "decoder.22.weight");
+    return index_find(index, "decoder.blocks.0.mem_blocks.0.conv1.weight") ||
+           (index_find(index, "decoder.3.conv.0.weight") && index_find(index, "decoder.7.conv.weight") &&
+            index_find(index, "decoder.22.weight"));
 }
 
 static enum status taehv_refuse(const struct component *c, struct error *e) {
     static const struct relative relatives[] = {
         {"decoder.3.skip.", "a tiny decoder of videos of other widths"},
         {"decoder.23.", "a tiny decoder of videos with more layers"},
+        {"decoder.blocks.3.", "a tiny decoder of videos with more layers"},
         {NULL, NULL}};
     return component_refuse_relatives(c, relatives, "TAEW 2.1 or 2.2", e);
 }
 
+/* LightTAE is made as this one is, but reads what the autoencoder does, before it is scaled. Nothing in its
+ * files says so, but their names do: lighttaew2_1.safetensors. */
+static bool taehv_is_light(const struct component *c) {
+    static const char word[] = "lighttae";
+    const char *path = c->index.sources[0].path, *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path;
+    size_t n = 0;
+    while (word[n] && tolower((unsigned char)name[n]) == word[n]) n++;
+    return !word[n];
+}
+
+static void taehv_read_settings(struct component *c) {
+    struct taehv_settings *s = (struct taehv_settings *)c->settings;
+    const struct setting_list *lists = NULL;
+    int32_t n = c->dims[TAEHV_LATENT];
+    if (n == VAE_WAN_LATENT) lists = vae_wan_lists;
+    if (n == VAE_WAN22_LATENT) lists = vae_wan22_lists;
+    s->n = lists && taehv_is_light(c) ? n : 0;
+    for (int i = 0; i < s->n; i++) {
+        s->shift[i] = lists[0].published[i];
+        s->scale[i] = 1 / lists[1].published[i];
+    }
+}
+
+static int32_t taehv_pixels(int32_t side) {
+    return TAEHV_COLOURS * side * side;
+}
+
 static enum status taehv_configure(struct component *c, const struct config *config, struct error *e) {
-    const int32_t *d = c->dims;
+    int32_t *d = c->dims;
     (void)config;
+    taehv_read_settings(c);
+    d[TAEHV_SIDE] = 1;
     for (int i = 0; i <= TAEHV_LEVELS; i++) {
         if (d[TAEHV_WIDTHS + i] <= TAEHV_WIDTH_MOST) continue;
         error_set(e, SHAPE, "the tiny decoder's sizes do not fit together");
@@ -279,22 +337,23 @@ static enum status taehv_configure(struct component *c, const struct config *con
         error_found(e, "%d channels", d[TAEHV_WIDTHS + i]);
         return error_expected(e, "at most %d", TAEHV_WIDTH_MOST);
     }
-    if (d[TAEHV_PIXELS] == TAEHV_COLOURS || d[TAEHV_PIXELS] == TAEHV_COLOURS * TAEHV_PATCH * TAEHV_PATCH)
-        return OK;
+    while (d[TAEHV_SIDE] < TAEHV_SIDE_MOST && d[TAEHV_PIXELS] != taehv_pixels(d[TAEHV_SIDE])) d[TAEHV_SIDE]++;
+    if (d[TAEHV_PIXELS] == taehv_pixels(d[TAEHV_SIDE])) return OK;
     error_set(e, UNSUPPORTED, "this tiny decoder's pixels are of another size");
     error_where(e, "%s", c->index.sources[0].path);
     error_found(e, "%d values", d[TAEHV_PIXELS]);
-    return error_expected(e, "%d, as TAEW 2.1's have, or %d, as TAEW 2.2's", TAEHV_COLOURS,
-                          TAEHV_COLOURS * TAEHV_PATCH * TAEHV_PATCH);
+    return error_expected(e, "%d, as TAEW 2.1's have, or %d, as TAEW 2.2's", taehv_pixels(1),
+                          taehv_pixels(2));
 }
 
 static void taehv_derive(struct component *c) {
     int32_t *d = c->dims;
     d[TAEHV_K1] = 1;
     d[TAEHV_K3] = 3;
+    d[TAEHV_PIXELS] = taehv_pixels(d[TAEHV_SIDE]);
     c->latent_channels = d[TAEHV_LATENT];
-    c->pixel_factor = (d[TAEHV_PIXELS] == TAEHV_COLOURS ? 1 : TAEHV_PATCH) << TAEHV_LEVELS;
-    c->latent_format = (struct latent_format){.n = 1, .scale = {1}, .shift = {0}};
+    c->pixel_factor = d[TAEHV_SIDE] << TAEHV_LEVELS;
+    c->latent_format = taehv_format((const struct taehv_settings *)c->settings);
     if (c->films) c->frame_factor = TAEHV_FACTOR;
 }
 
@@ -303,8 +362,11 @@ static int taehv_blocks(const struct component *c, struct block_ref *refs) {
     (void)c;
     refs[n++] = (struct block_ref){.kind = &taehv_kind_in};
     for (int level = 0; level < TAEHV_LEVELS; level++) {
-        for (int i = 0; i < TAEHV_BLOCKS; i++)
-            refs[n++] = (struct block_ref){.kind = &taehv_kind_block, .number = taehv_number(level, i)};
+        for (int i = 0; i < TAEHV_BLOCKS; i++) {
+            int number = level * BLOCK_NUMBER_STEP + i;
+            refs[n++] = (struct block_ref){
+                .kind = &taehv_kind_block, .number = number, .original = taehv_original(level, i) - number};
+        }
         if (level + 1 < TAEHV_LEVELS)
             refs[n++] = (struct block_ref){.kind = &taehv_kind_up[level], .number = level};
     }
@@ -316,7 +378,7 @@ static void taehv_block_dims(const struct component *c, const struct block_ref *
     int level = ref->number;
     (void)c;
     if (ref->kind == &taehv_kind_in) return;
-    if (ref->kind == &taehv_kind_block) level = (level - taehv_number(0, 0)) / (2 * TAEHV_BLOCKS);
+    if (ref->kind == &taehv_kind_block) level /= BLOCK_NUMBER_STEP;
     if (ref->kind == &taehv_kind_out) level = TAEHV_LEVELS - 1;
     int32_t after = level + 1 < TAEHV_LEVELS ? taehv_rate(level + 1) : TAEHV_FACTOR;
     dims[TAEHV_IN] = dims[TAEHV_WIDTHS + level];
@@ -364,19 +426,21 @@ static void taehv_declare(const struct component *c, struct lane *lanes, int n_l
 
 static const char *const taehv_ignorable[] = {"encoder.", NULL};
 
-#define TAEHV_WIDTH_ROW(i, published_, name_)                                                                \
+#define TAEHV_WIDTH_ROW(i, published_, ...)                                                                  \
     {                                                                                                        \
         "taehv_channels" #i, published_, 1, TAEHV_WIDTH_MOST, .place = TAEHV_WIDTHS + (i),                   \
-                                                              OF_TENSOR(4, 0, "decoder." name_ ".weight")    \
+                                                              OF_TENSOR(4, 0, __VA_ARGS__),                  \
+                                                              .key = "decoder_block_out_channels." #i        \
     }
 static const struct dimension taehv_dimensions[] = {
-    {"latent_channels", 16, 1, 1024, .place = TAEHV_LATENT, OF_TENSOR(4, 1, "decoder.1.weight")},
-    TAEHV_WIDTH_ROW(0, 256, "1"),
-    TAEHV_WIDTH_ROW(1, 128, "8"),
-    TAEHV_WIDTH_ROW(2, 64, "14"),
-    TAEHV_WIDTH_ROW(3, 64, "20"),
-    {"taehv_pixel", TAEHV_COLOURS, TAEHV_COLOURS, TAEHV_COLOURS *TAEHV_PATCH *TAEHV_PATCH,
-     .place = TAEHV_PIXELS, OF_TENSOR(4, 0, "decoder.22.weight")},
+    {"latent_channels", 16, 1, 1024, .place = TAEHV_LATENT,
+     OF_TENSOR(4, 1, "decoder.conv_in.weight", "decoder.1.weight"), .key = "latent_channels"},
+    TAEHV_WIDTH_ROW(0, 256, "decoder.conv_in.weight", "decoder.1.weight"),
+    TAEHV_WIDTH_ROW(1, 128, "decoder.blocks.0.conv_out.weight", "decoder.8.weight"),
+    TAEHV_WIDTH_ROW(2, 64, "decoder.blocks.1.conv_out.weight", "decoder.14.weight"),
+    TAEHV_WIDTH_ROW(3, 64, "decoder.blocks.2.conv_out.weight", "decoder.20.weight"),
+    {"taehv_patch", 1, 1, TAEHV_SIDE_MOST, .place = TAEHV_SIDE, .key = "patch_size"},
+    {.place = TAEHV_PIXELS, OF_TENSOR(4, 0, "decoder.conv_out.weight", "decoder.22.weight")},
 };
 
 const struct family family_taehv = {
@@ -384,7 +448,7 @@ const struct family family_taehv = {
     .kind = FAMILY_TINY_DECODER,
     .word = "tiny decoder of videos",
     .config_key = "_class_name",
-    .config_value = "TAEHV", /* the authors' class: their files come without a configuration */
+    .config_value = "AutoencoderTinyVideo", /* diffusers'; the authors' files have no configuration */
     .probe = taehv_probe,
     .refuse = taehv_refuse,
     .dimensions = taehv_dimensions,
@@ -392,6 +456,9 @@ const struct family family_taehv = {
     .configure = taehv_configure,
     .derive = taehv_derive,
     .blocks = taehv_blocks,
+    .config_rest = "\"in_channels\": 3, \"encoder_block_out_channels\": [64, 64, 64], "
+                   "\"encoder_time_downscale\": [true, true, false], "
+                   "\"decoder_time_upscale\": [false, true, true]",
     .block_dims = taehv_block_dims,
     .ignorable = taehv_ignorable,
     .lane_state_bytes = sizeof(struct taehv_state),

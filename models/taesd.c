@@ -1,5 +1,5 @@
-/* The tiny decoder of pictures (TAESD, TAESDXL, TAESD3, TAEF1): latent to picture with a hundredth of the
- * multiplications, and another picture than the large one's, near to it.
+/* The tiny decoder of pictures (TAESD, TAESDXL, TAESD3, TAEF1): latent to picture with a 17th of the
+ * multiplications (calculated from both ones' shapes), and another picture than the large one's, near to it.
  *
  * A limit on the latent, 3 tanh(x / 3), a convolution, then three times three blocks and a nearest-neighbour
  * upsampling convolution, one more block (tiny_blocks.h) and the convolution to colours of 0 to 1. All

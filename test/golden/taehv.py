@@ -3,15 +3,18 @@
 
     taehv.py
 
-needs requirements.txt.  test/lib/blocks_taehv.c reads what it wrote and needs no Python.  diffusers has no such class:
-the module below is written from the architecture as its authors describe it (github.com/madebyollin/taehv), with their
-names, all frames of a layer before the next layer.  Each folder NAME/ holds
-  taehv.safetensors       the decoder's tensors; "encoded" has some of an encoder, too, as published files do
+needs requirements.txt.  test/lib/blocks_taehv.c reads what it wrote and needs no Python.  diffusers 0.42 has no such class
+(a later one has, AutoencoderTinyVideo): the module below is written from the architecture as its authors describe it
+(github.com/madebyollin/taehv), all frames of a layer before the next layer.  Each folder NAME/ holds
+  diffusion_pytorch_model.safetensors   the decoder's tensors under the authors' names, "bf16" under diffusers';
+                          "encoded" has some of an encoder, too, as published files do
+  config.json             "bf16": as diffusers saves it
   reference.safetensors   f32: video.decoder.in [1, C, F, Y, X], the latent as denoisers see it, and
                           video.decoder.out [1, 3, 4 F - 3, p 8 Y, p 8 X] of it, -1 to 1 and beyond
 computed from the files just written, in f32 on the CPU.  A latent's first frames give the first frames: asserted here.
 """
 
+import json
 import os
 import shutil
 
@@ -44,6 +47,28 @@ def shapes(spec):
         out[f"{number + 1}.weight"] = (w[i + 1], w[i], 3, 3)
     out["22.weight"], out["22.bias"] = (3 * p * p, w[3], 3, 3), (3 * p * p,)
     return out
+
+
+def diffusers_name(name):
+    """Of the authors' name."""
+    number, rest = name.split(".", 1)
+    number = int(number)
+    level, place = divmod(number - 3, 6)
+    if number in BLOCKS:
+        conv, rest = rest.removeprefix("conv.").split(".", 1)
+        return f"blocks.{level}.mem_blocks.{place}.conv{int(conv) // 2 + 1}.{rest}"
+    if number in GROWTH:
+        return f"blocks.{level}.time_grow.weight"
+    if number - 1 in GROWTH:
+        return f"blocks.{level}.conv_out.weight"
+    return f"{'conv_in' if number == 1 else 'conv_out'}.{rest}"
+
+
+def config(spec):
+    return {"_class_name": "AutoencoderTinyVideo", "_diffusers_version": "0.43.0.dev0", "in_channels": 3,
+            "latent_channels": spec["channels"], "patch_size": spec["patch"],
+            "encoder_block_out_channels": [64, 64, 64], "decoder_block_out_channels": spec["widths"],
+            "encoder_time_downscale": [True, True, False], "decoder_time_upscale": [False, True, True]}
 
 
 def fill(spec):
@@ -95,10 +120,15 @@ def write(name, spec):
     generator = torch.Generator().manual_seed(100 + spec["seed"])
     latent = 1.5 * torch.randn([spec["channels"], *spec["size"]], generator=generator)
     settle(weights, latent, spec["patch"])
-    stored = {"decoder." + k: t for k, t in weights.items()}
+    naming = diffusers_name if name == "bf16" else str
+    stored = {"decoder." + naming(k): t for k, t in weights.items()}
+    if name == "bf16":
+        with open(os.path.join(folder, "config.json"), "w") as f:
+            json.dump(config(spec), f, indent=2)
+            f.write("\n")
     if name == "encoded":
         stored["encoder.0.weight"], stored["encoder.0.bias"] = torch.zeros(2, 3, 3, 3), torch.zeros(2)
-    save_file(stored, os.path.join(folder, "taehv.safetensors"), metadata={"format": "pt"})
+    save_file(stored, os.path.join(folder, "diffusion_pytorch_model.safetensors"), metadata={"format": "pt"})
     video = decode(weights, latent, spec["patch"])
     for n in range(1, spec["size"][0]):
         first = decode(weights, latent[:, :n], spec["patch"])

@@ -17,7 +17,8 @@ static const uint64_t plenty = (uint64_t)1 << 40;
  * their operands to TF32 and attention to bf16, 3.5e-3 under emulation. */
 static const double most = 2e-6, most_on_gpu = 1e-2;
 
-#define VAE        "model/vae/diffusion_pytorch_model"
+#define MODEL      "diffusion_pytorch_model.safetensors"
+#define VAE        "model/vae/" MODEL
 #define VAE_CONFIG "model/vae/config.json"
 
 static const struct kind {
@@ -25,10 +26,10 @@ static const struct kind {
     const struct family *decoder, *encoder; /* encoder: NULL: none */
     bool small;                             /* no block is so large that giving it up gives memory back */
 } kinds[] = {
-    {"wan_i2v", VAE ".safetensors", VAE_CONFIG, &family_vae_wan, &family_vae_wan_encoder, false},
-    {"wan_ti2v", VAE ".safetensors", VAE_CONFIG, &family_vae_wan22, &family_vae_wan22_encoder, false},
-    {"taehv/f32", "taehv.safetensors", NULL, &family_taehv, NULL, true},
-    {"taehv/bf16", "taehv.safetensors", NULL, &family_taehv, NULL, false},
+    {"wan_i2v", VAE, VAE_CONFIG, &family_vae_wan, &family_vae_wan_encoder, false},
+    {"wan_ti2v", VAE, VAE_CONFIG, &family_vae_wan22, &family_vae_wan22_encoder, false},
+    {"taehv/f32", MODEL, NULL, &family_taehv, NULL, true},
+    {"taehv/bf16", MODEL, "config.json", &family_taehv, NULL, false},
 };
 
 /* ---- a half, and what a run of it gives ---- */

@@ -2,12 +2,12 @@
  * beside each model whose latents they read; one hash whatever the budget and the plan; what is none, or
  * another model's, is refused in words. What holds for every tiny decoder: test_tiny.c. */
 #include "engine/sluice_bench.h"
+#include "models/models.h"
 #include "test/lib/residency.h"
 #include "test/lib/shown.h"
 
-#define GOLDEN     "test/golden/"
-#define TINIES     GOLDEN "taehv/"
-#define TINY(name) TINIES name "/taehv.safetensors"
+#define GOLDEN "test/golden/"
+#define TINIES GOLDEN "taehv/"
 
 /* ---- frames ---- */
 
@@ -43,7 +43,7 @@ static void test_reference(const char *name, const char *video, const char *pict
     struct pile *p = pile_of(path);
     const struct item *latent = pile_find(p, "video.decoder.in"), *truth = pile_find(p, "video.decoder.out");
     float *colours = colours_last(truth);
-    snprintf(path, sizeof path, TINIES "%s/taehv.safetensors", name);
+    snprintf(path, sizeof path, TINIES "%s", name);
     for (int n = 1; n <= latent->dim[2]; n++)
         for (int i = 0; i < 3; i++) {
             const char *model = i == 1 ? video : i == 2 && n == 1 ? picture : NULL;
@@ -55,6 +55,27 @@ static void test_reference(const char *name, const char *video, const char *pict
             check(!strcmp(shown.decoder, "taehv"), "%s: decoded by %s", path, shown.decoder);
             free(shown.rgb);
         }
+    free(colours);
+    pile_free(p);
+}
+
+/* LightTAE reads what the autoencoder does, and only its file's name says so. */
+static void test_light(void) {
+    static struct component vae = {.family = &family_vae_wan};
+    struct pile *p = pile_of(TINIES "encoded/reference.safetensors");
+    struct item *latent = pile_find(p, "video.decoder.in");
+    const struct item *truth = pile_find(p, "video.decoder.out");
+    float *colours = colours_last(truth), *values = (float *)(void *)latent->data;
+    int64_t n = (int64_t)latent->dim[2] * latent->dim[3] * latent->dim[4];
+    const char *path = under("LightTAEw2_1.safetensors");
+    component_derive(&vae, NULL);
+    check(vae.latent_format.n == latent->dim[1], "the latent has other channels");
+    for (int64_t i = 0; i < n * latent->dim[1]; i++)
+        values[i] = (values[i] - vae.latent_format.shift[i / n]) * vae.latent_format.scale[i / n];
+    copy_file(TINIES "encoded/diffusion_pytorch_model.safetensors", path);
+    struct shown shown = shown_decode((options){.taesd = path}, first_of_latent(latent, latent->dim[2]));
+    if (shown.rgb) shown_expect(&shown, truth->dim[3], truth->dim[4], colours, path);
+    free(shown.rgb);
     free(colours);
     pile_free(p);
 }
@@ -123,11 +144,11 @@ static void test_misfits(const struct pile *tiny) {
     static const char model[] = GOLDEN "wan21/model";
     is_refused((options){.model = model, .taesd = GOLDEN "taesd/f32"}, UNSUPPORTED, "of pictures",
                WORDS("do not fit their slot", "tiny decoder (taesd)", "tiny decoder of videos", "--taesd"));
-    is_refused((options){.model = GOLDEN "zimage_a/model", .taesd = TINY("f32")}, UNSUPPORTED, "of videos",
+    is_refused((options){.model = GOLDEN "zimage_a/model", .taesd = TINIES "f32"}, UNSUPPORTED, "of videos",
                WORDS("do not fit their slot", "tiny decoder of videos (taehv)", "--taesd"));
-    is_refused((options){.model = model, .vae = TINY("f32")}, UNSUPPORTED, "in the autoencoder's place",
+    is_refused((options){.model = model, .vae = TINIES "f32"}, UNSUPPORTED, "in the autoencoder's place",
                WORDS("do not fit their slot", "tiny decoder of videos (taehv)", "--vae"));
-    is_refused((options){.model = model, .taesd = TINY("encoded")}, SHAPE, "of another model",
+    is_refused((options){.model = model, .taesd = TINIES "encoded"}, SHAPE, "of another model",
                WORDS("latent channels", "16 in the tiny decoder of videos", "5 as in the autoencoder"));
     is_refused(
         (options){.model = GOLDEN "wan_ti2v/model", .taesd = reshaped(tiny, "decoder.1.weight", 1, 48)},
@@ -159,7 +180,7 @@ static void test_forms(const struct pile *tiny) {
     const char *path = under("named.safetensors"), *folder = under("made");
     wanted_request = request_fox(48, 32, 2, 1, 1);
     wanted_request.frames = 5;
-    if (open_rig(&rig, (options){.model = model, .taesd = TINY("f32")}, "a folder"))
+    if (open_rig(&rig, (options){.model = model, .taesd = TINIES "f32"}, "a folder"))
         wanted = run(&rig, &wanted_request);
     rig_close(&rig);
     check(wanted.n_images > 0, "nothing is drawn: %s", wanted.error.what);
@@ -184,13 +205,14 @@ static void test_forms(const struct pile *tiny) {
 
 int main(void) {
     temporary_make();
-    struct pile *tiny = pile_of(TINY("f32"));
+    struct pile *tiny = pile_of(TINIES "f32/diffusion_pytorch_model.safetensors");
     test_reference("f32", GOLDEN "wan21/model", GOLDEN "qwen_image/model");
     test_reference("bf16", GOLDEN "wan_ti2v/model", NULL);
     test_reference("encoded", NULL, NULL);
-    test_hashes(GOLDEN "wan21/model", TINY("f32"), 9);
-    test_hashes(GOLDEN "wan_ti2v/model", TINY("bf16"), 5);
-    test_hashes(GOLDEN "qwen_image/model", TINY("f32"), 0);
+    test_light();
+    test_hashes(GOLDEN "wan21/model", TINIES "f32", 9);
+    test_hashes(GOLDEN "wan_ti2v/model", TINIES "bf16", 5);
+    test_hashes(GOLDEN "qwen_image/model", TINIES "f32", 0);
     test_misfits(tiny);
     test_forms(tiny);
     pile_free(tiny);
