@@ -375,11 +375,23 @@ static void name_own_least(struct plan *plan) {
     if (plan->vram_peak_bytes > plan->vram_budget_bytes) plan->vram_least_bytes = plan->vram_peak_bytes;
 }
 
+/* A plan was made when its texts had to be encoded, and now all are recalled: what it has for them is passed
+ * over. */
+static void drop_recalled(const struct job *job, json_t *stages) {
+    for (int s = 0; s < job->layout.n_stages; s++)
+        if (job->layout.kind[s] == &stage_text) return;
+    for (size_t i = json_array_size(stages); i > 0 && recalled_count(job); i--) {
+        const char *name = json_string_value(json_object_get(json_array_get(stages, i - 1), "name"));
+        if (name && (!strcmp(name, "text") || !strncmp(name, "text_", 5))) json_array_remove(stages, i - 1);
+    }
+}
+
 static enum status read_plan(struct job *job, json_t *root, struct error *e) {
     json_t *stages = json_object_get(root, "stages"), *budget = json_object_get(root, "budget");
     json_t *ram = json_object_get(budget, "ram_bytes"), *vram = json_object_get(budget, "vram_bytes");
     if (json_integer_value(json_object_get(root, "version")) != 1 || !json_is_array(stages))
         return bad_plan(job, e, "no version 1 or no stages", NULL);
+    drop_recalled(job, stages);
     uint64_t bytes = (uint64_t)job->request.max_ram_bytes;
     if (!bytes && json_is_integer(ram) && json_integer_value(ram) > 0)
         bytes = (uint64_t)json_integer_value(ram);

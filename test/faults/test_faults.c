@@ -1,6 +1,7 @@
 /* Faults: the n-th call of every kind that goes through struct sys fails, once and from then on, while a
  * model is opened, tokenizes, plans, draws (streamed, kept, past the page cache, from a latent, a batch under
- * guidance, saving its latent and its rings) and decodes. Each time a documented error or the right result;
+ * guidance, saving its latent and its rings; with previews that are decoded on the way; a prompt that files
+ * are kept of, and found again) and decodes. Each time a documented error or the right result;
  * no memory, no file descriptor and no half-written file stays; and the same session's next run is right.
  * Weights hold NaN or Inf; runs are cancelled.
  *
@@ -90,7 +91,50 @@ struct scene {
     bool keep;   /* everything resident, which stays */
     bool direct; /* past the page cache */
     bool init;   /* from a latent */
+    bool looks;  /* at previews */
+    bool again;  /* prompts are kept in files */
+    int spares;  /* outcomes that it may have, too: what fails of it is no reason not to draw */
 };
+
+/* Of prompts. */
+static char kept_prompts[128];
+
+static void forget_prompts(void) {
+    DIR *folder = opendir(kept_prompts);
+    for (struct dirent *file; folder && (file = readdir(folder));)
+        if (file->d_name[0] != '.') unlinkat(dirfd(folder), file->d_name, 0);
+    if (folder) closedir(folder);
+}
+
+static int n_kept_prompts(void) {
+    int n = 0;
+    DIR *folder = opendir(kept_prompts);
+    for (struct dirent *file; folder && (file = readdir(folder));) n += file->d_name[0] != '.';
+    if (folder) closedir(folder);
+    return n;
+}
+
+/* Files of both prompts are written, and read. */
+static struct result act_again(struct rig *rig, const struct sluice_request *request) {
+    forget_prompts();
+    struct result r = run(rig, request);
+    if (r.code) return r;
+    result_free(&r);
+    return run(rig, request);
+}
+
+static void look(void *user, const struct sluice_preview *preview) {
+    (void)user, (void)preview;
+}
+
+/* As it needs it; nothing is kept yet in its memory. */
+static void open_session(struct rig *rig, const struct scene *scene) {
+    struct sluice_session_options options = {.threads = 1};
+    if (scene->looks) options.on_preview = look;
+    if (scene->again) options.prompt_cache = kept_prompts;
+    sluice_session_close(rig->session);
+    rig_open_session(rig, &options);
+}
 
 /* What came out stands where the hash of a run stands. */
 static struct result result_of(const struct error *e, const void *out, size_t bytes) {
@@ -157,6 +201,8 @@ static const struct scene scenes[] = {
     {"direct_kept", run, 1, .stride = 7, .keep = true, .direct = true},
     {"init_latent", run, 1, .stride = 1, .init = true},
     {"decode", act_decode, 1, .stride = 1, .keep = true},
+    {"previews", run, 1, .stride = 5, .looks = true, .spares = SURVIVED},
+    {"again", act_again, 1, .stride = 5, .keep = true, .again = true, .spares = SURVIVED},
     {"batch", run, 2,
      .stride = 11}, /* a plan of groups takes ten times as long to solve as the rest to run */
 };
@@ -169,6 +215,7 @@ static struct sluice_request request_for(struct rig *rig, const struct scene *sc
     request.init_latent = scene->init ? latent : NULL;
     request.save_latent = saved;
     request.dump = outputs;
+    if (scene->looks) request.preview = "vae";
     if (scene->keep) return request;
     json_int_t least, all;
     bounds(rig, request, &least, &all);
@@ -216,13 +263,6 @@ struct sample {
     long count[N_CALLS];
 };
 
-/* A session that keeps nothing yet: else there is nothing left to fail. */
-static void forget_kept(struct rig *rig) {
-    struct sluice_session_options options = {.threads = 1};
-    sluice_session_close(rig->session);
-    rig_open_session(rig, &options);
-}
-
 static void check_left(struct rig *rig, const struct scene *scene, const struct sample *sample,
                        const char *what) {
     int64_t host = rig->watch.sys.use.live_bytes[LINE_HOST];
@@ -243,7 +283,7 @@ static bool fail_one(struct rig *rig, const struct scene *scene, const struct sl
                      const struct sample *sample, const struct kind *kind, long at, bool on) {
     char what[96];
     snprintf(what, sizeof what, "%s: %s %ld%s", scene->name, kind->name, at, on ? " on" : "");
-    if (scene->keep) forget_kept(rig);
+    if (scene->keep) open_session(rig, scene); /* else there is nothing left to fail */
     watch_fail(&rig->watch, kind->call, at, on ? LONG_MAX : 0);
     rig->watch.fault = kind->fault;
     struct result r = scene->act(rig, request);
@@ -254,16 +294,15 @@ static bool fail_one(struct rig *rig, const struct scene *scene, const struct sl
         same_images(sample, &r, what);
     else
         check(r.error.what[0] && r.error.exit_code, "%s: no words", what);
-    check(outcome_of(r.code) & (!reached ? SURVIVED
-                                : on     ? kind->on
-                                         : kind->once),
-          "%s: %s, exit %d: %s (%s) %s", what, sluice_code_name(r.code), r.error.exit_code, r.error.what,
-          r.error.where, r.error.found);
+    int may = on ? kind->on : kind->once;
+    check(outcome_of(r.code) & (reached ? may | scene->spares : SURVIVED), "%s: %s, exit %d: %s (%s) %s",
+          what, sluice_code_name(r.code), r.error.exit_code, r.error.what, r.error.where, r.error.found);
     check_left(rig, scene, sample, what);
     result_free(&r);
     r = scene->act(rig, request);
     same_images(sample, &r, what);
     check_left(rig, scene, sample, what);
+    check(!scene->again || n_kept_prompts() == 2, "%s: %d files of two prompts", what, n_kept_prompts());
     result_free(&r);
     return reached;
 }
@@ -286,6 +325,7 @@ static void play(const char *folder, const struct scene *scene) {
     double began;
     if (!rig_open(&rig, folder, 1, 3)) return;
     began = rig.watch.machine.clock(&rig.watch.machine);
+    open_session(&rig, scene);
     struct sluice_request request = request_for(&rig, scene);
     watch_restart(&rig.watch);
     sample.want = scene->act(&rig, &request);
@@ -322,6 +362,8 @@ static void make_outputs(void) {
     snprintf(outputs, sizeof outputs, "%s/out", temporary);
     snprintf(whole, sizeof whole, "%s.whole", outputs);
     check(!mkdir(outputs, 0777) && !mkdir(whole, 0777), "folders for outputs");
+    snprintf(kept_prompts, sizeof kept_prompts, "%s/prompts", temporary);
+    check(!mkdir(kept_prompts, 0777), "a folder for prompts");
 }
 
 /* ---- NaN and Inf ---- */

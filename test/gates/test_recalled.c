@@ -360,6 +360,36 @@ static void planned(void) {
     rig_close(&rig);
 }
 
+/* A plan that was made before does for a prompt that is kept by now, but not the other way round. */
+static void planned_before(const char *folder, int encoders) {
+    struct rig rig;
+    struct sluice_request r = request_of("a red fox in the (snow:1.3)");
+    if (!open_keeping(&rig, folder, 64 << 20)) return;
+    json_t *plan = query(&rig, &r, NULL);
+    char *before = json_dumps(plan, 0);
+    check(n_texts(plan) == encoders, "%s: %d stages of texts", folder, n_texts(plan));
+    json_decref(plan);
+    expect(&rig, folder, r, encoders, "the first picture");
+    struct result want = run(&rig, &r);
+    plan = query(&rig, &r, NULL);
+    char *after = json_dumps(plan, 0);
+    json_decref(plan);
+    r.plan = before;
+    struct result got = run(&rig, &r);
+    same(&want, &got, "a plan of before");
+    check(!n_texts(got.plan), "%s: %d stages of texts", folder, n_texts(got.plan));
+    result_free(&got);
+    r.plan = after;
+    r.prompt = other;
+    got = run(&rig, &r);
+    check(got.code == SLUICE_BUDGET, "a plan without an encoder: %s", sluice_code_name(got.code));
+    result_free(&got);
+    result_free(&want);
+    free(before);
+    free(after);
+    rig_close(&rig);
+}
+
 /* Of other prompts too, byte for byte. */
 static void counted(void) {
     enum { VALUES = 1 << 20 };
@@ -391,6 +421,8 @@ int main(void) {
     nowhere();
     room();
     planned();
+    planned_before("test/golden/zimage_a/model", 1);
+    planned_before("test/golden/sd3_medium/model", 3);
     counted();
     return finish();
 }

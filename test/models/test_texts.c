@@ -261,7 +261,7 @@ static void numbers(struct rig *rig, const float (*wanted)[LANE_NUMBERS_MAX], in
     struct sluice_request request = request_of("a", "b");
     request.width = 64;
     request.height = 128;
-    struct job_place place = {rig->model, rig->session->device, NULL, NULL};
+    struct job_place place = {.model = rig->model, .device = rig->session->device};
     if (!check(job_open(&job, &place, &request, NULL, &e) == OK, "%s: %s", what, e.what)) return;
     int s = job.layout.n_stages - 1;
     for (int i = 0; i < 2; i++) {
