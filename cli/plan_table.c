@@ -261,6 +261,17 @@ static void print_adapters(FILE *to, const json_t *plan) {
     fputc('\n', to);
 }
 
+static void print_previews(FILE *to, const json_t *plan) {
+    const json_t *of = json_object_get(json_object_get(plan, "request"), "preview");
+    double ram = of ? field_number(of, "ram_bytes") : 0, vram = of ? field_number(of, "vram_bytes") : 0;
+    char text[32];
+    if (!of) return;
+    fprintf(to, "previews %.0f, %s", field_number(of, "pictures"), field_string(of, "how"));
+    if (ram > 0) fprintf(to, "; each takes %s beside the steps", progress_bytes(ram, text));
+    if (vram > 0) fprintf(to, ", and %s on the device", progress_bytes(vram, text));
+    fputc('\n', to);
+}
+
 int plan_table_print(FILE *to, const char *json, bool bytes, struct sluice_error *e) {
     json_t *plan = json_loads(json, 0, NULL);
     if (!plan) return fail(e, SLUICE_INTERNAL, "the library's plan is no JSON");
@@ -275,6 +286,7 @@ int plan_table_print(FILE *to, const char *json, bool bytes, struct sluice_error
     print_assumed(to, plan);
     print_pins(to, plan);
     print_adapters(to, plan);
+    print_previews(to, plan);
     print_reads(to, plan);
     plan_table_print_groups(to, plan);
     print_time(to, plan);
