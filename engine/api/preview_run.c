@@ -1,6 +1,7 @@
 /* Runs within runs: see preview_run.h. */
 #include "engine/api/preview_run.h"
 
+#include "engine/api/preview.h"
 #include "kernels/ops.h"
 
 #include <string.h>
@@ -39,6 +40,7 @@ void preview_run_count(const struct job *job, bool in_turns, struct stage_need *
     if (!in_turns) return;
     need->turn_ram_bytes = ram - (n->separate ? 0 : primitives);
     need->turn_vram_bytes = vram - (n->separate ? primitives : 0);
+    need->turn_seconds = within->plan.seconds * preview_count(job);
 }
 
 static bool preview_run_tick(void *user, const struct visit *visit, double done, struct error *e) {

@@ -56,11 +56,12 @@ static void time_stages(const struct run_need *need, struct plan *plan) {
     for (int s = 0; s < need->n_stages; s++) {
         struct plan_stage *stage = &plan->stage[s];
         struct pace pace = pace_predict(need, plan, s);
-        stage->seconds = pace.seconds;
-        stage->floor_seconds = pace.floor_seconds;
+        double turns = pace.seconds > 0 ? need->stage[s].turn_seconds : 0;
+        stage->seconds = pace.seconds + turns;
+        stage->floor_seconds = pace.floor_seconds + turns;
         stage->bound = (int16_t)pace.bound;
-        plan->seconds += pace.seconds;
-        plan->floor_seconds += pace.floor_seconds;
+        plan->seconds += stage->seconds;
+        plan->floor_seconds += stage->floor_seconds;
         if (pace.seconds > longest) plan->bound = stage->bound, longest = pace.seconds;
     }
 }

@@ -116,7 +116,10 @@ void plan_least(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t
 
 double plan_bound_seconds(const struct run_need *need) {
     double seconds = 0;
-    for (int s = 0; s < need->n_stages; s++) seconds += plan_search_bound(need, s);
+    for (int s = 0; s < need->n_stages; s++) {
+        double bound = plan_search_bound(need, s);
+        seconds += bound > 0 ? bound + need->stage[s].turn_seconds : 0;
+    }
     return seconds;
 }
 

@@ -321,6 +321,10 @@ static void within_budget(struct rig *rig, const struct sluice_request *r, const
     result_free(&got);
 }
 
+static double denoising_seconds(json_t *plan) {
+    return json_number_value(json_object_get(stage_of(plan, "denoise"), "seconds"));
+}
+
 /* The least budget does, a byte less is refused, and so is the least of a run without previews. */
 static void planned(const char *preview) {
     struct rig rig;
@@ -344,6 +348,9 @@ static void planned(const char *preview) {
     check(got.code == SLUICE_BUDGET, "%s: a byte below the least: %s", preview, sluice_code_name(got.code));
     result_free(&got);
     if (!tiny) { /* which is then not what decodes */
+        json_t *plan = query(&rig, &plain, NULL);
+        check(denoising_seconds(plan) < denoising_seconds(want.plan), "%s: it takes no time", preview);
+        json_decref(plan);
         bounds(&rig, plain, &without, &all);
         check(without < least, "%s: nothing is planned for it: %lld", preview, (long long)least);
     }
