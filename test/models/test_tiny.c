@@ -12,7 +12,7 @@
 
 /* Those of one folder's latents, the tiny decoder alone and beside a model. */
 static void test_reference(const char *name) {
-    char path[PILE_PATH], number[16];
+    char path[PILE_PATH], number[24];
     snprintf(path, sizeof path, TINIES "/%s/reference.safetensors", name);
     struct pile *p = pile_of(path);
     snprintf(path, sizeof path, TINIES "/%s", name);
