@@ -105,6 +105,9 @@ struct slot {
     bool optional;
     const char *word;   /* what people call what stands here, where its family has a wider word; or NULL */
     const char *folder; /* of Hugging Face's layout */
+    /* What files of weights for it are called, where those for other slots have the same shapes and nothing
+     * else tells; NULL: nobody asks. */
+    const char *known_as;
     /* What its tensors' names may begin with in files that hold other components too, NULL-terminated; the
      * first is "". */
     const char *const *prefixes;

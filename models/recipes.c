@@ -50,15 +50,15 @@ static const char *const t5xxl_prefixes[] = {"", "text_encoders.t5xxl.transforme
 #define VAE_KL                                                                                                 \
     {.family = &family_vae_kl, .flag = "--vae", .folder = "vae", .prefixes = vae_prefixes},                    \
     {.family = &family_vae_kl_encoder, .folder = "vae"},                                                       \
-    TINY(family_taesd)
+    TINY(family_taesd, .known_as = "taef1")
 #define VAE_WAN                                                                                                \
     {.family = &family_vae_wan, .flag = "--vae", .folder = "vae", .prefixes = vae_prefixes},                   \
     {.family = &family_vae_wan_encoder, .folder = "vae"},                                                      \
-    TINY(family_taehv)
+    TINY(family_taehv, .known_as = "taew2_1")
 #define VAE_WAN22                                                                                                \
     {.family = &family_vae_wan22, .flag = "--vae", .folder = "vae", .prefixes = vae_prefixes},                   \
     {.family = &family_vae_wan22_encoder, .folder = "vae"},                                                    \
-    TINY(family_taehv, .dimension = {{"latent_channels", 48}, {"taehv_patch", 2}})
+    TINY(family_taehv, .known_as = "taew2_2", .dimension = {{"latent_channels", 48}, {"taehv_patch", 2}})
 /* clang-format on */
 
 /* Qwen-Image: diffusers 0.42, pipelines/qwenimage. Both halves of Qwen2.5-VL lie in one folder, and in one
@@ -471,12 +471,12 @@ static const struct published_setting sdxl_vae[] = {{"scaling_factor", 0.13025},
 static const struct published_setting sd2_unet[] = {{"sample_size", 96}, {0}};
 static const struct published_setting sdxl_unet[] = {{"sample_size", 128}, {0}};
 /* clang-format off */
-#define VAE_KL_4(settings)                                                                                     \
+#define VAE_KL_4(settings, tiny)                                                                               \
     {.family = &family_vae_kl, .flag = "--vae", .folder = "vae", .prefixes = vae_prefixes,                     \
      .dimension = {{"latent_channels", 4}, {"vae_quant", 1}}, .published = settings},                          \
     {.family = &family_vae_kl_encoder, .folder = "vae",                                                        \
      .dimension = {{"latent_channels", 4}, {"vae_quant", 1}}, .published = settings},                          \
-    TINY(family_taesd, .dimension = {{"latent_channels", 4}})
+    TINY(family_taesd, .known_as = tiny, .dimension = {{"latent_channels", 4}})
 #define UNET(settings, fills, ...)                                                                             \
     {.family = &family_unet, .flag = "--diffusion-model", .folder = "unet", .prefixes = denoiser_prefixes,     \
      .published = settings, .dimension = {{"unet_fill", fills}, __VA_ARGS__}}
@@ -484,13 +484,14 @@ static const struct published_setting sdxl_unet[] = {{"sample_size", 128}, {0}};
     .patch = 1, .sampling = of, .flow_shift = 1, .guide = guidance_plain, .samples_init = true, .steps = 50
 
 #define SD1(fills, guided)                                                                                     \
-    .slot = {TEXT_CLIP_L(CLIP_WINDOWS_MAX), UNET(NULL, fills, {"unet_guidance", guided}), VAE_KL_4(sd_vae)},   \
+    .slot = {TEXT_CLIP_L(CLIP_WINDOWS_MAX), UNET(NULL, fills, {"unet_guidance", guided}),                      \
+             VAE_KL_4(sd_vae, "taesd")},                                                                       \
     .condition = {{.slot = 0, .what = CONDITION_TOKENS}}, .n_conditions = 1, .span = {{1, INFINITY}},          \
     .colours = &latent_colours_sd1, .width = 512, .height = 512
 #define SD2(fills)                                                                                             \
     .slot = {TEXT_CLIP_H,                                                                                      \
              UNET(sd2_unet, fills, {"unet_heads", 0}, {"unet_convolved", 0}, {"unet_text", 1024}),             \
-             VAE_KL_4(sd_vae)},                                                                                \
+             VAE_KL_4(sd_vae, "taesd")},                                                                       \
     .condition = {{.slot = 0, .what = CONDITION_TOKENS, .layers_left_out = 1, .normed = true}},                \
     .n_conditions = 1, .span = {{1, INFINITY}}, DIFFUSES(SAMPLING_SD2), .width = 768, .height = 768,           \
     .colours = &latent_colours_sd1, .cfg_scale = 7
@@ -499,7 +500,7 @@ static const struct published_setting sdxl_unet[] = {{"sample_size", 128}, {0}};
              UNET(sdxl_unet, fills, {"unet3", 0}, {"unet_layers0", 0}, {"unet_layers1", 2},                    \
                   {"unet_layers2", 10}, {"unet_heads", 0}, {"unet_convolved", 0}, {"unet_text", 2048},         \
                   {"unet_pooled", 1280}, {"unet_numbers", 6}, {"unet_guidance", guided}),                      \
-             VAE_KL_4(sdxl_vae)},                                                                              \
+             VAE_KL_4(sdxl_vae, "taesdxl")},                                                                   \
     .condition = {{.slot = 0, .what = CONDITION_TOKENS, .layers_left_out = 1},                                 \
                   {.slot = 1, .what = CONDITION_TOKENS, .layers_left_out = 1, .beside = true},                 \
                   {.slot = 1, .what = CONDITION_POOLED, .projected = true}},                                   \
@@ -608,7 +609,7 @@ const struct recipe recipe_sdxl_refiner = {
                   {"unet_layers0", 0}, {"unet_layers1", 4}, {"unet_layers2", 4}, {"unet_middle_layers", 4},
                   {"unet_heads", 0}, {"unet_convolved", 0}, {"unet_text", 1280}, {"unet_pooled", 1280},
                   {"unet_numbers", 5}),
-             VAE_KL_4(sdxl_vae)},
+             VAE_KL_4(sdxl_vae, "taesdxl")},
     .condition = {{.slot = 0, .what = CONDITION_TOKENS, .layers_left_out = 1},
                   {.slot = 0, .what = CONDITION_POOLED, .projected = true}},
     .n_conditions = 2,
@@ -649,7 +650,8 @@ enum { SD3_T5_TOKENS = 256 };
              DENOISER(family_sd3, __VA_ARGS__),                                                                \
              {.family = &family_vae_kl, .flag = "--vae", .folder = "vae", .prefixes = vae_prefixes,            \
               .published = sd3_vae},                                                                           \
-             {.family = &family_vae_kl_encoder, .folder = "vae", .published = sd3_vae}, TINY(family_taesd)},   \
+             {.family = &family_vae_kl_encoder, .folder = "vae", .published = sd3_vae},                        \
+             TINY(family_taesd, .known_as = "taesd3")},                                                        \
     .condition = {{.slot = 0, .what = CONDITION_TOKENS, .layers_left_out = 1, .widened = true},                \
                   {.slot = 1, .what = CONDITION_TOKENS, .layers_left_out = 1, .beside = true, .widened = true},\
                   {.slot = 2, .what = CONDITION_TOKENS},                                                       \

@@ -191,6 +191,16 @@ static bool is_named_as_flag(const struct component_files *files, const struct c
            path_has_word(name_below(files, file), slot->flag + strspn(slot->flag, "-"));
 }
 
+const char *parts_misnamed(const struct component_files *files, const struct component_file *file,
+                           const struct slot *slot) {
+    const char *path = component_files_path(files, file);
+    const struct slot *other;
+    if (!slot->known_as || path_has_word(path, slot->known_as)) return NULL;
+    for (int i = 0; (other = models_slot(i)); i++)
+        if (other->known_as && path_has_word(path, other->known_as)) return other->known_as;
+    return NULL;
+}
+
 const struct slot *parts_called(const struct component_files *files, const struct component_file *file) {
     const struct slot *slot;
     for (int i = 0; (slot = models_slot(i)); i++)

@@ -98,6 +98,9 @@ bool parts_is_called_otherwise(const struct component_files *files, const struct
  * the model that it is of? */
 bool parts_name_says(const struct component_files *files, const struct component_file *file,
                      const char *word);
+/* What other slots' components are known as, and its path says; NULL: nothing, or also this slot's own. */
+const char *parts_misnamed(const struct component_files *files, const struct component_file *file,
+                           const struct slot *slot);
 /* How many of the recipe's components of that kind are there: those that a flag chooses by their own. */
 int parts_of_kind(const struct component_files *files, const struct recipe *recipe, enum family_kind kind);
 

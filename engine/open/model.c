@@ -42,6 +42,8 @@ static enum status open_slot(struct sluice_model *m, int slot, struct component_
     const char *path = component_files_path(files, file);
     configuration_begin(m->recipe, slot, m->sys, c);
     if (file->folder) configuration_in_pipeline(c);
+    if (slot_is_extra(&m->recipe->slot[slot]))
+        m->misnamed = parts_misnamed(files, file, &m->recipe->slot[slot]);
     c->index = component_files_take(files, file);
     if (configuration_bind(c, path, &m->recipe->slot[slot], &m->config_origin[slot], e) != OK) return e->code;
     return file->family->kind == FAMILY_DECODER ? open_encoder(m, path, e) : OK;
@@ -422,6 +424,10 @@ int model_notes(const struct sluice_model *m, char lines[MODEL_NOTES_MAX][MODEL_
     if (pipeline_note_called(m->recipe, lines[n], MODEL_NOTE_BYTES) ||
         (!m->named && pipeline_note_alike(m->recipe, lines[n], MODEL_NOTE_BYTES)))
         n++;
+    if (m->misnamed)
+        snprintf(lines[n++], MODEL_NOTE_BYTES,
+                 "the tiny decoder's path says \"%s\", another model's than %s: it may draw in wrong colours",
+                 m->misnamed, m->recipe->name);
     if (m->half)
         snprintf(
             lines[n++], MODEL_NOTE_BYTES,

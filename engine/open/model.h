@@ -23,6 +23,7 @@ struct sluice_model {
     bool named;           /* a model_index.json, or --edit, names the pipeline */
     /* Of a pipeline with one denoiser, whose file is called as one of two is: that one's slot; or NULL. */
     const struct slot *half;
+    const char *misnamed;     /* what the tiny decoder's path calls it, which is another model's; or NULL */
     bool published;           /* there are no files: plans alone can be made */
     uint64_t tokenizer_bytes; /* that tokenizers which are not there would take; part of host_bytes */
     struct tokenizer *tokenizer[SLOTS_MAX];

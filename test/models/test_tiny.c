@@ -186,6 +186,31 @@ static void test_alone(void) {
                WORDS("no 'vae'", "tiny decoder", "--taesd"));
 }
 
+/* ---- one that only its name tells from another's ---- */
+
+static void is_named(const char *name, const char *told) {
+    struct rig rig;
+    char path[PILE_PATH];
+    snprintf(path, sizeof path, "mkdir -p '%s/%s'", under("names"), name);
+    check(!system(path), "%s", path);
+    snprintf(path, sizeof path, "%s/%s/x.safetensors", under("names"), name);
+    copy_file(tiny_path(), path);
+    if (open_rig(&rig, (options){.model = MODEL, .taesd = path}, name))
+        check(told ? strstr(said, told) && strstr(said, "may draw in wrong colours")
+                   : !strstr(said, "wrong colours"),
+              "%s: %s", name, said);
+    rig_close(&rig);
+}
+
+static void test_other_names(void) {
+    is_named("taef1", NULL);
+    is_named("tiny", NULL);
+    is_named("taesd33", NULL);
+    is_named("taesd3", "says \"taesd3\", another model's than zimage");
+    is_named("models--madebyollin--TAESDXL", "says \"taesdxl\"");
+    is_named("taesd3_and_taef1", NULL);
+}
+
 /* ---- what is none ---- */
 
 static const char *without_layer(const struct pile *tiny, const char *layer, const char *added) {
@@ -278,6 +303,7 @@ int main(void) {
     test_unasked();
     test_found_first();
     test_alone();
+    test_other_names();
     test_misfits(tiny);
     test_failures(tiny);
     test_made();
