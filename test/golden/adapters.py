@@ -64,8 +64,9 @@ OLDEST = dict(down=".lora_linear_layer.down.weight", up=".lora_linear_layer.up.w
 class Adapter:
     """A file to be, and what it does to the parameters of a pipeline."""
 
-    def __init__(self, pipe, name, dtype=torch.float32):
-        self.pipe, self.name, self.dtype = pipe, name, dtype
+    def __init__(self, pipe, name, dtype=torch.float32, louder=1):
+        """louder: than others', times, where a model's deepest layers hardly show."""
+        self.pipe, self.name, self.dtype, self.louder = pipe, name, dtype, louder
         self.tensors, self.effects = {}, []
         self.patterns = {}  # by component: of its modules rank and alpha, where they stand in the file's metadata
         self.loaded = {}  # keyword arguments of diffusers' loader
@@ -96,7 +97,7 @@ class Adapter:
         first = self.parameter(component, rows[0][0])
         names = {name for name, _ in rows}
         norm = math.sqrt(sum(float(self.parameter(component, name).double().norm()) ** 2 for name in names))
-        return (len(rows), *first.shape[1:]), norm * self.share(rows)
+        return (len(rows), *first.shape[1:]), self.louder * norm * self.share(rows)
 
     def share(self, rows):
         asks = any(part in rows[0][0] for part in ("to_q", "to_k", "q_proj", "k_proj", "Attention.q", "Attention.k"))
@@ -343,14 +344,19 @@ def zimage():
         return latents(reference_tensors.run_case(pipe, case))
 
     named, theirs = by_plain(pipe, "transformer"), by_authors(pipe, "transformer", stored.zimage_names)
+    unread = len(pipe.text_encoder.layers) - 1
     peft = Adapter(pipe, "peft.safetensors", torch.float16)
     kohya = Adapter(pipe, "kohya.safetensors", torch.float16)
     comfy = Adapter(pipe, "comfy.safetensors", torch.bfloat16)
     all_of(peft, "transformer.", "transformer", named, PEFT_DESCRIBED, unlike)
-    all_of(kohya, "lora_unet_", "transformer", theirs, KOHYA, unlike, adapter_names.flat)
+    all_of(kohya, "lora_unet_", "transformer", theirs, KOHYA, unlike, adapter_names.flat, lambda i, n: i % 3 != 1)
+    encoder = Adapter(pipe, "encoder.safetensors", torch.bfloat16)
+    language = {n: rows for n, rows in by_plain(pipe, "text_encoder").items() if n.startswith("layers.")}
+    all_of(encoder, "text_encoder.model.", "text_encoder", language, PEFT, only=lambda i, n: i % 4 == 0 and not n.startswith(f"layers.{unread}."))
     all_of(comfy, "diffusion_model.", "transformer", named, PEFT, only=lambda i, n: n.startswith("layers."))
-    return Fixture("zimage", pipe, "zimage_a/model", run, tokens(3, 2, shift=2.5), [peft, kohya, comfy], [
-        Case([(peft, 1.0)]), Case([(kohya, 0.8)], ZIMAGE_FUSED), Case([(comfy, -0.5)]), Case([(comfy, 0.6), (peft, 1.0)])])
+    return Fixture("zimage", pipe, "zimage_a/model", run, tokens(3, 2, shift=2.5), [peft, kohya, comfy, encoder], [
+        Case([(peft, 1.0)]), Case([(kohya, 0.8)], ZIMAGE_FUSED), Case([(comfy, -0.5)]), Case([(comfy, 0.6), (peft, 1.0)]),
+        Case([(encoder, 1.0)], "diffusers adapts no encoder here")])
 
 
 def guided(pipe):
@@ -417,8 +423,38 @@ def sdxl():
         idle=["te1_text_model_encoder_layers_2"], runner=runner)
 
 
+SD3_CASE = tokens(3, 2, guidance=None, max_sequence_length=256, channels=16, init=False, mask=False, references=[], slg_layers=[], slg_scale=None,
+                  slg_start=None, slg_end=None)
+
+
+def sd1():
+    """Kohya's with diffusers' names, and the 1x1 convolutions around attention."""
+    pipe = unet.reference_tensors.load(os.path.join(HERE, "sd1", "model"))
+
+    def run(pipe, case):
+        return latents(unet.reference_tensors.run_case(pipe, case, {}))
+
+    kohya = Adapter(pipe, "kohya.safetensors", torch.float16, louder=6)
+    all_of(kohya, "lora_unet_", "unet", by_plain(pipe, "unet"), KOHYA, unlike, adapter_names.flat, lambda i, n: i % 6 == 2)
+    all_of(kohya, "lora_te_", "text_encoder", in_clip(pipe, "text_encoder"), KOHYA, unlike, adapter_names.flat, lambda i, n: i % 4 == 0)
+    return Fixture("unet", pipe, "sd1/model", run, SDXL_CASE, [kohya], [Case([(kohya, 1.0)], "diffusers loses most alphas")])
+
+
+def sd3_medium():
+    """Three text encoders."""
+    pipe = sd3.reference_tensors.load(os.path.join(HERE, "sd3_medium", "model"))
+
+    def run(pipe, case):
+        return latents(sd3.reference_tensors.run_case(pipe, case, {}))
+
+    kohya = Adapter(pipe, "kohya.safetensors", torch.float16)
+    for component, prefix, modules in (("text_encoder", "lora_te1_", in_clip), ("text_encoder_2", "lora_te2_", in_clip), ("text_encoder_3", "lora_te3_", in_t5)):
+        all_of(kohya, prefix, component, modules(pipe, component), KOHYA, unlike, adapter_names.flat, lambda i, n: i % 4 == 1)
+    return Fixture("sd3", pipe, "sd3_medium/model", run, SD3_CASE, [kohya], [Case([(kohya, 1.0)], "diffusers has no adapters of T5")])
+
+
 def lycoris():
-    """What reduces to low ranks: convolutions with a middle, Hadamard's and Kronecker's products."""
+    """What reduces to low ranks: convolutions with a middle, Hadamard's and Kronecker's products of weights that are wider."""
     pipe = unet.reference_tensors.load(os.path.join(HERE, "sdxl", "model"))
 
     def run(pipe, case):
@@ -430,9 +466,11 @@ def lycoris():
     for i, (name, rows) in enumerate(sorted(convolutions.items())):
         if i % 4 == 0:
             locon.tucker("lora_unet_" + adapter_names.flat(name), "unet", rows, 2 + i % 3, 2)
+    wide = {name for name, value in pipe.unet.state_dict().items() if value.dim() > 1 and min(value.flatten(1).shape) > 7}
+    named, theirs = ({name: rows for name, rows in of.items() if rows[0][0] in wide} for of in (named, theirs))
     for i, (name, rows) in enumerate(sorted(named.items())):
-        if i % 16 == 0 or "conv_in" in name:
-            loha.hadamard("lycoris_" + adapter_names.flat(name), "unet", rows, 2 + i % 2, 1.5)
+        if i % 16 == 0:
+            loha.hadamard("lycoris_" + adapter_names.flat(name), "unet", rows, 2, 1.5)
     for i, (name, rows) in enumerate(sorted(theirs.items())):
         first = pipe.unet.get_parameter(rows[0][0])
         if i % 16 == 1 and first.dim() == 2:
@@ -483,9 +521,9 @@ def wan_22():
         high.vector("diffusion_model." + name.replace(".weight", ".diff"), "transformer", vectors[name])
     high.vector("diffusion_model.blocks.2.norm3.diff_b", "transformer", vectors["blocks.2.norm3.bias"])
     all_of(low, "diffusion_model.", "transformer_2", theirs["transformer_2"], PEFT, only=lambda i, n: i % 2 == 0)
-    blocks = {c: {n: rows for n, rows in named.items() if n.startswith("blocks.1.")} for c, named in theirs.items()}
-    for component in blocks:  # the same numbers: a key's seed is the key's
-        all_of(both, "lora_unet_", component, blocks[component], KOHYA, unlike, adapter_names.flat)
+    middle = {name: rows for name, rows in theirs["transformer"].items() if name.startswith("blocks.1.")}
+    all_of(both, "lora_unet_", "transformer", middle, KOHYA, unlike, adapter_names.flat)
+    both.effects += [(label, "transformer_2", name, delta) for label, _, name, delta in both.effects]
     case = dict(kind="image", prompt="a red fox in the snow", negative_prompt="blurry", steps=2, cfg_scale=2.5, cfg_scale_low=None, width=32, height=32,
                 frames=5, seed=42, batch=1, flow_shift=1.0, shift=1.0, sampler=None, channels=5, init=False, last=False, mask=False, decoded=False,
                 latent_frames=2, latent_width=4, latent_height=4)
@@ -508,10 +546,8 @@ def sd35():
     all_of(peft, "text_encoder_2.", "text_encoder_2", in_clip(pipe, "text_encoder_2"), PEFT, only=lambda i, n: i % 2 and "projection" not in n)
     all_of(kohya, "lora_unet_", "transformer", theirs, KOHYA, unlike, adapter_names.flat, lambda i, n: i % 2 or "qkv" in n or "final" in n)
     all_of(kohya, "lora_te1_", "text_encoder", in_clip(pipe, "text_encoder"), KOHYA, unlike, adapter_names.flat, lambda i, n: i % 2)
-    case = tokens(3, 2, guidance=None, max_sequence_length=256, channels=16, init=False, mask=False, references=[], slg_layers=[], slg_scale=None,
-                  slg_start=None, slg_end=None)
     last = len(pipe.transformer.transformer_blocks) - 1
-    return Fixture("sd3", pipe, "sd35_medium/model", run, case, [peft, kohya], [
+    return Fixture("sd3", pipe, "sd35_medium/model", run, SD3_CASE, [peft, kohya], [
         Case([(peft, 1.0)]), Case([(kohya, 0.8)], "diffusers reads its own names alone"),
         Case([(peft, 0.6), (kohya, 1.0)], "diffusers reads its own names alone")],
         idle=[f"transformer_blocks.{last}.attn.add_q_proj"])
@@ -562,7 +598,7 @@ def wan_gguf():
     return fixture
 
 
-MODELS = dict(zimage=zimage, flux=flux_1, sdxl=sdxl, lycoris=lycoris, qwen_image=qwen_image, wan22=wan_22, sd35=sd35, zimage_gguf=zimage_gguf, wan_gguf=wan_gguf)
+MODELS = dict(zimage=zimage, flux=flux_1, sdxl=sdxl, lycoris=lycoris, sd1=sd1, qwen_image=qwen_image, wan22=wan_22, sd35=sd35, sd3_medium=sd3_medium, zimage_gguf=zimage_gguf, wan_gguf=wan_gguf)
 
 
 def make(name):

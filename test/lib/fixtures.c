@@ -151,6 +151,17 @@ const struct fixture fixtures[] = {
     {.name = "stored/wan_gguf", .stored = &wan_gguf},
     {.name = "stored/flux_gguf", .stored = &flux_gguf},
     {.name = "stored/flux_fp8", .stored = &flux_fp8},
+    {.name = "adapters/zimage", .adapted = true},
+    {.name = "adapters/flux", .adapted = true},
+    {.name = "adapters/sdxl", .adapted = true},
+    {.name = "adapters/lycoris", .adapted = true},
+    {.name = "adapters/sd1", .adapted = true},
+    {.name = "adapters/qwen_image", .adapted = true},
+    {.name = "adapters/wan22", .adapted = true},
+    {.name = "adapters/sd35", .adapted = true},
+    {.name = "adapters/sd3_medium", .adapted = true},
+    {.name = "adapters/zimage_gguf", .adapted = true},
+    {.name = "adapters/wan_gguf", .adapted = true},
 };
 const int n_fixtures = sizeof fixtures / sizeof *fixtures;
 

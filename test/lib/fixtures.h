@@ -7,6 +7,7 @@
  *     test_influence           that every tensor counts
  *     test_residency           that no plan changes a bit; test_cuda_gate the same on the CUDA device
  *     test_stored              pipelines from weights as people's files have them
+ *     test_loras               pipelines with adapters, of every dialect
  *     test_layouts             other layouts of the same weights
  *     test_misfits             models that are nearly ones of the family */
 #ifndef SLUICE_TEST_FIXTURES_H
@@ -37,6 +38,7 @@ struct fixture {
     bool pipeline;                          /* there are data of whole runs, too */
     const struct tolerance *gpu_tolerances; /* of a GPU's pictures, before those of a suite; or NULL */
     const struct stored *stored;            /* these are of runs from stored weights */
+    bool adapted;                           /* these are of runs with adapters */
     const struct gate *gate;                /* NULL: its residency is not tried */
     const struct layouts *layouts;          /* layouts are made from its model */
     const struct named_recipe *named;       /* what is said of its folder */

@@ -161,6 +161,21 @@ static void take_pictures(const struct golden *g, const json_t *c, struct sluice
     if (json_object_get(c, "strength")) r->strength = json_number_value(json_object_get(c, "strength"));
 }
 
+/* Files beside the data. */
+static void take_adapters(const struct golden *g, const json_t *c, struct sluice_request *r) {
+    const json_t *adapters = json_object_get(c, "adapters");
+    int n = (int)json_array_size(adapters);
+    struct sluice_lora *loras = test_memory(sizeof *loras * (size_t)(n + 1));
+    for (int i = 0; i < n; i++) {
+        const json_t *adapter = json_array_get(adapters, (size_t)i);
+        char *path = test_memory(PATH);
+        snprintf(path, PATH, "%s/%s", g->path, text_of(adapter, "file"));
+        loras[i] = (struct sluice_lora){path, json_number_value(json_object_get(adapter, "strength"))};
+    }
+    r->loras = loras;
+    r->n_loras = n;
+}
+
 struct sluice_request request_of(struct public_run *p, const json_t *c) {
     struct sluice_request r = {.struct_size = sizeof r};
     sluice_request_defaults(p->model, &r);
@@ -188,6 +203,7 @@ struct sluice_request request_of(struct public_run *p, const json_t *c) {
     take_skipped(c, &r);
     take_pictures(p->golden, c, &r);
     take_control(p->golden, c, &r);
+    take_adapters(p->golden, c, &r);
     return r;
 }
 

@@ -1,0 +1,55 @@
+/* Pipelines with adapters (LoRA): every dialect, fused and split weights, convolutions, text encoders,
+ * vectors, two at once, two denoisers, quantised weights below them; each case of a fixture after the one
+ * before in one session.
+ *
+ * Truth is diffusers with peft, unfused, or W + BA in its weights where it cannot read the file
+ * (test/golden/adapters.py, which shows that every pair moves the latent by ten times the tolerance). */
+#include "test/lib/golden_run.h"
+
+#include <stdio.h>
+
+static const struct tolerance tolerances[] = {
+    {"hidden", 0, 1e-5}, {"pooled", 0, 4e-6}, {"latent after a step", 0, 1.8e-5}, {"latent", 0, 2e-5}, {0},
+};
+
+/* In bf16, of which the reference's own errors are not known here: measured under emulation. */
+static const struct tolerance gpu_tolerances[] = {
+    {"hidden", 0, 3e-2}, {"pooled", 0, 1e-2}, {"latent after a step", 0, 1e-2}, {"latent", 0, 2e-2}, {0},
+};
+
+static void run_case(struct public_run *p, const json_t *c) {
+    char latent[PATH], file[TAIL];
+    struct sluice_error error;
+    struct sluice_request r = request_of(p, c);
+    snprintf(latent, sizeof latent, "%s/final.safetensors", p->folder);
+    r.save_latent = latent;
+    r.no_decode = true;
+    assert_public(sluice_run(p->session, &r, &error), &error);
+    expect_texts(p, c);
+    for (int step = 1; step < r.steps; step++) {
+        snprintf(file, sizeof file, "latent_%03d", step);
+        expect_dump(p, c, file, "latent after a step", file);
+    }
+    expect_latents(p, c);
+}
+
+static void test_adapted(const struct golden *g) {
+    json_t *cases = json_object_get(g->expect, "cases"), *c;
+    size_t i;
+    char path[PATH];
+    struct public_run *p = open_run(g, model_path(g, path), false);
+    json_array_foreach(cases, i, c) run_case(p, c);
+    close_run(p);
+}
+
+static const struct golden_test tests[] = {{"adapted", test_adapted, PRECISION_F32, true, NULL}};
+
+static const struct suite *const *suites_of(const struct fixture *f) {
+    static const struct suite adapted = {"adapters", tests, COUNT_OF(tests), tolerances, gpu_tolerances},
+                              *const suites[] = {&adapted, NULL};
+    return f->adapted ? suites : NULL;
+}
+
+int main(int argc, char **argv) {
+    return golden_main("adapters", suites_of, argv + (argc > 0));
+}
