@@ -59,11 +59,6 @@ def sd3(state):
         ("transformer_blocks.", "joint_blocks."), ("proj_out.", "final_layer.linear.")])
 
 
-def wan(state):
-    """The blocks' norm2 first: norm1 and norm3 have no weights."""
-    return stored.wan_names(state)
-
-
 RESNET = [(".norm1.", ".in_layers.0."), (".conv1.", ".in_layers.2."), (".time_emb_proj.", ".emb_layers.1."), (".norm2.", ".out_layers.0."),
           (".conv2.", ".out_layers.3."), (".conv_shortcut.", ".skip_connection.")]
 ENDS = [("conv_in.", "input_blocks.0.0."), ("conv_norm_out.", "out.0."), ("conv_out.", "out.2."), ("time_embedding.linear_1.", "time_embed.0."),

@@ -3,19 +3,19 @@
 
     adapters.py [--only NAME]
 
-needs requirements.txt, gguf==0.19.0 and peft==0.21.2.  test_adapters.c reads what it wrote and needs no Python.
+needs requirements.txt.  test_loras.c reads what it wrote and needs no Python.
 Each adapters/NAME/ holds
   model              a link to the model that is adapted
-  *.safetensors      adapters; their factors are random, of ranks 2 to 5, each pair's effect about a quarter of its weight
-  expect.json        "family"; "cases" as make.py's, each with "adapters" [{"file", "strength"}], "truth", and "least": how far at
-                     least the latent moves when any one pair is left out
+  *.safetensors      adapters; their factors are random, of ranks 2 to 5, each pair's effect a quarter of its weight (queries' and keys' all)
+  expect.json        "family"; "cases" as make.py's, each with "adapters" [{"file", "strength"}], "truth", and where it is one adapter
+                     "least": how far at least the latent moves when any one pair is left out
   reference.safetensors  of case k: latent, latent_001 ..., and where a text encoder is adapted hidden and pooled
   bf16.json          empty: the reference's errors in bf16 are not measured, devices that compute so have wider gates
 
 "truth" says who computed a case's tensors.  "diffusers": its pipeline, which read the file itself, unfused (peft), in f32.
 "merged": the same pipeline with W + strength alpha/r BA in its weights, made here in f64, where diffusers does not read the file or
-reads it otherwise than who trained it (why is said at the case).  Either way both are computed and compared: what diffusers reads
-differs from what is merged by less than 3e-6.
+reads it otherwise than who trained it (why is said at the case).  What diffusers reads is compared with what is merged, too: they
+differ by less than 3e-6.
 """
 
 import argparse
@@ -389,7 +389,8 @@ def flux_1():
         bfl.vector(name + ".lora_B.bias", "transformer", vectors[name + ".bias"])
     case = tokens(3, 2, cfg_scale=1.0, negative_prompt=None, guidance=3.5, max_sequence_length=512, channels=5, init=False, mask=False, references=[])
     return Fixture("flux", pipe, "flux_a/model", guided(pipe), case, [peft, kohya, comfy, bfl], [
-        Case([(peft, 1.0)]), Case([(kohya, 0.8)], FLUX_ALPHAS), Case([(comfy, 1.3)], FLUX_ALPHAS), Case([(bfl, 1.0)], "diffusers asks for norms, too"), Case([(peft, 0.6), (kohya, 1.0)], FLUX_ALPHAS)])
+        Case([(peft, 1.0)]), Case([(kohya, 0.8)], FLUX_ALPHAS), Case([(comfy, 1.3)], FLUX_ALPHAS),
+        Case([(bfl, 1.0)], "diffusers asks for norms, too"), Case([(peft, 0.6), (kohya, 1.0)], FLUX_ALPHAS)])
 
 
 SDXL_CASE = dict(kind="image", prompt="a red fox in the snow", negative_prompt="blurry", steps=2, cfg_scale=2.5, width=48, height=40, seed=42, batch=1,
@@ -448,7 +449,8 @@ def sd3_medium():
         return latents(sd3.reference_tensors.run_case(pipe, case, {}))
 
     kohya = Adapter(pipe, "kohya.safetensors", torch.float16)
-    for component, prefix, modules in (("text_encoder", "lora_te1_", in_clip), ("text_encoder_2", "lora_te2_", in_clip), ("text_encoder_3", "lora_te3_", in_t5)):
+    encoders = (("text_encoder", "lora_te1_", in_clip), ("text_encoder_2", "lora_te2_", in_clip), ("text_encoder_3", "lora_te3_", in_t5))
+    for component, prefix, modules in encoders:
         all_of(kohya, prefix, component, modules(pipe, component), KOHYA, unlike, adapter_names.flat, lambda i, n: i % 4 == 1)
     return Fixture("sd3", pipe, "sd3_medium/model", run, SD3_CASE, [kohya], [Case([(kohya, 1.0)], "diffusers has no adapters of T5")])
 
@@ -512,8 +514,8 @@ def wan_22():
     low = Adapter(pipe, "style_low_noise.safetensors", torch.bfloat16)
     low.loaded = dict(load_into_transformer_2=True)
     both = Adapter(pipe, "musubi.safetensors", torch.float16)
-    theirs = {c: by_authors(pipe, c, adapter_names.wan) for c in ("transformer", "transformer_2")}
-    vectors = adapter_names.originally(pipe.transformer, adapter_names.wan)
+    theirs = {c: by_authors(pipe, c, stored.wan_names) for c in ("transformer", "transformer_2")}
+    vectors = adapter_names.originally(pipe.transformer, stored.wan_names)
     all_of(high, "diffusion_model.", "transformer", theirs["transformer"], KOHYA, unlike, only=lambda i, n: i % 2)
     for name in ("blocks.0.self_attn.q.bias", "blocks.1.cross_attn.o.bias", "blocks.2.ffn.0.bias", "time_projection.1.bias", "head.head.bias"):
         high.vector("diffusion_model." + name.replace(".bias", ".diff_b"), "transformer", vectors[name])
@@ -590,7 +592,7 @@ def zimage_gguf():
 def wan_gguf():
     def dialects(pipe):
         comfy = Adapter(pipe, "comfy.safetensors", torch.float16)
-        all_of(comfy, "diffusion_model.", "transformer", by_authors(pipe, "transformer", adapter_names.wan), KOHYA, unlike)
+        all_of(comfy, "diffusion_model.", "transformer", by_authors(pipe, "transformer", stored.wan_names), KOHYA, unlike)
         return [comfy]
 
     fixture = of_stored("wan_gguf", dialects)
@@ -598,7 +600,8 @@ def wan_gguf():
     return fixture
 
 
-MODELS = dict(zimage=zimage, flux=flux_1, sdxl=sdxl, lycoris=lycoris, sd1=sd1, qwen_image=qwen_image, wan22=wan_22, sd35=sd35, sd3_medium=sd3_medium, zimage_gguf=zimage_gguf, wan_gguf=wan_gguf)
+MODELS = dict(zimage=zimage, flux=flux_1, sdxl=sdxl, lycoris=lycoris, sd1=sd1, qwen_image=qwen_image, wan22=wan_22, sd35=sd35,
+              sd3_medium=sd3_medium, zimage_gguf=zimage_gguf, wan_gguf=wan_gguf)
 
 
 def make(name):
