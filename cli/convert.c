@@ -49,6 +49,8 @@ static void print_summary(const char *output, const json_t *summary) {
            progress_bytes(field_number(summary, "bytes"), bytes),
            progress_bytes(field_number(summary, "from_bytes"), from));
     free(name);
+    if (field_number(summary, "merged") > 0)
+        printf("  adapters are in %.0f of them\n", field_number(summary, "merged"));
     json_object_foreach(json_object_get(summary, "types"), type, value) {
         printf("  %-10s %s\n", type, progress_bytes(json_number_value(value), bytes));
     }
@@ -75,6 +77,9 @@ int convert_command(const struct args *args, struct sluice_error *e) {
         .type = args->type,
         .rules = args->rules.at,
         .n_rules = args->rules.n,
+        .loras = args->loras.at,
+        .n_loras = args->loras.n,
+        .lora_partial = args->lora_partial,
         .on_progress = convert_on_progress,
         .user = &converting,
     };

@@ -34,11 +34,12 @@ static const struct flag own[] = {
      "three; 2511: files that do not say they are that one; default what a folder's model_index.json names, "
      "else plus where there are pictures",
      NULL},
-    {NULL, RUNS, NULL, "--lora", "FILE[:S]", FLAG_LORAS, AT(loras), -SLUICE_SCALE_MAX, SLUICE_SCALE_MAX, NULL,
-     "adapter (LoRA), and how much of it counts; default 1; up to sixteen times", NULL},
+    {NULL, RUNS | CONVERT, NULL, "--lora", "FILE[:S]", FLAG_LORAS, AT(loras), -SLUICE_SCALE_MAX,
+     SLUICE_SCALE_MAX, NULL,
+     "adapter (LoRA), and how much of it counts; default 1; up to sixteen times. convert: merges it", NULL},
     {NULL, RUNS, NULL, "--lora-dir", "DIR", FLAG_STRING, AT(lora_dir), 0, 0, NULL,
      "where <lora:NAME:0.8> in a prompt is found", NULL},
-    {NULL, RUNS, NULL, "--lora-partial", NULL, FLAG_SWITCH, AT(lora_partial), 0, 0, NULL,
+    {NULL, RUNS | CONVERT, NULL, "--lora-partial", NULL, FLAG_SWITCH, AT(lora_partial), 0, 0, NULL,
      "only a warning where some of an adapter fits nothing", NULL},
 
     {"Picture", RUNS | TOKENIZE, "-p", "--prompt", "TEXT", FLAG_PROMPT, AT(prompt), 0, 0, NULL,

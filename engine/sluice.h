@@ -426,6 +426,9 @@ struct sluice_convert_options {
     /* Called before each piece; what is being converted. False ends it with CANCELLED. May be NULL. */
     bool (*on_progress)(void *user, double fraction, const char *what);
     void *user;
+    const struct sluice_lora *loras; /* adapters that are merged into the weights, in this order; or NULL */
+    int n_loras;
+    bool lora_partial; /* what of an adapter fits no weight is left out, no error */
 };
 
 /* Writes one component's weights to one file in other types, there whole or not at all. Matrices take the
@@ -433,8 +436,14 @@ struct sluice_convert_options {
  * layers and an autoencoder's weights keep theirs, as under a request's `type`: both give the same picture.
  * Names of tensors stay (but for what tells parts of one file apart); a configuration goes along. Takes at
  * most 64 MiB beside the headers and one row of the widest tensor. NONFINITE if a weight is no number, LIMIT
- * if it is too large for its type. *json:
- * {"version":1, "family","tensors","from_bytes","bytes","types":{TYPE:bytes}}, or json NULL. */
+ * if it is too large for its type.
+ *
+ * With adapters each becomes W + strength scale B A, computed in f32 and rounded once; all that `generate`
+ * takes is merged, and whole matrices, LoHa and LoKr of any rank. What of an adapter is for other parts stays
+ * out; MISSING if nothing is for this one. Takes the factors of one weight besides, and for LoKr as much as
+ * that weight in f32. UNSUPPORTED where a weight would keep a type that nothing here writes. *json:
+ * {"version":1, "family","tensors","from_bytes","bytes","merged" (tensors that adapters
+ * changed),"types":{TYPE:bytes}}, or json NULL. */
 SLUICE_API int sluice_convert(const struct sluice_convert_options *options, char **json,
                               struct sluice_error *error);
 

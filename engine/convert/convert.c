@@ -261,10 +261,10 @@ static enum status convert_summarise(const struct conversion *c, char **json, st
     unsigned losses = json_losses();
     uint64_t from = 0;
     for (int i = 0; i < c->n_items; i++) from += c->items[i].what ? 0 : c->items[i].entry->bytes;
-    json_t *summary =
-        json_pack("{s:i, s:s?, s:i, s:I, s:I, s:o}", "version", 1, "family",
-                  c->family ? c->family->name : NULL, "tensors", c->n_items, "from_bytes", (json_int_t)from,
-                  "bytes", (json_int_t)c->bytes, "types", convert_types_json(c));
+    json_t *summary = json_pack("{s:i, s:s?, s:i, s:I, s:I, s:i, s:o}", "version", 1, "family",
+                                c->family ? c->family->name : NULL, "tensors", c->n_items, "from_bytes",
+                                (json_int_t)from, "bytes", (json_int_t)c->bytes, "merged",
+                                merge_count(c->merge), "types", convert_types_json(c));
     *json = json_hand_out(summary, JSON_INDENT(1), losses);
     return *json ? OK : error_set(e, MEMORY, "no memory for the text");
 }

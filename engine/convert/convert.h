@@ -1,13 +1,14 @@
 /* `convert`: one component's weights from any files to one file, in other types.
  *
- * Steps, a file each: what is converted (open.c), which type each tensor becomes (types.c), how bytes are
- * made (stream.c), and the file around them with what it says of itself (convert.c). Nothing but headers is
- * read before all types are chosen and the disk is known to have room; then tensors follow one another in
- * rows, so memory does not grow with them. */
+ * Steps, a file each: what is converted (open.c), which type each tensor becomes (types.c), which of them
+ * adapters are merged into (merge.c, merge_values.c), how bytes are made (stream.c), and the file around them
+ * with what it says of itself (convert.c). Nothing but headers is read before all types are chosen and the
+ * disk is known to have room; then tensors follow one another in rows, so memory does not grow with them. */
 #ifndef SLUICE_CONVERT_CONVERT_H
 #define SLUICE_CONVERT_CONVERT_H
 
 #include "engine/base/team.h"
+#include "engine/convert/merge.h"
 #include "engine/open/contents.h"
 #include "engine/sluice.h"
 #include "loaders/gguf/gguf.h"
@@ -51,6 +52,7 @@ struct conversion {
     int view;                        /* whose tensors are converted */
     const struct block_kind **kinds; /* of each entry, or NULL */
     bool *beside;                    /* the entry lies beside quantised weights: no tensor of its own */
+    struct merge *merge;             /* adapters that are merged into it; NULL: none */
     struct config config;
     bool config_beside; /* it lies beside the files */
     /* what a GGUF file says that is converted to one */
@@ -65,6 +67,11 @@ struct conversion {
     struct convert_buffers buffers;
     struct team *team;
 };
+
+/* Does what is written of a weight differ from what the file has? */
+static inline bool is_made_anew(const struct conversion *c, const struct converted *weight) {
+    return weight->dtype != weight->entry->dtype || merge_changes(c->merge, weight->entry);
+}
 
 /* Opens the inputs, finds the component and which block kind each of its tensors belongs to. */
 enum status convert_open(struct conversion *c, struct error *e);

@@ -144,6 +144,18 @@ static enum status find_kinds(struct conversion *c, const struct component *comp
     return OK;
 }
 
+/* (Its names have the prefix where other parts lie beside it, too.) */
+static enum status merge_into(struct conversion *c, const struct component *component, struct error *e) {
+    const struct sluice_convert_options *o = c->options;
+    struct merge_subject subject = {.sys = c->sys,
+                                    .loras = o->loras,
+                                    .n_loras = o->n_loras,
+                                    .partial = o->lora_partial,
+                                    .component = component,
+                                    .prefix = index_prefix(&component->index)};
+    return o->n_loras ? merge_open(&subject, &c->merge, e) : OK;
+}
+
 /* Everything is checked as for a run: what cannot be drawn with is not worth converting. */
 static enum status bind_slot(struct conversion *c, const struct recipe *recipe, int slot,
                              struct tensor_index view, struct config *config, enum config_origin *origin,
@@ -154,8 +166,9 @@ static enum status bind_slot(struct conversion *c, const struct recipe *recipe, 
     struct config_place place = {c->place, &recipe->slot[slot], &component.index};
     if (index_check_quantised(&component.index, e) == OK &&
         configuration_read(c->sys, &place, config, origin, e) == OK &&
-        component_bind(&component, config, e) == OK)
-        find_kinds(c, &component, e);
+        component_bind(&component, config, e) == OK && find_kinds(c, &component, e) == OK &&
+        component.family == c->family && !c->merge)
+        merge_into(c, &component, e);
     if (component.family == c->family) c->architecture = component_architecture(&component);
     component_destroy(&component);
     return e->code;
@@ -194,6 +207,12 @@ static enum status bind_family(struct conversion *c, const char *prefix, struct 
     return e->code;
 }
 
+static enum status fail_unknown(const struct conversion *c, struct error *e) {
+    error_set(e, UNSUPPORTED, "nobody knows the weights that an adapter is to be merged into");
+    error_where(e, "%s", c->whole.sources[0].path);
+    return error_expected(e, "a transformer, UNet or text encoder");
+}
+
 enum status convert_open(struct conversion *c, struct error *e) {
     struct contents contents = {0};
     c->prefix = "";
@@ -205,6 +224,7 @@ enum status convert_open(struct conversion *c, struct error *e) {
     for (int i = 0; i < c->whole.n_entries; i++) c->beside[i] = c->whole.entries[i].used;
     if (contents_find(c->sys, &c->whole, &contents, e) != OK) return e->code;
     if (choose_part(c, &contents, e) != OK) return e->code;
+    if (!c->family && c->options->n_loras) return fail_unknown(c, e);
     if (!c->family) return index_check_quantised(&c->whole, e);
     return bind_family(c, contents.component[c->view].prefix, e);
 }
@@ -213,6 +233,7 @@ void convert_close(struct conversion *c) {
     struct sys *sys = c->sys;
     for (int i = 0; c->items && i < c->n_items; i++) sys->release(sys, c->items[i].name);
     sys->release(sys, c->items);
+    merge_close(c->merge);
     gguf_close(c->header);
     sys->release(sys, c->values);
     sys->release(sys, c->keys);

@@ -96,6 +96,7 @@ static uint32_t largest_bits(const float *numbers, int64_t n) {
 struct convert_work {
     const struct converted *item;
     const struct tensor *read;
+    const struct merge *merge; /* is added to the rows; NULL: nothing is */
     float *numbers;
     char *to;             /* NULL: the numbers alone */
     float *scales;        /* NULL, or where rows' own go instead */
@@ -109,6 +110,7 @@ static void convert_rows(const void *context, int64_t first, int64_t end, int me
     for (int64_t r = first; r < end; r++) {
         float *row = w->numbers + r * columns;
         weights_widen(row, w->read, r, 1);
+        if (w->merge) merge_add(w->merge, (w->read->scale_row + r) * columns, columns, row);
         uint32_t here = largest_bits(row, columns), largest = atomic_load(w->largest);
         while (here > largest && !atomic_compare_exchange_weak(w->largest, &largest, here)) {
         }
@@ -122,6 +124,7 @@ static void convert_rows(const void *context, int64_t first, int64_t end, int me
 static float work(struct conversion *c, struct convert_work w) {
     atomic_uint largest = 0;
     w.numbers = c->buffers.numbers;
+    w.merge = merge_changes(c->merge, w.item->entry) ? c->merge : NULL;
     w.largest = &largest;
     team_run(c->team, w.read->dim[0], convert_rows, &w);
     return (union float_bits){.bits = atomic_load(&largest)}.value;
@@ -173,14 +176,14 @@ static enum status make_scale(struct conversion *c, struct converted *scale, str
     int64_t rows = tensor_rows(&whole), at_once = rows_at_once(c, &whole);
     float largest = 0;
     item->scale = entry->scale;
-    for (int64_t first = 0; first < rows && item->dtype != entry->dtype && e->code == OK; first += at_once) {
+    for (int64_t first = 0; first < rows && is_made_anew(c, item) && e->code == OK; first += at_once) {
         if (convert_tell(c, item, e) != OK) break;
         if (read_rows(c, entry, first, convert_least(at_once, rows - first), &read, e) != OK) break;
         float here = work(c, (struct convert_work){.item = item, .read = &read});
         largest = here > largest ? here : largest;
         convert_check_finite(c, entry, here, e);
     }
-    if (item->dtype != entry->dtype) item->scale = quantise_scale(item->dtype, largest);
+    if (is_made_anew(c, item)) item->scale = quantise_scale(item->dtype, largest);
     memcpy(c->buffers.out, &item->scale, sizeof item->scale);
     c->buffers.out_to = sizeof item->scale;
     return e->code;
@@ -194,7 +197,7 @@ static enum status make_rows(struct conversion *c, const struct converted *item,
     b->row += rows;
     b->out_to = (uint64_t)(dtype_bytes(item->dtype, read.dim[1]) * rows);
     struct convert_work w = {.item = item, .read = &read, .to = b->out};
-    if (item->dtype != item->entry->dtype) return check_held(c, item, work(c, w), e);
+    if (is_made_anew(c, item)) return check_held(c, item, work(c, w), e);
     memcpy(b->out, b->stored, b->out_to);
     return OK;
 }
@@ -207,7 +210,7 @@ static enum status make_row_scales(struct conversion *c, const struct converted 
     struct convert_work w = {.item = item, .read = &read, .scales = (float *)(void *)b->out};
     b->row += rows;
     b->out_to = sizeof(float) * (uint64_t)rows;
-    if (item->dtype == item->entry->dtype) {
+    if (!is_made_anew(c, item)) {
         memcpy(b->out, b->scales + sizeof(float) * (uint64_t)first, b->out_to);
         return OK;
     }
@@ -223,6 +226,7 @@ static enum status make_more(struct conversion *c, int i, struct error *e) {
         b->item = i;
         b->row = 0;
         if (read_scales(c, item->entry, e) != OK) return e->code;
+        if (c->merge && merge_load(c->merge, item->entry, e) != OK) return e->code;
     }
     if (convert_tell(c, item, e) != OK) return e->code;
     switch (item->what) {

@@ -224,6 +224,17 @@ static enum status check_rank(const struct conversion *c, const struct index_ent
     return error_expected(e, "at most %d", TENSOR_RANK_MAX);
 }
 
+/* What changes must be written again, in the type that it keeps or another. */
+static enum status check_merged(const struct conversion *c, const struct index_entry *entry, enum dtype dtype,
+                                struct error *e) {
+    if (!merge_changes(c->merge, entry) || quantise_can(dtype, dtype_block_values(dtype))) return OK;
+    error_set(e, UNSUPPORTED, "tensor '%s' cannot be written in its type again, with an adapter in it",
+              entry->name);
+    error_where(e, "%s", c->whole.sources[entry->source].path);
+    error_found(e, "%s", dtype_name(dtype));
+    return error_expected(e, "--type with another one");
+}
+
 static enum status choose_one(struct conversion *c, const struct index_entry *entry,
                               const struct rules *rules, enum dtype wanted, struct error *e) {
     size_t cut = strlen(c->prefix);
@@ -231,6 +242,7 @@ static enum status choose_one(struct conversion *c, const struct index_entry *en
     int rule = find_rule(rules, name, e);
     if (e->code != OK || check_rank(c, entry, e) != OK) return e->code;
     enum dtype dtype = convert_type_of(c, entry, name, rule < 0 ? N_DTYPES : rules->dtype[rule], wanted);
+    if (check_merged(c, entry, dtype, e) != OK) return e->code;
     bool made = dtype != entry->dtype, int8 = is_int8(dtype);
     bool of_rows = int8 && (made || entry->scales.bytes);
     bool scaled = int8 || (is_f8(dtype) && (made || entry->scale != 1));

@@ -13,6 +13,7 @@
 struct finding {
     const struct adapter *adapter;
     const struct sluice_model *model;
+    enum changes_for what_for;
     struct adapter_prefixes prefixes;
     struct adapter_match *match;
     struct changes *changes;
@@ -55,7 +56,7 @@ static bool is_module(const struct weight_name *name) {
 }
 
 static enum status refuse_change(const struct finding *f, const struct change *c, struct error *e) {
-    const char *found = c->name->refused;
+    const char *found = f->what_for == CHANGES_ADDED ? c->name->refused : NULL;
     if (!found && !c->vector && c->name->rank < 2) found = "a vector, which is in no product";
     if (!found && !c->vector && !is_module(c->name)) found = "what is in no product as it is stored";
     if (!found && !c->vector && c->module->tensor[ADAPTER_DORA])
@@ -77,8 +78,10 @@ static enum status take_names(struct finding *f, const struct adapter_module *m,
                               const struct weight_name *name, int n, struct error *e) {
     bool idle = true;
     for (int i = 0; i < n && e->code == OK; i++) {
-        struct change change = {m, &name[i], vector_of(wish, &name[i]), wish->scale};
-        if (refuse_change(f, &change, e) != OK || name[i].block < 0) continue;
+        bool merged = f->what_for == CHANGES_MERGED;
+        const struct index_entry *vector = merged ? wish->vector : vector_of(wish, &name[i]);
+        struct change change = {m, &name[i], vector, wish->scale};
+        if (refuse_change(f, &change, e) != OK || (name[i].block < 0 && !merged)) continue;
         idle = false;
         if (wish->scale != 0) add_change(f->changes, change, e);
     }
@@ -201,6 +204,8 @@ static int compare_places(const struct change *x, const struct change *y) {
     const struct weight_name *a = x->name, *b = y->name;
     if (a->slot != b->slot) return a->slot - b->slot;
     if (a->block != b->block) return a->block - b->block;
+    if (a->block < 0 && a->ref.kind != b->ref.kind) return a->ref.kind < b->ref.kind ? -1 : 1;
+    if (a->block < 0 && a->ref.number != b->ref.number) return a->ref.number - b->ref.number;
     if (a->weight != b->weight) return a->weight - b->weight;
     return (x->vector != NULL) - (y->vector != NULL);
 }
@@ -320,9 +325,11 @@ static void write_notes(struct finding *f) {
 
 /* ---- all of it ---- */
 
-enum status changes_find(const struct adapter *adapter, const struct sluice_model *model, bool partial,
-                         struct adapter_match *match, struct changes *changes, struct error *e) {
-    struct finding f = {.adapter = adapter, .model = model, .match = match, .changes = changes};
+enum status changes_find(const struct adapter *adapter, const struct sluice_model *model,
+                         enum changes_for what_for, bool partial, struct adapter_match *match,
+                         struct changes *changes, struct error *e) {
+    struct finding f = {
+        .adapter = adapter, .model = model, .what_for = what_for, .match = match, .changes = changes};
     *changes = (struct changes){.sys = adapter->sys};
     adapter_find_prefixes(adapter, model->recipe, &f.prefixes);
     if (weight_names_list(model, &changes->names, e) != OK) return e->code;

@@ -25,9 +25,14 @@ struct changes {
     bool nothing; /* of the adapter fits the model */
 };
 
+/* What becomes of changes: operators add them, or they are merged into weights. Merging takes more: whole
+ * matrices, weights that are in no product, and layers that nothing depends on. */
+enum changes_for { CHANGES_ADDED, CHANGES_MERGED };
+
 /* Counts and notes go to *match. As adapter_match, but for shapes. */
-enum status changes_find(const struct adapter *adapter, const struct sluice_model *model, bool partial,
-                         struct adapter_match *match, struct changes *changes, struct error *e);
+enum status changes_find(const struct adapter *adapter, const struct sluice_model *model,
+                         enum changes_for what_for, bool partial, struct adapter_match *match,
+                         struct changes *changes, struct error *e);
 void changes_destroy(struct changes *changes);
 
 #endif

@@ -246,3 +246,28 @@ enum status adapter_derive(const struct adapter *a, const struct adapter_module 
     drop(a, &other);
     return e->code;
 }
+
+/* ---- halves ---- */
+
+enum status adapter_read_halves(const struct adapter *a, const struct adapter_module *m,
+                                struct derived_half halves[2], struct error *e) {
+    struct part parts[2];
+    module_parts(m, parts);
+    for (int i = 0; i < 2; i++) {
+        struct factors f = read_part(a, &parts[i], e);
+        halves[i] = (struct derived_half){.up = f.up.at,
+                                          .down = f.down.at,
+                                          .rows = f.up.rows,
+                                          .rank = f.up.columns,
+                                          .columns = f.down.columns};
+    }
+    return e->code;
+}
+
+void adapter_drop_halves(const struct adapter *a, struct derived_half halves[2]) {
+    for (int i = 0; i < 2; i++) {
+        a->sys->release(a->sys, halves[i].up);
+        a->sys->release(a->sys, halves[i].down);
+        halves[i] = (struct derived_half){0};
+    }
+}

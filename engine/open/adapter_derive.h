@@ -20,6 +20,16 @@ bool adapter_is_derived(const struct adapter_module *module);
 /* Of a module that is. SHAPE where its parts do not fit each other, OVERFLOW. */
 enum status adapter_derived_size(const struct adapter *adapter, const struct adapter_module *module,
                                  struct derived_size *size, struct error *e);
+/* What a LoHa or LoKr multiplies, value by value or as Kronecker's product: two matrices up [rows, rank] .
+ * down [rank, columns]. Whatever reading fails with; MEMORY. Freed with adapter_drop_halves, also on failure.
+ */
+struct derived_half {
+    float *up, *down;
+    int64_t rows, rank, columns;
+};
+enum status adapter_read_halves(const struct adapter *adapter, const struct adapter_module *module,
+                                struct derived_half halves[2], struct error *e);
+void adapter_drop_halves(const struct adapter *adapter, struct derived_half halves[2]);
 /* Fills both, of that size. Whatever reading fails with; MEMORY. */
 enum status adapter_derive(const struct adapter *adapter, const struct adapter_module *module, float *up,
                            float *down, struct error *e);

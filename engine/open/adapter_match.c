@@ -281,8 +281,8 @@ static enum status make_match(const struct adapter *adapter, const struct sluice
                               bool deriving, struct adapter_match *match, struct error *e) {
     struct matching m = {.adapter = adapter, .match = match};
     *match = (struct adapter_match){.sys = adapter->sys, .n_modules = adapter->n_modules};
-    if (changes_find(adapter, model, partial, match, &m.changes, e) == OK && allocate(&m, e) == OK &&
-        fill(&m, e) == OK && deriving && m.derived_bytes)
+    if (changes_find(adapter, model, CHANGES_ADDED, partial, match, &m.changes, e) == OK &&
+        allocate(&m, e) == OK && fill(&m, e) == OK && deriving && m.derived_bytes)
         derive_all(&m, e);
     if (m.changes.nothing && deriving) tell_recipes(adapter, e);
     match->host_bytes += match->derived_bytes;

@@ -87,7 +87,7 @@ static void list_component(struct listing *l, const struct component *c, int slo
     int n = c->family->blocks(c, refs), blocks = 0, tables = 0;
     for (int i = 0; i < n; i++) {
         const struct block *block = NULL;
-        struct weight_name like = {.slot = slot, .block = -1};
+        struct weight_name like = {.slot = slot, .block = -1, .ref = refs[i]};
         if (!refs[i].unused && refs[i].kind->gathers_rows) {
             block = &c->tables[tables++];
         } else if (!refs[i].unused) {

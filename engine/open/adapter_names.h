@@ -13,6 +13,7 @@ struct weight_name {
     const char *name; /* with its ".weight" or ".bias" */
     int slot;
     int block, weight; /* places in component.blocks and kind->weights; block -1: nothing depends on it */
+    struct block_ref ref;
     const struct weight_spec *spec;
     enum weight_naming naming;
     const char *refused; /* why nothing can be added to it; NULL: it can */

@@ -1,0 +1,241 @@
+/* Which tensors adapters are merged into: see merge.h. What is added to their values: merge_values.c. */
+#include "engine/convert/merge_values.h"
+
+#include "engine/open/adapter_file.h"
+#include "engine/open/contents.h"
+#include "loaders/memory.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- rows ---- */
+
+/* Rows of a tensor that make up a weight, in the weight's order. */
+struct row_parts {
+    int n;
+    struct merged_run at[WEIGHT_SLICES_MAX]; /* to: rows of the weight */
+};
+
+static struct row_parts parts_of(const struct weight_name *name) {
+    struct row_parts p = {.n = name->n_parts};
+    int32_t row = 0;
+    for (int i = 0; i < p.n; i++) {
+        p.at[i] = (struct merged_run){.from = name->part[i].first, .to = row, .rows = name->part[i].rows};
+        row += p.at[i].rows;
+    }
+    if (p.n) return p;
+    p.at[p.n++] = (struct merged_run){.from = 0, .to = 0, .rows = name->rows};
+    return p;
+}
+
+/* Where rows of the adapter's tensor go in the base's: both make up the same weight. */
+static int join_parts(const struct row_parts *adapter, const struct row_parts *base,
+                      struct merged_run runs[MERGED_RUNS_MAX]) {
+    int n = 0;
+    for (int i = 0; i < adapter->n; i++)
+        for (int k = 0; k < base->n; k++) {
+            const struct merged_run *a = &adapter->at[i], *b = &base->at[k];
+            int32_t first = a->to > b->to ? a->to : b->to;
+            int32_t end = a->to + a->rows < b->to + b->rows ? a->to + a->rows : b->to + b->rows;
+            if (first >= end) continue;
+            runs[n++] = (struct merged_run){
+                .from = a->from + first - a->to, .to = b->from + first - b->to, .rows = end - first};
+        }
+    return n;
+}
+
+/* ---- shapes ---- */
+
+static int64_t columns_of_weight(const struct weight_name *name) {
+    int64_t columns = 1;
+    for (int i = 1; i < name->rank; i++) columns *= name->dim[i];
+    return columns;
+}
+
+static enum status check_size(const struct merged_adapter *a, const struct change *c, int64_t rows,
+                              int64_t columns, struct error *e) {
+    int64_t want_rows = c->name->rows, want_columns = columns_of_weight(c->name);
+    if (c->vector && rows * columns == want_rows * want_columns) return OK;
+    if (!c->vector && rows == want_rows && columns == want_columns) return OK;
+    error_set(e, SHAPE, "module '%.*s' of an adapter does not fit '%s'", c->module->name_bytes,
+              c->module->name, c->name->name);
+    error_where(e, "%s", a->adapter->index.sources[0].path);
+    error_found(e, "[%" PRId64 ", %" PRId64 "]", rows, columns);
+    return error_expected(e, "[%" PRId64 ", %" PRId64 "]", want_rows, want_columns);
+}
+
+static enum status check_change(const struct merged_adapter *a, const struct change *c, struct error *e) {
+    struct derived_size size;
+    const struct index_entry *down = c->module->tensor[ADAPTER_DOWN], *up = c->module->tensor[ADAPTER_UP];
+    if (c->vector) return check_size(a, c, merged_elements(c->vector), 1, e);
+    if (!adapter_is_derived(c->module))
+        return check_size(a, c, up->dim[0], merged_elements(down) / down->dim[0], e);
+    if (adapter_derived_size(a->adapter, c->module, &size, e) != OK) return e->code;
+    return check_size(a, c, size.rows, size.columns, e);
+}
+
+/* ---- which tensor a weight lies in ---- */
+
+static bool same_weight(const struct weight_name *x, const struct weight_name *y) {
+    return x->spec == y->spec && x->ref.kind == y->ref.kind && x->ref.number == y->ref.number;
+}
+
+/* The weight as the base's files have it. */
+static const struct weight_name *base_name(const struct weight_names *names, const struct weight_name *name,
+                                           const char *of_entry) {
+    int n = 0;
+    const struct weight_name *at = weight_names_find(names, name->slot, of_entry, &n);
+    for (int i = 0; i < n; i++)
+        if (same_weight(&at[i], name) && !strcmp(at[i].name, of_entry)) return &at[i];
+    return NULL;
+}
+
+/* The weight is a slice of it in time. */
+static enum status fail_slice(const struct index_entry *entry, const struct component *c, struct error *e) {
+    error_set(e, UNSUPPORTED, "nothing can be merged into a part of tensor '%s'", entry->name);
+    return error_where(e, "%s", c->index.sources[entry->source].path);
+}
+
+/* Of a layer that the files are without, nothing is merged. */
+static enum status add_piece(struct merge *m, struct merged_adapter *a, const struct change *c,
+                             const struct component *component, struct error *e) {
+    const struct index_entry *entry = block_find_weight(&c->name->ref, c->name->spec, &component->index);
+    const char *of_entry = entry ? index_name(&component->index, entry) : NULL;
+    const struct weight_name *base = entry ? base_name(&a->changes.names, c->name, of_entry) : NULL;
+    if (!base || check_change(a, c, e) != OK) return e->code;
+    int64_t columns = columns_of_weight(c->name);
+    if (merged_elements(entry) != base->rows * columns) return fail_slice(entry, component, e);
+    struct row_parts of_adapter = parts_of(c->name), of_base = parts_of(base);
+    struct merged_piece *piece = &m->pieces[m->n_pieces];
+    *piece = (struct merged_piece){.entry = entry,
+                                   .adapter = a,
+                                   .change = c,
+                                   .order = m->n_pieces,
+                                   .columns = columns,
+                                   .scale = a->strength * (double)c->scale};
+    piece->n_runs = join_parts(&of_adapter, &of_base, piece->runs);
+    m->n_pieces++;
+    return OK;
+}
+
+static int compare_pieces(const void *a, const void *b) {
+    const struct merged_piece *x = a, *y = b;
+    if (x->entry != y->entry) return x->entry < y->entry ? -1 : 1;
+    return x->order - y->order;
+}
+
+static enum status list_pieces(struct merge *m, const struct component *component, struct error *e) {
+    uint64_t n = 0;
+    for (int i = 0; i < m->n_adapters; i++) n += (uint64_t)m->adapters[i].changes.n;
+    m->pieces = alloc_array(m->sys, n, sizeof *m->pieces, e);
+    for (int i = 0; i < m->n_adapters && e->code == OK; i++)
+        for (int k = 0; k < m->adapters[i].changes.n && e->code == OK; k++)
+            add_piece(m, &m->adapters[i], &m->adapters[i].changes.at[k], component, e);
+    if (e->code == OK && m->n_pieces)
+        qsort(m->pieces, (size_t)m->n_pieces, sizeof *m->pieces, compare_pieces);
+    return e->code;
+}
+
+/* ---- whose adapter it is ---- */
+
+/* What of it is for this part in that pipeline: OK with changes. */
+static enum status find_in_slot(const struct merge_subject *s, struct merged_adapter *a,
+                                const struct recipe *recipe, int slot, struct error *e) {
+    struct adapter_match match = {0};
+    struct sluice_model *model = alloc_array(s->sys, 1, sizeof *model, e);
+    if (!model) return e->code;
+    *model = (struct sluice_model){.sys = s->sys, .recipe = recipe};
+    model->component[slot] = *s->component;
+    changes_find(a->adapter, model, CHANGES_MERGED, s->partial, &match, &a->changes, e);
+    s->sys->release(s->sys, model);
+    if (e->code == OK && a->changes.n) return OK;
+    changes_destroy(&a->changes);
+    if (e->code != OK) return e->code;
+    error_set(e, MISSING, "nothing of an adapter is for this part");
+    error_where(e, "%s", a->adapter->index.sources[0].path);
+    return error_expected(e, "modules of a %s", s->component->family->word);
+}
+
+/* The first failure is that of the usual pipeline. */
+static enum status find_changes(const struct merge_subject *s, struct merged_adapter *a, struct error *e) {
+    struct error first = {0};
+    error_set(&first, UNSUPPORTED, "adapters are merged into transformers, UNets and text encoders");
+    error_found(&first, "%s", s->component->family->word);
+    bool tried = false;
+    for (const struct recipe *const *r = recipes; *r; r++)
+        for (int i = 0; (*r)->slot[i].family; i++) {
+            const struct slot *slot = &(*r)->slot[i];
+            struct error failure = {0};
+            bool takes = slot_takes(slot, s->component->family, s->prefix) &&
+                         (!slot->is || slot->is(&s->component->index));
+            if (!takes) continue;
+            if (find_in_slot(s, a, *r, i, &failure) == OK) return OK;
+            if (!tried || failure.code == MEMORY) first = failure;
+            tried = true;
+        }
+    *e = first;
+    return e->code;
+}
+
+static enum status open_adapter(struct merge *m, const struct merge_subject *s,
+                                const struct sluice_lora *lora, struct error *e) {
+    if (!lora->path || !isfinite(lora->strength)) {
+        error_set(e, USAGE, "an adapter needs a file and a strength");
+        return error_where(e, "%s", lora->path ? lora->path : "NULL");
+    }
+    if (lora->strength == 0) return OK;
+    struct merged_adapter *a = &m->adapters[m->n_adapters++];
+    a->strength = lora->strength;
+    if (adapter_open(s->sys, lora->path, &a->adapter, e) != OK || find_changes(s, a, e) != OK) return e->code;
+    return adapter_check_finite(a->adapter, e);
+}
+
+/* ---- all of it ---- */
+
+enum status merge_open(const struct merge_subject *s, struct merge **merge, struct error *e) {
+    struct merge *m = *merge = alloc_array(s->sys, 1, sizeof *m, e);
+    if (!m) return e->code;
+    *m = (struct merge){.sys = s->sys};
+    m->adapters = alloc_array(s->sys, (uint64_t)s->n_loras, sizeof *m->adapters, e);
+    if (!m->adapters) return e->code;
+    memset(m->adapters, 0, (size_t)s->n_loras * sizeof *m->adapters);
+    for (int i = 0; i < s->n_loras && e->code == OK; i++) open_adapter(m, s, &s->loras[i], e);
+    return e->code == OK ? list_pieces(m, s->component, e) : e->code;
+}
+
+void merge_close(struct merge *m) {
+    if (!m) return;
+    merge_unload(m);
+    for (int i = 0; i < m->n_adapters; i++) {
+        changes_destroy(&m->adapters[i].changes);
+        adapter_close(m->adapters[i].adapter);
+    }
+    m->sys->release(m->sys, m->adapters);
+    m->sys->release(m->sys, m->pieces);
+    m->sys->release(m->sys, m);
+}
+
+bool merge_changes(const struct merge *m, const struct index_entry *entry) {
+    return m && merge_first(m, entry) < m->n_pieces;
+}
+
+int merge_count(const struct merge *m) {
+    int n = 0;
+    for (int i = 0; m && i < m->n_pieces; i++) n += !i || m->pieces[i].entry != m->pieces[i - 1].entry;
+    return n;
+}
+
+int merge_first(const struct merge *m, const struct index_entry *entry) {
+    int first = 0, end = m->n_pieces;
+    while (first < end) {
+        int middle = first + (end - first) / 2;
+        if (m->pieces[middle].entry < entry)
+            first = middle + 1;
+        else
+            end = middle;
+    }
+    return first < m->n_pieces && m->pieces[first].entry == entry ? first : m->n_pieces;
+}
