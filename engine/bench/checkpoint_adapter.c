@@ -49,10 +49,7 @@ static bool name_ends_with(const char *name, const char *end) {
 
 /* Tables that are added or looked up are no products, whatever their shape is. */
 static bool is_product(const struct weight_spec *spec, const struct block_kind *kind, const char *name) {
-    static const char *const added[] = {"position_embedding.weight", "relative_attention_bias.weight"};
-    for (size_t i = 0; i < sizeof added / sizeof *added; i++)
-        if (name_ends_with(name, added[i])) return false;
-    return spec->rank >= 2 && !kind->gathers_rows && name_ends_with(name, ".weight");
+    return spec->rank >= 2 && !spec->looked_up && !kind->gathers_rows && name_ends_with(name, ".weight");
 }
 
 /* A weight as the dialect's files have it: alone, or with others in one tensor. */
