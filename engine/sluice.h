@@ -441,9 +441,9 @@ struct sluice_convert_options {
  * With adapters each becomes W + strength scale B A, computed in f32 and rounded once; all that `generate`
  * takes is merged, and whole matrices, LoHa and LoKr of any rank. What of an adapter is for other parts stays
  * out; MISSING if nothing is for this one. Takes the factors of one weight besides, and for LoKr as much as
- * that weight in f32. UNSUPPORTED where a weight would keep a type that nothing here writes. *json:
- * {"version":1, "family","tensors","from_bytes","bytes","merged" (tensors that adapters
- * changed),"types":{TYPE:bytes}}, or json NULL. */
+ * that weight in f32. UNSUPPORTED where a weight would keep a type that nothing here writes.
+ * *json: {"version":1,"family","tensors","from_bytes","bytes","types":{TYPE:bytes}} and, with adapters,
+ * "merged" (tensors that they changed), or json NULL. */
 SLUICE_API int sluice_convert(const struct sluice_convert_options *options, char **json,
                               struct sluice_error *error);
 

@@ -34,14 +34,15 @@ static enum status convert_check_output(struct conversion *c, struct error *e) {
 static enum status check_inputs_spared(const struct conversion *c, struct error *e) {
     struct stat s;
     if (stat(c->options->output, &s)) return OK;
+    bool read = merge_reads(c->merge, (uint64_t)s.st_dev, (uint64_t)s.st_ino);
     for (int i = 0; i < c->whole.n_sources; i++) {
         const struct file_identity *identity = &c->whole.sources[i].identity;
-        if (identity->device != (uint64_t)s.st_dev || identity->inode != (uint64_t)s.st_ino) continue;
-        error_set(e, USAGE, "the output would replace a file that is read");
-        error_where(e, "%s", c->options->output);
-        return error_expected(e, "another name");
+        read |= identity->device == (uint64_t)s.st_dev && identity->inode == (uint64_t)s.st_ino;
     }
-    return OK;
+    if (!read) return OK;
+    error_set(e, USAGE, "the output would replace a file that is read");
+    error_where(e, "%s", c->options->output);
+    return error_expected(e, "another name");
 }
 
 /* Better now than after minutes of writing. */
@@ -261,10 +262,11 @@ static enum status convert_summarise(const struct conversion *c, char **json, st
     unsigned losses = json_losses();
     uint64_t from = 0;
     for (int i = 0; i < c->n_items; i++) from += c->items[i].what ? 0 : c->items[i].entry->bytes;
-    json_t *summary = json_pack("{s:i, s:s?, s:i, s:I, s:I, s:i, s:o}", "version", 1, "family",
-                                c->family ? c->family->name : NULL, "tensors", c->n_items, "from_bytes",
-                                (json_int_t)from, "bytes", (json_int_t)c->bytes, "merged",
-                                merge_count(c->merge), "types", convert_types_json(c));
+    json_t *summary =
+        json_pack("{s:i, s:s?, s:i, s:I, s:I, s:o}", "version", 1, "family",
+                  c->family ? c->family->name : NULL, "tensors", c->n_items, "from_bytes", (json_int_t)from,
+                  "bytes", (json_int_t)c->bytes, "types", convert_types_json(c));
+    if (c->options->n_loras) json_put(summary, "merged", json_integer(merge_count(c->merge)));
     *json = json_hand_out(summary, JSON_INDENT(1), losses);
     return *json ? OK : error_set(e, MEMORY, "no memory for the text");
 }

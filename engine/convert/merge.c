@@ -156,27 +156,31 @@ static enum status find_in_slot(const struct merge_subject *s, struct merged_ada
     if (e->code != OK) return e->code;
     error_set(e, MISSING, "nothing of an adapter is for this part");
     error_where(e, "%s", a->adapter->index.sources[0].path);
-    return error_expected(e, "modules of a %s", s->component->family->word);
+    return error_expected(e, "modules for the %s", s->component->family->word);
 }
 
-/* The first failure is that of the usual pipeline. */
+static enum status fail_kind(const struct component *c, struct error *e) {
+    error_set(e, UNSUPPORTED, "adapters are merged into transformers, UNets and text encoders alone");
+    error_where(e, "%s", c->index.sources[0].path);
+    return error_found(e, "%s", c->family->word);
+}
+
+/* The failure that is told is that of the usual pipeline, which comes first. */
 static enum status find_changes(const struct merge_subject *s, struct merged_adapter *a, struct error *e) {
-    struct error first = {0};
-    error_set(&first, UNSUPPORTED, "adapters are merged into transformers, UNets and text encoders");
-    error_found(&first, "%s", s->component->family->word);
-    bool tried = false;
-    for (const struct recipe *const *r = recipes; *r; r++)
+    const struct family *family = s->component->family;
+    if (family->kind != FAMILY_TEXT && family->kind != FAMILY_DENOISER) return fail_kind(s->component, e);
+    for (const struct recipe *const *r = recipes; *r && e->code != MEMORY; r++)
         for (int i = 0; (*r)->slot[i].family; i++) {
             const struct slot *slot = &(*r)->slot[i];
             struct error failure = {0};
-            bool takes = slot_takes(slot, s->component->family, s->prefix) &&
-                         (!slot->is || slot->is(&s->component->index));
-            if (!takes) continue;
-            if (find_in_slot(s, a, *r, i, &failure) == OK) return OK;
-            if (!tried || failure.code == MEMORY) first = failure;
-            tried = true;
+            if (!slot_takes(slot, family, s->prefix) || (slot->is && !slot->is(&s->component->index)))
+                continue;
+            if (find_in_slot(s, a, *r, i, &failure) == OK) {
+                *e = (struct error){0};
+                return OK;
+            }
+            if (e->code == OK || failure.code == MEMORY) *e = failure;
         }
-    *e = first;
     return e->code;
 }
 
@@ -216,6 +220,14 @@ void merge_close(struct merge *m) {
     m->sys->release(m->sys, m->adapters);
     m->sys->release(m->sys, m->pieces);
     m->sys->release(m->sys, m);
+}
+
+bool merge_reads(const struct merge *m, uint64_t device, uint64_t inode) {
+    for (int i = 0; m && i < m->n_adapters; i++) {
+        const struct file_identity *identity = &adapter_source(m->adapters[i].adapter)->identity;
+        if (identity->device == device && identity->inode == inode) return true;
+    }
+    return false;
 }
 
 bool merge_changes(const struct merge *m, const struct index_entry *entry) {

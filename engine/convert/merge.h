@@ -29,6 +29,8 @@ struct merge_subject {
 enum status merge_open(const struct merge_subject *subject, struct merge **merge, struct error *e);
 void merge_close(struct merge *merge);
 
+/* Is this the file of one of the adapters? NULL: there are none. */
+bool merge_reads(const struct merge *merge, uint64_t device, uint64_t inode);
 /* Is something added to this tensor? NULL: nothing is. */
 bool merge_changes(const struct merge *merge, const struct index_entry *entry);
 /* How many tensors are changed. */

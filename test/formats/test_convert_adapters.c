@@ -1,0 +1,509 @@
+/* `convert --lora`: weights become W + strength scale B A, against the same in f64, from adapters of every
+ * form and naming, whether the base or the adapter has q, k and v in one tensor; rounded once; and what is
+ * refused. */
+#include "engine/sluice_bench.h"
+#include "test/lib/made_models.h"
+#include "test/lib/rig.h"
+
+#include "engine/convert/convert.h"
+#include "kernels/cpu/weights.h"
+
+#include <sys/stat.h>
+#include <math.h>
+#include <unistd.h>
+
+#define SIZES                                                                                                \
+    "heads=2,axis0=32,axis1=48,axis2=48,layers=1,refiners=1,hidden=256,text_heads=2,text_key_heads=1,"       \
+    "text_head_dim=64,text_ff=512,text_layers=2,vocabulary=300,vae0=32,vae1=32,vae2=32,vae3=32,vae_groups="  \
+    "8,latent_channels=4"
+#define IN_F32 SIZES ",dtype=f32"
+enum { RANK = 3, ADAPTER_SEED = 7 };
+
+static struct watch watch;
+static const char *model; /* its folder */
+
+static char *in_temporary(const char *name) {
+    static char paths[12][160];
+    static int next;
+    char *path = paths[next++ % 12];
+    snprintf(path, sizeof paths[0], "%s/%s", temporary, name);
+    return path;
+}
+
+static const char *of_model(const char *part) {
+    static char paths[4][160];
+    static int next;
+    char *path = paths[next++ % 4];
+    snprintf(path, sizeof paths[0], "%s/%s", model, part);
+    return path;
+}
+
+/* ---- adapters and conversions ---- */
+
+static char *write_adapter(const char *name, const char *dialect, uint64_t seed) {
+    char *path = in_temporary(name);
+    struct sluice_error e;
+    struct sluice_adapter_options options = {.struct_size = sizeof options,
+                                             .family = "zimage",
+                                             .dimensions = IN_F32,
+                                             .dialect = dialect,
+                                             .rank = RANK,
+                                             .seed = seed};
+    check(!sluice_adapter_write(&options, path, &e), "%s: %s", dialect, e.what);
+    return path;
+}
+
+struct asked {
+    const char *input, *output, *type;
+    struct sluice_lora loras[2];
+    bool partial;
+};
+
+static enum status convert(const struct asked *asked, struct error *e) {
+    struct sluice_convert_options options = {.struct_size = sizeof options,
+                                             .inputs = &asked->input,
+                                             .n_inputs = 1,
+                                             .output = asked->output,
+                                             .type = asked->type,
+                                             .loras = asked->loras,
+                                             .lora_partial = asked->partial};
+    while (options.n_loras < 2 && asked->loras[options.n_loras].path) options.n_loras++;
+    *e = (struct error){0};
+    return convert_files(&watch.sys, &options, NULL, e);
+}
+
+static bool convert_well(const struct asked *asked) {
+    struct error e = {0};
+    char line[1200];
+    enum status status = convert(asked, &e);
+    return check(status == OK, "%s: %s", asked->output, error_line(&e, line, sizeof line));
+}
+
+static void refuse(const struct asked *asked, enum status code, const char *word) {
+    struct error e = {0};
+    struct stat s;
+    char line[1200];
+    convert(asked, &e);
+    error_line(&e, line, sizeof line);
+    check(e.code == code, "%s, not %s: %s", status_name(e.code), status_name(code), line);
+    check(strstr(line, word) != NULL, "'%s' is not in: %s", word, line);
+    check(stat(asked->output, &s) != 0, "an output after: %s", line);
+    for (int i = 0; i < N_MEMORY_LINES; i++)
+        check(watch.sys.use.live_bytes[i] == 0, "%s: line %d still has memory", line, i);
+}
+
+/* ---- files as numbers ---- */
+
+struct opened {
+    struct tensor_index index;
+    struct sys machine;
+};
+
+static bool open_weights(struct opened *o, const char *path) {
+    struct error e = {0};
+    sys_init_machine(&o->machine);
+    return check(component_open(&o->machine, path, &o->index, &e) == OK, "%s: %s", path, e.what);
+}
+
+static int64_t elements(const struct index_entry *entry) {
+    int64_t n = 1;
+    for (int i = 0; i < entry->rank; i++) n *= entry->dim[i];
+    return n;
+}
+
+/* Freed by the caller. Plain types, and scaled ones. */
+static float *numbers_of(const struct opened *o, const struct index_entry *entry) {
+    struct error e = {0};
+    struct tensor t = tensor_make(NULL, entry->dtype, entry->rank, entry->dim);
+    float *numbers = malloc((size_t)elements(entry) * sizeof *numbers);
+    t.data = malloc(entry->bytes + 1);
+    t.scale = entry->scale;
+    if (!numbers || !t.data) abort();
+    check(source_read(&o->index.sources[entry->source], t.data, entry->bytes, entry->offset, &e) == OK, "%s",
+          e.what);
+    weights_widen(numbers, &t, 0, tensor_rows(&t));
+    free(t.data);
+    return numbers;
+}
+
+static float *numbers_called(const struct opened *o, const char *name, const char *end,
+                             const struct index_entry **entry) {
+    char whole[200];
+    snprintf(whole, sizeof whole, "%s%s", name, end);
+    *entry = index_find(&o->index, whole);
+    return *entry ? numbers_of(o, *entry) : NULL;
+}
+
+/* ---- W + strength scale B A in f64 ---- */
+
+/* A matrix of an adapter, read; rows 0: it has none. */
+struct factor64 {
+    float *at;
+    int64_t rows, columns;
+};
+
+static struct factor64 factor_of(const struct opened *a, const char *module, const char *end) {
+    const struct index_entry *entry;
+    struct factor64 f = {.at = numbers_called(a, module, end, &entry)};
+    if (f.at && entry->rank) {
+        f.rows = entry->dim[0];
+        f.columns = elements(entry) / f.rows;
+    }
+    return f;
+}
+
+static double product_at(const struct factor64 *up, const struct factor64 *down, int64_t row,
+                         int64_t column) {
+    double sum = 0;
+    for (int64_t j = 0; j < up->columns; j++)
+        sum += (double)up->at[row * up->columns + j] * (double)down->at[j * down->columns + column];
+    return sum;
+}
+
+/* What module adds to value [row, column] of its weight, by the formulas of LyCORIS. */
+struct module64 {
+    struct factor64 up, down, up2, down2, outer;
+    double scale;
+};
+
+static bool open_module(const struct opened *a, const char *name, struct module64 *m) {
+    struct factor64 alpha = factor_of(a, name, ".alpha");
+    *m = (struct module64){.up = factor_of(a, name, ".lora_up.weight")};
+    m->down = factor_of(a, name, ".lora_down.weight");
+    if (!m->up.at)
+        m->up = factor_of(a, name, ".lora_B.weight"), m->down = factor_of(a, name, ".lora_A.weight");
+    if (!m->up.at) {
+        m->up = factor_of(a, name, ".hada_w1_a"), m->down = factor_of(a, name, ".hada_w1_b");
+        m->up2 = factor_of(a, name, ".hada_w2_a"), m->down2 = factor_of(a, name, ".hada_w2_b");
+    }
+    if (!m->up.at) {
+        m->up = factor_of(a, name, ".lokr_w2_a"), m->down = factor_of(a, name, ".lokr_w2_b");
+        m->outer = factor_of(a, name, ".lokr_w1");
+    }
+    m->scale = alpha.at && m->down.rows ? (double)alpha.at[0] / (double)m->down.rows : 1;
+    free(alpha.at);
+    return m->up.at != NULL;
+}
+
+static void close_module(struct module64 *m) {
+    free(m->up.at), free(m->down.at), free(m->up2.at), free(m->down2.at), free(m->outer.at);
+}
+
+static double added_at(const struct module64 *m, int64_t row, int64_t column) {
+    if (m->outer.at) {
+        int64_t rows = m->up.rows, columns = m->down.columns;
+        double outer = (double)m->outer.at[row / rows * m->outer.columns + column / columns];
+        return m->scale * outer * product_at(&m->up, &m->down, row % rows, column % columns);
+    }
+    double sum = m->scale * product_at(&m->up, &m->down, row, column);
+    return m->up2.at ? sum * product_at(&m->up2, &m->down2, row, column) : sum;
+}
+
+/* A weight of the base, the module that changes it, and the row of that which its own first is. */
+struct pairing {
+    const char *weight, *module;
+    int first;
+};
+
+/* The largest difference, over the largest value. */
+static double worst_of(const struct opened *base, const struct opened *merged,
+                       const struct opened *adapters[2], const double *strengths, const struct pairing *p) {
+    const struct index_entry *entry, *other;
+    float *was = numbers_called(base, p->weight, ".weight", &entry);
+    float *is = numbers_called(merged, p->weight, ".weight", &other);
+    double worst = 0, largest = 0, change = 0;
+    if (!check(was && is && elements(entry) == elements(other), "no '%s'", p->weight)) return 1;
+    int64_t columns = elements(entry) / entry->dim[0];
+    for (int k = 0; k < 2 && adapters[k]; k++) {
+        struct module64 m;
+        check(open_module(adapters[k], p->module, &m), "no module '%s'", p->module);
+        for (int64_t i = 0; i < elements(entry); i++) {
+            double added = strengths[k] * added_at(&m, p->first + i / columns, i % columns);
+            was[i] = (float)((double)was[i] + added);
+            change = fmax(change, fabs(added));
+        }
+        close_module(&m);
+    }
+    for (int64_t i = 0; i < elements(entry); i++) {
+        worst = fmax(worst, fabs((double)is[i] - (double)was[i]));
+        largest = fmax(largest, fabs((double)was[i]));
+    }
+    check(change > 0.01 * largest, "'%s' hardly changes", p->weight);
+    free(was), free(is);
+    return worst / largest;
+}
+
+/* ---- q, k and v in one tensor ---- */
+
+static enum status copy_rows(void *user, int i, void *to, uint64_t bytes, struct error *e) {
+    (void)e;
+    const struct named_tensor *t = &((const struct named_tensor *)user)[i];
+    static const struct named_tensor *last;
+    static uint64_t at;
+    if (t != last) at = 0;
+    last = t;
+    memcpy(to, (const char *)t->tensor.data + at, bytes);
+    at += bytes;
+    return OK;
+}
+
+/* The transformer as its authors have it: attention.qkv, the rest as it is. */
+static const char *fused_transformer(void) {
+    enum { MOST = 200 };
+    static struct named_tensor tensors[MOST], plain[MOST];
+    struct opened o;
+    struct error e = {0};
+    int n = 0;
+    if (!open_weights(&o, of_model("transformer"))) return NULL;
+    for (int i = 0; i < o.index.n_entries && n < MOST; i++) {
+        const struct index_entry *entry = &o.index.entries[i];
+        static char names[MOST][120];
+        const char *q = strstr(entry->name, "attention.to_q.weight");
+        if (strstr(entry->name, "attention.to_k.") || strstr(entry->name, "attention.to_v.")) continue;
+        snprintf(names[n], sizeof names[n], "%s", entry->name);
+        float *numbers = numbers_of(&o, entry);
+        tensors[n] =
+            (struct named_tensor){names[n], tensor_make(numbers, DTYPE_F32, entry->rank, entry->dim)};
+        if (q) {
+            size_t part = entry->bytes;
+            char *all = malloc(3 * part);
+            for (int k = 0; k < 3 && all; k++) {
+                char name[120];
+                snprintf(name, sizeof name, "%.*sattention.to_%c.weight", (int)(q - entry->name), entry->name,
+                         "qkv"[k]);
+                float *values = numbers_of(&o, index_find(&o.index, name));
+                memcpy(all + (size_t)k * part, values, part);
+                free(values);
+            }
+            free(numbers);
+            snprintf(names[n], sizeof names[n], "%.*sattention.qkv.weight", (int)(q - entry->name),
+                     entry->name);
+            int32_t dim[] = {3 * entry->dim[0], entry->dim[1]};
+            tensors[n].tensor = tensor_make(all, DTYPE_F32, 2, dim);
+        }
+        n++;
+    }
+    char *path = in_temporary("fused.safetensors");
+    for (int i = 0; i < n; i++) {
+        plain[i] = tensors[i];
+        plain[i].tensor.data = NULL;
+    }
+    struct tensor_maker maker = {tensors, copy_rows};
+    check(safetensors_write_made(&o.machine, path, plain, n, &maker, &e) == OK, "%s", e.what);
+    for (int i = 0; i < n; i++) free(tensors[i].tensor.data);
+    index_destroy(&o.index);
+    return path;
+}
+
+/* ---- what is merged is right ---- */
+
+#define TO_Q "layers.0.attention.to_q"
+#define TO_V "layers.0.attention.to_v"
+#define W2   "layers.0.feed_forward.w2"
+enum { DIM = 256 };
+
+static void check_merged(const char *dialect, const char *base_path, const struct pairing *pairings, int n) {
+    struct asked asked = {.input = base_path, .output = in_temporary("merged.safetensors")};
+    struct opened base, merged, adapters[2];
+    const struct opened *both[2] = {&adapters[0], &adapters[1]};
+    static const double strengths[2] = {0.6, -1};
+    for (int i = 0; i < 2; i++) {
+        char name[40];
+        snprintf(name, sizeof name, "adapter%d.safetensors", i);
+        asked.loras[i] =
+            (struct sluice_lora){write_adapter(name, dialect, ADAPTER_SEED + (uint64_t)i), strengths[i]};
+        if (!open_weights(&adapters[i], asked.loras[i].path)) return;
+    }
+    if (convert_well(&asked) && open_weights(&base, base_path) && open_weights(&merged, asked.output)) {
+        for (int i = 0; i < n; i++) {
+            double worst = worst_of(&base, &merged, both, strengths, &pairings[i]);
+            check(worst < 3e-7, "%s, '%s': %g", dialect, pairings[i].weight, worst);
+        }
+        index_destroy(&base.index);
+        index_destroy(&merged.index);
+    }
+    for (int i = 0; i < 2; i++) index_destroy(&adapters[i].index);
+}
+
+static void test_truth(void) {
+    static const struct pairing comfy[] = {{TO_Q, "diffusion_model.layers.0.attention.qkv", 0},
+                                           {TO_V, "diffusion_model.layers.0.attention.qkv", 2 * DIM},
+                                           {W2, "diffusion_model." W2, 0},
+                                           {"all_x_embedder.2-1", "diffusion_model.x_embedder", 0}};
+    static const struct pairing loha[] = {{TO_V, "lycoris_layers_0_attention_to_v", 0}};
+    static const struct pairing lokr[] = {{TO_V, "lora_unet_layers_0_attention_qkv", 2 * DIM},
+                                          {W2, "lora_unet_layers_0_feed_forward_w2", 0}};
+    const char *transformer = of_model("transformer");
+    check_merged("comfy", transformer, comfy, COUNT_OF(comfy));
+    check_merged("loha", transformer, loha, COUNT_OF(loha));
+    check_merged("lokr", transformer, lokr, COUNT_OF(lokr));
+}
+
+/* One factor for three parts of a tensor, and factors of its own for each. */
+static void test_fused_base(void) {
+    static const struct pairing whole[] = {
+        {"layers.0.attention.qkv", "diffusion_model.layers.0.attention.qkv", 0}};
+    const char *fused = fused_transformer();
+    check_merged("comfy", fused, whole, 1);
+    struct opened split, together;
+    struct asked asked = {.input = of_model("transformer"), .output = in_temporary("split.safetensors")};
+    asked.loras[0] = (struct sluice_lora){write_adapter("parts.safetensors", "kohya_diffusers", 3), 0.7};
+    if (!convert_well(&asked)) return;
+    asked.input = fused;
+    asked.output = in_temporary("together.safetensors");
+    if (!convert_well(&asked) || !open_weights(&split, in_temporary("split.safetensors")) ||
+        !open_weights(&together, asked.output))
+        return;
+    const struct index_entry *entry, *part;
+    float *all = numbers_called(&together, "layers.0.attention.qkv", ".weight", &entry);
+    for (int k = 0; k < 3 && all; k++) {
+        char name[60];
+        snprintf(name, sizeof name, "layers.0.attention.to_%c", "qkv"[k]);
+        float *own = numbers_called(&split, name, ".weight", &part);
+        check(own && !memcmp(own, all + k * elements(part), (size_t)elements(part) * sizeof *own),
+              "%s differs", name);
+        free(own);
+    }
+    check(all != NULL, "no qkv");
+    free(all);
+    index_destroy(&split.index);
+    index_destroy(&together.index);
+}
+
+static void same_files(const char *one, const char *other, const char *what) {
+    struct opened x, y;
+    if (!open_weights(&x, one) || !open_weights(&y, other)) return;
+    check(x.index.n_entries == y.index.n_entries, "%s: %d tensors, %d", what, x.index.n_entries,
+          y.index.n_entries);
+    for (int i = 0; i < x.index.n_entries && i < y.index.n_entries; i++) {
+        const struct index_entry *a = &x.index.entries[i], *b = &y.index.entries[i];
+        float *p = numbers_of(&x, a), *q = numbers_of(&y, b);
+        check(a->dtype == b->dtype && elements(a) == elements(b) &&
+                  !memcmp(p, q, (size_t)elements(a) * sizeof *p),
+              "%s: '%s' differs", what, a->name);
+        free(p), free(q);
+    }
+    index_destroy(&x.index);
+    index_destroy(&y.index);
+}
+
+/* Rounded once: as if the sum had been written in f32 first. */
+static void test_rounded_once(void) {
+    struct sluice_lora lora = {write_adapter("once.safetensors", "comfy_vectors", 5), 0.8};
+    struct asked asked = {.input = of_model("transformer"), .output = in_temporary("sum.safetensors")};
+    asked.loras[0] = lora;
+    if (!convert_well(&asked)) return;
+    static const char *const types[] = {"q8_0", "f8_e4m3", "bf16"};
+    for (int i = 0; i < 3; i++) {
+        const char *end = i ? "safetensors" : "gguf";
+        char one[40], other[40];
+        snprintf(one, sizeof one, "one.%s", end);
+        snprintf(other, sizeof other, "other.%s", end);
+        struct asked direct = {
+            .input = of_model("transformer"), .output = in_temporary(one), .type = types[i]};
+        struct asked twice = {
+            .input = in_temporary("sum.safetensors"), .output = in_temporary(other), .type = types[i]};
+        direct.loras[0] = lora;
+        if (!convert_well(&direct) || !convert_well(&twice)) continue;
+        same_files(direct.output, twice.output, types[i]);
+    }
+}
+
+/* A type that stays gets its scale anew; what nothing here writes must become another. */
+static void test_quantised_base(void) {
+    struct sluice_lora lora = {write_adapter("base.safetensors", "kohya", 5), 1};
+    struct asked f8 = {
+        .input = of_model("transformer"), .output = in_temporary("f8.safetensors"), .type = "f8_e4m3"};
+    struct asked kept = {.output = in_temporary("kept.safetensors"), .loras = {lora}};
+    struct asked numbers = {.output = in_temporary("numbers.safetensors"), .type = "f32"};
+    struct asked sum = {.output = in_temporary("f8sum.safetensors"), .loras = {lora}};
+    struct asked again = {.output = in_temporary("again.safetensors"), .type = "f8_e4m3"};
+    if (!convert_well(&f8)) return;
+    kept.input = numbers.input = f8.output;
+    sum.input = numbers.output;
+    again.input = sum.output;
+    if (convert_well(&kept) && convert_well(&numbers) && convert_well(&sum) && convert_well(&again))
+        same_files(kept.output, again.output, "f8 that stays");
+}
+
+/* ---- what is not merged ---- */
+
+static void test_refused(void) {
+    char *out = in_temporary("refused.safetensors");
+    struct asked asked = {.input = of_model("vae"), .output = out};
+    asked.loras[0] = (struct sluice_lora){write_adapter("other.safetensors", "kohya", 5), 1};
+    refuse(&asked, UNSUPPORTED, "autoencoder");
+    asked.input = of_model("text_encoder");
+    refuse(&asked, MISSING, "nothing of an adapter");
+    asked.input = of_model("transformer");
+    asked.loras[0].strength = NAN;
+    refuse(&asked, USAGE, "strength");
+    asked.loras[0] = (struct sluice_lora){in_temporary("nowhere.safetensors"), 1};
+    refuse(&asked, MISSING, "nowhere");
+    asked.loras[0] =
+        (struct sluice_lora){of_model("transformer/diffusion_pytorch_model-00001-of-00002.safetensors"), 1};
+    refuse(&asked, UNSUPPORTED, "no adapter");
+}
+
+static void test_unwritten_type(void) {
+    char input[200];
+    snprintf(input, sizeof input, "%s/transformer", made_model("iq", "zimage", SIZES ",dtype=iq4_nl", 1));
+    struct asked asked = {.input = input, .output = in_temporary("iq.gguf")};
+    asked.loras[0] = (struct sluice_lora){write_adapter("iq.safetensors", "kohya", 5), 1};
+    refuse(&asked, UNSUPPORTED, "IQ4_NL");
+    asked.type = "q8_0";
+    convert_well(&asked);
+}
+
+static void test_strength_0(void) {
+    struct asked asked = {.input = of_model("transformer"), .output = in_temporary("zero.safetensors")};
+    struct asked plain = {.input = of_model("transformer"), .output = in_temporary("plain.safetensors")};
+    asked.loras[0] = (struct sluice_lora){write_adapter("zero_lora.safetensors", "kohya", 5), 0};
+    if (convert_well(&asked) && convert_well(&plain)) same_files(asked.output, plain.output, "strength 0");
+}
+
+/* A value of a factor that is no number. */
+static void test_not_finite(void) {
+    char *path = write_adapter("nan.safetensors", "kohya", 5);
+    struct asked asked = {.input = of_model("transformer"), .output = in_temporary("refused.safetensors")};
+    static const unsigned char nan_bytes[] = {0, 0, 0xc0, 0x7f};
+    FILE *f = fopen(path, "r+b");
+    check(f && !fseek(f, -8, SEEK_END) && fwrite(nan_bytes, 4, 1, f) == 1 && !fclose(f), "cannot write %s",
+          path);
+    asked.loras[0] = (struct sluice_lora){path, 1};
+    refuse(&asked, NONFINITE, "nan.safetensors");
+}
+
+/* No memory, at any call: an error, and nothing is left. */
+static void test_faults(void) {
+    struct asked asked = {.input = of_model("transformer"), .output = in_temporary("fault.safetensors")};
+    asked.loras[0] = (struct sluice_lora){write_adapter("fault_lora.safetensors", "loha", 5), 1};
+    for (long n = 1;; n += 1 + n / 8) {
+        struct error e;
+        watch_fail(&watch, CALL_ALLOC, n, 0);
+        enum status status = convert(&asked, &e);
+        bool failed = atomic_load(&watch.count[CALL_ALLOC]) >= n;
+        check(status == (failed ? MEMORY : OK), "allocation %ld: %s", n, status_name(status));
+        for (int i = 0; i < N_MEMORY_LINES; i++)
+            check(watch.sys.use.live_bytes[i] == 0, "allocation %ld: line %d still has memory", n, i);
+        if (!failed) break;
+    }
+    watch_restart(&watch);
+}
+
+int main(void) {
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    temporary_make();
+    watch_init(&watch, 1);
+    model = made_model("base", "zimage", IN_F32, 1);
+    test_truth();
+    test_fused_base();
+    test_rounded_once();
+    test_quantised_base();
+    test_unwritten_type();
+    test_strength_0();
+    test_refused();
+    test_not_finite();
+    test_faults();
+    return finish();
+}
