@@ -25,8 +25,8 @@ struct changes {
     bool nothing; /* of the adapter fits the model */
 };
 
-/* What becomes of changes: operators add them, or they are merged into weights. Merging takes more: whole
- * matrices, weights that are in no product, and layers that nothing depends on. */
+/* What becomes of changes: operators add them, or they are merged into weights. Merging takes more: rows
+ * that are looked up, and layers that nothing depends on; a whole matrix stays one. */
 enum changes_for { CHANGES_ADDED, CHANGES_MERGED };
 
 /* Counts and notes go to *match. As adapter_match, but for shapes. */
