@@ -68,6 +68,7 @@ class Adapter:
         """louder: than others', times, where a model's deepest layers hardly show."""
         self.pipe, self.name, self.dtype, self.louder = pipe, name, dtype, louder
         self.tensors, self.effects = {}, []
+        self.rslora = False  # alphas there are divided by roots of ranks
         self.patterns = {}  # by component: of its modules rank and alpha, where they stand in the file's metadata
         self.loaded = {}  # keyword arguments of diffusers' loader
 
@@ -115,7 +116,7 @@ class Adapter:
         spread = [1] * (len(taken) - 1)
         down = self.draw(stem + ends["down"], (rank, *taken), 1 / math.sqrt(math.prod(taken))).flatten(1)
         up = self.draw(stem + ends["up"], (out, rank, *spread)).flatten(1)
-        scale = 1.0 if alpha is None else alpha / rank
+        scale = 1.0 if alpha is None else alpha / math.sqrt(rank) if self.rslora else alpha / rank
         up = self.sized(stem + ends["up"], scale * up @ down, norm, up.shape)
         if alpha is not None and ends["alpha"]:
             self.tensors[stem + ends["alpha"]] = torch.tensor(alpha, dtype=self.dtype)
@@ -170,7 +171,7 @@ class Adapter:
             rank, alpha = next(iter(modules.values()))
             about |= {f"{component}.{key}": value for key, value in dict(
                 r=rank, lora_alpha=alpha, rank_pattern={name: r for name, (r, _) in modules.items() if r != rank},
-                alpha_pattern={name: a for name, (_, a) in modules.items() if a != alpha}, target_modules=sorted(modules), use_rslora=False,
+                alpha_pattern={name: a for name, (_, a) in modules.items() if a != alpha}, target_modules=sorted(modules), use_rslora=self.rslora,
                 bias="none", lora_bias=False, use_dora=False).items()}
         return about
 
@@ -492,7 +493,8 @@ def qwen_image():
     peft = Adapter(pipe, "peft.safetensors", torch.bfloat16)
     kohya = Adapter(pipe, "kohya.safetensors", torch.float16)
     lightning = Adapter(pipe, "lightning.safetensors", torch.bfloat16)
-    all_of(peft, "transformer.", "transformer", named, PEFT, only=lambda i, n: i % 3)
+    peft.rslora = True
+    all_of(peft, "transformer.", "transformer", named, PEFT_DESCRIBED, unlike, only=lambda i, n: i % 3)
     all_of(kohya, "lora_unet_", "transformer", named, KOHYA, exact, adapter_names.flat, lambda i, n: i % 3 != 1)
     all_of(lightning, "", "transformer", named, KOHYA, exact, only=lambda i, n: n.startswith("transformer_blocks.") and i % 2)
     case = tokens(3, 2, guidance=None, max_sequence_length=512, channels=5, init=False, mask=False, references=[])
