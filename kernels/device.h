@@ -77,6 +77,9 @@ struct device_memory {
     void (*wait_copy)(struct device *device, uint64_t fence);
     /* The host waits for both queues. What has failed surfaces at the next wait() or run(). */
     void (*finish)(struct device *device);
+    /* Copies within the device's memory, to where it is not from. Between runs; it is over when this returns.
+     * What has failed surfaces as above. */
+    void (*move)(struct device *device, void *to, const void *from, size_t bytes);
 
     /* What follows may be NULL: then there is nothing to do. */
 

@@ -146,19 +146,6 @@ static void part_end(struct resident_part *part, struct sys *sys, struct device 
     memset(part->ready, 0, sizeof part->ready);
 }
 
-static void part_lay_out(struct resident_part *part, struct sys *sys, struct device *device,
-                         struct resident_part *wanted, int n_lasting) {
-    if (same_layout(part, wanted, n_lasting)) {
-        wanted->base = part->base;
-        wanted->pins = part->pins;
-        for (int i = 0; i < n_lasting; i++)
-            if (has_bit(part->ready, i)) set_bit(wanted->ready, i);
-    } else {
-        part_end(part, sys, device);
-    }
-    *part = *wanted;
-}
-
 static void part_evict(struct resident_part *part, struct sys *sys, struct device *device, int block) {
     uint64_t first, last;
     clear_bit(part->member, block);
@@ -186,14 +173,116 @@ static enum status part_begin(struct resident_part *part, struct sys *sys, struc
     return OK;
 }
 
+/* ---- moving ---- */
+
+/* From one layout to another in memory of its own: pages are taken as bytes arrive and given back as they
+ * leave, in steps. */
+struct moving {
+    struct sys *sys;
+    struct device *device;
+    struct resident_part *from, *to;
+    int n_lasting;
+    uint64_t taken, given; /* pages below this are there; have gone */
+    bool failed;
+};
+
+static bool moves(const struct moving *m, int block) {
+    return block < m->n_lasting && resident_memory_has(m->to, block) && has_bit(m->from->ready, block);
+}
+
+/* Is there something to move, and never more at a time than one of both layouts takes, a step apart? That is
+ * so where no block moves up by more than there will be more. */
+static bool may_move(const struct moving *m) {
+    uint64_t growth = m->to->bytes > m->from->bytes ? m->to->bytes - m->from->bytes : 0;
+    int n = 0;
+    if (!m->from->base || m->from->evicted || m->from->blocks != m->to->blocks) return false;
+    for (int i = 0; i < m->n_lasting; i++) {
+        if (!moves(m, i)) continue;
+        n++;
+        if (resident_memory_offset(m->to, i) > resident_memory_offset(m->from, i) + growth) return false;
+    }
+    return n > 0;
+}
+
+static void take_pages(struct moving *m, uint64_t to) {
+    if (to <= m->taken || m->failed) return;
+    m->failed = weights_commit(m->sys, m->device, m->to->base + m->taken, to - m->taken);
+    if (!m->failed) m->taken = to;
+}
+
+static void give_pages(struct moving *m, uint64_t to) {
+    if (to <= m->given) return;
+    give_pages_back(m->sys, m->device, m->from->base + m->given, to - m->given);
+    m->given = to;
+}
+
+static void copy_kept(struct moving *m, uint64_t to, uint64_t from, uint64_t bytes) {
+    char *here = m->to->base + to, *there = m->from->base + from;
+    take_pages(m, align_up(to + bytes, PLAN_PAGE));
+    if (m->failed) return;
+    if (on_device(m->device))
+        m->device->memory->move(m->device, here, there, bytes);
+    else
+        memcpy(here, there, bytes);
+    give_pages(m, (from + bytes) / PLAN_PAGE * PLAN_PAGE);
+}
+
+static void move_block(struct moving *m, int block) {
+    enum { STEPS = 64, STEP_MOST = 2 << 20 };
+    uint64_t to = resident_memory_offset(m->to, block), from = resident_memory_offset(m->from, block);
+    uint64_t bytes = resident_memory_offset(m->to, block + 1) - to, step = plan_pages(m->to->bytes / STEPS);
+    if (step > STEP_MOST) step = STEP_MOST;
+    for (uint64_t at = 0, n; at < bytes && !m->failed; at += n) {
+        n = bytes - at < step ? bytes - at : step;
+        copy_kept(m, to + at, from + at, n);
+    }
+    if (!m->failed) set_bit(m->to->ready, block);
+}
+
+/* Nothing of it is there any more if pages were not to be had. */
+static void move_part(struct moving *m) {
+    m->to->base = weights_reserve(m->sys, m->device, m->to->bytes);
+    if (!m->to->base) {
+        part_end(m->from, m->sys, m->device);
+        return;
+    }
+    pins_end(&m->from->pins);
+    for (int i = 0; i < m->n_lasting && !m->failed; i++)
+        if (moves(m, i)) move_block(m, i);
+    give_pages(m, m->from->bytes);
+    if (on_device(m->device)) weights_unreserve(m->sys, m->device, m->from->base, m->from->bytes);
+    take_pages(m, m->to->bytes);
+    if (!m->failed) return;
+    weights_decommit(m->sys, m->device, m->to->base, m->taken);
+    weights_unreserve(m->sys, m->device, m->to->base, m->to->bytes);
+    m->to->base = NULL;
+    memset(m->to->ready, 0, sizeof m->to->ready);
+}
+
+static void part_lay_out(struct resident_part *part, struct sys *sys, struct device *device,
+                         struct resident_part *wanted, int n_lasting) {
+    struct moving m = {.sys = sys, .device = device, .from = part, .to = wanted, .n_lasting = n_lasting};
+    if (same_layout(part, wanted, n_lasting)) {
+        wanted->base = part->base;
+        wanted->pins = part->pins;
+        for (int i = 0; i < n_lasting; i++)
+            if (has_bit(part->ready, i)) set_bit(wanted->ready, i);
+    } else if (may_move(&m)) {
+        move_part(&m);
+    } else {
+        part_end(part, sys, device);
+    }
+    *part = *wanted;
+}
+
 /* ---- both ---- */
 
 void resident_memory_lay_out(struct resident_memory *memory, struct sys *sys, struct device *device,
-                             const struct store_stage *stage, const uint64_t *member, bool keep) {
-    if (!keep) resident_memory_end(memory, sys, device);
+                             const struct store_stage *stage, const uint64_t *member, bool grows) {
     for (int p = 0; p < PACKED_PARTS; p++) {
-        struct resident_part wanted = laid_out(stage, p, member);
-        part_lay_out(&memory->part[p], sys, device, &wanted, stage->n_lasting);
+        struct resident_part *part = &memory->part[p], wanted = laid_out(stage, p, member);
+        if ((wanted.bytes > (part->base ? part->bytes : 0)) != grows) continue;
+        part_lay_out(part, sys, device, &wanted, stage->n_lasting);
     }
 }
 

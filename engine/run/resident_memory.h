@@ -62,10 +62,13 @@ void weights_unreserve(struct sys *sys, struct device *device, void *memory, uin
  * now: a run may have fewer stages than the last. Before any is laid out. */
 void resident_memory_match(struct resident_memory memory[PLAN_STAGES_MAX], const struct store_stage *stages,
                            int n_stages);
-/* Lays out the members. Of what an earlier run left a part is kept only if keep is set and the same blocks'
- * lie at the same places; anything else is given back. */
+/* Lays out the members of parts that take no more than before; grows: of the others, which have their turn
+ * when all stages have given back what they do. What an earlier run left of the same blocks stays, or moves
+ * where others are members now; anything else is given back. While a part moves there is a 64th more of it
+ * (at most 2 MiB) and two pages than before or after, whichever is more: the run has taken nothing else by
+ * then. */
 void resident_memory_lay_out(struct resident_memory *memory, struct sys *sys, struct device *device,
-                             const struct store_stage *stage, const uint64_t *member, bool keep);
+                             const struct store_stage *stage, const uint64_t *member, bool grows);
 /* Is there memory? */
 bool resident_memory_held(const struct resident_memory *memory);
 /* Where a member lies. */

@@ -16,22 +16,29 @@ static enum status allocate(struct store *s, struct error *e) {
     return error_set(e, MEMORY, "no memory for the store of %zu visits", n);
 }
 
-static void lay_out_resident_memory(struct store *s) {
+static void lay_out_stages(struct store *s, bool grow) {
     static const uint64_t none[PLAN_BLOCKS_MAX / 64];
     struct residents *r = s->o.residents;
-    resident_memory_match(r->memory, s->o.stages, s->o.plan->n_stages);
-    resident_memory_match(r->pool, s->o.stages, s->o.plan->n_stages);
     for (int i = 0; i < s->o.plan->n_stages; i++) {
         const struct plan_stage *p = &s->o.plan->stage[i];
         const struct store_stage *stage = &s->o.stages[i];
-        bool keep = s->o.plan->keep;
-        resident_memory_lay_out(&r->memory[i], s->o.sys, s->device, stage, p->resident, keep);
-        resident_memory_lay_out(&r->pool[i], s->o.sys, NULL, stage, s->device ? p->pooled : none, keep);
+        resident_memory_lay_out(&r->memory[i], s->o.sys, s->device, stage, p->resident, grow);
+        resident_memory_lay_out(&r->pool[i], s->o.sys, NULL, stage, s->device ? p->pooled : none, grow);
     }
-    for (int i = s->o.plan->n_stages; i < PLAN_STAGES_MAX; i++) { /* of a run of more stages */
+}
+
+static void lay_out_resident_memory(struct store *s) {
+    struct residents *r = s->o.residents;
+    int n = s->o.plan->n_stages;
+    if (!s->o.plan->keep) residents_destroy(r);
+    resident_memory_match(r->memory, s->o.stages, n);
+    resident_memory_match(r->pool, s->o.stages, n);
+    for (int i = n; i < PLAN_STAGES_MAX; i++) { /* of a run of more stages */
         resident_memory_end(&r->memory[i], s->o.sys, s->device);
         resident_memory_end(&r->pool[i], s->o.sys, NULL);
     }
+    lay_out_stages(s, false);
+    lay_out_stages(s, true);
 }
 
 enum status store_open(const struct store_options *options, struct store **store, struct error *e) {

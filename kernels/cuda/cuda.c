@@ -323,6 +323,11 @@ static void cuda_finish(struct device *device) {
     if (cuda_enter(g)) streams_finish(g->streams);
 }
 
+static void cuda_move(struct device *device, void *to, const void *from, size_t bytes) {
+    struct gpu *g = gpu_of(device);
+    if (cuda_enter(g)) streams_move(g->streams, to, from, bytes);
+}
+
 static enum status cuda_wait(struct device *device, double *stalled, struct error *e) {
     struct gpu *g = gpu_of(device);
     return cuda_enter(g) ? streams_wait(g->streams, stalled, e) : failures_take(&g->failures, e);
@@ -338,6 +343,7 @@ static const struct device_memory cuda_memory = {
     .await_copy = cuda_await_copy,
     .wait_copy = cuda_wait_copy,
     .finish = cuda_finish,
+    .move = cuda_move,
     .provide = cuda_provide,
     .take_shared = cuda_take_shared,
     .give_shared = cuda_give_shared,

@@ -99,6 +99,14 @@ void streams_wait_copy(struct streams *s, uint64_t fence) {
     failures_note(s->failures, cudaEventSynchronize(s->fence[fence % FENCES]), "the wait for a copy");
 }
 
+void streams_move(struct streams *s, void *to, const void *from, size_t bytes) {
+    pthread_mutex_lock(&s->copying);
+    cudaError_t code = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, s->copies);
+    if (code == cudaSuccess) code = cudaStreamSynchronize(s->copies);
+    failures_note(s->failures, code, "a copy within the GPU");
+    pthread_mutex_unlock(&s->copying);
+}
+
 /* ---- operators that wait ---- */
 
 static cudaError_t sum_oldest(struct streams *s) {

@@ -35,6 +35,8 @@ enum status streams_wait(struct streams *streams, double *stalled, struct error 
 
 uint64_t streams_copy(struct streams *streams, void *to, const void *from, size_t bytes, uint64_t event);
 void streams_wait_copy(struct streams *streams, uint64_t fence);
+/* Within the GPU's memory; waits until it is over. */
+void streams_move(struct streams *streams, void *to, const void *from, size_t bytes);
 /* Not two at once. */
 void streams_finish(struct streams *streams);
 

@@ -148,6 +148,12 @@ static void paced_finish(struct device *device) {
     paced_wait_copy(device, paced_of(device)->submitted);
 }
 
+/* What it has is the host's memory. */
+static void paced_move(struct device *device, void *to, const void *from, size_t bytes) {
+    (void)device;
+    memcpy(to, from, bytes);
+}
+
 static const struct device_memory paced_memory = {
     .reserve = paced_reserve,
     .commit = paced_commit,
@@ -158,6 +164,7 @@ static const struct device_memory paced_memory = {
     .await_copy = paced_await_copy,
     .wait_copy = paced_wait_copy,
     .finish = paced_finish,
+    .move = paced_move,
 };
 
 /* ---- opening ---- */

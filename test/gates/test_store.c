@@ -66,6 +66,30 @@ static void test_changed_sides(void **state) {
     }
 }
 
+/* Of residents and pools that change, what stays is moved and not read again, unless that would take more
+ * room. */
+static void test_changed_residents(void **state) {
+    (void)state;
+    int moved = 0;
+    for (uint64_t i = 0; i < (uint64_t)layouts / 2; i++) {
+        world_make(seed_base + 12000 + i);
+        make_plan(true);
+        watched_restart();
+        run_whole(false);
+        for (int k = 0; k < 3; k++) {
+            if (k < 2)
+                make_plan(true);
+            else
+                world_keep_fewer();
+            for (int b = 0; b < world.stages[0].n_blocks; b++) moved += world_kept(0, b, k == 2, PACKED_OWN);
+            watched_restart();
+            run_whole(true);
+        }
+        world_remove();
+    }
+    assert_true(moved > layouts);
+}
+
 /* The last run kept its residents; this one wants others. */
 static void test_changed_layout_gives_back(void **state) {
     (void)state;
@@ -741,6 +765,7 @@ int main(void) {
         cmocka_unit_test(test_every_layout),
         cmocka_unit_test(test_every_layout_sliced),
         cmocka_unit_test(test_changed_sides),
+        cmocka_unit_test(test_changed_residents),
         cmocka_unit_test(test_changed_layout_gives_back),
         cmocka_unit_test(test_fewer_stages_give_back),
         cmocka_unit_test(test_failing_reads),

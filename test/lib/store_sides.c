@@ -80,6 +80,58 @@ void world_change_sides(uint64_t percent) {
     if (world.plan.n_stages) plan_evaluate(&world.need, &world.plan);
 }
 
+void world_keep_fewer(void) {
+    for (int s = 0; s < world.need.n_stages; s++) {
+        struct plan_stage *p = &world.plan.stage[s];
+        int b = 0;
+        while (b < world.stages[s].n_blocks && !plan_is_resident(p, b)) b++;
+        if (b < world.stages[s].n_blocks) plan_set_resident(p, b, false);
+        for (b = 0; b < world.stages[s].n_blocks && !plan_is_pooled(p, b);) b++;
+        if (b < world.stages[s].n_blocks) plan_set_pooled(p, b, false);
+        fit_ring(s);
+    }
+    plan_evaluate(&world.need, &world.plan);
+}
+
+/* ---- what is kept ---- */
+
+static bool stays_in(const struct plan *plan, int s, int b, bool pool) {
+    return pool ? plan_is_pooled(&plan->stage[s], b) : plan_is_resident(&plan->stage[s], b);
+}
+
+static bool is_visited(int s, int b) {
+    for (int i = 0; i < world.visits.n_visits; i++)
+        if (world.visits.visits[i].stage == s && world.visits.visits[i].block == b) return true;
+    return false;
+}
+
+/* Where a part lies under a plan; of the last block and one the end of all. */
+static uint64_t kept_offset(const struct plan *plan, int s, int b, bool pool, enum packed_part part) {
+    uint64_t at = 0;
+    for (int i = 0; i < b; i++)
+        if (stays_in(plan, s, i, pool)) at += packed_part_bytes(&world.blocks[s][i], part);
+    return at;
+}
+
+static bool is_kept(int s, int b, bool pool) {
+    return b < world.stages[s].n_lasting && stays_in(&world.was, s, b, pool) &&
+           stays_in(&world.plan, s, b, pool) && world.blocks[s][b].bytes && is_visited(s, b);
+}
+
+bool world_kept(int s, int b, bool pool, enum packed_part part) {
+    int n = world.stages[s].n_blocks;
+    if (!world.was.keep || !world.plan.keep || !is_kept(s, b, pool)) return false;
+    if (part == PACKED_SIDE && !world.same_sides[s]) return false;
+    uint64_t was = paged(kept_offset(&world.was, s, n, pool, part)),
+             is = paged(kept_offset(&world.plan, s, n, pool, part));
+    for (int i = 0; i < n; i++) { /* up by no more than what there is more */
+        uint64_t from = kept_offset(&world.was, s, i, pool, part),
+                 to = kept_offset(&world.plan, s, i, pool, part);
+        if (is_kept(s, i, pool) && to > from + (is > was ? is - was : 0)) return false;
+    }
+    return true;
+}
+
 void world_remove_sides(void) {
     for (int i = 0; i < STAGES * BLOCKS; i++)
         block_destroy(&watch.sys, &world.blocks[i / BLOCKS][i % BLOCKS]);

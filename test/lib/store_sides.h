@@ -1,4 +1,4 @@
-/* Sides of store_world's blocks: what adapters would bring, made up. */
+/* Sides of store_world's blocks: what adapters would bring, made up; and what one run keeps for the next. */
 #ifndef SLUICE_TEST_STORE_SIDES_H
 #define SLUICE_TEST_STORE_SIDES_H
 
@@ -8,6 +8,10 @@
  * read from elsewhere. The plan's rings grow to what streams. What is kept of sides that are the same as
  * before, world.same_sides tells. */
 void world_change_sides(uint64_t percent);
+/* The plan, of which each stage keeps a resident and a pooled block less. */
+void world_keep_fewer(void);
+/* Did the last run leave this part of a block that stays now, as a resident or in the pool? */
+bool world_kept(int stage, int block, bool pool, enum packed_part part);
 /* Lets go of the blocks. */
 void world_remove_sides(void);
 

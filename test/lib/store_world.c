@@ -371,10 +371,9 @@ static int expected_reads(bool second_run, struct read_log *reads) {
         bool resident = plan_is_resident(&world.plan.stage[s], b);
         if (!block->bytes) continue;
         bool stays = resident || plan_is_pooled(&world.plan.stage[s], b);
-        bool kept = second_run && stays && b < world.stages[s].n_lasting;
         bool fills = stays ? !there[s][b] : s != last_stage || b != last_block;
-        keeps[PACKED_OWN] = kept;
-        keeps[PACKED_SIDE] = kept && world.same_sides[s];
+        for (int p = 0; p < PACKED_PARTS; p++)
+            keeps[p] = second_run && stays && world_kept(s, b, !resident, p);
         if (!resident || !there[s][b]) last_stage = resident ? -1 : s, last_block = b;
         there[s][b] = true;
         for (int k = 0; fills && k < block->n_segments; k++) {
@@ -453,9 +452,11 @@ void run_whole(bool second_run) {
                         (world.plan.keep ? kept : stays_bytes(s));
         if (takes > most) most = takes;
     }
+    if (second_run) most += (int64_t)paged((uint64_t)most / 64) + 2 * PLAN_PAGE; /* a step of what moves */
     assert_true(watched.pages_peak <= most);
     assert_no_violation();
     for (int s = 0; s < STAGES; s++) world.same_sides[s] = true; /* unless they change */
+    world.was = world.plan;
 }
 
 /* -- residents evicted in mid-run -- */

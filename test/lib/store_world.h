@@ -29,7 +29,7 @@ extern struct world {
     struct store_stage stages[STAGES];
     struct visit_list visits;
     struct run_need need;
-    struct plan plan;
+    struct plan plan, was; /* was: of the last whole run */
     struct residents residents;
     uint64_t random;
     int readers;
