@@ -39,7 +39,7 @@ static uint64_t candidates_host_bytes(const struct job *job, const struct layout
                         preview_run_host_bytes(job) +
                         requantised_bytes(job->request.converted ? NULL : job->place.requantised,
                                           plan_readers(job->device->memory, PLAN_BOUNCE)) +
-                        adapted_bytes(job->place.adapted) + (11 << 16),
+                        adapted_bytes(job->place.adapted) + (12 << 16),
                     1 << 16);
 }
 

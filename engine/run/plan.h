@@ -68,7 +68,7 @@ struct stage_need {
     /* What a run within this one takes in the host's turns between evaluations (run.within), beside all else:
      * of the host's memory (where the device has its own, pinned), and of a separate device's. */
     uint64_t turn_ram_bytes, turn_vram_bytes;
-    double turn_seconds; /* of all such turns, predicted */
+    double turn_seconds;         /* of all such turns, predicted */
     double flops, adapter_flops; /* of those, what adapters bring */
 };
 
