@@ -14,7 +14,7 @@
 /* A picture of 1024 x 1024 (of Stable Diffusion 1 512 x 512), or a video of 832 x 480 in 81 frames; the
  * longest prompts. Of Flux.1's two kinds the one in which it spends more time, of vision encoders a layer
  * that looks into windows, of UNets a transformer's layer at full size; of autoencoders one of the resnets at
- * full size. */
+ * full size, of tiny ones a block at half of it. */
 #define LATENT .latent_channels = 16, .latent_side = 128, .picture_side = 1024, .type = DTYPE_BF16
 #define TEXT(rows, columns)                                                                                  \
     .text_rows = rows, .text_columns = columns, .latent_channels = 1, .latent_side = 1, .picture_side = 1,   \
@@ -25,6 +25,8 @@
     .text_rows = 1, .text_columns = 1, .latent_channels = 48, .latent_frames = 3, .latent_side = 44,         \
     .latent_columns = 80, .picture_side = 704, .chunk = 2, .type = DTYPE_BF16
 enum { RESNET_OF_UP_3 = 301, RESNET_OF_DOWN_0 = 0, PIXELS = 1024 * 1024, FILM_PIXELS = 4 * 352 * 640 };
+/* Of the tiny ones' the last level before full size, which is computed in one with colours. */
+enum { BLOCK_OF_TAESD = 14, BLOCK_OF_TAEHV = 202, TINY_PIXELS = 512 * 512 };
 
 static const struct predict_case cases[] = {
     {{.family = &family_zimage, .text_rows = 32, .text_columns = 2560, LATENT, ONLY("layer")}, 4128},
@@ -100,6 +102,10 @@ static const struct predict_case cases[] = {
      PIXELS},
     {{.family = &family_vae_wan22, FILM, .last = {"resnet", RESNET_OF_UP_3}}, FILM_PIXELS},
     {{.family = &family_vae_wan22_encoder, FILM, .last = {"resnet", RESNET_OF_DOWN_0}}, FILM_PIXELS},
+    {{.family = &family_taesd, .text_rows = 1, .text_columns = 1, LATENT, .last = {"block", BLOCK_OF_TAESD}},
+     TINY_PIXELS},
+    {{.family = &family_taehv, .text_rows = 1, .text_columns = 1, LATENT, .last = {"block", BLOCK_OF_TAEHV}},
+     TINY_PIXELS},
 };
 
 const struct predict_case *predict_cases(int *n) {

@@ -104,6 +104,8 @@ static void test_flops(void **state) {
         {&family_vae_wan_encoder, PIXELS, 0, 0, 2 * 2 * PIXELS * 9 * 96 * 96},
         {&family_vae_wan22, FILM_PIXELS, 0, 0, 2 * 2 * FILM_PIXELS * 27 * 256 * 256},
         {&family_vae_wan22_encoder, FILM_PIXELS, 0, 0, 2 * 2 * FILM_PIXELS * 27 * 160 * 160},
+        {&family_taesd, PIXELS / 4, 0, 0, 2 * 3 * PIXELS / 4 * 9 * 64 * 64},
+        {&family_taehv, PIXELS / 4, 0, 0, 2 * 4 * PIXELS / 4 * 9 * 64 * 64},
     };
     assert_int_equal(sizeof formulas / sizeof *formulas, N_PUBLISHED);
     for (int i = 0; i < N_PUBLISHED; i++) {
