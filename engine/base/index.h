@@ -40,8 +40,8 @@ struct tensor_index {
     int n_entries;
     struct byte_source *sources;
     int n_sources;
-    char *names;  /* storage of the entries' names, terminated by NULs */
-    char *config; /* what the files' metadata has under `config`, JSON text; NULL: nothing */
+    char *names;   /* storage of the entries' names, terminated by NULs */
+    char *config;  /* what the files' metadata has under `config`, JSON text; NULL: nothing */
     char *adapter; /* likewise under `lora_adapter_metadata`, of an adapter's file */
     /* What it says of quantised layers, JSON texts that each end with a NUL; NULL once that is understood. */
     char *quantisation;
