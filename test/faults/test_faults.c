@@ -191,6 +191,25 @@ static struct result act_decode(struct rig *rig, const struct sluice_request *re
     return run_or_decode(rig, request, latent);
 }
 
+/* In a session of its own: else adapters are open already. */
+static struct result act_adapted(struct rig *rig, const struct sluice_request *request) {
+    static const struct sluice_lora loras[] = {{"test/golden/adapters/zimage/kohya.safetensors", 0.5},
+                                               {"test/golden/adapters/zimage/peft.safetensors", 1}};
+    struct sluice_session_options options = {
+        .struct_size = sizeof options, .device = test_device(), .threads = 1};
+    sluice_session *session = rig->session;
+    struct sluice_request adapted = *request;
+    struct result r = {0};
+    adapted.loras = loras;
+    adapted.n_loras = 2;
+    adapted.max_ram_bytes = plenty;
+    r.code = sluice_session_open(rig->model, &options, &rig->session, &r.error);
+    if (!r.code) r = run(rig, &adapted);
+    sluice_session_close(rig->session);
+    rig->session = session;
+    return r;
+}
+
 static const struct scene scenes[] = {
     {"open", act_open, 1, .stride = 1},
     {"tokenize", act_tokenize, 1, .stride = 1},
@@ -203,6 +222,7 @@ static const struct scene scenes[] = {
     {"decode", act_decode, 1, .stride = 1, .keep = true},
     {"previews", run, 1, .stride = 5, .looks = true, .spares = SURVIVED},
     {"again", act_again, 1, .stride = 5, .keep = true, .again = true, .spares = SURVIVED},
+    {"adapted", act_adapted, 1, .stride = 3},
     {"batch", run, 2,
      .stride = 11}, /* a plan of groups takes ten times as long to solve as the rest to run */
 };
