@@ -2,7 +2,7 @@
 #include "engine/convert/merge_values.h"
 
 #include "engine/open/adapter_file.h"
-#include "engine/open/contents.h"
+#include "engine/open/configuration.h"
 #include "loaders/memory.h"
 
 #include <inttypes.h>
@@ -127,60 +127,90 @@ static int compare_pieces(const void *a, const void *b) {
     return x->order - y->order;
 }
 
-static enum status list_pieces(struct merge *m, const struct component *component, struct error *e) {
-    uint64_t n = 0;
-    for (int i = 0; i < m->n_adapters; i++) n += (uint64_t)m->adapters[i].changes.n;
-    m->pieces = alloc_array(m->sys, n, sizeof *m->pieces, e);
-    for (int i = 0; i < m->n_adapters && e->code == OK; i++)
-        for (int k = 0; k < m->adapters[i].changes.n && e->code == OK; k++)
-            add_piece(m, &m->adapters[i], &m->adapters[i].changes.at[k], component, e);
-    if (e->code == OK && m->n_pieces)
-        qsort(m->pieces, (size_t)m->n_pieces, sizeof *m->pieces, compare_pieces);
+/* Behind those of the adapters before. */
+static enum status add_pieces(struct merge *m, struct merged_adapter *a, const struct component *component,
+                              struct error *e) {
+    uint64_t room = (uint64_t)m->n_pieces + (uint64_t)a->changes.n;
+    struct merged_piece *pieces = alloc_array(m->sys, room, sizeof *pieces, e);
+    if (!pieces) return e->code;
+    if (m->n_pieces) memcpy(pieces, m->pieces, (size_t)m->n_pieces * sizeof *pieces);
+    m->sys->release(m->sys, m->pieces);
+    m->pieces = pieces;
+    for (int i = 0; i < a->changes.n && e->code == OK; i++) add_piece(m, a, &a->changes.at[i], component, e);
     return e->code;
 }
 
 /* ---- whose adapter it is ---- */
 
-/* What of it is for this part in that pipeline: OK with changes. */
-static enum status find_in_slot(const struct merge_subject *s, struct merged_adapter *a,
-                                const struct recipe *recipe, int slot, struct error *e) {
-    struct adapter_match match = {0};
-    struct sluice_model *model = alloc_array(s->sys, 1, sizeof *model, e);
-    if (!model) return e->code;
-    *model = (struct sluice_model){.sys = s->sys, .recipe = recipe};
-    model->component[slot] = *s->component;
-    changes_find(a->adapter, model, CHANGES_MERGED, s->partial, &match, &a->changes, e);
-    s->sys->release(s->sys, model);
-    if (e->code == OK && a->changes.n) return OK;
-    changes_destroy(&a->changes);
-    if (e->code != OK) return e->code;
-    error_set(e, MISSING, "nothing of an adapter is for this part");
-    error_where(e, "%s", a->adapter->index.sources[0].path);
-    return error_expected(e, "modules for the %s", s->component->family->word);
+/* The part as that pipeline has it, and what of the adapter is for it there. */
+struct reading {
+    struct component component;
+    struct changes changes;
+};
+
+static void reading_end(struct reading *r) {
+    changes_destroy(&r->changes);
+    component_destroy(&r->component);
 }
 
-static enum status fail_kind(const struct component *c, struct error *e) {
+static enum status find_in_slot(const struct merge_subject *s, const struct adapter *a,
+                                const struct recipe *recipe, int slot, struct reading *r, struct error *e) {
+    struct adapter_match match = {0};
+    enum config_origin origin;
+    struct sluice_model *model = alloc_array(s->sys, 1, sizeof *model, e);
+    if (!model) return e->code;
+    configuration_begin(recipe, slot, s->sys, &r->component);
+    r->component.index = index_view(s->index, s->index->prefix, s->index->view);
+    if (configuration_bind(&r->component, s->path, &recipe->slot[slot], &origin, e) == OK) {
+        *model = (struct sluice_model){.sys = s->sys, .recipe = recipe};
+        model->component[slot] = r->component;
+        changes_find(a, model, CHANGES_MERGED, s->partial, &match, &r->changes, e);
+    }
+    s->sys->release(s->sys, model);
+    if (e->code != OK || r->changes.n) return e->code;
+    error_set(e, MISSING, "nothing of an adapter is for this part");
+    error_where(e, "%s", a->index.sources[0].path);
+    return error_expected(e, "modules for the %s", s->family->word);
+}
+
+static enum status fail_kind(const struct merge_subject *s, struct error *e) {
     error_set(e, UNSUPPORTED, "adapters are merged into transformers, UNets and text encoders alone");
-    error_where(e, "%s", c->index.sources[0].path);
-    return error_found(e, "%s", c->family->word);
+    error_where(e, "%s", s->path);
+    return error_found(e, "%s", s->family->word);
 }
 
 /* The failure that is told is that of the usual pipeline, which comes first. */
-static enum status find_changes(const struct merge_subject *s, struct merged_adapter *a, struct error *e) {
-    const struct family *family = s->component->family;
-    if (family->kind != FAMILY_TEXT && family->kind != FAMILY_DENOISER) return fail_kind(s->component, e);
+static enum status find_reading(const struct merge_subject *s, const struct adapter *a, struct reading *best,
+                                struct error *e) {
+    if (s->family->kind != FAMILY_TEXT && s->family->kind != FAMILY_DENOISER) return fail_kind(s, e);
     for (const struct recipe *const *r = recipes; *r && e->code != MEMORY; r++)
         for (int i = 0; (*r)->slot[i].family; i++) {
             const struct slot *slot = &(*r)->slot[i];
             struct error failure = {0};
-            if (!slot_takes(slot, family, s->prefix) || (slot->is && !slot->is(&s->component->index)))
+            struct reading one = {0};
+            if (!slot_takes(slot, s->family, index_prefix(s->index)) || (slot->is && !slot->is(s->index)))
                 continue;
-            if (find_in_slot(s, a, *r, i, &failure) == OK) {
-                *e = (struct error){0};
-                return OK;
+            if (find_in_slot(s, a, *r, i, &one, &failure) == OK && one.changes.n > best->changes.n) {
+                reading_end(best);
+                *best = one;
+                continue;
             }
-            if (e->code == OK || failure.code == MEMORY) *e = failure;
+            reading_end(&one);
+            if (failure.code != OK && (e->code == OK || failure.code == MEMORY)) *e = failure;
         }
+    if (best->changes.n && e->code != MEMORY) *e = (struct error){0};
+    return e->code;
+}
+
+static enum status find_changes(struct merge *m, const struct merge_subject *s, struct merged_adapter *a,
+                                struct error *e) {
+    struct reading best = {0};
+    if (find_reading(s, a->adapter, &best, e) == OK) {
+        a->changes = best.changes;
+        best.changes = (struct changes){0};
+        add_pieces(m, a, &best.component, e);
+    }
+    reading_end(&best);
     return e->code;
 }
 
@@ -193,7 +223,8 @@ static enum status open_adapter(struct merge *m, const struct merge_subject *s,
     if (lora->strength == 0) return OK;
     struct merged_adapter *a = &m->adapters[m->n_adapters++];
     a->strength = lora->strength;
-    if (adapter_open(s->sys, lora->path, &a->adapter, e) != OK || find_changes(s, a, e) != OK) return e->code;
+    if (adapter_open(s->sys, lora->path, &a->adapter, e) != OK || find_changes(m, s, a, e) != OK)
+        return e->code;
     return adapter_check_finite(a->adapter, e);
 }
 
@@ -207,7 +238,9 @@ enum status merge_open(const struct merge_subject *s, struct merge **merge, stru
     if (!m->adapters) return e->code;
     memset(m->adapters, 0, (size_t)s->n_loras * sizeof *m->adapters);
     for (int i = 0; i < s->n_loras && e->code == OK; i++) open_adapter(m, s, &s->loras[i], e);
-    return e->code == OK ? list_pieces(m, s->component, e) : e->code;
+    if (e->code == OK && m->n_pieces)
+        qsort(m->pieces, (size_t)m->n_pieces, sizeof *m->pieces, compare_pieces);
+    return e->code;
 }
 
 void merge_close(struct merge *m) {

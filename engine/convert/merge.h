@@ -2,8 +2,9 @@
  * added once, before the row gets its type. What operators cannot add is merged too: whole matrices, LoHa and
  * LoKr of any rank.
  *
- * An adapter's modules find their weights by the names of a pipeline, of which a part alone says little: the
- * pipelines that have such a part are tried in turn, and the first that takes all of the adapter counts. */
+ * An adapter's modules find their weights by the names of a pipeline, of which a part alone says little: of
+ * the pipelines that have such a part, and take all of the adapter, the one counts in which most of it is for
+ * the part. */
 #ifndef SLUICE_CONVERT_MERGE_H
 #define SLUICE_CONVERT_MERGE_H
 
@@ -18,14 +19,14 @@ struct merge_subject {
     const struct sluice_lora *loras;
     int n_loras;
     bool partial;
-    const struct component *component; /* bound */
-    const char *prefix;                /* that its names have in its files; "" */
+    const struct family *family;
+    const struct tensor_index *index; /* the part's view */
+    const char *path;                 /* of its files */
 };
 
-/* Opens the adapters, reads that all their values are numbers, and finds what they are added to. The
- * component is not needed afterwards, its index is. All of adapter_open's errors and of adapter_match's, but
- * those that only adding without merging has; MISSING too if nothing of one is for this part. *merge is freed
- * with merge_close, also on failure. */
+/* Opens the adapters, reads that all their values are numbers, and finds what they are added to. All of
+ * adapter_open's errors and of adapter_match's, but those that only adding without merging has; MISSING too
+ * if nothing of one is for this part. *merge is freed with merge_close, also on failure. */
 enum status merge_open(const struct merge_subject *subject, struct merge **merge, struct error *e);
 void merge_close(struct merge *merge);
 

@@ -144,15 +144,16 @@ static enum status find_kinds(struct conversion *c, const struct component *comp
     return OK;
 }
 
-/* (Its names have the prefix where other parts lie beside it, too.) */
-static enum status merge_into(struct conversion *c, const struct component *component, struct error *e) {
+/* What adapters are added to is part of what is converted. */
+static enum status merge_into(struct conversion *c, const struct tensor_index *view, struct error *e) {
     const struct sluice_convert_options *o = c->options;
     struct merge_subject subject = {.sys = c->sys,
                                     .loras = o->loras,
                                     .n_loras = o->n_loras,
                                     .partial = o->lora_partial,
-                                    .component = component,
-                                    .prefix = index_prefix(&component->index)};
+                                    .family = c->family,
+                                    .index = view,
+                                    .path = c->place};
     return o->n_loras ? merge_open(&subject, &c->merge, e) : OK;
 }
 
@@ -166,9 +167,8 @@ static enum status bind_slot(struct conversion *c, const struct recipe *recipe, 
     struct config_place place = {c->place, &recipe->slot[slot], &component.index};
     if (index_check_quantised(&component.index, e) == OK &&
         configuration_read(c->sys, &place, config, origin, e) == OK &&
-        component_bind(&component, config, e) == OK && find_kinds(c, &component, e) == OK &&
-        component.family == c->family && !c->merge)
-        merge_into(c, &component, e);
+        component_bind(&component, config, e) == OK)
+        find_kinds(c, &component, e);
     if (component.family == c->family) c->architecture = component_architecture(&component);
     component_destroy(&component);
     return e->code;
@@ -197,7 +197,8 @@ static enum status bind_family(struct conversion *c, const char *prefix, struct 
     enum config_origin origin = CONFIG_PUBLISHED;
     int slot;
     const struct recipe *recipe = part_place(c, c->family, prefix, &slot);
-    if (bind_slot(c, recipe, slot, view, &c->config, &origin, e) != OK) return e->code;
+    if (bind_slot(c, recipe, slot, view, &c->config, &origin, e) != OK || merge_into(c, &view, e) != OK)
+        return e->code;
     c->config_beside = origin == CONFIG_BESIDE;
     if (c->family->kind == FAMILY_TEXT) return bind_readers(c, prefix, view, e);
     const struct family *encoder = recipe_family(recipe, FAMILY_ENCODER);
