@@ -8,6 +8,7 @@
 #include "test/lib/adapter_files.h"
 #include "test/lib/check.h"
 #include "test/lib/folder.h"
+#include "test/lib/watch.h"
 
 static struct sluice_model *zimage, *sd1, *published;
 
@@ -386,6 +387,79 @@ static void test_many(void) {
           "%d modules: %s, %d fit nothing", MODULES, e.what, match.n_unmatched);
 }
 
+/* ---- faults ---- */
+
+/* Every form, vectors that are read of the base, and peft's configuration. */
+static const char *write_everything(void) {
+    return write_tensors(
+        "lora_unet_conv_in.lora_down.weight F32 3,4,1,1; lora_unet_conv_in.lora_up.weight F32 8,2,1,1; "
+        "lora_unet_conv_in.lora_mid.weight F32 2,3,3,3; lora_unet_conv_out.alpha F32 -; " KONV
+        ".hada_w1_a F16 2,12; " KONV ".hada_w1_b F16 3,28; " KONV ".hada_w2_a F16 3,12; " KONV
+        ".hada_w2_b F16 2,28; " KONV ".hada_t1 F16 2,3,3,3; " KONV ".hada_t2 F16 3,2,3,3; " KONV
+        ".diff_b F32 12; lora_unet_up_blocks_2_attentions_0_proj_in.lokr_w1 BF16 4,3; "
+        "lora_unet_up_blocks_2_attentions_0_proj_in.lokr_w2_a BF16 3,1; "
+        "lora_unet_up_blocks_2_attentions_0_proj_in.lokr_w2_b BF16 1,4; "
+        "lora_unet_conv_norm_out.diff F32 8; lora_unet_conv_out.diff F32 4,8,3,3",
+        "{\"lora_alpha\": 8}");
+}
+
+static enum status use_everything(const struct sluice_model *m, const char *path, struct error *e) {
+    struct adapter *a = NULL;
+    struct adapter_match match = {0};
+    struct adapter_combination c = {0};
+    int slot = recipe_slot(m->recipe, FAMILY_DENOISER);
+    *e = (struct error){0};
+    if (adapter_open(m->sys, path, &a, e) == OK && adapter_match(a, m, false, &match, e) == OK &&
+        adapter_check_finite(a, e) == OK) {
+        struct adapter_use use = {&match, 1};
+        adapters_combine(m, slot, &use, 1, &c, e);
+        check(e->code != OK || (c.n_weights == 4 && c.n_vectors == 2), "%d weights, %d vectors", c.n_weights,
+              c.n_vectors);
+    }
+    adapter_combination_destroy(&c);
+    adapter_match_destroy(&match);
+    adapter_close(a);
+    return e->code;
+}
+
+/* Whatever fails at whichever call: an error that names it, and nothing stays. */
+static void test_faults(void) {
+    static const struct {
+        enum call call;
+        enum fault fault;
+        enum status code, other;
+    } faults[] = {{CALL_ALLOC, FAULT_ERROR, MEMORY, MEMORY},
+                  {CALL_READ, FAULT_ERROR, IO, IO},
+                  {CALL_READ, FAULT_END, TRUNC, TRUNC},
+                  {CALL_OPEN, FAULT_ERROR, IO, IO},
+                  {CALL_IDENTIFY, FAULT_ERROR, IO, CHANGED}};
+    static struct watch watch;
+    const char *path = write_everything();
+    struct sluice_model_options options = {.struct_size = sizeof options, .model = "test/golden/sd1/model"};
+    struct sluice_model *m = NULL;
+    struct error e = {0};
+    watch_init(&watch, 1);
+    if (!check(model_open(&watch.sys, &options, &m, &e) == OK, "%s", e.what)) return;
+    int64_t before = watch_live(&watch);
+    check(use_everything(m, path, &e) == OK, "%s", e.what);
+    for (int i = 0; i < COUNT_OF(faults); i++) {
+        long at = 0;
+        enum status code;
+        do {
+            watch_fail(&watch, faults[i].call, ++at, 0);
+            watch.fault = faults[i].fault;
+            code = use_everything(m, path, &e);
+            check(code == OK || code == faults[i].code || code == faults[i].other, "fault %d at %ld: %s: %s",
+                  i, at, status_name(code), e.what);
+            check(watch_live(&watch) == before, "fault %d at %ld: %ld bytes stay", i, at,
+                  (long)(watch_live(&watch) - before));
+        } while (code != OK);
+        check(at > 1, "nothing failed of fault %d", i);
+    }
+    watch_fail(&watch, CALL_ALLOC, 0, 0);
+    model_close(m);
+}
+
 static void test_model(void) {
     static const struct row row = {
         "a model", "", UNSUPPORTED, {"the file is no adapter", "transformer (zimage)"}, ZIMAGE};
@@ -407,6 +481,7 @@ int main(void) {
         test_partial();
         test_many();
         test_model();
+        test_faults();
     }
     model_close(zimage);
     model_close(sd1);
