@@ -93,8 +93,8 @@ enum status adapter_derived_size(const struct adapter *a, const struct adapter_m
                                one.columns, other.rows, other.columns);
         }
     } else {
-        fits &= multiply(one.rows, other.rows, &size->rows) &
-                multiply(one.columns, other.columns, &size->columns);
+        fits = fits && multiply(one.rows, other.rows, &size->rows) &&
+               multiply(one.columns, other.columns, &size->columns);
     }
     if (fits && size->rank <= INT32_MAX && size->rows <= INT32_MAX && size->columns <= INT32_MAX) return OK;
     error_set(e, OVERFLOW, "module '%.*s' of an adapter is too large", m->name_bytes, m->name);
