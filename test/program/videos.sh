@@ -196,5 +196,21 @@ rm -rf made ../ended
 film 0 "after a run that was killed" -o c.mp4
 check "what it left is gone" [ "$(names)" = "c.mp4 " ]
 
+# ---- a tiny decoder ----
+rm -rf ../taehv
+expect 0 "a tiny decoder is made" bench checkpoint taehv ../taehv -q \
+    --dims latent_channels=5,taehv_channels0=16,taehv_channels1=8,taehv_channels2=6,taehv_channels3=5
+film 0 "it decodes" -o tiny.webm --taesd ../taehv --save-latent tiny.safetensors
+check "a line says so" has ../err '^decoded with the tiny decoder of videos (taehv): another picture'
+check "as many frames" [ "$(stream tiny.webm width,height,nb_read_frames)" = "64 48 5 " ]
+check "and the video" has tiny.webm 'VAE Decoder: TAEHV, '
+tiny=$(hash_of)
+check "other pixels" [ "$tiny" != "$pixels" ]
+expect 0 "as GGUF" convert ../taehv -o tiny.gguf --type q8_0 -q
+expect 0 "without the model" decode tiny.safetensors --taesd tiny.gguf -o again.webm
+check "the same pixels" [ "$(hash_of)" = "$tiny" ]
+expect 0 "what it is" inspect ../taehv
+check "is known" has ../out '^taesd: taehv, 64 tensors'
+
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]
