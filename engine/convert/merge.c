@@ -55,25 +55,25 @@ static int64_t columns_of_weight(const struct weight_name *name) {
     return columns;
 }
 
-static enum status check_size(const struct merged_adapter *a, const struct change *c, int64_t rows,
-                              int64_t columns, struct error *e) {
+static enum status check_size(const struct adapter *a, const struct change *c, int64_t rows, int64_t columns,
+                              struct error *e) {
     int64_t want_rows = c->name->rows, want_columns = columns_of_weight(c->name);
     if (c->vector && rows * columns == want_rows * want_columns) return OK;
     if (!c->vector && rows == want_rows && columns == want_columns) return OK;
     error_set(e, SHAPE, "module '%.*s' of an adapter does not fit '%s'", c->module->name_bytes,
               c->module->name, c->name->name);
-    error_where(e, "%s", a->adapter->index.sources[0].path);
+    error_where(e, "%s", a->index.sources[0].path);
     error_found(e, "[%" PRId64 ", %" PRId64 "]", rows, columns);
     return error_expected(e, "[%" PRId64 ", %" PRId64 "]", want_rows, want_columns);
 }
 
-static enum status check_change(const struct merged_adapter *a, const struct change *c, struct error *e) {
+static enum status check_change(const struct adapter *a, const struct change *c, struct error *e) {
     struct derived_size size;
     const struct index_entry *down = c->module->tensor[ADAPTER_DOWN], *up = c->module->tensor[ADAPTER_UP];
     if (c->vector) return check_size(a, c, merged_elements(c->vector), 1, e);
     if (!adapter_is_derived(c->module))
         return check_size(a, c, up->dim[0], merged_elements(down) / down->dim[0], e);
-    if (adapter_derived_size(a->adapter, c->module, &size, e) != OK) return e->code;
+    if (adapter_derived_size(a, c->module, &size, e) != OK) return e->code;
     return check_size(a, c, size.rows, size.columns, e);
 }
 
@@ -105,7 +105,7 @@ static enum status add_piece(struct merge *m, struct merged_adapter *a, const st
     const struct index_entry *entry = block_find_weight(&c->name->ref, c->name->spec, &component->index);
     const char *of_entry = entry ? index_name(&component->index, entry) : NULL;
     const struct weight_name *base = entry ? base_name(&a->changes.names, c->name, of_entry) : NULL;
-    if (!base || check_change(a, c, e) != OK) return e->code;
+    if (!base) return OK;
     int64_t columns = columns_of_weight(c->name);
     if (merged_elements(entry) != base->rows * columns) return fail_slice(entry, component, e);
     struct row_parts of_adapter = parts_of(c->name), of_base = parts_of(base);
@@ -167,6 +167,7 @@ static enum status find_in_slot(const struct merge_subject *s, const struct adap
         changes_find(a, model, CHANGES_MERGED, s->partial, &match, &r->changes, e);
     }
     s->sys->release(s->sys, model);
+    for (int i = 0; i < r->changes.n && e->code == OK; i++) check_change(a, &r->changes.at[i], e);
     if (e->code != OK || r->changes.n) return e->code;
     error_set(e, MISSING, "nothing of an adapter is for this part");
     error_where(e, "%s", a->index.sources[0].path);
