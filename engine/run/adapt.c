@@ -112,8 +112,12 @@ static void hash_segment(uint64_t *hash, const struct packed_segment *g) {
     const struct byte_source *source = g->source;
     hash_word(hash, g->packed_offset);
     hash_word(hash, g->bytes);
-    for (uint64_t at = 0; source->memory && at < g->bytes; at++)
-        hash_word(hash, (unsigned char)source->memory[g->file_offset + at]);
+    for (uint64_t at = 0, n; source->memory && at < g->bytes; at += n) {
+        uint64_t word = 0;
+        n = g->bytes - at < sizeof word ? g->bytes - at : sizeof word;
+        memcpy(&word, source->memory + g->file_offset + at, n);
+        hash_word(hash, word);
+    }
     if (source->memory) return;
     hash_word(hash, g->file_offset);
     hash_word(hash, source->identity.device);

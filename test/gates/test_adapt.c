@@ -202,6 +202,16 @@ static struct tensor *weight_of(const struct block *block, int weight, void *wei
     return (struct tensor *)((char *)weights + block->kind->weights[weight].offset);
 }
 
+/* Of weights that were merged, until the run ends. */
+static float *merged_values[4096];
+static int n_merged_values;
+
+static void put_values(struct tensor *w, float *values) {
+    assert_true(n_merged_values < (int)(sizeof merged_values / sizeof *merged_values));
+    merged_values[n_merged_values++] = values;
+    *w = tensor_make(values, DTYPE_F32, w->rank, w->dim);
+}
+
 static void merge(const struct adapter *a, const struct adapted_weight *pair, struct tensor *w) {
     float *merged = widened(w);
     int32_t rows = pair->up.n_parts ? pair->up.part[0].rows + pair->up.part[1].rows : pair->up.dim[0];
@@ -212,7 +222,7 @@ static void merge(const struct adapter *a, const struct adapted_weight *pair, st
                 sum += value_of(a, &pair->up, n, r) * value_of(a, &pair->down, r, k);
             merged[(pair->row + n) * w->dim[1] + k] += (float)(sum * (double)pair->scale);
         }
-    *w = tensor_make(merged, DTYPE_F32, 2, w->dim); /* the process is short */
+    put_values(w, merged);
 }
 
 static const struct adapter *merged_adapter;
@@ -230,7 +240,7 @@ static void merge_into(const struct visit *v, void *weights) {
         struct tensor *w = weight_of(block, vector->weight, weights);
         float *values = malloc((size_t)w->dim[0] * sizeof *values);
         for (int32_t n = 0; n < w->dim[0]; n++) values[n] = (float)value_of(a, &vector->values, n, 0);
-        *w = tensor_make(values, DTYPE_F32, 1, w->dim);
+        put_values(w, values);
     }
 }
 
@@ -270,12 +280,53 @@ static void test_truth(void **state) {
     toy.change_weights = merge_into;
     run_plain();
     toy.change_weights = NULL;
+    while (n_merged_values) free(merged_values[--n_merged_values]);
     memcpy(merged, toy.latent[1], sizeof merged);
     use(&adapters[0]);
     run_plain();
     double off = difference(toy.latent[1][0], merged), far = difference(base, merged);
     printf("merged: error %.1e; without the adapter %.1e\n", off, far);
     assert_true(off < 2e-6 && far > 0.1);
+    end();
+}
+
+static void check_factor(const struct adapter *a, const struct factor *f, const struct tensor *t,
+                         const struct block *block, const char *packed) {
+    float *values = widened(t);
+    assert_true(t->weight_end == (uint64_t)((char *)t->data - packed) + (uint64_t)tensor_bytes(t));
+    assert_true(t->weight_end <= block->side_bytes);
+    for (int64_t i = 0; i < tensor_elements(t); i++)
+        assert_true((double)values[i] == value_of(a, f, (int32_t)(i / t->dim[1]), (int32_t)(i % t->dim[1])));
+    free(values);
+}
+
+/* Pairs are in their order, each factor is where it is awaited, and one that two share is there once. */
+static void test_chains(void **state) {
+    (void)state;
+    begin();
+    use(&adapters[0]);
+    struct adapter *a = &adapters[0];
+    struct reader reader = {0};
+    struct error e = {0};
+    const struct block *block = &adapted[0].blocks[a->pairs[0][0].block];
+    char *packed = aligned_alloc(ARENA_ALIGN, block->bytes);
+    void *weights = calloc(1, block_weights_bytes(block));
+    reader_read(&reader, block, 0, block->bytes, packed, &e);
+    assert_ok(&e);
+    block_point(block, packed_together(block, packed), weights);
+    const struct low_rank *chain = weight_of(block, UP, weights)->adapters;
+    for (int i = 0; i < 2; i++, chain = chain->next) {
+        const struct adapted_weight *pair = &a->pairs[0][i];
+        check_factor(a, &pair->down, &chain->down, block, packed);
+        check_factor(a, &pair->up, &chain->up, block, packed);
+        assert_true(chain->row == pair->row && chain->up.scale == pair->scale);
+        if (!i) assert_ptr_equal(chain->down.data, chain->next->down.data);
+    }
+    assert_null(chain);
+    assert_non_null(weight_of(block, DOWN, weights)->adapters);
+    assert_null(weight_of(block, NORM, weights)->adapters);
+    free(weights);
+    free(packed);
     end();
 }
 
@@ -288,6 +339,7 @@ static void test_budgets(void **state) {
     run_plain();
     uint64_t least = least_budget();
     for (uint64_t budget = least; budget < least + (900 << 10); budget += 24 << 10) {
+        watch.delay_us = (budget - least) % (72 << 10) ? 0 : 300;
         run_planned(budget);
         assert_true(watched.pages_peak <= planned_pages());
     }
@@ -407,9 +459,13 @@ static void test_no_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_truth),    cmocka_unit_test(test_budgets),
-        cmocka_unit_test(test_bytes),    cmocka_unit_test(test_session_changes_adapters),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_truth),
+        cmocka_unit_test(test_chains),
+        cmocka_unit_test(test_budgets),
+        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_session_changes_adapters),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_no_memory),
     };
     return seeded_run(tests, sizeof tests / sizeof *tests);
 }
