@@ -4,7 +4,7 @@
  * thread sanitizer a data race.
  *
  * Random cases: SEED in the environment moves all of them; ONLY is a pattern of tests to run. */
-#include "test/lib/store_world.h"
+#include "test/lib/store_sides.h"
 
 #include "kernels/cuda/cuda.h"
 #include "test/device/emulated.h"
@@ -149,14 +149,18 @@ static uint64_t next_world(uint64_t seed) {
     return seed;
 }
 
-/* Two runs of a session: of the second, what was kept is not copied again. */
+/* Runs of a session: of the second, what was kept is not copied again, nor of the others where adapters or
+ * residents change, what stays. */
 static void test_worlds(void **state) {
     (void)state;
     uint64_t seed = seed_base;
     for (int i = 0; i < WORLDS; i++) {
         seed = next_world(seed);
-        for (int run = 0; run < 2; run++) {
+        if (below(2)) make_plan(true);
+        for (int run = 0; run < 4; run++) {
             struct error e = {0};
+            if (run == 2) world_change_sides(30);
+            if (run == 3) world_keep_fewer();
             struct store *store = world_open(&e);
             assert_ok(&e);
             if (run == 0) open_results();
