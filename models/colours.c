@@ -10,7 +10,8 @@ static const float colours_sd1[][3] = {
     {0.168683F, 0.108172F, 0.128693F}, {0.082818F, 0.193414F, 0.023497F},
     {-0.1339015F, 0.118518F, 0.1117585F}, {-0.089011F, -0.100431F, -0.339257F}};
 /* clang-format on */
-const struct latent_colours latent_colours_sd1 = {4, colours_sd1, {0.491261F, 0.472083F, 0.4470875F}};
+const struct latent_colours latent_colours_sd1 = {
+    4, colours_sd1, {0.491261F, 0.472083F, 0.4470875F}, 0.18215F};
 
 /* Stable Diffusion XL. */
 /* clang-format off */
@@ -18,7 +19,8 @@ static const float colours_sdxl[][3] = {
     {0.1291515F, 0.13882F, 0.1648495F}, {-0.1498505F, 0.052723F, 0.007097F},
     {0.025261F, 0.0930815F, -0.0716285F}, {-0.105969F, -0.074946F, -0.040018F}};
 /* clang-format on */
-const struct latent_colours latent_colours_sdxl = {4, colours_sdxl, {0.5721905F, 0.4833435F, 0.5035305F}};
+const struct latent_colours latent_colours_sdxl = {
+    4, colours_sdxl, {0.5721905F, 0.4833435F, 0.5035305F}, 0.13025F};
 
 /* Stable Diffusion 3. */
 /* clang-format off */
@@ -30,7 +32,7 @@ static const float colours_sd3[][3] = {
     {0.04075F, 0.0423F, 0.06035F}, {-0.006F, -0.00275F, -0.04335F}, {-0.03745F, -0.0317F, -0.0228F},
     {-0.0709F, -0.07285F, -0.06295F}};
 /* clang-format on */
-const struct latent_colours latent_colours_sd3 = {16, colours_sd3, {0.5F, 0.5F, 0.5F}};
+const struct latent_colours latent_colours_sd3 = {16, colours_sd3, {0.5F, 0.5F, 0.5F}, 1.5305F};
 
 /* Flux.1, and Z-Image, which has its autoencoder. */
 /* clang-format off */
@@ -44,7 +46,8 @@ static const float colours_flux[][3] = {
     {0.037856F, 0.0370695F, 0.0409825F}, {-0.0717505F, 0.0091315F, -0.068069F},
     {-0.0128835F, -0.0410175F, -0.0200115F}, {-0.0559245F, -0.0277945F, -0.0161805F}};
 /* clang-format on */
-const struct latent_colours latent_colours_flux = {16, colours_flux, {0.5123F, 0.4965315F, 0.4959555F}};
+const struct latent_colours latent_colours_flux = {
+    16, colours_flux, {0.5123F, 0.4965315F, 0.4959555F}, 0.3611F};
 
 /* WAN 2.1 and 2.2, and Qwen-Image, whose latents are alike. */
 /* clang-format off */
@@ -58,7 +61,7 @@ static const float colours_wan[][3] = {
     {-0.1026715F, 0.0219955F, 0.074457F}, {0.0071535F, -0.0243235F, -0.0036095F},
     {0.108575F, 0.026537F, 0.1599615F}, {0.0776785F, 0.041578F, 0.03239F}};
 /* clang-format on */
-const struct latent_colours latent_colours_wan = {16, colours_wan, {0.364865F, 0.382512F, 0.2715735F}};
+const struct latent_colours latent_colours_wan = {16, colours_wan, {0.364865F, 0.382512F, 0.2715735F}, 0};
 
 /* WAN 2.2's TI2V. */
 /* clang-format off */
@@ -88,4 +91,4 @@ static const float colours_wan22[][3] = {
     {0.0086355F, 0.0229195F, 0.0172845F}, {0.004712F, 0.006544F, -0.000857F},
     {-0.0124025F, -0.029689F, -0.016878F}, {-0.0391465F, 0.014535F, 0.0130645F}};
 /* clang-format on */
-const struct latent_colours latent_colours_wan22 = {48, colours_wan22, {0.50658F, 0.451754F, 0.4643385F}};
+const struct latent_colours latent_colours_wan22 = {48, colours_wan22, {0.50658F, 0.451754F, 0.4643385F}, 0};

@@ -154,6 +154,7 @@ struct latent_colours {
     int n; /* channels */
     const float (*rgb)[3];
     float rest[3]; /* where all of them are 0 */
+    float scale;   /* of the autoencoder whose latents they are; 0: its channels tell it */
 };
 
 extern const struct latent_colours latent_colours_sd1, latent_colours_sdxl, latent_colours_sd3,

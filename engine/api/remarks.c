@@ -5,6 +5,7 @@
 #include "engine/base/text.h"
 #include "engine/open/emphasis.h"
 
+#include <math.h>
 #include <stdio.h>
 
 static void warn_of_component(struct sluice_session *s, const struct component *c) {
@@ -56,6 +57,19 @@ static void warn_of_skipped(struct sluice_session *s, const struct job *job) {
             "--slg-layers does nothing: of %d steps, counted from 0, none is between %g (--slg-start) "
             "and %g (--slg-end)",
             job->n_steps, job->n_steps * r->slg_start, job->n_steps * r->slg_end);
+}
+
+/* An autoencoder of one's own has as many channels, and other colours. */
+static void warn_of_colours(struct sluice_session *s, const struct job *job) {
+    const struct latent_colours *colours = job->model->recipe->colours;
+    const struct component *decoder = model_component(job->model, FAMILY_DECODER);
+    if (job->preview != PREVIEW_LATENT || !decoder->family || colours->scale == 0) return;
+    float scale = decoder->latent_format.scale[0];
+    if (fabsf(scale - colours->scale) > 1e-4F)
+        session_say(s, SLUICE_WARNING,
+                    "colours of previews are the published autoencoder's; this one is another (scale %g, not "
+                    "%g): --preview vae shows its own",
+                    (double)scale, (double)colours->scale);
 }
 
 /* Said where it is read: by nobody without guidance. */
@@ -192,6 +206,7 @@ void remarks_of_run(struct sluice_session *s, const struct job *job, double aske
     warn_of_marks(s, job);
     warn_of_guidance(s, job, asked);
     warn_of_skipped(s, job);
+    warn_of_colours(s, job);
     note_negative(s, job);
     for (int i = 0; i < PICTURE_REFERENCES; i++)
         if (fit_changes(&job->fitting[i])) say_fitted(s, &job->given[i], &job->fitting[i]);

@@ -18,6 +18,7 @@ sides() { od -An -tu1 -j16 -N8 "$1" | tr -s ' '; }
 preview 0 "no previews" -o a.png
 had=$(picture_hash)
 preview 0 "in preview.png" -o a.png --preview latent
+check "no word of its colours" lacks ../err 'colours of previews'
 check "the same picture" [ "$(picture_hash)" = "$had" ]
 check "as large as the latent" [ "$(sides preview.png)" = " 0 0 0 6 0 0 0 4" ]
 rm -f preview.png
@@ -43,6 +44,10 @@ rm -f look-?.png a-?.png
 TERM=xterm-kitty preview 0 "a terminal that is none" -o a.png --preview latent
 check "is shown no picture" lacks ../err 'Ga=T'
 check "but has a file" [ -s preview.png ]
+rm -f preview.png
+
+expect 0 "an autoencoder of one's own" generate -m "$demo" -p fox --steps 2 -o a.png --preview latent
+check "says so" has ../err "^warning: colours of previews are the published autoencoder's"
 rm -f preview.png
 
 # ---- planned ----
