@@ -235,28 +235,37 @@ static void print_pins(FILE *to, const json_t *plan) {
     fputc('\n', to);
 }
 
-/* What adapters bring, of the stage where they add most to an evaluation: bytes, and a share of its work. */
+static double block_bytes(const json_t *stage) {
+    size_t i;
+    double bytes = 0;
+    const json_t *block;
+    json_array_foreach(json_object_get(stage, "blocks"), i, block) {
+        bytes += field_number(block, "bytes");
+    }
+    return bytes;
+}
+
+/* What adapters bring, of the stage where that is most: bytes, and a share of its work. */
 static void print_adapters(FILE *to, const json_t *plan) {
     enum { DEAR_PERCENT = 5 };
     size_t i;
-    double most = 0, share = 0, larger = 0;
+    double most = 0, work = 0, weights = 0;
     char text[32];
     const json_t *of, *loras = json_object_get(json_object_get(plan, "request"), "loras");
     json_array_foreach(json_object_get(plan, "stages"), i, of) {
         double bytes = field_number(of, "adapter_bytes"), flops = field_number(of, "adapter_flops");
-        double streamed = field_number(of, "streamed_bytes_per_evaluation");
         if (bytes <= most) continue;
         most = bytes;
-        share = 100 * flops / (field_number(of, "flops") - flops);
-        larger = streamed > bytes ? 100 * bytes / (streamed - bytes) : 0;
+        work = 100 * flops / (field_number(of, "flops") - flops);
+        weights = 100 * bytes / (block_bytes(of) - bytes);
     }
     if (!json_array_size(loras)) return;
     fprintf(to, "adapters ");
     json_array_foreach(loras, i, of) {
         fprintf(to, "%s%s:%.9g", i ? ", " : "", field_string(of, "name"), field_number(of, "strength"));
     }
-    fprintf(to, ": %s, %.1f %% more arithmetic", progress_bytes(most, text), share);
-    if (share > DEAR_PERCENT || larger > DEAR_PERCENT)
+    fprintf(to, ": %s more weights, %.1f %% more arithmetic", progress_bytes(most, text), work);
+    if (work > DEAR_PERCENT || weights > DEAR_PERCENT)
         fprintf(to, "; `sluice convert --lora` writes weights that have them in them");
     fputc('\n', to);
 }
