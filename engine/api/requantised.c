@@ -59,9 +59,7 @@ const struct component *requantised_component(const struct requantised *r, const
 uint64_t requantised_bytes(const struct requantised *r, int readers) {
     uint64_t bytes = 0;
     for (int i = 0; r && i < SLOTS_MAX; i++)
-        for (int b = 0; r->component[i].family && b < r->component[i].n_blocks; b++)
-            bytes += sizeof(struct block) +
-                     (uint64_t)r->component[i].blocks[b].n_segments * sizeof(struct packed_segment);
+        if (r->component[i].family) bytes += component_layout_bytes(&r->component[i]);
     return bytes ? bytes + (uint64_t)readers * READER_WORK_BYTES + sizeof(struct scan) : 0;
 }
 

@@ -20,7 +20,8 @@
  *   I4  a failed fill surfaces at acquire or await, never as stale bytes;
  *   I5  fills are placed in the order of the visit list, so whatever is acquired next has its place: no
  *       deadlock;
- *   I6  a resident block is a slot that is not recycled: its first visit fills it, later ones find it READY;
+ *   I6  a resident block is a slot that is not recycled: its first visit fills it, later ones find it READY.
+ *       What an earlier run filled of its parts (the side, the own bytes) is not filled again;
  *   I7  in a stage, the ring lies within that stage's ring_bytes; what is fetched ahead for the next stage
  * lies within both stages' ring_bytes; I8  a staging buffer is read into only when the copy out of it has
  * passed.
