@@ -74,6 +74,20 @@ static void one_hash(const struct made *m) {
     result_free(&want);
 }
 
+/* What is too little to be added changes no bit: scales of weights are those of the model without adapters.
+ */
+static void next_to_nothing(const struct made *m, const char *type) {
+    struct sluice_lora little[] = {{m->first, 1e-30}};
+    struct sluice_request r = request_with(little, 0);
+    r.type = type;
+    struct result want = fresh(m->folder, 2, r);
+    r.n_loras = 1;
+    struct result got = fresh(m->folder, 2, r);
+    same(&want, &got, "next to nothing");
+    result_free(&want);
+    result_free(&got);
+}
+
 /* Weights that are converted as they are read, with scales that are found once a run begins. */
 static void converted(const struct made *m, const char *type) {
     struct sluice_lora two[] = {{m->first, 0.6}, {m->second, 1}};
@@ -89,6 +103,7 @@ static void converted(const struct made *m, const char *type) {
           type);
     r.type = type;
     struct result again = run_same(&rig, &r, &want, "the type again");
+    next_to_nothing(m, type);
     rig_close(&rig);
     result_free(&want);
     result_free(&other);
