@@ -234,6 +234,16 @@ static json_t *rank_pattern(const struct adapter_writer *w, const char *prefix) 
     return pattern;
 }
 
+/* Without these diffusers takes no configuration. */
+static json_t *target_modules(const struct adapter_writer *w, const char *prefix) {
+    json_t *names = json_array();
+    size_t n = strlen(prefix);
+    for (int i = 0; i < w->n_modules; i++)
+        if (!strncmp(w->modules[i].name, prefix, n))
+            json_push(names, json_string(w->modules[i].name + n));
+    return names;
+}
+
 static void put_of_component(json_t *json, const char *prefix, const char *key, json_t *value) {
     json_t *name = json_sprintf("%s%s", prefix, key);
     json_put(json, json_string_value(name), value);
@@ -255,6 +265,7 @@ static char *peft_text(const struct adapter_writer *w) {
         put_of_component(json, prefix, "rank_pattern", rank_pattern(w, prefix));
         put_of_component(json, prefix, "alpha_pattern", json_object());
         put_of_component(json, prefix, "use_rslora", json_false());
+        put_of_component(json, prefix, "target_modules", target_modules(w, prefix));
     }
     return json_hand_out(json, JSON_COMPACT, losses);
 }
