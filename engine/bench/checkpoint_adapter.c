@@ -239,8 +239,7 @@ static json_t *target_modules(const struct adapter_writer *w, const char *prefix
     json_t *names = json_array();
     size_t n = strlen(prefix);
     for (int i = 0; i < w->n_modules; i++)
-        if (!strncmp(w->modules[i].name, prefix, n))
-            json_push(names, json_string(w->modules[i].name + n));
+        if (!strncmp(w->modules[i].name, prefix, n)) json_push(names, json_string(w->modules[i].name + n));
     return names;
 }
 
