@@ -1,11 +1,14 @@
 /* What an adapter costs: Z-Image's large products at 1056 tokens (a picture of 512x512 and its text) on the
- * CPU device, with and without low-rank factors of their weights, turn by turn in one process. Processor
+ * CPU device, and then a whole block of it through the family's forward, with and without low-rank factors of
+ * their weights, turn by turn in one process. Processor
  * seconds, medians of the rounds: what others do on the machine is hardly in them.
  *
  * make build/release/adapted_products && build/release/adapted_products [threads [rounds [rank]]] */
+#include "engine/bench/random_component.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/dry/dry.h"
 #include "kernels/ops.h"
+#include "models/models.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,6 +85,36 @@ static char *context_open(struct context *x, struct arena *arena, struct device 
     return memory;
 }
 
+/* As `sluice bench block` has it, whose seconds are those of a clock on the wall. */
+static void measure_block(struct device *device, int rounds, int rank, struct error *e) {
+    struct random_component blocks[2] = {0};
+    double seconds[2][ROUNDS_MOST];
+    struct random_component_sizes sizes = {.family = &family_zimage,
+                                           .block = "layer",
+                                           .text_rows = 32,
+                                           .text_columns = 2560,
+                                           .latent_channels = 16,
+                                           .latent_side = 64,
+                                           .picture_side = 1,
+                                           .type = DTYPE_BF16};
+    for (int i = 0; i < 2 && e->code == OK; i++) {
+        sizes.adapter_rank = i * rank;
+        if (random_component_make(&blocks[i], &sys, device, &sizes, e) == OK)
+            random_component_run(&blocks[i], device, e);
+    }
+    for (int r = 0; r < rounds; r++)
+        for (int i = 0; i < 2 && e->code == OK; i++) {
+            double start = processor_seconds();
+            random_component_run(&blocks[i], device, e);
+            seconds[i][r] = processor_seconds() - start;
+        }
+    double base = median(seconds[0], rounds), with = median(seconds[1], rounds);
+    if (e->code == OK)
+        printf("a block: %.1f ms, with %.1f: %+.1f %%\n", 1e3 * base, 1e3 * with, 100 * (with / base - 1));
+    for (int i = 0; i < 2; i++)
+        if (blocks[i].sys) random_component_destroy(&blocks[i]);
+}
+
 int main(int argc, char **argv) {
     int threads = argc > 1 ? atoi(argv[1]) : 1, rounds = argc > 2 ? atoi(argv[2]) : 15;
     int rank = argc > 3 ? atoi(argv[3]) : 16;
@@ -107,6 +140,7 @@ int main(int argc, char **argv) {
         free(memory);
     }
     printf("all products of a block: %+.1f %%\n", 100 * (all[1] / all[0] - 1));
+    if (e.code == OK) measure_block(device, rounds, rank, &e);
     device->destroy(device);
     return e.code != OK;
 }
