@@ -102,9 +102,10 @@ static enum status check_vector(const struct replaced_vector *v, const struct pa
 
 /* ---- what a side is known by ---- */
 
-/* FNV-1a, by words. */
+/* FNV-1a, by words: a product carries bits up alone, so the upper half goes into the lower one after it. */
 static void hash_word(uint64_t *hash, uint64_t word) {
     *hash = (*hash ^ word) * 0x100000001b3;
+    *hash ^= *hash >> 32;
 }
 
 /* Where files lie does not matter, and what lies in memory is known by what it says. */

@@ -395,6 +395,37 @@ static void test_session_changes_adapters(void **state) {
     end();
 }
 
+static uint64_t side_hash_with(const struct adapter *a, int block) {
+    struct component c;
+    struct error e = {0};
+    component_adapt(&toy.components[0], &a->all[0], &c, &e);
+    assert_ok(&e);
+    uint64_t hash = c.blocks[block].side_hash;
+    component_destroy(&c);
+    return hash;
+}
+
+/* Signs that lie in the highest bits of words: what lies in memory is another side if two of them turn. */
+static void test_signs_turn(void **state) {
+    (void)state;
+    begin();
+    struct adapter *a = &adapters[0];
+    int derived = 0;
+    for (int i = 0; i < a->all[0].n_vectors; i++) {
+        const struct replaced_vector *v = &a->vectors[0][i];
+        if (v->values.source != &a->memory || v->values.dim[0] < 8) continue;
+        unsigned char *values = a->files.contents[1] + v->values.offset;
+        uint64_t before = side_hash_with(a, v->block);
+        for (int k = 7; k < 16; k += 8) {
+            values[k] ^= 0x80;
+            assert_true(side_hash_with(a, v->block) != before);
+        }
+        derived++;
+    }
+    assert_true(derived > 0);
+    end();
+}
+
 static enum status adapt_with(struct adapted_weight pair, struct error *e) {
     struct component c;
     struct adaptation all = {.weights = &pair, .n_weights = 1};
@@ -464,6 +495,7 @@ int main(void) {
         cmocka_unit_test(test_budgets),
         cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_session_changes_adapters),
+        cmocka_unit_test(test_signs_turn),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_no_memory),
     };
