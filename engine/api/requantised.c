@@ -97,8 +97,7 @@ static float largest_of(const float *numbers, int64_t n, float most) {
 
 static enum status scan_entry(const struct component *c, const struct index_entry *entry, struct scan *scan,
                               float *most, struct error *e) {
-    int64_t n = 1;
-    for (int i = 0; i < entry->rank; i++) n *= entry->dim[i];
+    int64_t n = index_elements(entry);
     *most = 0;
     for (int64_t at = 0; at < n && e->code == OK; at += READER_VALUES) {
         int64_t values = n - at < READER_VALUES ? n - at : READER_VALUES;

@@ -65,6 +65,13 @@ const char *index_type_name(const struct index_entry *entry);
 /* Does the entry belong to this view? */
 bool index_has(const struct tensor_index *index, const struct index_entry *entry);
 
+/* Product of all dimensions. */
+static inline int64_t index_elements(const struct index_entry *entry) {
+    int64_t n = 1;
+    for (int i = 0; i < entry->rank; i++) n *= entry->dim[i];
+    return n;
+}
+
 /* By name, for sort_unlike. */
 int index_compare_names(const void *a, const void *b);
 

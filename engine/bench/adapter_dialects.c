@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct adapter_dialect dialects[] = {
+static const struct made_dialect dialects[] = {
     {.name = "diffusers",
      .transformer = "transformer.",
      .unet = "unet.",
@@ -82,7 +82,7 @@ static const struct adapter_dialect dialects[] = {
 };
 enum { N_DIALECTS = COUNT_OF(dialects) };
 
-const struct adapter_dialect *adapter_dialect_find(const char *name, struct error *e) {
+const struct made_dialect *made_dialect_find(const char *name, struct error *e) {
     char names[200] = "";
     size_t n = 0;
     for (int i = 0; i < N_DIALECTS; i++)
@@ -109,7 +109,7 @@ static bool has_other_texts(const struct recipe *recipe, int slot) {
     return false;
 }
 
-static bool text_prefix(const struct adapter_dialect *dialect, const struct recipe *recipe, int slot,
+static bool text_prefix(const struct made_dialect *dialect, const struct recipe *recipe, int slot,
                         char *prefix) {
     static const char within[] = "text_encoders.";
     const struct slot *s = &recipe->slot[slot];
@@ -128,8 +128,8 @@ static bool text_prefix(const struct adapter_dialect *dialect, const struct reci
     }
 }
 
-bool adapter_dialect_prefix(const struct adapter_dialect *dialect, const struct recipe *recipe, int slot,
-                            char *prefix) {
+bool made_dialect_prefix(const struct made_dialect *dialect, const struct recipe *recipe, int slot,
+                         char *prefix) {
     const struct family *family = recipe->slot[slot].family;
     if (family->kind == FAMILY_TEXT) return text_prefix(dialect, recipe, slot, prefix);
     const char *of_denoiser = family == &family_unet ? dialect->unet : dialect->transformer;
@@ -157,7 +157,7 @@ static struct adapter_factor factor(const char *end, int32_t rows, int64_t colum
 }
 
 /* Convolutions keep their kernel in `down`, and their axes in both. */
-static int make_lora(const struct adapter_dialect *dialect, int n_dims, const int32_t *dim, int32_t rank,
+static int make_lora(const struct made_dialect *dialect, int n_dims, const int32_t *dim, int32_t rank,
                      struct adapter_factor *factors) {
     struct adapter_factor down = {.end = dialect->down, .rank = n_dims, .dim = {rank}, .spread = 1};
     struct adapter_factor up = {
@@ -201,8 +201,8 @@ static int make_lokr(int n_dims, const int32_t *dim, int rank, struct adapter_fa
     return 3;
 }
 
-int adapter_dialect_factors(const struct adapter_dialect *dialect, int n_dims, const int32_t *dim, int rank,
-                            double alpha, struct adapter_factor factors[ADAPTER_FACTORS_MAX]) {
+int made_dialect_factors(const struct made_dialect *dialect, int n_dims, const int32_t *dim, int rank,
+                         double alpha, struct adapter_factor factors[ADAPTER_FACTORS_MAX]) {
     int32_t r = adapter_rank_of(n_dims, dim, rank);
     int n;
     if (dialect->form == ADAPTER_LOHA)

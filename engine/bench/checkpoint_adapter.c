@@ -3,6 +3,7 @@
 #include "engine/bench/adapter_dialects.h"
 #include "engine/bench/checkpoint_types.h"
 #include "engine/api/caller.h"
+#include "engine/base/text.h"
 #include "engine/open/configuration.h"
 #include "engine/open/model.h"
 #include "engine/open/sizes.h"
@@ -28,7 +29,7 @@ struct adapter_writer {
     struct sys *sys;
     const struct sluice_adapter_options *options;
     const struct recipe *recipe;
-    const struct adapter_dialect *dialect;
+    const struct made_dialect *dialect;
     struct sizes sizes;
     enum dtype dtype;
     uint64_t random;
@@ -42,14 +43,9 @@ struct adapter_writer {
 
 /* ---- modules ---- */
 
-static bool name_ends_with(const char *name, const char *end) {
-    size_t n = strlen(name), m = strlen(end);
-    return n >= m && !strcmp(name + n - m, end);
-}
-
 /* Tables that are added or looked up are no products, whatever their shape is. */
 static bool is_product(const struct weight_spec *spec, const struct block_kind *kind, const char *name) {
-    return spec->rank >= 2 && !spec->looked_up && !kind->gathers_rows && name_ends_with(name, ".weight");
+    return spec->rank >= 2 && !spec->looked_up && !kind->gathers_rows && ends_with(name, ".weight");
 }
 
 /* A weight as the dialect's files have it: alone, or with others in one tensor. */
@@ -108,8 +104,8 @@ static enum status list_weight(struct adapter_writer *w, const char *prefix, con
     struct published_place place = place_weight(ref, spec, dims, authors);
     if (is_product(spec, ref->kind, place.name)) return add_module(w, prefix, &place, MODULE_PRODUCT, e);
     if (!w->dialect->vectors || spec->rank != 1) return OK;
-    if (name_ends_with(place.name, ".bias")) return add_module(w, prefix, &place, MODULE_BIAS, e);
-    return name_ends_with(place.name, ".weight") ? add_module(w, prefix, &place, MODULE_NORM, e) : OK;
+    if (ends_with(place.name, ".bias")) return add_module(w, prefix, &place, MODULE_BIAS, e);
+    return ends_with(place.name, ".weight") ? add_module(w, prefix, &place, MODULE_NORM, e) : OK;
 }
 
 /* Room for more modules. */
@@ -141,7 +137,7 @@ static enum status list_blocks(struct adapter_writer *w, const char *prefix, con
 static enum status list_component(struct adapter_writer *w, int slot, struct error *e) {
     struct component c;
     char prefix[BLOCK_NAME_MAX];
-    if (!adapter_dialect_prefix(w->dialect, w->recipe, slot, prefix)) {
+    if (!made_dialect_prefix(w->dialect, w->recipe, slot, prefix)) {
         error_set(e, USAGE, "this dialect has no names for text encoders");
         error_found(e, "%s", w->dialect->name);
         return error_expected(e, "another one, or the denoiser alone");
@@ -194,7 +190,7 @@ static enum status add_factors(struct adapter_writer *w, int i_module, struct er
     int n = 1;
     if (module->what == MODULE_PRODUCT) {
         double alpha = w->dialect->alphas != ALPHAS_OF_MODULES ? 0 : i_module % 2 ? 0.5 : 1;
-        n = adapter_dialect_factors(w->dialect, module->rank, module->dim, w->options->rank, alpha, factors);
+        n = made_dialect_factors(w->dialect, module->rank, module->dim, w->options->rank, alpha, factors);
     } else {
         factors[0].dim[0] = module->dim[0];
     }
@@ -258,7 +254,7 @@ static char *peft_text(const struct adapter_writer *w) {
         char prefix[BLOCK_NAME_MAX];
         bool text = w->options->text_encoders && w->recipe->slot[i].family->kind == FAMILY_TEXT;
         if (!text && i != denoiser) continue;
-        adapter_dialect_prefix(w->dialect, w->recipe, i, prefix);
+        made_dialect_prefix(w->dialect, w->recipe, i, prefix);
         put_of_component(json, prefix, "r", json_integer(w->options->rank));
         put_of_component(json, prefix, "lora_alpha", json_real(0.5 * w->options->rank));
         put_of_component(json, prefix, "rank_pattern", rank_pattern(w, prefix));
@@ -291,7 +287,7 @@ static enum status read_options(struct adapter_writer *w, struct error *e) {
     const struct sluice_adapter_options *o = w->options;
     struct stored_types types;
     w->recipe = sizes_find_recipe(o->family, e);
-    if (w->recipe) w->dialect = adapter_dialect_find(o->dialect, e);
+    if (w->recipe) w->dialect = made_dialect_find(o->dialect, e);
     if (!w->dialect || sizes_read(&w->sizes, w->recipe, SLOTS_MAX, o->dimensions, e) != OK) return e->code;
     const char *dtype = w->sizes.dtype ? w->sizes.dtype : "bf16";
     if (stored_types_read(dtype, w->sizes.dtype ? w->sizes.dtype_bytes : strlen(dtype), &types, e) != OK)

@@ -70,9 +70,9 @@ static enum status check_size(const struct adapter *a, const struct change *c, i
 static enum status check_change(const struct adapter *a, const struct change *c, struct error *e) {
     struct derived_size size;
     const struct index_entry *down = c->module->tensor[ADAPTER_DOWN], *up = c->module->tensor[ADAPTER_UP];
-    if (c->vector) return check_size(a, c, merged_elements(c->vector), 1, e);
+    if (c->vector) return check_size(a, c, index_elements(c->vector), 1, e);
     if (!adapter_is_derived(c->module))
-        return check_size(a, c, up->dim[0], merged_elements(down) / down->dim[0], e);
+        return check_size(a, c, up->dim[0], index_elements(down) / down->dim[0], e);
     if (adapter_derived_size(a, c->module, &size, e) != OK) return e->code;
     return check_size(a, c, size.rows, size.columns, e);
 }
@@ -107,7 +107,7 @@ static enum status add_piece(struct merge *m, struct merged_adapter *a, const st
     const struct weight_name *base = entry ? base_name(&a->changes.names, c->name, of_entry) : NULL;
     if (!base) return OK;
     int64_t columns = columns_of_weight(c->name);
-    if (merged_elements(entry) != base->rows * columns) return fail_slice(entry, component, e);
+    if (index_elements(entry) != base->rows * columns) return fail_slice(entry, component, e);
     struct row_parts of_adapter = parts_of(c->name), of_base = parts_of(base);
     struct merged_piece *piece = &m->pieces[m->n_pieces];
     *piece = (struct merged_piece){.entry = entry,

@@ -7,16 +7,10 @@
 
 #include <string.h>
 
-int64_t merged_elements(const struct index_entry *entry) {
-    int64_t n = 1;
-    for (int i = 0; i < entry->rank; i++) n *= entry->dim[i];
-    return n;
-}
-
 /* ---- reading ---- */
 
 static float *read_factor(const struct adapter *a, const struct index_entry *entry, struct error *e) {
-    int64_t n = merged_elements(entry);
+    int64_t n = index_elements(entry);
     float *values = e->code == OK ? alloc_array(a->sys, (uint64_t)n, sizeof *values, e) : NULL;
     if (values) adapter_read_values(&a->index.sources[0], entry->offset, entry->dtype, 0, n, values, e);
     return values;
@@ -32,7 +26,7 @@ static enum status load_product(const struct adapter *a, const struct adapter_mo
                                 struct derived_half *half, struct error *e) {
     const struct index_entry *down = m->tensor[ADAPTER_DOWN], *up = m->tensor[ADAPTER_UP];
     *half = (struct derived_half){.rows = up->dim[0], .rank = down->dim[0]};
-    half->columns = merged_elements(down) / down->dim[0];
+    half->columns = index_elements(down) / down->dim[0];
     half->up = read_factor(a, up, e);
     half->down = read_factor(a, down, e);
     return e->code;

@@ -48,8 +48,6 @@ struct merge {
     int n_loaded;
     int64_t columns; /* of that entry */
 };
-
-int64_t merged_elements(const struct index_entry *entry);
 /* The first piece of that entry; n_pieces: there is none. */
 int merge_first(const struct merge *merge, const struct index_entry *entry);
 void merge_unload(struct merge *merge);

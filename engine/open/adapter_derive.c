@@ -24,15 +24,9 @@ bool adapter_is_derived(const struct adapter_module *m) {
 
 /* ---- sizes ---- */
 
-static int64_t elements(const struct index_entry *entry) {
-    int64_t n = 1;
-    for (int i = 0; i < entry->rank; i++) n *= entry->dim[i];
-    return n;
-}
-
 /* What of a tensor's dimensions from the third on there is at each place: a kernel's. */
 static int64_t kernel_of(const struct index_entry *entry) {
-    return elements(entry) / entry->dim[0] / entry->dim[1];
+    return index_elements(entry) / entry->dim[0] / entry->dim[1];
 }
 
 /* Of the product of a, transposed where there is a core, and b through the core; or of a whole matrix. */
@@ -42,10 +36,11 @@ struct part {
 
 static struct derived_size part_size(const struct part *p) {
     if (p->whole) {
-        int64_t rows = p->whole->dim[0], columns = elements(p->whole) / rows;
+        int64_t rows = p->whole->dim[0], columns = index_elements(p->whole) / rows;
         return (struct derived_size){rows, columns, rows < columns ? rows : columns};
     }
-    if (!p->core) return (struct derived_size){p->a->dim[0], elements(p->b) / p->b->dim[0], p->b->dim[0]};
+    if (!p->core)
+        return (struct derived_size){p->a->dim[0], index_elements(p->b) / p->b->dim[0], p->b->dim[0]};
     return (struct derived_size){p->a->dim[1], p->b->dim[1] * kernel_of(p->core), p->core->dim[0]};
 }
 
@@ -70,7 +65,7 @@ enum status adapter_derived_size(const struct adapter *a, const struct adapter_m
     const char *path = a->index.sources[0].path;
     if (m->form == ADAPTER_LORA) {
         const struct index_entry *mid = m->tensor[ADAPTER_MID], *down = m->tensor[ADAPTER_DOWN];
-        int64_t columns = elements(down) / down->dim[0] * kernel_of(mid);
+        int64_t columns = index_elements(down) / down->dim[0] * kernel_of(mid);
         *size = (struct derived_size){m->tensor[ADAPTER_UP]->dim[0], columns, mid->dim[0]};
         return OK;
     }
@@ -110,9 +105,10 @@ static struct matrix make(const struct adapter *a, int64_t rows, int64_t columns
 }
 
 static struct matrix read_matrix(const struct adapter *a, const struct index_entry *entry, struct error *e) {
-    struct matrix m = make(a, entry->dim[0], elements(entry) / entry->dim[0], e);
+    struct matrix m = make(a, entry->dim[0], index_elements(entry) / entry->dim[0], e);
     if (m.at)
-        adapter_read_values(&a->index.sources[0], entry->offset, entry->dtype, 0, elements(entry), m.at, e);
+        adapter_read_values(&a->index.sources[0], entry->offset, entry->dtype, 0, index_elements(entry), m.at,
+                            e);
     return m;
 }
 

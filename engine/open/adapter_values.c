@@ -37,8 +37,7 @@ enum status adapter_read_values(const struct byte_source *source, uint64_t offse
 
 static enum status check_tensor(const struct adapter *a, const struct index_entry *entry, float *values,
                                 int64_t room, struct error *e) {
-    int64_t all = 1;
-    for (int i = 0; i < entry->rank; i++) all *= entry->dim[i];
+    int64_t all = index_elements(entry);
     for (int64_t first = 0; first < all; first += room) {
         int64_t n = all - first < room ? all - first : room;
         bool finite = true;
