@@ -48,6 +48,7 @@ struct merge {
     int n_loaded;
     int64_t columns; /* of that entry */
 };
+
 /* The first piece of that entry; n_pieces: there is none. */
 int merge_first(const struct merge *merge, const struct index_entry *entry);
 void merge_unload(struct merge *merge);

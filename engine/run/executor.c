@@ -159,7 +159,8 @@ static enum status measure_visit(struct context *x, struct dry *dry, const struc
         x->flops = x->adapter_flops = dry->seconds = 0;
         dry->picture_bytes = 0;
         if (run_visit(x, stage, &one, (struct packed_place){{NULL}}, weights) != OK) {
-            if (!*x->error->where) error_where(x->error, "block '%s'", stage->blocks[visit->block]->name);
+            if (x->error->code == UNSUPPORTED && !*x->error->where)
+                error_where(x->error, "block '%s'", stage->blocks[visit->block]->name);
             break;
         }
         m->seconds += n * dry->seconds;
