@@ -34,6 +34,7 @@ static struct adapted_file *open_file(struct adapted *a, const struct adapted_ba
     if (file) file->name = lora_name(sys, lora->path);
     if (file && file->lora.path && file->name) {
         file->lora.identity = lora->identity;
+        file->lora.config = lora->config;
         file->partial = partial;
         if (adapter_open(sys, lora->path, &file->adapter, e) == OK)
             adapter_match(file->adapter, base->model, partial, &file->match, e);
@@ -46,10 +47,14 @@ static struct adapted_file *open_file(struct adapted *a, const struct adapted_ba
     return NULL;
 }
 
-static bool is_it(const struct adapted_file *file, const struct lora *lora, bool partial) {
-    const struct file_identity *a = &file->lora.identity, *b = &lora->identity;
+static bool same_identity(const struct file_identity *a, const struct file_identity *b) {
     return a->device == b->device && a->inode == b->inode && a->bytes == b->bytes &&
-           a->modified_ns == b->modified_ns && file->partial == partial;
+           a->modified_ns == b->modified_ns;
+}
+
+static bool is_it(const struct adapted_file *file, const struct lora *lora, bool partial) {
+    return same_identity(&file->lora.identity, &lora->identity) &&
+           same_identity(&file->lora.config, &lora->config) && file->partial == partial;
 }
 
 /* One that is open already is taken out of those. */
@@ -197,6 +202,17 @@ static uint64_t add_to_hash(uint64_t hash, const void *bytes, size_t n) {
     return hash;
 }
 
+static uint64_t add_scales(uint64_t hash, const struct adapter_match *match) {
+    for (int slot = 0; slot < SLOTS_MAX; slot++) {
+        const struct adapter_part *part = &match->part[slot];
+        for (int i = 0; i < part->n_weights; i++)
+            hash = add_to_hash(hash, &part->weights[i].scale, sizeof part->weights[i].scale);
+        for (int i = 0; i < part->n_vectors; i++)
+            hash = add_to_hash(hash, &part->vectors[i].scale, sizeof part->vectors[i].scale);
+    }
+    return hash;
+}
+
 uint64_t adapted_hash(const struct adapted *a) {
     uint64_t hash = 14695981039346656037u;
     for (int i = 0; a && i < a->n_files; i++) {
@@ -204,6 +220,7 @@ uint64_t adapted_hash(const struct adapted *a) {
         hash = add_to_hash(hash, a->file[i]->name, strlen(a->file[i]->name) + 1);
         hash = add_to_hash(hash, &lora->identity.bytes, sizeof lora->identity.bytes);
         hash = add_to_hash(hash, &lora->strength, sizeof lora->strength);
+        hash = add_scales(hash, &a->file[i]->match);
     }
     return a && a->n_files ? hash : 0;
 }

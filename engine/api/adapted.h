@@ -56,8 +56,8 @@ enum status adapted_check(struct adapted *a, bool (*tick)(void *user, struct err
 bool adapted_concerns(const struct adapted_file *file, int slot);
 /* Of our allocator; 0 for NULL. */
 uint64_t adapted_bytes(const struct adapted *a);
-/* Tells one choice of adapters from another, wherever their files lie: names, sizes and strengths, in their
- * order. 0: none. */
+/* Tells one choice of adapters from another, wherever their files lie: names, sizes, strengths and scales, in
+ * their order. 0: none. */
 uint64_t adapted_hash(const struct adapted *a);
 
 #endif

@@ -54,12 +54,17 @@ static void add_component(struct sha256_ctx *sha, const struct component *c) {
         if (index_has(&c->index, &c->index.entries[i])) add_entry(sha, &c->index, &c->index.entries[i]);
 }
 
-/* In their order, which sums depend on. */
+/* In their order, which sums depend on. Scales may come from another file than the factors. */
 static void add_adapters(struct sha256_ctx *sha, const struct adapted *a, int slot) {
     for (int i = 0; a && i < a->n_files; i++) {
+        const struct adapter_part *part = &a->file[i]->match.part[slot];
         if (!adapted_concerns(a->file[i], slot)) continue;
         add_source(sha, adapter_source(a->file[i]->adapter));
         add(sha, &a->file[i]->lora.strength, sizeof a->file[i]->lora.strength);
+        for (int k = 0; k < part->n_weights; k++)
+            add(sha, &part->weights[k].scale, sizeof part->weights[k].scale);
+        for (int k = 0; k < part->n_vectors; k++)
+            add(sha, &part->vectors[k].scale, sizeof part->vectors[k].scale);
     }
 }
 

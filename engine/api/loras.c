@@ -2,6 +2,7 @@
 #include "engine/api/loras.h"
 
 #include "engine/base/text.h"
+#include "engine/open/adapters.h"
 #include "engine/open/paths.h"
 
 #include <string.h>
@@ -21,10 +22,18 @@ static enum status identify(struct sys *sys, const char *path, struct file_ident
     return OK;
 }
 
+static enum status identify_both(struct sys *sys, struct lora *lora, struct error *e) {
+    if (identify(sys, lora->path, &lora->identity, e) != OK) return e->code;
+    char *config = adapter_config_path(sys, lora->path, e);
+    if (config) identify(sys, config, &lora->config, e);
+    sys->release(sys, config);
+    return e->code;
+}
+
 /* Takes the path, also where it fails. */
 static enum status add(struct loras *l, char *path, double strength, struct error *e) {
-    struct lora lora = {path, {0}, strength};
-    if (!path || identify(l->sys, path, &lora.identity, e) != OK) {
+    struct lora lora = {.path = path, .strength = strength};
+    if (!path || identify_both(l->sys, &lora, e) != OK) {
         l->sys->release(l->sys, path);
         return e->code;
     }

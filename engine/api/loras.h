@@ -9,7 +9,8 @@
 struct lora {
     char *path;
     struct file_identity identity;
-    double strength; /* of all that name it; not 0 */
+    struct file_identity config; /* of adapter_config_path(); all 0: there is none */
+    double strength;             /* of all that name it; not 0 */
 };
 
 struct loras {

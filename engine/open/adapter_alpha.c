@@ -136,17 +136,21 @@ static enum status peft_alpha(const struct config *peft, struct adapter_module *
     return OK;
 }
 
-/* adapter_model.safetensors stands beside its adapter_config.json. */
-static enum status read_peft_beside(const struct adapter *a, struct config *config, struct error *e) {
+char *adapter_config_path(struct sys *sys, const char *path, struct error *e) {
     static const char name[] = "adapter_model.safetensors";
-    const char *path = a->index.sources[0].path;
     size_t n = strlen(path), tail = sizeof name - 1;
-    if (n < tail || strcmp(path + n - tail, name) != 0 || (n > tail && path[n - tail - 1] != '/')) return OK;
-    char *folder = path_folder(a->sys, path, e);
-    char *beside = folder ? path_existing(a->sys, folder, "adapter_config.json", e) : NULL;
+    if (n < tail || strcmp(path + n - tail, name) != 0 || (n > tail && path[n - tail - 1] != '/'))
+        return NULL;
+    char *folder = path_folder(sys, path, e);
+    char *beside = folder ? path_existing(sys, folder, "adapter_config.json", e) : NULL;
+    sys->release(sys, folder);
+    return beside;
+}
+
+static enum status read_peft_beside(const struct adapter *a, struct config *config, struct error *e) {
+    char *beside = adapter_config_path(a->sys, a->index.sources[0].path, e);
     if (beside) config_read(a->sys, beside, config, e);
     a->sys->release(a->sys, beside);
-    a->sys->release(a->sys, folder);
     return e->code;
 }
 

@@ -27,6 +27,9 @@ void adapter_close(struct adapter *adapter);
 /* Its file: for its identity, for messages, and to be opened for direct reads. Lives as long as the adapter.
  */
 struct byte_source *adapter_source(const struct adapter *adapter);
+/* Of peft's adapter_model.safetensors the adapter_config.json beside it, which has its alphas where the file
+ * does not say them; freed with sys->release. NULL: there is none, or no memory (*e). */
+char *adapter_config_path(struct sys *sys, const char *path, struct error *e);
 /* Bytes of our allocator that it holds. */
 uint64_t adapter_host_bytes(const struct adapter *adapter);
 /* Reads all factors once: NONFINITE, naming the tensor, if one has a value that is no number. Matching does

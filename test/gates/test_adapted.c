@@ -8,6 +8,7 @@
 #include "test/lib/made_models.h"
 #include "test/lib/residency.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define ZIMAGE                                                                                               \
@@ -296,7 +297,44 @@ static void recalled(const struct made *m) {
     rig_close(&rig);
 }
 
+static void write_config(const char *folder, int alpha) {
+    char path[200];
+    snprintf(path, sizeof path, "%s/adapter_config.json", folder);
+    FILE *file = fopen(path, "w");
+    if (!check(file != NULL, "%s", path)) return;
+    fprintf(file, "{\"lora_alpha\": %d}", alpha);
+    fclose(file);
+}
+
+/* Alphas may lie beside the factors' file: neither what a session keeps nor what is kept of prompts is of
+ * others. */
+static void alphas_beside(const struct made *m, const char *path) {
+    char folder[160], file[200];
+    struct sluice_lora one[] = {{file, 1}};
+    struct sluice_session_options options = {.threads = 2, .prompt_cache_bytes = 64 << 20};
+    struct rig rig;
+    struct sluice_request r = request_with(one, 1);
+    char first[sizeof((struct result){0}).latent[0]];
+    snprintf(folder, sizeof folder, "%s/beside", temporary);
+    snprintf(file, sizeof file, "%s/adapter_model.safetensors", folder);
+    if (!check(!mkdir(folder, 0777) && !rename(path, file), "%s", folder)) return;
+    if (!rig_open(&rig, m->folder, 2, 5)) return;
+    sluice_session_close(rig.session);
+    if (!rig_open_session(&rig, &options)) return;
+    for (int i = 0; i < 2; i++) {
+        write_config(folder, i ? 40 : 4);
+        struct result want = fresh(m->folder, 2, r), got = run(&rig, &r);
+        same(&want, &got, "an alpha beside the file");
+        check(!i || strcmp(first, want.latent[0]), "%s: alphas beside the file change nothing", m->recipe);
+        memcpy(first, want.latent[0], sizeof first);
+        result_free(&want);
+        result_free(&got);
+    }
+    rig_close(&rig);
+}
+
 int main(void) {
+    char beside[160];
     temporary_make();
     struct made zimage = {.recipe = "zimage", .folder = made_model("zimage", "zimage", ZIMAGE "bf16", 11)};
     make_adapter("zimage", ZIMAGE "f32", "comfy", 3, zimage.first);
@@ -314,5 +352,7 @@ int main(void) {
     converted(&zimage, "q8_0");
     converted(&sdxl, "f8_e4m3");
     recalled(&sdxl);
+    make_adapter("sdxl", SDXL "f32", "diffusers_old", 2, beside);
+    alphas_beside(&sdxl, beside);
     return finish();
 }
