@@ -62,6 +62,11 @@ $B/sluice: $(CLI_O) $B/libsluice.a $B/cli.objects
 	@echo "  ld $@"
 	@$(CC) $(LDFLAGS) -o $@ $(CLI_O) $B/libsluice.a $(CLI_LIBS) $(LIBS)
 	@echo "  built $(CUDA_SAID)"
+# What a prompt's conditioning is computed by, for files of it that outlive a build: another's are not found.
+SOURCES := $(shell find engine kernels loaders models -type f -name '*.[ch]*' | LC_ALL=C sort | xargs cat | sha256sum | cut -c1-16)
+$(call keep,sources,$(SOURCES))
+$B/obj/engine/api/conditioning_key.o: $B/sources
+$B/obj/engine/api/conditioning_key.o: CFLAGS += -DSLUICE_SOURCES='"$(SOURCES)"'
 # One object whose hidden symbols are local: whoever links the archive sees only sluice_ names.
 $B/libsluice.a: $(ENGINE_O) $B/cuda.objects Makefile
 	@echo "  ar $@"

@@ -4,6 +4,11 @@
 #include <nettle/sha2.h>
 #include <string.h>
 
+/* Tells what is built of other sources, which may round otherwise: see the Makefile. */
+#ifndef SLUICE_SOURCES
+#define SLUICE_SOURCES SLUICE_VERSION
+#endif
+
 _Static_assert((int)CONDITIONING_KEY_BYTES == (int)SHA256_DIGEST_SIZE, "a key is a hash");
 
 static void add(struct sha256_ctx *sha, const void *bytes, size_t n) {
@@ -81,7 +86,7 @@ static void add_tokens(struct sha256_ctx *sha, const struct prompt_tokens *token
 void conditioning_key(const struct job *job, int slot, int prompt, uint8_t key[CONDITIONING_KEY_BYTES]) {
     struct sha256_ctx sha;
     sha256_init(&sha);
-    add_text(&sha, SLUICE_VERSION);
+    add_text(&sha, SLUICE_SOURCES);
     add_text(&sha, job->place.conditionings->arithmetic);
     add_component(&sha, &job->model->component[slot]);
     add_adapters(&sha, job->place.adapted, slot);
