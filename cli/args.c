@@ -65,21 +65,21 @@ static int store_string(const struct flag *flag, const char *text, const char **
     return SLUICE_OK;
 }
 
-static int too_often(const struct flag *flag, const char *text, struct sluice_error *e) {
+static int too_often(const struct flag *flag, const char *text, int most, struct sluice_error *e) {
     fail(e, SLUICE_USAGE, "given too often");
     fail_where(e, "%s", flag->name);
     fail_found(e, "\"%s\"", text);
-    return fail_expected(e, "at most %d of them", STRINGS_MAX);
+    return fail_expected(e, "at most %d of them", most);
 }
 
 static int store_another(const struct flag *flag, const char *text, struct strings *out,
                          struct sluice_error *e) {
-    if (out->n == STRINGS_MAX) return too_often(flag, text, e);
+    if (out->n == STRINGS_MAX) return too_often(flag, text, STRINGS_MAX, e);
     return store_string(flag, text, &out->at[out->n++], e);
 }
 
 static int store_lora(const struct flag *flag, const char *text, struct loras *out, struct sluice_error *e) {
-    if (out->n == STRINGS_MAX) return too_often(flag, text, e);
+    if (out->n == SLUICE_LORAS_MAX) return too_often(flag, text, SLUICE_LORAS_MAX, e);
     return value_lora(flag, text, &out->at[out->n++], e);
 }
 

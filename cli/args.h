@@ -45,7 +45,7 @@ struct layers {
 
 /* Adapters, whose paths are owned. */
 struct loras {
-    struct sluice_lora at[STRINGS_MAX];
+    struct sluice_lora at[SLUICE_LORAS_MAX];
     int n;
 };
 

@@ -139,7 +139,7 @@ static json_t *blocks_json(const struct job *job, int s) {
     return blocks;
 }
 
-/* What adapters add to an evaluation's bytes, and to the stage's work. */
+/* What adapters add to the bytes of the stage's weights, those that stay among them, and to its work. */
 static void put_adapters(const struct job *job, int s, json_t *json) {
     const struct stage *stage = &job->layout.stages[s];
     uint64_t bytes = 0;
