@@ -318,6 +318,9 @@ static void write_notes(struct finding *f) {
         note(f, "modules of the adapter that add nothing, because their alpha is 0: %d", f->n_without_effect);
     if (f->n_twice)
         note(f, "layers that the adapter has in two namings, of which one is taken: %d", f->n_twice);
+    if (f->prefixes.named)
+        note(f, "the adapter is for the %s alone, as its file's or folder's name says",
+             word_of(f->prefixes.named));
     if (f->prefixes.for_all)
         note(f, "the adapter is for both transformers: its name says neither \"%s\" nor \"%s\"", "high",
              "low");

@@ -1,10 +1,12 @@
 /* Prefixes: see adapter_prefixes.h. */
 #include "engine/open/adapter_prefixes.h"
 
+#include "engine/base/text.h"
 #include "engine/open/paths.h"
 
-#include <stdio.h>
+#include <ctype.h>
 #include <string.h>
+#include <strings.h>
 
 static const char *const of_denoisers[] = {
     "",
@@ -63,16 +65,67 @@ static void list_denoiser(const char **to) {
     for (int i = 0; i < N_OF_DENOISERS; i++) to[i] = of_denoisers[i];
 }
 
-/* The file's name says it, or that of the folder that it lies in. */
-static bool is_called(const struct adapter *a, const struct slot *slot) {
-    const char *path = a->index.sources[0].path, *file = path_last_part(path);
-    char folder[256];
-    int n = (int)(file - path);
-    while (n > 0 && path[n - 1] == '/') n--;
-    snprintf(folder, sizeof folder, "%.*s", n, path);
-    for (const char *const *word = slot->called; *word; word++)
-        if (path_has_word(file, *word) || path_has_word(path_last_part(folder), *word)) return true;
+#define NOISE "noise"
+
+/* What may stand behind "high" where a file is called by the transformer that it is for; what has a digit
+ * counts a version, a rank or bits. */
+static bool says_no_more(const char *word, int bytes) {
+    static const char *const plain[] = {NOISE, "lora", "model"};
+    for (int i = 0; i < bytes; i++)
+        if (isdigit((unsigned char)word[i])) return true;
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
+        if ((size_t)bytes == strlen(plain[i]) && !strncasecmp(word, plain[i], (size_t)bytes)) return true;
     return false;
+}
+
+/* "low" alone begins many a style's name ("low-poly"): it counts with "noise" behind it, or at the end. */
+static bool ends_name(const char *at, const char *end) {
+    if (at < end && !strncasecmp(at + 1, NOISE, strlen(NOISE)) &&
+        !isalnum((unsigned char)at[1 + strlen(NOISE)]))
+        return true;
+    while (at < end) {
+        int bytes = 0;
+        while (at + bytes < end && isalnum((unsigned char)at[bytes])) bytes++;
+        if (bytes && !says_no_more(at, bytes)) return false;
+        at += bytes + 1;
+    }
+    return true;
+}
+
+static bool name_says(const char *name, const char *end, const char *word) {
+    size_t n = strlen(word);
+    bool whole = ends_with(word, NOISE);
+    for (const char *at = name; at + n <= end; at++) {
+        bool begins = at == name || !isalnum((unsigned char)at[-1]);
+        if (begins && !strncasecmp(at, word, n) && !isalnum((unsigned char)at[n]) &&
+            (whole || ends_name(at + n, end)))
+            return true;
+    }
+    return false;
+}
+
+static bool name_says_any(const char *name, const char *end, const struct slot *slot) {
+    for (const char *const *word = slot->called; *word; word++)
+        if (name_says(name, end, *word)) return true;
+    return false;
+}
+
+/* The slot of both that a name is for, or -1. */
+static int named_slot(const char *name, const char *end, const struct recipe *recipe, int first, int second) {
+    bool of_first = name_says_any(name, end, &recipe->slot[first]);
+    bool of_second = name_says_any(name, end, &recipe->slot[second]);
+    return of_first == of_second ? -1 : of_first ? first : second;
+}
+
+/* What the file's name does not say, that of the folder that it lies in may. */
+static int find_named(const struct adapter *a, const struct recipe *recipe, int first, int second) {
+    const char *path = a->index.sources[0].path, *file = path_last_part(path), *end = strrchr(file, '.');
+    int slot = named_slot(file, end ? end : file + strlen(file), recipe, first, second);
+    end = file;
+    while (end > path && end[-1] == '/') end--;
+    const char *folder = end;
+    while (folder > path && folder[-1] != '/') folder--;
+    return slot < 0 ? named_slot(folder, end, recipe, first, second) : slot;
 }
 
 static bool says_second(const struct adapter *a) {
@@ -83,12 +136,13 @@ static bool says_second(const struct adapter *a) {
 
 static void choose_denoiser(const struct adapter *a, const struct recipe *recipe, int first, int second,
                             struct adapter_prefixes *prefixes) {
-    bool of_first = is_called(a, &recipe->slot[first]), of_second = is_called(a, &recipe->slot[second]);
+    int named = find_named(a, recipe, first, second);
     if (says_second(a)) {
         prefixes->of[second][0] = second_denoiser;
         prefixes->of[second][1] = NULL;
-    } else if (of_first != of_second) {
-        prefixes->of[of_first ? second : first][0] = NULL;
+    } else if (named >= 0) {
+        prefixes->of[named == first ? second : first][0] = NULL;
+        prefixes->named = &recipe->slot[named];
     } else {
         prefixes->for_all = true;
     }

@@ -51,7 +51,7 @@ struct adapter_part {
     int n_vectors;
 };
 
-enum { ADAPTER_NOTES_MAX = SLOTS_MAX + 4 };
+enum { ADAPTER_NOTES_MAX = SLOTS_MAX + 5 };
 
 /* What fits a model. Borrows the adapter and its file; both outlive it. */
 struct adapter_match {
@@ -62,7 +62,7 @@ struct adapter_match {
     int n_modules;                       /* of the adapter */
     int n_unmatched;                     /* of these, what fits nothing (only if partial) */
     /* One line each: what fits nothing, what is for parts that the model is without or layers that nothing
-     * depends on, one adapter for two denoisers. */
+     * depends on, which of two denoisers it is for. */
     char note[ADAPTER_NOTES_MAX][MODEL_NOTE_BYTES];
     int n_notes;
     struct adapter_derived *derived; /* private */

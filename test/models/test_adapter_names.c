@@ -3,6 +3,7 @@
  * Forest Labs, lightx2v. Factors are zeros that take no place. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "engine/open/adapters.h"
 #include "test/lib/adapter_files.h"
@@ -456,9 +457,54 @@ static void test_row(const struct row *row, const struct sluice_model *m) {
     adapter_close(a);
 }
 
+/* Which of two transformers a file is for where its keys do not say: of each slot, whether it has some of
+ * it. */
+static void test_file_names(void) {
+    static const struct {
+        const char *name;
+        bool first, second; /* high noise, low noise */
+    } names[] = {
+        {"style_high_noise.safetensors", true, false},
+        {"Wan2.2-HighNoise-v2 turbo.safetensors", true, false},
+        {"wan22 low-noise detailed.safetensors", false, true},
+        {"Wan22_Lightning_HIGH_fp16.safetensors", true, false},
+        {"lora_rank64_low.safetensors", false, true},
+        {"low/low-poly_high.safetensors", true, false},
+        {"low/poly.safetensors", false, true},
+        {"high_noise/style-v2.safetensors", true, false},
+        {"low-poly.safetensors", true, true},
+        {"high quality 2.safetensors", true, true},
+        {"low-key/portrait.safetensors", true, true},
+        {"slow.safetensors", true, true},
+        {"low_high.safetensors", true, false},
+    };
+    struct sluice_model *m = open_published("wan22");
+    for (int i = 0; m && i < COUNT_OF(names); i++) {
+        char path[256];
+        struct adapter *a = NULL;
+        struct adapter_match match = {0};
+        struct error e = {0};
+        static const struct row row = {"wan22", "blocks.0.attn1.to_q", peft, 5120, {5120}, ""};
+        snprintf(path, sizeof path, "%s/%s", temporary, names[i].name);
+        *strrchr(path, '/') = 0;
+        mkdir(path, 0777);
+        path[strlen(path)] = '/';
+        if (!check(!rename(write_row(&row), path), "%s", path)) continue;
+        if (adapter_open(m->sys, path, &a, &e) == OK) adapter_match(a, m, false, &match, &e);
+        check(e.code == OK && (match.part[1].n_weights > 0) == names[i].first &&
+                  (match.part[2].n_weights > 0) == names[i].second && match.n_notes == 1,
+              "%s: %s: for %d and %d, %d notes", names[i].name, e.what, match.part[1].n_weights,
+              match.part[2].n_weights, match.n_notes);
+        adapter_match_destroy(&match);
+        adapter_close(a);
+    }
+    model_close(m);
+}
+
 int main(void) {
     struct sluice_model *m = NULL;
     temporary_make();
+    test_file_names();
     for (int i = 0; i < COUNT_OF(rows); i++) {
         if (!m || strcmp(m->recipe->name, rows[i].recipe) != 0) {
             model_close(m);
