@@ -20,7 +20,7 @@ static bool is_read(const struct flag *flag) {
     static const char *const names[] = {"--model",       "--tokenizer", "--prompt",  "--negative-prompt",
                                         "--init-latent", "--init-img",  "--end-img", "--ref-image",
                                         "--mask",        "--control",   "--plan",    "--rates",
-                                        "--lora"};
+                                        "--lora",        "--lora-dir"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(flag->name, names[i])) return true;
     return flag->kind == FLAG_PART;
@@ -129,6 +129,17 @@ static bool is_tokenizer_beside(const char *output, const char *folder) {
     return name && !fnmatch("/tokenizer*", name, 0) && go_up(real) && same_folder(real, root);
 }
 
+/* Prompts name files there, which nothing here has read. */
+static int check_adapters(const char *flag, const char *name, const char *reader, const char *folder,
+                          struct sluice_error *e) {
+    static const char extension[] = ".safetensors";
+    size_t n = strlen(name), tail = sizeof extension - 1;
+    bool adapter = n > tail && !strcmp(name + n - tail, extension);
+    return adapter && lies_in(name, folder)
+               ? inputs_refuse(e, flag, name, "an adapter in the folder of", reader)
+               : SLUICE_OK;
+}
+
 static int inputs_check_part(const char *flag, const char *name, const char *reader, const char *path,
                              struct sluice_error *e) {
     struct stat info;
@@ -153,6 +164,7 @@ static int check_value(const struct flag *reader, const char *path, const char *
     if (same_file(output, path)) return inputs_refuse(e, flag, name, "the file of", reader->name);
     if (!strcmp(reader->name, "--control") && inputs_folder_of(name, folder) && same_folder(folder, path))
         return inputs_refuse(e, flag, name, "a file in the folder of", reader->name);
+    if (!strcmp(reader->name, "--lora-dir")) return check_adapters(flag, name, reader->name, path, e);
     return is_part(reader) ? inputs_check_part(flag, name, reader->name, path, e) : SLUICE_OK;
 }
 

@@ -129,6 +129,13 @@ done <<END
 3|-q -p fox --lora ../loras/short.safetensors|short.safetensors
 3|-q -p fox --lora ../made/vae/diffusion_pytorch_model.safetensors|diffusion_pytorch_model
 END
+cp $ink ../ink.before
+expect 2 "a latent in the place of an adapter that a prompt names" generate -m "$model" -p 'fox <lora:ink>' --lora-dir ../loras \
+    -W 32 -H 32 --steps 1 -q --save-latent $ink
+check "says so" has ../err 'would overwrite an adapter in the folder of --lora-dir'
+check "which stays" cmp -s $ink ../ink.before
+expect 0 "a latent beside them" generate -m "$model" -p 'fox <lora:ink>' --lora-dir ../loras -W 32 -H 32 --steps 1 -q --no-decode \
+    --save-latent ../loras/new.safetensors
 expect 3 "an adapter of another model" generate -m "$other_model" -p fox -W 32 -H 32 --steps 1 --lora $ink -q -o b.png
 check "names file or key" has ../err 'ink'
 
