@@ -19,36 +19,18 @@ static const struct tolerance gpu_tolerances[] = {{"frames", 7.74e-4, 2.3e-3}, {
 
 /* ---- opening ---- */
 
-enum { ALONE_SLOT = 0, FRAMES = 4 };
+enum { FRAMES = 4 };
 
 static bool named_by_diffusers(const struct golden *g) {
     return !strcmp(g->name, "taehv/bf16");
 }
 
 void taehv_open(struct golden *g) {
-    struct sys *sys = &golden_state.sys;
-    struct config config = {0};
-    struct error e = {0};
-    char path[GOLDEN_PATH + 64];
-    g->model = calloc(1, sizeof *g->model);
-    assert_non_null(g->model);
-    struct component *c = &g->model->component[ALONE_SLOT];
-    g->bf16 = json_object(); /* PyTorch's errors in bf16 are not known */
-    *c = (struct component){.family = &family_taehv, .sys = sys, .films = true};
-    snprintf(path, sizeof path, "%s/diffusion_pytorch_model.safetensors", g->path);
-    safetensors_open(sys, path, &c->index, &e);
-    snprintf(path, sizeof path, "%s/config.json", g->path);
-    if (named_by_diffusers(g)) config_read(sys, path, &config, &e);
-    assert_ok(&e);
-    component_bind(c, &config, &e);
-    assert_ok(&e);
-    config_destroy(&config);
-    assert_int_equal(c->n_unknown, 0);
+    golden_open_alone(g, (struct component){.family = &family_taehv, .films = true}, named_by_diffusers(g));
 }
 
 void taehv_close(struct golden *g) {
-    component_destroy(&g->model->component[ALONE_SLOT]);
-    free(g->model);
+    golden_close_alone(g);
 }
 
 static const struct component *taehv_of(const struct golden *g) {

@@ -19,34 +19,14 @@ static const struct tolerance gpu_tolerances[] = {{"picture", 2.19e-4, 7e-4}, {0
 
 /* ---- opening ---- */
 
-enum { ALONE_SLOT = 0 };
-
 void taesd_open(struct golden *g) {
-    struct sys *sys = &golden_state.sys;
-    struct config config = {0};
-    struct error e = {0};
-    char path[GOLDEN_PATH + 64];
-    g->model = calloc(1, sizeof *g->model);
-    assert_non_null(g->model);
-    struct component *c = &g->model->component[ALONE_SLOT];
-    g->bf16 = json_object(); /* PyTorch's errors in bf16 are not known */
-    *c = (struct component){.family = &family_taesd, .sys = sys};
-    snprintf(path, sizeof path, "%s/diffusion_pytorch_model.safetensors", g->path);
-    safetensors_open(sys, path, &c->index, &e);
-    snprintf(path, sizeof path, "%s/config.json", g->path);
-    if (strcmp(g->name, "taesd/authors") != 0) config_read(sys, path, &config, &e);
-    assert_ok(&e);
+    golden_open_alone(g, (struct component){.family = &family_taesd}, strcmp(g->name, "taesd/authors") != 0);
     for (const struct family *const *f = families; *f; f++)
-        assert_int_equal((*f)->probe(&c->index), *f == &family_taesd);
-    component_bind(c, &config, &e);
-    assert_ok(&e);
-    assert_int_equal(c->n_unknown, 0);
-    config_destroy(&config);
+        assert_int_equal((*f)->probe(&g->model->component[ALONE_SLOT].index), *f == &family_taesd);
 }
 
 void taesd_close(struct golden *g) {
-    component_destroy(&g->model->component[ALONE_SLOT]);
-    free(g->model);
+    golden_close_alone(g);
 }
 
 static const struct component *taesd_of(const struct golden *g) {

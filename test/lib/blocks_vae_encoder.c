@@ -28,37 +28,17 @@ static const struct tolerance gpu_tolerances[] = {{"moments", 2.89e-3, 8e-3},
 
 /* ---- opening ---- */
 
-enum { ALONE_SLOT = 0 }; /* of models that have nothing else */
-
 static int encoder_slot(const struct golden *g) {
     return g->model->recipe ? recipe_slot(g->model->recipe, FAMILY_ENCODER) : ALONE_SLOT;
 }
 
 void vae_encoder_open(struct golden *g) {
-    struct sys *sys = &golden_state.sys;
-    struct config config = {0};
-    struct error e = {0};
-    char path[GOLDEN_PATH + 64];
-    g->model = calloc(1, sizeof *g->model);
-    assert_non_null(g->model);
-    struct component *c = &g->model->component[ALONE_SLOT];
-    g->bf16 = json_object(); /* PyTorch's errors in bf16 are not known */
-    *c = (struct component){.family = &family_vae_kl_encoder, .sys = sys};
-    snprintf(path, sizeof path, "%s/diffusion_pytorch_model.safetensors", g->path);
-    safetensors_open(sys, path, &c->index, &e);
-    snprintf(path, sizeof path, "%s/config.json", g->path);
-    config_read(sys, path, &config, &e);
-    assert_ok(&e);
-    assert_true(c->family->probe(&c->index) && !family_vae_kl.probe(&c->index));
-    component_bind(c, &config, &e);
-    assert_ok(&e);
-    assert_int_equal(c->n_unknown, 0);
-    config_destroy(&config);
+    golden_open_alone(g, (struct component){.family = &family_vae_kl_encoder}, true);
+    assert_true(!family_vae_kl.probe(&g->model->component[ALONE_SLOT].index));
 }
 
 void vae_encoder_close(struct golden *g) {
-    component_destroy(&g->model->component[ALONE_SLOT]);
-    free(g->model);
+    golden_close_alone(g);
 }
 
 static const struct component *encoder_of(const struct golden *g) {

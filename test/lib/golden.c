@@ -11,6 +11,36 @@
 
 struct golden_state golden_state;
 
+/* ---- a component by itself ---- */
+
+void golden_open_alone(struct golden *g, struct component component, bool configured) {
+    struct sys *sys = &golden_state.sys;
+    struct config config = {0};
+    struct error e = {0};
+    char path[GOLDEN_PATH + 64];
+    g->model = calloc(1, sizeof *g->model);
+    assert_non_null(g->model);
+    g->bf16 = json_object();
+    struct component *c = &g->model->component[ALONE_SLOT];
+    *c = component;
+    c->sys = sys;
+    snprintf(path, sizeof path, "%s/diffusion_pytorch_model.safetensors", g->path);
+    safetensors_open(sys, path, &c->index, &e);
+    snprintf(path, sizeof path, "%s/config.json", g->path);
+    if (configured) config_read(sys, path, &config, &e);
+    assert_ok(&e);
+    assert_true(c->family->probe(&c->index));
+    component_bind(c, &config, &e);
+    assert_ok(&e);
+    assert_int_equal(c->n_unknown, 0);
+    config_destroy(&config);
+}
+
+void golden_close_alone(struct golden *g) {
+    component_destroy(&g->model->component[ALONE_SLOT]);
+    free(g->model);
+}
+
 /* ---- memory and tensors of one test ---- */
 
 bool on_gpu(void) {

@@ -71,6 +71,16 @@ extern struct golden_state {
     void *memory; /* each piece starts with a pointer to the one before */
 } golden_state;
 
+/* ---- a component by itself ---- */
+
+/* The slot of a component that is all that its model has. */
+enum { ALONE_SLOT = 0 };
+
+/* Opens the fixture's only component, of which `c` says the family and what no file tells, binds it and finds
+ * all of its tensors known. configured: there is a config.json. What PyTorch errs by in bf16 is not known. */
+void golden_open_alone(struct golden *g, struct component c, bool configured);
+void golden_close_alone(struct golden *g);
+
 /* ---- memory and tensors of one test ---- */
 
 bool on_gpu(void);

@@ -282,3 +282,19 @@ void expect_latents(struct public_run *p, const json_t *c) {
                                  (uint64_t)(json_integer_value(json_object_get(c, "seed")) + k)));
     }
 }
+
+void run_latents(struct public_run *p, const json_t *c) {
+    char latent[PATH], file[TAIL];
+    struct sluice_error error;
+    struct sluice_request r = request_of(p, c);
+    snprintf(latent, sizeof latent, "%s/final.safetensors", p->folder);
+    r.save_latent = latent;
+    r.no_decode = true;
+    assert_public(sluice_run(p->session, &r, &error), &error);
+    expect_texts(p, c);
+    for (int step = 1; step < r.steps; step++) {
+        snprintf(file, sizeof file, "latent_%03d", step);
+        expect_dump(p, c, file, "latent after a step", file);
+    }
+    expect_latents(p, c);
+}

@@ -71,4 +71,7 @@ double noise_error(struct tensor truth, uint64_t seed);
 /* Each image of a batch by itself, against the reference's run with seed + k. */
 void expect_latents(struct public_run *p, const json_t *c);
 
+/* Draws a case without decoding it: its texts, the latent after each step and the last. */
+void run_latents(struct public_run *p, const json_t *c);
+
 #endif

@@ -10,6 +10,14 @@ void *(*operand_take)(size_t bytes);      /* NULL: operands come from the pool *
 void (*operand_forget)(void);             /* gives all of them back */
 double (*operand_rounding)(double value); /* of products' and attention's; NULL: none */
 
+void expect_problem(const char *part) {
+    char line[1200];
+    assert_int_equal(problem.code, INTERNAL);
+    error_line(&problem, line, sizeof line);
+    if (!strstr(line, part)) fail_msg("%s", line);
+    problem = (struct error){0};
+}
+
 double rounded(double value) {
     return operand_rounding ? operand_rounding(value) : value;
 }

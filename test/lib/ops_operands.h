@@ -23,6 +23,8 @@ enum { POOL_BYTES = 512 << 20 };
 
 extern struct context x;
 extern struct error problem;
+/* It is INTERNAL, and its line has this in it; it is none any more. */
+void expect_problem(const char *part);
 extern char *pool;
 extern size_t pool_used;
 

@@ -25,28 +25,12 @@ static const struct tolerance gpu_tolerances[] = {
     {0},
 };
 
-static void run_case(struct public_run *p, const json_t *c) {
-    char latent[PATH], file[TAIL];
-    struct sluice_error error;
-    struct sluice_request r = request_of(p, c);
-    snprintf(latent, sizeof latent, "%s/final.safetensors", p->folder);
-    r.save_latent = latent;
-    r.no_decode = true;
-    assert_public(sluice_run(p->session, &r, &error), &error);
-    expect_texts(p, c);
-    for (int step = 1; step < r.steps; step++) {
-        snprintf(file, sizeof file, "latent_%03d", step);
-        expect_dump(p, c, file, "latent after a step", file);
-    }
-    expect_latents(p, c);
-}
-
 static void test_adapted(const struct golden *g) {
     json_t *cases = json_object_get(g->expect, "cases"), *c;
     size_t i;
     char path[PATH];
     struct public_run *p = open_run(g, model_path(g, path), false);
-    json_array_foreach(cases, i, c) run_case(p, c);
+    json_array_foreach(cases, i, c) run_latents(p, c);
     close_run(p);
 }
 

@@ -36,21 +36,7 @@ static void see_types(const struct sluice_model *model) {
 static void run_cases(struct public_run *p) {
     json_t *cases = json_object_get(p->golden->expect, "cases"), *c;
     size_t i;
-    json_array_foreach(cases, i, c) {
-        char latent[PATH], file[TAIL];
-        struct sluice_error error;
-        struct sluice_request r = request_of(p, c);
-        snprintf(latent, sizeof latent, "%s/final.safetensors", p->folder);
-        r.save_latent = latent;
-        r.no_decode = true;
-        assert_public(sluice_run(p->session, &r, &error), &error);
-        expect_texts(p, c);
-        for (int step = 1; step < r.steps; step++) {
-            snprintf(file, sizeof file, "latent_%03d", step);
-            expect_dump(p, c, file, "latent after a step", file);
-        }
-        expect_latents(p, c);
-    }
+    json_array_foreach(cases, i, c) run_latents(p, c);
 }
 
 static void test_found(const struct golden *g) {
