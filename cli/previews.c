@@ -66,8 +66,14 @@ int previews_check(const struct args *args, struct output_of of, struct sluice_e
     return status;
 }
 
-static int write_preview(const struct args *args, struct output_of of, const struct sluice_preview *preview,
-                         struct sluice_error *e) {
+/* Once, when there is something to be opened. */
+static void say_where(struct previews *previews, const struct args *args, const char *name) {
+    if (!previews->said && !args->quiet) say_note("previews are in %s", name);
+    previews->said = true;
+}
+
+static int write_preview(struct previews *previews, const struct args *args, struct output_of of,
+                         const struct sluice_preview *preview, struct sluice_error *e) {
     struct sluice_image image = {.struct_size = sizeof image,
                                  .width = preview->width,
                                  .height = preview->height,
@@ -77,7 +83,9 @@ static int write_preview(const struct args *args, struct output_of of, const str
     char name[PATH_MAX];
     of = (struct output_of){preview->index + 1, of.n, of.first_seed, 1, 0};
     int status = output_name(previews_pattern(args), &of, name, e);
-    return status ? status : picture_write(name, &content, e);
+    if (!status) status = picture_write(name, &content, e);
+    if (!status) say_where(previews, args, name);
+    return status;
 }
 
 void previews_show(struct previews *previews, const struct args *args, struct output_of of,
@@ -85,7 +93,7 @@ void previews_show(struct previews *previews, const struct args *args, struct ou
     struct sluice_error e = {0};
     char line[1024];
     if (!preview->index && on_terminal(args)) terminal_show(&previews->terminal, preview);
-    if (!in_file(args) || previews->failed || !write_preview(args, of, preview, &e)) return;
+    if (!in_file(args) || previews->failed || !write_preview(previews, args, of, preview, &e)) return;
     previews->failed = true;
     say_note("warning: no previews: %s", sluice_error_line(&e, line, sizeof line));
 }

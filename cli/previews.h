@@ -8,6 +8,7 @@
 
 struct previews {
     struct terminal terminal;
+    bool said;   /* where they are */
     bool failed; /* one could not be written: no more are */
 };
 

@@ -237,9 +237,9 @@ struct sluice_session_options {
      * and column (8 MiB of T5's 512 tokens). Plans count what is kept: they are those of the request as it
      * would run now. */
     uint64_t prompt_cache_bytes;
-    /* A folder in which what text encoders make of prompts is found, and kept for other sessions, a file a
-     * prompt and encoder that nobody deletes; NULL: none. A damaged file is replaced; one that cannot be
-     * written is a warning. */
+    /* An existing folder in which what text encoders make of prompts is found, and kept for other sessions, a
+     * file a prompt and encoder that nobody deletes; NULL: none. A damaged file is replaced; one that cannot
+     * be written is a warning. */
     const char *prompt_cache;
     void (*on_preview)(void *user, const struct sluice_preview *preview); /* where a request asks for them */
 };

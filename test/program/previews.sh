@@ -18,6 +18,7 @@ sides() { od -An -tu1 -j16 -N8 "$1" | tr -s ' '; }
 preview 0 "no previews" -o a.png
 had=$(picture_hash)
 preview 0 "in preview.png" -o a.png --preview latent
+check "which is said once" [ "$(grep -c 'previews are in preview.png$' ../err)" = 1 ]
 check "no word of its colours" lacks ../err 'colours of previews'
 check "the same picture" [ "$(picture_hash)" = "$had" ]
 check "as large as the latent" [ "$(sides preview.png)" = " 0 0 0 6 0 0 0 4" ]
