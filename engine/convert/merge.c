@@ -99,6 +99,12 @@ static enum status fail_slice(const struct index_entry *entry, const struct comp
     return error_where(e, "%s", c->index.sources[entry->source].path);
 }
 
+static enum status fail_scale(const struct adapter *a, const struct change *c, struct error *e) {
+    error_set(e, META, "strength times scale of '%.*s' of an adapter is too large", c->module->name_bytes,
+              c->module->name);
+    return error_where(e, "%s", a->index.sources[0].path);
+}
+
 /* Of a layer that the files are without, nothing is merged. */
 static enum status add_piece(struct merge *m, struct merged_adapter *a, const struct change *c,
                              const struct component *component, struct error *e) {
@@ -108,14 +114,12 @@ static enum status add_piece(struct merge *m, struct merged_adapter *a, const st
     if (!base) return OK;
     int64_t columns = columns_of_weight(c->name);
     if (index_elements(entry) != base->rows * columns) return fail_slice(entry, component, e);
+    double scale = a->strength * (double)c->scale;
+    if (!isfinite((float)scale)) return fail_scale(a->adapter, c, e);
     struct row_parts of_adapter = parts_of(c->name), of_base = parts_of(base);
     struct merged_piece *piece = &m->pieces[m->n_pieces];
-    *piece = (struct merged_piece){.entry = entry,
-                                   .adapter = a,
-                                   .change = c,
-                                   .order = m->n_pieces,
-                                   .columns = columns,
-                                   .scale = a->strength * (double)c->scale};
+    *piece = (struct merged_piece){
+        .entry = entry, .adapter = a, .change = c, .order = m->n_pieces, .columns = columns, .scale = scale};
     piece->n_runs = join_parts(&of_adapter, &of_base, piece->runs);
     m->n_pieces++;
     return OK;

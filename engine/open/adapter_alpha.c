@@ -66,8 +66,8 @@ static enum status read_scalar(const struct adapter *a, const struct index_entry
         error_found(e, "%s", index_type_name(entry));
         return error_expected(e, "F32, F16, BF16, F64, I32 or I64");
     }
-    if (isfinite(*value)) return OK;
-    alpha_fail(a, entry, META, "is no finite number", e);
+    if (isfinite((float)*value)) return OK;
+    alpha_fail(a, entry, META, "is no finite number in 32 bits", e);
     return error_found(e, "%g", *value);
 }
 

@@ -4,6 +4,7 @@
 #include "engine/open/adapters.h"
 #include "loaders/memory.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -150,6 +151,11 @@ static enum status begin_vector(struct combining *x, const struct vector_change 
     return read_base(x->component, change->of, values, e);
 }
 
+static enum status fail_scale(const struct factor *f, struct error *e) {
+    error_set(e, META, "strength times scale of '%s' of an adapter is too large", f->name);
+    return error_where(e, "%s", f->source->path);
+}
+
 static enum status make_vectors(struct combining *x, struct error *e) {
     if (!x->n_changes) return OK;
     qsort(x->changes, (size_t)x->n_changes, sizeof *x->changes, compare_vectors);
@@ -158,6 +164,7 @@ static enum status make_vectors(struct combining *x, struct error *e) {
     for (int i = 0; i < x->n_changes && e->code == OK; i++) {
         const struct vector_change *change = &x->changes[i];
         if (i && is_first(x->changes, i)) values += change[-1].values;
+        if (!isfinite(change->scale)) return fail_scale(&change->of->values, e);
         if (is_first(x->changes, i) && begin_vector(x, change, values, e) != OK) break;
         add_change(change, x->read, values, e);
     }
@@ -175,6 +182,7 @@ static enum status make_weights(struct adapter_combination *to, const struct ada
             struct adapted_weight *w = &to->weights[to->n_weights++];
             *w = uses[i].match->part[slot].weights[k];
             w->scale = (float)(uses[i].strength * (double)w->scale);
+            if (!isfinite(w->scale)) return fail_scale(&w->down, e);
         }
     return e->code;
 }

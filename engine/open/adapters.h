@@ -96,7 +96,8 @@ struct adapter_combination {
 };
 /* Reads the vectors of the base that are changed, from the model's component in that slot (of a model without
  * files none: then they are zeros). Both numbers may come out 0: nothing of these adapters is for the slot.
- * IO, MEMORY, CHANGED, UNSUPPORTED (a base's vector of a type that cannot be read). The matches outlive the
+ * IO, MEMORY, CHANGED, UNSUPPORTED (a base's vector of a type that cannot be read); META where strength times
+ * scale is beyond 32 bits' numbers. The matches outlive the
  * combination, and it every component that was adapted with it. */
 enum status adapters_combine(const struct sluice_model *model, int slot, const struct adapter_use *uses,
                              int n_uses, struct adapter_combination *combination, struct error *e);

@@ -273,7 +273,7 @@ static void test_rows(void) {
 
 /* ---- numbers that are none ---- */
 
-static const char *write_pair(float alpha, float value) {
+static const char *write_pair(double alpha, float value) {
     static char path[128];
     float down[72] = {0};
     struct adapter_writer w;
@@ -282,8 +282,26 @@ static const char *write_pair(float alpha, float value) {
     adapter_writer_begin(&w);
     adapter_writer_add_f32(&w, W1 ".lora_A.weight", down, 2, 36, 0);
     adapter_writer_add_f32(&w, W1 ".lora_B.weight", NULL, 96, 2, 0);
-    adapter_writer_add(&w, W1 ".alpha", "F32", 4, 0, NULL, &alpha);
+    adapter_writer_add(&w, W1 ".alpha", "F64", 8, 0, NULL, &alpha);
     return adapter_writer_end(&w, path, NULL);
+}
+
+/* Finite by itself, but not a thousand times. */
+static void test_large_scales(void) {
+    struct adapter *a = NULL;
+    struct adapter_match match = {0};
+    struct adapter_combination c = {0};
+    struct adapter_use use = {&match, 1};
+    struct error e = {0};
+    int slot = recipe_slot(zimage->recipe, FAMILY_DENOISER);
+    if (adapter_open(zimage->sys, write_pair(1e38, 0), &a, &e) == OK)
+        adapter_match(a, zimage, false, &match, &e);
+    check(e.code == OK && adapters_combine(zimage, slot, &use, 1, &c, &e) == OK, "%s", e.what);
+    adapter_combination_destroy(&c);
+    use.strength = 1000;
+    check(adapters_combine(zimage, slot, &use, 1, &c, &e) == META && strstr(e.what, W1), "%s", e.what);
+    adapter_match_destroy(&match);
+    adapter_close(a);
 }
 
 static void test_numbers(void) {
@@ -292,9 +310,12 @@ static void test_numbers(void) {
     struct adapter_match match;
     struct adapter *a = NULL;
     struct error e = {0};
-    try(zimage, write_pair(__builtin_nanf(""), 0), false, &match, &e);
+    test_large_scales();
+    try(zimage, write_pair(__builtin_nan(""), 0), false, &match, &e);
     check_words(&e, &nan_alpha);
-    try(zimage, write_pair(__builtin_inff(), 0), false, &match, &e);
+    try(zimage, write_pair(__builtin_inf(), 0), false, &match, &e);
+    check_words(&e, &inf_alpha);
+    try(zimage, write_pair(1e300, 0), false, &match, &e);
     check_words(&e, &inf_alpha);
     check(try(zimage, write_pair(0, 0), false, &match, &e) == OK && match.n_notes == 1 &&
               strstr(match.note[0], "alpha is 0"),
