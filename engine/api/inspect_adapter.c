@@ -111,7 +111,8 @@ static json_t *adapter_json(const struct adapter *a, bool tensors) {
                   parts_json(a, n_fits ? fits[0] : &recipe_sd3), "recipes", recipes_json(fits, n_fits));
     for (int i = 0; i < a->n_modules && all; i++) {
         count_module(json_object_get(all, "dialects"), adapter_dialect_name(a->modules[i].dialect));
-        count_module(json_object_get(all, "forms"), adapter_form_name(a->modules[i].form));
+        bool dora = a->modules[i].tensor[ADAPTER_DORA];
+        count_module(json_object_get(all, "forms"), dora ? "DoRA" : adapter_form_name(a->modules[i].form));
         count_sizes(all, &a->modules[i]);
     }
     if (tensors && all) json_put(all, "list", inspect_tensors(&a->index));

@@ -451,6 +451,25 @@ static void test_halves(void) {
     model_close(m);
 }
 
+/* ---- what is told of a file ---- */
+
+static void test_inspected(void) {
+    char path[256], *json = NULL;
+    struct adapter_writer w;
+    struct sluice_error error;
+    struct sluice_model_options from = {.struct_size = sizeof from, .model = path};
+    snprintf(path, sizeof path, "%s/dora.safetensors", temporary);
+    adapter_writer_begin(&w);
+    adapter_writer_add_f32(&w, "transformer.layers.0.attention.to_q.lora_A.weight", NULL, 2, 96, 0);
+    adapter_writer_add_f32(&w, "transformer.layers.0.attention.to_q.lora_B.weight", NULL, 96, 2, 0);
+    adapter_writer_add_f32(&w, "transformer.layers.0.attention.to_q.lora_magnitude_vector", NULL, 96, 1, 0);
+    if (!check(adapter_writer_end(&w, path, NULL) && !sluice_inspect(&from, false, &json, &error), "%s: %s",
+               path, error.what))
+        return;
+    check(strstr(json, "\"DoRA\": 1") || strstr(json, "\"DoRA\":1"), "nothing of DoRA in %s", json);
+    sluice_free(json);
+}
+
 int main(void) {
     temporary_make();
     zimage = open_model("test/golden/zimage_a/model");
@@ -459,6 +478,7 @@ int main(void) {
     test_vectors();
     test_scales();
     test_halves();
+    test_inspected();
     model_close(zimage);
     model_close(sd1);
     return finish();
