@@ -29,6 +29,7 @@ static void add_source(struct sha256_ctx *sha, const struct byte_source *source)
     add_number(sha, (int64_t)source->identity.inode);
     add_number(sha, source->identity.bytes);
     add_number(sha, source->identity.modified_ns);
+    add_number(sha, source->identity.changed_ns);
 }
 
 static void add_entry(struct sha256_ctx *sha, const struct tensor_index *index,

@@ -153,6 +153,7 @@ static int machine_identify(struct sys *sys, int file, struct file_identity *ide
         .inode = s.st_ino,
         .bytes = s.st_size,
         .modified_ns = (int64_t)s.st_mtim.tv_sec * 1000000000 + s.st_mtim.tv_nsec,
+        .changed_ns = (int64_t)s.st_ctim.tv_sec * 1000000000 + s.st_ctim.tv_nsec,
         .regular = S_ISREG(s.st_mode),
     };
     return 0;

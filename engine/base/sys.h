@@ -26,12 +26,13 @@ struct memory_use {
     int64_t peak_bytes[N_MEMORY_LINES];
 };
 
-/* Tells whether an open file's bytes are still those that were opened. Not when its inode last changed: who
+/* Tells whether an open file's bytes are still those that were opened. Not by when its inode last changed: who
  * links, renames or chmods a file leaves its bytes as they are. */
 struct file_identity {
     uint64_t device, inode;
     int64_t bytes;
     int64_t modified_ns;
+    int64_t changed_ns; /* its inode: nobody can date it back, so it tells what outlives this process */
     bool regular;
 };
 

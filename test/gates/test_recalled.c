@@ -271,6 +271,26 @@ static void files(const char *folder, int encoders) {
     expect_with_files(folder, r, 0, "the other way round");
 }
 
+/* An encoder whose bytes were changed where they lie, and whose file was dated back. */
+static void dated_back(void) {
+    char folder[160], command[640];
+    struct sluice_request r = request_of(other);
+    r.cfg_scale = 1;
+    snprintf(folder, sizeof folder, "%s", copy_of("test/golden/zimage_a/model", "dated"));
+    snprintf(kept_in, sizeof kept_in, "%s/dated_back", temporary);
+    mkdir(kept_in, 0777);
+    expect_with_files(folder, r, 1, "before it is changed");
+    snprintf(
+        command, sizeof command,
+        "cd '%s/text_encoder' && cp -p model.safetensors was && "
+        "printf '\\100' | dd of=model.safetensors bs=1 seek=\"$(($(stat -c %%s was) - 2))\" conv=notrunc "
+        "2>/dev/null && touch -r was model.safetensors && rm was",
+        folder);
+    check(system(command) == 0, "%s", command);
+    expect_with_files(folder, r, 1, "after it is changed");
+    expect_with_files(folder, r, 0, "as it is now");
+}
+
 static int n_warned;
 
 static void count_warnings(void *user, int level, const char *line) {
@@ -418,6 +438,7 @@ int main(void) {
     files("test/golden/zimage_a/model", 1);
     files("test/golden/sd3_medium/model", 3);
     damaged();
+    dated_back();
     nowhere();
     room();
     planned();
