@@ -2,6 +2,7 @@
 #include "engine/convert/merge_values.h"
 
 #include "engine/open/adapter_file.h"
+#include "engine/open/adapter_shapes.h"
 #include "engine/open/configuration.h"
 #include "loaders/memory.h"
 
@@ -47,34 +48,10 @@ static int join_parts(const struct row_parts *adapter, const struct row_parts *b
     return n;
 }
 
-/* ---- shapes ---- */
-
 static int64_t columns_of_weight(const struct weight_name *name) {
     int64_t columns = 1;
     for (int i = 1; i < name->rank; i++) columns *= name->dim[i];
     return columns;
-}
-
-static enum status check_size(const struct adapter *a, const struct change *c, int64_t rows, int64_t columns,
-                              struct error *e) {
-    int64_t want_rows = c->name->rows, want_columns = columns_of_weight(c->name);
-    if (c->vector && rows * columns == want_rows * want_columns) return OK;
-    if (!c->vector && rows == want_rows && columns == want_columns) return OK;
-    error_set(e, SHAPE, "module '%.*s' of an adapter does not fit '%s'", c->module->name_bytes,
-              c->module->name, c->name->name);
-    error_where(e, "%s", a->index.sources[0].path);
-    error_found(e, "[%" PRId64 ", %" PRId64 "]", rows, columns);
-    return error_expected(e, "[%" PRId64 ", %" PRId64 "]", want_rows, want_columns);
-}
-
-static enum status check_change(const struct adapter *a, const struct change *c, struct error *e) {
-    struct derived_size size;
-    const struct index_entry *down = c->module->tensor[ADAPTER_DOWN], *up = c->module->tensor[ADAPTER_UP];
-    if (c->vector) return check_size(a, c, index_elements(c->vector), 1, e);
-    if (!adapter_is_derived(c->module))
-        return check_size(a, c, up->dim[0], index_elements(down) / down->dim[0], e);
-    if (adapter_derived_size(a, c->module, &size, e) != OK) return e->code;
-    return check_size(a, c, size.rows, size.columns, e);
 }
 
 /* ---- which tensor a weight lies in ---- */
@@ -171,7 +148,9 @@ static enum status find_in_slot(const struct merge_subject *s, const struct adap
         changes_find(a, model, CHANGES_MERGED, s->partial, &match, &r->changes, e);
     }
     s->sys->release(s->sys, model);
-    for (int i = 0; i < r->changes.n && e->code == OK; i++) check_change(a, &r->changes.at[i], e);
+    struct derived_size size;
+    for (int i = 0; i < r->changes.n && e->code == OK; i++)
+        change_check_shape(a, &r->changes.at[i], &size, e);
     if (e->code != OK || r->changes.n) return e->code;
     error_set(e, MISSING, "nothing of an adapter is for this part");
     error_where(e, "%s", a->index.sources[0].path);

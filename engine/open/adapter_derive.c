@@ -34,6 +34,12 @@ struct part {
     const struct index_entry *whole, *a, *b, *core;
 };
 
+/* INT64_MAX where it is more. */
+static int64_t times(int64_t a, int64_t b) {
+    int64_t product;
+    return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
+}
+
 static struct derived_size part_size(const struct part *p) {
     if (p->whole) {
         int64_t rows = p->whole->dim[0], columns = index_elements(p->whole) / rows;
@@ -41,7 +47,7 @@ static struct derived_size part_size(const struct part *p) {
     }
     if (!p->core)
         return (struct derived_size){p->a->dim[0], index_elements(p->b) / p->b->dim[0], p->b->dim[0]};
-    return (struct derived_size){p->a->dim[1], p->b->dim[1] * kernel_of(p->core), p->core->dim[0]};
+    return (struct derived_size){p->a->dim[1], times(p->b->dim[1], kernel_of(p->core)), p->core->dim[0]};
 }
 
 static void module_parts(const struct adapter_module *m, struct part parts[2]) {
@@ -56,16 +62,12 @@ static void module_parts(const struct adapter_module *m, struct part parts[2]) {
     }
 }
 
-static bool multiply(int64_t a, int64_t b, int64_t *out) {
-    return !__builtin_mul_overflow(a, b, out);
-}
-
 enum status adapter_derived_size(const struct adapter *a, const struct adapter_module *m,
                                  struct derived_size *size, struct error *e) {
     const char *path = a->index.sources[0].path;
     if (m->form == ADAPTER_LORA) {
         const struct index_entry *mid = m->tensor[ADAPTER_MID], *down = m->tensor[ADAPTER_DOWN];
-        int64_t columns = index_elements(down) / down->dim[0] * kernel_of(mid);
+        int64_t columns = times(index_elements(down) / down->dim[0], kernel_of(mid));
         *size = (struct derived_size){m->tensor[ADAPTER_UP]->dim[0], columns, mid->dim[0]};
         return OK;
     }
@@ -76,7 +78,7 @@ enum status adapter_derived_size(const struct adapter *a, const struct adapter_m
     }
     module_parts(m, parts);
     struct derived_size one = part_size(&parts[0]), other = part_size(&parts[1]);
-    bool fits = multiply(one.rank, other.rank, &size->rank);
+    size->rank = times(one.rank, other.rank);
     if (m->form == ADAPTER_LOHA) {
         size->rows = one.rows;
         size->columns = one.columns;
@@ -88,10 +90,10 @@ enum status adapter_derived_size(const struct adapter *a, const struct adapter_m
                                one.columns, other.rows, other.columns);
         }
     } else {
-        fits = fits && multiply(one.rows, other.rows, &size->rows) &&
-               multiply(one.columns, other.columns, &size->columns);
+        size->rows = times(one.rows, other.rows);
+        size->columns = times(one.columns, other.columns);
     }
-    if (fits && size->rank <= INT32_MAX && size->rows <= INT32_MAX && size->columns <= INT32_MAX) return OK;
+    if (size->rank <= INT32_MAX && size->rows <= INT32_MAX && size->columns <= INT32_MAX) return OK;
     error_set(e, OVERFLOW, "module '%.*s' of an adapter is too large", m->name_bytes, m->name);
     return error_where(e, "%s", path);
 }

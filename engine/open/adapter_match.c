@@ -1,7 +1,6 @@
 /* What of an adapter fits a model: see adapters.h. In three steps: every change that a module asks for finds
  * its weights (adapter_changes.h), doubles among them are settled, and what is left becomes factors. */
-#include "engine/open/adapter_changes.h"
-#include "engine/open/adapter_derive.h"
+#include "engine/open/adapter_shapes.h"
 #include "engine/base/checked.h"
 #include "engine/base/room.h"
 #include "loaders/memory.h"
@@ -32,87 +31,6 @@ struct matching {
     struct derivation *derivations; /* of each module; without a rank: of none */
     uint64_t derived_bytes;
 };
-
-/* ---- shapes ---- */
-
-static enum status shape_fail(const struct matching *m, const struct change *c,
-                              const struct index_entry *entry, const char *expected, struct error *e) {
-    char shape[128];
-    error_set(e, SHAPE, "tensor '%s' of an adapter does not fit '%s'", entry->name, c->name->name);
-    error_where(e, "%s", m->adapter->index.sources[0].path);
-    error_found(e, "%s", adapter_print_shape(entry, shape, sizeof shape));
-    return error_expected(e, "%s", expected);
-}
-
-/* Do dimensions agree when those of 1 are left out of both? */
-static bool same_dims(const int32_t *x, int nx, const int32_t *y, int ny) {
-    int i = 0, k = 0;
-    for (;; i++, k++) {
-        while (i < nx && x[i] == 1) i++;
-        while (k < ny && y[k] == 1) k++;
-        if (i == nx || k == ny) return i == nx && k == ny;
-        if (x[i] != y[k]) return false;
-    }
-}
-
-static int64_t columns_of(const struct weight_name *name) {
-    int64_t n = 1;
-    for (int i = 1; i < name->rank; i++) n *= name->dim[i];
-    return n;
-}
-
-/* "[r, 320, 3, 3]" */
-static char *print_down(const struct weight_name *name, char *out, size_t bytes) {
-    size_t n = (size_t)snprintf(out, bytes, "[r");
-    for (int i = 1; i < name->rank && n < bytes; i++)
-        n += (size_t)snprintf(out + n, bytes - n, ", %" PRId32, name->dim[i]);
-    if (n < bytes) snprintf(out + n, bytes - n, "]");
-    return out;
-}
-
-static enum status check_pair(const struct matching *m, const struct change *c, struct error *e) {
-    const struct index_entry *down = c->module->tensor[ADAPTER_DOWN], *up = c->module->tensor[ADAPTER_UP];
-    const int32_t whole[] = {c->name->rows, up->dim[1]};
-    char expected[128];
-    if (!same_dims(down->dim + 1, down->rank - 1, c->name->dim + 1, c->name->rank - 1))
-        return shape_fail(m, c, down, print_down(c->name, expected, sizeof expected), e);
-    if (up->dim[0] == whole[0] && same_dims(up->dim + 2, up->rank - 2, NULL, 0)) return OK;
-    snprintf(expected, sizeof expected, "[%" PRId32 ", r]", c->name->rows);
-    return shape_fail(m, c, up, expected, e);
-}
-
-/* Of a rank as high as the weight's the factors are larger than the weight, where they are not small. */
-enum { LOW_RANK = 64 };
-static enum status check_derived(const struct matching *m, const struct change *c,
-                                 const struct derived_size *size, struct error *e) {
-    const struct adapter_module *module = c->module;
-    int64_t columns = columns_of(c->name), rows = c->name->rows;
-    if (size->rows != rows || size->columns != columns) {
-        error_set(e, SHAPE, "module '%.*s' of an adapter does not fit '%s'", module->name_bytes, module->name,
-                  c->name->name);
-        error_where(e, "%s", m->adapter->index.sources[0].path);
-        error_found(e, "%s of [%" PRId64 ", %" PRId64 "]", adapter_form_name(module->form), size->rows,
-                    size->columns);
-        return error_expected(e, "[%" PRId64 ", %" PRId64 "]", rows, columns);
-    }
-    if (size->rank < (rows < columns ? rows : columns) || size->rank <= LOW_RANK) return OK;
-    error_set(e, UNSUPPORTED, "module '%.*s' of an adapter adds a matrix that no low rank equals",
-              module->name_bytes, module->name);
-    error_where(e, "%s", m->adapter->index.sources[0].path);
-    error_found(e, "%s of rank %" PRId64 " in [%" PRId64 ", %" PRId64 "]", adapter_form_name(module->form),
-                size->rank, rows, columns);
-    return error_expected(e, "factors; `convert --lora` merges them into the weights");
-}
-
-static enum status check_vector(const struct matching *m, const struct change *c, struct error *e) {
-    int64_t n = 1;
-    const struct weight_name *name = c->name;
-    char expected[64];
-    for (int i = 0; i < c->vector->rank; i++) n *= c->vector->dim[i];
-    if (n == (name->rank > 1 ? (int64_t)name->rows * columns_of(name) : name->rows)) return OK;
-    snprintf(expected, sizeof expected, "%" PRId64 " values", (int64_t)name->rows * columns_of(name));
-    return shape_fail(m, c, c->vector, expected, e);
-}
 
 /* ---- factors ---- */
 
@@ -162,12 +80,27 @@ static enum status place_derived(struct matching *m, const struct change *c, str
                           (int)(ADAPTER_DERIVED_BYTES_MAX >> 20));
 }
 
+/* Of a rank as high as the weight's the factors are larger than the weight, where they are not small. */
+enum { LOW_RANK = 64 };
+static enum status check_rank(const struct matching *m, const struct change *c,
+                              const struct derived_size *size, struct error *e) {
+    const struct adapter_module *module = c->module;
+    if (size->rank < (size->rows < size->columns ? size->rows : size->columns) || size->rank <= LOW_RANK)
+        return OK;
+    error_set(e, UNSUPPORTED, "module '%.*s' of an adapter adds a matrix that no low rank equals",
+              module->name_bytes, module->name);
+    error_where(e, "%s", m->adapter->index.sources[0].path);
+    error_found(e, "%s of rank %" PRId64 " in [%" PRId64 ", %" PRId64 "]", adapter_form_name(module->form),
+                size->rank, size->rows, size->columns);
+    return error_expected(e, "factors; `convert --lora` merges them into the weights");
+}
+
 static enum status add_derived(struct matching *m, const struct change *c, struct adapted_weight *w,
                                struct error *e) {
     struct derivation *d = &m->derivations[c->module - m->adapter->modules];
     bool first = !d->size.rank;
-    if (first && adapter_derived_size(m->adapter, c->module, &d->size, e) != OK) return e->code;
-    if (check_derived(m, c, &d->size, e) != OK) return e->code;
+    if (change_check_shape(m->adapter, c, &d->size, e) != OK || check_rank(m, c, &d->size, e) != OK)
+        return e->code;
     if (first && place_derived(m, c, d, e) != OK) return e->code;
     const char *name = c->module->name;
     w->up = (struct factor){.name = name, .offset = d->up, .dtype = DTYPE_F32};
@@ -182,7 +115,8 @@ static enum status add_product(struct matching *m, const struct change *c, struc
     *w = (struct adapted_weight){
         .block = c->name->block, .weight = c->name->weight, .scale = c->module->scale};
     if (adapter_is_derived(c->module)) return add_derived(m, c, w, e);
-    if (check_pair(m, c, e) != OK) return e->code;
+    struct derived_size none;
+    if (change_check_shape(m->adapter, c, &none, e) != OK) return e->code;
     w->down = factor_of(m, c->module->tensor[ADAPTER_DOWN]);
     w->up = factor_of(m, c->module->tensor[ADAPTER_UP]);
     shape_pair(w, c->name, c->module->rank);
@@ -192,7 +126,8 @@ static enum status add_product(struct matching *m, const struct change *c, struc
 static enum status add_vector(struct matching *m, const struct change *c, struct error *e) {
     struct adapter_part *part = &m->match->part[c->name->slot];
     struct adapted_vector *v = &part->vectors[part->n_vectors++];
-    if (check_vector(m, c, e) != OK) return e->code;
+    struct derived_size none;
+    if (change_check_shape(m->adapter, c, &none, e) != OK) return e->code;
     *v = (struct adapted_vector){.block = c->name->block,
                                  .weight = c->name->weight,
                                  .values = factor_of(m, c->vector),
