@@ -376,8 +376,8 @@ struct sluice_request {
     const struct sluice_lora *loras; /* the caller's for as long as a call takes; or NULL */
     int n_loras;
     bool lora_partial; /* what of an adapter fits no weight of the model is a warning, else it is MISSING */
-    const char *lora_dir; /* where prompts' <lora:NAME:0.8> are found, NAME.safetensors or in a folder below
-                             it; they are taken out of the texts. NULL: they are text */
+    const char *lora_dir; /* where prompts' <lora:NAME:0.8> are found, NAME.safetensors; NAME may have folders
+                             in it; they are taken out of the texts. NULL: they are text */
 };
 
 /* Fills every field with the model's defaults; prompt and paths with NULL, seed with 0. */

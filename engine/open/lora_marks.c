@@ -59,6 +59,10 @@ static enum status add_mark(struct lora_marks *marks, const char *what, const ch
     *mark = (struct lora_mark){name, 1};
     if (colon) *colon++ = 0;
     if (!*name) return refuse(e, what, "it has no name", at, end);
+    if (*name == '|') { /* stable-diffusion.cpp's |high_noise|NAME */
+        refuse(e, what, "which of two transformers it is for is told by its file's name", at, end);
+        return error_expected(e, "<lora:NAME:S>, NAME as style_high_noise or style_low_noise");
+    }
     if (!stays_below(name)) {
         refuse(e, what, "it leads out of --lora-dir", at, end);
         return error_expected(e, "a file in it or in a folder below");

@@ -40,6 +40,7 @@ static const struct row rows[] = {
     {"a <lora:y/../../x:1>", NULL, 0, {0}, {0}},
     {"a <lora:y/..>", NULL, 0, {0}, {0}},
     {"a <lora:/x>", NULL, 0, {0}, {0}},
+    {"a <lora:|high_noise|x:1>", NULL, 0, {0}, {0}},
 };
 
 static void test_row(struct sys *sys, const struct row *row) {

@@ -7,7 +7,7 @@
 sizes="heads=2,axis0=16,axis1=8,axis2=8,layers=2,refiners=1,hidden=64,text_heads=2,text_key_heads=1,text_head_dim=32"
 sizes="$sizes,text_ff=96,text_layers=2,vocabulary=400,vae0=32,vae1=32,vae2=16,vae3=16,vae_groups=8,latent_channels=16"
 mkdir -p ../loras/styles
-rm -rf ../made
+rm -rf ../made ../loras/new.safetensors
 expect 0 "a model" bench checkpoint zimage ../made --dims "$sizes,dtype=f32" -q
 other_model=$model
 model=$scratch/made
