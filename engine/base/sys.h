@@ -26,8 +26,8 @@ struct memory_use {
     int64_t peak_bytes[N_MEMORY_LINES];
 };
 
-/* Tells whether an open file's bytes are still those that were opened. Not by when its inode last changed: who
- * links, renames or chmods a file leaves its bytes as they are. */
+/* Tells whether an open file's bytes are still those that were opened. Not by when its inode last changed:
+ * who links, renames or chmods a file leaves its bytes as they are. */
 struct file_identity {
     uint64_t device, inode;
     int64_t bytes;
