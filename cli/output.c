@@ -267,6 +267,14 @@ static int check_dump(const struct args *args, struct sluice_error *e) {
     return check_dumped(args, e) ? e->code : check_folder(args->dump, e);
 }
 
+/* What cannot be written there is a warning later: what is kept already is read in any case. */
+static int check_cache(const char *folder, struct sluice_error *e) {
+    struct stat found;
+    if (mkdir(folder, 0777) && errno != EEXIST) return fail_output(e, folder, errno);
+    if (stat(folder, &found)) return fail_output(e, folder, errno);
+    return S_ISDIR(found.st_mode) ? SLUICE_OK : fail_output(e, folder, ENOTDIR);
+}
+
 int output_check_report(const struct args *args, struct output_of of, struct sluice_error *e) {
     char name[PATH_MAX];
     bool pictures = args->command->bit != PLAN && !args->no_decode;
@@ -305,7 +313,7 @@ int output_check(const struct args *args, struct output_of of, struct sluice_err
     if (!status && args->report && strcmp(args->report, "-") != 0) status = outfile_probe(args->report, e);
     if (!status && args->save_latent) status = check_latent(args, of, e);
     if (!status && args->dump) status = check_dump(args, e);
-    if (!status && args->prompt_cache) status = check_folder(args->prompt_cache, e);
+    if (!status && args->prompt_cache) status = check_cache(args->prompt_cache, e);
     if (!status && args->preview) status = previews_check(args, of, e);
     return status;
 }
