@@ -3,6 +3,7 @@
 
 #include "engine/api/given.h"
 #include "engine/api/preview_run.h"
+#include "engine/api/start.h"
 #include "engine/base/text.h"
 
 #include <math.h>
@@ -111,15 +112,17 @@ static void preview_show(const struct running *r, int image, int step, struct te
     to->on_preview(to->user, &out);
 }
 
-/* The first frame of a video stands for it. Where there is no memory for it the run goes on without. */
+/* The first frame of a video stands for it. Where there is no memory for it, or it
+ * is no numbers, the run goes on without. */
 static enum status preview_decode(struct running *r, int image, int step, struct error *e) {
     struct job *within = r->job->within;
     struct tensor rgb;
     char line[1024];
-    if (preview_run(r, latent_frame(r->job->layout.denoised, r->job->n_front), &rgb, e) == OK)
+    if (preview_run(r, latent_frame(r->job->layout.denoised, r->job->n_front), &rgb, e) == OK &&
+        check_finite(within->layout.picture, "a preview", "denoise", step, e) == OK)
         preview_show(r, image, step, rgb);
     job_give_back(within);
-    if (e->code != MEMORY) return e->code;
+    if (e->code != MEMORY && e->code != NONFINITE) return e->code;
     session_say(r->session, SLUICE_WARNING, "no more previews: %s", error_line(e, line, sizeof line));
     r->no_previews = true;
     *e = (struct error){0};

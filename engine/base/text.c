@@ -1,9 +1,21 @@
 /* Texts and their order: see text.h. */
 #include "engine/base/text.h"
 
+#include <locale.h>
+#include <math.h>
 #include <stdio.h>
-
 #include <stdlib.h>
+
+double text_number(const char *text, char **end) {
+    locale_t plain = newlocale(LC_ALL_MASK, "C", NULL);
+    if (!plain) {
+        if (end) *end = (char *)(uintptr_t)text;
+        return NAN;
+    }
+    double number = strtod_l(text, end, plain);
+    freelocale(plain);
+    return number;
+}
 
 int sort_unlike(void *things, int n, size_t bytes, int (*compare)(const void *, const void *)) {
     const char *at = things;

@@ -1,6 +1,8 @@
 /* Weights of words: see emphasis.h. */
 #include "engine/open/emphasis.h"
 
+#include "engine/base/text.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,7 +114,7 @@ static const char *read_weight(const char *at, const char *end, double *weight) 
     number[n] = 0;
     while (at < end && is_space(*at)) at++;
     if (!digits || points > 1 || at == end || *at != ')') return NULL;
-    *weight = strtod(number, NULL);
+    *weight = text_number(number, NULL);
     return at + 1;
 }
 

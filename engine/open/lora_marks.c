@@ -1,6 +1,8 @@
 /* Adapters that a prompt names: see lora_marks.h. */
 #include "engine/open/lora_marks.h"
 
+#include "engine/base/text.h"
+
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -37,11 +39,11 @@ static bool stays_below(const char *name) {
     }
 }
 
-/* A plain decimal number is all of the text: strtod alone would take hexadecimal, "inf" and blanks. */
+/* A plain decimal number is all of the text: the number alone might be hexadecimal, "inf" and blanks. */
 static bool read_strength(const char *text, double *strength) {
     char *end;
     size_t bytes = strlen(text);
-    *strength = strtod(text, &end);
+    *strength = text_number(text, &end);
     return bytes && strspn(text, "0123456789+-.eE") == bytes && !*end && fabs(*strength) <= SLUICE_SCALE_MAX;
 }
 
