@@ -105,6 +105,18 @@ static void on_image(void *user, const struct sluice_image *image) {
         sluice_cancel(drawing->session);
 }
 
+/* What is written while pictures come, and what they are shown with on the way. */
+static int check_files(const struct drawing *drawing, struct sluice_error *e) {
+    const struct args *args = drawing->args;
+    int status = output_check(args, all_of(drawing), e);
+    return status || !args->preview ? status : previews_check(args, all_of(drawing), e);
+}
+
+static void fill_bytes(struct drawing *drawing) {
+    output_fill_bytes(drawing->args, drawing->n_frames, &drawing->request);
+    drawing->request.caller_bytes += previews_bytes(drawing->args);
+}
+
 static void on_preview(void *user, const struct sluice_preview *preview) {
     struct drawing *drawing = user;
     previews_show(&drawing->previews, drawing->args, all_of(drawing), preview);
@@ -136,7 +148,7 @@ int drawing_open(struct drawing *drawing, struct sluice_error *e) {
     drawing->request.struct_size = sizeof drawing->request;
     request_fill(&drawing->request, drawing->model, args, drawing->seed, &drawing->files);
     drawing->n_frames = drawing->request.frames > 1 ? drawing->request.frames : 1;
-    output_fill_bytes(args, drawing->n_frames, &drawing->request);
+    fill_bytes(drawing);
     if (output_check_side(args, &drawing->request, e)) return e->code;
     request_warn(&drawing->request, args);
     outfile_of_library(args->save_latent);
@@ -170,7 +182,7 @@ static int look_at_plan(struct drawing *drawing, struct sluice_error *e) {
     drawing->height = size.height;
     drawing->progress.videos = drawing->n_frames > 1;
     if (drawing->latent) drawing->n_images = drawing->progress.n_pictures = size.batch;
-    output_fill_bytes(args, drawing->n_frames, &drawing->request);
+    fill_bytes(drawing);
     if (args->verbose) status = plan_table_print(stderr, json, true, e);
     sluice_free(json);
     return status;
@@ -184,7 +196,7 @@ static int check_outputs(const struct drawing *drawing, struct sluice_error *e) 
                                       .height = drawing->height,
                                       .fps = drawing->request.fps,
                                       .quality = drawing_quality(drawing)};
-    int status = output_check(args, all_of(drawing), e);
+    int status = check_files(drawing, e);
     if (status || args->no_decode) return status;
     bool is_video = output_is_video(pattern), second_best;
     if (is_video && !settings.fps)
@@ -225,7 +237,7 @@ static int drawing_prepare(struct drawing *drawing, struct sluice_error *e) {
     const struct args *args = drawing->args;
     int status = request_check(args, e);
     if (!status) status = request_seed(args, &drawing->seed, e);
-    if (!status) status = output_check(args, all_of(drawing), e);
+    if (!status) status = check_files(drawing, e);
     if (status) return status;
     if (args->seed.random || !(args->quiet || drawing->latent))
         say_note("seed %llu", (unsigned long long)drawing->seed);

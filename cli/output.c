@@ -5,7 +5,6 @@
 #include "cli/inputs.h"
 #include "cli/outfile.h"
 #include "cli/picture_write.h"
-#include "cli/previews.h"
 #include "cli/video.h"
 
 #include <dirent.h>
@@ -314,7 +313,6 @@ int output_check(const struct args *args, struct output_of of, struct sluice_err
     if (!status && args->save_latent) status = check_latent(args, of, e);
     if (!status && args->dump) status = check_dump(args, e);
     if (!status && args->prompt_cache) status = check_cache(args->prompt_cache, e);
-    if (!status && args->preview) status = previews_check(args, of, e);
     return status;
 }
 
@@ -333,9 +331,9 @@ int output_check_side(const struct args *args, const struct sluice_request *requ
 void output_fill_bytes(const struct args *args, int frames, struct sluice_request *request) {
     const char *pattern = output_pattern(args, frames);
     bool is_video = output_is_video(pattern);
-    request->caller_bytes = previews_bytes(args);
+    request->caller_bytes = 0;
     if (args->no_decode) return;
-    if (is_video) request->caller_bytes += video_library_bytes(pattern);
+    if (is_video) request->caller_bytes = video_library_bytes(pattern);
     request->image_bytes_a_pixel =
         is_video ? video_bytes_a_pixel(pattern, frames) : picture_write_bytes_a_pixel(pattern);
 }
