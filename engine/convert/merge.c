@@ -48,12 +48,6 @@ static int join_parts(const struct row_parts *adapter, const struct row_parts *b
     return n;
 }
 
-static int64_t columns_of_weight(const struct weight_name *name) {
-    int64_t columns = 1;
-    for (int i = 1; i < name->rank; i++) columns *= name->dim[i];
-    return columns;
-}
-
 /* ---- which tensor a weight lies in ---- */
 
 static bool same_weight(const struct weight_name *x, const struct weight_name *y) {
@@ -89,7 +83,7 @@ static enum status add_piece(struct merge *m, struct merged_adapter *a, const st
     const char *of_entry = entry ? index_name(&component->index, entry) : NULL;
     const struct weight_name *base = entry ? base_name(&a->changes.names, c->name, of_entry) : NULL;
     if (!base) return OK;
-    int64_t columns = columns_of_weight(c->name);
+    int64_t columns = weight_name_columns(c->name);
     if (index_elements(entry) != base->rows * columns) return fail_slice(entry, component, e);
     double scale = a->strength * (double)c->scale;
     if (!isfinite((float)scale)) return fail_scale(a->adapter, c, e);

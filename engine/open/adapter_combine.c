@@ -30,18 +30,6 @@ struct combining {
     float *read; /* room for one change */
 };
 
-static int64_t columns_of(const struct factor *f) {
-    int64_t columns = 1;
-    for (int i = 1; i < f->rank; i++) columns *= f->dim[i];
-    return columns;
-}
-
-static int32_t rows_taken(const struct factor *f) {
-    int32_t rows = f->n_parts ? 0 : f->dim[0];
-    for (int i = 0; i < f->n_parts; i++) rows += f->part[i].rows;
-    return rows;
-}
-
 static int compare_vectors(const void *a, const void *b) {
     const struct vector_change *x = a, *y = b;
     if (x->of->block != y->of->block) return x->of->block - y->of->block;
@@ -83,7 +71,7 @@ static enum status add_piece(const struct factor *f, int64_t first, int64_t n, f
 /* read: room for as many values. */
 static enum status add_change(const struct vector_change *change, float *read, float *to, struct error *e) {
     const struct factor *f = &change->of->values;
-    int64_t columns = columns_of(f);
+    int64_t columns = factor_columns(f);
     if (!f->n_parts) return add_piece(f, 0, change->values, change->scale, read, to, e);
     for (int i = 0; i < f->n_parts && e->code == OK; i++) {
         int64_t n = f->part[i].rows * columns;
@@ -105,7 +93,8 @@ static int list_changes(const struct adapter_use *uses, int n_uses, int slot, st
                     .of = &part->vectors[k],
                     .scale = (float)(uses[i].strength * (double)part->vectors[k].scale),
                     .i_use = i,
-                    .values = rows_taken(&part->vectors[k].values) * columns_of(&part->vectors[k].values)};
+                    .values =
+                        factor_rows(&part->vectors[k].values) * factor_columns(&part->vectors[k].values)};
     }
     return n;
 }
@@ -146,7 +135,7 @@ static enum status begin_vector(struct combining *x, const struct vector_change 
     v->values.source = &to->derived->source;
     v->values.offset = (uint64_t)(values - to->derived->values) * sizeof *values;
     v->values.dtype = DTYPE_F32;
-    v->values.dim[0] = rows_taken(&change->of->values);
+    v->values.dim[0] = factor_rows(&change->of->values);
     v->values.n_parts = 0;
     return read_base(x->component, change->of, values, e);
 }

@@ -23,10 +23,7 @@ const char *adapter_dialect_name(enum adapter_dialect dialect) {
 }
 
 char *adapter_print_shape(const struct index_entry *entry, char *out, size_t bytes) {
-    size_t n = (size_t)snprintf(out, bytes, "[");
-    for (int i = 0; i < entry->rank && n < bytes; i++)
-        n += (size_t)snprintf(out + n, bytes - n, i ? ", %" PRId32 : "%" PRId32, entry->dim[i]);
-    if (n < bytes) snprintf(out + n, bytes - n, "]");
+    block_print_shape(entry->rank, entry->dim, out, bytes);
     return out;
 }
 

@@ -26,6 +26,13 @@ struct weight_name {
     } part[WEIGHT_SLICES_MAX];
 };
 
+/* Values of a row of it, also of a convolution. */
+static inline int64_t weight_name_columns(const struct weight_name *name) {
+    int64_t columns = 1;
+    for (int i = 1; i < name->rank; i++) columns *= name->dim[i];
+    return columns;
+}
+
 struct weight_names {
     struct sys *sys;
     struct weight_name *at; /* sorted by slot and name */

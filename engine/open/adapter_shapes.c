@@ -24,12 +24,6 @@ static bool same_dims(const int32_t *x, int nx, const int32_t *y, int ny) {
     }
 }
 
-static int64_t columns_of(const struct weight_name *name) {
-    int64_t n = 1;
-    for (int i = 1; i < name->rank; i++) n *= name->dim[i];
-    return n;
-}
-
 /* "[r, 320, 3, 3]" */
 static char *print_down(const struct weight_name *name, char *out, size_t bytes) {
     size_t n = (size_t)snprintf(out, bytes, "[r");
@@ -63,7 +57,7 @@ static enum status check_derived(const struct adapter *a, const struct change *c
     const struct adapter_module *module = c->module;
     const struct index_entry *diff = module->tensor[ADAPTER_DIFF];
     const struct weight_name *name = c->name;
-    int64_t columns = columns_of(name), rows = name->rows;
+    int64_t columns = weight_name_columns(name), rows = name->rows;
     if (adapter_derived_size(a, module, size, e) != OK) return e->code;
     bool fits = size->rows == rows && size->columns == columns;
     if (module->form == ADAPTER_LOKR) fits = fits && kron_fits(module, name);
@@ -81,7 +75,7 @@ static enum status check_derived(const struct adapter *a, const struct change *c
 static enum status check_vector(const struct adapter *a, const struct change *c, struct error *e) {
     const struct weight_name *name = c->name;
     char expected[64];
-    int64_t n = name->rank > 1 ? (int64_t)name->rows * columns_of(name) : name->rows;
+    int64_t n = name->rank > 1 ? (int64_t)name->rows * weight_name_columns(name) : name->rows;
     if (index_elements(c->vector) == n) return OK;
     snprintf(expected, sizeof expected, "%" PRId64 " values", n);
     return shape_fail(a, c, c->vector, expected, e);

@@ -8,21 +8,9 @@
 /* ---- factors ---- */
 
 /* Of the rows that are taken. */
-static int32_t factor_rows(const struct factor *f) {
-    int32_t rows = f->n_parts ? 0 : f->dim[0];
-    for (int i = 0; i < f->n_parts; i++) rows += f->part[i].rows;
-    return rows;
-}
-
-static int32_t factor_columns(const struct factor *f) {
-    int64_t columns = 1;
-    for (int i = 1; i < f->rank; i++) columns *= f->dim[i];
-    return (int32_t)columns;
-}
-
 /* The rows that are taken, as a matrix. */
 static struct tensor factor_tensor(const struct factor *f) {
-    return tensor_make(NULL, f->dtype, 2, (int32_t[]){factor_rows(f), factor_columns(f)});
+    return tensor_make(NULL, f->dtype, 2, (int32_t[]){factor_rows(f), (int32_t)factor_columns(f)});
 }
 
 static enum status factor_misfit(const struct factor *f, const struct packed_tensor *t, enum status status,
@@ -94,7 +82,7 @@ static enum status check_vector(const struct replaced_vector *v, const struct pa
     const struct factor *f = &v->values;
     char expected[128];
     if (check_factor(f, t, e) != OK) return e->code;
-    if ((int64_t)factor_rows(f) * factor_columns(f) == tensor_elements(&t->shape)) return OK;
+    if (factor_rows(f) * factor_columns(f) == tensor_elements(&t->shape)) return OK;
     block_print_shape(t->shape.rank, t->shape.dim, expected, sizeof expected);
     factor_misfit(f, t, SHAPE, e);
     return error_expected(e, "%s", expected);

@@ -28,6 +28,19 @@ struct factor {
     } part[ADAPT_PARTS_MAX]; /* the rows taken, in this order */
 };
 
+/* Rows that are taken, and values of each. */
+static inline int32_t factor_rows(const struct factor *f) {
+    int32_t rows = f->n_parts ? 0 : f->dim[0];
+    for (int i = 0; i < f->n_parts; i++) rows += f->part[i].rows;
+    return rows;
+}
+
+static inline int64_t factor_columns(const struct factor *f) {
+    int64_t columns = 1;
+    for (int i = 1; i < f->rank; i++) columns *= f->dim[i];
+    return columns;
+}
+
 /* What is added to rows of a weight: scale up . down, to as many from `row` on as `up` has. down is [r, ...]
  * with the weight's own dimensions behind, or a matrix of as many columns; up [n, r]. Axes of 1 may follow
  * either. */

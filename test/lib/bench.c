@@ -151,3 +151,24 @@ void bench_all(struct bench *b, float timestep) {
     }
     visit_list_destroy(&list);
 }
+
+void bench_all_without(struct bench *b, int block, int weight) {
+    for (int i = 0; i < b->component->n_blocks; i++) {
+        struct block copy = b->component->blocks[i];
+        struct packed_segment segments[BLOCK_WEIGHTS_MAX];
+        for (int k = copy.n_segments = 0; k < b->component->blocks[i].n_segments; k++)
+            if (i != block || k != weight) segments[copy.n_segments++] = copy.segments[k];
+        copy.segments = segments;
+        bench_visit(b, &copy, 0);
+    }
+}
+
+struct tensor bench_convolve(struct bench *b, struct tensor in, struct tensor weight, struct tensor bias,
+                             struct tensor residual, int up, enum finishing finish) {
+    int32_t dim[3] = {up * in.dim[0], up * in.dim[1], weight.dim[0]};
+    struct tensor out = test_tensor(DTYPE_F32, 3, dim);
+    op_conv2d(&b->context, out, in, weight, (struct epilogue){.bias = bias, .residual = residual},
+              (struct conv_options){.upsample = up, .finish = finish});
+    assert_ok(&b->error);
+    return out;
+}

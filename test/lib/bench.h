@@ -63,4 +63,11 @@ void bench_gather(struct bench *b, struct tensor ids);
 /* All visits of one evaluation, as the family lists them. */
 void bench_all(struct bench *b, float timestep);
 
+/* All blocks, of one of them with segment `weight` left zero. */
+void bench_all_without(struct bench *b, int block, int weight);
+
+/* A convolution of a whole picture, of the test's memory. up: 1, or 2; residual, bias: of rank 0: none. */
+struct tensor bench_convolve(struct bench *b, struct tensor in, struct tensor weight, struct tensor bias,
+                             struct tensor residual, int up, enum finishing finish);
+
 #endif

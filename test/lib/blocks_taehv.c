@@ -146,16 +146,6 @@ static struct tensor weight_of(const struct golden *g, int layer, const char *re
     return read_tensor(&taehv_of(g)->index, name);
 }
 
-static struct tensor convolve(struct bench *b, struct tensor in, struct tensor weight, struct tensor bias,
-                              struct tensor residual, int up, enum finishing finish) {
-    int32_t dim[3] = {up * in.dim[0], up * in.dim[1], weight.dim[0]};
-    struct tensor out = test_tensor(DTYPE_F32, 3, dim);
-    op_conv2d(&b->context, out, in, weight, (struct epilogue){.bias = bias, .residual = residual},
-              (struct conv_options){.upsample = up, .finish = finish});
-    assert_ok(&b->error);
-    return out;
-}
-
 /* Inputs [part C, part C + C) of a weight [N, 2 C, k, k]. */
 static struct tensor inputs_of(struct tensor weight, int part) {
     int32_t dim[4] = {weight.dim[0], weight.dim[1] / 2, weight.dim[2], weight.dim[3]};
@@ -174,14 +164,14 @@ static struct tensor whole_block(struct bench *b, const struct golden *g, int la
     struct tensor two = weight_of(g, layer, "conv.0.weight"), bias = weight_of(g, layer, "conv.0.bias"),
                   h = none;
     if (past.rank) {
-        h = convolve(b, past, inputs_of(two, 1), bias, none, 1, FINISH_NONE);
+        h = bench_convolve(b, past, inputs_of(two, 1), bias, none, 1, FINISH_NONE);
         bias = none;
     }
-    h = convolve(b, in, inputs_of(two, 0), bias, h, 1, FINISH_RELU);
-    h = convolve(b, h, weight_of(g, layer, "conv.2.weight"), weight_of(g, layer, "conv.2.bias"), none, 1,
-                 FINISH_RELU);
-    return convolve(b, h, weight_of(g, layer, "conv.4.weight"), weight_of(g, layer, "conv.4.bias"), in, 1,
-                    FINISH_RELU);
+    h = bench_convolve(b, in, inputs_of(two, 0), bias, h, 1, FINISH_RELU);
+    h = bench_convolve(b, h, weight_of(g, layer, "conv.2.weight"), weight_of(g, layer, "conv.2.bias"), none,
+                       1, FINISH_RELU);
+    return bench_convolve(b, h, weight_of(g, layer, "conv.4.weight"), weight_of(g, layer, "conv.4.bias"), in,
+                          1, FINISH_RELU);
 }
 
 /* All frames of a layer. */
@@ -205,7 +195,7 @@ static void whole_begin(struct bench *b, const struct golden *g, struct whole *w
                                    c * dim[1] + i, 1));
         op_latent_to_image(&b->context, at, planes, format);
         w->frame[i] =
-            convolve(b, at, weight_of(g, 1, "weight"), weight_of(g, 1, "bias"), none, 1, FINISH_RELU);
+            bench_convolve(b, at, weight_of(g, 1, "weight"), weight_of(g, 1, "bias"), none, 1, FINISH_RELU);
     }
 }
 
@@ -221,8 +211,8 @@ static void whole_up(struct bench *b, const struct golden *g, int layer, struct 
     int each = grow.dim[0] / grow.dim[1];
     for (int k = w->n * each - 1; k >= 0; k--) {
         struct tensor rows = tensor_slice(grow, k % each * grow.dim[1], grow.dim[1]);
-        struct tensor grown = convolve(b, w->frame[k / each], rows, none, none, 1, FINISH_NONE);
-        w->frame[k] = convolve(b, grown, weight_of(g, layer + 1, "weight"), none, none, 2, finish);
+        struct tensor grown = bench_convolve(b, w->frame[k / each], rows, none, none, 1, FINISH_NONE);
+        w->frame[k] = bench_convolve(b, grown, weight_of(g, layer + 1, "weight"), none, none, 2, finish);
     }
     w->n *= each;
 }
@@ -237,8 +227,8 @@ static struct tensor whole_decode(struct bench *b, const struct golden *g, struc
         whole_up(b, g, layer + 4, &w);
     }
     for (int32_t i = 0; i < out.dim[0]; i++) {
-        struct tensor at = convolve(b, w.frame[i + 3], weight_of(g, 22, "weight"), weight_of(g, 22, "bias"),
-                                    (struct tensor){0}, 1, FINISH_OF_UNIT);
+        struct tensor at = bench_convolve(b, w.frame[i + 3], weight_of(g, 22, "weight"),
+                                          weight_of(g, 22, "bias"), (struct tensor){0}, 1, FINISH_OF_UNIT);
         struct tensor frame = tensor_reshape(frames_of(out, i, 1), 3, out.dim + 1);
         struct tensor pixels = tensor_reshape(at, 2, (int32_t[]){at.dim[0] * at.dim[1], at.dim[2]});
         if (at.dim[2] == 3)

@@ -72,18 +72,6 @@ static void test_picture(const struct golden *g) {
     }
 }
 
-/* All blocks, of one of them with number `weight` left zero. */
-static void decode_without(struct bench *b, int block, int weight) {
-    for (int i = 0; i < b->component->n_blocks; i++) {
-        struct block copy = b->component->blocks[i];
-        struct packed_segment segments[BLOCK_WEIGHTS_MAX];
-        for (int k = copy.n_segments = 0; k < b->component->blocks[i].n_segments; k++)
-            if (i != block || k != weight) segments[copy.n_segments++] = copy.segments[k];
-        copy.segments = segments;
-        bench_visit(b, &copy, 0);
-    }
-}
-
 static void test_influence(const struct golden *g) {
     const double LEAST = 1e-3;
     struct bench *b = bench_open(g, ALONE_SLOT, golden_lane(g, 0));
@@ -95,7 +83,7 @@ static void test_influence(const struct golden *g) {
         const struct block *block = &b->component->blocks[i];
         assert_int_equal(block->n_segments, block->n_tensors);
         for (int k = 0; k < block->n_tensors; k++, n++) {
-            decode_without(b, i, k);
+            bench_all_without(b, i, k);
             double moved = distance(b->lane.picture.data, truth.data, tensor_elements(&truth));
             if (!(moved > LEAST)) fail_msg("%s: tensor %d zeroed moves it by %.2e", block->name, k, moved);
             least = fmin(least, moved);
@@ -116,23 +104,13 @@ static struct tensor weight_of(const struct golden *g, int layer, const char *re
     return read_tensor(&taesd_of(g)->index, name);
 }
 
-static struct tensor convolve(struct bench *b, struct tensor in, struct tensor weight, struct tensor bias,
-                              struct tensor residual, int up, enum finishing finish) {
-    int32_t dim[3] = {up * in.dim[0], up * in.dim[1], weight.dim[0]};
-    struct tensor out = test_tensor(DTYPE_F32, 3, dim);
-    op_conv2d(&b->context, out, in, weight, (struct epilogue){.bias = bias, .residual = residual},
-              (struct conv_options){.upsample = up, .finish = finish});
-    assert_ok(&b->error);
-    return out;
-}
-
 static struct tensor whole_block(struct bench *b, const struct golden *g, int layer, struct tensor in) {
     static const char *const weights[] = {"conv.0.weight", "conv.2.weight", "conv.4.weight"};
     static const char *const biases[] = {"conv.0.bias", "conv.2.bias", "conv.4.bias"};
     struct tensor out = in;
     for (int i = 0; i < 3; i++)
-        out = convolve(b, out, weight_of(g, layer, weights[i]), weight_of(g, layer, biases[i]),
-                       i == 2 ? in : (struct tensor){0}, 1, FINISH_RELU);
+        out = bench_convolve(b, out, weight_of(g, layer, weights[i]), weight_of(g, layer, biases[i]),
+                             i == 2 ? in : (struct tensor){0}, 1, FINISH_RELU);
     return out;
 }
 
@@ -145,13 +123,14 @@ static struct tensor whole_decode(struct bench *b, const struct golden *g) {
     struct tensor at = test_tensor(DTYPE_F32, 3, (int32_t[]){dim[2], dim[3], dim[0]});
     format.limit = 3;
     op_latent_to_image(&b->context, at, planes, format);
-    at = convolve(b, at, weight_of(g, 0, "weight"), weight_of(g, 0, "bias"), none, 1, FINISH_RELU);
+    at = bench_convolve(b, at, weight_of(g, 0, "weight"), weight_of(g, 0, "bias"), none, 1, FINISH_RELU);
     for (int layer = 2; layer < 17; layer += 5) {
         for (int i = 0; i < 3; i++) at = whole_block(b, g, layer + i, at);
-        at = convolve(b, at, weight_of(g, layer + 4, "weight"), none, none, 2, FINISH_NONE);
+        at = bench_convolve(b, at, weight_of(g, layer + 4, "weight"), none, none, 2, FINISH_NONE);
     }
     at = whole_block(b, g, 17, at);
-    return convolve(b, at, weight_of(g, 18, "weight"), weight_of(g, 18, "bias"), none, 1, FINISH_OF_UNIT);
+    return bench_convolve(b, at, weight_of(g, 18, "weight"), weight_of(g, 18, "bias"), none, 1,
+                          FINISH_OF_UNIT);
 }
 
 /* With garbage in the canvas. Bands: one; two and three in the last level, the last of a few rows; some in

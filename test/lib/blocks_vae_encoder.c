@@ -132,18 +132,6 @@ static void test_parts(const struct golden *g) {
     bench_close(b);
 }
 
-/* All blocks, of one of them with number `weight` left zero. */
-static void encode_without(struct bench *b, int block, int weight) {
-    for (int i = 0; i < b->component->n_blocks; i++) {
-        struct block copy = b->component->blocks[i];
-        struct packed_segment segments[BLOCK_WEIGHTS_MAX];
-        for (int k = copy.n_segments = 0; k < b->component->blocks[i].n_segments; k++)
-            if (i != block || k != weight) segments[copy.n_segments++] = copy.segments[k];
-        copy.segments = segments;
-        bench_visit(b, &copy, 0);
-    }
-}
-
 /* A key bias adds the same to all scores of a query: softmax cancels it. */
 static bool matters(const struct block *block, int weight) {
     return block->tensors[weight].offset != offsetof(struct attention_weights, k_bias) ||
@@ -161,7 +149,7 @@ static void test_influence(const struct golden *g) {
         const struct block *block = &b->component->blocks[i];
         assert_int_equal(block->n_segments, block->n_tensors);
         for (int k = 0; k < block->n_tensors; k++, n++) {
-            encode_without(b, i, k);
+            bench_all_without(b, i, k);
             double moved = distance(b->lane.moments.data, truth.data, tensor_elements(&truth));
             bool right = matters(block, k) ? moved > LEAST : moved < NOTHING;
             if (!right) fail_msg("%s: tensor %d zeroed moves the moments by %.2e", block->name, k, moved);
