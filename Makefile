@@ -4,7 +4,7 @@
 #   make test       installs what is missing, then make check
 #   make check      format, include rules, tests in release, asan and tsan; make check-all: what takes longer
 #   make test-NAME  one suite of test/suites
-#   make install    to PREFIX (/usr/local) under DESTDIR; make uninstall takes it away again
+#   make install    to PREFIX (/usr/local) under DESTDIR, with ldconfig if DESTDIR is empty; make uninstall
 # DNNL_PREFIX=FOLDER builds against the oneDNN in FOLDER/include and FOLDER/lib, in a build folder of its own.
 CONFIG ?= release
 comma := ,
@@ -65,8 +65,8 @@ $B/sluice: $(CLI_O) $B/libsluice.a $B/cli.objects
 # What a prompt's conditioning is computed by, for files of it that outlive a build: another's are not found.
 SOURCES := $(shell find engine kernels loaders models -type f -name '*.[ch]*' | LC_ALL=C sort | xargs cat | sha256sum | cut -c1-16)
 $(call keep,sources,$(SOURCES))
-$B/obj/engine/api/conditioning_key.o: $B/sources
-$B/obj/engine/api/conditioning_key.o: CFLAGS += -DSLUICE_SOURCES='"$(SOURCES)"'
+$B/obj/engine/api/prompt_cache_key.o: $B/sources
+$B/obj/engine/api/prompt_cache_key.o: CFLAGS += -DSLUICE_SOURCES='"$(SOURCES)"'
 # One object whose hidden symbols are local: whoever links the archive sees only sluice_ names.
 $B/libsluice.a: $(ENGINE_O) $B/cuda.objects Makefile
 	@echo "  ar $@"
@@ -90,8 +90,8 @@ $B/gallery: $(GALLERY_O) $B/libsluice.a
 	@$(CC) $(LDFLAGS) -o $@ $^ -lcairo -lsixel $(LIBS)
 
 # The picture in bench/results: looks into the engine, so it links the objects.
-PICTURE_O := $B/obj/bench/stream_picture.o
-$B/stream_picture: $(PICTURE_O) $(ENGINE_O)
+PICTURE_O := $B/obj/bench/mmdit_latent.o
+$B/mmdit_latent: $(PICTURE_O) $(ENGINE_O)
 	@echo "  ld $@"
 	@$(CC) $(LDFLAGS) -o $@ $^ -lcairo $(LIBS)
 
@@ -162,6 +162,8 @@ install: all
 	@$B/sluice manual >'$(DESTDIR)$(MAN_PAGE)'
 	@$(foreach s,bash zsh fish,$B/sluice completion $s >'$(DESTDIR)$(COMPLETION_$s)' &&) :
 	@printf '%s\n' "$$PKG_CONFIG_FILE" >'$(DESTDIR)$(LIBDIR)/pkgconfig/sluice.pc'
+	@[ -n '$(DESTDIR)' ] || PATH="$$PATH:/usr/sbin:/sbin" ldconfig 2>/dev/null || \
+	    echo "if programs do not find $(SONAME), run: sudo ldconfig"
 uninstall:
 	rm -f '$(DESTDIR)$(BINDIR)/sluice' '$(DESTDIR)$(INCLUDEDIR)/sluice.h' \
 	    '$(DESTDIR)$(INCLUDEDIR)/sluice_bench.h' '$(DESTDIR)$(LIBDIR)/pkgconfig/sluice.pc' \

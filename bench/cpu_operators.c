@@ -78,7 +78,7 @@ static struct tensor made(struct context *x, enum dtype dtype, int rank, const i
 }
 
 static struct conv_options options_of(const struct shape *s) {
-    return (struct conv_options){.upsample = s->n[5], .stride = s->n[6], .before = s->n[6] == 2};
+    return (struct conv_options){.upsample = s->n[5], .stride = s->n[6], .pad_before = s->n[6] == 2};
 }
 
 static void convolve(struct context *x) {
@@ -100,7 +100,7 @@ static void convolve(struct context *x) {
     op_conv2d(x, out, in, weight, (struct epilogue){.bias = bias}, o);
 }
 
-/* As models/vae_film.c does, of frames that all have two before them. */
+/* As models/vae_causal.c does, of frames that all have two before them. */
 static void convolve_over_time(struct context *x) {
     enum { SLICES = 3 };
     const int32_t *n = b.shape.n;
@@ -133,7 +133,7 @@ static void attend(struct context *x) {
     int32_t dim[] = {n[0], n[1] * n[2]};
     struct tensor q = made(x, DTYPE_F32, 2, dim), k = made(x, DTYPE_F32, 2, dim);
     struct tensor v = made(x, DTYPE_F32, 2, dim), out = made(x, DTYPE_F32, 2, dim);
-    op_attention(x, out, q, k, v, (struct heads){.queries = n[1], .keys = n[1], .scale = 0.09f});
+    op_attention(x, out, q, k, v, (struct attention_options){.queries = n[1], .keys = n[1], .scale = 0.09f});
 }
 
 static void compute(struct context *x) {

@@ -2,7 +2,7 @@
  * layouts have it in the same memory. What the bus carries, what is computed, where computing waits, and how
  * full the ring is. Looks into the bench (engine/bench/stream.h): the program shows only its table.
  *
- *     stream_picture OUT.png */
+ *     mmdit_latent OUT.png */
 #include "engine/bench/stream.h"
 
 #include <cairo/cairo.h>

@@ -12,7 +12,7 @@ int answer_show(const struct args *args, const char *json, const char *what, voi
         return SLUICE_OK;
     }
     json_t *root = json_loads(json, 0, NULL);
-    if (!root) return fail(e, SLUICE_INTERNAL, "the library's %s is no JSON", what);
+    if (!root) return fail(e, SLUICE_INTERNAL, "the library's %s is not JSON", what);
     plain_make_json(root);
     print(root);
     json_decref(root);

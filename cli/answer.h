@@ -1,4 +1,4 @@
-/* What the library answers as JSON: for programs as it is, for people as a command prints it. */
+/* Prints JSON from the library: unchanged with --json, otherwise as text. */
 #ifndef SLUICE_CLI_ANSWER_H
 #define SLUICE_CLI_ANSWER_H
 
@@ -6,12 +6,12 @@
 
 #include <jansson.h>
 
-/* Prints an answer to stdout. what: names it in the error of one that is no JSON. print: sees strings that
- * plain_make has been through. Returns SLUICE_OK or *e's code. */
+/* Prints json to stdout. what: its name in the error for invalid JSON. print: prints the text; gets strings
+ * cleaned by plain_make. Returns SLUICE_OK or the code of *e. */
 int answer_show(const struct args *args, const char *json, const char *what, void (*print)(json_t *root),
                 struct sluice_error *e);
-/* The same of a call that returned status: prints nothing unless that is SLUICE_OK, else returns it; frees
- * json (NULL: there is none). */
+/* answer_show for the result of a library call: prints only if status is SLUICE_OK, otherwise returns status.
+ * Frees json, which may be NULL. */
 int answer_print(const struct args *args, int status, char *json, const char *what,
                  void (*print)(json_t *root), struct sluice_error *e);
 

@@ -1,9 +1,11 @@
-/* Reading the command line along the table of flags: see args.h. Must not know what any flag means. */
+/* Parses the command line by the table of flags: see args.h. Nothing here depends on what a flag means. */
 #include "cli/args.h"
 
 #include "cli/fail.h"
+#include "cli/help.h"
 #include "cli/names.h"
 #include "cli/prompt.h"
+#include "cli/sampler_names.h"
 #include "cli/values.h"
 
 #include <ctype.h>
@@ -11,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FLAG_NAME_MAX = 64 }; /* longer ones are unknown however they end */
+enum { FLAG_NAME_MAX = 64 }; /* a longer name cannot be a flag */
 
-/* "generate, plan": the commands that have the flag. */
+/* Lists the commands that take the flag: "generate, plan". */
 static char *commands_of(const struct flag *flag, char *out, size_t room) {
     size_t bytes = 0;
     for (int i = 0; i < N_COMMANDS; i++)
@@ -27,11 +29,12 @@ static int unknown_flag(const struct args *args, const char *typed, struct sluic
     const struct flag *elsewhere = flag_find(typed);
     const char *nearest = flag_nearest(args->command->bit, typed);
     const char *answer = name_answer(typed);
+    bool wants_report = elsewhere && args->command->bit & (GENERATE | DECODE) && !strcmp(typed, "--json");
     if (elsewhere) {
         fail(e, SLUICE_USAGE, "this flag belongs to other commands: %s",
              commands_of(elsewhere, of, sizeof of));
     } else if (answer) {
-        fail(e, SLUICE_USAGE, "a flag of other programs");
+        fail(e, SLUICE_USAGE, "not a flag of this program");
     } else if (nearest) {
         fail(e, SLUICE_USAGE, "unknown flag, did you mean %s?", nearest);
     } else {
@@ -40,6 +43,7 @@ static int unknown_flag(const struct args *args, const char *typed, struct sluic
     fail_where(e, "sluice %s", args->command->name);
     fail_found(e, "%s", typed);
     if (answer && !elsewhere) return fail_expected(e, "%s", answer);
+    if (wants_report) return fail_expected(e, "--report FILE, or --report - for JSON on stdout");
     return fail_expected(e, "a flag that sluice %s --help-all lists", args->command->name);
 }
 
@@ -47,11 +51,14 @@ static int missing_value(const struct flag *flag, const char *found, struct slui
     fail(e, SLUICE_USAGE, "a value is missing");
     fail_where(e, "%s", flag->name);
     fail_found(e, "%s", found ? found : "nothing");
+    char clause[256];
     if (flag->kind == FLAG_CHOICE) return fail_expected(e, "%s", flag->choices);
-    return fail_expected(e, "%s: %s", flag->value, flag->help);
+    if (flag->kind == FLAG_SAMPLER) return fail_expected(e, "%s", sampler_list(clause, sizeof clause));
+    if (flag->kind == FLAG_SCHEDULER) return fail_expected(e, "%s", schedule_list(clause, sizeof clause));
+    return fail_expected(e, "%s: %s", flag->value, help_clause(flag, clause, sizeof clause));
 }
 
-/* The same flag twice with two values has no good reading; the same value twice has. */
+/* Refuses a flag that is given twice with different values. The same value twice is accepted. */
 static int twice(const struct flag *flag, const char *first, const char *second, struct sluice_error *e) {
     fail(e, SLUICE_USAGE, "given twice with different values");
     fail_where(e, "%s", flag->name);
@@ -66,10 +73,10 @@ static int store_string(const struct flag *flag, const char *text, const char **
 }
 
 static int too_often(const struct flag *flag, const char *text, int most, struct sluice_error *e) {
-    fail(e, SLUICE_USAGE, "given too often");
+    fail(e, SLUICE_USAGE, "given too many times");
     fail_where(e, "%s", flag->name);
     fail_found(e, "\"%s\"", text);
-    return fail_expected(e, "at most %d of them", most);
+    return fail_expected(e, "at most %d times", most);
 }
 
 static int store_another(const struct flag *flag, const char *text, struct strings *out,
@@ -83,7 +90,7 @@ static int store_lora(const struct flag *flag, const char *text, struct loras *o
     return value_lora(flag, text, &out->at[out->n++], e);
 }
 
-/* Given again with the same value it is there already. */
+/* Appends a part. A part that is given twice has the same value, and is kept once. */
 static int store_part(struct args *args, const struct flag *flag, const char *text, struct sluice_error *e) {
     int n = args->model.n_parts;
     for (int i = 0; i < n; i++)
@@ -126,10 +133,14 @@ static int store(struct args *args, const struct flag *flag, const char *text, s
     case FLAG_CHOICE:
         *(const char **)to = text;
         return value_choice(flag, text, e);
+    case FLAG_SAMPLER:
+        return value_sampler(flag, text, &args->sampler, &args->sampler_schedule, e);
+    case FLAG_SCHEDULER:
+        return value_schedule(flag, text, to, e);
     case FLAG_PART:
         return store_part(args, flag, text, e);
     }
-    return fail(e, SLUICE_INTERNAL, "a flag of no kind");
+    return fail(e, SLUICE_INTERNAL, "a flag of unknown kind");
 }
 
 static int args_take(struct args *args, const struct flag *flag, const char *text, struct sluice_error *e) {
@@ -141,8 +152,7 @@ static int args_take(struct args *args, const struct flag *flag, const char *tex
     return store(args, flag, text, e);
 }
 
-/* "--name=value", and "-b4" as other programs take it: copies what is before the value, which is returned, or
- * NULL where the word has none. */
+/* Splits "--name=value" and "-b4": copies the name and returns the value, NULL for a word without one. */
 static const char *split_word(const char *word, char name[FLAG_NAME_MAX]) {
     size_t length = word[1] == '-' ? strcspn(word, "=") : 2;
     if (word[1] != '-' && !isdigit((unsigned char)word[length + (word[length] == '-')]))
@@ -151,15 +161,15 @@ static const char *split_word(const char *word, char name[FLAG_NAME_MAX]) {
     return word[length] ? word + length + (word[length] == '=') : NULL;
 }
 
-/* argv[*i] is a flag with or without its value; moves *i to its last word. A value that is itself a flag of
- * the program is a forgotten value; "--name=-m" says that it is meant. */
+/* Reads the flag at argv[*i] and its value, and moves *i to the last word read. If the next word is itself a
+ * flag, the value is missing; "--name=-m" passes such a value all the same. */
 static int read_flag(struct args *args, int argc, char **argv, int *i, struct sluice_error *e) {
     char name[FLAG_NAME_MAX];
     const char *value = split_word(argv[*i], name);
     const struct flag *flag = flag_find(name);
     if (!flag || !(flag->commands & args->command->bit)) return unknown_flag(args, name, e);
     if (flag->kind == FLAG_SWITCH)
-        return value ? fail_value(e, flag->name, value, "no value: it is a switch")
+        return value ? fail_value(e, flag->name, value, "no value: this flag is a switch")
                      : args_take(args, flag, NULL, e);
     if (value) return args_take(args, flag, value, e);
     const char *next = *i + 1 < argc ? argv[*i + 1] : NULL;
@@ -173,7 +183,7 @@ static int read_operand(struct args *args, const char *text, struct sluice_error
         args->operands[args->n_operands++] = text;
         return SLUICE_OK;
     }
-    fail(e, SLUICE_USAGE, "a word too many");
+    fail(e, SLUICE_USAGE, "unexpected argument");
     fail_where(e, "sluice %s", args->command->name);
     fail_found(e, "\"%s\"", text);
     return fail_expected(e, "flags%s%s", args->command->operands ? " and " : " only",
@@ -206,13 +216,13 @@ static int check_together(const struct args *args, struct sluice_error *e) {
         return fail_expected(e, "one of them");
     }
     if (args->n_operands >= args->command->n_operands_least) return SLUICE_OK;
-    fail(e, SLUICE_USAGE, "a word is missing");
+    fail(e, SLUICE_USAGE, "an argument is missing");
     fail_where(e, "sluice %s", args->command->name);
     return fail_expected(e, "%s", args->command->operands);
 }
 
 static int two_from_stdin(struct sluice_error *e) {
-    fail(e, SLUICE_USAGE, "both prompts from stdin");
+    fail(e, SLUICE_USAGE, "both prompts are read from stdin");
     fail_where(e, "--prompt, --negative-prompt");
     fail_found(e, "\"@-\" twice");
     return fail_expected(e, "a file for one of them");
@@ -222,7 +232,7 @@ static bool from_stdin(const struct prompt_text *prompt) {
     return prompt->typed && strcmp(prompt->typed, "@-") == 0;
 }
 
-/* Files last, so that a mistyped flag is named before a disk is asked. */
+/* Reads the files of @FILE prompts. Runs last, so that a mistyped flag is reported first. */
 static int read_prompts(struct args *args, struct sluice_error *e) {
     bool as_bytes = args->command->bit == TOKENIZE;
     int status = SLUICE_OK;

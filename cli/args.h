@@ -1,5 +1,5 @@
-/* What the user typed, as numbers and names. Checked for syntax and range here; what needs the model or the
- * disk is checked by the commands. */
+/* The parsed command line. Syntax and ranges are checked here; the commands check whatever needs the model or
+ * the disk. */
 #ifndef SLUICE_CLI_ARGS_H
 #define SLUICE_CLI_ARGS_H
 
@@ -8,32 +8,32 @@
 
 #include <stdbool.h>
 
-/* -p and -n: what was typed, and after prompt_read the text itself. */
+/* A prompt (-p, -n): the word from the command line and, after prompt_read, the text. */
 struct prompt_text {
     const char *typed;
-    char *text; /* owned, terminated; may hold NULs when it came from a file */
+    char *text; /* owned, NUL-terminated; `tokenize` also accepts NULs inside */
     size_t bytes;
 };
 
 struct seed {
     uint64_t value;
-    bool random; /* -1: drawn when a command runs */
+    bool random; /* --seed -1: the command picks a random seed */
 };
 
-/* What a flag was given as several times. */
+/* The values of a repeated flag. */
 enum { STRINGS_MAX = 16 };
 struct strings {
     const char *at[STRINGS_MAX];
     int n;
 };
 
-/* Of a device that only the library knows: one of the two, the other is 0. */
+/* A size of device memory, in bytes or in percent of a device that is not open yet; the other is 0. */
 struct device_size {
     int64_t bytes;
     double percent;
 };
 
-/* Of a model with two transformers; low 0: as high. */
+/* Guidance scales of the high-noise and the low-noise transformer; low 0: same as high. */
 struct scales {
     double high, low;
 };
@@ -43,7 +43,7 @@ struct layers {
     int at[LAYERS_MAX], n;
 };
 
-/* Adapters, whose paths are owned. */
+/* Adapters; the paths are owned. */
 struct loras {
     struct sluice_lora at[SLUICE_LORAS_MAX];
     int n;
@@ -51,12 +51,12 @@ struct loras {
 
 struct args {
     const struct command *command;
-    bool given[FLAGS_MAX];        /* by the row of the table */
-    const char *typed[FLAGS_MAX]; /* its value as typed, the last one */
+    bool given[FLAGS_MAX];        /* by row of `flags` */
+    const char *typed[FLAGS_MAX]; /* the value as typed; of a repeated flag the last one */
     const char *operands[OPERANDS_MAX];
     int n_operands;
 
-    struct sluice_model_options model; /* its parts are these */
+    struct sluice_model_options model; /* model.parts points at `parts` */
     struct sluice_part parts[COMPONENT_FILES_MAX];
     struct prompt_text prompt, negative_prompt;
     int width, height, frames, fps, steps, batch, threads, quality, clip_skip, preview_every;
@@ -64,6 +64,7 @@ struct args {
     double guidance, flow_shift, strength, slg_scale, slg_start, slg_end;
     struct layers slg_layers;
     struct seed seed;
+    const char *sampler_schedule; /* the schedule in --sampler "DPM++ 2M Karras"; or NULL */
     const char *sampler, *scheduler, *prediction, *device, *precision, *type, *vae_tiling, *direct_io, *fit,
         *prompt_weights;
     const char *output, *init_image, *end_image, *control, *mask, *init_latent, *save_latent, *dump,
@@ -81,15 +82,16 @@ struct args {
         markdown, quiet, verbose, no_progress, help, help_all;
 };
 
-/* Reads argv[first..] as flags and operands of command. The first mistake is reported, but the rest is read
- * all the same so that --report is known. Strings are borrowed from argv. */
+/* Parses argv as flags and operands of the command. Returns the first mistake, but parses the rest too, so
+ * that
+ * --report is known. Strings are borrowed from argv. */
 int args_parse(struct args *args, const struct command *command, int argc, char **argv,
                struct sluice_error *e);
 void args_destroy(struct args *args);
 
-/* Was the flag of that long name given? */
+/* True if the flag of this long name was given. */
 bool args_given(const struct args *args, const char *name);
-/* Value i of that flag as typed, from 0, of an adapter its path; NULL behind the last. */
+/* Value i of a flag as typed, counted from 0, of --lora the path; NULL after the last. */
 const char *args_value(const struct args *args, const struct flag *flag, int i);
 
 #endif

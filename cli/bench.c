@@ -1,4 +1,4 @@
-/* `sluice bench`: the table of its sub-commands, and which flags are whose. */
+/* `sluice bench`: the table of its sub-commands and their flags. */
 #include "cli/bench.h"
 
 #include "cli/commands.h"
@@ -11,8 +11,8 @@
 
 static const struct {
     const char *name;
-    int n_operands;    /* at most, with its name */
-    const char *flags; /* its own among those of bench; each between spaces */
+    int n_operands;    /* maximum, including the name */
+    const char *flags; /* the flags of bench that it takes, each between spaces */
     int (*work)(const struct args *args, struct sluice_error *e);
 } benches[] = {
     {"bus", 1, " --json --save --threads --dir --model ", bench_bus},
@@ -24,7 +24,7 @@ static const struct {
 };
 enum { N_BENCHES = sizeof benches / sizeof *benches };
 
-/* What all of them take. */
+/* Flags that all sub-commands take. */
 static const char shared_flags[] = " --quiet --no-progress ";
 
 static bool lists(const char *list, const char *name) {
@@ -56,7 +56,7 @@ struct sluice_bench_options bench_options(const struct args *args) {
                                          .user = (void *)args};
 }
 
-/* A flag of another bench would be read and do nothing. */
+/* Refuses flags of other benches, which would have no effect. */
 static int bench_check_flags(const struct args *args, int bench, struct sluice_error *e) {
     for (int i = 0; i < n_flags; i++) {
         if (!args->given[i] || lists(benches[bench].flags, flags[i].name) ||
@@ -68,7 +68,7 @@ static int bench_check_flags(const struct args *args, int bench, struct sluice_e
         return fail_expected(e, "%s", benches[bench].flags + 1);
     }
     if (args->n_operands <= benches[bench].n_operands) return SLUICE_OK;
-    fail(e, SLUICE_USAGE, "a word too many");
+    fail(e, SLUICE_USAGE, "unexpected argument");
     fail_where(e, "sluice bench %s", benches[bench].name);
     fail_found(e, "\"%s\"", args->operands[benches[bench].n_operands]);
     return fail_expected(e, "flags only");

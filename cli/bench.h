@@ -1,5 +1,4 @@
-/* The sub-commands of `sluice bench`. Each is handed the whole command line, with operands[0] its own name.
- */
+/* The sub-commands of `sluice bench`. operands[0] is the name of the sub-command. */
 #ifndef SLUICE_CLI_BENCH_H
 #define SLUICE_CLI_BENCH_H
 
@@ -16,7 +15,7 @@ int bench_load(const struct args *args, struct sluice_error *e);
 int bench_stream(const struct args *args, struct sluice_error *e);
 int bench_block(const struct args *args, struct sluice_error *e);
 
-/* What they share. The library's options as flags say them, with a progress line; they borrow args. */
+/* Options of the library's benches from the flags, with a progress line. Borrows args. */
 struct sluice_bench_options bench_options(const struct args *args);
 
 #endif

@@ -1,6 +1,6 @@
-/* `sluice bench checkpoint`: a model of random weights, as large as wanted. It is written as DIR.tmp.PID and
- * gets its name when it is whole. Until then it is marked: whatever writes a file beside it next removes what
- * a killed process left. */
+/* `sluice bench checkpoint`: writes a model of random weights and given sizes. The folder is DIR.tmp.PID
+ * until it is complete. A lock marks the folder meanwhile, so that the next program that writes next to it
+ * removes the folder of a killed process (leftovers.h). */
 #include "cli/bench.h"
 
 #include "cli/fail.h"
@@ -23,11 +23,11 @@
 struct writing {
     const struct args *args;
     char temporary[PATH_MAX];
-    int mark;    /* open for as long as it is written */
+    int mark;    /* lock file, open while the folder is written */
     int percent; /* last shown */
 };
 
-/* The library cannot be told to stop here, so the program ends from within the callback. */
+/* sluice_checkpoint_write cannot be cancelled, so Ctrl-C exits from the callback. */
 static void end_if_interrupted(const struct writing *writing) {
     struct sluice_error cancelled;
     if (!interrupt_pending()) return;
@@ -52,7 +52,7 @@ static void checkpoint_on_progress(void *user, double fraction) {
     writing->percent = percent;
 }
 
-/* Only what is not there or empty is written to; rename(2) replaces an empty folder. */
+/* Requires a folder that is absent or empty; rename(2) replaces an empty folder. */
 static int check_empty(const char *folder, struct sluice_error *e) {
     DIR *dir = opendir(folder);
     int n = 0;
@@ -126,19 +126,19 @@ static int cli_write_adapter(const struct args *args, uint64_t seed, struct slui
 
 static int check_adapter_flags(const struct args *args, struct sluice_error *e) {
     if (args->adapter || (!args->rank && !args->text_encoders)) return SLUICE_OK;
-    fail(e, SLUICE_USAGE, "--rank and --text-encoders are of an adapter");
+    fail(e, SLUICE_USAGE, "--rank and --text-encoders need --adapter");
     fail_where(e, "sluice bench checkpoint");
-    return fail_expected(e, "--adapter DIALECT with them");
+    return fail_expected(e, "--adapter DIALECT too");
 }
 
-/* ---- what there is ---- */
+/* ---- list of families ---- */
 
 static void print_family(const json_t *family) {
     size_t i;
     json_t *d;
-    printf("%s: --dims NAME=VALUE,... of these, and dtype=TYPE[/TYPE...] (published: bf16)\n",
+    printf("%s: --dims NAME=VALUE,... with these names, and dtype=TYPE[/TYPE...] (published: bf16)\n",
            field_string(family, "name"));
-    printf("  %-16s %-14s %9s %7s %7s\n", "dimension", "of", "published", "least", "most");
+    printf("  %-16s %-14s %9s %7s %7s\n", "dimension", "part", "published", "min", "max");
     json_array_foreach(json_object_get(family, "dimensions"), i, d)
         printf("  %-16s %-14s %9.0f %7.0f %7.0f\n", field_string(d, "name"), field_string(d, "component"),
                field_number(d, "published"), field_number(d, "least"), field_number(d, "most"));
@@ -151,7 +151,7 @@ static int print_families(struct sluice_error *e) {
     if (sluice_checkpoint_families(&json, e)) return e->code;
     root = json_loads(json, 0, NULL);
     sluice_free(json);
-    if (!root) return fail(e, SLUICE_INTERNAL, "the library's list of families is no JSON");
+    if (!root) return fail(e, SLUICE_INTERNAL, "the library's list of families is not JSON");
     json_array_foreach(json_object_get(root, "families"), i, family) print_family(family);
     json_decref(root);
     return SLUICE_OK;
@@ -162,7 +162,7 @@ int bench_checkpoint(const struct args *args, struct sluice_error *e) {
     bool help = args->n_operands == 2 && strcmp(args->operands[1], "help") == 0;
     if (help) return print_families(e);
     if (args->n_operands < 3) {
-        fail(e, SLUICE_USAGE, "which family, into which folder?");
+        fail(e, SLUICE_USAGE, "family and folder are missing");
         fail_where(e, "sluice bench checkpoint");
         return fail_expected(e, "FAMILY DIR (sluice bench checkpoint help lists families and dimensions)");
     }

@@ -1,5 +1,5 @@
-/* `sluice bench bus` and `sluice bench ops`: tables of what the library measures, and the rates file that
- * plans read. Every number is the library's. */
+/* `sluice bench bus` and `sluice bench ops`: print the rates that the library measures, and write the rates
+ * file for --rates. */
 #include "cli/bench.h"
 
 #include "cli/fail.h"
@@ -32,12 +32,12 @@ static int look_at_file(const char *path, const struct stat *info, int kind, str
     return 0;
 }
 
-/* The largest file of a model: what streams most lies there. Links are followed: caches are made of them. */
+/* The largest file of a model. Follows links: the Hugging Face cache consists of them. */
 static int find_file(const char *model, struct sluice_error *e) {
     largest[0] = 0;
     largest_bytes = 0;
     if (!nftw(model, look_at_file, 16, 0) && largest[0]) return SLUICE_OK;
-    fail(e, SLUICE_MISSING, "no file to read in this model");
+    fail(e, SLUICE_MISSING, "the model has no files");
     return fail_where(e, "%s", model);
 }
 
@@ -68,7 +68,7 @@ static void print_bus(json_t *root) {
         printf("%s: %s\n", field_string(row, "name"), field_string(row, "reason"));
 }
 
-/* One line, so that nobody plans with rates that other programs spoilt and does not know it. */
+/* Warns about rates that look disturbed by other programs. */
 static void print_slower(json_t *slower) {
     size_t i;
     json_t *class;
@@ -113,14 +113,14 @@ static int check_save(const struct args *args, struct sluice_error *e) {
     return outfile_probe(args->save, e);
 }
 
-/* Refusals first, then the work; the file is written last, so that a failure leaves the old one. */
+/* Checks everything first, then measures. Writes the file last, so that a failure keeps the old one. */
 static int measure_rates(const struct args *args, measuring *measure, void (*print)(json_t *),
                          struct sluice_error *e) {
     char *saved = NULL, *json = NULL, *rates = NULL;
     struct stat info;
     interrupt_gracefully();
     int status = check_save(args, e);
-    /* What an older file says is kept; one that is no regular file (a pipe, a device) is only written. */
+    /* Merges with the rates of an existing file. A pipe or a device is only written. */
     if (!status && args->save && !stat(args->save, &info) && S_ISREG(info.st_mode))
         status = textfile_read(args->save, &(struct textfile_kind){"the rates file", 1 << 20, SLUICE_IO},
                                &saved, e);

@@ -1,5 +1,4 @@
-/* `sluice bench load`, `stream` and `block`: tables of what the library measures or predicts. Every number is
- * its. */
+/* `sluice bench load`, `stream` and `block`: print what the library measures or predicts. */
 #include "cli/bench.h"
 
 #include "cli/fail.h"
@@ -12,7 +11,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* ---- load: beside dd ---- */
+/* ---- load: compared with dd ---- */
 
 static void print_load(json_t *root) {
     size_t i;
@@ -29,8 +28,7 @@ static void print_load(json_t *root) {
     }
 }
 
-/* ---- stream: a line for a model, a bus and a share of residents, the ways to lay out weights side by side
- * ---- */
+/* ---- stream: one line per model, bus and resident share, one column per layout of weights ---- */
 
 static bool on_one_line(const json_t *a, const json_t *b) {
     return strcmp(field_string(a, "blocks"), field_string(b, "blocks")) == 0 &&
@@ -42,11 +40,11 @@ static bool is_ours(const json_t *row) {
     return strcmp(field_string(row, "layout"), "ours") == 0;
 }
 
-/* The layouts' names, from the rows of the first line. */
+/* Prints the header with the names of the layouts, taken from the rows of the first line. */
 static void print_head(const json_t *rows) {
     size_t i;
     json_t *row;
-    printf("%-10s %6s %5s  %8s %8s %6s ", "blocks", "GB/s", "res.", "ours, s", "floor, s", "of it");
+    printf("%-10s %6s %5s  %8s %8s %6s ", "blocks", "GB/s", "res.", "ours, s", "bound, s", "eff.");
     json_array_foreach(rows, i, row) {
         if (!on_one_line(row, json_array_get(rows, 0))) break;
         if (!is_ours(row))
@@ -62,7 +60,8 @@ static void print_ours(const json_t *row) {
            100 * field_number(row, "efficiency"));
 }
 
-/* Of the host's times those that cost most: the last of each model, share and disk. */
+/* True if the next row has the same model, share and disk. Only the last such row is printed: it has the
+ * largest host times. */
 static bool is_followed_by_its_like(const json_t *rows, size_t i) {
     const json_t *row = json_array_get(rows, i), *next = json_array_get(rows, i + 1);
     return next && on_one_line(row, next) && field_flag(row, "pooled") == field_flag(next, "pooled") &&
@@ -73,10 +72,9 @@ static void print_ahead(const json_t *rows) {
     size_t i;
     json_t *row;
     if (!json_array_size(rows)) return;
-    printf(
-        "\nBehind a host that runs ahead of its device, as with CUDA:\n%-12s %6s %5s %11s %8s %9s  %8s %8s "
-        "%6s\n",
-        "blocks", "GB/s", "res.", "from", "ms/visit", "us/piece", "ours, s", "floor, s", "of it");
+    printf("\nWith a host that runs ahead of the device, as with CUDA:\n%-12s %6s %5s %11s %8s %9s  %8s %8s "
+           "%6s\n",
+           "blocks", "GB/s", "res.", "from", "ms/visit", "us/piece", "ours, s", "bound, s", "eff.");
     json_array_foreach((json_t *)rows, i, row) {
         char from[32] = "memory";
         if (is_followed_by_its_like(rows, i)) continue;
@@ -90,7 +88,7 @@ static void print_ahead(const json_t *rows) {
     }
 }
 
-/* Rows come line by line, ours first. */
+/* Rows are in order of lines; the first of each line has the layout "ours". */
 static void print_stream(json_t *root) {
     size_t i;
     json_t *row;
@@ -105,13 +103,13 @@ static void print_stream(json_t *root) {
             printf(" %*.4g", width < 7 ? 7 : width, field_number(row, "seconds"));
         }
     }
-    puts("\n\nSeconds of a step. ours: what the solver plans in the memory that the others have; of it: "
-         "floor / ours. "
-         "branches_apart\ncomputes two lanes, so its floor may be higher (--json has it).");
+    puts("\n\nSeconds per step. ours: the solver's plan with the same memory as the other layouts; eff.: "
+         "bound / ours.\nbranches_apart computes two sequences, so its lower bound may be higher (see "
+         "--json).");
     print_ahead(json_object_get(root, "ahead"));
 }
 
-/* ---- block: one block and one decoder, a line for each kind of work ---- */
+/* ---- block: one block and one decoder, one line per kind of operation ---- */
 
 static void print_share(const json_t *row, const char *name) {
     if (json_object_get(row, name))
@@ -143,11 +141,11 @@ static void print_block(json_t *root) {
                    field_number(row, "adapter_rank"));
         puts("");
     }
-    puts("\nlibrary: the same products and convolutions as oneDNN does them whole, weights f32 and repacked "
-         "before.");
+    puts("\nof library: against the same products and convolutions in oneDNN, with f32 weights repacked "
+         "beforehand.");
 }
 
-/* ---- block --predict: a table for each family's block, a line a kernel, then sums by class ---- */
+/* ---- block --predict: one table per family's block, one line per kernel, then sums by class ---- */
 
 static const char *const predicted_classes[] = {"product", "attention", "conv", "pass"};
 enum { N_PREDICTED = sizeof predicted_classes / sizeof *predicted_classes };
@@ -190,7 +188,7 @@ static void print_prediction(json_t *root) {
     json_t *row;
     const json_t *rows = json_object_get(root, "rows");
     struct predicted sums[N_PREDICTED] = {0};
-    printf("calculated for %s, nothing was measured\n", field_string(root, "card"));
+    printf("predicted for %s, not measured\n", field_string(root, "card"));
     json_array_foreach(rows, i, row) {
         struct predicted p = {field_number(row, "calls"), field_number(row, "flops"),
                               field_number(row, "bytes"), field_number(row, "seconds")};
@@ -198,7 +196,7 @@ static void print_prediction(json_t *root) {
         while (class < N_PREDICTED - 1 && strcmp(field_string(row, "class"), predicted_classes[class]) != 0)
             class ++;
         if (!i || !of_one_block(row, json_array_get(rows, i - 1)))
-            printf("\n%s, a block \"%s\", %.0f tokens\n%-18s %-24s %6s %10s %10s %9s\n",
+            printf("\n%s, block \"%s\", %.0f tokens\n%-18s %-24s %6s %10s %10s %9s\n",
                    field_string(row, "family"), field_string(row, "block"), field_number(row, "tokens"),
                    "operator", "kernel", "calls", "GFLOP", "MB", "ms");
         predicted_print(field_string(row, "op"), field_string(row, "kernel"), &p);
@@ -207,7 +205,7 @@ static void print_prediction(json_t *root) {
     }
 }
 
-/* ---- all of them ---- */
+/* ---- the commands ---- */
 
 static int measure_table(const struct args *args, void (*print)(json_t *),
                          int (*measure)(const struct sluice_bench_options *, char **, struct sluice_error *),
@@ -225,7 +223,7 @@ static int measure_table(const struct args *args, void (*print)(json_t *),
 int bench_load(const struct args *args, struct sluice_error *e) {
     if (args->model.model || args->model.n_parts)
         return measure_table(args, print_load, sluice_bench_load, e);
-    fail(e, SLUICE_USAGE, "which model?");
+    fail(e, SLUICE_USAGE, "no model is given");
     fail_where(e, "sluice bench load");
     return fail_expected(e, "-m DIR");
 }
@@ -234,7 +232,7 @@ int bench_stream(const struct args *args, struct sluice_error *e) {
     return measure_table(args, print_stream, sluice_bench_stream, e);
 }
 
-/* The CPU is measured, GPUs are predicted: "cuda", or that card's name behind it, as `plan` takes it. */
+/* True if --device suits: a CPU for measuring; "cuda" or "cuda:CARD" of the predicted card for --predict. */
 static bool block_device_fits(const struct args *args) {
     const char *device = args->device, *card = device + strcspn(device, ":");
     if (!args->predict) return strncmp(device, "cuda", 4) != 0;

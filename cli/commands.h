@@ -1,5 +1,4 @@
-/* The commands. Each does all of its work, writes what was asked for to stdout, and returns a code with *e
- * filled. */
+/* The commands. Each writes its result to stdout, and returns SLUICE_OK or a code with *e filled. */
 #ifndef SLUICE_CLI_COMMANDS_H
 #define SLUICE_CLI_COMMANDS_H
 
@@ -13,6 +12,8 @@ int tokenize_command(const struct args *args, struct sluice_error *e);
 int convert_command(const struct args *args, struct sluice_error *e);
 int bench_command(const struct args *args, struct sluice_error *e);
 int devices_command(const struct args *args, struct sluice_error *e);
+/* Prints a line if no GPU can be used, with the reason. For runs without --device. */
+void devices_note_cpu(void);
 int families_command(const struct args *args, struct sluice_error *e);
 int completion_command(const struct args *args, struct sluice_error *e);
 int manual_command(const struct args *args, struct sluice_error *e);

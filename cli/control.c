@@ -1,4 +1,4 @@
-/* Frames that lead: see control.h. */
+/* Opens the control video: see control.h. */
 #include "cli/control.h"
 
 #include "cli/fail.h"
@@ -15,8 +15,9 @@ static int is_frame(const struct dirent *entry) {
     return entry->d_name[0] != '.' && picture_has_extension(entry->d_name);
 }
 
-static int refuse_folder(const char *folder, const char *what, const char *expected, struct sluice_error *e) {
-    fail(e, SLUICE_IO, "%s", what);
+static int refuse_folder(const char *folder, const char *problem, const char *expected,
+                         struct sluice_error *e) {
+    fail(e, SLUICE_IO, "cannot use the control video: %s", problem);
     fail_where(e, "%s", folder);
     return fail_expected(e, "%s", expected);
 }
@@ -37,11 +38,10 @@ int control_open(const char *folder, struct control *control, unsigned *notes, s
     struct dirent **entries = NULL;
     int n = scandir(folder, &entries, is_frame, versionsort), status = SLUICE_OK;
     if (n < 0)
-        status = refuse_folder(folder, strerror(errno), "a folder of pictures", e);
+        status = refuse_folder(folder, strerror(errno), "a folder of images", e);
     else if (!n || n > CONTROL_FRAMES_MAX)
-        status =
-            refuse_folder(folder, n ? "the folder holds too many pictures" : "the folder holds no pictures",
-                          "the frames of a video, as f-1.png, f-2.png ...", e);
+        status = refuse_folder(folder, n ? "too many images" : "no images",
+                               "the frames of a video, as f-1.png, f-2.png ...", e);
     else
         status = take_names(folder, entries, n, control, e);
     for (int i = 0; i < n; i++) free(entries[i]);

@@ -1,21 +1,21 @@
-/* --control: a folder of pictures that are the frames of a leading video, in the order of their names,
- * numbers in them as numbers (f-2.png before f-10.png). Other files there are passed over. */
+/* --control: the control video of VACE, a folder with one image per frame. Frames are sorted by name, with
+ * numbers compared as numbers (f-2.png before f-10.png). Files without an image extension are ignored. */
 #ifndef SLUICE_CLI_CONTROL_H
 #define SLUICE_CLI_CONTROL_H
 
 #include "engine/sluice.h"
 
-/* More are not looked for: no model draws as many. */
+/* No model generates more frames. */
 enum { CONTROL_FRAMES_MAX = 4096 };
 
 struct control {
     int n;
-    struct sluice_picture *frames; /* without readers */
+    struct sluice_picture *frames; /* sizes and callbacks; pixels are read later */
     const struct sluice_picture **list;
     char **names;
 };
 
-/* Looks at their heads, for their sizes. Destroyed also after failure. */
+/* Reads the image headers of all frames. Adds to *notes like picture_open. Destroy also after failure. */
 int control_open(const char *folder, struct control *control, unsigned *notes, struct sluice_error *e);
 void control_destroy(struct control *control);
 

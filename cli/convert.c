@@ -1,4 +1,4 @@
-/* `sluice convert`: one part's weights in other types, as one file. */
+/* `sluice convert`: writes the weights of one model part in other types, as one file. */
 #include "cli/commands.h"
 #include "cli/fail.h"
 #include "cli/fields.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the progress line knows. */
+/* State of the progress line. */
 struct converting {
     const struct args *args;
     double began;
@@ -50,7 +50,7 @@ static void print_summary(const char *output, const json_t *summary) {
            progress_bytes(field_number(summary, "from_bytes"), from));
     free(name);
     if (field_number(summary, "merged") > 0)
-        printf("  adapters are in %.0f of them\n", field_number(summary, "merged"));
+        printf("  LoRAs are merged into %.0f of them\n", field_number(summary, "merged"));
     json_object_foreach(json_object_get(summary, "types"), type, value) {
         printf("  %-10s %s\n", type, progress_bytes(json_number_value(value), bytes));
     }
@@ -60,7 +60,7 @@ static int print_json(const struct args *args, const char *json, struct sluice_e
     if (args->json) return plain_put_json(stdout, json), SLUICE_OK;
     if (args->quiet) return SLUICE_OK;
     json_t *summary = json_loads(json, 0, NULL);
-    if (!summary) return fail(e, SLUICE_INTERNAL, "the library's summary is no JSON");
+    if (!summary) return fail(e, SLUICE_INTERNAL, "the library's summary is not JSON");
     print_summary(args->output, summary);
     json_decref(summary);
     return SLUICE_OK;
@@ -85,9 +85,9 @@ int convert_command(const struct args *args, struct sluice_error *e) {
     };
     char *json = NULL;
     if (!args->output) {
-        fail(e, SLUICE_USAGE, "convert to what?");
+        fail(e, SLUICE_USAGE, "no output is given");
         fail_where(e, "sluice convert");
-        return fail_expected(e, "--output with a name that ends in .gguf or .safetensors");
+        return fail_expected(e, "-o FILE.gguf or -o FILE.safetensors");
     }
     converting.began = progress_clock();
     interrupt_gracefully();

@@ -239,6 +239,7 @@ static int drawing_prepare(struct drawing *drawing, struct sluice_error *e) {
     if (!status) status = request_seed(args, &drawing->seed, e);
     if (!status) status = check_files(drawing, e);
     if (status) return status;
+    if (!args->device && !args->quiet) devices_note_cpu();
     if (args->seed.random || !(args->quiet || drawing->latent))
         say_note("seed %llu", (unsigned long long)drawing->seed);
     if (args->no_decode && args->output && !args->quiet) say_note("no picture is written: --no-decode");

@@ -1,10 +1,13 @@
-/* Filling a sluice_error: see fail.h. Must not know of flags or files beyond their names. */
+/* Fills a sluice_error: see fail.h. */
 #include "cli/fail.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int fail_exit_of(int code) {
     switch (code) {
@@ -30,7 +33,8 @@ static int fail_exit_of(int code) {
     }
 }
 
-/* Keeps both ends: of a path the end names the object, of a sentence the beginning says what it is about. */
+/* Copies text. Cuts out the middle of a text that is too long: the end of a path and the beginning of a
+ * sentence matter most. */
 static void keep_ends(char *out, size_t out_bytes, const char *text) {
     size_t length = strlen(text);
     if (length < out_bytes) {
@@ -88,14 +92,25 @@ int fail_expected(struct sluice_error *e, const char *format, ...) {
     return e->code;
 }
 
+/* strerror(problem), or what is wrong with the folder of path: "No such file or directory" or "Operation not
+ * permitted" would hide it. */
+static const char *output_problem(const char *path, int problem) {
+    char cwd[PATH_MAX], folder[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    if (path[0] != '/' && !getcwd(cwd, sizeof cwd) && errno == ENOENT)
+        return "the current folder was deleted";
+    if (problem != ENOENT || !slash || slash == path) return strerror(problem);
+    snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
+    return access(folder, F_OK) ? "the folder does not exist" : strerror(problem);
+}
+
 int fail_output(struct sluice_error *e, const char *path, int error_number) {
-    fail(e, SLUICE_OUTPUT, "the output could not be written");
-    fail_where(e, "%s", path);
-    return fail_found(e, "%s", strerror(error_number));
+    fail(e, SLUICE_OUTPUT, "cannot write the output: %s", output_problem(path, error_number));
+    return fail_where(e, "%s", path);
 }
 
 int fail_value(struct sluice_error *e, const char *flag, const char *found, const char *expected) {
-    fail(e, SLUICE_USAGE, "wrong value");
+    fail(e, SLUICE_USAGE, "invalid value");
     fail_where(e, "%s", flag);
     fail_found(e, "\"%s\"", found);
     return fail_expected(e, "%s", expected);

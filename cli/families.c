@@ -1,4 +1,4 @@
-/* `sluice families`: which models can be run, as they are published. */
+/* `sluice families`: lists the supported models as they are published. */
 #include "cli/answer.h"
 #include "cli/commands.h"
 #include "cli/fail.h"
@@ -31,7 +31,7 @@ static void print_row(const json_t *family) {
 static void print_families(json_t *root) {
     size_t i;
     json_t *family;
-    printf("%-20s %10s %6s %9s  %s\n", "family", "size", "steps", "in bf16", "pipelines of model_index.json");
+    printf("%-20s %10s %6s %9s  %s\n", "family", "size", "steps", "in bf16", "model_index.json");
     json_array_foreach(json_object_get(root, "families"), i, family) print_row(family);
 }
 
@@ -41,17 +41,17 @@ static void print_parts(const json_t *parts) {
     size_t i;
     json_t *part;
     char bytes[32];
-    printf("parts     in bf16\n");
+    printf("parts     size in bf16\n");
     json_array_foreach(parts, i, part) printf(
         "  %-28s %9s  %s%s\n", field_string(part, "flag"), progress_bytes(field_number(part, "bytes"), bytes),
-        field_string(part, "name"), field_flag(part, "optional") ? ", may be left out" : "");
+        field_string(part, "name"), field_flag(part, "optional") ? ", optional" : "");
 }
 
 static void print_sources(const json_t *sources) {
     size_t i;
     json_t *source;
     char files[FAMILIES_CELL];
-    printf("files     at Hugging Face, GB\n");
+    printf("files     on Hugging Face, GB\n");
     json_array_foreach(sources, i, source) {
         const char *flag = json_string_value(json_object_get(source, "flag"));
         printf("  %-28s %s: %s\n", flag ? flag : "-m", field_string(source, "repository"),
@@ -62,25 +62,25 @@ static void print_sources(const json_t *sources) {
 static void print_takes(const json_t *takes) {
     size_t i;
     json_t *take;
-    if (json_array_size(takes)) printf("takes     beside a prompt\n");
+    if (json_array_size(takes)) printf("inputs    besides the prompt\n");
     json_array_foreach(takes, i, take)
         printf("  %-28s %s%s\n", field_string(take, "flag"), field_string(take, "what"),
-               field_flag(take, "needed") ? ", always" : "");
+               field_flag(take, "needed") ? ", required" : "");
 }
 
 static void print_compared(const json_t *family) {
     const char *reference = json_string_value(json_object_get(family, "reference"));
     if (reference)
-        printf("compared  with %s, pictures and what leads to them\n", reference);
+        printf("tested    against %s, as a whole pipeline\n", reference);
     else
-        printf("compared  in its parts, which are those of %s\n", field_string(family, "like"));
+        printf("tested    part by part: the parts are those of %s\n", field_string(family, "like"));
 }
 
 static void print_plans(const json_t *plans) {
     size_t i;
     json_t *plan;
     char least[FAMILIES_CELL], times[FAMILIES_CELL];
-    printf("plans     the least of GPU + host, GiB; a step, all of them: predicted\n");
+    printf("plans     minimum of VRAM + RAM (CPU: RAM), GiB; predicted time per step, total\n");
     json_array_foreach(plans, i, plan) {
         printf("  %-28s %s; %s\n", field_string(plan, "device"), families_least(plan, least),
                families_times(plan, times));
@@ -91,12 +91,12 @@ static void print_plans(const json_t *plans) {
 static void print_family(json_t *root) {
     const json_t *family = json_array_get(json_object_get(root, "families"), 0);
     printf("%s: %s\n", field_string(family, "name"), field_string(family, "title"));
-    printf("draws     %.0fx%.0f", field_number(family, "width"), field_number(family, "height"));
+    printf("default   %.0fx%.0f", field_number(family, "width"), field_number(family, "height"));
     if (field_number(family, "frames") > 1) printf(", %.0f frames", field_number(family, "frames"));
     printf(", %.0f steps", field_number(family, "steps"));
-    if (field_number(family, "cfg_scale") != 1) printf(", guided by %g", field_number(family, "cfg_scale"));
+    if (field_number(family, "cfg_scale") != 1) printf(", cfg scale %g", field_number(family, "cfg_scale"));
     printf("%s\n", field_flag(family, "guides_if_negative") ? " with a negative prompt" : "");
-    printf("files as  ");
+    printf("formats   ");
     print_strings(", ", json_object_get(family, "layouts"));
     printf("\npipelines ");
     print_strings(", ", json_object_get(family, "pipelines"));
@@ -115,12 +115,12 @@ static int keep_named(json_t *families, const char *name, struct sluice_error *e
         if (strcmp(field_string(json_array_get(families, i), "name"), name) != 0)
             json_array_remove(families, i);
     if (json_array_size(families)) return SLUICE_OK;
-    fail(e, SLUICE_USAGE, "no family is called so");
+    fail(e, SLUICE_USAGE, "unknown family");
     fail_found(e, "%s", name);
     return fail_expected(e, "one that `sluice families` lists");
 }
 
-/* Of the library's list what was asked for, and plans of it. */
+/* Selects the families that were asked for, adds plans if needed, and converts the list to text. */
 static int chosen_families(const struct args *args, json_t *root, char **json, struct sluice_error *e) {
     json_t *families = json_object_get(root, "families");
     const char *name = args->operands[0];
@@ -132,7 +132,7 @@ static int chosen_families(const struct args *args, json_t *root, char **json, s
 }
 
 static int check_forms(const struct args *args, struct sluice_error *e) {
-    return args->json && args->markdown ? fail_value(e, "--markdown", "--json beside it", "one of the two")
+    return args->json && args->markdown ? fail_value(e, "--markdown", "--json too", "one of the two")
                                         : SLUICE_OK;
 }
 
@@ -143,7 +143,7 @@ int families_command(const struct args *args, struct sluice_error *e) {
     if (status) return status;
     json_t *root = json_loads(all, 0, NULL);
     status = root ? chosen_families(args, root, &json, e)
-                  : fail(e, SLUICE_INTERNAL, "the library's list of families is no JSON");
+                  : fail(e, SLUICE_INTERNAL, "the library's list of families is not JSON");
     void (*print)(json_t *) = args->markdown      ? families_markdown
                               : args->operands[0] ? print_family
                               : args->plans       ? families_print_plans

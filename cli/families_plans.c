@@ -12,8 +12,8 @@
 
 #define GIB (1LL << 30)
 
-/* Of a card nearly all, and of the host what most machines with such a one have free. Two cores of a small
- * machine: smaller ones do not run what WAN's decoder keeps. */
+/* The devices and budgets to plan for: nearly all memory of a card, the RAM that most machines with such a
+ * card have free, and two cores with 16 GiB, the least that WAN's decoder needs. */
 static const struct place {
     const char *device;
     int vram_gib, ram_gib;
@@ -35,7 +35,7 @@ static json_t *command_of(const json_t *family, const struct place *place) {
     return json_string(line);
 }
 
-/* Of the sampler's steps, whatever calls of whichever denoiser they are made of. */
+/* Seconds per sampler step, summed over all denoiser stages. */
 static double step_seconds(const json_t *plan) {
     double seconds = 0, steps = field_number(json_object_get(plan, "request"), "steps");
     size_t i;
@@ -59,9 +59,9 @@ static json_t *outcome_of(const json_t *family, const struct place *place, const
     return outcome;
 }
 
-/* The request that `sluice plan` makes of these flags. A guided model is planned with guidance, also where
- * only a negative prompt makes it so. Weights are read past the page cache as if there were little of it:
- * what this machine's could keep is not asked, nor whether the machine has the memory. */
+/* Adds the plan of one family for one place, as `sluice plan` computes it. A model that uses guidance only
+ * with a negative prompt gets one. --direct-io on makes the plan independent of this machine's page cache and
+ * RAM. */
 static int plan_at(json_t *family, const struct place *place, struct sluice_error *e) {
     char blank[] = " ";
     struct args args = {

@@ -1,5 +1,5 @@
-/* What the models that `sluice families` lists would take, each as it is published: memory and time on cards
- * known by name and on a processor, within budgets that are usual there. */
+/* Plans of all supported models at their published sizes: memory and predicted time on several GPUs and on a
+ * CPU, with typical budgets. */
 #ifndef SLUICE_CLI_FAMILIES_PLANS_H
 #define SLUICE_CLI_FAMILIES_PLANS_H
 
@@ -8,10 +8,10 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-/* Adds to every family of the library's list: "plans":[{"device","card" (null: a processor),"command" (that
- * prints this plan),"budget":{...},"least":{...},"peak":{...},"seconds","step_seconds" (of a step of the
- * sampler),"bound"}]. Nothing depends on the machine but what its oneDNN takes of host memory, some MiB.
- * shows: on a terminal a line says how far it is. */
+/* Adds to every family of the library's list: "plans":[{"device","card" (null: a CPU),"command" (prints this
+ * plan),"budget":{...},"least":{...},"peak":{...},"seconds","step_seconds" (per sampler step),"bound"}]. The
+ * only value that depends on this machine is the RAM of its oneDNN, some MiB. shows: print progress on a
+ * terminal. */
 int families_plans_add(json_t *families, bool shows, struct sluice_error *e);
 
 #endif

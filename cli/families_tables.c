@@ -1,4 +1,4 @@
-/* Tables of families: see families_tables.h. Must not compute anything: every number is the library's. */
+/* Prints tables of families: see families_tables.h. All numbers come from the library. */
 #include "cli/families_tables.h"
 
 #include "cli/fields.h"
@@ -11,7 +11,7 @@ enum { CELL = FAMILIES_CELL, LINE = 120, FAMILIES_OF_ONE = 32 };
 
 /* ---- cells ---- */
 
-/* In one unit: "0.18 s", "3.1 s", "246 s", "25 min", "19 h", "18 days". */
+/* Formats a time in one unit: "0.18 s", "3.1 s", "246 s", "25 min", "19 h", "18 days". */
 static char *brief(double seconds, char out[CELL]) {
     static const struct {
         double seconds, most;
@@ -86,7 +86,7 @@ static void print_plans_row(const json_t *family, bool heads) {
     if (!heads) snprintf(cell, sizeof cell, "%.0f", field_number(family, "steps"));
     printf("%-21s %5s", heads ? "family" : field_string(family, "name"), cell);
     json_array_foreach(plans_of(family), i, plan) {
-        if (!i || !on_card(plan)) printf("  %-9s", heads ? "least" : families_least(plan, cell));
+        if (!i || !on_card(plan)) printf("  %-9s", heads ? "min GiB" : families_least(plan, cell));
         printf("  %-14s", heads ? card(plan, cell) : families_times(plan, cell));
     }
     printf("\n");
@@ -98,10 +98,10 @@ void families_print_plans(json_t *root) {
     json_t *family;
     print_plans_row(json_array_get(families, 0), true);
     json_array_foreach(families, i, family) print_plans_row(family, false);
-    printf("least: GPU + host, GiB; then a step, all of them; as predicted: no GPU has run them\n");
+    printf("min GiB: VRAM + RAM, of 2 cores RAM. Other columns: predicted time per step, total.\n");
 }
 
-/* ---- Markdown: what there is ---- */
+/* ---- Markdown: list of families ---- */
 
 static char *size_and_steps(const json_t *family, char out[CELL]) {
     double frames = field_number(family, "frames");
@@ -119,7 +119,7 @@ static const char *short_flag(const char *flag) {
     return flag;
 }
 
-/* Those that it cannot do without are strong. */
+/* Prints the flags of the inputs; required ones in bold. */
 static void print_taken(const json_t *takes) {
     size_t i;
     json_t *take;
@@ -133,7 +133,7 @@ static void print_what(const json_t *families) {
     char cell[CELL];
     size_t i;
     json_t *family;
-    printf("| `--family` | models | size, steps | beside the prompt |\n|---|---|---|---|\n");
+    printf("| `--family` | models | size, steps | inputs besides the prompt |\n|---|---|---|---|\n");
     json_array_foreach(families, i, family) {
         printf("| `%s` | %s | %s | ", field_string(family, "name"), field_string(family, "title"),
                size_and_steps(family, cell));
@@ -142,9 +142,9 @@ static void print_what(const json_t *families) {
     }
 }
 
-/* ---- Markdown: what several have alike ---- */
+/* ---- Markdown: properties that several families share ---- */
 
-/* Words into lines of a README's width. */
+/* Prints a word, wrapped to the width of a README. */
 static void put_word(int *column, const char *word) {
     int bytes = (int)strlen(word);
     if (*column && *column + 1 + bytes > LINE - 1) *column = printf("\n ") - 1;
@@ -166,15 +166,15 @@ static void put_name(int *column, const json_t *family, const char *after) {
     put_word(column, word);
 }
 
-/* What is true of a family, and may be of others. */
+/* Writes a phrase that is true of the family, and perhaps of others, into out; returns out. */
 typedef const char *phrase(const json_t *family, char out[CELL]);
 
 static const char *compared(const json_t *family, char out[CELL]) {
     const char *reference = json_string_value(json_object_get(family, "reference"));
     if (reference)
-        snprintf(out, CELL, "compared with %.40s, whole pipelines:", reference);
+        snprintf(out, CELL, "compared with %.40s as whole pipelines:", reference);
     else
-        snprintf(out, CELL, "compared only in parts, those of `%.25s`:", field_string(family, "like"));
+        snprintf(out, CELL, "compared part by part only, parts of `%.25s`:", field_string(family, "like"));
     return out;
 }
 
@@ -197,7 +197,7 @@ static bool is_first_with(const json_t *families, size_t of, phrase *what) {
     return true;
 }
 
-/* Of whom a phrase is true, or not. */
+/* Prints the names of the families whose phrase is `text` (whose true) or is not (whose false). */
 static void put_names(int *column, const json_t *families, phrase *what, const char *text, bool whose) {
     const json_t *last = NULL;
     char other[CELL];
@@ -210,7 +210,8 @@ static void put_names(int *column, const json_t *families, phrase *what, const c
     if (last) put_name(column, last, "");
 }
 
-/* A point for each phrase, and of whom it is true; of nearly all: of whom it is not. */
+/* Prints one list item per phrase with the names of its families. If they are the majority, prints "all but"
+ * and the names of the others. */
 static void print_alike(const json_t *families, phrase *what) {
     for (size_t i = 0; i < json_array_size(families); i++) {
         char text[CELL], other[CELL];
@@ -225,9 +226,9 @@ static void print_alike(const json_t *families, phrase *what) {
     }
 }
 
-/* ---- Markdown: where files are ---- */
+/* ---- Markdown: sources of files ---- */
 
-/* In whose rows a repository's file has been before. */
+/* True for the same file of the same repository. */
 static bool same_source(const json_t *a, const json_t *b) {
     return json_equal(json_object_get(a, "repository"), json_object_get(b, "repository")) &&
            json_equal(json_object_get(a, "files"), json_object_get(b, "files")) &&
@@ -245,7 +246,7 @@ static bool same_denoiser(const json_t *a, const json_t *b) {
     return json_equal(json_object_get(a, "denoiser"), json_object_get(b, "denoiser"));
 }
 
-/* The families that a source is for: their names, or how their denoiser is called if it is for all of these.
+/* Prints the names of the families that share the source, or the denoiser's name if all of its families do.
  */
 static void print_of(const json_t *families, const json_t *family, const json_t *source) {
     const json_t *with[FAMILIES_OF_ONE], *other;
@@ -256,7 +257,7 @@ static void print_of(const json_t *families, const json_t *family, const json_t 
         all++;
         if (has_source(other, source) && n < FAMILIES_OF_ONE) with[n++] = other;
     }
-    if (n == all && n > 1) printf("all of `%s`", field_string(family, "denoiser"));
+    if (n == all && n > 1) printf("all `%s` families", field_string(family, "denoiser"));
     for (int k = 0; k < n && (n < all || n == 1); k++)
         printf("%s`%s`", k ? ", " : "", field_string(with[k], "name"));
 }
@@ -270,7 +271,7 @@ static void print_source(const json_t *families, const json_t *family, const jso
            families_files(source, "`", cell));
 }
 
-/* In the rows of a family before this one, of the same denoiser. */
+/* True if the rows of an earlier family with the same denoiser include the source. */
 static bool is_told(const json_t *families, size_t family, const json_t *source) {
     const json_t *own = json_array_get(families, family);
     for (size_t i = 0; i < family; i++) {
@@ -283,7 +284,7 @@ static bool is_told(const json_t *families, size_t family, const json_t *source)
 static void print_where(const json_t *families) {
     size_t i, k;
     json_t *family, *source;
-    printf("| `--family` | flag | at Hugging Face | files, GB |\n|---|---|---|---|\n");
+    printf("| `--family` | flag | on Hugging Face | files, GB |\n|---|---|---|---|\n");
     json_array_foreach(families, i, family) {
         json_array_foreach(json_object_get(family, "sources"), k, source) {
             if (!is_told(families, i, source)) print_source(families, family, source);
@@ -291,7 +292,7 @@ static void print_where(const json_t *families) {
     }
 }
 
-/* ---- Markdown: what they take ---- */
+/* ---- Markdown: memory and time ---- */
 
 static void print_takes_row(const json_t *family, bool heads) {
     char cell[CELL];
@@ -299,8 +300,10 @@ static void print_takes_row(const json_t *family, bool heads) {
     json_t *plan;
     printf(heads ? "| `--family`" : "| `%s`", field_string(family, "name"));
     json_array_foreach(plans_of(family), i, plan) {
-        if (!i || !on_card(plan)) printf(" | %s", heads ? "least" : families_least(plan, cell));
-        printf(" | %s", heads ? card(plan, cell) : families_times(plan, cell));
+        const char *minimum = on_card(plan) ? "min VRAM + RAM, GiB" : "min RAM, GiB";
+        if (!i || !on_card(plan)) printf(" | %s", heads ? minimum : families_least(plan, cell));
+        printf(" | %s%s", heads ? card(plan, cell) : families_times(plan, cell),
+               heads ? ": step, total" : "");
     }
     printf(" |\n");
 }
@@ -315,7 +318,7 @@ static void print_taking(const json_t *families) {
     json_array_foreach(families, i, family) print_takes_row(family, false);
 }
 
-/* Of the first family: the others' differ in its name. */
+/* Prints the plan commands of the first family; for the others only the name differs. */
 static void print_commands(const json_t *families) {
     size_t i;
     json_t *plan;

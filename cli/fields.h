@@ -1,4 +1,4 @@
-/* Members of the library's JSON as plain values: what is absent or null is 0, false, or "-". */
+/* Read members of the library's JSON. An absent or null member is 0, false, or "-". */
 #ifndef SLUICE_CLI_FIELDS_H
 #define SLUICE_CLI_FIELDS_H
 

@@ -1,5 +1,5 @@
-/* The tables of flags and commands: see flags.h. A row here is all that a flag needs to be parsed and
- * explained; what it does stands in the command that reads its field. */
+/* The tables of flags and commands: see flags.h. A row holds everything needed to parse a flag and to print
+ * its help. The code that uses the value reads the field of struct args. */
 #include "cli/flags.h"
 
 #include "cli/args.h"
@@ -17,291 +17,236 @@
 struct flag flags[FLAGS_MAX];
 int n_flags;
 
-/* Our own; parts' rows come behind the first, but those that the library does not know yet: they are the last
- * of their group, and refused. */
-static const struct flag own[] = {
+/* All flags but those of model parts (--vae, --clip_l, ...), which flags_init inserts after the first row. */
+static const struct flag static_flags[] = {
     {"Model", MODELS | BENCH, "-m", "--model", "PATH", FLAG_STRING, AT(model.model), 0, 0, NULL,
-     "Hugging Face folder, folder of parts, or one file with all of them", NULL},
+     "diffusers (Hugging Face) folder, a folder with one file per part, or one checkpoint file"},
     {NULL, PLAN, NULL, "--family", "NAME", FLAG_STRING, AT(model.family), 0, 0, NULL,
-     "a model as it is published, without files; in bf16 or in --type, and with the longest prompt; `sluice "
-     "families` lists them",
-     NULL},
+     "plan a published model without its files: in bf16 or --type, with the longest prompt; `sluice "
+     "families` lists the names"},
     {NULL, MODELS, NULL, "--tokenizer", "PATH", FLAG_STRING, AT(model.tokenizer), 0, 0, NULL,
-     "tokenizer.json, a GGUF file, or a folder with the tokenizer's files", NULL},
+     "tokenizer.json, GGUF file or folder of the tokenizer; default: searched in -m and beside the text "
+     "encoder"},
     {NULL, MODELS, NULL, "--edit", "HOW", FLAG_CHOICE, AT(model.edit), 0, 0, "plain|plus|2511",
-     "how Qwen-Image-Edit's files are to be used: plain, its first, edits one picture; plus, from 2509 on, "
-     "up to "
-     "three; 2511: files that do not say they are that one; default what a folder's model_index.json names, "
-     "else plus where there are pictures",
-     NULL},
+     "release of Qwen-Image-Edit: plain, the first one (one image); plus, 2509 and later (up to three "
+     "images); 2511, if its files do not say so; default: from model_index.json, else plus if there is an "
+     "image"},
     {NULL, RUNS | CONVERT, NULL, "--lora", "FILE[:S]", FLAG_LORAS, AT(loras), -SLUICE_SCALE_MAX,
      SLUICE_SCALE_MAX, NULL,
-     "adapter (LoRA), and how much of it counts; default 1; up to sixteen times. convert: merges it", NULL},
+     "LoRA file and strength (default 1); up to 16 times. convert: merge it into the weights"},
     {NULL, RUNS, NULL, "--lora-dir", "DIR", FLAG_STRING, AT(lora_dir), 0, 0, NULL,
-     "where <lora:NAME:0.8> in a prompt is found", NULL},
+     "folder of the LoRAs that <lora:NAME:0.8> in a prompt names"},
     {NULL, RUNS | CONVERT, NULL, "--lora-partial", NULL, FLAG_SWITCH, AT(lora_partial), 0, 0, NULL,
-     "only a warning where some of an adapter fits nothing", NULL},
+     "warn about LoRA keys that match no weight of the model; default: an error"},
 
-    {"Picture", RUNS | TOKENIZE, "-p", "--prompt", "TEXT", FLAG_PROMPT, AT(prompt), 0, 0, NULL,
-     "what to draw; @FILE reads a file, @- stdin, @@ begins a text with an @", NULL},
+    {"Image", RUNS | TOKENIZE, "-p", "--prompt", "TEXT", FLAG_PROMPT, AT(prompt), 0, 0, NULL,
+     "what the image should show; @FILE reads a file, @- stdin, @@ is a leading @"},
     {NULL, RUNS, "-n", "--negative-prompt", "TEXT", FLAG_PROMPT, AT(negative_prompt), 0, 0, NULL,
-     "what to keep away from, where --cfg-scale is not 1; @ as with -p; default empty, or the model's own, "
-     "which -n \"\" leaves out",
-     NULL},
+     "what the image should not contain (needs --cfg-scale above 1); @ as with -p; default: empty or the "
+     "model authors' default, which -n \"\" turns off"},
     {NULL, RUNS, NULL, "--prompt-weights", "HOW", FLAG_CHOICE, AT(prompt_weights), 0, 0, "on|off",
-     "(word), [word], (word:1.3) weigh words and BREAK divides a prompt, for UNets; off: all is text; "
-     "default "
-     "on where the model takes it",
-     NULL},
+     "prompt weighting as in AUTOMATIC1111: (word), [word], (word:1.3) and BREAK; off: plain text; default: "
+     "on for UNets (SD 1, SD 2, SDXL)"},
     {NULL, RUNS, NULL, "--clip-skip", "N", FLAG_WHOLE, AT(clip_skip), 1, 100, NULL,
-     "which of CLIP's layers is read of a prompt: 1 the last, 2 the one before ...; default the model's",
-     NULL},
+     "CLIP layer to read, counted from the end: 1 the last, 2 the one before; default: the model's"},
     {NULL, RUNS, "-W", "--width", "N", FLAG_WHOLE, AT(width), 1, SLUICE_SIDE_MAX, NULL,
-     "pixels, default those of -i, else of the last -r of a model that edits, else the model's", NULL},
+     "width in pixels; default: the size of -i, else of the last -r (edit models), else the model's"},
     {NULL, RUNS, "-H", "--height", "N", FLAG_WHOLE, AT(height), 1, SLUICE_SIDE_MAX, NULL,
-     "pixels, default those of -i, else of the last -r of a model that edits, else the model's", NULL},
+     "height in pixels; default: as for --width"},
     {NULL, RUNS, NULL, "--steps", "N", FLAG_WHOLE, AT(steps), 1, SLUICE_STEPS_MAX, NULL,
-     "denoising steps, default the model's", NULL},
+     "number of denoising steps; default: the model's"},
     {NULL, RUNS, NULL, "--cfg-scale", "S", FLAG_SCALES, AT(cfg_scale), 0, SLUICE_SCALE_MAX, NULL,
-     "uncond + S*(cond - uncond); 1 halves the work; HIGH,LOW: of a model with two transformers each its "
-     "own; "
-     "default the model's",
-     NULL},
+     "classifier-free guidance, uncond + S*(cond - uncond); 1: off, half the work; HIGH,LOW: one for each "
+     "transformer of WAN 2.2; default: the model's"},
     {NULL, RUNS, NULL, "--guidance", "S", FLAG_REAL, AT(guidance), 0, SLUICE_SCALE_MAX, NULL,
-     "distilled guidance, for models that take it; default the model's", NULL},
+     "distilled guidance (Flux.1 dev); default: the model's"},
     {NULL, RUNS, NULL, "--slg-layers", "A,B,...", FLAG_LAYERS, AT(slg_layers), 0, 9999, NULL,
-     "skip-layer guidance, for SD3.5 medium (7,8,9): away from what is drawn without these layers, counted "
-     "from 0; default none",
-     NULL},
+     "skip-layer guidance for SD3.5 medium: the layers to skip, from 0 (usual: 7,8,9); default: none"},
     {NULL, RUNS, NULL, "--slg-scale", "S", FLAG_REAL, AT(slg_scale), 0, SLUICE_SCALE_MAX, NULL,
-     "how far: adds S*(cond - skipped); default 2.8", NULL},
+     "strength of skip-layer guidance, adds S*(cond - skipped); default 2.8"},
     {NULL, RUNS, NULL, "--slg-start", "F", FLAG_REAL, AT(slg_start), 0, 1, NULL,
-     "in steps i, from 0, of n with n*F < i; default 0.01", NULL},
-    {NULL, RUNS, NULL, "--slg-end", "F", FLAG_REAL, AT(slg_end), 0, 1, NULL, "and i < n*F; default 0.2",
-     NULL},
+     "skip-layer guidance begins after step steps*F; default 0.01"},
+    {NULL, RUNS, NULL, "--slg-end", "F", FLAG_REAL, AT(slg_end), 0, 1, NULL,
+     "skip-layer guidance ends at step steps*F; default 0.2"},
     {NULL, RUNS | BENCH, "-s", "--seed", "N", FLAG_SEED, AT(seed), 0, 0, NULL,
-     "of the noise, default 0; -1 draws one and prints it", NULL},
+     "random seed, default 0; -1 picks one and prints it"},
     {NULL, RUNS, "-b", "--batch", "N", FLAG_WHOLE, AT(batch), 1, SLUICE_BATCH_MAX, NULL,
-     "how many pictures, of seeds S, S+1, ...; default 1", NULL},
-    {NULL, RUNS, NULL, "--sampler", "NAME", FLAG_CHOICE, AT(sampler), 0, 0,
+     "number of images, with seeds S, S+1, ...; default 1"},
+    {NULL, RUNS, NULL, "--sampler", "NAME", FLAG_SAMPLER, AT(sampler), 0, 0,
      "euler|euler_a|heun|dpm2|dpm2_a|dpm++2s_a|dpm++2m|dpm++3m|dpm++2m_sde|dpm++_sde|lms|ipndm|pndm|ddim|"
      "deis|unipc|"
      "lcm|tcd|euler_ancestral|dpm_2|dpm_2_ancestral|dpmpp_2s_ancestral|dpmpp_2m|dpmpp_2m_sde|dpmpp_sde|uni_"
      "pc|plms",
-     "how a step is taken: euler, euler_a, heun, dpm2, dpm2_a, dpm++2s_a, dpm++2m, dpm++3m, dpm++2m_sde, "
-     "dpm++_sde, lms, ipndm, pndm, ddim, deis, unipc, lcm, tcd, or ComfyUI's names of them; default the "
-     "model's",
-     NULL},
-    {NULL, RUNS, NULL, "--scheduler", "NAME", FLAG_CHOICE, AT(scheduler), 0, 0,
+     "sampling method: euler, euler_a, heun, dpm2, dpm2_a, dpm++2s_a, dpm++2m, dpm++3m, dpm++2m_sde, "
+     "dpm++_sde, lms, ipndm, pndm, ddim, deis, unipc, lcm, tcd, or a name of ComfyUI or AUTOMATIC1111 "
+     "(\"DPM++ 2M Karras\"); default: the model's"},
+    {NULL, RUNS, NULL, "--scheduler", "NAME", FLAG_SCHEDULER, AT(scheduler), 0, 0,
      "leading|trailing|linspace|discrete|karras|exponential|ays|sgm_uniform|simple|smoothstep|kl_optimal|lcm|"
      "bong_tangent|beta|normal|align_your_steps",
-     "how much noise each step begins with: leading, trailing and linspace as diffusers spaces timesteps; "
-     "discrete, karras, exponential, ays, sgm_uniform, simple, smoothstep, kl_optimal, lcm, bong_tangent, "
-     "beta as stable-diffusion.cpp has them; default the model's",
-     NULL},
+     "noise schedule (sigmas): leading, trailing and linspace are the timestep spacings of diffusers; "
+     "discrete, karras, exponential, ays, sgm_uniform, simple, smoothstep, kl_optimal, lcm, bong_tangent and "
+     "beta are as in stable-diffusion.cpp; default: the model's"},
     {NULL, RUNS, NULL, "--prediction", "WHAT", FLAG_CHOICE, AT(prediction), 0, 0, "eps|v|flow",
-     "what the model gives, where its files do not say it: noise, velocity, or noise less picture", NULL},
+     "prediction type of the model: noise, velocity, or noise minus image; default: as its files say"},
     {NULL, RUNS, NULL, "--flow-shift", "S", FLAG_REAL, AT(flow_shift), SLUICE_FLOW_SHIFT_LEAST,
-     SLUICE_FLOW_SHIFT_MAX, NULL, "S in S*u/(1+(S-1)*u); default the model's", NULL},
+     SLUICE_FLOW_SHIFT_MAX, NULL, "timestep shift of flow models, S*u/(1+(S-1)*u); default: the model's"},
     {NULL, RUNS, NULL, "--init-latent", "FILE", FLAG_STRING, AT(init_latent), 0, 0, NULL,
-     "initial noise instead of the seed's: safetensors, tensor latent", NULL},
+     "start from this noise instead of the seed's: safetensors, tensor \"latent\""},
     {NULL, RUNS, "-i", "--init-img", "FILE", FLAG_STRING, AT(init_image), 0, 0, NULL,
-     "picture to start from, of a video the first frame (PNG, JPEG, WebP); --width and --height default to "
-     "its "
-     "own, of a video to its aspect",
-     NULL},
+     "input image of img2img and inpainting, first frame of a video (PNG, JPEG, WebP); sets the default "
+     "size, of a video the aspect ratio"},
     {NULL, RUNS, NULL, "--end-img", "FILE", FLAG_STRING, AT(end_image), 0, 0, NULL,
-     "a video's last frame, beside -i, its first, for models that take one", NULL},
+     "last frame of a video, for models that take one; needs -i, the first"},
     {NULL, RUNS, NULL, "--fit", "HOW", FLAG_CHOICE, AT(fit), 0, 0, "crop|pad|stretch",
-     "-i, --end-img, --control and --mask of another size than is drawn: cover it and lose what is beyond, "
-     "lie within "
-     "it and go on "
-     "as "
-     "their edges, or lose their aspect; default crop",
-     NULL},
+     "fit -i, --end-img, --control and --mask to the output size: crop, pad with edge pixels, or stretch; "
+     "default crop"},
     {NULL, RUNS, NULL, "--strength", "S", FLAG_REAL, AT(strength), 0, 1, NULL,
-     "how far to leave it: the last steps*S steps are run; 1 keeps nothing; default the model's, with "
-     "--mask 1",
-     NULL},
+     "denoising strength of img2img, 0 to 1: how much of the input image is replaced; runs the last steps*S "
+     "steps; 1 ignores the image; default: the model's, with --mask 1"},
     {NULL, RUNS, "-r", "--ref-image", "FILE", FLAG_STRINGS, AT(references), 0, 0, NULL,
-     "picture to refer to, of any size, for models that take them; up to three times", NULL},
+     "reference image of any size, or image to edit, for models that take one; up to three times"},
     {NULL, RUNS, NULL, "--mask", "FILE", FLAG_STRING, AT(mask), 0, 0, NULL,
-     "white where -i's picture is drawn anew; the rest of it stays, as it is or as a model that fills has it",
-     NULL},
+     "inpainting mask for -i or --control: white is repainted, black is kept"},
     {NULL, RUNS, NULL, "--control", "DIR", FLAG_STRING, AT(control), 0, 0, NULL,
-     "a folder of numbered pictures: frames of a video that leads the one that is drawn, for models that "
-     "take "
-     "one; --mask then says where it is drawn anew",
-     NULL},
+     "control video (VACE): a folder of numbered images, one per frame"},
     {NULL, RUNS, NULL, "--frames", "N", FLAG_WHOLE, AT(frames), 1, 100000, NULL,
-     "length of a video; default the model's", NULL},
+     "number of video frames; default: the control video's, else the model's"},
     {NULL, RUNS | DECODE, NULL, "--fps", "N", FLAG_WHOLE, AT(fps), 1, 1000, NULL,
-     "frames a second that a video is shown at; default the model's", NULL},
+     "frames per second of the written video; default: the model's"},
 
     {"Output", RUNS | DECODE | CONVERT, "-o", "--output", "PATH", FLAG_STRING, AT(output), 0, 0, NULL,
-     "where to write, default output.png, of videos output.mp4; .png, .jpg or .webp; of videos .mp4, .webm, "
-     ".gif, or a picture a frame, also in a folder; of convert .gguf or .safetensors; %d is the picture's or "
-     "frame's number from 1, %03d of three digits, %s its seed; several without: name-1.png ...; - is stdout",
-     NULL},
+     "output file, default output.png, for videos output.mp4; images: .png, .jpg, .webp; videos: .mp4, "
+     ".webm, .gif, or one image per frame, also a folder; convert: .gguf, .safetensors; %d is the number of "
+     "the image or frame from 1, %03d with three digits, %s the seed; several images without %d: name-1.png "
+     "...; - is stdout"},
     {NULL, RUNS | DECODE, NULL, "--quality", "N", FLAG_WHOLE, AT(quality), 1, 100, NULL,
-     "of JPEG, WebP, MP4 and WebM; default 90", NULL},
+     "quality of JPEG, WebP, MP4 and WebM, 1 to 100; default 90"},
     {NULL, RUNS | DECODE, NULL, "--no-metadata", NULL, FLAG_SWITCH, AT(no_metadata), 0, 0, NULL,
-     "no prompt, seed and settings in the picture or video", NULL},
+     "store no prompt, seed and settings in the output file"},
     {NULL, RUNS, NULL, "--save-latent", "FILE", FLAG_STRING, AT(save_latent), 0, 0, NULL,
-     "the final latents: safetensors, tensor latent", NULL},
+     "save the final latents: safetensors, tensor \"latent\""},
     {NULL, RUNS, NULL, "--preview", "HOW", FLAG_CHOICE, AT(preview), 0, 0, "latent|taesd|vae|proj|tae",
-     "a look at each picture behind a step; latent: a colour for each of the latent's pixels, which takes no "
-     "time; taesd: by --taesd's small decoder; vae: decoded, which takes as long as the picture's end, of a "
-     "video the first frame; the picture "
-     "itself is the same",
-     NULL},
+     "preview image after each step; latent: approximate colours, one pixel per latent pixel, costs nothing; "
+     "taesd: decoded by --taesd; vae: decoded in full, slow, of a video the first frame; the output stays "
+     "the same"},
     {NULL, RUNS, NULL, "--preview-every", "N", FLAG_WHOLE, AT(preview_every), 1, SLUICE_STEPS_MAX, NULL,
-     "behind every Nth step alone; default each", NULL},
+     "preview every N steps; default 1"},
     {NULL, RUNS, NULL, "--preview-path", "FILE", FLAG_STRING, AT(preview_path), 0, 0, NULL,
-     "where to write it, over the last one: .png or .jpg, %d and %s as with -o; default the terminal, where "
-     "it "
-     "is known to show pictures (kitty, Ghostty, iTerm2, WezTerm), else preview.png",
-     NULL},
+     "preview file, overwritten each time: .png or .jpg, %d and %s as with -o; default: the terminal if it "
+     "shows images (kitty, Ghostty, iTerm2, WezTerm), else preview.png"},
     {NULL, RUNS, NULL, "--no-decode", NULL, FLAG_SWITCH, AT(no_decode), 0, 0, NULL,
-     "stop after the latent: no picture", NULL},
+     "stop after denoising, write no image"},
     {NULL, RUNS | DECODE, NULL, "--dump", "DIR", FLAG_STRING, AT(dump), 0, 0, NULL,
-     "everything in between, as safetensors files, for comparing with a reference", NULL},
+     "write intermediate tensors as safetensors files, to compare with a reference"},
     {NULL, RUNS | DECODE, NULL, "--report", "FILE", FLAG_STRING, AT(report), 0, 0, NULL,
-     "what was planned and measured, as JSON, also when the run fails; - is stdout", NULL},
+     "write plan, timings and measured memory as JSON, also if the run fails; - is stdout"},
     {NULL, PLAN | INSPECT | TOKENIZE | BENCH | DEVICES | FAMILIES | CONVERT, NULL, "--json", NULL,
-     FLAG_SWITCH, AT(json), 0, 0, NULL, "JSON instead of text", NULL},
+     FLAG_SWITCH, AT(json), 0, 0, NULL, "print JSON instead of text"},
     {NULL, INSPECT, NULL, "--tensors", NULL, FLAG_SWITCH, AT(tensors), 0, 0, NULL,
-     "every tensor's name, type and shape", NULL},
+     "list name, type and shape of every tensor"},
     {NULL, FAMILIES, NULL, "--plans", NULL, FLAG_SWITCH, AT(plans), 0, 0, NULL,
-     "also what each would take, of memory and time: on named cards and on a processor", NULL},
+     "add memory and predicted time on some GPUs and a CPU"},
     {NULL, FAMILIES, NULL, "--markdown", NULL, FLAG_SWITCH, AT(markdown), 0, 0, NULL,
-     "all of it as the tables of models/README.md", NULL},
+     "print the tables of models/README.md"},
     {NULL, PLAN, NULL, "--types", NULL, FLAG_SWITCH, AT(types), 0, 0, NULL,
-     "also what smaller types of weights would bring, converted as they are read and by `sluice convert` "
-     "beforehand",
-     NULL},
+     "compare weight types (quantisation): converted while reading, and by `sluice convert` beforehand"},
 
     {"Memory and device", RUNS | DECODE, NULL, "--max-ram", "SIZE", FLAG_SIZE, AT(max_ram_bytes), 0, 0, NULL,
-     "the most the whole process takes: 3G, 2.5G, 512M, 123456B, 80%, a bare number is GiB; default what is "
-     "free, less a reserve",
-     NULL},
+     "RAM limit of the process: 3G, 2.5G, 512M, 123456B, 80%, a bare number is GiB; default: free RAM minus "
+     "a reserve"},
     {NULL, RUNS | DECODE, NULL, "--max-vram", "SIZE", FLAG_DEVICE_SIZE, AT(max_vram), 0, 0, NULL,
-     "the most that the program takes on the GPU, its libraries included; default what is free less a "
-     "twentieth, at least "
-     "512 MiB; on the CPU only --max-ram applies",
-     NULL},
+     "VRAM limit, CUDA libraries included; default: free VRAM minus 5 % (at least 512 MiB); no effect on the "
+     "CPU"},
     {NULL, RUNS | DECODE, NULL, "--plan", "FILE", FLAG_STRING, AT(plan), 0, 0, NULL,
-     "run exactly this plan, as `sluice plan --json` printed it or edited", NULL},
+     "run exactly this plan, printed by `sluice plan --json` and perhaps edited"},
     {NULL, RUNS, NULL, "--prompt-cache", "DIR", FLAG_STRING, AT(prompt_cache), 0, 0, NULL,
-     "keep what text encoders make of prompts in files there, and begin without an encoder where one is "
-     "found",
-     NULL},
+     "store text encoder outputs there, and skip the text encoder for prompts that are stored"},
     {NULL, RUNS | DECODE, NULL, "--no-replan", NULL, FLAG_SWITCH, AT(no_replan), 0, 0, NULL,
-     "keep the first plan although measured rates differ; accepted, but plans never change for that yet",
-     NULL},
+     "accepted, has no effect: plans never change during a run"},
     {NULL, RUNS | DECODE, NULL, "--rates", "FILE", FLAG_STRING, AT(rates), 0, 0, NULL,
-     "what this machine was measured to do, as `sluice bench bus --save` and `bench ops --save` wrote it; "
-     "default: stated assumptions",
-     NULL},
+     "measured rates of this machine, from `sluice bench bus --save` and `bench ops --save`; default: "
+     "assumptions"},
     {NULL, RUNS | DECODE, NULL, "--vae-tiling", "HOW", FLAG_CHOICE, AT(vae_tiling), 0, 0, "auto|on|off",
-     "the decoder's large buffers: on: the least memory (on a device: in the host's), for a little time; "
-     "off: "
-     "all kept; the picture is the same; default auto: the faster that fits",
-     NULL},
+     "memory use of the VAE decoder; on: least VRAM (buffers in RAM), a little slower; off: keep all "
+     "buffers; same image; default auto: the fastest that fits"},
     {NULL, RUNS | DECODE, NULL, "--direct-io", "HOW", FLAG_CHOICE, AT(direct_io), 0, 0, "auto|on|off",
-     "read the model past the system's file cache; auto: where it is larger than three quarters of the "
-     "machine's memory, and would push everything else out; default auto",
-     NULL},
+     "read the model with O_DIRECT, past the page cache; auto: if it is larger than 3/4 of the RAM; default "
+     "auto"},
     {NULL, RUNS | DECODE | BENCH, NULL, "--device", "NAME", FLAG_STRING, AT(device), 0, 0, NULL,
-     "cpu, cuda (the first GPU) or cuda:N; default cuda where there is one; `plan` needs none, and knows "
-     "cuda:CARD (3060, 4060, 4060ti, 4090, h100); bench block: cuda with --predict",
-     NULL},
+     "cpu, cuda (first GPU) or cuda:N; default: cuda if present; plan: also a card that is not there, "
+     "cuda:3060, 4060, 4060ti, 4090, h100; bench block: cuda with --predict"},
     {NULL, RUNS | DECODE, NULL, "--precision", "TYPE", FLAG_CHOICE, AT(precision), 0, 0, "f32|bf16|f16",
-     "of text encoder and transformer; default f32 on the CPU, bf16 on a GPU", NULL},
+     "arithmetic of text encoders and transformer; default: f32 on the CPU, bf16 on a GPU"},
     {NULL, RUNS | CONVERT | BENCH, NULL, "--type", "TYPE", FLAG_STRING, AT(type), 0, 0, NULL,
-     "keep weights as f8_e4m3, q8_0, q6_k, q5_k, q4_k ...; of transformer and text encoders, converted as "
-     "they "
-     "are read: less memory and less to move, another picture, and `plan --types` says what each would "
-     "bring; "
-     "convert: what is written, also int8_convrot; bench block: of its matrices, beside bf16",
-     NULL},
+     "quantise transformer and text encoders while reading: f8_e4m3, q8_0, q6_k, q5_k, q4_k ...; less memory "
+     "and transfer, another image (see `plan --types`); convert: type to write, also int8_convrot; bench "
+     "block: type of the matrices"},
     {NULL, CONVERT, NULL, "--rule", "REGEX=TYPE", FLAG_STRINGS, AT(rules), 0, 0, NULL,
-     "tensors in whose name the regex is found get that type; the first that fits wins, before --type; up to "
-     "sixteen times",
-     NULL},
+     "type of the tensors whose name the regex matches; the first match wins, before --type; up to 16 times"},
     {NULL, CONVERT, NULL, "--part", "NAME", FLAG_STRING, AT(part), 0, 0, NULL,
-     "of a file that holds several parts the one to convert (its flag without dashes: vae), of a Hugging "
-     "Face "
-     "folder a folder in it (transformer)",
-     NULL},
+     "the part to convert: of a checkpoint file its flag without dashes (vae), of a Hugging Face folder a "
+     "subfolder (transformer)"},
     {NULL, RUNS | DECODE | BENCH, "-t", "--threads", "N", FLAG_WHOLE, AT(threads), 1, SLUICE_THREADS_MAX,
-     NULL, "default the physical cores that it may use, or fewer where a control group's quota is less",
-     NULL},
+     NULL, "CPU threads; default: the physical cores, or fewer by affinity or cgroup quota"},
 
     {"Benchmark", BENCH | PLAN, NULL, "--dims", "LIST", FLAG_STRING, AT(dimensions), 0, 0, NULL,
-     "name=value,... of those that `sluice bench checkpoint help` lists, or clip_g.name=value of one part "
-     "alone; checkpoint, plan --family: instead of published sizes",
-     NULL},
+     "name=value,... instead of published sizes, of checkpoint and plan --family; clip_g.name=value: one "
+     "part; `sluice bench checkpoint help` lists the names"},
     {NULL, BENCH, NULL, "--adapter", "DIALECT", FLAG_STRING, AT(adapter), 0, 0, NULL,
-     "checkpoint: a LoRA file for the family instead, FILE.safetensors in place of DIR, called as diffusers, "
-     "kohya, comfy and others do (an unknown name lists them)",
-     NULL},
+     "checkpoint: write a random LoRA, FILE.safetensors in place of DIR, with key names as of diffusers, "
+     "kohya, comfy ...; an unknown name lists all"},
     {NULL, BENCH, NULL, "--rank", "N", FLAG_WHOLE, AT(rank), 1, SLUICE_ADAPTER_RANK_MAX, NULL,
-     "of --adapter; default 16. block: with such an adapter on every product, beside the same block without",
-     NULL},
+     "rank of --adapter; default 16. block: also time the block with a LoRA of this rank"},
     {NULL, BENCH, NULL, "--text-encoders", NULL, FLAG_SWITCH, AT(text_encoders), 0, 0, NULL,
-     "--adapter changes these too", NULL},
+     "let --adapter change the text encoders too"},
     {NULL, BENCH, NULL, "--save", "FILE", FLAG_STRING, AT(save), 0, 0, NULL,
-     "bus, ops: add what was measured to this rates file, for --rates", NULL},
+     "bus, ops: add the measured rates to this file, for --rates"},
     {NULL, BENCH, NULL, "--clock", "WHICH", FLAG_CHOICE, AT(clock), 0, 0, "timed|paced",
-     "stream: a virtual clock, the same everywhere (seconds), or this machine's (minutes): the CPU behind a "
-     "bus of set rates; default timed",
-     NULL},
+     "stream: virtual clock, the same everywhere (seconds), or real time, the CPU behind a simulated bus "
+     "(minutes); default timed"},
     {NULL, BENCH, NULL, "--predict", "CARD", FLAG_STRING, AT(predict), 0, 0, NULL,
-     "block: calculate instead what a block of each family takes on a GPU that need not be there: 3060, "
-     "4060, "
-     "4060ti, 4090 or h100",
-     NULL},
+     "block: predict the times of each family's block on a GPU that need not be there: 3060, 4060, 4060ti, "
+     "4090 or h100"},
     {NULL, BENCH, NULL, "--dir", "DIR", FLAG_STRING, AT(folder), 0, 0, NULL,
-     "bus: the disk to measure: a file of 256 MiB is written and read there; default here. With -m a model's "
-     "largest file is read instead",
-     NULL},
+     "bus: folder on the disk to measure, where a file of 256 MiB is written; default: the current one; with "
+     "-m the model's largest file is read instead"},
 
-    {"Messages", ALL, "-q", "--quiet", NULL, FLAG_SWITCH, AT(quiet), 0, 0, NULL, "only warnings and errors",
-     NULL},
+    {"Messages", ALL, "-q", "--quiet", NULL, FLAG_SWITCH, AT(quiet), 0, 0, NULL,
+     "print only warnings and errors"},
     {NULL, RUNS | DECODE, "-v", "--verbose", NULL, FLAG_SWITCH, AT(verbose), 0, 0, NULL,
-     "also the plan, before the run", NULL},
+     "print the plan before and the time of each stage after the run"},
     {NULL, RUNS | DECODE | BENCH | CONVERT, NULL, "--no-progress", NULL, FLAG_SWITCH, AT(no_progress), 0, 0,
-     NULL, "no progress line", NULL},
+     NULL, "print no progress line"},
 };
 
 const struct command commands[N_COMMANDS] = {
-    {"generate", GENERATE, NULL, 0, 0, "draw pictures from a prompt",
+    {"generate", GENERATE, NULL, 0, 0, "generate images or videos from a prompt",
      "sluice generate -m DIR -p \"a red fox in the snow\" --max-ram 3G -o fox.png", NULL},
-    {"decode", DECODE, "LATENT.safetensors", 1, 1, "turn a saved latent into a picture",
+    {"decode", DECODE, "LATENT.safetensors", 1, 1, "decode a saved latent into an image or video",
      "sluice decode fox.safetensors -m DIR -o fox.png", NULL},
-    {"plan", PLAN, "[LATENT.safetensors]", 0, 1, "say what a run would need and take, without running it",
+    {"plan", PLAN, "[LATENT.safetensors]", 0, 1,
+     "show memory, placement and time of a run without running it",
      "sluice plan --family qwen_image --device cuda:4090 --max-ram 16G", NULL},
-    {"inspect", INSPECT, "[PATH]", 0, 1, "say what is in a model's files", "sluice inspect PATH --tensors",
-     NULL},
-    {"tokenize", TOKENIZE, NULL, 0, 0, "print a prompt's token ids as the model sees them",
+    {"inspect", INSPECT, "[PATH]", 0, 1, "show what model or LoRA files contain",
+     "sluice inspect PATH --tensors", NULL},
+    {"tokenize", TOKENIZE, NULL, 0, 0, "print the token ids of a prompt",
      "sluice tokenize -m DIR -p \"a red fox\"", NULL},
-    {"convert", CONVERT, "IN...", 1, OPERANDS_MAX, "rewrite one part's weights in other types",
+    {"convert", CONVERT, "IN...", 1, OPERANDS_MAX, "convert (quantise) the weights of one model part",
      "sluice convert DIR/transformer -o transformer.gguf --type q8_0", NULL},
     {"bench", BENCH, "bus|ops|load|stream|block|checkpoint [FAMILY DIR|help]", 1, 3,
-     "measure this machine; write models of random weights", "sluice bench bus --save rates.json",
-     "bus: disk and memory; ops: arithmetic; load: how fast a model comes to memory; stream: how near to its "
-     "floor a streamed step comes; block: how near to its products a block and a decoder come; checkpoint: "
-     "writes a model of random weights."},
-    {"devices", DEVICES, NULL, 0, 0, "list what a run can use", "sluice devices", NULL},
-    {"families", FAMILIES, "[NAME]", 0, 1, "list which models can be run, or say all about one",
-     "sluice families flux", NULL},
-    {"completion", COMPLETION, "bash|zsh|fish", 1, 1, "print what a shell needs to complete flags",
+     "measure this machine, write models of random weights", "sluice bench bus --save rates.json",
+     "bus: speed of disk and memory; ops: speed of arithmetic; load: how fast a model is read; stream: time "
+     "of a streamed step against its lower bound; block: time of one block and of a decoder against their "
+     "matrix products; checkpoint: write a model of random weights."},
+    {"devices", DEVICES, NULL, 0, 0, "list the devices of this machine", "sluice devices", NULL},
+    {"families", FAMILIES, "[NAME]", 0, 1, "list the supported models, or show one", "sluice families flux",
+     NULL},
+    {"completion", COMPLETION, "bash|zsh|fish", 1, 1, "print a completion script for a shell",
      "sluice completion bash >/etc/bash_completion.d/sluice", NULL},
     {"manual", MANUAL, NULL, 0, 0, "print the man page", "sluice manual | man -l -", NULL},
 };
 
-/* A row for each flag that the library has for a part. */
+/* Adds one row for each model part of the library. */
 static void add_parts(void) {
     static char help[COMPONENT_FILES_MAX][96];
     const char *name;
@@ -312,8 +257,8 @@ static void add_parts(void) {
 
 void flags_init(void) {
     n_flags = 0;
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
-        flags[n_flags++] = own[i];
+    for (size_t i = 0; i < sizeof static_flags / sizeof *static_flags; i++) {
+        flags[n_flags++] = static_flags[i];
         if (!i) add_parts();
     }
 }
@@ -338,7 +283,7 @@ static int flags_least(int a, int b) {
     return a < b ? a : b;
 }
 
-/* Levenshtein's distance, case and _ for - ignored; names are short, longer ones count as far. */
+/* Levenshtein distance; ignores case and treats _ in a as -. FAR for names longer than LONGEST bytes. */
 static int distance(const char *a, const char *b) {
     enum { LONGEST = 40, FAR = 100 };
     int row[LONGEST + 1];
@@ -358,12 +303,13 @@ static int distance(const char *a, const char *b) {
     return row[n_b];
 }
 
-/* A third of the letters may differ: "--step" is --steps, "--foo" is nothing. So is a name's beginning, or
- * more than the whole of it. */
+/* True if name is a better suggestion for typed than one at distance *best, which is then updated. Up to a
+ * third of the letters may differ: "--step" suggests --steps, "--foo" nothing. A common prefix of three
+ * letters that is one of the two words also suffices. */
 static bool nearer(const char *typed, const char *name, int *best) {
     enum { BEGINNING = 3 };
     int allowed = (int)strlen(name) / 3;
-    typed += strspn(typed, "-"), name += strspn(name, "-"); /* "-steps" is near --steps */
+    typed += strspn(typed, "-"), name += strspn(name, "-"); /* "-steps" suggests --steps */
     size_t shorter = strlen(typed) < strlen(name) ? strlen(typed) : strlen(name);
     bool begins = shorter >= BEGINNING && strncmp(typed, name, shorter) == 0;
     int away = begins ? allowed : distance(typed, name);

@@ -1,4 +1,5 @@
-/* The flags and commands as tables: parsing, --help and "did you mean" all come from them. */
+/* The flags and commands as tables, the source of parsing, --help, man page, completions and "did you
+ * mean". */
 #ifndef SLUICE_CLI_FLAGS_H
 #define SLUICE_CLI_FLAGS_H
 
@@ -27,32 +28,33 @@ enum flag_kind {
     FLAG_STRINGS,     /* struct strings; may be given several times */
     FLAG_LORAS,       /* struct loras; may be given several times */
     FLAG_PROMPT,      /* struct prompt_text */
-    FLAG_WHOLE,       /* int within [least, most] */
-    FLAG_REAL,        /* double within [least, most] */
-    FLAG_SCALES,      /* struct scales: one or two doubles within [least, most] */
-    FLAG_LAYERS,      /* struct layers: whole numbers within [least, most] */
+    FLAG_WHOLE,       /* int in [least, most] */
+    FLAG_REAL,        /* double in [least, most] */
+    FLAG_SCALES,      /* struct scales: one or two doubles in [least, most] */
+    FLAG_LAYERS,      /* struct layers: whole numbers in [least, most] */
     FLAG_SEED,        /* struct seed */
-    FLAG_SIZE,        /* int64_t bytes, of this machine */
+    FLAG_SIZE,        /* int64_t bytes of RAM, at most what this machine has */
     FLAG_DEVICE_SIZE, /* struct device_size */
     FLAG_CHOICE,      /* const char *, one of choices */
-    FLAG_PART,        /* a part of a model: added to struct args' parts */
+    FLAG_SAMPLER,     /* const char *: the sampler; a schedule in the name goes to sampler_schedule */
+    FLAG_SCHEDULER,   /* const char * */
+    FLAG_PART,        /* path of a model part, appended to struct args' parts */
 };
 
 struct flag {
-    const char *group;  /* heading of --help; NULL continues the one before */
+    const char *group;  /* heading in --help; NULL: same as the row before */
     unsigned commands;  /* enum command_bit */
     const char *letter; /* "-m" or NULL */
     const char *name;   /* "--model" */
-    const char *value;  /* how --help calls its value; NULL for a switch */
+    const char *value;  /* placeholder of the value in --help; NULL for a switch */
     enum flag_kind kind;
     size_t offset; /* of the value in struct args */
     double least, most;
     const char *choices; /* "auto|on|off" */
     const char *help;
-    const char *refused; /* why no model of this build can honour it; NULL: it works */
 };
 
-/* May it be given several times, with a value each? */
+/* True for flags that may be repeated, each time with another value. */
 static inline bool flag_repeats(const struct flag *flag) {
     return flag->kind == FLAG_STRINGS || flag->kind == FLAG_LORAS;
 }
@@ -60,15 +62,14 @@ static inline bool flag_repeats(const struct flag *flag) {
 struct command {
     const char *name;
     enum command_bit bit;
-    const char *operands; /* as --help shows them, or NULL */
+    const char *operands; /* as --help prints them, or NULL */
     int n_operands_least, n_operands;
     const char *summary;
     const char *example;
-    const char *details; /* of its help, or NULL */
+    const char *details; /* further text of --help-all, or NULL */
 };
 
-/* All flags, in the order of --help; those of parts are the library's. Filled by flags_init, which comes
- * first of all. */
+/* All flags in the order of --help. Filled by flags_init, which main calls first. */
 enum { FLAGS_MAX = 112, COMPONENT_FILES_MAX = 16 };
 extern struct flag flags[FLAGS_MAX];
 extern int n_flags;
@@ -77,10 +78,10 @@ void flags_init(void);
 #define N_COMMANDS 11
 extern const struct command commands[N_COMMANDS];
 
-/* By its letter or name as typed, also another program's; NULL if there is none. */
+/* Finds a flag by letter ("-m"), name or another program's name (names.h); NULL if unknown. */
 const struct flag *flag_find(const char *typed);
 const struct command *command_find(const char *name);
-/* The flag of that command, or the command, nearest to what was typed, or NULL when nothing is near. */
+/* The flag of the command, or the command, whose name is most similar to typed; NULL if none is similar. */
 const char *flag_nearest(unsigned command, const char *typed);
 const char *command_nearest(const char *typed);
 

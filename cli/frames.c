@@ -1,4 +1,4 @@
-/* A video as a picture a frame: see frames.h. */
+/* Writes a video as one image per frame: see frames.h. */
 #include "cli/frames.h"
 
 #include "cli/fail.h"
@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Its name, and where it lies until all are there. */
+/* The final name of a frame, and its temporary name until all frames exist. */
 static int name_both(const struct frames *frames, int frame, char name[PATH_MAX], char temporary[PATH_MAX],
                      struct sluice_error *e) {
     struct output_of of = frames->of;
@@ -21,7 +21,7 @@ static int name_both(const struct frames *frames, int frame, char name[PATH_MAX]
     return bytes < PATH_MAX ? SLUICE_OK : fail_output(e, name, ENAMETOOLONG);
 }
 
-/* The first frame's folder is all frames'. */
+/* Creates the temporary folder next to the first frame, and the target folder. */
 static int make_folder(struct frames *frames, struct sluice_error *e) {
     char first[PATH_MAX];
     if (output_name(frames->pattern, &frames->of, first, e)) return e->code;
@@ -41,7 +41,7 @@ static int take_mark(struct frames *frames) {
     return problem;
 }
 
-/* Where one cannot be brought under its name, those before it go too. */
+/* Renames all frames to their final names. If one fails, removes the frames renamed before. */
 static int bring(struct frames *frames, struct sluice_error *e) {
     char name[PATH_MAX], temporary[PATH_MAX];
     struct sluice_error ignored;

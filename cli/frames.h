@@ -1,6 +1,5 @@
-/* A video as a picture a frame: written in a folder beside their names, and brought under these when all are
- * there, so that who ends a run half-way leaves none. What killed processes leave of it, leftovers.h clears.
- */
+/* Writes a video as one image per frame. The frames are written to a temporary folder and renamed when all
+ * exist, so that a cancelled run leaves none. leftovers.h removes the folders of killed processes. */
 #ifndef SLUICE_CLI_FRAMES_H
 #define SLUICE_CLI_FRAMES_H
 
@@ -8,18 +7,18 @@
 #include "cli/picture_write.h"
 
 struct frames {
-    const char *pattern; /* as output_name reads it; NULL: none are being written */
-    struct output_of of; /* the clip; its frame is the last that was put */
-    int mark;            /* the temporary folder's */
-    bool made;           /* the folder that they go to */
+    const char *pattern; /* of the names, as in output_name; NULL: no video is being written */
+    struct output_of of; /* the video; of.frame is the last frame put */
+    int mark;            /* lock file of the temporary folder */
+    bool made;           /* the target folder is new */
     char target[PATH_MAX], temporary[PATH_MAX];
 };
 
-/* Puts the next one, of the clip that of says; makes the folder with the first, and all names with the last.
- * Exit 6 and nothing left on failure. */
+/* Writes the next frame of the video `of`. The first call creates the folder, the last one renames all
+ * frames. On failure returns exit code 6 and removes all frames. */
 int frames_put(struct frames *frames, const char *pattern, struct output_of of,
                const struct picture_content *content, struct sluice_error *e);
-/* Removes what there is of an unfinished clip. */
+/* Removes the frames of an unfinished video. */
 void frames_abandon(struct frames *frames);
 
 #endif

@@ -1,4 +1,4 @@
-/* --help: see help.h. */
+/* Prints --help and --help-all: see help.h. */
 #include "cli/help.h"
 
 #include "engine/sluice.h"
@@ -7,7 +7,7 @@
 
 enum { WIDTH = 80, FLAG_COLUMN = 26 };
 
-/* The ten that matter most, of commands that have more; each between spaces. */
+/* The ten flags that --help lists, for commands that have more. Each name stands between spaces. */
 static const struct {
     enum command_bit command;
     const char *flags;
@@ -30,7 +30,7 @@ static bool is_first(const struct flag *flag, enum command_bit command) {
     return true;
 }
 
-/* Prints text from the given column on, broken at spaces; the cursor stands there. */
+/* Prints text wrapped at spaces to WIDTH columns, with the given left margin. The cursor is at column. */
 static void print_wrapped(const char *text, int column) {
     int at = column;
     while (*text) {
@@ -48,7 +48,7 @@ const char *help_value(const struct flag *flag) {
     return several ? flag->choices : flag->value;
 }
 
-/* A colon ends a clause too, unless it stands behind the name of what the clause is about. */
+/* A colon also ends the clause, except within the first NAME bytes ("checkpoint: ..."). */
 char *help_clause(const struct flag *flag, char *out, size_t out_bytes) {
     enum { LONG = WIDTH - FLAG_COLUMN, NAME = 16 };
     size_t length = strcspn(flag->help, ";");
@@ -105,14 +105,14 @@ void help_everything(void) {
 }
 
 void help_program(void) {
-    printf("sluice %s: diffusion models that are bigger than the memory they run in\n\n"
+    printf("sluice %s: runs diffusion models that are larger than GPU memory and RAM\n\n"
            "usage: sluice COMMAND [flags]\n\n",
            sluice_version());
     for (int i = 0; i < N_COMMANDS; i++) printf("  %-10s  %s\n", commands[i].name, commands[i].summary);
-    printf("\nCOMMAND --help shows its most used flags, --help-all every one.\n\n  %s\n  %s\n\n",
+    printf("\nCOMMAND --help lists the most used flags, --help-all all of them.\n\n  %s\n  %s\n\n",
            commands[0].example, commands[2].example);
-    print_wrapped("Exit codes: 0 done, 1 our mistake, 2 wrong usage, 3 a file is missing, damaged or in the "
-                  "wrong place, 4 does not fit the budget, 5 device or memory failure, 6 output not written, "
-                  "7 not a number, 130 cancelled.",
+    print_wrapped("Exit codes: 0 success, 1 internal error, 2 wrong usage, 3 bad or missing input file, 4 "
+                  "over the memory budget, 5 GPU or memory failure, 6 output not written, 7 NaN in weights "
+                  "or result, 130 cancelled.",
                   0);
 }

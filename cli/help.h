@@ -1,4 +1,5 @@
-/* --help and --help-all, from the tables. No line is wider than 80 columns, and --help fits 24 lines. */
+/* --help and --help-all, printed from the tables of flags.h. Lines have at most 80 columns, and --help at
+ * most 24 lines. */
 #ifndef SLUICE_CLI_HELP_H
 #define SLUICE_CLI_HELP_H
 
@@ -6,15 +7,15 @@
 
 #include <stdio.h>
 
-/* all: every flag, with all that there is to say; else the ten that matter most, a clause each. */
+/* all: every flag with its full text; otherwise at most ten flags with their first clause. */
 void help_command(const struct command *command, bool all);
 void help_program(void);
-/* Every command's help_command. */
+/* help_command of every command. */
 void help_everything(void);
 
-/* The first clause of a flag's help into out; returns out. */
+/* Copies the first clause of a flag's help text into out; returns out. */
 char *help_clause(const struct flag *flag, char *out, size_t out_bytes);
-/* What a flag's value is called, or may be; NULL for a switch. */
+/* The placeholder of a flag's value ("FILE") or a short list of its choices; NULL for a switch. */
 const char *help_value(const struct flag *flag);
 
 #endif

@@ -1,4 +1,4 @@
-/* What a command reads: see inputs.h. Must not open any of it. */
+/* Protects input files from being overwritten: see inputs.h. Opens no file. */
 #include "cli/inputs.h"
 
 #include "cli/fail.h"
@@ -14,8 +14,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Flags that name what is read, also those that this build refuses: the report of a refusal is written too.
- */
+/* True for flags that name files or folders to read. */
 static bool is_read(const struct flag *flag) {
     static const char *const names[] = {"--model",       "--tokenizer", "--prompt",  "--negative-prompt",
                                         "--init-latent", "--init-img",  "--end-img", "--ref-image",
@@ -26,12 +25,12 @@ static bool is_read(const struct flag *flag) {
     return flag->kind == FLAG_PART;
 }
 
-/* It may be a folder, or a file that is not read alone. */
+/* True for flags that take a folder, or a file that is read together with its companions. */
 static bool is_part(const struct flag *flag) {
     return flag->kind == FLAG_PART || !strcmp(flag->name, "--model") || !strcmp(flag->name, "--tokenizer");
 }
 
-/* What is read with a file that a flag names, from the folder it lies in. */
+/* Patterns of files that are read together with a model file in the same folder. */
 static const char *const companions[] = {
     "config.json", "*-[0-9]*-of-[0-9]*.safetensors", "tokenizer*.json",  "vocab.json",
     "merges.txt",  "special_tokens_map.json",        "added_tokens.json"};
@@ -49,7 +48,7 @@ static bool same_file(const struct stat *output, const char *input) {
     return stat(input, &info) == 0 && info.st_dev == output->st_dev && info.st_ino == output->st_ino;
 }
 
-/* One folder may be mounted in several places: names say nothing. */
+/* Compares folders by inode, since one folder can be mounted in several places. */
 static bool same_folder(const char *one, const char *other) {
     struct stat info;
     return stat(one, &info) == 0 && same_file(&info, other);
@@ -63,7 +62,7 @@ bool inputs_folder_of(const char *name, char out[PATH_MAX]) {
     return bytes < PATH_MAX && realpath(folder, out);
 }
 
-/* Cuts the last name off; false if there is none. */
+/* Removes the last component of a path; false if there is none. */
 static bool go_up(char *path) {
     char *slash = strrchr(path, '/');
     if (!slash || !slash[1]) return false;
@@ -71,14 +70,14 @@ static bool go_up(char *path) {
     return true;
 }
 
-/* nftw hands its caller's things to nobody. */
+/* State of search_one: nftw has no argument for its callback. */
 static struct {
     struct stat folder;
     int n;
     bool found;
 } search;
 
-/* A model has some dozens of files; who names a whole disk is not searched to its end. */
+/* Bounds the search if a flag names a whole disk. A model has some dozens of files. */
 enum { ENTRIES_MOST = 10000 };
 
 static int search_one(const char *path, const struct stat *info, int kind, struct FTW *place) {
@@ -90,7 +89,7 @@ static int search_one(const char *path, const struct stat *info, int kind, struc
     return search.found || ++search.n > ENTRIES_MOST;
 }
 
-/* folder, root: their links resolved. Whether it, or what it lies in, is that root or in it. */
+/* True if folder is root or lies below it, also through mounts. Both paths have their links resolved. */
 static bool is_within(char *folder, const char *root) {
     search.n = 0;
     search.found = false;
@@ -103,7 +102,8 @@ static bool is_within(char *folder, const char *root) {
     return false;
 }
 
-/* As it is named, and where its links lead. No model reads pictures: who draws in its folder draws again. */
+/* True if output, or the file that it links to, lies in folder. Images and videos are exempt: no model reads
+ * them. */
 static bool lies_in(const char *output, const char *folder) {
     char root[PATH_MAX], path[PATH_MAX];
     if (picture_has_extension(output) || video_has_extension(output) || !realpath(folder, root)) return false;
@@ -120,7 +120,7 @@ static bool is_companion(const char *output, const char *file) {
     return false;
 }
 
-/* A text encoder's tokenizer is found in a folder of that name beside the encoder's. */
+/* True for a file in a folder tokenizer* next to a text encoder's folder. */
 static bool is_tokenizer_beside(const char *output, const char *folder) {
     char root[PATH_MAX], real[PATH_MAX];
     if (!realpath(folder, root) || !realpath(output, real)) return false;
@@ -129,7 +129,7 @@ static bool is_tokenizer_beside(const char *output, const char *folder) {
     return name && !fnmatch("/tokenizer*", name, 0) && go_up(real) && same_folder(real, root);
 }
 
-/* Prompts name files there, which nothing here has read. */
+/* Protects LoRAs in the folder of --lora-dir: prompts may name them. */
 static int check_adapters(const char *flag, const char *name, const char *reader, const char *folder,
                           struct sluice_error *e) {
     static const char extension[] = ".safetensors";
@@ -147,15 +147,16 @@ static int inputs_check_part(const char *flag, const char *name, const char *rea
     if (stat(path, &info)) return SLUICE_OK;
     bool is_folder = S_ISDIR(info.st_mode);
     if ((is_folder || inputs_folder_of(path, folder)) && is_tokenizer_beside(name, is_folder ? path : folder))
-        return inputs_refuse(e, flag, name, "what is read with", reader);
+        return inputs_refuse(e, flag, name, "a file that is read with", reader);
     if (is_folder)
         return lies_in(name, path) ? inputs_refuse(e, flag, name, "a file in the folder of", reader)
                                    : SLUICE_OK;
-    return is_companion(name, path) ? inputs_refuse(e, flag, name, "what is read with the file of", reader)
-                                    : SLUICE_OK;
+    return is_companion(name, path)
+               ? inputs_refuse(e, flag, name, "a file that is read with the file of", reader)
+               : SLUICE_OK;
 }
 
-/* name, whose file is output, against one value of a flag that reads. */
+/* Checks the output `name` (whose stat is output) against one value of a flag that is read. */
 static int check_value(const struct flag *reader, const char *path, const char *flag, const char *name,
                        const struct stat *output, struct sluice_error *e) {
     char folder[PATH_MAX];
@@ -180,6 +181,6 @@ int inputs_spared(const struct args *args, const char *flag, const char *name, s
     }
     for (int i = 0; i < args->n_operands && !status; i++)
         if (same_file(&info, args->operands[i]))
-            status = inputs_refuse(e, flag, name, "what is read:", args->operands[i]);
+            status = inputs_refuse(e, flag, name, "the input file", args->operands[i]);
     return status;
 }

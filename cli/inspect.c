@@ -1,4 +1,4 @@
-/* `sluice inspect`: what is in a model's files. */
+/* `sluice inspect`: prints what model and adapter files contain. */
 #include "cli/answer.h"
 #include "cli/commands.h"
 #include "cli/fail.h"
@@ -33,13 +33,7 @@ static void cli_inspect_print_groups(const json_t *component) {
     }
 }
 
-static void print_key(const char *key) {
-    char *text = strdup(key);
-    printf("    %s", text ? plain_make(text) : "?");
-    free(text);
-}
-
-/* One line a value: strings bare, everything else as JSON. */
+/* Prints one value per line: strings without quotes, everything else as JSON. */
 static void print_value(const char *indent, const json_t *value) {
     char *text = json_is_string(value)
                      ? NULL
@@ -58,17 +52,38 @@ static void print_list(const char *title, const json_t *list) {
     }
 }
 
-static void print_config(json_t *config) {
-    const char *key;
-    json_t *value;
-    if (json_object_size(config)) printf("  configuration\n");
-    json_object_foreach(config, key, value) {
-        print_key(key);
-        print_value(" ", value);
-    }
+/* The bytes of "axes_dims" in the key "axes_dims.2" of an array's element; 0 for other keys. */
+static size_t array_name_bytes(const char *key) {
+    const char *dot = strrchr(key, '.');
+    return dot && dot[1] && strspn(dot + 1, "0123456789") == strlen(dot + 1) ? (size_t)(dot - key) : 0;
 }
 
-/* The tensors themselves, where --tensors asked for them. */
+/* Prints "key value, array value value, ..." on lines of about 100 columns. */
+static void print_config(const json_t *component) {
+    enum { COLUMNS = 100 };
+    int column = printf("  config (%s):", field_string(component, "config_from"));
+    const char *key, *before = "";
+    json_t *value, *config = json_object_get(component, "config");
+    json_object_foreach(config, key, value) {
+        const char *shown = json_string_value(value);
+        char *name = strdup(key), *text = NULL;
+        if (!shown) text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(9));
+        if (!shown) shown = text ? text : "?";
+        size_t array = array_name_bytes(key), bytes = array ? array : strlen(key);
+        bool continues = array && array_name_bytes(before) == array && strncmp(key, before, array) == 0;
+        if (*before && !continues) column += printf(",");
+        if (!continues && column + (int)(bytes + strlen(shown)) + 3 > COLUMNS) column = printf("\n   ") - 1;
+        if (!continues) column += printf(" %.*s", (int)bytes, name ? plain_make(name) : "?");
+        if (continues && column + (int)strlen(shown) + 2 > COLUMNS) column = printf("\n     ") - 1;
+        column += printf(" %s", shown);
+        before = key;
+        free(name);
+        free(text);
+    }
+    putchar('\n');
+}
+
+/* Lists the tensors, with --tensors. */
 static void print_tensors(const json_t *component) {
     size_t i;
     json_t *tensor;
@@ -92,10 +107,9 @@ static void print_component(const json_t *component) {
     cli_inspect_print_groups(component);
     const char *tokenizer = json_string_value(json_object_get(component, "tokenizer"));
     if (tokenizer)
-        printf("  sees %.0f tokens, tokenizer %s\n", field_number(component, "max_sequence_length"),
+        printf("  reads up to %.0f tokens, tokenizer %s\n", field_number(component, "max_sequence_length"),
                tokenizer);
-    printf("  what shapes cannot tell: %s\n", field_string(component, "config_from"));
-    print_config(json_object_get(component, "config"));
+    print_config(component);
     print_tensors(component);
 }
 
@@ -144,8 +158,27 @@ static void print_adapter(const json_t *adapter) {
     if (json_array_size(recipes))
         print_words("  fits", recipes);
     else
-        puts("  no published model takes it as it is");
+        puts("  fits no published model");
     print_tensors(adapter);
+}
+
+/* "complete: all parts of zimage are there", or "incomplete: vae is missing". */
+static void print_completeness(const json_t *root) {
+    size_t i;
+    json_t *part;
+    const json_t *missing = json_object_get(root, "missing");
+    const char *recipe = json_string_value(json_object_get(root, "recipe"));
+    if (!json_array_size(missing)) {
+        printf("complete: all parts%s%s are there\n", recipe ? " of " : "", recipe ? recipe : "");
+        return;
+    }
+    printf("incomplete: ");
+    json_array_foreach(missing, i, part) {
+        const char *text = json_string_value(part);
+        bool is_name = text && !strchr(text, ' '); /* otherwise a whole error message */
+        printf("%s%s%s", i ? "; " : "", text ? text : "?", is_name ? " is missing" : "");
+    }
+    putchar('\n');
 }
 
 static void print_inspection(json_t *root) {
@@ -157,6 +190,7 @@ static void print_inspection(json_t *root) {
         print_list("unknown", json_object_get(root, "unknown"));
         return;
     }
+    print_completeness(root);
     const char *pipeline = json_string_value(json_object_get(root, "pipeline"));
     if (pipeline) printf("pipeline: %s\n", pipeline);
     const char *recipe = json_string_value(json_object_get(root, "recipe"));
@@ -175,9 +209,9 @@ static int check_operands(const struct args *args, struct sluice_error *e) {
     bool parts = m->model || m->n_parts || m->tokenizer;
     bool twice = m->model && args->n_operands;
     if ((parts || args->n_operands) && !twice) return SLUICE_OK;
-    fail(e, SLUICE_USAGE, twice ? "two models to inspect" : "inspect what?");
+    fail(e, SLUICE_USAGE, twice ? "two models are given" : "no model is given");
     fail_where(e, "sluice inspect");
-    return fail_expected(e, "one PATH, with or without -m");
+    return fail_expected(e, "sluice inspect PATH, or -m PATH");
 }
 
 int inspect_command(const struct args *args, struct sluice_error *e) {

@@ -1,5 +1,5 @@
-/* The program: which command, and how it ends. Exactly one line that begins "sluice: " is the last on stderr
- * when the exit code is not 0; it is written here and nowhere else, but for a second Ctrl-C. */
+/* main: runs the command and prints its error. If the exit code is not 0, the last line on stderr begins with
+ * "sluice: ", and no other line does. Only main and a second Ctrl-C (interrupt.c) print that line. */
 #include "cli/args.h"
 #include "cli/commands.h"
 #include "cli/fail.h"
@@ -21,8 +21,8 @@ static int (*const work[])(const struct args *, struct sluice_error *) = {
     families_command, completion_command, manual_command,
 };
 
-/* With 0, 1 or 2 closed the next file opened would get that number, and messages would go into the picture.
- * stdout opened for reading makes writes to it fail, as they should. */
+/* Opens /dev/null for closed descriptors 0, 1 and 2; otherwise an output file could get number 2, and
+ * messages would go into it. A closed stdout is opened read-only, so that writes to it still fail. */
 static void keep_standard_files(void) {
     for (int file = 0; file < 3; file++) {
         if (fcntl(file, F_GETFD) == -1 && errno == EBADF) open("/dev/null", file == 2 ? O_WRONLY : O_RDONLY);
@@ -34,14 +34,14 @@ static int unknown_command(const char *typed, struct sluice_error *e) {
     if (nearest) {
         fail(e, SLUICE_USAGE, "unknown command, did you mean %s?", nearest);
     } else {
-        fail(e, SLUICE_USAGE, *typed && *typed != '-' ? "unknown command" : "which command?");
+        fail(e, SLUICE_USAGE, *typed && *typed != '-' ? "unknown command" : "no command is given");
     }
     if (*typed) fail_found(e, "%s", typed);
     if (*typed == '-') return fail_expected(e, "sluice generate %s ..., or another command before it", typed);
     return fail_expected(e, "a command that sluice --help lists");
 }
 
-/* Scripts wait for the report, also of a run that was refused for a flag. */
+/* Writes the report of a run that was refused for a flag: scripts wait for it. */
 static void report_refusal(const struct args *args, struct sluice_error *e) {
     struct sluice_error shared;
     struct report report = {.name = args->report, .seed = args->seed.value};

@@ -1,11 +1,11 @@
-/* `sluice manual`: the man page, from the tables of commands and flags. */
+/* `sluice manual`: prints the man page from the tables of commands and flags. */
 #include "cli/commands.h"
 #include "cli/help.h"
 #include "cli/names.h"
 
 #include <string.h>
 
-/* Of roff: a backslash, a dash that is typed as one, and what begins a line. */
+/* Prints text with roff escapes for backslashes, dashes and a leading . or '. */
 static void put_roff(const char *text) {
     if (*text == '.' || *text == '\'') printf("\\&");
     for (; *text; text++) {
@@ -68,14 +68,14 @@ static void put_exit_codes(void) {
     static const struct {
         const char *code, *what;
     } codes[] = {
-        {"0", "done"},
-        {"1", "our mistake"},
-        {"2", "wrong usage: a flag, a value, a combination"},
-        {"3", "a model or another input is missing, damaged or in the wrong place"},
-        {"4", "does not fit the budget; the message names the least that would"},
-        {"5", "device or memory failure"},
+        {"0", "success"},
+        {"1", "internal error (bug)"},
+        {"2", "wrong usage: a flag, a value or a combination of flags"},
+        {"3", "a model or another input file is missing, damaged or of the wrong kind"},
+        {"4", "over the memory budget; the message names the smallest sufficient budget"},
+        {"5", "GPU or memory failure"},
         {"6", "output not written"},
-        {"7", "a number that is none"},
+        {"7", "NaN or infinity in the weights or the result"},
         {"130", "cancelled"},
     };
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
@@ -86,14 +86,14 @@ int manual_command(const struct args *args, struct sluice_error *e) {
     (void)args;
     (void)e;
     printf(".TH SLUICE 1 \"\" \"sluice %s\" \"User Commands\"\n"
-           ".SH NAME\nsluice \\- diffusion models that are bigger than the memory they run in\n"
+           ".SH NAME\nsluice \\- run diffusion models that are larger than GPU memory and RAM\n"
            ".SH SYNOPSIS\n.B sluice\n.I COMMAND\n[\\fIflags\\fR]\n"
-           ".SH DESCRIPTION\nDraws pictures with diffusion models whose weights flow from disk as they are "
-           "used, within a budget of memory that is known beforehand.\n"
+           ".SH DESCRIPTION\nGenerates images and videos with diffusion models. Weights that do not fit the "
+           "memory budget are streamed from disk or RAM during the computation.\n"
            ".SH COMMANDS\n",
            sluice_version());
     for (int i = 0; i < N_COMMANDS; i++) put_command(&commands[i]);
-    printf(".SH FLAGS\nIn brackets: the commands that take it.\n");
+    printf(".SH FLAGS\nIn brackets: the commands that take the flag.\n");
     put_flags();
     printf(".SH EXIT STATUS\n");
     put_exit_codes();

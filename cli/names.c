@@ -1,4 +1,4 @@
-/* Other programs' flags: see names.h. Must not hold a name that the table of flags has. */
+/* Flags of other programs: see names.h. No name here is in the table of flags too. */
 #include "cli/names.h"
 
 #include <stdbool.h>
@@ -29,30 +29,38 @@ static const struct {
 };
 
 static const struct {
-    const char *theirs; /* each between spaces */
+    const char *theirs; /* the flags, each between spaces */
     const char *answer;
 } others[] = {
     {" --offload-to-cpu --vae-on-cpu --clip-on-cpu --control-net-cpu --backend --params-backend ",
-     "--max-vram SIZE and --max-ram SIZE: what lies where follows from them"},
+     "--max-vram SIZE and --max-ram SIZE: placement follows from these limits"},
     {" --diffusion-fa --fa --diffusion-conv-direct --vae-conv-direct --force-sdxl-vae-conv-scale --color ",
-     "the command without it: there is nothing to switch"},
+     "the command without this flag: there is nothing to switch"},
     {" --mmap --no-mmap ", "--direct-io auto|on|off"},
     {" -M --mode ", "the command as the first word: generate, convert, ... (sluice --help)"},
     {" --lora-apply-mode ",
-     "a run without it: adapters are computed beside the weights; `sluice convert --lora` merges them"},
-    {" --upscale-model --upscale-repeats --upscale-tile-size ",
-     "-W N and -H N as large as wanted: this build has no upscaler"},
-    {" --control-net --control-image --control-strength --canny ",
-     "-r FILE where the model takes it: this build has no ControlNet"},
-    {" --preview-noisy ", "--preview latent: what the model takes the picture to be, without the noise"},
+     "a run without this flag: LoRAs are applied at run time; `sluice convert --lora` merges them"},
+    {" --upscale-model --upscale-repeats --upscale-tile-size --upscaler --upscale-sigmas --hires "
+     "--hires-strength --hires-steps --hires-upscaler ",
+     "larger -W N and -H N: upscalers are not implemented"},
+    {" --control-net --control-image --control-strength --control-start --control-end --control-mode "
+     "--control-mask --control-inpaint --canny --guess-mode ",
+     "a run without ControlNet, which is not implemented (--control DIR: control video of VACE)"},
+    {" --redux --redux-image --redux-strength ", "a run without Flux Redux, which is not implemented"},
+    {" --cache --cache-mode --cache-threshold --cache-max-skip --cache-retention --cache-ratios --easycache ",
+     "a run without a step cache, which is not implemented"},
+    {" --nag-scale --cfg-zero --cfg-norm --cfg-until --cfg-rescale --stg-scale --stg-blocks ",
+     "--cfg-scale S: this kind of guidance is not implemented"},
+    {" --ip-adapter --ipadapter --pulid ", "a run without IP-Adapter, which is not implemented"},
+    {" --preview-noisy ", "--preview latent: the model's prediction without noise"},
     {" --vae-tile-size --vae-tile-overlap --vae-relative-tile-size ", "--vae-tiling auto|on|off"},
     {" --rng --sampler-rng ", "--seed N alone: its noise is the same on every device"},
     {" --guidance-scale ", "--cfg-scale S, or --guidance S for models that were distilled with it"},
     {" --eta --sigmas --timestep-shift --prediction --img-cfg-scale ",
-     "a run without it: no model of this build takes it"},
+     "a run without this flag: no supported model takes it"},
     {" --embd-dir --photo-maker --pm-id-images-dir --pm-style-strength --high-noise-steps --moe-boundary "
      "--vace-strength ",
-     "a run without it: no model of this build takes it"},
+     "a run without this flag: no supported model takes it"},
     {" --high-noise-cfg-scale ", "--cfg-scale HIGH,LOW"},
     {" --qwen-image-zero-cond-t ", "--edit 2511"},
     {" --size --resolution ", "-W N -H N"},

@@ -1,13 +1,13 @@
-/* Flags under the names that people bring from other programs, from stable-diffusion.cpp most of all: those
- * that mean one of ours work, the others are answered. */
+/* Flags of other programs, mostly of stable-diffusion.cpp. Flags with the same meaning are accepted as
+ * synonyms; for the others the error message says what to use instead. */
 #ifndef SLUICE_CLI_NAMES_H
 #define SLUICE_CLI_NAMES_H
 
-/* The long name of our flag that means the same; NULL if none does. */
+/* Our flag with the same meaning as another program's; NULL if there is none. */
 const char *name_ours(const char *typed);
-/* What to do here instead, for a flag that means none of ours; NULL if it is not known. */
+/* What to use instead of another program's flag; NULL for an unknown flag. */
 const char *name_answer(const char *typed);
-/* Other name i of that flag of ours, from 0; NULL behind the last. */
+/* Synonym i of our flag, counted from 0; NULL after the last. */
 const char *name_other(const char *ours, int i);
 
 #endif

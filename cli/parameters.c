@@ -1,5 +1,7 @@
-/* The text in a picture: see parameters.h. */
+/* Generation parameters in image files: see parameters.h. */
 #include "cli/parameters.h"
+
+#include "cli/sampler_names.h"
 
 #include <ctype.h>
 #include <jansson.h>
@@ -8,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The last part of the model's path; a path such as "." is resolved first. */
+/* The last component of the model's path, after resolving "." and links. */
 static void model_name(const struct args *args, char out[PATH_MAX]) {
     char resolved[PATH_MAX];
     const char *path = args->model.model;
@@ -20,7 +22,7 @@ static void model_name(const struct args *args, char out[PATH_MAX]) {
     snprintf(out, PATH_MAX, "%s", slash && slash[1] ? slash + 1 : path);
 }
 
-/* Readers split at commas and colons, and take a JSON string where a value holds one. */
+/* Quotes a value with a comma or a colon as a JSON string, since readers split at them. */
 static void print_quoted(FILE *to, const char *value) {
     char *quoted = NULL;
     json_t *string = strpbrk(value, ",:\n\"") ? json_string(value) : NULL;
@@ -30,50 +32,20 @@ static void print_quoted(FILE *to, const char *value) {
     json_decref(string);
 }
 
-/* Ours and the web UI's names; a sampler it does not have keeps ours. */
-struct name {
-    const char *ours, *theirs;
-};
-
-static const struct name sampler_names[] = {{"euler", "Euler"},
-                                            {"euler_a", "Euler a"},
-                                            {"heun", "Heun"},
-                                            {"dpm2", "DPM2"},
-                                            {"dpm2_a", "DPM2 a"},
-                                            {"dpm++2s_a", "DPM++ 2S a"},
-                                            {"dpm++2m", "DPM++ 2M"},
-                                            {"dpm++2m_sde", "DPM++ 2M SDE"},
-                                            {"dpm++_sde", "DPM++ SDE"},
-                                            {"lms", "LMS"},
-                                            {"ddim", "DDIM"},
-                                            {"pndm", "PLMS"},
-                                            {"unipc", "UniPC"},
-                                            {"lcm", "LCM"},
-                                            {NULL, NULL}};
-static const struct name schedule_names[] = {
-    {"discrete", "Uniform"},        {"karras", "Karras"},        {"exponential", "Exponential"},
-    {"sgm_uniform", "SGM Uniform"}, {"simple", "Simple"},        {"beta", "Beta"},
-    {"kl_optimal", "KL Optimal"},   {"ays", "Align Your Steps"}, {NULL, NULL}};
-
-static const char *theirs(const struct name *names, const char *ours) {
-    while (names->ours && strcmp(names->ours, ours)) names++;
-    return names->ours ? names->theirs : ours;
-}
-
 static const char *sampler_name(const struct sluice_image *image) {
-    return image->sampler ? theirs(sampler_names, image->sampler) : "unknown";
+    return image->sampler ? sampler_webui_name(image->sampler) : "unknown";
 }
 
-/* A model's own is what the web UI calls automatic, unless it has a name for it. */
+/* The web UI calls the schedule of the model "Automatic", unless it has a name for it. */
 static const char *schedule_name(const struct sluice_image *image) {
     bool mixes = image->prediction && !strcmp(image->prediction, "flow");
     if (!image->scheduler || !strcmp(image->scheduler, "leading") || !strcmp(image->scheduler, "trailing"))
         return "Automatic";
     if (!strcmp(image->scheduler, "linspace")) return mixes ? "Simple" : "Uniform";
-    return theirs(schedule_names, image->scheduler);
+    return schedule_webui_name(image->scheduler);
 }
 
-/* As stable-diffusion.cpp names them. */
+/* Skip-layer guidance, with the keys of stable-diffusion.cpp. */
 static void print_skipped(FILE *to, const struct sluice_request *request) {
     fprintf(to, "SLG scale: %.9g, Skip layers: \"[", request->slg_scale);
     for (int i = 0; i < request->n_slg_layers; i++) fprintf(to, i ? ", %d" : "%d", request->slg_layers[i]);
@@ -97,7 +69,7 @@ static void print_settings(FILE *to, const struct args *args, const struct sluic
     if (args_given(args, "--flow-shift")) fprintf(to, "Shift: %.9g, ", args->flow_shift);
 }
 
-/* As the web UI names it. */
+/* The decoder, with the web UI's key. */
 static void print_decoder(FILE *to, const char *decoder) {
     fputs("VAE Decoder: ", to);
     for (const char *letter = decoder; *letter; letter++) fputc(toupper((unsigned char)*letter), to);

@@ -1,4 +1,4 @@
-/* `sluice plan`: what a run would need and take. */
+/* `sluice plan`: prints the plan of a run without running it. */
 #include "cli/commands.h"
 #include "cli/drawing.h"
 #include "cli/fail.h"
@@ -13,8 +13,8 @@
 
 #include <stdio.h>
 
-/* The plan is what was asked for, so it is printed although it does not fit; the exit code says what a run
- * would. */
+/* The error of a plan that exceeds the budget: the same as that of the run. The plan is printed all the same.
+ */
 static int does_not_fit(const char *json, struct sluice_error *e) {
     json_t *plan = json_loads(json, 0, NULL);
     const json_t *least = json_object_get(plan, "least"), *budget = json_object_get(plan, "budget"),
@@ -23,12 +23,12 @@ static int does_not_fit(const char *json, struct sluice_error *e) {
     bool vram = field_number(peak, "vram_bytes") > field_number(budget, "vram_bytes");
     const char *key = ram ? "ram_bytes" : "vram_bytes", *flag = ram ? "--max-ram" : "--max-vram";
     char text[32];
-    if (!ram && !vram) { /* only one that was given can */
+    if (!ram && !vram) { /* only possible with --plan */
         fail(e, SLUICE_BUDGET,
-             "the plan cannot work for this request: a block does not fit its ring or staging");
+             "this plan cannot run the request: a block does not fit the ring or staging buffer");
         fail_where(e, "--plan");
         json_decref(plan);
-        return fail_expected(e, "a plan of this request");
+        return fail_expected(e, "a plan that was made for this request");
     }
     fail(e, SLUICE_BUDGET, "this request does not fit the budget");
     fail_where(e, "%s", flag);
@@ -65,7 +65,7 @@ int plan_command(const struct args *args, struct sluice_error *e) {
     if (!status) status = drawing_open(&drawing, e);
     const char *unread = args->model.family ? "no tokenizer" : args->prompt.text ? NULL : "no prompt";
     if (!status && unread && !drawing.latent && !args->quiet)
-        say_note("%s: planned for the longest prompt that is read at once", unread);
+        say_note("%s: planned for the longest prompt", unread);
     if (!status) status = print_plan(&drawing, &json, e);
     struct report report = {.name = args->report, .plan_json = json, .seed = drawing.seed};
     status = report_write(&report, e);

@@ -1,4 +1,4 @@
-/* A plan as a table: see plan_table.h. Must not compute anything: every number is the library's. */
+/* Prints a plan as a table: see plan_table.h. All numbers come from the library. */
 #include "cli/plan_table.h"
 
 #include "cli/fail.h"
@@ -10,42 +10,43 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes of a text in UTF-8, at most so many, that end with a whole character. */
+/* The length of text cut to at most `most` bytes, at the end of a UTF-8 character. */
 static int cut_at_character(const char *text, int most) {
     int bytes = (int)strnlen(text, (size_t)most);
     while (bytes > 0 && ((unsigned char)text[bytes] & 0xc0) == 0x80) bytes--;
     return bytes;
 }
 
-/* "name value" for every plain value of the request, whatever the library puts there. */
+/* Prints "name value" for every member of the request; long values are cut. */
 static void print_request(FILE *to, json_t *request) {
     const char *key, *separator = "request  ";
     json_t *value;
     json_object_foreach(request, key, value) {
-        bool elsewhere = strcmp(key, "loras") == 0; /* a line of their own */
+        bool elsewhere = strcmp(key, "loras") == 0; /* print_adapters */
         char *text = json_is_null(value) || elsewhere
                          ? NULL
                          : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6));
         int shown = text ? cut_at_character(text, 60) : 0;
-        if (text) fprintf(to, "%s%s %.*s%s", separator, key, shown, text, text[shown] ? "..." : "");
+        const char *cut = !text || !text[shown] ? "" : json_is_string(value) ? "...\"" : "...";
+        if (text) fprintf(to, "%s%s %.*s%s", separator, key, shown, text, cut);
         if (text) separator = ", ";
         free(text);
     }
     fputc('\n', to);
 }
 
-static void print_memory(FILE *to, const json_t *plan, const char *key, bool bytes) {
+static void print_memory(FILE *to, const json_t *plan, const char *title, const char *key, bool bytes) {
     char text[32];
     const json_t *memory = json_object_get(plan, key);
     double ram = field_number(memory, "ram_bytes"), vram = field_number(memory, "vram_bytes");
-    fprintf(to, "%-8s %s", key, progress_bytes(ram, text));
+    fprintf(to, "%-8s RAM %s", title, progress_bytes(ram, text));
     if (bytes) fprintf(to, " (%.0f bytes)", ram);
-    if (vram > 0) fprintf(to, ", device %s", progress_bytes(vram, text));
+    if (vram > 0) fprintf(to, ", VRAM %s", progress_bytes(vram, text));
     if (vram > 0 && bytes) fprintf(to, " (%.0f bytes)", vram);
     fputc('\n', to);
 }
 
-/* Where the device is not there: which numbers nobody has measured. */
+/* For a GPU that is not present: the numbers that are assumed instead of queried. */
 static void print_assumed(FILE *to, const json_t *plan) {
     const json_t *assumed = json_object_get(plan, "assumed");
     size_t i;
@@ -53,27 +54,26 @@ static void print_assumed(FILE *to, const json_t *plan) {
     if (!assumed) return;
     fprintf(to, "assumed ");
     json_array_foreach(assumed, i, key) fprintf(to, " %s", json_string_value(key));
-    fprintf(to, ": no such GPU was asked\n");
+    fprintf(to, ": the GPU was not queried\n");
 }
 
 static void print_reads(FILE *to, const json_t *plan) {
     char text[32];
     double bounce = field_number(plan, "bounce_bytes");
     if (bounce > 0)
-        fprintf(to, "reads    past the system's file cache, through buffers of %s\n",
-                progress_bytes(bounce, text));
+        fprintf(to, "reads    with O_DIRECT, through buffers of %s\n", progress_bytes(bounce, text));
 }
 
-/* What a time follows from, in words; the library's own word where it is a new one. Beyond the floor by a
- * tenth, neither link nor computing is busy all the time: for want of room. */
+/* The bottleneck in words. A time of more than 1.1 times the lower bound means that neither bus nor compute
+ * is busy all the time, because memory for reading ahead is short. */
 static const char *bound_in_words(const json_t *plan) {
     const char *bound = field_string(plan, "bound");
     bool narrow = field_number(plan, "seconds") > 1.1 * field_number(plan, "floor_seconds");
     if (strcmp(bound, "compute") == 0 && narrow)
-        return "computing takes longest, yet it waits for weights: too little memory to read far ahead";
-    if (strcmp(bound, "compute") == 0) return "computing takes longest: weights are there in time";
-    if (strcmp(bound, "bus") == 0) return "the way to the device takes longest: it waits for weights";
-    if (strcmp(bound, "disk") == 0) return "the disk takes longest: it waits for weights";
+        return "compute, but it waits for weights: too little memory to read them far enough ahead";
+    if (strcmp(bound, "compute") == 0) return "compute: weights arrive in time";
+    if (strcmp(bound, "bus") == 0) return "PCIe: the GPU waits for weights";
+    if (strcmp(bound, "disk") == 0) return "disk: computing waits for weights";
     return bound;
 }
 
@@ -86,22 +86,22 @@ static const json_t *plan_table_denoise_stage(const json_t *plan) {
     return NULL;
 }
 
-/* Seconds of one step; 0 if no stage has steps or their time is not known. */
+/* Seconds per step; 0 if there are no steps or the time is unknown. */
 static double step_seconds(const json_t *plan) {
     const json_t *stage = plan_table_denoise_stage(plan);
     double evaluations = field_number(stage, "evaluations");
     return evaluations > 0 ? field_number(stage, "seconds") / evaluations * field_number(stage, "groups") : 0;
 }
 
-/* Where the memory does not allow all of them at once. */
+/* A batch that memory forces into groups. */
 static void plan_table_print_groups(FILE *to, const json_t *plan) {
     double groups = field_number(plan_table_denoise_stage(plan), "groups");
     if (groups > 1)
-        fprintf(to, "images   %.0f in %.0f groups, one after another in every step\n",
+        fprintf(to, "images   %.0f in %.0f groups, computed one after another in each step\n",
                 field_number(json_object_get(plan, "request"), "batch"), groups);
 }
 
-/* A step of a small model takes milliseconds, which progress_duration would show as nothing. */
+/* Formats a time. Below a second with milliseconds, which progress_duration lacks. */
 static char *duration(double seconds, char out[32]) {
     if (seconds >= 1) return progress_duration(seconds, out);
     snprintf(out, 32, "%.3f s", seconds);
@@ -117,24 +117,24 @@ static bool plan_table_fits(const json_t *plan) {
 static void print_time(FILE *to, const json_t *plan) {
     char all[32], step[32], least[32];
     if (!json_is_number(json_object_get(plan, "seconds"))) {
-        fprintf(to, "time     not known\n");
+        fprintf(to, "time     unknown\n");
         return;
     }
     double one = step_seconds(plan);
-    fprintf(to, "time     %s in all", duration(field_number(plan, "seconds"), all));
-    if (one > 0) fprintf(to, ", %s a step", duration(one, step));
-    fprintf(to, "; at best %s\n", duration(field_number(plan, "floor_seconds"), least));
+    fprintf(to, "time     %s in total", duration(field_number(plan, "seconds"), all));
+    if (one > 0) fprintf(to, ", %s per step", duration(one, step));
+    fprintf(to, "; lower bound %s\n", duration(field_number(plan, "floor_seconds"), least));
     fprintf(to, "bound    %s\n", bound_in_words(plan));
 }
 
-/* More memory in the words of its kind: "+2.00 GiB of device memory". */
+/* Advice for more memory: "+2.00 GiB VRAM: 0.31 s per step". */
 static void print_memory_advice(FILE *to, const json_t *advice, const char *kind, char *time) {
     char text[32];
-    fprintf(to, "advice   +%s%s: %s\n", progress_bytes(field_number(advice, "extra_bytes"), text),
-            strcmp(kind, "vram") ? "" : " of device memory", time);
+    fprintf(to, "advice   +%s %s: %s\n", progress_bytes(field_number(advice, "extra_bytes"), text),
+            strcmp(kind, "vram") ? "RAM" : "VRAM", time);
 }
 
-/* A step's time where that is what gets better, else the whole run's. step: as things are. */
+/* Prints the time per step if it improves, otherwise the total time. step: seconds per step of this plan. */
 static void print_one_advice(FILE *to, const json_t *advice, double step) {
     char text[32], time[64];
     const char *kind = field_string(advice, "kind");
@@ -143,17 +143,18 @@ static void print_one_advice(FILE *to, const json_t *advice, double step) {
     double factor = field_number(advice, "factor");
     snprintf(time, sizeof time, "%s %s",
              duration(field_number(advice, steps ? "seconds_per_step" : "seconds"), text),
-             steps ? "a step" : "in all");
+             steps ? "per step" : "in total");
     if (strcmp(kind, "batch") == 0)
-        fprintf(to, "advice   %.0f images a step: %s an image\n", factor,
+        fprintf(to, "advice   batch of %.0f: %s per image\n", factor,
                 duration(field_number(advice, "seconds_per_step") / factor, text));
     else if (strcmp(kind, "disk") == 0 || strcmp(kind, "bus") == 0)
-        fprintf(to, "advice   %s the %s: %s\n", factor == 2 ? "twice" : "a multiple of", kind, time);
+        fprintf(to, "advice   %s %.3g times as fast: %s\n", strcmp(kind, "bus") ? "disk" : "PCIe", factor,
+                time);
     else
         print_memory_advice(to, advice, kind, time);
 }
 
-/* What would help, and where nothing of a kind would, that it would not. */
+/* Prints all advice, and whether more memory would not help. */
 static void print_advice(FILE *to, const json_t *plan) {
     size_t i;
     bool memory = false;
@@ -171,26 +172,39 @@ static void print_rates(FILE *to, const json_t *plan) {
     if (strcmp(rates, "default") == 0)
         rates = "assumed; `sluice bench bus --save FILE` and `sluice bench ops --save FILE` measure them, "
                 "--rates FILE reads them";
-    if (strcmp(rates, "card") == 0)
-        rates = "calculated from the card's data sheet; --rates FILE reads measured ones";
+    if (strcmp(rates, "card") == 0) rates = "from the card's data sheet; --rates FILE reads measured ones";
     fprintf(to, "rates    %s\n", rates);
 }
 
 static const struct {
     const char *title, *key;
 } columns[] = {
-    {"resident", "resident_bytes"},
-    {"streamed/ev", "streamed_bytes_per_evaluation"},
+    {"weights", "resident_bytes"},
+    {"streamed/call", "streamed_bytes_per_evaluation"},
     {"ring", "ring_bytes"},
     {"state", "state_bytes"},
     {"activation", "activation_bytes"},
     {"workspace", "workspace_bytes"},
     {"library", "library_bytes"},
-    {"peak", "peak_ram_bytes"},
+    {"RAM peak", "peak_ram_bytes"},
+    {"VRAM peak", "peak_vram_bytes"}, /* only with a device memory of its own */
 };
 enum { N_COLUMNS = sizeof columns / sizeof *columns };
 
-static void print_stage(FILE *to, const json_t *stage) {
+static int column_width(int c) {
+    int bytes = (int)strlen(columns[c].title);
+    return bytes > 11 ? bytes : 11;
+}
+
+/* The stage's name: the library's, but for "hoist". */
+static char *stage_name(const json_t *stage, char out[32]) {
+    const char *name = field_string(stage, "name");
+    bool hoists = strncmp(name, "hoist", 5) == 0;
+    snprintf(out, 32, "%s%s", hoists ? "precompute" : "", hoists ? name + 5 : name);
+    return out;
+}
+
+static void print_stage(FILE *to, const json_t *stage, int n_columns) {
     char text[32], blocks[32];
     size_t i, n_resident = 0;
     json_t *block, *all = json_object_get(stage, "blocks");
@@ -198,28 +212,30 @@ static void print_stage(FILE *to, const json_t *stage) {
         n_resident += field_flag(block, "resident");
     }
     snprintf(blocks, sizeof blocks, "%zu/%zu", n_resident, json_array_size(all));
-    fprintf(to, "%-10s %-16s %5.0f %5.0f %9s", field_string(stage, "name"), field_string(stage, "family"),
+    fprintf(to, "%-12s %-16s %5.0f %5.0f %9s", stage_name(stage, text), field_string(stage, "family"),
             field_number(stage, "evaluations"), field_number(stage, "lanes"), blocks);
-    for (int c = 0; c < N_COLUMNS; c++)
-        fprintf(to, " %11s", progress_bytes(field_number(stage, columns[c].key), text));
+    for (int c = 0; c < n_columns; c++)
+        fprintf(to, " %*s", column_width(c), progress_bytes(field_number(stage, columns[c].key), text));
     bool timed = json_is_number(json_object_get(stage, "seconds"));
     if (timed)
         fprintf(to, " %9s %s", duration(field_number(stage, "seconds"), text), field_string(stage, "bound"));
     fputc('\n', to);
 }
 
-static void print_stages(FILE *to, json_t *stages) {
+static void print_stages(FILE *to, const json_t *plan) {
     size_t i;
-    json_t *stage;
-    fprintf(to, "\n%-10s %-16s %5s %5s %9s", "stage", "family", "evals", "lanes", "resident");
-    for (int c = 0; c < N_COLUMNS; c++) fprintf(to, " %11s", columns[c].title);
-    fputc('\n', to);
+    json_t *stage, *stages = json_object_get(plan, "stages");
+    bool vram = field_number(json_object_get(plan, "peak"), "vram_bytes") > 0;
+    int n_columns = vram ? N_COLUMNS : N_COLUMNS - 1;
+    fprintf(to, "\n%-12s %-16s %5s %5s %9s", "stage", "family", "calls", "batch", "resident");
+    for (int c = 0; c < n_columns; c++) fprintf(to, " %*s", column_width(c), columns[c].title);
+    fprintf(to, json_is_number(json_object_get(plan, "seconds")) ? " %9s bound\n" : "\n", "time");
     json_array_foreach(stages, i, stage) {
-        print_stage(to, stage);
+        print_stage(to, stage, n_columns);
     }
 }
 
-/* Where the system lets less be pinned than would be used: how much, and what goes another way. */
+/* A limit of pinned memory, and the weights in RAM that exceed it. */
 static void print_pins(FILE *to, const json_t *plan) {
     size_t i;
     double most = 0;
@@ -230,8 +246,9 @@ static void print_pins(FILE *to, const json_t *plan) {
         double windowed = field_number(stage, "pool_bytes") - field_number(stage, "pinned_bytes");
         if (windowed > most) most = windowed;
     }
-    fprintf(to, "pinned   at most %s of host memory", progress_bytes(json_number_value(known), limit));
-    if (most > 0) fprintf(to, "; %s of weights there pass through staging", progress_bytes(most, rest));
+    fprintf(to, "pinned   at most %s of RAM", progress_bytes(json_number_value(known), limit));
+    if (most > 0)
+        fprintf(to, "; %s of weights in RAM are copied through a staging buffer", progress_bytes(most, rest));
     fputc('\n', to);
 }
 
@@ -245,7 +262,7 @@ static double block_bytes(const json_t *stage) {
     return bytes;
 }
 
-/* What adapters bring, of the stage where that is most: bytes, and a share of its work. */
+/* The LoRAs, and their weights and computation in the stage where they are largest. */
 static void print_adapters(FILE *to, const json_t *plan) {
     enum { DEAR_PERCENT = 5 };
     size_t i;
@@ -260,13 +277,13 @@ static void print_adapters(FILE *to, const json_t *plan) {
         weights = 100 * bytes / (block_bytes(of) - bytes);
     }
     if (!json_array_size(loras)) return;
-    fprintf(to, "adapters ");
+    fprintf(to, "LoRAs    ");
     json_array_foreach(loras, i, of) {
         fprintf(to, "%s%s:%.9g", i ? ", " : "", field_string(of, "name"), field_number(of, "strength"));
     }
-    fprintf(to, ": %s more weights, %.1f %% more arithmetic", progress_bytes(most, text), work);
+    fprintf(to, ": +%s of weights, +%.1f %% computation", progress_bytes(most, text), work);
     if (work > DEAR_PERCENT || weights > DEAR_PERCENT)
-        fprintf(to, "; `sluice convert --lora` writes weights that have them in them");
+        fprintf(to, "; `sluice convert --lora` merges them into the weights");
     fputc('\n', to);
 }
 
@@ -276,22 +293,22 @@ static void print_previews(FILE *to, const json_t *plan) {
     char text[32];
     if (!of) return;
     fprintf(to, "previews %.0f, %s", field_number(of, "pictures"), field_string(of, "how"));
-    if (ram > 0) fprintf(to, "; each takes %s beside the steps", progress_bytes(ram, text));
-    if (vram > 0) fprintf(to, ", and %s on the device", progress_bytes(vram, text));
+    if (ram > 0) fprintf(to, "; each needs %s RAM during the steps", progress_bytes(ram, text));
+    if (vram > 0) fprintf(to, " and %s VRAM", progress_bytes(vram, text));
     fputc('\n', to);
 }
 
 int plan_table_print(FILE *to, const char *json, bool bytes, struct sluice_error *e) {
     json_t *plan = json_loads(json, 0, NULL);
-    if (!plan) return fail(e, SLUICE_INTERNAL, "the library's plan is no JSON");
+    if (!plan) return fail(e, SLUICE_INTERNAL, "the library's plan is not JSON");
     plain_make_json(plan);
     const json_t *card = json_object_get(plan, "card");
     fprintf(to, "plan     %s on %s in %s\n", field_string(plan, "hash"),
             field_string(plan, card ? "card" : "device"), field_string(plan, "precision"));
     print_request(to, json_object_get(plan, "request"));
-    print_memory(to, plan, "budget", bytes);
-    print_memory(to, plan, "peak", bytes);
-    print_memory(to, plan, "least", bytes);
+    print_memory(to, plan, "budget", "budget", bytes);
+    print_memory(to, plan, "peak", "peak", bytes);
+    print_memory(to, plan, "minimum", "least", bytes);
     print_assumed(to, plan);
     print_pins(to, plan);
     print_adapters(to, plan);
@@ -301,7 +318,7 @@ int plan_table_print(FILE *to, const char *json, bool bytes, struct sluice_error
     print_time(to, plan);
     print_advice(to, plan);
     print_rates(to, plan);
-    print_stages(to, json_object_get(plan, "stages"));
+    print_stages(to, plan);
     json_decref(plan);
     return SLUICE_OK;
 }

@@ -1,4 +1,4 @@
-/* What people and runs read from a plan's JSON. */
+/* Prints a plan from its JSON, and reads sizes from it. */
 #ifndef SLUICE_CLI_PLAN_TABLE_H
 #define SLUICE_CLI_PLAN_TABLE_H
 
@@ -7,9 +7,9 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* The plan as a table for people; bytes: with budgets to the byte. */
+/* Prints the plan as a table. bytes: print budgets also in bytes. */
 int plan_table_print(FILE *to, const char *json, bool bytes, struct sluice_error *e);
-/* What the request of this plan makes; 1 where it does not say how many. */
+/* The output of the plan's request; a number that is missing is 1. */
 struct plan_table_size {
     int batch, frames, width, height;
 };

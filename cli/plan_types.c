@@ -1,4 +1,4 @@
-/* Types of weights in a plan: see plan_types.h. */
+/* Compares weight types in a plan: see plan_types.h. */
 #include "cli/plan_types.h"
 
 #include "cli/fail.h"
@@ -10,11 +10,11 @@
 
 static const struct {
     const char *name;
-    bool only_files; /* weights are not made so as they are read */
+    bool only_files; /* only `sluice convert` writes it, --type does not convert to it while reading */
 } types[] = {{"int8_convrot", true}, {"f8_e4m3", false}, {"q8_0", false},
              {"q6_k", false},        {"q5_k", false},    {"q4_k", false}};
 
-/* Pictures are neither encoded nor decoded with weights that a type is for. */
+/* The bytes of the weights that a type applies to: all but those of the autoencoder. */
 static double weights_bytes(const json_t *plan) {
     size_t i, k;
     json_t *stage, *block;
@@ -29,7 +29,7 @@ static double weights_bytes(const json_t *plan) {
     return bytes;
 }
 
-/* What a plan says: its weights, its time, whether it fits. */
+/* Weights, time and fit of a plan, as JSON. */
 static json_t *outcome(const json_t *plan, bool fits) {
     json_t *seconds = json_object_get(plan, "seconds");
     return json_pack("{s:I, s:O, s:b}", "bytes", (json_int_t)weights_bytes(plan), "seconds",
@@ -85,10 +85,9 @@ int plan_types_check(const struct args *args, struct sluice_error *e) {
                          : args->operands[0] ? "a latent"
                                              : NULL;
     if (!args->types || !beside) return SLUICE_OK;
-    fail(e, SLUICE_USAGE, "types are compared for weights as they are stored");
+    fail(e, SLUICE_USAGE, "--types cannot be combined with %s", beside);
     fail_where(e, "--types");
-    fail_found(e, "%s beside it", beside);
-    return fail_expected(e, "a request that leaves type and plan open");
+    return fail_expected(e, "one of the two");
 }
 
 int plan_types_add(struct drawing *drawing, char **json, struct sluice_error *e) {
@@ -123,7 +122,7 @@ void plan_types_print(FILE *to, const char *json) {
     json_t *plan = json_loads(json, 0, NULL), *row;
     const json_t *rows = json_object_get(plan, "types");
     size_t i;
-    if (rows) fprintf(to, "\n%-12s %14s %14s %14s\n", "--type", "weights", "as read", "convert");
+    if (rows) fprintf(to, "\n%-12s %14s %14s %14s\n", "--type", "weights", "while reading", "by convert");
     json_array_foreach(rows, i, row) {
         char bytes[32];
         const char *name = json_string_value(json_object_get(row, "type"));

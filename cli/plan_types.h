@@ -1,4 +1,4 @@
-/* What other types of weights would bring to a plan: a table under it, or `types` in its JSON. */
+/* plan --types: compares weight types, as a table below the plan or as `types` in its JSON. */
 #ifndef SLUICE_CLI_PLAN_TYPES_H
 #define SLUICE_CLI_PLAN_TYPES_H
 
@@ -6,15 +6,15 @@
 
 #include <stdio.h>
 
-/* USAGE where --types would have nothing to compare: beside a type or a plan that is asked for, or a latent.
- */
+/* USAGE if --types is combined with --type, --plan or a latent, which fix the type. */
 int plan_types_check(const struct args *args, struct sluice_error *e);
-/* Plans the same request with the weights of transformer and text encoders in each of some types and adds to
- * the plan's JSON: "types": [{"type", "bytes" (of these weights), "seconds", "fits", "convert": {"bytes",
- * "seconds", "fits"}}], converted as they are read and, under "convert", beforehand; the first as files have
- * them, of type and convert null. *json is replaced. */
+/* Plans the request with the weights of transformer and text encoders in several types, and adds to the
+ * plan's JSON: "types": [{"type", "bytes" (of these weights), "seconds", "fits", "convert": {"bytes",
+ * "seconds", "fits"}}]. The outer values are for conversion while reading, "convert" for files converted
+ * beforehand. The first entry is for the types in the files; its type and convert are null. Replaces *json.
+ */
 int plan_types_add(struct drawing *drawing, char **json, struct sluice_error *e);
-/* Those of a plan, if it has any. */
+/* Prints the types of a plan, if it has any. */
 void plan_types_print(FILE *to, const char *json);
 
 #endif

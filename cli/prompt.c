@@ -1,4 +1,4 @@
-/* Prompts: see prompt.h. */
+/* Reads prompts: see prompt.h. */
 #include "cli/prompt.h"
 
 #include "cli/fail.h"
@@ -19,7 +19,7 @@ static int check_text(const struct prompt_text *prompt, const char *flag, bool a
             fail(e, SLUICE_USAGE, "the prompt is not UTF-8 text");
             fail_where(e, "%s, byte %zu", flag, i);
             fail_found(e, "byte 0x%02X", (unsigned char)text[i]);
-            return fail_expected(e, length ? "no NUL in a prompt" : "UTF-8");
+            return fail_expected(e, length ? "text without NUL bytes" : "UTF-8");
         }
         i += length;
     }
@@ -32,7 +32,7 @@ static int too_long(const char *flag, struct sluice_error *e) {
     return fail_expected(e, "at most %d bytes", SLUICE_TEXT_BYTES_MAX);
 }
 
-/* What an editor adds to a text is not part of it: a byte order mark, CR before LF, the last line's end. */
+/* Removes a byte order mark, CR before LF, and one final newline: editors add them. */
 static void drop_editors_marks(struct prompt_text *prompt) {
     char *from = prompt->text, *end = from + prompt->bytes, *to = from;
     if (prompt->bytes >= 3 && memcmp(from, "\xEF\xBB\xBF", 3) == 0) from += 3;
@@ -49,9 +49,9 @@ static int read_file(struct prompt_text *prompt, const char *flag, struct sluice
     int problem = textfile_read_bytes(path, SLUICE_TEXT_BYTES_MAX, &prompt->text, &prompt->bytes);
     if (problem == ENOMEM) return fail(e, SLUICE_MEMORY, "no memory for the prompt");
     if (!problem) return prompt->bytes > SLUICE_TEXT_BYTES_MAX ? too_long(flag, e) : SLUICE_OK;
-    fail(e, problem == ENOENT ? SLUICE_MISSING : SLUICE_IO, "the file of %s cannot be read", flag);
-    fail_where(e, "%s", path);
-    return fail_found(e, "%s", textfile_problem(problem));
+    fail(e, problem == ENOENT ? SLUICE_MISSING : SLUICE_IO, "the file of %s cannot be read: %s", flag,
+         textfile_problem(problem));
+    return fail_where(e, "%s", path);
 }
 
 static int copy_typed(struct prompt_text *prompt, struct sluice_error *e) {
@@ -79,6 +79,5 @@ int prompt_read(struct prompt_text *prompt, const char *flag, bool as_bytes, str
 void prompt_warn(const struct prompt_text *prompt, const char *flag) {
     if (!prompt->text) return;
     if (strstr(prompt->text, "<lora:"))
-        say_note("warning: %s: <lora:...> loads nothing without --lora-dir, its letters are read as text",
-                 flag);
+        say_note("warning: %s: <lora:...> loads no LoRA without --lora-dir; it is read as plain text", flag);
 }

@@ -1,17 +1,17 @@
-/* Prompts: text as typed, or of a file. */
+/* Prompts: text from the command line, a file or stdin. */
 #ifndef SLUICE_CLI_PROMPT_H
 #define SLUICE_CLI_PROMPT_H
 
 #include "cli/args.h"
 
-/* The file that a prompt as typed names: "@FILE", and "-" for stdin; NULL for a text, which "@@" begins if it
- * begins with an @. */
+/* The FILE of a prompt "@FILE" ("-": stdin); NULL for a text. A text that begins with @ is typed as "@@...".
+ */
 const char *prompt_file(const char *typed);
-/* Fills prompt->text from prompt->typed and checks that it is UTF-8. Of a file a byte order mark, CR before
- * LF and one final newline are dropped, and NULs are refused, unless as_bytes: for who asks what a file's
- * bytes are. A file that cannot be read is exit 3, everything else exit 2. */
+/* Fills prompt->text from prompt->typed and checks that it is UTF-8. From files it removes a byte order mark,
+ * CR before LF and one final newline, and refuses NUL; as_bytes (tokenize) keeps the bytes as they are. Exit
+ * 3 if the file cannot be read, exit 2 for other errors. */
 int prompt_read(struct prompt_text *prompt, const char *flag, bool as_bytes, struct sluice_error *e);
-/* Says which adapters it names, where there is no folder to find them in. */
+/* Warns about <lora:...> in a prompt; called if there is no --lora-dir. */
 void prompt_warn(const struct prompt_text *prompt, const char *flag);
 
 #endif

@@ -1,10 +1,11 @@
-/* From flags to a request: see request.h. */
+/* Fills a request from flags: see request.h. */
 #include "cli/request.h"
 
 #include "cli/fail.h"
 #include "cli/prompt.h"
 #include "cli/say.h"
 #include "cli/textfile.h"
+#include "cli/values.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -22,54 +23,52 @@ static int cli_request_refuse(const char *flag, const char *why, const char *fou
 static int cli_request_check_parts(const struct args *args, struct sluice_error *e) {
     const struct sluice_model_options *m = &args->model;
     bool decodes = args->operands[0] != NULL;
-    /* Which parts a run needs is the library's to say; to decode it needs one of these. */
+    /* The library checks which parts a run needs. Only decode is checked here: it needs a decoder. */
     if (m->model || m->family || args_given(args, "--vae") || args_given(args, "--taesd")) return SLUICE_OK;
     if (!decodes && (m->n_parts || m->tokenizer)) return SLUICE_OK;
-    fail(e, SLUICE_USAGE, "which model?");
+    fail(e, SLUICE_USAGE, "no model is given");
     fail_where(e, "sluice %s", args->command->name);
-    fail_found(e, decodes ? "no --model, no --vae and no --taesd" : "no --model");
     return fail_expected(e, decodes ? "-m PATH, --vae PATH or --taesd PATH"
                                     : "-m PATH, or a flag for every part");
 }
 
 static int check_dimensions(const struct args *args, struct sluice_error *e) {
     if (!args->dimensions || args->model.family) return SLUICE_OK;
-    return cli_request_refuse("--dims", "files have sizes of their own", args->dimensions,
-                              "--family NAME beside it", e);
+    return cli_request_refuse("--dims", "only a model without files can have other sizes", args->dimensions,
+                              "--family NAME, or no --dims", e);
 }
 
 static int cli_request_check_prompt(const struct args *args, struct sluice_error *e) {
     if (args->command->bit != GENERATE || args->prompt.text) return SLUICE_OK;
-    fail(e, SLUICE_USAGE, "draw what?");
+    fail(e, SLUICE_USAGE, "no prompt is given");
     fail_where(e, "sluice generate");
-    fail_found(e, "no --prompt");
     return fail_expected(e, "-p TEXT or -p @FILE");
 }
 
 static int check_seeds(const struct args *args, struct sluice_error *e) {
     if (args->batch < 2 || args->seed.value <= INT64_MAX - (uint64_t)(args->batch - 1)) return SLUICE_OK;
-    return fail_value(e, "--seed", "seeds beyond 9223372036854775807", "a seed that leaves room for --batch");
+    return cli_request_refuse("--seed", "the last seed of the batch is above 9223372036854775807",
+                              args->typed[flag_find("--seed") - flags], "a smaller seed", e);
 }
 
 static int check_fit(const struct args *args, struct sluice_error *e) {
     if (!args->fit || args->init_image || args->mask || args->control) return SLUICE_OK;
-    return cli_request_refuse("--fit", "there is no picture to fit", args->fit,
-                              "--init-img FILE, --mask FILE or --control DIR beside it", e);
+    return cli_request_refuse("--fit", "there is no input image to fit", args->fit,
+                              "--init-img FILE, --mask FILE or --control DIR too", e);
 }
 
 static int check_strength(const struct args *args, struct sluice_error *e) {
     if (!args_given(args, "--strength") || args->init_image) return SLUICE_OK;
-    return cli_request_refuse("--strength", "there is no picture to leave",
-                              args->typed[flag_find("--strength") - flags], "--init-img FILE beside it", e);
+    return cli_request_refuse("--strength", "there is no input image to change",
+                              args->typed[flag_find("--strength") - flags], "--init-img FILE too", e);
 }
 
 static int check_slg(const struct args *args, struct sluice_error *e) {
     static const char *const about[] = {"--slg-scale", "--slg-start", "--slg-end"};
     for (int i = 0; i < 3 && !args->slg_layers.n; i++)
         if (args_given(args, about[i]))
-            return cli_request_refuse(about[i], "there are no layers to leave out",
-                                      args->typed[flag_find(about[i]) - flags], "--slg-layers A,B beside it",
-                                      e);
+            return cli_request_refuse(about[i], "there are no layers to skip",
+                                      args->typed[flag_find(about[i]) - flags], "--slg-layers A,B too", e);
     return SLUICE_OK;
 }
 
@@ -77,17 +76,25 @@ static int check_preview(const struct args *args, struct sluice_error *e) {
     static const char *const about[] = {"--preview-every", "--preview-path"};
     for (int i = 0; i < 2 && !args->preview; i++)
         if (args_given(args, about[i]))
-            return cli_request_refuse(about[i], "there are no previews",
-                                      args->typed[flag_find(about[i]) - flags], "--preview HOW beside it", e);
+            return cli_request_refuse(about[i], "previews are off", args->typed[flag_find(about[i]) - flags],
+                                      "--preview HOW too", e);
     return SLUICE_OK;
 }
 
+/* Refuses --max-ram above this machine's memory, except in a plan for another machine: `plan` with --family
+ * or with a card by name, whose names are longer than any "cuda:N" ("cuda:4060"). */
+static int check_memory(const struct args *args, struct sluice_error *e) {
+    const char *device = args->device ? args->device : "";
+    bool card = strncmp(device, "cuda:", 5) == 0 && strlen(device) > strlen("cuda:99");
+    const struct flag *flag = flag_find("--max-ram");
+    if (args->command->bit == PLAN && (args->model.family || card)) return SLUICE_OK;
+    if (args->max_ram_bytes <= sluice_memory_bytes()) return SLUICE_OK;
+    return value_above_memory(flag, args->typed[flag - flags], e);
+}
+
 int request_check(const struct args *args, struct sluice_error *e) {
-    for (int i = 0; i < n_flags; i++)
-        if (args->given[i] && flags[i].refused)
-            return cli_request_refuse(flags[i].name, flags[i].refused, args->typed[i],
-                                      "a run without this flag", e);
-    int status = cli_request_check_parts(args, e);
+    int status = check_memory(args, e);
+    if (!status) status = cli_request_check_parts(args, e);
     if (!status) status = check_dimensions(args, e);
     if (!status) status = cli_request_check_prompt(args, e);
     if (!status) status = check_seeds(args, e);
@@ -98,13 +105,13 @@ int request_check(const struct args *args, struct sluice_error *e) {
     return status;
 }
 
-/* 32 bits, as other programs draw: short enough to be typed again. */
+/* A random seed has 32 bits, as in other programs: short enough to type. */
 int request_seed(const struct args *args, uint64_t *seed, struct sluice_error *e) {
     uint32_t drawn = 0;
     *seed = args->seed.value;
     if (!args->seed.random) return SLUICE_OK;
     if (getrandom(&drawn, sizeof drawn, 0) != sizeof drawn) {
-        fail(e, SLUICE_INTERNAL, "no random number to be had");
+        fail(e, SLUICE_INTERNAL, "the system gives no random number");
         return fail_found(e, "%s", strerror(errno));
     }
     *seed = drawn;
@@ -127,11 +134,11 @@ void request_free_files(struct request_files *files) {
     free(files->rates);
 }
 
-/* A picture may give the size that no flag gives: which that is the library knows. */
+/* With an input image, width and height stay 0 unless given: the library derives them from the image. */
 static void fill_size(struct sluice_request *request, const struct args *args) {
     if (request->init_image || request->n_references || request->n_control)
         request->width = request->height = 0;
-    /* As many as lead: a latent's frame is four of the video's. */
+    /* As many frames as the control video has, rounded down to 4 k + 1: four frames make one latent frame. */
     if (request->n_control && !args->frames) request->frames = (request->n_control - 1) / 4 * 4 + 1;
     if (args->width) request->width = args->width;
     if (args->height) request->height = args->height;
@@ -150,7 +157,7 @@ static void fill_numbers(struct sluice_request *request, const struct args *args
     if (args_given(args, "--slg-scale")) request->slg_scale = args->slg_scale;
     if (args_given(args, "--slg-start")) request->slg_start = args->slg_start;
     if (args_given(args, "--slg-end")) request->slg_end = args->slg_end;
-    /* What a mask shows is made anew; a picture alone is left as far as the model is used to. */
+    /* Inpainting repaints the masked region in full; img2img takes the model's default strength. */
     if (args->mask) request->strength = 1;
     if (args_given(args, "--strength")) request->strength = args->strength;
     request->batch = args->batch ? args->batch : 1;
@@ -159,7 +166,7 @@ static void fill_numbers(struct sluice_request *request, const struct args *args
     request->max_vram_percent = args->max_vram.percent;
 }
 
-/* Ours, where stable-diffusion.cpp's was given. */
+/* Maps stable-diffusion.cpp's preview methods to ours. */
 static const char *preview_name(const char *name) {
     if (!name) return NULL;
     return !strcmp(name, "proj") ? "latent" : !strcmp(name, "tae") ? "taesd" : name;
@@ -177,7 +184,7 @@ void request_fill(struct sluice_request *request, const sluice_model *model, con
     request->no_decode = args->no_decode;
     if (args->precision) request->precision = args->precision;
     request->type = args->type;
-    request->converted = args->type && args->model.family; /* no files of another type are there either */
+    request->converted = args->type && args->model.family; /* planned as files that `sluice convert` wrote */
     request->init_latent = args->init_latent;
     request->save_latent = args->save_latent;
     request->dump = args->dump;
@@ -189,7 +196,7 @@ void request_fill(struct sluice_request *request, const sluice_model *model, con
     request->vae_tiling = args->vae_tiling;
     request->fit = args->fit;
     request->sampler = args->sampler;
-    request->scheduler = args->scheduler;
+    request->scheduler = args->scheduler ? args->scheduler : args->sampler_schedule;
     request->prediction = args->prediction;
     request->prompt_weights = args->prompt_weights;
     request->clip_skip = args->clip_skip;
@@ -208,6 +215,5 @@ void request_warn(const struct sluice_request *request, const struct args *args)
     }
     bool guides_low = request->cfg_scale_low != 0 && request->cfg_scale_low != 1;
     if (args->negative_prompt.bytes && request->cfg_scale == 1 && !guides_low)
-        say_note("warning: --negative-prompt is not read: without guidance (--cfg-scale is 1) nothing is "
-                 "kept away from");
+        say_note("warning: --negative-prompt has no effect: --cfg-scale is 1 (no guidance)");
 }

@@ -1,4 +1,4 @@
-/* stderr: see say.h. Uses write(2), not stdio, because a signal handler writes here too. */
+/* Messages on stderr: see say.h. Uses write(2) instead of stdio, because a signal handler writes here too. */
 #include "cli/say.h"
 
 #include "cli/plain.h"
@@ -12,14 +12,14 @@
 #include <unistd.h>
 
 static atomic_flag last_line_taken = ATOMIC_FLAG_INIT;
-static atomic_bool live; /* the cursor stands behind a line without newline */
+static atomic_bool live; /* the last line has no newline yet */
 static atomic_bool in_picture;
 static atomic_uint notes;
 
 static void say_put(const char *text, size_t bytes) {
     while (bytes) {
         ssize_t done = write(STDERR_FILENO, text, bytes);
-        if (done <= 0) return; /* nobody is left to be told */
+        if (done <= 0) return; /* stderr is closed */
         text += done;
         bytes -= (size_t)done;
     }
@@ -30,7 +30,7 @@ bool say_on_terminal(void) {
     return isatty(STDERR_FILENO) && term && strcmp(term, "dumb") != 0;
 }
 
-/* Wraps text as clear-live-line + prefix + text + newline and writes it at once. */
+/* Clears the live line and writes prefix, text and newline with one write(2). */
 static void put_line(const char *prefix, const char *text) {
     char *line = NULL;
     const char *clear = atomic_exchange(&live, false) ? "\r\033[K" : "";
@@ -52,7 +52,7 @@ void say_note(const char *format, ...) {
     int bytes = vasprintf(&text, format, list);
     va_end(list);
     if (bytes < 0) return;
-    put_line(strncmp(text, "sluice: ", 8) ? "" : " ", text); /* that beginning belongs to the last line */
+    put_line(strncmp(text, "sluice: ", 8) ? "" : " ", text); /* only the final error begins so */
     free(text);
 }
 
@@ -94,7 +94,7 @@ void say_failure(const struct sluice_error *error) {
 
 bool say_cancelled_in_handler(void) {
     if (atomic_flag_test_and_set(&last_line_taken)) return false;
-    if (atomic_load(&in_picture)) say_put("\033\\\n", 3); /* else the terminal takes it for more of that */
+    if (atomic_load(&in_picture)) say_put("\033\\\n", 3); /* ends the escape sequence of an image */
     if (atomic_exchange(&live, false)) say_put("\n", 1);
     say_put("sluice: cancelled\n", 18);
     return true;

@@ -1,7 +1,7 @@
-/* What goes to stderr: notes, one live line on a terminal, and the one line that begins "sluice: ".
+/* Messages on stderr: notes, one live progress line on a terminal, and the final error line "sluice: ...".
  *
- * Invariants: every note is one write(2) of one whole line; at most one "sluice: " line is ever written, by
- * whoever comes first, the program's end or a signal handler. */
+ * Invariants: every note is one write(2) of one whole line. At most one "sluice: " line is written, either by
+ * the end of the program or by the signal handler. */
 #ifndef SLUICE_CLI_SAY_H
 #define SLUICE_CLI_SAY_H
 
@@ -10,23 +10,24 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* True if stderr can rewrite a line. */
+/* True if stderr is a terminal that can rewrite a line. */
 bool say_on_terminal(void);
 /* Columns of the live line. */
 int say_columns(void);
-/* A line of its own. Made plain (plain.h), so that no text from outside can begin a line. */
+/* Prints a line. Control characters are replaced (plain.h), so that names from files cannot begin a line. */
 void say_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* Replaces the live line, cut to the terminal's width. Only where say_on_terminal. */
+/* Replaces the live line, cut to the width of the terminal. Only if say_on_terminal. */
 void say_live(const char *text);
-/* Ends the live line, if there is one, and keeps it in view. */
+/* Ends the live line with a newline, if there is one. */
 void say_live_end(void);
-/* What a terminal makes a picture of, in place of the live line. */
+/* Writes the escape sequence of an image in place of the live line. */
 void say_picture(const char *codes, size_t bytes);
-/* How many lines of their own there have been. */
+/* Number of lines printed by say_note. */
 unsigned say_notes(void);
-/* The last line of a failed program. */
+/* Prints the final error line. */
 void say_failure(const struct sluice_error *error);
-/* The same from a signal handler, which exits next. False if the program's end was already saying it. */
+/* Prints "sluice: cancelled" from a signal handler that exits next. False if the final line is already
+ * printed. */
 bool say_cancelled_in_handler(void);
 
 #endif

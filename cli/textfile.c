@@ -1,4 +1,4 @@
-/* Text files: see textfile.h. */
+/* Reads text files: see textfile.h. */
 #include "cli/textfile.h"
 
 #include "cli/fail.h"
@@ -15,14 +15,14 @@
 #include <unistd.h>
 
 const char *textfile_problem(int problem) {
-    return problem == EPIPE ? "a pipe that nobody writes to" : strerror(problem);
+    return problem == EPIPE ? "no process writes to this pipe" : strerror(problem);
 }
 
 static int textfile_unreadable(const char *path, const char *what, int problem, struct sluice_error *e) {
     if (problem == EINTR) return interrupt_error(e);
-    fail(e, problem == ENOENT ? SLUICE_MISSING : SLUICE_IO, "%s cannot be read", what);
-    fail_where(e, "%s", path);
-    return fail_found(e, "%s", textfile_problem(problem));
+    fail(e, problem == ENOENT ? SLUICE_MISSING : SLUICE_IO, "%s cannot be read: %s", what,
+         textfile_problem(problem));
+    return fail_where(e, "%s", path);
 }
 
 static bool is_pipe(int file) {
@@ -30,14 +30,15 @@ static bool is_pipe(int file) {
     return fstat(file, &s) == 0 && S_ISFIFO(s.st_mode);
 }
 
-/* The next bytes, 0 at the end. begun: some have come already, so whoever wrote them has closed the pipe. */
+/* Reads the next bytes; returns 0 at the end. begun: bytes have come before, so an empty read means that the
+ * writer has closed the pipe. */
 static ssize_t read_some(int file, char *to, size_t bytes, bool begun) {
     enum { WRITER_MS = 1000, LOOK_MS = 100 };
     struct pollfd wait = {.fd = file, .events = POLLIN};
     for (int waited = 0; waited <= WRITER_MS;) {
         int ready = poll(&wait, 1, LOOK_MS);
         if (interrupt_pending()) return errno = EINTR, -1;
-        if (ready <= 0 && file == STDIN_FILENO) continue; /* its reads would wait */
+        if (ready <= 0 && file == STDIN_FILENO) continue; /* a read of stdin blocks */
         ssize_t n = read(file, to, bytes);
         if (n > 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return n;
         if (n == 0 && (begun || !is_pipe(file))) return 0;
@@ -48,7 +49,7 @@ static ssize_t read_some(int file, char *to, size_t bytes, bool begun) {
 }
 
 static int read_all(int file, size_t bytes_max, char **text, size_t *bytes) {
-    bool awaited = file != STDIN_FILENO; /* who started us has opened that one, and may have nothing to say */
+    bool awaited = file != STDIN_FILENO; /* stdin always has a writer, which may send nothing */
     size_t room = 0;
     for (ssize_t n = 1; n > 0 && *bytes <= bytes_max; *bytes += (size_t)n) {
         if (*bytes == room) {
@@ -79,10 +80,10 @@ int textfile_read_bytes(const char *path, size_t bytes_max, char **text, size_t 
     return problem;
 }
 
-/* Nothing of the kind is so long: it is another file that was meant. */
+/* A file of this size is not of the kind; another file was meant. */
 static int textfile_too_large(const char *path, const struct textfile_kind *kind, struct sluice_error *e) {
     struct stat s;
-    fail(e, kind->too_large, "%s is too large to be one", kind->what);
+    fail(e, kind->too_large, "%s is too large", kind->what);
     fail_where(e, "%s", path);
     char size[32];
     if (stat(path, &s) == 0 && S_ISREG(s.st_mode))

@@ -1,4 +1,4 @@
-/* `sluice tokenize`: token ids, one line an encoder. */
+/* `sluice tokenize`: prints token ids, one line per text encoder. */
 #include "cli/answer.h"
 #include "cli/commands.h"
 #include "cli/fail.h"
@@ -32,7 +32,7 @@ static void print_encoder(const json_t *encoder) {
     json_int_t window = json_integer_value(json_object_get(encoder, "window"));
     printf("%s: %zu tokens", name ? name : "encoder", json_array_size(ids));
     if (window) printf(" in windows of %" JSON_INTEGER_FORMAT, window);
-    printf("%s\n", cut ? ", cut to this length" : "");
+    printf("%s\n", cut ? ", truncated" : "");
     print_ids(ids);
     if (weights) print_weights(weights);
 }
@@ -49,9 +49,8 @@ static void print_tokens(json_t *root) {
 static int tokenize_check_flags(const struct args *args, struct sluice_error *e) {
     bool model = args->model.model || args->model.n_parts || args->model.tokenizer;
     if (model && args->prompt.text) return SLUICE_OK;
-    fail(e, SLUICE_USAGE, model ? "tokenize what?" : "with which tokenizer?");
+    fail(e, SLUICE_USAGE, model ? "no prompt is given" : "no model or tokenizer is given");
     fail_where(e, "sluice tokenize");
-    fail_found(e, model ? "no --prompt" : "neither --model nor --tokenizer");
     return fail_expected(e, model ? "-p TEXT or -p @FILE" : "-m DIR or --tokenizer PATH");
 }
 

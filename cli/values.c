@@ -1,7 +1,8 @@
-/* Values of flags: see values.h. */
+/* Parses values of flags: see values.h. */
 #include "cli/values.h"
 
 #include "cli/fail.h"
+#include "cli/sampler_names.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -10,8 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-/* strtod and strtoll alone would take spaces, hexadecimal, "inf" and "nan". */
+/* Excludes leading spaces, hexadecimal, "inf" and "nan", which strtod and strtoll accept. */
 static bool starts_number(const char *text) {
     if (*text == '-' || *text == '+') text++;
     return isdigit((unsigned char)*text) || (*text == '.' && isdigit((unsigned char)text[1]));
@@ -42,7 +44,7 @@ int value_real(const struct flag *flag, const char *text, double *out, struct sl
     return SLUICE_OK;
 }
 
-/* A number up to a comma or the end, where *end then is. */
+/* Parses a number that ends at *end, and checks the range. */
 static bool values_scale(const struct flag *flag, const char *text, char **end, double *out) {
     *out = strtod(text, end);
     size_t bytes = (size_t)(*end - text);
@@ -86,7 +88,7 @@ int value_layers(const struct flag *flag, const char *text, struct layers *out, 
 
 int value_lora(const struct flag *flag, const char *text, struct sluice_lora *out, struct sluice_error *e) {
     const char *colon = strrchr(text, ':');
-    if (colon && !values_is_plain(colon + 1)) colon = NULL;
+    if (colon && (!values_is_plain(colon + 1) || access(text, F_OK) == 0)) colon = NULL;
     *out = (struct sluice_lora){NULL, 1};
     if (colon && value_real(flag, colon + 1, &out->strength, e)) return e->code;
     size_t bytes = colon ? (size_t)(colon - text) : strlen(text);
@@ -102,14 +104,13 @@ int value_seed(const struct flag *flag, const char *text, struct seed *out, stru
     long long value = strtoll(text, &end, 10);
     if (!values_is_plain(text) || *end || errno || value < -1)
         return fail_value(e, flag->name, text,
-                          "a whole number from 0 to 9223372036854775807, or -1 to draw one");
+                          "a whole number from 0 to 9223372036854775807, or -1 for a random one");
     out->random = value < 0;
     out->value = out->random ? 0 : (uint64_t)value;
     return SLUICE_OK;
 }
 
-/* Bytes to one unit, by the suffix of a size; 0 if there is no such suffix. A percent is relative to the
- * machine. */
+/* Bytes per unit for the suffix of a size, 0 for an unknown suffix. machine: the bytes that 100 % means. */
 static long double unit_bytes(const char *suffix, int64_t machine) {
     static const struct {
         const char *suffix;
@@ -124,14 +125,15 @@ static long double unit_bytes(const char *suffix, int64_t machine) {
     return 0;
 }
 
-static int above_machine(const struct flag *flag, const char *text, int64_t machine, struct sluice_error *e) {
-    fail(e, SLUICE_USAGE, "a budget above the memory of this machine");
+int value_above_memory(const struct flag *flag, const char *text, struct sluice_error *e) {
+    int64_t machine = sluice_memory_bytes();
+    fail(e, SLUICE_USAGE, "the budget is above the memory of this machine");
     fail_where(e, "%s", flag->name);
     fail_found(e, "\"%s\"", text);
     return fail_expected(e, "at most %" PRId64 "B (%.2fG)", machine, (double)machine / 1073741824);
 }
 
-/* Its number, and bytes to one unit; 0 for what is no size. */
+/* Parses a size into *number and returns the bytes per unit; 0 if text is not a size. */
 static long double read_size(const char *text, int64_t machine, long double *number) {
     size_t digits = strspn(text, "0123456789.");
     char *end;
@@ -148,7 +150,7 @@ int value_size(const struct flag *flag, const char *text, int64_t *out, struct s
     int64_t machine = sluice_memory_bytes();
     long double number = 0, unit = read_size(text, machine, &number);
     if (unit == 0) return fail_value(e, flag->name, text, size_expected);
-    if (number * unit > (long double)machine) return above_machine(flag, text, machine, e);
+    if (number * unit > (long double)(1LL << 60)) return value_above_memory(flag, text, e);
     *out = (int64_t)(number * unit);
     return SLUICE_OK;
 }
@@ -165,12 +167,34 @@ int value_device_size(const struct flag *flag, const char *text, struct device_s
     return SLUICE_OK;
 }
 
-int value_choice(const struct flag *flag, const char *text, struct sluice_error *e) {
+static bool is_choice(const struct flag *flag, const char *text) {
     size_t bytes = strlen(text);
     for (const char *choice = flag->choices; *choice;) {
         size_t length = strcspn(choice, "|");
-        if (bytes == length && memcmp(choice, text, length) == 0) return SLUICE_OK;
+        if (bytes == length && memcmp(choice, text, length) == 0) return true;
         choice += length + (choice[length] == '|');
     }
-    return fail_value(e, flag->name, text, flag->choices);
+    return false;
+}
+
+int value_sampler(const struct flag *flag, const char *text, const char **sampler, const char **schedule,
+                  struct sluice_error *e) {
+    char names[256];
+    *schedule = NULL;
+    *sampler = text;
+    if (is_choice(flag, text)) return SLUICE_OK;
+    *sampler = sampler_parse(text, schedule);
+    return *sampler ? SLUICE_OK : fail_value(e, flag->name, text, sampler_list(names, sizeof names));
+}
+
+int value_schedule(const struct flag *flag, const char *text, const char **out, struct sluice_error *e) {
+    char names[256];
+    *out = text;
+    if (is_choice(flag, text)) return SLUICE_OK;
+    *out = schedule_parse(text);
+    return *out ? SLUICE_OK : fail_value(e, flag->name, text, schedule_list(names, sizeof names));
+}
+
+int value_choice(const struct flag *flag, const char *text, struct sluice_error *e) {
+    return is_choice(flag, text) ? SLUICE_OK : fail_value(e, flag->name, text, flag->choices);
 }

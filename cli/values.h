@@ -1,5 +1,5 @@
-/* Values of flags, from text. Each takes the whole text or refuses it, naming flag, found and expected (exit
- * 2). */
+/* Parse the values of flags. Each function takes the whole text, or fails with USAGE naming the flag, the
+ * text and the accepted values. */
 #ifndef SLUICE_CLI_VALUES_H
 #define SLUICE_CLI_VALUES_H
 
@@ -7,20 +7,27 @@
 
 int value_whole(const struct flag *flag, const char *text, int *out, struct sluice_error *e);
 int value_real(const struct flag *flag, const char *text, double *out, struct sluice_error *e);
-/* "3.5" or "4,3"; the second above 0. */
+/* One or two numbers, "3.5" or "4,3"; the second is above 0. */
 int value_scales(const struct flag *flag, const char *text, struct scales *out, struct sluice_error *e);
-/* "7,8,9", also with blanks, and in brackets as stable-diffusion.cpp has it; at most LAYERS_MAX of them. */
+/* A list of at most LAYERS_MAX layers: "7,8,9", also with blanks, or in brackets as in stable-diffusion.cpp.
+ */
 int value_layers(const struct flag *flag, const char *text, struct layers *out, struct sluice_error *e);
-/* "FILE" or "FILE:0.8"; a path may have colons of its own: the last one counts, where a number is behind it.
- * The path is allocated. */
+/* "FILE" or "FILE:0.8". The strength follows the last colon, if a number follows it and no file has the whole
+ * text as its name. Allocates the path. */
 int value_lora(const struct flag *flag, const char *text, struct sluice_lora *out, struct sluice_error *e);
 int value_seed(const struct flag *flag, const char *text, struct seed *out, struct sluice_error *e);
-/* 3G 2.5G 512M 64K (binary units), 123456B, 80% of the machine's memory, a bare number in GiB. Not above the
- * machine. */
+/* A size in bytes: 3G 2.5G 512M 64K (binary units), 123456B, 80% of this machine's memory, a bare number in
+ * GiB. At most 2^60 bytes. */
 int value_size(const struct flag *flag, const char *text, int64_t *out, struct sluice_error *e);
-/* The same without an upper bound; a percent stays one, at most 100. */
+/* Fails with USAGE: the size is above this machine's memory, which the message names. */
+int value_above_memory(const struct flag *flag, const char *text, struct sluice_error *e);
+/* A size of device memory. A percent stays a percent (at most 100), since the device is not open yet. */
 int value_device_size(const struct flag *flag, const char *text, struct device_size *out,
                       struct sluice_error *e);
+/* A sampler under any name of sampler_names.h. *schedule: the schedule that the name includes, or NULL. */
+int value_sampler(const struct flag *flag, const char *text, const char **sampler, const char **schedule,
+                  struct sluice_error *e);
+int value_schedule(const struct flag *flag, const char *text, const char **out, struct sluice_error *e);
 int value_choice(const struct flag *flag, const char *text, struct sluice_error *e);
 
 #endif

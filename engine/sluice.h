@@ -1,4 +1,4 @@
-/* Sluice: diffusion models that are bigger than the memory they run in.
+/* Sluice runs diffusion models that are larger than the memory of the GPU or machine.
  *
  * A complete program: MODEL PROMPT > picture.ppm. cc program.c $(pkg-config --cflags --libs sluice)
  *
@@ -25,18 +25,23 @@
  *         return status != 0;
  *     }
  *
- * Rules. Functions return SLUICE_OK or a code and fill *error. Every struct but a pair starts with
- * struct_size, set by the caller, and grows only at its end; fields that are 0 or NULL mean "the default",
- * but for a request's, which sluice_request_defaults fills. Strings are UTF-8 and borrowed for the call,
- * budgets are bytes, times are seconds. Text that the library hands out is freed with sluice_free. The
- * library never prints, exits, aborts, reads the environment or installs a signal handler. (oneDNN may end
- * the process where the C library has no memory for it; room is made sure of before it is called.) Threads: a
- * model is immutable and may be shared; a session belongs to one thread at a time, except sluice_cancel,
- * which any thread or signal handler may call. Callbacks run on the thread that called. A
- * calling thread's stack has to have SLUICE_STACK_BYTES left for what plans, runs or measures, and
- * SLUICE_STACK_BYTES_TO_OPEN for every other function that can fail: with less they are refused with USAGE.
+ * Conventions
  *
- * What measures the machine, and writes checkpoints to measure with, is in sluice_bench.h. */
+ * Errors. Fallible functions return SLUICE_OK or another sluice_code and fill *error.
+ * Structs. The caller sets struct_size to sizeof the struct; new fields are only added at the end.
+ *   sluice_part and sluice_lora have no struct_size and never change. 0 or NULL in an options struct means
+ *   the default. sluice_request_defaults fills a request.
+ * Strings are UTF-8. The library borrows them during a call. sluice_free frees text that a function returns.
+ * Units. Budgets are bytes, times are seconds, sizes are pixels.
+ * Threads. A model is immutable; threads and sessions may share it. One thread at a time uses a session;
+ *   sluice_cancel is the exception: any thread or signal handler may call it. Callbacks run on the calling
+ *   thread. That thread needs SLUICE_STACK_BYTES of free stack to plan, run or measure, and
+ *   SLUICE_STACK_BYTES_TO_OPEN for every other fallible function; with less, the call fails with USAGE.
+ * Process. The library never prints, exits, aborts, reads environment variables or installs signal handlers.
+ *   Exception: oneDNN ends the process when the C library has no memory left; Sluice checks for enough free
+ *   memory before each call to oneDNN.
+ *
+ * sluice_bench.h has the benchmarks and writes checkpoints with random weights. */
 #ifndef SLUICE_H
 #define SLUICE_H
 
@@ -51,22 +56,22 @@ extern "C" {
 #define SLUICE_API     __attribute__((visibility("default")))
 #define SLUICE_VERSION "0.1.0"
 
-/* What may be asked for: more is refused with USAGE, text of more bytes with LIMIT. */
+/* Largest accepted values. A larger number fails with USAGE, a longer text with LIMIT. */
 #define SLUICE_THREADS_MAX      1024
-#define SLUICE_SIDE_MAX         16384 /* pixels of a picture, in and out */
+#define SLUICE_SIDE_MAX         16384 /* width or height of an input or output image, in pixels */
 #define SLUICE_STEPS_MAX        10000
 #define SLUICE_BATCH_MAX        64
 #define SLUICE_FPS_MAX          1000
-#define SLUICE_SCALE_MAX        1000.0 /* cfg_scale and guidance, from 0 */
-#define SLUICE_LORAS_MAX        64     /* adapters of a request, its prompts' among them */
+#define SLUICE_SCALE_MAX        1000.0 /* cfg_scale and guidance; the smallest value is 0 */
+#define SLUICE_LORAS_MAX        64     /* adapters of a request, including <lora:...> tags in prompts */
 #define SLUICE_FLOW_SHIFT_LEAST 0.001
 #define SLUICE_FLOW_SHIFT_MAX   1000.0
-#define SLUICE_TEXT_BYTES_MAX   (1 << 20) /* of a prompt */
+#define SLUICE_TEXT_BYTES_MAX   (1 << 20) /* UTF-8 bytes of one prompt */
 
 #define SLUICE_STACK_BYTES         (896 << 10)
 #define SLUICE_STACK_BYTES_TO_OPEN (192 << 10)
 
-/* Codes: pinned numbers, named in messages and reports. */
+/* Status codes. The numbers never change; sluice_code_name gives the name used in reports. */
 enum sluice_code {
     SLUICE_OK = 0,
     SLUICE_TRUNC = 1,
@@ -98,78 +103,75 @@ enum sluice_code {
     SLUICE_CANCELLED = 39,
 };
 
-/* What went wrong. 1,024 bytes; every string is terminated, one line, and may be empty but what. */
+/* An error: 1,024 bytes. Every string is one NUL-terminated line. `what` is never empty; the others may be.
+ */
 struct sluice_error {
     int32_t code;      /* enum sluice_code */
-    int32_t exit_code; /* what a program should exit with: 1, 2, 3, 4, 5, 6, 7 or 130 */
+    int32_t exit_code; /* exit code for a program: 1 to 7 or 130 (see `sluice --help`) */
     char what[240], where[320], found[160], expected[160];
     char reserved[136];
 };
 
-/* The name of a code without prefix, as reports print it: "TRUNC". Never NULL. */
+/* Returns the name of a code without its prefix, for example "TRUNC". Never NULL. */
 SLUICE_API const char *sluice_code_name(int code);
-/* "what (where): found X, expected Y" into out; returns out. */
+/* Writes "what (where): found X, expected Y" to out, truncated to out_bytes with the NUL. Returns out. */
 SLUICE_API char *sluice_error_line(const struct sluice_error *error, char *out, size_t out_bytes);
-/* Frees text that a function handed out; NULL is fine. */
+/* Frees a string returned by this library. NULL is allowed. */
 SLUICE_API void sluice_free(char *text);
 
 /* ---- models ---- */
 
 typedef struct sluice_model sluice_model;
 
-/* One part of a model in a place of its own. A pair, and will stay one. */
+/* A file or folder for one part of a model. */
 struct sluice_part {
-    const char *flag; /* that names it, as sluice_part_flag lists them: "--vae" */
-    const char *path; /* a file, a shard index or a folder; NULL: as if the pair were not there; "none": the
-                         part is left out, even if the model has it, where a model may be without it */
+    const char *flag; /* the part, as sluice_part_flag lists it: "--vae" */
+    const char *path; /* a file, a shard index or a folder. NULL: ignore this entry. "none": run without this
+                         part, if the model allows it */
 };
 
-/* Flag number i, from 0, of those that name parts of models; NULL behind the last. In help, if that is not
- * NULL, what it names in words. */
+/* Returns the flag of part i (i >= 0), or NULL past the last. Writes its description to help unless help is
+ * NULL. */
 SLUICE_API const char *sluice_part_flag(int i, char *help, size_t help_bytes);
 
-/* Where the parts are. model: a Hugging Face folder, a folder of parts in any arrangement, or a file that
- * holds several; parts override one each. Parts are told apart by the names of their tensors: diffusers' or
- * their authors', q, k and v fused or not. A tokenizer that is not given is looked for in the model's folder,
- * then beside the text encoder. */
+/* Location of a model. Parts are recognised by tensor names: diffusers', the authors', ComfyUI's,
+ * llama.cpp's. */
 struct sluice_model_options {
     size_t struct_size;
-    const char *model;
-    const struct sluice_part *parts; /* each flag once */
+    const char *model; /* a diffusers folder, a folder of parts, or a file with several parts; or NULL */
+    const struct sluice_part *parts; /* overrides of single parts; each flag at most once */
     int n_parts;
-    const char *tokenizer;
-    bool decodes_only; /* only the autoencoder is looked for and opened: for sluice_decode and its plan, which
-                          need nothing else; whatever else would draw is a USAGE error */
-    int64_t max_ram_bytes;  /* a request's budget: a header beyond it is refused (BUDGET) before it is read,
-                               but for small ones, so that a plan can say what the request needs. 0: any */
-    const char *edit;       /* "plain", "plus", "2511": which of a model's editing pipelines it is, where its
-                               weights serve several; NULL: as its files say */
-    const char *family;     /* for planning only, instead of all files: as if those that are published for the
-                               pipeline of this name ("zimage", as sluice_families lists them) were
-                               there, in bf16. Prompts are as long as they can be. NULL: there are files */
-    const char *dimensions; /* with family: "name=value,..." instead of its published sizes, or NULL */
-    const char *latent;     /* with decodes_only: the file that is to be decoded, so that an autoencoder whose
-                               files do not say which pipeline it is of is one of videos if that is; or NULL */
+    const char *tokenizer; /* a file or folder; NULL: search the model's folder, then the text encoder's */
+    bool decodes_only; /* open only the VAE, for sluice_decode and its plan; sluice_run fails with USAGE */
+    int64_t max_ram_bytes;  /* limit for file headers: a larger header fails with BUDGET before it is read.
+                               Small headers always pass, so that a plan can name the need. 0: no limit */
+    const char *edit;       /* Qwen-Image-Edit variant: "plain", "plus" or "2511"; NULL: from the files */
+    const char *family;     /* for planning without files: the name of a published model, as listed by
+                               sluice_families ("zimage"), planned in bf16 with the longest prompt. NULL:
+                               open files */
+    const char *dimensions; /* with family: other sizes, "name=value,..."; or NULL */
+    const char *latent; /* with decodes_only: the latent file to decode. Its shape selects the image or video
+                           pipeline if the VAE's files fit both. Or NULL */
 };
 
-/* Opens headers and configurations, matches families and checks every tensor's name, shape and type; reads no
- * weights. Exit class 3 for anything missing, damaged or in the wrong slot. */
+/* Opens a model: reads headers and configurations, recognises the pipeline, and checks name, shape and type
+ * of every tensor. Reads no weights. Anything missing, damaged or in the wrong slot gives exit code 3. */
 SLUICE_API int sluice_model_open(const struct sluice_model_options *options, sluice_model **model,
                                  struct sluice_error *error);
 SLUICE_API void sluice_model_close(sluice_model *model);
 
-/* What is in the files, as the JSON of `sluice inspect`; tensors adds every tensor's name, type and shape.
- * Works on folders with parts missing (listed under "missing"). Of an adapter's file, as `model` alone, there
- * are no components but "adapter":{"file","tensors","bytes","types":{TYPE:bytes},"modules","dialects",
+/* Describes files as the JSON of `sluice inspect`. tensors: add name, type and shape of every tensor. Missing
+ * parts are no error; they are listed under "missing". For an adapter file (in `model`, alone) the JSON holds
+ * "adapter":{"file","tensors","bytes","types":{TYPE:bytes},"modules","dialects",
  * "forms" ("LoRA", "LoHa", "LoKr", "difference"),"ranks","alphas" (each {NAME:modules}),"parts":[{"name",
  * "modules","ranks","alphas"}],"recipes" (published models that take all of it)}. */
 SLUICE_API int sluice_inspect(const struct sluice_model_options *options, bool tensors, char **json,
                               struct sluice_error *error);
 
-/* Token ids of a text. With a model: {"encoders":[{"name","ids":[...],"tokens","truncated"}]} as the model
- * sees them, template included; of a model that edits there is one picture, which is one token; of an
- * encoder that sees a long prompt in windows also "window", the tokens of each, and where words have weights
- * "weights", a number a token. With options->tokenizer alone: one array of the plain ids. */
+/* Tokenizes a text. With a model: {"encoders":[{"name","ids":[...],"tokens","truncated"}]}, the input of each
+ * text encoder, prompt template included. For image editing models one reference image is assumed; it is one
+ * token. Encoders that split long prompts into chunks add "window" (tokens a chunk), weighted prompts add
+ * "weights" (one number a token). With options->tokenizer alone: an array of the ids, without template. */
 SLUICE_API int sluice_tokenize(const struct sluice_model_options *options, const char *text,
                                size_t text_bytes, char **json, struct sluice_error *error);
 
@@ -180,13 +182,12 @@ typedef struct sluice_session sluice_session;
 struct sluice_progress {
     size_t struct_size;
     const char *stage;    /* "vision", "text", "text_2", "encode", "hoist", "denoise", "decode" */
-    int step, of;         /* evaluation of this stage, from 1; 0 before the first */
-    double fraction;      /* of the whole run's work, moves inside long visits too; a run that ends well ends
-                             with 1 */
-    double seconds, eta;  /* since the run began; eta is negative while unknown */
-    double stall_seconds; /* spent waiting for weights so far */
+    int step, of;         /* current and last evaluation of this stage, from 1; 0 before the first */
+    double fraction;      /* share of the whole run that is done; a successful run ends with 1 */
+    double seconds, eta;  /* since the start of the run; remaining, negative while unknown */
+    double stall_seconds; /* time spent waiting for weights so far */
     int64_t bytes_read;
-    const char *source; /* what this stage waits for when it waits: "disk", or the "bus" to a device */
+    const char *source; /* source of streamed weights in this stage: "disk" or "bus" */
 };
 
 struct sluice_image {
@@ -195,25 +196,25 @@ struct sluice_image {
     int width, height;
     const uint8_t *rgb; /* height rows of width RGB triples, packed; valid during the call */
     uint64_t seed;
-    const char *sha256; /* hex, of the rows */
-    int frame, frames;  /* 0 .. frames-1: those of a video come one after another; frames 1: a picture */
-    const char *sampler, *scheduler, *prediction; /* of a run: what a request would call those that made it;
-                                                     else NULL */
-    double cfg_scale;                             /* that it was guided by; 1: not at all */
-    double cfg_scale_low;                         /* and by a second denoiser; 0: there is none */
-    const char *negative_prompt; /* that was read, the model's own where a request has none; or NULL */
-    const char *video_sha256;    /* with the last frame: hex, of all frames' rows; else NULL */
-    double slg_scale;            /* of skip-layer guidance; 0: there was none in any step */
-    const char *loras;           /* adapters that it was drawn with, "style:0.8, turbo:1"; NULL: none */
-    const char *decoder; /* tiny one, in the autoencoder's place: "taesd"; NULL: the autoencoder's own */
+    const char *sha256; /* SHA-256 of the pixels (not of a file), hexadecimal */
+    int frame, frames;  /* frame number 0 .. frames-1 and frames of the video; an image has 1 */
+    const char *sampler, *scheduler, *prediction; /* names that were used, as in a request; NULL when
+                                                     only decoding */
+    double cfg_scale;                             /* guidance that was used; 1: none */
+    double cfg_scale_low;        /* guidance of the second transformer; 0: the model has one transformer */
+    const char *negative_prompt; /* negative prompt that was used, possibly the model's default; or NULL */
+    const char *video_sha256;    /* with the last frame: SHA-256 of all frames' pixels; else NULL */
+    double slg_scale;            /* skip-layer guidance that was used; 0: none */
+    const char *loras;           /* adapters and strengths, "style:0.8, turbo:1"; NULL: none */
+    const char *decoder;         /* tiny decoder that was used: "taesd"; NULL: the VAE's decoder */
 };
 
-/* A look at an image on the way. */
+/* A preview of an image, made after a step. */
 struct sluice_preview {
     size_t struct_size;
     int index;          /* 0 .. batch-1 */
-    int step, of;       /* that has just ended, from 1 */
-    int width, height;  /* what is to be seen is seldom as large as the picture: see sluice_request */
+    int step, of;       /* finished step, from 1, and number of steps */
+    int width, height;  /* of the preview, often smaller than the image: see sluice_request */
     const uint8_t *rgb; /* height rows of width RGB triples, packed; valid during the call */
     uint64_t seed;
 };
@@ -222,248 +223,238 @@ enum sluice_level { SLUICE_WARNING = 1, SLUICE_INFO = 2 };
 
 struct sluice_session_options {
     size_t struct_size;
-    const char *device; /* "cpu", "cuda", "cuda:N"; NULL: the first GPU if it will do, else the CPU */
-    int threads;        /* 0: the physical cores that it may use, or fewer where a quota of
-                           processor time is less */
+    const char *device; /* "cpu", "cuda", "cuda:N"; NULL: the first usable GPU, else the CPU */
+    int threads;        /* 0: the physical cores allowed by CPU affinity and cgroup quota */
     void (*on_log)(void *user, int level, const char *line);
     void (*on_progress)(void *user, const struct sluice_progress *progress);
     void (*on_image)(void *user, const struct sluice_image *image);
-    void *user; /* given back to every callback */
-    /* The session only plans: then "cuda" needs no GPU, and numbers about it are assumed; "cuda:CARD" is one
-     * of the cards known by name (3060, 4060, 4060ti, 4090, h100), with its memory and calculated rates. */
+    void *user; /* passed to every callback */
+    /* Only plan. "cuda" then needs no GPU and assumes its properties; "cuda:CARD" names a known card (3060,
+     * 4060, 4060ti, 4090, h100) with its memory size and rates calculated from the data sheet. */
     bool plans_only;
-    /* Keeps what text encoders make of prompts, in up to so many bytes of the host's memory, so that a later
-     * picture of a prompt begins without its encoder; 0: keeps nothing. A prompt takes 4 bytes for each token
-     * and column (8 MiB of T5's 512 tokens). Plans count what is kept: they are those of the request as it
-     * would run now. */
+    /* Size of the in-memory prompt cache; 0: none. The cache holds text encoder outputs, so that a repeated
+     * prompt skips its text encoder. One prompt takes 4 bytes a token and channel (8 MiB for T5's 512
+     * tokens). Plans include the cache's current contents. */
     uint64_t prompt_cache_bytes;
-    /* An existing folder in which what text encoders make of prompts is found, and kept for other sessions, a
-     * file a prompt and encoder that nobody deletes; NULL: none. A damaged file is replaced; one that cannot
-     * be written is a warning. */
+    /* An existing folder for a prompt cache on disk, shared between sessions; NULL: none. One file a prompt
+     * and encoder; files are never deleted, and damaged files are replaced. A failed write is a warning. */
     const char *prompt_cache;
-    void (*on_preview)(void *user, const struct sluice_preview *preview); /* where a request asks for them */
+    void (*on_preview)(void *user,
+                       const struct sluice_preview *preview); /* called if request->preview is set */
 };
 
-/* Cheap: allocates nothing of size. The model must outlive the session. */
+/* Opens a session. Allocates no large memory. The model must stay open until the session is closed. */
 SLUICE_API int sluice_session_open(sluice_model *model, const struct sluice_session_options *options,
                                    sluice_session **session, struct sluice_error *error);
 SLUICE_API void sluice_session_close(sluice_session *session);
 
 /* ---- requests ---- */
 
-/* A picture to read: height rows of width RGB triples, packed. */
+/* An input image: height rows of width packed RGB triples, in memory or read by a callback. */
 struct sluice_picture {
     size_t struct_size;
     int width, height; /* 1 to SLUICE_SIDE_MAX */
     const uint8_t *rgb;
-    const char *name; /* what messages call it, a file's name; or NULL */
-    /* Where rgb is NULL: writes height rows to memory that the library takes once a run is known to fit its
-     * budget, so that what is refused, or only planned, is never read. A reference may be read twice, for two
-     * encoders. Not 0: the error, which ends the run.
-     */
+    const char *name; /* name in messages, usually the file's; or NULL */
+    /* If rgb is NULL: writes all rows to rgb, memory of the library. The library calls read after it has
+     * accepted the request, never for a plan; for a reference image possibly twice. Returns 0, or an error
+     * that ends the run. */
     int (*read)(const struct sluice_picture *picture, uint8_t *rgb, struct sluice_error *error);
-    void *user; /* for read and read_rows */
-    /* Beside read, or NULL: hands `take` the rows from the first to the last, each with `to`. A picture that
-     * is resampled is then never held whole. */
+    void *user; /* free for use by read and read_rows */
+    /* Optional, in addition to read: calls take(to, row) for each row from top to bottom. A resampled image
+     * is then never held in memory whole. */
     int (*read_rows)(const struct sluice_picture *picture, void (*take)(void *to, const uint8_t *row),
                      void *to, struct sluice_error *error);
-    uint64_t reading_bytes; /* what reading takes for a while beside the pixels, to be counted */
+    uint64_t reading_bytes; /* temporary memory of read and read_rows, counted by the plan */
 };
 
-/* An adapter (LoRA): a file, and how much of it counts. A pair, and will stay one. */
+/* An adapter (LoRA) and its strength. */
 struct sluice_lora {
     const char *path;
-    double strength; /* 1: as it was trained; -SLUICE_SCALE_MAX to SLUICE_SCALE_MAX */
+    double strength; /* -SLUICE_SCALE_MAX to SLUICE_SCALE_MAX; 1: as trained */
 };
 
 struct sluice_request {
     size_t struct_size;
-    const char *prompt;          /* NULL: the longest the model takes (for planning only) */
-    const char *negative_prompt; /* NULL: the model's own, as WAN's authors have one; else "", or of models
-                                    that are trained so (SDXL) no text at all */
-    int width, height; /* pixels, multiples of the model's step; 0: init_image's (of a video as many pixels as
-                          the model's, with init_image's aspect), rounded down to it, else, of a model that
-                          edits, the last reference's aspect, else the model's */
+    const char *prompt;          /* NULL: plan for the longest prompt (planning only) */
+    const char *negative_prompt; /* NULL: the model's default (WAN: the authors' text; SDXL: zero embeddings;
+                                    others: "") */
+    int width, height; /* multiples of the model's step (8, 16 or 32). 0: the size of init_image, rounded down
+                          (for a video: its aspect at the model's pixel count); for image editing the last
+                          reference's aspect; else the model's size */
     int steps;         /* at least 1 */
-    int batch;         /* images, seeds seed, seed+1, ...; 0 means 1 */
-    double cfg_scale;  /* uncond + s*(cond - uncond); exactly 1: no second lane; of models that are trained
-                          so (Qwen-Image) 1 without a negative prompt */
-    double guidance;   /* distilled guidance, for models that take it: no other value than 0 for others */
-    double flow_shift; /* 0: the model's */
+    int batch;         /* number of images or videos, with seeds seed, seed+1, ...; 0 means 1 */
+    double cfg_scale;  /* classifier-free guidance, uncond + s*(cond - uncond). 1: one evaluation a step
+                          instead of two. Qwen-Image uses 1 if there is no negative prompt */
+    double guidance;   /* distilled guidance (Flux dev, LCM); must be 0 for other models */
+    double flow_shift; /* timestep shift of flow matching; 0: the model's */
     uint64_t seed;
-    bool no_decode;        /* stop after the latent */
-    const char *precision; /* of transformer and text encoder: "f32" or "bf16"; NULL: the device's own, f32 on
-                              the CPU, bf16 on a GPU */
-    const char *init_latent; /* safetensors file with the initial noise (tensor "latent"), or NULL */
-    const char *save_latent; /* where to write the final latents, or NULL; there whole or not at all */
-    const char *dump;        /* an existing folder for what a reference is compared by, or NULL */
-    const char *plan;        /* JSON text of a plan to run exactly, or NULL */
-    int64_t max_ram_bytes; /* budget for a process that holds nothing but the library: its own bytes and 12 to
-                              15 MiB for the bare process; what else a program holds comes on top. 0: what is
-                              free less a reserve */
-    int64_t max_vram_bytes;  /* device memory that the process takes, context and libraries included; 0: what
-                                is free less a twentieth, at least 512 MiB, at most half. Ignored on the CPU */
-    const char *rates;       /* JSON text of measured rates (a bench's), or NULL: stated defaults */
-    const char *rates_name;  /* what the plan calls them, a file's name; NULL: "given" */
-    const char *direct_io;   /* "on", "off": read weights past the page cache; "auto" or NULL: where the model
-                                is larger than what the cache of this machine could keep */
-    const char *vae_tiling;  /* the decoder's whole-picture buffers: "on": the least memory, at the cost of
-                                computing some of it twice, and of the bus where the device has memory of its
-                                own; "off": all kept, on the device; "auto" or NULL: the faster that fits */
-    const char *plan_name;   /* what messages call the plan, a file's name; NULL: "plan" */
-    double max_vram_percent; /* of all that the device has, up to 100; where max_vram_bytes is 0 */
-    /* Pictures in; the caller's for as long as a call takes. */
-    const struct sluice_picture
-        *init_image; /* to start from, or to fill; of models that make videos of pictures the first frame;
-                        made to fit where it has another size; or NULL */
-    double strength; /* above 0, to 1: how far to leave it. Of `steps` the last steps * strength are run, as
-                        diffusers counts */
-    const struct sluice_picture *mask; /* white where init_image is drawn anew: by a model that sees the
-                                          mask, else with the rest put back after every step; fitted as it; or
-                                          NULL */
-    const struct sluice_picture *const *references; /* to refer to, of any sizes: one of other than whole
-                                                       tokens or of more pixels than the model was trained
-                                                       with is resized first */
+    bool no_decode;        /* skip the VAE decode */
+    const char *precision; /* arithmetic of transformer and text encoders: "f32" or "bf16"; NULL: f32 on the
+                              CPU, bf16 on a GPU */
+    const char
+        *init_latent; /* safetensors file with the initial noise, tensor "latent"; NULL: from the seed */
+    const char *save_latent; /* file for the final latents, or NULL; never left partial */
+    const char *dump;        /* folder for tensors of each stage, to compare with a reference; or NULL */
+    const char *plan;        /* JSON text of a plan to execute exactly, or NULL */
+    int64_t max_ram_bytes; /* host memory budget: the library's memory and 12 to 15 MiB for the bare process.
+                              Other memory of the calling program is not included (see caller_bytes). 0: the
+                              free memory less a reserve */
+    int64_t
+        max_vram_bytes; /* device memory budget of the process, CUDA context and libraries included. 0: the
+                           free memory less 5 % (at least 512 MiB, at most half). Ignored on the CPU */
+    const char *rates;  /* JSON text of measured rates (sluice_bench.h); NULL: assumed rates */
+    const char *rates_name;  /* name of these rates in the plan, usually a file's; NULL: "given" */
+    const char *direct_io;   /* "on", "off": read weights with O_DIRECT, past the page cache; "auto" or NULL:
+                                only   if the model is larger than 3/4 of the machine's memory */
+    const char *vae_tiling;  /* memory of the VAE decoder; the pixels never change. "on": least memory, some
+                                layers computed twice, large buffers in host memory. "off": all in device
+                                memory. "auto" or NULL: the faster one that fits */
+    const char *plan_name;   /* name of the plan in messages, usually a file's; NULL: "plan" */
+    double max_vram_percent; /* if max_vram_bytes is 0: budget in percent of the device's memory, to 100 */
+    /* Input images; the library borrows them during a call. */
+    const struct sluice_picture *init_image; /* input image: for img2img and inpainting; first frame for
+                                                image-to-video. Resized as `fit` says. Or NULL */
+    double strength; /* denoising strength, above 0 to 1: the last steps*strength steps run, counted as in
+                        diffusers; 1 ignores init_image */
+    const struct sluice_picture *mask; /* inpainting mask for init_image: white is repainted. Fill models
+                                          read the mask; for others the black region is restored after every
+                                          step. Resized as init_image. Or NULL */
+    const struct sluice_picture *const *references; /* reference images for editing models, of any
+                                                       sizes; resized to the model's limits */
     int n_references;
     const char
-        *type; /* keep weights of transformer and text encoders in this type, converted as they are read:
-                  "f8_e4m3", "q8_0", "q4_k" ...: fewer bytes, other pixels. NULL: as files have them */
-    int frames, fps; /* of a video; frames 1: a picture; 0: as many as lead it, else the model's, and so fps,
-                        which changes nothing that is drawn */
-    bool converted;  /* for planning only: as if sluice_convert had made files of `type` beforehand, so that
-                        nothing is converted as it is read */
-    int image_bytes_a_pixel; /* what on_image takes while pictures or frames are decoded, a pixel of one, to
-                                be counted, and 1 MiB: 0 to 1024; 0: nothing */
-    const char *fit; /* of init_image and mask where they have another size than is drawn: "crop" or NULL: as
-                        large as covers it, centred; "pad": as large as fits into it, its edges go on;
-                        "stretch". Resampled by Pillow's Lanczos */
-    const char *prompt_weights; /* "on" or NULL: (word), [word] and (word:1.3) in prompts weigh words, BREAK
-                                   divides them, for models that take it; "off": they are text */
-    int clip_skip; /* which of CLIP's layers is read of a prompt: 1 the last, 2 the one before ...; 0: the one
-                      that the model was trained with */
-    /* Names; NULL: the model's own, as its scheduler_config.json says. */
-    const char *sampler;    /* "euler", "euler_a", "dpm++2m" ...: how a step is taken; the grid stays */
-    const char *scheduler;  /* the grid: "leading", "trailing", "linspace": the model's own of that spacing;
-                               "karras", "simple", "beta" ...: stable-diffusion.cpp's */
-    const char *prediction; /* what the denoiser gives: "eps", "v", "flow" */
-    const struct sluice_picture *end_image; /* a video's last frame beside init_image, its first; fitted as
-                                               it; for models that take one; or NULL */
-    double cfg_scale_low; /* of a model with two denoisers the second's cfg_scale; 0: the same as cfg_scale */
-    const struct sluice_picture *const *control; /* frames of a video that leads the one that is drawn, for
-                                                    models that take it, all of one size; mask then says
-                                                    where it is drawn anew; or NULL */
-    int n_control;        /* as many as `frames`, or more; frames 0: of these as many as a video may have */
-    int64_t caller_bytes; /* what the caller itself holds through the run, to be counted against
-                             max_ram_bytes: libraries that write a video ... */
-    /* Skip-layer guidance, for models whose layers can be left out (SD3): in every step i, from 0, of the n
-     * that are run, with n * start < i < n * end, slg_scale * (cond - skipped) is added to what is guided;
-     * skipped is what the model gives of the prompt without these layers. Only with guidance (cfg_scale). */
-    const int *slg_layers; /* numbers from 0; the caller's for as long as a call takes; or NULL */
-    int n_slg_layers;      /* 0: there is none, and the other three say nothing */
-    double slg_scale, slg_start, slg_end; /* 0 to SLUICE_SCALE_MAX; 0 to 1 */
-    /* Previews, of every image behind each step that preview_every divides, but the last, unless no_decode:
-     * what the denoiser takes the picture to be there. They change no bit of the picture, are planned for
-     * like all else, and need the session's on_preview. "latent": a colour a latent pixel, about, which takes
-     * no time; of a video a sheet of its latent frames, row by row. "vae": decoded, of a video the first
-     * frame, in a small run of its own, which keeps nothing. "taesd": the same by a tiny decoder, with which
-     * the picture itself is then not decoded. NULL: none. */
+        *type;       /* convert weights of transformer and text encoders to this type while reading:
+                        "f8_e4m3", "q8_0", "q4_k", ...; less memory, other pixels. NULL: keep the files' types */
+    int frames, fps; /* length of a video, 0: that of `control`, else the model's; frames 1 is an image. fps
+                        changes no pixel; 0: the model's */
+    bool converted;  /* planning only: assume that sluice_convert has written files of `type` */
+    int image_bytes_a_pixel; /* memory that on_image needs, in bytes a pixel of one image, 0 to 1024; the plan
+                                counts it, and 1 MiB if it is not 0 */
+    const char *fit; /* how init_image, end_image, control and mask are resized: "crop" or NULL: cover and
+                        crop the centre; "pad": fit inside and repeat the edge pixels; "stretch". Pillow's
+                        Lanczos */
+    const char *prompt_weights; /* prompt weighting as in A1111: "on" or NULL: (word), [word], (word:1.3) and
+                                   BREAK, for UNet models; "off": plain text */
+    int clip_skip; /* CLIP layer that is read: 1 the last, 2 the one before, ...; 0: the model's */
+    /* Names; NULL: the model's, from scheduler_config.json. */
+    const char *sampler;   /* "euler", "euler_a", "dpm++2m", ... */
+    const char *scheduler; /* noise schedule: "leading", "trailing", "linspace" (diffusers' timestep spacing);
+                              "karras", "simple", "beta", ... (as in stable-diffusion.cpp) */
+    const char *prediction;                 /* prediction type of the denoiser: "eps", "v", "flow" */
+    const struct sluice_picture *end_image; /* last frame of a video whose first is init_image; or NULL */
+    double cfg_scale_low; /* cfg_scale of the second transformer (WAN 2.2); 0: the same as cfg_scale */
+    const struct sluice_picture *const *control; /* frames of the control video (VACE), all of one size;
+                                                    mask then selects the repainted region; or NULL */
+    int n_control;        /* at least `frames`; with frames 0 they set the length of the video */
+    int64_t caller_bytes; /* memory of the caller during the run (a video encoder, say), counted against
+                             max_ram_bytes */
+    /* Skip-layer guidance (SD3): in steps i = 0 .. n-1 with n*slg_start < i < n*slg_end, adds
+     * slg_scale * (cond - skipped) to the guided prediction; skipped is the prediction of the prompt without
+     * these layers. Needs cfg_scale above 1. */
+    const int *slg_layers;                /* layer numbers from 0, borrowed during a call; or NULL */
+    int n_slg_layers;                     /* 0: no skip-layer guidance */
+    double slg_scale, slg_start, slg_end; /* 0 to SLUICE_SCALE_MAX; 0 to 1; 0 to 1 */
+    /* Previews for on_preview after every preview_every-th step but the last. They change no pixel; the plan
+     * counts them. "latent": one colour a latent pixel, free, all latent frames of a video on one sheet.
+     * "vae": decoded by the VAE (a video's first frame). "taesd": decoded by the tiny decoder, while the VAE
+     * decodes the image. NULL: none. */
     const char *preview;
     int preview_every; /* 0 means 1 */
-    /* Adapters that change transformer and text encoders, whose own weights stay as they are: what a file
-     * brings is computed beside them and added. Several add; so do the strengths of a file that is named
-     * twice; one of strength 0 changes nothing and is not read. A session reads the model's weights no second
-     * time where they change. */
-    const struct sluice_lora *loras; /* the caller's for as long as a call takes; or NULL */
+    /* Adapters for transformer and text encoders, added at run time; the weights stay unchanged. Strengths of
+     * a file that is listed twice add up; a file of total strength 0 is not read. Changing adapters does not
+     * read the model's weights again. */
+    const struct sluice_lora *loras; /* borrowed during a call; or NULL */
     int n_loras;
-    bool lora_partial; /* what of an adapter fits no weight of the model is a warning, else it is MISSING */
-    const char *lora_dir; /* where prompts' <lora:NAME:0.8> are found, NAME.safetensors; NAME may have folders
-                             in it; they are taken out of the texts. NULL: they are text */
+    bool lora_partial; /* an adapter key without a matching weight: true: a warning; false: error MISSING */
+    const char *lora_dir; /* folder of NAME.safetensors for <lora:NAME:0.8> tags in prompts; NAME may contain
+                             subfolders. NULL: tags are plain text */
 };
 
-/* Fills every field with the model's defaults; prompt and paths with NULL, seed with 0. */
+/* Sets every field to the model's default: prompt and paths to NULL, seed to 0. */
 SLUICE_API void sluice_request_defaults(const sluice_model *model, struct sluice_request *request);
 
-/* The plan as the JSON of `sluice plan --json`. Allocates nothing of size and reads no weights. A request
- * that cannot fit still gives its plan; fits says whether it would run. decode_latent: plan sluice_decode of
- * that file instead. */
+/* Plans a request without running it; *json as in `sluice plan --json`. Reads no weights. A request that does
+ * not fit its budget still gets a plan, with *fits false. decode_latent: plan sluice_decode of that file; or
+ * NULL. */
 SLUICE_API int sluice_plan_query(sluice_session *session, const struct sluice_request *request,
                                  const char *decode_latent, char **json, bool *fits,
                                  struct sluice_error *error);
 
-/* Runs a request: images through on_image as each is ready, a video's frames in their order, and all of one
- * video before the next. BUDGET (naming the least that would do) before
- * any weight is read if it does not fit. A second run equals a fresh process bit for bit. */
+/* Runs a request. Calls on_image for each finished image, or for the frames of each video in order. Fails
+ * with BUDGET, before any weight is read, if the request does not fit; the error names the least budget.
+ * Results do not depend on earlier runs of the session. */
 SLUICE_API int sluice_run(sluice_session *session, const struct sluice_request *request,
                           struct sluice_error *error);
 
-/* Decodes saved latents (safetensors, tensor "latent", f32 [N, C, h, w], of videos [N, C, F, h, w]); width,
- * height and frames follow from it. */
+/* Decodes saved latents: safetensors, tensor "latent", f32 [N, C, h, w], for videos [N, C, F, h, w]. Ignores
+ * the request's width, height and frames. */
 SLUICE_API int sluice_decode(sluice_session *session, const struct sluice_request *request,
                              const char *latent_file, struct sluice_error *error);
 
-/* The report of the last run or decode, failed ones included, as the JSON of --report. */
+/* Reports the last run or decode, also a failed one, as the JSON of `sluice generate --report`. */
 SLUICE_API int sluice_report(sluice_session *session, char **json, struct sluice_error *error);
 
-/* Ends the run at its next visit with CANCELLED. From any thread or signal handler; before a run it does
- * nothing. */
+/* Makes the current run return CANCELLED at the next operator. Safe in any thread or signal handler. Without
+ * a current run it does nothing. */
 SLUICE_API void sluice_cancel(sluice_session *session);
 
 /* ---- converting ---- */
 
 struct sluice_convert_options {
     size_t struct_size;
-    const char *const *inputs; /* files, shard indexes or folders that together are one component's weights */
+    const char *const *inputs; /* files, shard indexes or folders with the weights of one component */
     int n_inputs;
-    const char *part;   /* of a file that holds several (its flag without dashes: "vae"), of a Hugging Face
-                           folder ("transformer"); NULL: the only one */
-    const char *output; /* ends in .gguf or .safetensors */
-    const char
-        *type; /* "q8_0", "q4_k", "f8_e4m3" (safetensors), "bf16" ...; NULL: what has a type keeps it */
-    /* "regex=type": the first whose PCRE2 pattern is found in a tensor's name says its type, where that suits
-     * the tensor at all. */
+    const char *part;   /* component to convert: its flag without dashes ("vae") in a single-file checkpoint,
+                           its   folder ("transformer") in a diffusers folder; NULL: the only one */
+    const char *output; /* a name that ends in .gguf or .safetensors */
+    const char *type;   /* "q8_0", "q4_k", "f8_e4m3" (safetensors only), "bf16", ...; NULL: keep the types */
+    /* "regex=type": the first PCRE2 pattern that matches part of a tensor's name sets its type, before
+     * `type`; ignored for tensors that are never quantised. */
     const char *const *rules;
     int n_rules;
-    /* Called before each piece; what is being converted. False ends it with CANCELLED. May be NULL. */
+    /* Progress; what: the current tensor. Return false to end with CANCELLED. May be NULL. */
     bool (*on_progress)(void *user, double fraction, const char *what);
     void *user;
-    const struct sluice_lora *loras; /* adapters that are merged into the weights, in this order; or NULL */
+    const struct sluice_lora *loras; /* adapters to merge into the weights, in order; or NULL */
     int n_loras;
-    bool lora_partial; /* what of an adapter fits no weight is left out, no error */
+    bool lora_partial; /* ignore adapter keys without a matching weight instead of failing */
 };
 
-/* Writes one component's weights to one file in other types, there whole or not at all. Matrices take the
- * type asked for, or one with smaller blocks where their rows are too short; vectors, embeddings, final
- * layers and an autoencoder's weights keep theirs, as under a request's `type`: both give the same picture.
- * Names of tensors stay (but for what tells parts of one file apart); a configuration goes along. Takes at
- * most 64 MiB beside the headers and one row of the widest tensor. NONFINITE if a weight is no number, LIMIT
- * if it is too large for its type.
+/* Converts the weights of one component to other types, in one file that is never left partial. Matrices get
+ * the requested type, or a similar type with smaller blocks if their rows are too short. Vectors, embeddings,
+ * final layers and VAE weights keep their types, as with `type` of a request: both give the same pixels.
+ * Tensor names stay (without the prefix of a single-file checkpoint); the configuration is copied. Memory: at
+ * most 64 MiB, the headers and one row of the widest tensor. NONFINITE: a weight is NaN or infinite; LIMIT: a
+ * weight is too large for its type.
  *
- * With adapters each becomes W + strength scale B A, computed in f32 and rounded once; all that `generate`
- * takes is merged, and whole matrices, LoHa and LoKr of any rank. What of an adapter is for other parts stays
- * out; MISSING if nothing is for this one. Takes the factors of one weight besides, and for LoKr as much as
- * that weight in f32. UNSUPPORTED where a weight would keep a type that nothing here writes.
- * *json: {"version":1,"family","tensors","from_bytes","bytes","types":{TYPE:bytes}} and, with adapters,
- * "merged" (tensors that they changed), or json NULL. */
+ * Each adapter adds strength * scale * B A to its weights, computed in f32 and rounded once. LoHa and LoKr of
+ * any rank and whole matrices can be merged too. Modules for other components are skipped; MISSING if no
+ * module matches. Needs memory for the factors of one weight and, for LoKr, for that weight in f32.
+ * UNSUPPORTED if a merged weight would keep a type that cannot be written.
+ *
+ * *json (json may be NULL): {"version":1,"family","tensors","from_bytes","bytes","types":{TYPE:bytes}} and,
+ * with adapters, "merged": the number of changed tensors. */
 SLUICE_API int sluice_convert(const struct sluice_convert_options *options, char **json,
                               struct sluice_error *error);
 
-/* What can be run, with what is published of it: {"version":1,"families":[{"name","title","denoiser",
- * "pipelines":[...],"width","height","frames","steps","cfg_scale","guides_if_negative" (only with a negative
- * prompt),"bytes" (of all weights in bf16),"parts":[{"name","family","flag","optional" (a model may be
- * without),"bytes"}],"takes" (beside a prompt):[{"flag","what","needed"}],"layouts" (of its
- * files):[...],"sources":[{"repository" (at Hugging Face),"flag" (null: it is a whole model),"files" (null: a
- * folder as diffusers has it),"megabytes" (of 10^6 bytes, three digits, or null)}],"reference" (whose
- * pictures it is compared with, or null),"like" (then: whose parts it has)}]}. */
+/* Lists the supported models and their published files: {"version":1,"families":[{"name","title","denoiser",
+ * "pipelines":[...],"width","height","frames","steps","cfg_scale","cfg_needs_negative" (guidance only with a
+ * negative prompt),"bytes" (all weights in bf16),"parts":[{"name","family","flag","optional","bytes"}],
+ * "takes" (inputs other than the prompt):[{"flag","what","needed"}],"layouts" (of files):[...],
+ * "sources":[{"repository" (Hugging Face),"flag" (null: a whole model),"files" (null: a diffusers folder),
+ * "megabytes" (10^6 bytes, or null)}],"reference" (implementation that results are compared with, or null),
+ * "like" (family whose parts are compared instead, or null)}]}. */
 SLUICE_API int sluice_families(char **json, struct sluice_error *error);
 
 /* ---- the machine ---- */
 
-/* {"version":1,"devices":[{"name","processor","bytes","free_bytes","threads" (a session's, unless it says
- * otherwise),"hardware_threads","instructions","library","precisions":["f32", ...]}],
- * "absent":[{"name","reason"}]} */
+/* Lists devices: {"version":1,"devices":[{"name","processor","bytes","free_bytes","threads" (default of a
+ * session),"hardware_threads","instructions","library","precisions":["f32", ...]}],
+ * "absent":[{"name","reason"}]}. */
 SLUICE_API int sluice_devices(char **json, struct sluice_error *error);
 
-/* Memory of the machine, or what control groups limit it to; INT64_MAX where the system does not say. */
+/* Returns the machine's memory in bytes, or a lower cgroup limit; INT64_MAX if unknown. */
 SLUICE_API int64_t sluice_memory_bytes(void);
 
 SLUICE_API const char *sluice_version(void);

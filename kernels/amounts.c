@@ -1,5 +1,5 @@
-/* What one call of an operator reads, moves and computes, alike for all devices: see the end of ops.h. Pure
- * functions of the call; nothing here looks at elements. */
+/* Operands, bytes, FLOPs and estimated time of one operator call, the same for all devices (end of ops.h).
+ * Pure functions of the call that never read elements. */
 #include "kernels/ops.h"
 
 int op_operands(const struct op *op, const struct tensor *list[OP_OPERANDS_MAX]) {
@@ -11,7 +11,7 @@ int op_operands(const struct op *op, const struct tensor *list[OP_OPERANDS_MAX])
         list[n++] = &op->epilogue.bias;
         list[n++] = &op->epilogue.gate;
         list[n++] = &op->epilogue.residual;
-        list[n++] = &op->side;
+        list[n++] = &op->down_product;
         break;
     case OP_RMS_NORM:
         list[n++] = &op->modulation.scale;
@@ -41,7 +41,7 @@ uint64_t op_bytes_in(const struct op *op, const struct arena *arena) {
     return bytes;
 }
 
-/* Of the operators that do a fixed small amount of work for each output; 0: moves only. */
+/* FLOPs per output element of simple operators; 0: data movement only. */
 static const unsigned char flops_per_output[N_OP_KINDS] = {
     [OP_RMS_NORM] = 4,     [OP_LAYER_NORM] = 6, [OP_GROUP_NORM] = 3,
     [OP_ROPE_TABLE] = 2,   [OP_GLU] = 4,        [OP_ADD] = 1,
@@ -54,7 +54,7 @@ double op_flops(const struct op *op) {
     double outputs = (double)tensor_elements(&op->out);
     switch (op->kind) {
     case OP_LINEAR:
-        return 2 * outputs * (in[0].dim[1] + (op->side.rank ? op->side.dim[1] : 0));
+        return 2 * outputs * (in[0].dim[1] + (op->down_product.rank ? op->down_product.dim[1] : 0));
     case OP_LINEAR_FEW:
         return 2 * outputs * in[0].dim[1];
     case OP_ATTENTION:

@@ -1,13 +1,13 @@
-/* Operator wrappers: every shape and type check, once for all devices, and the way to a device.
+/* Operator wrappers: check all shapes and types once for all devices, then call the device.
  *
- * Invariants: a device sees only calls that passed its wrapper, so it checks nothing again; a wrapper looks
- * at descriptors and never at elements (there are none under the dry device); nothing runs after an error. */
-#include "kernels/adapted.h"
+ * Invariants: a device gets only checked calls and checks nothing again. A wrapper reads descriptors, never
+ * elements (under the dry device there are none). Nothing runs after an error. */
+#include "kernels/low_rank.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* What a tensor's elements may be. */
+/* Element types that an argument accepts. */
 enum elements { F32, OPERANDS, F64, U8, WEIGHTS };
 
 static bool elements_are(const struct context *x, enum dtype dtype, enum elements elements) {
@@ -60,7 +60,7 @@ const char *precision_name(enum precision precision) {
     return precision_names[precision];
 }
 
-/* One wrapper's checks. The first that fails sets the context's error; the others then do nothing. */
+/* State of one wrapper's checks. The first failed check sets the context's error; later checks do nothing. */
 struct check {
     struct context *x;
     enum op_kind kind;
@@ -81,21 +81,23 @@ static void format_tensor(const struct tensor *t, char *out, size_t out_bytes) {
 static void check_fail(struct check *c, const char *what, const struct tensor *found, const char *expected) {
     char shape[140];
     format_tensor(found, shape, sizeof shape);
-    error_set(c->x->error, INTERNAL, "operator %s: %s does not fit", names[c->kind], what);
+    error_set(c->x->error, INTERNAL, "operator %s: wrong shape or type of %s", names[c->kind], what);
     error_found(c->x->error, "%s", shape);
     error_expected(c->x->error, "%s", expected);
     c->ok = false;
 }
 
-/* Operators whose weights' blocks may run on from row to row; those that multiply them read eight values at a
- * time. */
+/* Operators that accept a weight whose quantisation blocks cross row boundaries. Products read eight values
+ * at a time, so K must be a multiple of 8. */
 static bool ops_read_on(enum op_kind kind, const struct tensor *t) {
     enum { EIGHT = 8 };
     if (kind == OP_LINEAR || kind == OP_LINEAR_FEW) return tensor_columns(t) % EIGHT == 0;
     return kind == OP_CONV2D || kind == OP_RELATIVE_BIAS;
 }
 
-/* Blocks fill its rows, or run on and fill the whole of it, unless they are groups of a matrix's columns. */
+/* Checks a descriptor: valid rank, positive dimensions, and quantisation blocks that fill each row, or that
+ * cross rows and fill the whole tensor. Types with separate or rotated scales need blocks that fill each
+ * row. */
 static bool sound(const struct tensor *t) {
     int values = dtype_block_values(t->dtype), bytes = dtype_block_bytes(t->dtype);
     if (t->rank > TENSOR_RANK_MAX || !values) return false;
@@ -106,7 +108,7 @@ static bool sound(const struct tensor *t) {
     return t->row_bytes % bytes == 0 && t->row_bytes >= dtype_bytes(t->dtype, tensor_columns(t));
 }
 
-/* Of one of these types, with these dimensions (-1: any). */
+/* Checks type and dimensions (-1: any size). */
 static void ops_check_tensor(struct check *c, const char *what, const struct tensor *t,
                              enum elements elements, int rank, const int64_t *dim) {
     if (!c->ok) return;
@@ -116,10 +118,10 @@ static void ops_check_tensor(struct check *c, const char *what, const struct ten
     if (fits) return;
     char expected[140];
     static const char *const words[] = {[F32] = "F32",
-                                        [OPERANDS] = "F32 or the device's",
+                                        [OPERANDS] = "F32 or the device's operand type",
                                         [F64] = "F64",
                                         [U8] = "U8",
-                                        [WEIGHTS] = "a weight's type"};
+                                        [WEIGHTS] = "any weight type"};
     int n = snprintf(expected, sizeof expected, "%s [", words[elements]);
     for (int i = 0; i < rank; i++)
         n += snprintf(expected + n, sizeof expected - (size_t)n, dim[i] < 0 ? "%sany" : "%s%lld",
@@ -142,14 +144,14 @@ static void check_true(struct check *c, bool fits, const char *what, const struc
     if (c->ok && !fits) check_fail(c, what, t, expected);
 }
 
-/* A weight of n values, or (if optional) nothing. */
+/* Checks a weight vector of n values; an optional vector may be absent. */
 static void check_vector(struct check *c, const char *what, const struct tensor *t, int64_t n,
                          bool optional) {
     if (optional && t->rank == 0) return;
     ops_check_tensor(c, what, t, WEIGHTS, 1, DIMS(n));
 }
 
-/* f32 of the same dimensions as another. */
+/* Checks that t is f32 and has the dimensions of `other`. */
 static void check_like(struct check *c, const char *what, const struct tensor *t,
                        const struct tensor *other) {
     int64_t dim[TENSOR_RANK_MAX];
@@ -157,40 +159,42 @@ static void check_like(struct check *c, const char *what, const struct tensor *t
     ops_check_tensor(c, what, t, F32, other->rank, dim);
 }
 
-/* Behind the last value of the last row. */
+/* Address after the last value of the last row. */
 static uintptr_t end_of(const struct tensor *t) {
     int64_t last = (tensor_rows(t) - 1) * t->row_bytes;
     return (uintptr_t)t->data + (uintptr_t)(last + dtype_bytes(t->dtype, tensor_columns(t)));
 }
 
-/* Do they share no byte, from first to last row? What has no address yet does not. */
+/* Returns true if two tensors share no byte between their first and last rows, or if one has no address
+ * yet. */
 static bool apart(const struct tensor *a, const struct tensor *b) {
     return !a->data || !b->data || end_of(a) <= (uintptr_t)b->data || end_of(b) <= (uintptr_t)a->data;
 }
 
 enum { OPERAND_ALIGN = 16 }; /* bytes */
 
-/* What products and attention read, of these dimensions. */
+/* Checks an operand of a product or of attention. */
 static void check_operand(struct check *c, const char *what, const struct tensor *t, const int64_t dim[2]) {
     ops_check_tensor(c, what, t, OPERANDS, 2, dim);
     check_true(c, t->dtype == DTYPE_F32 || (uintptr_t)t->data % OPERAND_ALIGN == 0, what, t,
                "F32, or an address that is a multiple of 16");
 }
 
-/* A result of the dimensions of in, which may be an operand. */
+/* Checks a result with the dimensions of `in`; it may be an operand. */
 static void check_result(struct check *c, const struct tensor *out, const struct tensor *in) {
     int64_t dim[TENSOR_RANK_MAX];
     for (int i = 0; i < in->rank; i++) dim[i] = in->dim[i];
     ops_check_tensor(c, "out", out, OPERANDS, in->rank, dim);
 }
 
-/* A value of another size in its place would write over values that are still to be read. */
+/* An aliased result must have the operand's type: elements of another size would overwrite values that are
+ * still to be read. */
 static void check_in_place(struct check *c, const struct tensor *out, const struct tensor *in) {
     check_true(c, !in->rank || out->dtype == in->dtype || apart(out, in), "out", out,
-               "the type of what lies in its place");
+               "the type of the tensor that it overwrites");
 }
 
-/* f32 of any rank but 0. */
+/* Checks for f32 of rank 1 or more. */
 static void ops_check_rows(struct check *c, const char *what, const struct tensor *t) {
     check_true(c, t->rank >= 1 && t->dtype == DTYPE_F32 && sound(t), what, t, "F32 rows, rank at least 1");
 }
@@ -200,29 +204,30 @@ static bool await_operands(struct context *x, const struct op *op) {
     int n = x->await ? op_operands(op, list) : 0;
     for (int i = 0; i < n; i++)
         if (list[i]->rank && !x->await(x->await_user, list[i])) return false;
-    for (const struct low_rank *a = x->await && op->side.rank ? op->in[1].adapters : NULL; a; a = a->next)
+    for (const struct low_rank *a = x->await && op->down_product.rank ? op->in[1].adapters : NULL; a;
+         a = a->next)
         if (!x->await(x->await_user, &a->up)) return false;
     return true;
 }
 
-/* What else reads a weight would leave out what adapters add to it. */
+/* Rejects a weight with adapters in any operator that would ignore the adapters. */
 static void check_unadapted(struct check *c, const struct op *op) {
     const struct tensor *list[OP_OPERANDS_MAX];
     int n = c->ok ? op_operands(op, list) : 0;
     for (int i = 0; i < n; i++) {
         if (!list[i]->adapters || (op->kind == OP_LINEAR && list[i] == &op->in[1])) continue;
         if (!tensor_adapter_ranks(list[i])) continue;
-        check_fail(c, "an adapted weight", list[i], "a product with it");
+        check_fail(c, "a weight with adapters", list[i], "a weight of linear, linear_few or conv2d");
         c->x->error->code = UNSUPPORTED;
         return;
     }
 }
 
-/* Of an operator by itself; adapted.c counts those that several make. */
+/* FLOPs of adapters within one operator; low_rank.c counts those of separate calls. */
 static double adapter_flops(const struct op *op) {
     if (op->kind != OP_LINEAR) return 0;
-    if (op->thin) return op_flops(op);
-    return op->side.rank ? 2 * (double)tensor_elements(&op->out) * op->side.dim[1] : 0;
+    if (op->skinny) return op_flops(op);
+    return op->down_product.rank ? 2 * (double)tensor_elements(&op->out) * op->down_product.dim[1] : 0;
 }
 
 static void ops_dispatch(struct check *c, const struct op *op) {
@@ -251,15 +256,15 @@ struct tensor context_tensor(struct context *x, enum dtype dtype, int rank, cons
     if (ok) return t;
     char shape[140];
     format_tensor(&t, shape, sizeof shape);
-    error_set(x->error, INTERNAL, "no room for a tensor in the visit's scratch");
+    error_set(x->error, INTERNAL, "scratch memory of the visit is too small");
     error_found(x->error, "%llu of %llu bytes used", (unsigned long long)x->scratch->used,
                 (unsigned long long)x->scratch->bytes);
-    error_expected(x->error, "room for %s", shape);
+    error_expected(x->error, "space for %s", shape);
     return t;
 }
 
-/* Rows of another type than f32 begin at multiples of 16 bytes, whatever their width: a slice of rows is an
- * operand, too. */
+/* Rows of a type other than f32 start at multiples of 16 bytes for any width, so that a slice of rows is an
+ * operand too. */
 struct tensor context_operand(struct context *x, int rank, const int32_t *dim) {
     enum dtype dtype = x->device->operands.in[x->precision];
     int32_t room[TENSOR_RANK_MAX], last = rank - 1, step = dtype == DTYPE_F32 ? 1 : OPERAND_ALIGN / 2;
@@ -280,7 +285,8 @@ static void check_epilogue(struct check *c, const struct tensor *out, const stru
     if (residual->rank) check_like(c, "residual", residual, out);
 }
 
-/* Factors of the weight's own shape, that have none themselves. Of a convolution for all its outputs. */
+/* Checks that each adapter's factors fit the weight and have no adapters themselves. A convolution's adapter
+ * must cover all outputs. */
 static void check_adapters(struct check *c, const struct tensor *weight) {
     int32_t n = weight->dim[0];
     for (const struct low_rank *a = c->ok ? weight->adapters : NULL; a; a = a->next) {
@@ -289,14 +295,14 @@ static void check_adapters(struct check *c, const struct tensor *weight) {
         check_true(c, a->down.rank >= 2 && !a->down.adapters && tensor_packed(&a->down), "adapter's down",
                    &a->down, "a matrix without gaps");
         check_true(c, tensor_elements(&a->down) / a->down.dim[0] * n == tensor_elements(weight),
-                   "adapter's down", &a->down, "as many values a row as the weight");
+                   "adapter's down", &a->down, "as many values per row as the weight");
         check_true(c, c->kind != OP_CONV2D || (a->up.dim[0] == n && a->row == weight->adapter_row),
                    "adapter's up", &a->up, "all outputs of a convolution");
     }
 }
 
 static void ops_linear(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
-                       struct epilogue e, bool thin) {
+                       struct epilogue e, bool skinny) {
     struct check c = check_begin(x, OP_LINEAR);
     check_operand(&c, "in", &in, DIMS(-1, -1));
     ops_check_tensor(&c, "weight", &weight, WEIGHTS, 2, DIMS(-1, in.dim[1]));
@@ -307,15 +313,15 @@ static void ops_linear(struct context *x, struct tensor out, struct tensor in, s
     check_vector(&c, "gate", &e.gate, out.dim[1], true);
     check_adapters(&c, &weight);
     uint64_t used = weight.adapters ? x->scratch->used : 0;
-    struct tensor side = c.ok ? adapted_side(x, in, weight) : (struct tensor){0};
+    struct tensor down_product = c.ok ? low_rank_product(x, in, weight) : (struct tensor){0};
     c.ok = c.ok && x->error->code == OK;
     ops_dispatch(&c, &(struct op){.kind = OP_LINEAR,
                                   .out = out,
                                   .in = {in, weight},
                                   .epilogue = e,
-                                  .side = side,
+                                  .down_product = down_product,
                                   .precision = x->precision,
-                                  .thin = thin});
+                                  .skinny = skinny});
     if (weight.adapters) x->scratch->used = used;
 }
 
@@ -324,7 +330,7 @@ void op_linear(struct context *x, struct tensor out, struct tensor in, struct te
     ops_linear(x, out, in, weight, e, false);
 }
 
-void linear_thin(struct context *x, struct tensor out, struct tensor in, struct tensor down) {
+void linear_skinny(struct context *x, struct tensor out, struct tensor in, struct tensor down) {
     ops_linear(x, out, in, down, (struct epilogue){0}, true);
 }
 
@@ -338,7 +344,7 @@ void op_linear_few(struct context *x, struct tensor out, struct tensor in, struc
     check_vector(&c, "bias", &bias, out.dim[1], true);
     check_adapters(&c, &weight);
     if (c.ok && weight.adapters) {
-        adapted_few(x, out, in, weight, bias, activation);
+        low_rank_linear_few(x, out, in, weight, bias, activation);
         return;
     }
     ops_dispatch(
@@ -347,7 +353,7 @@ void op_linear_few(struct context *x, struct tensor out, struct tensor in, struc
 }
 
 void op_attention(struct context *x, struct tensor out, struct tensor q, struct tensor k, struct tensor v,
-                  struct heads heads) {
+                  struct attention_options heads) {
     struct check c = check_begin(x, OP_ATTENTION);
     check_operand(&c, "q", &q, DIMS(-1, -1));
     check_true(&c, heads.queries > 0 && heads.keys > 0 && heads.queries % heads.keys == 0, "heads", &q,
@@ -394,13 +400,13 @@ void op_rms_norm(struct context *x, struct tensor out, struct tensor in, struct 
     check_in_place(&c, &out, &in);
     check_vector(&c, "weight", &weight, -1, false);
     check_true(&c, c.ok && tensor_columns(&in) % weight.dim[0] == 0, "in", &in,
-               "rows of whole groups of weights");
+               "rows that are a multiple of the weight's size");
     check_vector(&c, "scale", &m.scale, weight.dim[0], true);
     check_vector(&c, "gate", &m.gate, weight.dim[0], true);
     if (m.base.rank) check_like(&c, "base", &m.base, &in);
     check_in_place(&c, &out, &m.base);
     check_true(&c, !m.activation || (!m.gate.rank && !m.base.rank), "activation", &in,
-               "none of what is gated or added");
+               "no activation with gate or base");
     ops_dispatch(
         &c, &(struct op){.kind = OP_RMS_NORM, .out = out, .in = {in, weight}, .eps = eps, .modulation = m});
 }
@@ -443,7 +449,7 @@ static void check_group_norm(struct check *c, const struct group_norm *norm, int
     ops_check_tensor(c, "statistics", &norm->statistics, F32, 2, DIMS(-1, 2));
     check_packed(c, "statistics", &norm->statistics);
     check_true(c, c->ok && channels % norm->statistics.dim[0] == 0, "statistics", &norm->statistics,
-               "as many groups as divide the channels");
+               "a number of groups that divides the channels");
     check_vector(c, "norm weight", &norm->weight, channels, false);
     check_vector(c, "norm bias", &norm->bias, channels, false);
 }
@@ -456,20 +462,22 @@ void op_group_norm(struct context *x, struct tensor out, struct tensor in, struc
     ops_dispatch(&c, &(struct op){.kind = OP_GROUP_NORM, .out = out, .in = {in}, .group_norm = norm});
 }
 
-static bool walk_fits(struct token_walk walk, int64_t rows, int64_t columns) {
-    int block = walk.block > 1 ? walk.block : 1;
-    return walk.window >= 0 && walk.block >= 0 && walk.window % block == 0 && rows % block == 0 &&
+static bool token_order_fits(struct token_order order, int64_t rows, int64_t columns) {
+    int block = order.block > 1 ? order.block : 1;
+    return order.window >= 0 && order.block >= 0 && order.window % block == 0 && rows % block == 0 &&
            columns % block == 0;
 }
 
-/* Tokens of a grid; 0: it does not fit. */
+/* Number of tokens of a grid; 0: invalid grid. */
 static int64_t grid_tokens(const struct rope_options *options, const struct rope_grid *grid) {
     int axes = grid->diagonal ? 1 : options->n_axes;
-    bool walks = grid->walk.window || grid->walk.block;
+    bool walks = grid->token_order.window || grid->token_order.block;
     int64_t n = 1;
     for (int a = 0; a < axes; a++) n *= grid->extent[a] > 0 ? grid->extent[a] : 0;
     if (!walks) return n;
-    return axes >= 2 && walk_fits(grid->walk, grid->extent[axes - 2], grid->extent[axes - 1]) ? n : 0;
+    return axes >= 2 && token_order_fits(grid->token_order, grid->extent[axes - 2], grid->extent[axes - 1])
+               ? n
+               : 0;
 }
 
 void op_rope_table(struct context *x, struct tensor out, const struct rope_options *options) {
@@ -487,7 +495,7 @@ void op_rope_table(struct context *x, struct tensor out, const struct rope_optio
         tokens += n;
     }
     check_true(&c, fits, "axes or grids", &out,
-               "1 to 3 even axes, 1 to 8 grids that are not empty, walked in whole blocks");
+               "1 to 3 even axes, 1 to 8 non-empty grids, whole blocks of tokens");
     ops_check_tensor(&c, "out", &out, F32, 3, DIMS(tokens, pairs, 2));
     check_packed(&c, "out", &out);
     ops_dispatch(&c, &(struct op){.kind = OP_ROPE_TABLE, .out = out, .rope = *options});
@@ -558,7 +566,8 @@ static void check_patches(struct check *c, const struct tensor *tokens, const st
                "rows and columns in whole patches");
     if (!c->ok) return;
     rows /= p->side, columns /= p->side;
-    check_true(c, walk_fits(p->walk, rows, columns), "latent", latent, "patches in whole blocks");
+    check_true(c, token_order_fits(p->token_order, rows, columns), "latent", latent,
+               "patches in whole blocks");
     int64_t channels = latent->dim[p->pixels ? 2 : 0];
     ops_check_tensor(c, "tokens", tokens, F32, 2,
                      DIMS(rows * columns, (int64_t)p->side * p->side * channels));
@@ -583,24 +592,25 @@ void op_timestep(struct context *x, struct tensor out, float t, enum timestep_fo
     struct check c = check_begin(x, OP_TIMESTEP);
     ops_check_tensor(&c, "out", &out, F32, 2, DIMS(1, -1));
     check_true(&c, out.dim[1] % 2 == 0 && (form != TIMESTEP_TO_END || out.dim[1] > 2), "out", &out,
-               "an even number of columns, more than 2 to the end");
+               "an even number of columns (more than 2 for TIMESTEP_TO_END)");
     ops_dispatch(&c, &(struct op){.kind = OP_TIMESTEP, .out = out, .scale = t, .form = form});
 }
 
 int32_t conv_size(int32_t in, const struct conv_options *options, bool cut) {
-    if (options->stride == 2) return (in + options->before) / 2;
+    if (options->stride == 2) return (in + options->pad_before) / 2;
     return in * options->upsample - cut;
 }
 
-/* 8,192 pixels: what a band reads and writes stays in the cache of a core, and keeps all of them busy. */
+/* About 8,192 pixels per band: input and output stay in a core's cache, and there are enough bands for all
+ * cores. */
 int32_t conv_band_rows(int32_t columns) {
     enum { PIXELS = 8192, ROWS_LEAST = 4 };
     return PIXELS / columns > ROWS_LEAST ? PIXELS / columns : ROWS_LEAST;
 }
 
 /* A band that ends before row e of out reads no row of in above (e - band - halo) / upsample, rounded down.
- * That row's place less the band's end is linear in e but for the rounding, so its ends are the least: e = 0
- * and e = rows. */
+ * The address of that row minus the end of the band is linear in e up to rounding, so the minimum is at e = 0
+ * or e = rows. */
 int64_t conv_lead(int32_t rows, int32_t columns, int halo, int upsample, int64_t in_row, int64_t out_row) {
     int32_t band = conv_band_rows(columns);
     int64_t reach = ((band < rows ? band : rows) + halo + 2 * (upsample - 1)) / upsample;
@@ -608,7 +618,8 @@ int64_t conv_lead(int32_t rows, int32_t columns, int halo, int upsample, int64_t
     return reach * in_row + (growth > 0 ? growth : 0);
 }
 
-/* out does not reach a picture of these rows, of which a halo is read, or begins far enough before it. */
+/* Returns true if out does not overlap the input rows that the convolution reads (with halo), or starts far
+ * enough before them. */
 static bool clear_of(const struct tensor *out, const struct tensor *in, int32_t first_row, int halo, int up) {
     uintptr_t from = (uintptr_t)out->data, to = (uintptr_t)in->data;
     if (apart(out, in)) return true;
@@ -617,9 +628,9 @@ static bool clear_of(const struct tensor *out, const struct tensor *in, int32_t 
     return (int64_t)(to - from) + first_row / up * in_row >= lead;
 }
 
-/* The same where every other row is taken: a band is gathered before any of it is written, and those after
- * it read from twice its end on, less the row before. The distance that a band's end needs is linear in it,
- * so its ends, after the first row and after the last, need the most. */
+/* The same check for stride 2. A band is gathered before it is written, and later bands read from twice its
+ * end, minus the padding row. The required distance is linear in the band's end, so the first and last bands
+ * need the most. */
 static bool clear_of_strided(const struct tensor *out, const struct tensor *in, int before) {
     if (apart(out, in)) return true;
     int64_t in_row = in->row_bytes * in->dim[1], out_row = out->row_bytes * out->dim[1];
@@ -632,7 +643,8 @@ static void check_overlap(struct check *c, const struct tensor *out, const struc
                           const struct tensor *residual, const struct conv_options *o, int halo) {
     if (!c->ok) return;
     if (o->stride == 2) {
-        check_true(c, clear_of_strided(out, in, o->before), "out", out, "at in, or far enough before it");
+        check_true(c, clear_of_strided(out, in, o->pad_before), "out", out,
+                   "starting at in, or far enough before it");
         return;
     }
     check_true(c, clear_of(out, in, o->first_row, halo, o->upsample), "out", out, "far enough before in");
@@ -643,15 +655,17 @@ static void check_overlap(struct check *c, const struct tensor *out, const struc
 static void check_stride(struct check *c, const struct tensor *in, const struct tensor *weight,
                          const struct epilogue *e, const struct conv_options *o) {
     check_true(c, o->stride >= 0 && o->stride <= 2, "stride", in, "0, 1 or 2");
-    check_true(c, o->before == 0 || (o->before == 1 && o->stride == 2), "before", in, "0, or 1 to stride");
-    check_true(c, o->upsample == 2 || (!o->cut_row && !o->cut_column), "cut", in, "none but of 2x");
+    check_true(c, o->pad_before == 0 || (o->pad_before == 1 && o->stride == 2), "before", in,
+               "0, or 1 with stride 2");
+    check_true(c, o->upsample == 2 || (!o->cut_row && !o->cut_column), "cut", in,
+               "no cut without upsample 2");
     if (o->stride != 2) return;
-    check_true(c, o->before || (in->dim[0] % 2 == 0 && in->dim[1] % 2 == 0), "in", in,
-               "even rows and columns to stride");
-    check_true(c, weight->dim[2] == 3, "weight", weight, "a kernel of 3 to stride");
+    check_true(c, o->pad_before || (in->dim[0] % 2 == 0 && in->dim[1] % 2 == 0), "in", in,
+               "even rows and columns for stride 2");
+    check_true(c, weight->dim[2] == 3, "weight", weight, "a kernel of 3 for stride 2");
     bool normed = o->norm.statistics.rank || o->pixel_norm.weight.rank;
     check_true(c, !normed && o->upsample == 1 && !e->residual.rank, "options", in,
-               "no norm, upsampling or residual to stride");
+               "no norm, upsampling or residual with stride 2");
 }
 
 void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
@@ -672,7 +686,7 @@ void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct te
     check_packed(&c, "out", &out);
     check_epilogue(&c, &out, &e.bias, &e.residual);
     check_true(&c, !e.gate.rank && e.activation == ACTIVATION_NONE, "epilogue", &e.gate,
-               "bias and residual alone");
+               "bias and residual only");
     check_overlap(&c, &out, &in, &e.residual, &options, weight.dim[2] / 2);
     if (options.norm.statistics.rank) check_group_norm(&c, &options.norm, in.dim[2]);
     check_vector(&c, "pixel norm", &options.pixel_norm.weight, in.dim[2], true);
@@ -680,7 +694,7 @@ void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct te
                "one norm");
     check_adapters(&c, &weight);
     if (c.ok && weight.adapters) {
-        adapted_conv(x, &(struct conv_call){out, in, weight, e, options}, weight.adapters);
+        low_rank_conv(x, &(struct conv_call){out, in, weight, e, options}, weight.adapters);
         return;
     }
     ops_dispatch(
@@ -688,12 +702,12 @@ void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct te
         &(struct op){.kind = OP_CONV2D, .out = out, .in = {in, weight, e.bias, e.residual}, .conv = options});
 }
 
-/* fine: the finer picture, coarse the other; channels of the coarse ones are shared out evenly. */
+/* fine: the image of higher resolution; coarse: the other one, whose channels divide the values evenly. */
 static void check_shortcut(struct check *c, const struct tensor *out, const struct tensor *fine,
                            const struct tensor *coarse, const struct shortcut *s) {
     int32_t f = s->frames, side = s->side;
     check_true(c, (f == 1 || f == 2) && (side == 1 || side == 2) && s->frame >= 0 && s->frame < f, "shortcut",
-               out, "1 or 2 frames, one of them, 1 or 2 pixels a side");
+               out, "frames 1 or 2, a valid frame index, side 1 or 2");
     ops_check_tensor(c, "coarse picture", coarse, F32, 3, DIMS(-1, -1, -1));
     ops_check_tensor(c, "fine picture", fine, F32, 3,
                      DIMS((int64_t)coarse->dim[0] * side, (int64_t)coarse->dim[1] * side, -1));
@@ -702,21 +716,23 @@ static void check_shortcut(struct check *c, const struct tensor *out, const stru
     check_true(c, values % coarse->dim[2] == 0, "coarse picture", coarse, "channels that divide the values");
 }
 
-/* What out may not be in the place of. */
+/* Checks that out does not overlap `in`. */
 static void check_apart(struct check *c, const struct tensor *out, const struct tensor *in) {
-    check_true(c, !in->rank || apart(out, in), "out", out, "memory of its own");
+    check_true(c, !in->rank || apart(out, in), "out", out, "memory that does not overlap an input");
 }
 
 static void check_base(struct check *c, const struct tensor *out, const struct tensor *base) {
     if (base->rank) check_like(c, "base", base, out);
-    check_true(c, !base->rank || base->data == out->data || apart(out, base), "out", out, "base, or apart");
+    check_true(c, !base->rank || base->data == out->data || apart(out, base), "out", out,
+               "base itself, or no overlap");
 }
 
 void op_mean_down(struct context *x, struct tensor out, struct tensor in, struct tensor before,
                   struct tensor base, struct shortcut shortcut) {
     struct check c = check_begin(x, OP_MEAN_DOWN);
     check_shortcut(&c, &out, &in, &out, &shortcut);
-    check_true(&c, shortcut.frames == 2 || !before.rank, "before", &before, "nothing where frames are one");
+    check_true(&c, shortcut.frames == 2 || !before.rank, "before", &before,
+               "no earlier frame when frames is 1");
     if (before.rank) check_like(&c, "before", &before, &in);
     check_apart(&c, &out, &in);
     check_apart(&c, &out, &before);
@@ -740,7 +756,7 @@ void op_latent_to_image(struct context *x, struct tensor out, struct tensor late
     ops_check_tensor(&c, "latent", &latent, F32, 3, DIMS(-1, -1, -1));
     ops_check_tensor(&c, "out", &out, F32, 3, DIMS(latent.dim[1], latent.dim[2], latent.dim[0]));
     check_true(&c, format.n == 1 || (format.n == latent.dim[0] && format.n <= LATENT_VALUES_MAX), "format",
-               &latent, "a scale and a shift a channel, or one for all");
+               &latent, "a scale and a shift per channel, or one for all");
     ops_dispatch(&c, &(struct op){.kind = OP_LATENT_TO_IMAGE, .out = out, .in = {latent}, .format = format});
 }
 

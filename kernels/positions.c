@@ -1,11 +1,11 @@
-/* What operators compute on the host, alike for all devices: distances as buckets, times as sinusoids, a
- * head's frequencies, the order of a picture's tokens. Pure functions; each is where its reference rounds. */
+/* Host part of operators, shared by all devices: T5 distance buckets, timestep embeddings, RoPE frequencies,
+ * token order. Pure functions that round where the reference implementation rounds. */
 #include "kernels/ops.h"
 
 #include <math.h>
 
-/* Places by logarithm in f32, step by step as PyTorch rounds them; the logarithm itself is taken in double
- * and rounded, so that it is the C library's business no more. */
+/* Rounds to f32 at each step as PyTorch does. The logarithm is computed in double and then rounded, so the
+ * result does not depend on the C library's logf. */
 int32_t distance_bucket(int32_t distance, int32_t n_buckets, int32_t max_distance) {
     int32_t half = n_buckets / 2, exact = half / 2, after = distance > 0 ? half : 0;
     int64_t size = distance < 0 ? -(int64_t)distance : distance;
@@ -15,22 +15,23 @@ int32_t distance_bucket(int32_t distance, int32_t n_buckets, int32_t max_distanc
     return after + (part < (float)(half - exact) ? exact + (int32_t)part : half - 1);
 }
 
-/* Which dimension of how many a pair begins at: of its axis, or of the whole head. */
+/* First dimension of a pair and the size that it is relative to: of its axis, or of the whole head
+ * (mrope). */
 static struct rope_place {
     int32_t dimension, of;
 } rope_place(const struct rope_options *options, int32_t pair) {
     struct rope_place place = {2 * pair, 0};
-    for (int a = 0; a < options->n_axes && options->joint; a++) place.of += options->axis_dim[a];
-    if (options->joint) return place;
+    for (int a = 0; a < options->n_axes && options->mrope; a++) place.of += options->axis_dim[a];
+    if (options->mrope) return place;
     int a = 0;
     for (; place.dimension >= options->axis_dim[a]; a++) place.dimension -= options->axis_dim[a];
     place.of = options->axis_dim[a];
     return place;
 }
 
-/* In f32 as diffusers (QwenEmbedRope) and transformers (inv_freq) make them: exponent, power and its inverse
- * are rounded, one after another. PyTorch's power is an ulp off in 1 of 64 of Qwen2.5's; this one is the
- * nearest. */
+/* f32_frequencies: exponent, power and inverse are rounded to f32 in turn, as in diffusers (QwenEmbedRope)
+ * and transformers (inv_freq). PyTorch's power is one ulp off in 1 of 64 values of Qwen2.5; this power is
+ * correctly rounded. */
 double rope_frequency(const struct rope_options *options, int32_t i) {
     struct rope_place place = rope_place(options, i);
     if (!options->f32_frequencies) return 1 / pow(options->theta, (double)place.dimension / place.of);
@@ -38,14 +39,14 @@ double rope_frequency(const struct rope_options *options, int32_t i) {
     return (double)(1 / (float)pow(options->theta, (double)exponent));
 }
 
-/* Of so many, those from first on that a window has. */
+/* Returns the rows (or columns) of a window that starts at `first`; the last window may be smaller. */
 static int32_t window_part(int32_t window, int32_t first, int32_t of) {
     return of - first < window ? of - first : window;
 }
 
-struct token_place place_of_token(struct token_walk walk, int32_t rows, int32_t columns, int64_t i) {
-    int32_t side = walk.block > 1 ? walk.block : 1, window = walk.window;
-    struct token_place corner = {0, 0};
+struct token_coords token_coords_at(struct token_order order, int32_t rows, int32_t columns, int64_t i) {
+    int32_t side = order.block > 1 ? order.block : 1, window = order.window;
+    struct token_coords corner = {0, 0};
     if (window) {
         corner.row = (int32_t)(i / ((int64_t)window * columns)) * window;
         i -= (int64_t)corner.row * columns;
@@ -56,13 +57,13 @@ struct token_place place_of_token(struct token_walk walk, int32_t rows, int32_t 
     }
     int64_t block = i / (side * side);
     int32_t inside = (int32_t)(i % (side * side)), across = columns / side;
-    return (struct token_place){corner.row + (int32_t)(block / across) * side + inside / side,
-                                corner.column + (int32_t)(block % across) * side + inside % side};
+    return (struct token_coords){corner.row + (int32_t)(block / across) * side + inside / side,
+                                 corner.column + (int32_t)(block % across) * side + inside % side};
 }
 
-/* Rounded to f32 wherever the reference (diffusers: TimestepEmbedder, and get_guidance_scale_embedding of
- * pipelines/latent_consistency_models) rounds: at t = 1000 an angle in double is another one by 3e-5. What is
- * left is PyTorch's exp, which is an ulp off in 2 of 128 frequencies. */
+/* Rounds to f32 wherever diffusers does (TimestepEmbedder; get_guidance_scale_embedding of
+ * pipelines/latent_consistency_models): at t = 1000 a double angle differs by 3e-5. One difference remains:
+ * PyTorch's exp is one ulp off in 2 of 128 frequencies. */
 float timestep_value(float t, enum timestep_form form, int32_t half, int32_t i) {
     float all = (float)log(10000), place = (float)(i % half);
     float exponent =

@@ -126,7 +126,7 @@ static int config_file_compare_keys(const void *a, const void *b) {
 static enum status sort_values(struct flattening *f, struct error *e) {
     struct config *config = f->config;
     int twice =
-        sort_unlike(config->values, config->n_values, sizeof *config->values, config_file_compare_keys);
+        sort_find_duplicate(config->values, config->n_values, sizeof *config->values, config_file_compare_keys);
     if (!twice) return OK;
     config_file_fail(f, DUP, "configuration key occurs twice", e);
     return error_found(e, "%s", config->values[twice].key);

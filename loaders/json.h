@@ -24,12 +24,12 @@ enum { JSON_LARGE_BYTES = 1 << 20 };
  * memory, and a document without a member looks like any other. Who builds one asks before and after, and
  * joins it with these: json_object_set_new and json_array_append_new, where NULL is a loss too, and whatever
  * else of Jansson's returns 0 or -1. */
-unsigned json_losses(void);
+unsigned failed_json_allocations(void);
 void json_put(json_t *object, const char *name, json_t *value);
 void json_push(json_t *array, json_t *value);
 void json_watch(int failed);
 /* A document's text, freed with free. NULL without memory, and if the document is NULL or was built while
- * json_losses moved from what it was before. Takes root. */
+ * failed_json_allocations moved from what it was before. Takes root. */
 char *json_hand_out(json_t *root, size_t flags, unsigned losses_before);
 
 /* Part of a file's text; borrows all of it. */

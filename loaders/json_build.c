@@ -5,7 +5,7 @@
 
 static _Thread_local unsigned losses;
 
-unsigned json_losses(void) {
+unsigned failed_json_allocations(void) {
     return losses;
 }
 

@@ -85,7 +85,7 @@ static const char *file_of(const struct tensor_index *index, const struct index_
 }
 
 static enum status merge_sort_names(const char *path, struct tensor_index *index, struct error *e) {
-    int twice = sort_unlike(index->entries, index->n_entries, sizeof *index->entries, index_compare_names);
+    int twice = sort_find_duplicate(index->entries, index->n_entries, sizeof *index->entries, index_compare_names);
     if (!twice) return OK;
     const struct index_entry *one = &index->entries[twice - 1], *other = &index->entries[twice];
     error_set(e, DUP, "tensor '%s' is in two shards", one->name);

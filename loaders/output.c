@@ -24,7 +24,7 @@ static enum status check_target(const char *path, struct error *e) {
     if (stat(path, &s) || S_ISREG(s.st_mode)) return OK;
     error_set(e, OUTPUT, "cannot write file");
     error_where(e, "%s", path);
-    error_found(e, "something that is no regular file");
+    error_found(e, "a folder, pipe or device");
     return error_expected(e, "a regular file, or none yet");
 }
 

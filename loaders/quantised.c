@@ -113,13 +113,13 @@ static enum status read_scale(struct pairing *p, struct index_entry *scale, stru
         return error_expected(e, "a finite number");
     }
     p->weight->scale = value;
-    scale->used = scale->beside = true;
+    scale->used = scale->is_quant_metadata = true;
     return OK;
 }
 
 static void take_scales(struct pairing *p, struct index_entry *scale) {
     p->weight->scales = (struct index_scales){scale->source, scale->offset, scale->bytes};
-    scale->used = scale->beside = true;
+    scale->used = scale->is_quant_metadata = true;
 }
 
 /* One a row, which travel with the bytes: read once all the same, since a NaN among them would be a picture
@@ -246,7 +246,7 @@ static enum status pair_rotated(struct pairing *p, struct index_entry *scale, st
 }
 
 static enum status pair_described(struct pairing *p, struct index_entry *scale, struct error *e) {
-    p->weight->described = true;
+    p->weight->quant_described = true;
     if (p->form->rotated) return pair_rotated(p, scale, e);
     switch (p->form->kind) {
     case QUANTISED_NVFP4:
@@ -286,7 +286,7 @@ static void drop_input_scales(const struct pairing *p) {
     static const char *const names[] = {"input_scale", "scale_input"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct index_entry *scale = quantised_beside(p, names[i]);
-        if (scale && dtype_is_quantised(p->weight->dtype)) scale->used = scale->beside = true;
+        if (scale && dtype_is_quantised(p->weight->dtype)) scale->used = scale->is_quant_metadata = true;
     }
 }
 
@@ -313,7 +313,7 @@ static void mark_markers(struct tensor_index *index) {
         bool marker = !strcmp(entry->name, "scaled_fp8");
         for (size_t k = 0; k < sizeof ends / sizeof *ends && !marker; k++)
             marker = ends_with(entry->name, ends[k]);
-        if (marker) entry->used = entry->beside = true;
+        if (marker) entry->used = entry->is_quant_metadata = true;
     }
 }
 

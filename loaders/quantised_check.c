@@ -32,7 +32,7 @@ static const char *marked_form(const struct tensor_index *index, const struct in
 /* Biases are never integers either; other types stand for other things where no weight is meant. */
 static const char *typed_form(const struct index_entry *entry) {
     size_t n = strlen(entry->name);
-    if (entry->dtype == DTYPE_I8 && !entry->described && !entry->used)
+    if (entry->dtype == DTYPE_I8 && !entry->quant_described && !entry->used)
         return "int8 that nothing describes (comfy_quant)";
     if (n < 7 || strcmp(entry->name + n - 7, ".weight")) return NULL;
     switch (entry->dtype) {

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "engine/base/checked.h"
-#include "engine/base/room.h"
+#include "engine/base/header_limit.h"
 #include "engine/base/text.h"
 
 static const uint64_t header_bytes_max = 100000000;
@@ -76,7 +76,7 @@ static enum status safetensors_read_header(const struct byte_source *source, str
     for (int i = LENGTH_BYTES - 1; i >= 0; i--) header_bytes = header_bytes << 8 | first[i];
     if (check_header_bytes(source->path, first, header_bytes, file_bytes, e) != OK) return e->code;
 
-    if (room_check(sys, source->path, header_bytes, e) != OK) return e->code;
+    if (header_limit_check(sys, source->path, header_bytes, e) != OK) return e->code;
     char *text = sys->alloc(sys, LINE_HOST, header_bytes);
     if (!text) {
         error_set(e, MEMORY, "no memory for a header of %" PRIu64 " bytes", header_bytes);
@@ -339,7 +339,7 @@ static enum status safetensors_read_metadata(const struct json_text *text, struc
         return error_expected(e, "an object of strings");
     }
     if (kind == '{' && check_metadata_values(&at, e) != OK) return e->code;
-    if (room_check(index->sys, text->path, text->bytes, e) != OK) return e->code;
+    if (header_limit_check(index->sys, text->path, text->bytes, e) != OK) return e->code;
     if (json_decode(text, 0, &json, e) != OK) return e->code;
     keep_metadata(json, index, e);
     json_decref(json);
@@ -423,14 +423,15 @@ static enum status safetensors_check_layout(const struct json_text *header, uint
     if (at == data_bytes) return OK;
     bool short_file = at > data_bytes;
     safetensors_fail_layout(header, short_file ? data_bytes : at, short_file ? TRUNC : BOUNDS,
-                            short_file ? "file ends early" : "uncovered bytes behind the last tensor", e);
+                            short_file ? "file ends too early, maybe an incomplete download"
+                                       : "bytes after the last tensor belong to no tensor", e);
     error_found(e, "%" PRIu64 " bytes of data", data_bytes);
     return error_expected(e, "%" PRIu64, at);
 }
 
 static enum status safetensors_sort_names(const struct json_text *header, struct tensor_index *index,
                                           struct error *e) {
-    int twice = sort_unlike(index->entries, index->n_entries, sizeof *index->entries, index_compare_names);
+    int twice = sort_find_duplicate(index->entries, index->n_entries, sizeof *index->entries, index_compare_names);
     if (!twice) return OK;
     error_set(e, DUP, "two tensors have the same name");
     error_where(e, "%s, header of %" PRIu64 " bytes", header->path, header->bytes);
@@ -444,7 +445,7 @@ static enum status read_index(const struct json_text *header, uint64_t data_byte
     uint64_t name_bytes = 0;
     if (count_members(header, &n_members, &name_bytes, e) != OK) return e->code;
     uint64_t entry_bytes = (uint64_t)n_members * sizeof *index->entries;
-    if (room_check(sys, header->path, entry_bytes + name_bytes, e) != OK) return e->code;
+    if (header_limit_check(sys, header->path, entry_bytes + name_bytes, e) != OK) return e->code;
     index->entries = sys->alloc(sys, LINE_HOST, entry_bytes);
     index->names = sys->alloc(sys, LINE_HOST, name_bytes);
     if (!index->entries || !index->names) {
@@ -456,7 +457,7 @@ static enum status read_index(const struct json_text *header, uint64_t data_byte
     /* Names first: a duplicate often overlaps itself, and its name says more than its bytes. */
     if (safetensors_sort_names(header, index, e) != OK) return e->code;
     if (safetensors_check_layout(header, data_bytes, index, e) != OK) return e->code;
-    sort_unlike(index->entries, index->n_entries, sizeof *index->entries, index_compare_names);
+    sort_find_duplicate(index->entries, index->n_entries, sizeof *index->entries, index_compare_names);
     for (int i = 0; i < index->n_entries; i++) index->entries[i].offset += header->offset + header->bytes;
     return OK;
 }

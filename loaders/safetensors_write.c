@@ -33,14 +33,14 @@ static enum status add_tensor(const char *path, json_t *header, const struct nam
     if (safetensors_write_check_tensor(path, header, named, e) != OK) return e->code;
     const struct tensor *t = &named->tensor;
     uint64_t end = *offset + (uint64_t)tensor_bytes(t);
-    unsigned losses = json_losses();
+    unsigned losses = failed_json_allocations();
     json_t *shape = json_array();
     for (int i = 0; i < t->rank; i++) json_push(shape, json_integer(t->dim[i]));
     json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", dtype_name(t->dtype), "shape", shape,
                               "data_offsets", (json_int_t)*offset, (json_int_t)end);
     *offset = end;
     json_put(header, named->name, entry);
-    if (json_losses() == losses) return OK;
+    if (failed_json_allocations() == losses) return OK;
     bool text = safetensors_write_is_text(named->name); /* Jansson takes no other key */
     error_set(e, text ? MEMORY : UTF8, "tensor '%s' cannot be described", named->name);
     return error_where(e, "%s", path);
@@ -67,7 +67,7 @@ static enum status make_header(struct sys *sys, const char *path, const json_t *
 static enum status add_metadata(const char *path, json_t *header, const struct safetensors_content *content,
                                 struct error *e) {
     if (!content->n_metadata) return OK;
-    unsigned losses = json_losses();
+    unsigned losses = failed_json_allocations();
     json_t *metadata = json_object();
     for (int i = 0; i < content->n_metadata && e->code == OK; i++) {
         const struct safetensors_text *m = &content->metadata[i];
@@ -76,7 +76,7 @@ static enum status add_metadata(const char *path, json_t *header, const struct s
             error_set(e, UTF8, "the metadata's '%s' is no UTF-8", m->key);
     }
     json_put(header, "__metadata__", metadata);
-    if (e->code == OK && json_losses() != losses) error_set(e, MEMORY, "no memory for metadata");
+    if (e->code == OK && failed_json_allocations() != losses) error_set(e, MEMORY, "no memory for metadata");
     return e->code == OK ? OK : error_where(e, "%s", path);
 }
 

@@ -3,7 +3,7 @@
 
 #include <inttypes.h>
 
-#include "engine/base/room.h"
+#include "engine/base/header_limit.h"
 
 enum status file_read_text(struct sys *sys, const char *path, uint64_t limit_bytes, char **text,
                            uint64_t *bytes, struct error *e) {
@@ -18,7 +18,7 @@ enum status file_read_text(struct sys *sys, const char *path, uint64_t limit_byt
         error_expected(e, "at most %" PRIu64, limit_bytes);
         goto out;
     }
-    if (room_check(sys, path, *bytes, e) != OK) goto out;
+    if (header_limit_check(sys, path, *bytes, e) != OK) goto out;
     *text = sys->alloc(sys, LINE_HOST, *bytes + 1);
     if (!*text) {
         error_set(e, MEMORY, "no memory for a file of %" PRIu64 " bytes", *bytes);

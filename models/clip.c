@@ -13,15 +13,15 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { VOCABULARY = CLIP_PLACES, POSITIONS, PROJECTION };
+enum { VOCABULARY = CLIP_DIMS, POSITIONS, PROJECTION };
 
 enum { HEAD = 64 }; /* of all published ones */
 
 struct clip_settings {
     struct clip_layer_settings layer;
     int layers;
-    int left_out; /* layers behind the one whose output is given as tokens, where a lane does not say */
-    int absent;   /* layers that were left out of the file */
+    int hidden_state_from_end; /* layers behind the one whose output is given as tokens, where a lane does not say */
+    int n_absent_layers;   /* layers that were left out of the file */
     bool normed;  /* tokens go through the norm, whichever layer they are of */
     bool projected;
 };
@@ -53,24 +53,24 @@ struct projection_weights {
     { "text_model." name, name, "t." gguf }
 #define NAMED(structure, field, spread_, name, gguf, rank_, ...)                                             \
     .offset = offsetof(struct structure, field), .names = TEXT_NAMES(name, gguf, ), .rank = rank_,           \
-    .spread = spread_, .dim = {__VA_ARGS__}
+    .init_scale = spread_, .dim = {__VA_ARGS__}
 #define NORM(structure, field, name, gguf, open)                                                             \
     {NAMED(structure, field.weight, 0, name ".weight", gguf ".weight", 1, CLIP_WIDTH),                       \
-     .original = open ".weight"},                                                                            \
+     .checkpoint_name = open ".weight"},                                                                            \
     {                                                                                                        \
-        NAMED(structure, field.bias, 1, name ".bias", gguf ".bias", 1, CLIP_WIDTH), .original = open ".bias" \
+        NAMED(structure, field.bias, 1, name ".bias", gguf ".bias", 1, CLIP_WIDTH), .checkpoint_name = open ".bias" \
     }
 
 static const struct weight_spec clip_embedding_table[] = {
     {NAMED(embedding_weights, rows, 1, "embeddings.token_embedding.weight", "token_embd.weight", 2,
            VOCABULARY, CLIP_WIDTH),
-     .original = "token_embedding.weight"},
+     .checkpoint_name = "token_embedding.weight"},
 };
 
 static const struct weight_spec clip_position_table[] = {
     {NAMED(position_weights, table, 1, "embeddings.position_embedding.weight", "position_embd.weight", 2,
            POSITIONS, CLIP_WIDTH),
-     .original = "positional_embedding", .looked_up = true},
+     .checkpoint_name = "positional_embedding", .embedding_lookup = true},
 };
 
 static const struct weight_spec clip_layer_table[] = {
@@ -85,7 +85,7 @@ static const struct weight_spec clip_projection_table[] = {
      .names = {"text_projection.weight", "t.text_projection.weight"},
      .rank = 2,
      .dim = {PROJECTION, CLIP_WIDTH},
-     .spread = 1},
+     .init_scale = 1},
 };
 
 /* OpenCLIP multiplies from the other side; stable-diffusion.cpp renames that alone. */
@@ -94,8 +94,8 @@ static const struct weight_spec clip_transposed_table[] = {
      .names = {"text_projection", "text_model.text_projection"},
      .rank = 2,
      .dim = {CLIP_WIDTH, PROJECTION},
-     .looked_up = true,
-     .spread = 1},
+     .embedding_lookup = true,
+     .init_scale = 1},
 };
 
 static void clip_forward_embedding(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -124,19 +124,19 @@ static void clip_forward_position(struct context *x, const void *weights, const 
 }
 
 /* The layer whose output is given as tokens. */
-static int clip_given_layer(const struct clip_settings *s, const struct lane *lane) {
-    int left_out = lane->clip_skip ? lane->clip_skip - 1 : s->left_out;
-    return s->layers - 1 - (left_out - s->absent);
+static int clip_output_layer(const struct clip_settings *s, const struct lane *lane) {
+    int hidden_state_from_end = lane->clip_skip ? lane->clip_skip - 1 : s->hidden_state_from_end;
+    return s->layers - 1 - (hidden_state_from_end - s->n_absent_layers);
 }
 
 static void clip_forward_layer(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct clip_settings *settings = scope->settings;
     const struct lane *lane = scope->lane;
     const struct clip_state *state = lane->state;
-    struct clip_between between = clip_layer_between(x, weights, clip_window(lane, state->tokens, 0));
+    struct clip_scratch scratch = clip_layer_scratch(x, weights, clip_window(lane, state->tokens, 0));
     for (int i = 0; i < clip_windows(lane); i++)
-        clip_layer(x, weights, &settings->layer, clip_window(lane, state->tokens, i), &between);
-    if (lane->text.rank && scope->number == clip_given_layer(settings, lane))
+        clip_layer(x, weights, &settings->layer, clip_window(lane, state->tokens, i), &scratch);
+    if (lane->text.rank && scope->number == clip_output_layer(settings, lane))
         op_copy(x, lane->text, state->tokens);
 }
 
@@ -175,20 +175,20 @@ static void clip_forward_transposed(struct context *x, const void *weights, cons
 
 static const struct block_kind clip_kind_embedding =
     BLOCK_KIND("embedding", "token_embedding", clip_embedding_table, embedding_weights,
-               clip_forward_embedding, .gathers_rows = true);
+               clip_forward_embedding, .embedding_table = true);
 static const struct block_kind clip_kind_position =
     BLOCK_KIND("position", "position_embedding", clip_position_table, position_weights, clip_forward_position,
-               .keeps_types = true);
+               .never_quantised = true);
 static const struct block_kind clip_kind_layer =
     BLOCK_KIND("layer", "layers.%d", clip_layer_table, clip_layer_weights, clip_forward_layer);
 static const struct block_kind clip_kind_norm = BLOCK_KIND(
-    "norm", "final_layer_norm", clip_norm_table, norm_weights, clip_forward_norm, .keeps_types = true);
+    "norm", "final_layer_norm", clip_norm_table, norm_weights, clip_forward_norm, .never_quantised = true);
 static const struct block_kind clip_kind_projection =
     BLOCK_KIND("projection", "text_projection", clip_projection_table, projection_weights,
-               clip_forward_projection, .keeps_types = true);
+               clip_forward_projection, .never_quantised = true);
 static const struct block_kind clip_kind_transposed =
     BLOCK_KIND("transposed projection", "text_projection", clip_transposed_table, projection_weights,
-               clip_forward_transposed, .keeps_types = true);
+               clip_forward_transposed, .never_quantised = true);
 
 static const struct index_entry *clip_find(const struct tensor_index *index, const char *name,
                                            const char *gguf, const char *open) {
@@ -200,13 +200,13 @@ static const struct index_entry *clip_find(const struct tensor_index *index, con
     return entry ? entry : index_find(index, open);
 }
 
-static const struct index_entry *clip_find_table(const struct tensor_index *index) {
+static const struct index_entry *clip_find_token_embedding(const struct tensor_index *index) {
     return clip_find(index, "embeddings.token_embedding.weight", "t.token_embd.weight",
                      "token_embedding.weight");
 }
 
 static bool clip_probe(const struct tensor_index *index) {
-    return clip_find_table(index) &&
+    return clip_find_token_embedding(index) &&
            clip_find(index, "encoder.layers.0.self_attn.out_proj.weight", "t.blk.0.attn_out.weight",
                      "transformer.resblocks.0.attn.out_proj.weight");
 }
@@ -218,29 +218,29 @@ static bool clip_is_named_by_openclip(const struct component *c) {
 /* The widths of L, H and G tell them apart; another width may be any. */
 enum { WIDTH_L = 768, WIDTH_H = 1024, WIDTH_G = 1280 };
 
-static bool clip_may_be(const struct tensor_index *view, int32_t width) {
-    const struct index_entry *table = clip_find_table(view);
+static bool clip_has_width(const struct tensor_index *view, int32_t width) {
+    const struct index_entry *table = clip_find_token_embedding(view);
     int32_t has = table && table->rank == 2 ? table->dim[1] : width;
     return has == width || (has != WIDTH_L && has != WIDTH_H && has != WIDTH_G);
 }
 
 bool clip_is_l(const struct tensor_index *view) {
-    return clip_may_be(view, WIDTH_L);
+    return clip_has_width(view, WIDTH_L);
 }
 
 bool clip_is_h(const struct tensor_index *view) {
-    return clip_may_be(view, WIDTH_H);
+    return clip_has_width(view, WIDTH_H);
 }
 
 bool clip_is_g(const struct tensor_index *view) {
-    return clip_may_be(view, WIDTH_G);
+    return clip_has_width(view, WIDTH_G);
 }
 
 static enum status clip_check_dims(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
     const struct clip_settings *s = (const struct clip_settings *)c->settings;
     if (s->layer.heads >= 1 && d[CLIP_WIDTH] % s->layer.heads == 0 && d[CLIP_WIDTH] / s->layer.heads <= 512 &&
-        d[CLIP_LAYERS] > c->reads.layers_left_out && d[CLIP_LAYERS] <= FAMILY_BLOCKS_MAX - 4)
+        d[CLIP_LAYERS] > c->reads.hidden_state_from_end && d[CLIP_LAYERS] <= FAMILY_BLOCKS_MAX - 4)
         return OK;
     error_set(e, SHAPE, "the CLIP text encoder's sizes do not fit together");
     error_where(e, "%s", c->index.sources[0].path);
@@ -287,11 +287,11 @@ static int clip_blocks(const struct component *c, struct block_ref *refs) {
 }
 
 /* The pooled row is of all layers, tokens perhaps of an earlier one. */
-static bool clip_idles(const struct component *c, const struct block *block, const struct lane *lane) {
+static bool clip_skips_block(const struct component *c, const struct block *block, const struct lane *lane) {
     const struct clip_settings *s = (const struct clip_settings *)c->settings;
     if (lane->pooled.rank) return false;
     if (block->kind == &clip_kind_norm) return !s->normed;
-    if (block->kind == &clip_kind_layer) return block->number > clip_given_layer(s, lane);
+    if (block->kind == &clip_kind_layer) return block->number > clip_output_layer(s, lane);
     return block->kind != &clip_kind_position;
 }
 
@@ -380,7 +380,7 @@ static const struct setting clip_settings[] = {
      0},
 };
 
-static void clip_follow(struct component *c) {
+static void clip_derive_dims(struct component *c) {
     ((struct clip_settings *)c->settings)->layer.heads = c->dims[CLIP_HEADS];
 }
 
@@ -392,18 +392,18 @@ enum { LAYERS_H = 24 };
 
 static void clip_derive(struct component *c) {
     struct clip_settings *s = (struct clip_settings *)c->settings;
-    bool cut = c->reads.normed && c->reads.layers_left_out && !clip_is_named_by_openclip(c) &&
+    bool cut = c->reads.final_norm && c->reads.hidden_state_from_end && !clip_is_named_by_openclip(c) &&
                c->dims[CLIP_LAYERS] != LAYERS_H;
     c->dims[CLIP_HEADS] = s->layer.heads;
     s->layers = c->dims[CLIP_LAYERS];
-    s->left_out = c->reads.layers_left_out;
-    s->absent = cut ? s->left_out : 0;
-    s->normed = c->reads.normed || !s->left_out;
+    s->hidden_state_from_end = c->reads.hidden_state_from_end;
+    s->n_absent_layers = cut ? s->hidden_state_from_end : 0;
+    s->normed = c->reads.final_norm || !s->hidden_state_from_end;
     s->layer.causal = true;
     s->projected = c->reads.pooled && c->reads.projected;
     if (c->reads.projected) c->config_rest = CONFIG_REST("CLIPTextModelWithProjection");
-    c->skip_least = s->absent + 1;
-    c->skip_most = s->absent + s->layers;
+    c->skip_least = s->n_absent_layers + 1;
+    c->skip_most = s->n_absent_layers + s->layers;
     c->text_columns = c->reads.tokens ? c->dims[CLIP_WIDTH] : 0;
     c->pooled_columns = c->reads.pooled ? c->dims[s->projected ? PROJECTION : CLIP_WIDTH] : 0;
 }
@@ -414,7 +414,7 @@ static const struct state_tensor clip_state_tensors[] = {STATE_TENSOR(clip_state
 const struct family family_clip = {
     .name = "clip",
     .kind = FAMILY_TEXT,
-    .word = "CLIP text encoder",
+    .display_name = "CLIP text encoder",
     .architectures = clip_architectures,
     .config_key = "model_type",
     .config_value = "clip_text_model",
@@ -424,12 +424,12 @@ const struct family family_clip = {
     .settings = clip_settings,
     .n_settings = COUNT_OF(clip_settings),
     .configure = clip_configure,
-    .follow = clip_follow,
+    .derive_dims = clip_derive_dims,
     .derive = clip_derive,
     .reads = {.pooled = true},
     .config_rest = CONFIG_REST("CLIPTextModel"),
     .blocks = clip_blocks,
-    .idles = clip_idles,
+    .skips_block = clip_skips_block,
     .ignorable = clip_ignorable,
     .lane_state_bytes = sizeof(struct clip_state),
     .state = clip_state_tensors,

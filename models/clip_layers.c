@@ -13,10 +13,10 @@ static void clip_product(struct context *x, struct tensor out, struct tensor in,
     op_linear(x, out, in, w->weight, (struct epilogue){.bias = w->bias});
 }
 
-struct clip_between clip_layer_between(struct context *x, const struct clip_layer_weights *w,
+struct clip_scratch clip_layer_scratch(struct context *x, const struct clip_layer_weights *w,
                                        struct tensor rows) {
     int32_t up[] = {rows.dim[0], w->up.weight.dim[0]};
-    return (struct clip_between){.n = context_operand(x, 2, rows.dim),
+    return (struct clip_scratch){.n = context_operand(x, 2, rows.dim),
                                  .q = context_operand(x, 2, rows.dim),
                                  .k = context_operand(x, 2, rows.dim),
                                  .v = context_operand(x, 2, rows.dim),
@@ -24,8 +24,8 @@ struct clip_between clip_layer_between(struct context *x, const struct clip_laye
 }
 
 void clip_layer(struct context *x, const struct clip_layer_weights *w, const struct clip_layer_settings *s,
-                struct tensor rows, const struct clip_between *b) {
-    struct heads heads = {.queries = s->heads,
+                struct tensor rows, const struct clip_scratch *b) {
+    struct attention_options heads = {.queries = s->heads,
                           .keys = s->heads,
                           .scale = 1 / sqrtf((float)(rows.dim[1] / s->heads)),
                           .causal = s->causal};

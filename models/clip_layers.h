@@ -8,7 +8,7 @@
 #include "engine/run/family.h"
 
 /* Places in dims; a family's own are behind them. */
-enum { CLIP_WIDTH, CLIP_HEADS, CLIP_FEED_FORWARD, CLIP_LAYERS, CLIP_PLACES };
+enum { CLIP_WIDTH, CLIP_HEADS, CLIP_FEED_FORWARD, CLIP_LAYERS, CLIP_DIMS };
 
 /* What hidden_act says, in the order of its words. */
 enum { CLIP_GELU_QUICK, CLIP_GELU_ERF };
@@ -29,22 +29,22 @@ struct clip_layer_weights {
 #define CLIP_ROW(NAMES, field, spread_, end, name, gguf, wan, rank_, ...)                                    \
     .offset = offsetof(struct clip_layer_weights, field),                                                    \
     .names = NAMES("encoder.layers.%d." name end, "blk.%d." gguf end, "transformer.%d." wan end),            \
-    .rank = rank_, .spread = spread_, .dim = {__VA_ARGS__}
+    .rank = rank_, .init_scale = spread_, .dim = {__VA_ARGS__}
 #define CLIP_LINEAR(NAMES, field, name, gguf, wan, open, rows, columns)                                      \
     {CLIP_ROW(NAMES, field.weight, 1, ".weight", name, gguf, wan, 2, rows, columns),                         \
-     .original = CLIP_RESBLOCK open ".weight"},                                                              \
+     .checkpoint_name = CLIP_RESBLOCK open ".weight"},                                                              \
     {                                                                                                        \
         CLIP_ROW(NAMES, field.bias, 1, ".bias", name, gguf, wan, 1, rows),                                   \
-            .original = CLIP_RESBLOCK open ".bias"                                                           \
+            .checkpoint_name = CLIP_RESBLOCK open ".bias"                                                           \
     }
 #define CLIP_NORM(NAMES, field, name, gguf, wan, open)                                                       \
     {CLIP_ROW(NAMES, field.weight, 0, ".weight", name, gguf, wan, 1, CLIP_WIDTH),                            \
-     .original = CLIP_RESBLOCK open ".weight"},                                                              \
+     .checkpoint_name = CLIP_RESBLOCK open ".weight"},                                                              \
     {                                                                                                        \
         CLIP_ROW(NAMES, field.bias, 1, ".bias", name, gguf, wan, 1, CLIP_WIDTH),                             \
-            .original = CLIP_RESBLOCK open ".bias"                                                           \
+            .checkpoint_name = CLIP_RESBLOCK open ".bias"                                                           \
     }
-#define CLIP_THIRD(FUSED, end, i)                                                                            \
+#define CLIP_FUSED_QKV(FUSED, end, i)                                                                            \
     .fused = {.name = FUSED end,                                                                             \
               .n_parts = 3,                                                                                  \
               .rows = {CLIP_WIDTH, CLIP_WIDTH, CLIP_WIDTH},                                                  \
@@ -52,10 +52,10 @@ struct clip_layer_weights {
               .taken = {i}}
 #define CLIP_QKV(NAMES, FUSED, field, i, name, gguf)                                                         \
     {CLIP_ROW(NAMES, field.weight, 1, ".weight", name, gguf, "attn." #field, 2, CLIP_WIDTH, CLIP_WIDTH),     \
-     CLIP_THIRD(FUSED, "weight", i)},                                                                        \
+     CLIP_FUSED_QKV(FUSED, "weight", i)},                                                                        \
     {                                                                                                        \
         CLIP_ROW(NAMES, field.bias, 1, ".bias", name, gguf, "attn." #field, 1, CLIP_WIDTH),                  \
-            CLIP_THIRD(FUSED, "bias", i)                                                                     \
+            CLIP_FUSED_QKV(FUSED, "bias", i)                                                                     \
     }
 #define CLIP_LAYER_WEIGHTS(NAMES, FUSED)                                                                     \
     CLIP_NORM(NAMES, norm1, "layer_norm1", "ln1", "norm1", "ln_1"),                                          \
@@ -76,17 +76,17 @@ struct clip_layer_settings {
 };
 
 /* Between the products of a layer, of rows that see each other. */
-struct clip_between {
+struct clip_scratch {
     struct tensor n, q, k, v; /* [T, WIDTH] */
     struct tensor up;         /* [T, FEED_FORWARD] */
 };
 
 /* Scratch for rows like these: [T, WIDTH]. */
-struct clip_between clip_layer_between(struct context *x, const struct clip_layer_weights *w,
+struct clip_scratch clip_layer_scratch(struct context *x, const struct clip_layer_weights *w,
                                        struct tensor rows);
 /* Rows that see each other go through the layer, in place. */
 void clip_layer(struct context *x, const struct clip_layer_weights *w, const struct clip_layer_settings *s,
-                struct tensor rows, const struct clip_between *between);
+                struct tensor rows, const struct clip_scratch *scratch);
 /* out may be in. */
 void clip_norm(struct context *x, struct tensor out, struct tensor in, const struct clip_linear *norm,
                float eps);

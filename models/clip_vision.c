@@ -10,9 +10,9 @@
 
 #include <math.h>
 
-enum { POSITIONS = CLIP_PLACES, COLOURS, PATCH, SIDE };
+enum { POSITIONS = CLIP_DIMS, COLOURS, PATCH, SIDE };
 
-enum { LAYERS_LEFT_OUT = 1 }; /* of what is read */
+enum { HIDDEN_STATE_FROM_END = 1 }; /* of what is read */
 enum { HEAD_PUBLISHED = 80, PATCH_PUBLISHED = 14 };
 
 struct clip_vision_settings {
@@ -42,8 +42,8 @@ struct patch_weights {
 
 #define PATCH_WEIGHT(field, spread_, name, wan, open, rank_, ...)                                            \
     {                                                                                                        \
-        .offset = offsetof(struct patch_weights, field), .names = {name, wan}, .original = open,             \
-        .rank = rank_, .dim = {__VA_ARGS__}, .spread = spread_                                               \
+        .offset = offsetof(struct patch_weights, field), .names = {name, wan}, .checkpoint_name = open,             \
+        .rank = rank_, .dim = {__VA_ARGS__}, .init_scale = spread_                                               \
     }
 
 static const struct weight_spec clip_vision_patch_table[] = {
@@ -76,7 +76,7 @@ static void clip_vision_forward_patch(struct context *x, const void *weights,
 
 static const struct block_kind clip_vision_kind_patch =
     BLOCK_KIND("patch", "embeddings", clip_vision_patch_table, patch_weights, clip_vision_forward_patch,
-               .keeps_types = true);
+               .never_quantised = true);
 
 /* ---- layers ---- */
 
@@ -89,8 +89,8 @@ static void clip_vision_forward_layer(struct context *x, const void *weights,
                                       const struct visit_scope *scope) {
     const struct clip_vision_settings *settings = scope->settings;
     const struct clip_vision_state *state = scope->lane->state;
-    struct clip_between between = clip_layer_between(x, weights, state->tokens);
-    clip_layer(x, weights, &settings->layer, state->tokens, &between);
+    struct clip_scratch scratch = clip_layer_scratch(x, weights, state->tokens);
+    clip_layer(x, weights, &settings->layer, state->tokens, &scratch);
     if (scope->number == settings->last_layer) op_copy(x, scope->lane->text, state->tokens);
 }
 
@@ -108,8 +108,8 @@ struct norm_weights {
 #define NORM_WEIGHT(field, spread_, end)                                                                     \
     {                                                                                                        \
         .offset = offsetof(struct norm_weights, norm.field),                                                 \
-        .names = {"post_layernorm" end, "post_norm" end}, .original = "ln_post" end, .rank = 1,              \
-        .dim = {CLIP_WIDTH}, .spread = spread_                                                               \
+        .names = {"post_layernorm" end, "post_norm" end}, .checkpoint_name = "ln_post" end, .rank = 1,              \
+        .dim = {CLIP_WIDTH}, .init_scale = spread_                                                               \
     }
 
 static const struct weight_spec clip_vision_norm_table[] = {NORM_WEIGHT(weight, 0, ".weight"),
@@ -117,7 +117,7 @@ static const struct weight_spec clip_vision_norm_table[] = {NORM_WEIGHT(weight, 
 
 /* Files have it; nobody reads what it gives. */
 static const struct block_kind clip_vision_kind_norm =
-    BLOCK_KIND("norm", "post_layernorm", clip_vision_norm_table, norm_weights, NULL, .keeps_types = true);
+    BLOCK_KIND("norm", "post_layernorm", clip_vision_norm_table, norm_weights, NULL, .never_quantised = true);
 
 /* ---- the family ---- */
 
@@ -136,7 +136,7 @@ static enum status clip_vision_check_dims(const struct component *c, struct erro
     const int32_t *d = c->dims;
     bool heads =
         s->layer.heads > 0 && d[CLIP_WIDTH] % s->layer.heads == 0 && d[CLIP_WIDTH] / s->layer.heads <= 512;
-    if (heads && d[SIDE] > 0 && d[COLOURS] == 3 && d[CLIP_LAYERS] > LAYERS_LEFT_OUT &&
+    if (heads && d[SIDE] > 0 && d[COLOURS] == 3 && d[CLIP_LAYERS] > HIDDEN_STATE_FROM_END &&
         d[CLIP_LAYERS] <= FAMILY_BLOCKS_MAX - 2)
         return OK;
     error_set(e, SHAPE, "the CLIP vision encoder's sizes do not fit together");
@@ -146,7 +146,7 @@ static enum status clip_vision_check_dims(const struct component *c, struct erro
     return error_expected(e,
                           "whole heads (num_attention_heads in config.json; without it heads of %d), %d "
                           "layers or more, a square of patches of 3 colours and one position more",
-                          HEAD_PUBLISHED, LAYERS_LEFT_OUT + 1);
+                          HEAD_PUBLISHED, HIDDEN_STATE_FROM_END + 1);
 }
 
 /* Of pictures that are too small, or not cut, the reference would make others, or none. */
@@ -178,7 +178,7 @@ static int32_t clip_vision_side(const int32_t *d) {
     return d[POSITIONS] > 1 && side * side == d[POSITIONS] - 1 ? side * d[PATCH] : 0;
 }
 
-static enum status clip_vision_read_places(struct component *c, struct error *e) {
+static enum status clip_vision_read_dims(struct component *c, struct error *e) {
     const struct index_entry *positions = index_find(&c->index, "pos_embedding");
     int32_t *d = c->dims;
     const char *patch = component_either(c, "embeddings.patch_embedding.weight", "patch_embedding.weight");
@@ -191,7 +191,7 @@ static enum status clip_vision_read_places(struct component *c, struct error *e)
     return e->code;
 }
 
-static void clip_vision_choose_pictures(struct component *c) {
+static void clip_vision_default_sizes(struct component *c) {
     struct clip_vision_settings *s = (struct clip_vision_settings *)c->settings;
     if (!s->shortest) s->shortest = c->dims[SIDE];
     if (!s->crop_width) s->crop_width = c->dims[SIDE];
@@ -205,13 +205,13 @@ static enum status clip_vision_configure(struct component *c, const struct confi
     } wanted[] = {{"image_size", SIDE}, {"patch_size", PATCH}, {"num_channels", COLOURS}};
     struct clip_vision_settings *s = (struct clip_vision_settings *)c->settings;
     if (!s->layer.heads) s->layer.heads = c->dims[CLIP_WIDTH] / HEAD_PUBLISHED;
-    if (clip_vision_read_places(c, e) != OK || clip_vision_check_dims(c, e) != OK) return e->code;
+    if (clip_vision_read_dims(c, e) != OK || clip_vision_check_dims(c, e) != OK) return e->code;
     for (int i = 0; i < COUNT_OF(wanted); i++) {
         int value = c->dims[wanted[i].place];
         config_int(config, wanted[i].key, value, value, &value, e);
     }
     component_check_count(c, config, "num_hidden_layers", c->dims[CLIP_LAYERS], e);
-    clip_vision_choose_pictures(c);
+    clip_vision_default_sizes(c);
     if (e->code == OK && config->pictures && config->pictures->path)
         clip_vision_check_pictures(c, config->pictures, e);
     return e->code;
@@ -223,7 +223,7 @@ static int clip_vision_blocks(const struct component *c, struct block_ref *refs)
     int n = 0, layers = c->dims[CLIP_LAYERS];
     refs[n++] = (struct block_ref){.kind = &clip_vision_kind_patch};
     for (int i = 0; i < layers; i++)
-        refs[n++] = (struct block_ref){.kind = layer, .number = i, .unused = i >= layers - LAYERS_LEFT_OUT};
+        refs[n++] = (struct block_ref){.kind = layer, .number = i, .unused = i >= layers - HIDDEN_STATE_FROM_END};
     refs[n++] = (struct block_ref){.kind = &clip_vision_kind_norm, .unused = true};
     return n;
 }
@@ -238,12 +238,12 @@ static void clip_vision_declare(const struct component *c, struct lane *lanes, i
 }
 
 /* image_transforms.py, get_resize_output_image_size, and the middle of that. */
-static struct sight clip_vision_sees(const struct component *c, int width, int height) {
+static struct vision_grid clip_vision_grid_of(const struct component *c, int width, int height) {
     const struct clip_vision_settings *s = (const struct clip_vision_settings *)c->settings;
     int shorter = width < height ? width : height, side = c->dims[SIDE];
     int32_t across = s->width ? s->width : (int32_t)((int64_t)s->shortest * width / shorter);
     int32_t down = s->width ? s->height : (int32_t)((int64_t)s->shortest * height / shorter);
-    return (struct sight){
+    return (struct vision_grid){
         .width = side,
         .height = side,
         .columns = c->dims[POSITIONS],
@@ -304,7 +304,7 @@ static const struct setting clip_vision_pictures[] = {
     PER_COLOUR(deviation, 0.26862954, 0.26130258, 0.27577711, 1e-6, 10, "image_std"),
 };
 
-static void clip_vision_follow(struct component *c) {
+static void clip_vision_derive_dims(struct component *c) {
     struct clip_vision_settings *s = (struct clip_vision_settings *)c->settings;
     int32_t *d = c->dims;
     s->layer.heads = d[CLIP_HEADS];
@@ -312,13 +312,13 @@ static void clip_vision_follow(struct component *c) {
     d[PATCH] = PATCH_PUBLISHED;
     d[SIDE] = d[SIDE] / d[PATCH] * d[PATCH];
     d[POSITIONS] = d[SIDE] / d[PATCH] * (d[SIDE] / d[PATCH]) + 1;
-    clip_vision_choose_pictures(c);
+    clip_vision_default_sizes(c);
 }
 
 static void clip_vision_derive(struct component *c) {
     struct clip_vision_settings *s = (struct clip_vision_settings *)c->settings;
     c->dims[CLIP_HEADS] = s->layer.heads;
-    s->last_layer = c->dims[CLIP_LAYERS] - 1 - LAYERS_LEFT_OUT;
+    s->last_layer = c->dims[CLIP_LAYERS] - 1 - HIDDEN_STATE_FROM_END;
     c->text_columns = c->dims[CLIP_WIDTH];
     c->picture_format = s->format;
 }
@@ -328,7 +328,7 @@ static const struct state_tensor clip_vision_state_tensors[] = {STATE_TENSOR(cli
 const struct family family_clip_vision = {
     .name = "clip_vision",
     .kind = FAMILY_VISION,
-    .word = "CLIP vision encoder",
+    .display_name = "CLIP vision encoder",
     .config_key = "model_type",
     .config_value = "clip_vision_model",
     .probe = clip_vision_probe,
@@ -339,7 +339,7 @@ const struct family family_clip_vision = {
     .picture_settings = clip_vision_pictures,
     .n_picture_settings = COUNT_OF(clip_vision_pictures),
     .configure = clip_vision_configure,
-    .follow = clip_vision_follow,
+    .derive_dims = clip_vision_derive_dims,
     .derive = clip_vision_derive,
     .config_rest = "\"architectures\": [\"CLIPVisionModel\"], \"projection_dim\": 1024",
     .pictures_rest = "\"image_processor_type\": \"CLIPImageProcessor\", \"do_resize\": true, "
@@ -352,5 +352,5 @@ const struct family family_clip_vision = {
     .state = clip_vision_state_tensors,
     .n_state = COUNT_OF(clip_vision_state_tensors),
     .declare = clip_vision_declare,
-    .sees = clip_vision_sees,
+    .vision_grid = clip_vision_grid_of,
 };

@@ -10,7 +10,7 @@
  * diffusers 0.42, models/transformers/transformer_flux.py; the authors' own names are those of its
  * loaders/single_file_utils.py, convert_flux_transformer_checkpoint_to_diffusers. */
 #include "models/row_chunk.h"
-#include "models/streams.h"
+#include "models/mmdit.h"
 
 enum {
     DIM,
@@ -18,7 +18,7 @@ enum {
     THREE_DIM,
     SIX_DIM,
     FEED_FORWARD,
-    WIDE, /* DIM + FEED_FORWARD */
+    FUSED_IN, /* DIM + FEED_FORWARD */
     HEAD,
     HEADS,
     AXES, /* three: of rope */
@@ -38,7 +38,7 @@ enum {
 enum { MASK_SIDE = 8 };
 
 static const float flux_time_scale = 1000;
-static const struct patches flux_patches = {.side = STREAM_PATCH, .order = PATCH_CHANNELS_FIRST};
+static const struct patches flux_patches = {.side = MMDIT_PATCH, .order = PATCH_CHANNELS_FIRST};
 
 struct flux_settings {
     int axis_dim[3];
@@ -57,7 +57,7 @@ struct flux_state {
 };
 
 struct double_weights {
-    struct stream_weights image, text;
+    struct mmdit_stream_weights image, text;
 };
 
 struct double_modulation_weights {
@@ -70,14 +70,14 @@ struct single_weights {
     struct linear_weights up, out;
 };
 
-#define LINEAR_WHEN(when, structure, field, name, original, rows, columns)                                   \
-    BLOCK_WEIGHT_WHEN(when, structure, field.weight, 1, name ".weight", original ".weight", 2, rows,         \
+#define LINEAR_IF(when, structure, field, name, original, rows, columns)                                   \
+    BLOCK_WEIGHT_IF(when, structure, field.weight, 1, name ".weight", original ".weight", 2, rows,         \
                       columns),                                                                              \
-        BLOCK_WEIGHT_WHEN(when, structure, field.bias, 1, name ".bias", original ".bias", 1, rows)
-#define LINEAR(...) LINEAR_WHEN(0, __VA_ARGS__)
+        BLOCK_WEIGHT_IF(when, structure, field.bias, 1, name ".bias", original ".bias", 1, rows)
+#define LINEAR(...) LINEAR_IF(0, __VA_ARGS__)
 
 /* Part number part_ of a tensor of the authors': of its n_parts_, which are q, k, v and the feed-forward. */
-#define PART(structure, field_, name_, fused_, n_parts_, part_, rank_, rows_)                                \
+#define FUSED_PART(structure, field_, name_, fused_, n_parts_, part_, rank_, rows_)                                \
     {                                                                                                        \
         .offset = offsetof(struct structure, field_), .names = {name_},                                      \
         .fused = {.name = fused_,                                                                            \
@@ -85,114 +85,114 @@ struct single_weights {
                   .rows = {DIM, DIM, DIM, FEED_FORWARD},                                                     \
                   .n_taken = 1,                                                                              \
                   .taken = {part_}},                                                                         \
-        .rank = rank_, .dim = {rows_, DIM}, .spread = 1                                                      \
+        .rank = rank_, .dim = {rows_, DIM}, .init_scale = 1                                                      \
     }
 #define LINEAR_PART(structure, field, name, fused, n_parts, part, rows)                                      \
-    PART(structure, field.weight, name ".weight", fused ".weight", n_parts, part, 2, rows),                  \
-        PART(structure, field.bias, name ".bias", fused ".bias", n_parts, part, 1, rows)
+    FUSED_PART(structure, field.weight, name ".weight", fused ".weight", n_parts, part, 2, rows),                  \
+        FUSED_PART(structure, field.bias, name ".bias", fused ".bias", n_parts, part, 1, rows)
 
 static const struct weight_spec flux_context_table[] = {
-    LINEAR(product_weights, linear, "context_embedder", "txt_in", DIM, CAPTION)};
+    LINEAR(linear_block_weights, linear, "context_embedder", "txt_in", DIM, CAPTION)};
 
 static const struct weight_spec flux_embedder_table[] = {
-    LINEAR(product_weights, linear, "x_embedder", "img_in", DIM, IN)};
+    LINEAR(linear_block_weights, linear, "x_embedder", "img_in", DIM, IN)};
 
-#define CONDITION(when, field, name, original, columns)                                                      \
-    LINEAR_WHEN(when, stream_conditioning_weights, field##_in, "time_text_embed." name "_embedder.linear_1", \
+#define EMBEDDER(when, field, name, original, columns)                                                      \
+    LINEAR_IF(when, mmdit_time_text_embed_weights, field##_in, "time_text_embed." name "_embedder.linear_1", \
                 original "_in.in_layer", DIM, columns),                                                      \
-        LINEAR_WHEN(when, stream_conditioning_weights, field##_out,                                          \
+        LINEAR_IF(when, mmdit_time_text_embed_weights, field##_out,                                          \
                     "time_text_embed." name "_embedder.linear_2", original "_in.out_layer", DIM, DIM)
 
 static const struct weight_spec flux_conditioning_table[] = {
-    CONDITION(0, time, "timestep", "time", FREQUENCIES),
-    CONDITION(GUIDED, guidance, "guidance", "guidance", FREQUENCIES),
-    CONDITION(0, pooled, "text", "vector", POOLED)};
+    EMBEDDER(0, time, "timestep", "time", FREQUENCIES),
+    EMBEDDER(GUIDED, guidance, "guidance", "guidance", FREQUENCIES),
+    EMBEDDER(0, pooled, "text", "vector", POOLED)};
 
-#define DOUBLE  "transformer_blocks.%d."
-#define DOUBLES "double_blocks.%d."
+#define DOUBLE_BLOCK  "transformer_blocks.%d."
+#define CHECKPOINT_DOUBLE "double_blocks.%d."
 
-#define STREAM_HEADS(stream, original, q_, k_, v_, q_norm_, k_norm_)                                         \
-    LINEAR_PART(double_weights, stream.attention.q, DOUBLE "attn." q_, DOUBLES original "_attn.qkv", 3, 0,   \
+#define STREAM_QKV(stream, original, q_, k_, v_, q_norm_, k_norm_)                                         \
+    LINEAR_PART(double_weights, stream.attention.q, DOUBLE_BLOCK "attn." q_, CHECKPOINT_DOUBLE original "_attn.qkv", 3, 0,   \
                 DIM),                                                                                        \
-        LINEAR_PART(double_weights, stream.attention.k, DOUBLE "attn." k_, DOUBLES original "_attn.qkv", 3,  \
+        LINEAR_PART(double_weights, stream.attention.k, DOUBLE_BLOCK "attn." k_, CHECKPOINT_DOUBLE original "_attn.qkv", 3,  \
                     1, DIM),                                                                                 \
-        LINEAR_PART(double_weights, stream.attention.v, DOUBLE "attn." v_, DOUBLES original "_attn.qkv", 3,  \
+        LINEAR_PART(double_weights, stream.attention.v, DOUBLE_BLOCK "attn." v_, CHECKPOINT_DOUBLE original "_attn.qkv", 3,  \
                     2, DIM),                                                                                 \
-        BLOCK_WEIGHT_ORIGINALLY(double_weights, stream.attention.q_norm, 0,                                  \
-                                DOUBLE "attn." q_norm_ ".weight",                                            \
-                                DOUBLES original "_attn.norm.query_norm.scale", 1, HEAD),                    \
-        BLOCK_WEIGHT_ORIGINALLY(double_weights, stream.attention.k_norm, 0,                                  \
-                                DOUBLE "attn." k_norm_ ".weight",                                            \
-                                DOUBLES original "_attn.norm.key_norm.scale", 1, HEAD)
+        BLOCK_WEIGHT_NAMED(double_weights, stream.attention.q_norm, 0,                                  \
+                                DOUBLE_BLOCK "attn." q_norm_ ".weight",                                            \
+                                CHECKPOINT_DOUBLE original "_attn.norm.query_norm.scale", 1, HEAD),                    \
+        BLOCK_WEIGHT_NAMED(double_weights, stream.attention.k_norm, 0,                                  \
+                                DOUBLE_BLOCK "attn." k_norm_ ".weight",                                            \
+                                CHECKPOINT_DOUBLE original "_attn.norm.key_norm.scale", 1, HEAD)
 
 #define STREAM_FEED_FORWARD(stream, original, name)                                                          \
-    LINEAR(double_weights, stream.up, DOUBLE name ".net.0.proj", DOUBLES original "_mlp.0", FEED_FORWARD,    \
+    LINEAR(double_weights, stream.up, DOUBLE_BLOCK name ".net.0.proj", CHECKPOINT_DOUBLE original "_mlp.0", FEED_FORWARD,    \
            DIM),                                                                                             \
-        LINEAR(double_weights, stream.down, DOUBLE name ".net.2", DOUBLES original "_mlp.2", DIM,            \
+        LINEAR(double_weights, stream.down, DOUBLE_BLOCK name ".net.2", CHECKPOINT_DOUBLE original "_mlp.2", DIM,            \
                FEED_FORWARD)
 
 /* In the order of their use. */
 static const struct weight_spec flux_double_table[] = {
-    STREAM_HEADS(image, "img", "to_q", "to_k", "to_v", "norm_q", "norm_k"),
-    STREAM_HEADS(text, "txt", "add_q_proj", "add_k_proj", "add_v_proj", "norm_added_q", "norm_added_k"),
-    LINEAR(double_weights, image.attention.out, DOUBLE "attn.to_out.0", DOUBLES "img_attn.proj", DIM, DIM),
-    LINEAR(double_weights, text.attention.out, DOUBLE "attn.to_add_out", DOUBLES "txt_attn.proj", DIM, DIM),
+    STREAM_QKV(image, "img", "to_q", "to_k", "to_v", "norm_q", "norm_k"),
+    STREAM_QKV(text, "txt", "add_q_proj", "add_k_proj", "add_v_proj", "norm_added_q", "norm_added_k"),
+    LINEAR(double_weights, image.attention.out, DOUBLE_BLOCK "attn.to_out.0", CHECKPOINT_DOUBLE "img_attn.proj", DIM, DIM),
+    LINEAR(double_weights, text.attention.out, DOUBLE_BLOCK "attn.to_add_out", CHECKPOINT_DOUBLE "txt_attn.proj", DIM, DIM),
     STREAM_FEED_FORWARD(image, "img", "ff"),
     STREAM_FEED_FORWARD(text, "txt", "ff_context"),
 };
 
 static const struct weight_spec flux_double_modulation_table[] = {
-    LINEAR(double_modulation_weights, image, DOUBLE "norm1.linear", DOUBLES "img_mod.lin", SIX_DIM, DIM),
-    LINEAR(double_modulation_weights, text, DOUBLE "norm1_context.linear", DOUBLES "txt_mod.lin", SIX_DIM,
+    LINEAR(double_modulation_weights, image, DOUBLE_BLOCK "norm1.linear", CHECKPOINT_DOUBLE "img_mod.lin", SIX_DIM, DIM),
+    LINEAR(double_modulation_weights, text, DOUBLE_BLOCK "norm1_context.linear", CHECKPOINT_DOUBLE "txt_mod.lin", SIX_DIM,
            DIM),
 };
 
-#define SINGLE  "single_transformer_blocks.%d."
-#define SINGLES "single_blocks.%d."
+#define SINGLE_BLOCK  "single_transformer_blocks.%d."
+#define CHECKPOINT_SINGLE "single_blocks.%d."
 
 static const struct weight_spec flux_single_table[] = {
-    LINEAR_PART(single_weights, q, SINGLE "attn.to_q", SINGLES "linear1", 4, 0, DIM),
-    LINEAR_PART(single_weights, k, SINGLE "attn.to_k", SINGLES "linear1", 4, 1, DIM),
-    LINEAR_PART(single_weights, v, SINGLE "attn.to_v", SINGLES "linear1", 4, 2, DIM),
-    BLOCK_WEIGHT_ORIGINALLY(single_weights, q_norm, 0, SINGLE "attn.norm_q.weight",
-                            SINGLES "norm.query_norm.scale", 1, HEAD),
-    BLOCK_WEIGHT_ORIGINALLY(single_weights, k_norm, 0, SINGLE "attn.norm_k.weight",
-                            SINGLES "norm.key_norm.scale", 1, HEAD),
-    LINEAR_PART(single_weights, up, SINGLE "proj_mlp", SINGLES "linear1", 4, 3, FEED_FORWARD),
-    LINEAR(single_weights, out, SINGLE "proj_out", SINGLES "linear2", DIM, WIDE),
+    LINEAR_PART(single_weights, q, SINGLE_BLOCK "attn.to_q", CHECKPOINT_SINGLE "linear1", 4, 0, DIM),
+    LINEAR_PART(single_weights, k, SINGLE_BLOCK "attn.to_k", CHECKPOINT_SINGLE "linear1", 4, 1, DIM),
+    LINEAR_PART(single_weights, v, SINGLE_BLOCK "attn.to_v", CHECKPOINT_SINGLE "linear1", 4, 2, DIM),
+    BLOCK_WEIGHT_NAMED(single_weights, q_norm, 0, SINGLE_BLOCK "attn.norm_q.weight",
+                            CHECKPOINT_SINGLE "norm.query_norm.scale", 1, HEAD),
+    BLOCK_WEIGHT_NAMED(single_weights, k_norm, 0, SINGLE_BLOCK "attn.norm_k.weight",
+                            CHECKPOINT_SINGLE "norm.key_norm.scale", 1, HEAD),
+    LINEAR_PART(single_weights, up, SINGLE_BLOCK "proj_mlp", CHECKPOINT_SINGLE "linear1", 4, 3, FEED_FORWARD),
+    LINEAR(single_weights, out, SINGLE_BLOCK "proj_out", CHECKPOINT_SINGLE "linear2", DIM, FUSED_IN),
 };
 
 static const struct weight_spec flux_single_modulation_table[] = {
-    LINEAR(product_weights, linear, SINGLE "norm.linear", SINGLES "modulation.lin", THREE_DIM, DIM)};
+    LINEAR(linear_block_weights, linear, SINGLE_BLOCK "norm.linear", CHECKPOINT_SINGLE "modulation.lin", THREE_DIM, DIM)};
 
 /* The authors' halves are shift and scale. */
-#define SWAPPED(field_, tail, rank_)                                                                         \
+#define FINAL_SCALE_SHIFT(field_, tail, rank_)                                                                         \
     {                                                                                                        \
-        .offset = offsetof(struct product_weights, linear.field_), .names = {"norm_out.linear." tail},       \
+        .offset = offsetof(struct linear_block_weights, linear.field_), .names = {"norm_out.linear." tail},       \
         .fused = {.name = "final_layer.adaLN_modulation.1." tail,                                            \
                   .n_parts = 2,                                                                              \
                   .rows = {DIM, DIM},                                                                        \
                   .n_taken = 2,                                                                              \
                   .taken = {1, 0}},                                                                          \
-        .rank = rank_, .dim = {TWO_DIM, DIM}, .spread = 1                                                    \
+        .rank = rank_, .dim = {TWO_DIM, DIM}, .init_scale = 1                                                    \
     }
-static const struct weight_spec flux_final_modulation_table[] = {SWAPPED(weight, "weight", 2),
-                                                                 SWAPPED(bias, "bias", 1)};
+static const struct weight_spec flux_final_modulation_table[] = {FINAL_SCALE_SHIFT(weight, "weight", 2),
+                                                                 FINAL_SCALE_SHIFT(bias, "bias", 1)};
 
 static const struct weight_spec flux_final_table[] = {
-    LINEAR(product_weights, linear, "proj_out", "final_layer.linear", PATCH, DIM)};
+    LINEAR(linear_block_weights, linear, "proj_out", "final_layer.linear", PATCH, DIM)};
 
 /* ---- forwards ---- */
 
 static struct rope_grid flux_grid_of(struct tensor latent, int32_t first_axis) {
     return (struct rope_grid){.start = {first_axis, 0, 0},
-                              .extent = {1, latent.dim[2] / STREAM_PATCH, latent.dim[3] / STREAM_PATCH}};
+                              .extent = {1, latent.dim[2] / MMDIT_PATCH, latent.dim[3] / MMDIT_PATCH}};
 }
 
 static void flux_fill_rope(struct context *x, const struct visit_scope *scope) {
     const struct flux_settings *settings = scope->settings;
     const struct flux_state *state = scope->lane->state;
-    struct tensor text = stream_text_rows(state->rope, scope->lane);
+    struct tensor text = mmdit_text_rows(state->rope, scope->lane);
     struct rope_options rope = {
         .theta = 10000,
         .n_axes = 3,
@@ -205,23 +205,23 @@ static void flux_fill_rope(struct context *x, const struct visit_scope *scope) {
     struct tensor rows = tensor_reshape(text, 2, (int32_t[]){text.dim[0], 2 * text.dim[1]});
     if (text.dim[0] > 1)
         op_broadcast_row(x, tensor_slice(rows, 1, text.dim[0] - 1), tensor_slice(rows, 0, 1));
-    rope.n_grids = 1 + stream_n_references(scope->lane);
+    rope.n_grids = 1 + mmdit_n_references(scope->lane);
     rope.grid[0] = flux_grid_of(scope->lane->latent, 0);
     for (int i = 1; i < rope.n_grids; i++) rope.grid[i] = flux_grid_of(scope->lane->reference[i - 1], i);
-    op_rope_table(x, stream_picture_rows(state->rope, scope->lane), &rope);
+    op_rope_table(x, mmdit_image_rows(state->rope, scope->lane), &rope);
 }
 
 static void flux_forward_context(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct product_weights *w = weights;
+    const struct linear_block_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
     flux_fill_rope(x, scope);
-    stream_product(x, state->text, scope->lane->text, &w->linear);
+    mmdit_linear(x, state->text, scope->lane->text, &w->linear);
 }
 
 static void flux_forward_conditioning(struct context *x, const void *weights,
                                       const struct visit_scope *scope) {
     const struct flux_state *state = scope->lane->state;
-    stream_condition_rows(x, scope_rows(state->condition, scope), weights, scope, flux_time_scale);
+    mmdit_time_text_embed(x, scope_rows(state->condition, scope), weights, scope, flux_time_scale);
 }
 
 static void flux_forward_double_modulation(struct context *x, const void *weights,
@@ -229,61 +229,61 @@ static void flux_forward_double_modulation(struct context *x, const void *weight
     const struct double_modulation_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
     struct tensor condition = scope_rows(state->condition, scope);
-    stream_modulate(x, scope_rows_of_block(state->image_modulation, scope), condition, &w->image);
-    stream_modulate(x, scope_rows_of_block(state->text_modulation, scope), condition, &w->text);
+    mmdit_modulation(x, scope_rows_of_block(state->image_modulation, scope), condition, &w->image);
+    mmdit_modulation(x, scope_rows_of_block(state->text_modulation, scope), condition, &w->text);
 }
 
 static void flux_forward_single_modulation(struct context *x, const void *weights,
                                            const struct visit_scope *scope) {
-    const struct product_weights *w = weights;
+    const struct linear_block_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
-    stream_modulate(x, scope_rows_of_block(state->single_modulation, scope),
+    mmdit_modulation(x, scope_rows_of_block(state->single_modulation, scope),
                     scope_rows(state->condition, scope), &w->linear);
 }
 
 static void flux_forward_final_modulation(struct context *x, const void *weights,
                                           const struct visit_scope *scope) {
-    const struct product_weights *w = weights;
+    const struct linear_block_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
-    stream_modulate(x, scope_rows(state->final_modulation, scope), scope_rows(state->condition, scope),
+    mmdit_modulation(x, scope_rows(state->final_modulation, scope), scope_rows(state->condition, scope),
                     &w->linear);
 }
 
 static void flux_forward_embedder(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct product_weights *w = weights;
+    const struct linear_block_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
     const struct lane *lane = scope->lane;
-    int32_t in = w->linear.weight.dim[1], patch = STREAM_PATCH * STREAM_PATCH * lane->latent.dim[0];
-    struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){stream_picture_tokens(lane), in});
-    stream_patchify(x, patches, lane);
+    int32_t in = w->linear.weight.dim[1], patch = MMDIT_PATCH * MMDIT_PATCH * lane->latent.dim[0];
+    struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){mmdit_image_token_count(lane), in});
+    mmdit_patchify(x, patches, lane);
     if (in > patch) {
-        struct tensor drawn = tensor_slice(patches, 0, stream_tokens_of(lane->latent));
-        op_patchify(x, tensor_slice_columns(drawn, patch, in - patch), latent_planes(lane->concat),
+        struct tensor target_rows = tensor_slice(patches, 0, mmdit_token_count(lane->latent));
+        op_patchify(x, tensor_slice_columns(target_rows, patch, in - patch), latent_planes(lane->concat),
                     flux_patches);
     }
-    stream_product(x, stream_picture_rows(state->tokens, lane), patches, &w->linear);
-    op_copy(x, stream_text_rows(state->tokens, lane), state->text);
+    mmdit_linear(x, mmdit_image_rows(state->tokens, lane), patches, &w->linear);
+    op_copy(x, mmdit_text_rows(state->tokens, lane), state->text);
 }
 
 static void flux_forward_double(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct double_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
     int32_t text = scope->lane->text.dim[0], pictures = state->tokens.dim[0] - text;
-    struct stream of_image = {
+    struct mmdit_stream of_image = {
         .w = &w->image,
         .first = text,
         .rows = pictures,
-        .kept = pictures,
+        .n_updated = pictures,
         .range = {{pictures, scope_rows_of_block(state->image_modulation, scope)}},
     };
-    struct stream of_text = {
+    struct mmdit_stream of_text = {
         .w = &w->text,
         .rows = text,
-        .kept = text,
+        .n_updated = text,
         .range = {{text, scope_rows_of_block(state->text_modulation, scope)}},
     };
-    streams_forward(x, &of_image, &of_text, state->tokens,
-                    (struct stream_heads){.size = 2 * state->rope.dim[1], .rope = state->rope});
+    mmdit_joint_block(x, &of_image, &of_text, state->tokens,
+                    (struct mmdit_heads){.size = 2 * state->rope.dim[1], .rope = state->rope});
 }
 
 /* Attention and feed-forward side by side: both read the same norm, and one product takes both. */
@@ -292,14 +292,14 @@ static void flux_forward_single(struct context *x, const void *weights, const st
     const struct flux_state *state = scope->lane->state;
     struct tensor tokens = state->tokens, modulation = scope_rows_of_block(state->single_modulation, scope);
     int32_t T = tokens.dim[0], dim = tokens.dim[1], chunk = row_chunk(x, T), in = w->out.weight.dim[1];
-    struct affine affine = {.shift = stream_part(modulation, 0, dim),
-                            .scale = stream_part(modulation, 1, dim)};
-    struct attended a = stream_attended_tensors(x, &tokens);
-    op_layer_norm(x, a.n, tokens, affine, stream_norm_eps);
-    stream_project_heads(x, a.q, a.n, &w->q, w->q_norm, state->rope);
-    stream_project_heads(x, a.k, a.n, &w->k, w->k_norm, state->rope);
-    stream_product(x, a.v, a.n, &w->v);
-    stream_attend(x, &a, 0, T, w->q_norm.dim[0]);
+    struct affine affine = {.shift = mmdit_chunk(modulation, 0, dim),
+                            .scale = mmdit_chunk(modulation, 1, dim)};
+    struct mmdit_qkv a = mmdit_qkv_alloc(x, &tokens);
+    op_layer_norm(x, a.n, tokens, affine, mmdit_norm_eps);
+    mmdit_project_heads(x, a.q, a.n, &w->q, w->q_norm, state->rope);
+    mmdit_project_heads(x, a.k, a.n, &w->k, w->k_norm, state->rope);
+    mmdit_linear(x, a.v, a.n, &w->v);
+    mmdit_attention(x, &a, 0, T, w->q_norm.dim[0]);
     struct tensor wide = context_operand(x, 2, (int32_t[]){chunk, in});
     for (int32_t first = 0; first < T; first += chunk) {
         int32_t rows = T - first < chunk ? T - first : chunk;
@@ -309,44 +309,44 @@ static void flux_forward_single(struct context *x, const void *weights, const st
                   (struct epilogue){.bias = w->up.bias, .activation = ACTIVATION_GELU_TANH});
         op_linear(
             x, t, both, w->out.weight,
-            (struct epilogue){.bias = w->out.bias, .gate = stream_part(modulation, 2, dim), .residual = t});
+            (struct epilogue){.bias = w->out.bias, .gate = mmdit_chunk(modulation, 2, dim), .residual = t});
     }
 }
 
 /* The model predicts noise minus data, as flow matching wants it. */
 static void flux_forward_final(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct product_weights *w = weights;
+    const struct linear_block_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
-    stream_predict(x, &w->linear, scope->lane, state->tokens, scope_rows(state->final_modulation, scope),
+    mmdit_proj_out(x, &w->linear, scope->lane, state->tokens, scope_rows(state->final_modulation, scope),
                    PATCH_CHANNELS_FIRST);
 }
 
 /* ---- the family ---- */
 
 static const struct block_kind flux_kind_context =
-    BLOCK_KIND("context", "context_embedder", flux_context_table, product_weights, flux_forward_context,
-               .cadence = CADENCE_PROMPT, .keeps_types = true);
+    BLOCK_KIND("context", "context_embedder", flux_context_table, linear_block_weights, flux_forward_context,
+               .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
 static const struct block_kind flux_kind_conditioning =
-    BLOCK_KIND("conditioning", "conditioning", flux_conditioning_table, stream_conditioning_weights,
-               flux_forward_conditioning, .cadence = CADENCE_TIMESTEP_AND_PROMPT, .keeps_types = true);
+    BLOCK_KIND("conditioning", "conditioning", flux_conditioning_table, mmdit_time_text_embed_weights,
+               flux_forward_conditioning, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true);
 static const struct block_kind flux_kind_embedder =
-    BLOCK_KIND("embedder", "x_embedder", flux_embedder_table, product_weights, flux_forward_embedder,
-               .keeps_types = true);
+    BLOCK_KIND("embedder", "x_embedder", flux_embedder_table, linear_block_weights, flux_forward_embedder,
+               .never_quantised = true);
 static const struct block_kind flux_kind_double_modulation = BLOCK_KIND(
     "double_modulation", "transformer_blocks.%d.modulation", flux_double_modulation_table,
-    double_modulation_weights, flux_forward_double_modulation, .cadence = CADENCE_TIMESTEP_AND_PROMPT);
+    double_modulation_weights, flux_forward_double_modulation, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT);
 static const struct block_kind flux_kind_double =
     BLOCK_KIND("double", "transformer_blocks.%d", flux_double_table, double_weights, flux_forward_double);
 static const struct block_kind flux_kind_single_modulation =
     BLOCK_KIND("single_modulation", "single_transformer_blocks.%d.modulation", flux_single_modulation_table,
-               product_weights, flux_forward_single_modulation, .cadence = CADENCE_TIMESTEP_AND_PROMPT);
+               linear_block_weights, flux_forward_single_modulation, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT);
 static const struct block_kind flux_kind_single = BLOCK_KIND(
     "single", "single_transformer_blocks.%d", flux_single_table, single_weights, flux_forward_single);
 static const struct block_kind flux_kind_final_modulation =
-    BLOCK_KIND("final_modulation", "norm_out", flux_final_modulation_table, product_weights,
-               flux_forward_final_modulation, .cadence = CADENCE_TIMESTEP_AND_PROMPT, .keeps_types = true);
+    BLOCK_KIND("final_modulation", "norm_out", flux_final_modulation_table, linear_block_weights,
+               flux_forward_final_modulation, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true);
 static const struct block_kind flux_kind_final = BLOCK_KIND(
-    "final", "proj_out", flux_final_table, product_weights, flux_forward_final, .keeps_types = true);
+    "final", "proj_out", flux_final_table, linear_block_weights, flux_forward_final, .never_quantised = true);
 
 static bool flux_probe(const struct tensor_index *index) {
     return (index_find(index, "transformer_blocks.0.norm1_context.linear.weight") &&
@@ -360,7 +360,7 @@ static enum status flux_check_dims(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
     int doubles = d[DOUBLE_LAYERS], singles = d[SINGLE_LAYERS],
         layers = doubles && singles ? doubles + singles : 0;
-    struct stream_sizes sizes = {.dim = d[DIM],
+    struct mmdit_sizes sizes = {.dim = d[DIM],
                                  .feed_forward = d[FEED_FORWARD],
                                  .head = d[HEAD],
                                  .frequencies = d[FREQUENCIES],
@@ -368,7 +368,7 @@ static enum status flux_check_dims(const struct component *c, struct error *e) {
                                  .axis = ((const struct flux_settings *)c->settings)->axis_dim,
                                  .layers = layers,
                                  .n_blocks = 2 * layers + 5};
-    return stream_check_sizes(c, &sizes, e);
+    return mmdit_check_sizes(c, &sizes, e);
 }
 
 /* Beside the latent a model that fills reads the latent of the picture around the hole, and the mask, a
@@ -376,17 +376,17 @@ static enum status flux_check_dims(const struct component *c, struct error *e) {
  * a depth map (Depth). */
 static enum status flux_check_inputs(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
-    int latent = d[PATCH] / (STREAM_PATCH * STREAM_PATCH), mask = 0, side = 0;
-    int extra = d[IN] > d[PATCH] ? (d[IN] - d[PATCH]) / (STREAM_PATCH * STREAM_PATCH) : 0;
+    int latent = d[PATCH] / (MMDIT_PATCH * MMDIT_PATCH), mask = 0, side = 0;
+    int extra = d[IN] > d[PATCH] ? (d[IN] - d[PATCH]) / (MMDIT_PATCH * MMDIT_PATCH) : 0;
     if (extra > latent) mask = extra - latent;
     while (side < 2 * MASK_SIDE && side * side < mask) side++;
     bool fills = mask && side * side == mask;
-    if (d[IN] == d[PATCH] || (fills && d[IN] == d[PATCH] + STREAM_PATCH * STREAM_PATCH * extra)) return OK;
+    if (d[IN] == d[PATCH] || (fills && d[IN] == d[PATCH] + MMDIT_PATCH * MMDIT_PATCH * extra)) return OK;
     error_set(e, UNSUPPORTED, "a Flux transformer that reads something beside the image which nothing gives");
     error_where(e, "%s", c->index.sources[0].path);
     error_found(e, "%d columns a token", d[IN]);
     return error_expected(e, "%d, or %d (Fill); Canny and Depth (%d) are not supported", d[PATCH],
-                          STREAM_PATCH * STREAM_PATCH * (2 * latent + MASK_SIDE * MASK_SIDE), 2 * d[PATCH]);
+                          MMDIT_PATCH * MMDIT_PATCH * (2 * latent + MASK_SIDE * MASK_SIDE), 2 * d[PATCH]);
 }
 
 static enum status flux_configure(struct component *c, const struct config *config, struct error *e) {
@@ -441,7 +441,7 @@ static void flux_declare(const struct component *c, struct lane *lanes, int n_la
     (void)pictures;
     for (int i = 0; i < n_lanes; i++) {
         struct flux_state *s = lanes[i].state;
-        int32_t rows = lanes[i].text.dim[0] + stream_picture_tokens(&lanes[i]);
+        int32_t rows = lanes[i].text.dim[0] + mmdit_image_token_count(&lanes[i]);
         struct tensor tokens = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, c->dims[DIM]}, ok);
         int first = lane_first_of_prompt(lanes, i);
         if (first != i) *s = *(const struct flux_state *)lanes[first].state;
@@ -490,7 +490,7 @@ static const struct dimension flux_dimensions[] = {
     { {"axes_dims_rope." #i}, offsetof(struct flux_settings, axis_dim[i]), SETTING_INT, published, 2, 512 }
 static const struct setting flux_settings[] = {AXIS(0, 16), AXIS(1, 56), AXIS(2, 56)};
 
-static void flux_follow(struct component *c) {
+static void flux_derive_dims(struct component *c) {
     struct flux_settings *s = (struct flux_settings *)c->settings;
     int32_t *d = c->dims;
     for (int i = 0; i < 3; i++) s->axis_dim[i] = d[AXES + i];
@@ -498,8 +498,8 @@ static void flux_follow(struct component *c) {
     d[DIM] = d[HEADS] * d[HEAD];
     d[FEED_FORWARD] = 4 * d[DIM];
     d[FREQUENCIES] = 256;
-    d[PATCH] = STREAM_PATCH * STREAM_PATCH * d[LATENT];
-    d[IN] = d[PATCH] + d[FILL] * (d[PATCH] + STREAM_PATCH * STREAM_PATCH * MASK_SIDE * MASK_SIDE);
+    d[PATCH] = MMDIT_PATCH * MMDIT_PATCH * d[LATENT];
+    d[IN] = d[PATCH] + d[FILL] * (d[PATCH] + MMDIT_PATCH * MMDIT_PATCH * MASK_SIDE * MASK_SIDE);
 }
 
 static void flux_derive(struct component *c) {
@@ -507,15 +507,15 @@ static void flux_derive(struct component *c) {
     d[TWO_DIM] = 2 * d[DIM];
     d[THREE_DIM] = 3 * d[DIM];
     d[SIX_DIM] = 6 * d[DIM];
-    d[WIDE] = d[DIM] + d[FEED_FORWARD];
+    d[FUSED_IN] = d[DIM] + d[FEED_FORWARD];
     d[HEADS] = d[DIM] / d[HEAD];
-    d[LATENT] = d[PATCH] / (STREAM_PATCH * STREAM_PATCH);
+    d[LATENT] = d[PATCH] / (MMDIT_PATCH * MMDIT_PATCH);
     d[FILL] = d[IN] != d[PATCH];
     d[OUT] = d[FILL] ? d[PATCH] : 0;
     c->text_columns = d[CAPTION];
     c->pooled_columns = d[POOLED];
     c->latent_channels = d[LATENT];
-    c->concat_channels = (d[IN] - d[PATCH]) / (STREAM_PATCH * STREAM_PATCH);
+    c->concat_channels = (d[IN] - d[PATCH]) / (MMDIT_PATCH * MMDIT_PATCH);
     c->variant = d[FILL] ? FLUX_FILL : d[GUIDED] ? FLUX_GUIDED : FLUX_SCHNELL;
 }
 
@@ -525,7 +525,7 @@ static const struct state_tensor flux_state_tensors[] = {
 const struct family family_flux = {
     .name = "flux",
     .kind = FAMILY_DENOISER,
-    .word = "transformer",
+    .display_name = "transformer",
     .architectures = flux_architectures,
     .config_key = "_class_name",
     .config_value = "FluxTransformer2DModel",
@@ -535,7 +535,7 @@ const struct family family_flux = {
     .settings = flux_settings,
     .n_settings = COUNT_OF(flux_settings),
     .configure = flux_configure,
-    .follow = flux_follow,
+    .derive_dims = flux_derive_dims,
     .derive = flux_derive,
     .config_rest = "\"patch_size\": 1",
     .blocks = flux_blocks,

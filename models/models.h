@@ -1,4 +1,4 @@
-/* The families and the recipes: what a pipeline is, as data. */
+/* Declares the model families (architectures) and the recipes (pipelines as data). */
 #ifndef SLUICE_MODELS_H
 #define SLUICE_MODELS_H
 
@@ -6,7 +6,7 @@
 #include "engine/sample/guidance.h"
 #include "engine/sample/sampling.h"
 
-/* All that are published: X(name) for family_NAME, each in models/NAME.c. */
+/* All families: X(name) for family_NAME, defined in models/NAME.c. */
 /* clang-format off */
 #define PUBLISHED_FAMILIES(X)                                                                                \
     X(zimage) X(flux) X(unet) X(qwen_image) X(wan) X(sd3)                                                           \
@@ -14,8 +14,8 @@
     X(vae_kl) X(vae_kl_encoder) X(vae_wan) X(vae_wan_encoder) X(vae_wan22) X(vae_wan22_encoder)              \
     X(taesd) X(taehv)
 /* clang-format on */
-/* X(name) for recipe_NAME of models/recipes.c. Where nothing names the pipeline the first that fits the
- * weights is taken. */
+/* All recipes: X(name) for recipe_NAME in models/recipes.c. Without a pipeline name in the files, the first
+ * recipe that matches the weights is used. */
 /* clang-format off */
 #define PUBLISHED_RECIPES(X)                                                                                 \
     X(zimage)                                                                                                \
@@ -30,23 +30,25 @@
 #define DECLARE_FAMILY(name) extern const struct family family_##name;
 PUBLISHED_FAMILIES(DECLARE_FAMILY)
 
-/* By its width, is it OpenAI's CLIP-L, or OpenCLIP's H or G, as far as it is any of them? For slots. */
+/* True if the width of these CLIP weights is that of CLIP-L, OpenCLIP-H or OpenCLIP-G, or is none of the
+ * three (small test models). For slot.matches. */
 bool clip_is_l(const struct tensor_index *view);
 bool clip_is_h(const struct tensor_index *view);
 bool clip_is_g(const struct tensor_index *view);
 
-/* Of Flux: with distilled guidance (dev, Kontext), without (schnell), with a picture around a hole (Fill). */
+/* Variants of Flux.1: guidance-distilled (dev, Kontext), schnell, inpainting (Fill). */
 enum { FLUX_GUIDED, FLUX_SCHNELL, FLUX_FILL };
 
-/* Of WAN: what its shapes tell. 2.1's I2V sees rows of a vision encoder, 2.2's does not; how many denoisers
- * and which autoencoder there are tells more. */
+/* Variants of WAN that tensor shapes tell apart. WAN_I2V (2.1) reads CLIP vision tokens, WAN22_I2V does not.
+ * The number of transformers and the VAE tell the rest. */
 enum { WAN_T2V, WAN_I2V, WAN22_I2V, WAN_VACE };
 
-/* Of Stable Diffusion 3: what its shapes tell. 3.5 large has normed heads, 3.5 medium some second attention.
- */
+/* Variants of Stable Diffusion 3 that tensor shapes tell apart: 3.5 large has query and key norms, 3.5 medium
+ * also has dual attention layers. */
 enum { SD3_MEDIUM, SD35_MEDIUM, SD35_LARGE };
 
-/* Of the UNet: what its shapes tell. */
+/* Variants of the UNet that tensor shapes tell apart. GUIDED: with an embedding of the guidance scale (LCM).
+ */
 enum {
     UNET_SD1,
     UNET_SD1_INPAINT,
@@ -62,99 +64,96 @@ enum {
 /* All families, NULL-terminated. */
 extern const struct family *const families[];
 
-/* How a prompt with pictures is told to a text encoder: their rows stand among its tokens. */
-struct pictured {
-    const char *template_before; /* instead of the text recipe's; NULL: its prompts have no pictures */
-    int dropped;                 /* instead of the text recipe's */
-    const char *before, *after; /* text around each picture, ahead of the prompt's; %d in it: which, from 1 */
-    const char *pad;            /* the token in whose places a picture's rows stand */
+/* Template of a prompt that contains reference images. The vision tokens of an image replace pad tokens. Such
+ * a prompt is never truncated. */
+struct image_prompt {
+    const char *template_before; /* replaces text_recipe.template_before; NULL: no images in prompts */
+    int drop_idx;                /* replaces text_recipe.drop_idx */
+    const char *before, *after; /* text around each image, before the prompt; %d is the image number from 1 */
+    const char *pad;            /* token that is repeated once for each vision token */
 };
 
-/* How a text encoder sees a prompt. */
+/* How a prompt becomes the token ids of one text encoder. */
 struct text_recipe {
-    const char *template_before, *template_after; /* text around the prompt's; NULL: none */
-    bool cleaned; /* of HTML's characters and surplus white space: engine/open/prompt_clean.h */
-    /* Tokens around it: they stay where a prompt is cut. NULL: none. */
-    const char *first, *last;
-    const char *pad;        /* shorter ones are padded to tokens_max with this token; NULL: they stay short */
-    bool pads_with_0;       /* or with id 0, whatever that stands for */
-    int tokens_max;         /* with all that is around it; of longer ones the first are seen */
-    int windows_max;        /* longer ones go on in so many windows of tokens_max; 0: they do not */
-    const char *special[5]; /* tokens of the template that the tokenizer must know, NULL-terminated */
-    int dropped; /* tokens of the template before the prompt, whose rows the denoiser does not see */
-    struct pictured pictured;     /* such prompts are not cut */
-    const char *tokenizer;        /* its kind, as tokenizer_kind() names it: "BPE", "CLIP BPE", "unigram" */
-    const char *tokenizer_folder; /* of Hugging Face's layout */
-    const char *tokenizer_from;   /* where a missing tokenizer is usually found */
-    const char *classes[2];       /* of encoder and tokenizer in model_index.json */
+    const char *template_before, *template_after; /* text around the prompt; NULL: none */
+    bool clean_html;       /* decode HTML entities and collapse white space: engine/open/prompt_clean.h */
+    const char *bos, *eos; /* tokens around the prompt, kept when it is truncated; NULL: none */
+    const char *pad;       /* token that pads short prompts to tokens_max; NULL: no padding */
+    bool pad_with_id_0;    /* pad with token id 0 instead */
+    int tokens_max;        /* maximum length with template, bos and eos; longer prompts are truncated */
+    int windows_max;       /* a long prompt uses up to this many windows of tokens_max instead; 0: truncate */
+    const char *special_tokens[5]; /* template tokens that the tokenizer must define, NULL-terminated */
+    int drop_idx; /* leading template tokens whose hidden states are dropped (diffusers: drop_idx) */
+    struct image_prompt image_prompt;
+    const char *tokenizer;        /* kind, as returned by tokenizer_kind(): "BPE", "CLIP BPE", "unigram" */
+    const char *tokenizer_folder; /* in the Hugging Face folder */
+    const char *tokenizer_from;   /* advice in the error for a missing tokenizer */
+    const char *classes[2];       /* classes of encoder and tokenizer in model_index.json */
 };
 
 enum { SLOTS_MAX = 10, SLOT_DIMENSIONS_MAX = 16 };
 
-/* A place in a pipeline, and the family that stands in it; one family may stand in several. */
+/* A component's place in a pipeline. Several slots may have the same family. */
 struct slot {
     const struct family *family; /* NULL ends the list */
-    /* That chooses its file ("--t5xxl"), and the name of that file's part where it is converted. An
-     * autoencoder's encoder lies in its decoder's files: it has neither flag nor prefixes. A tiny decoder's
-     * is found by its flag alone, never by content or folder. */
+    /* Flag that selects the file, such as "--t5xxl"; also the name of the part in `convert`. A VAE encoder is
+     * in the file of its decoder and has no flag and no prefixes. A tiny decoder is loaded by its flag only,
+     * never found by content or folder. */
     const char *flag;
-    const char *with; /* the flag of another slot, in whose file it is looked for too; NULL: none */
-    /* A model may be without it. It is refused what needs a vision encoder; zeros stand in place of what a
-     * text encoder would give (model_condition_columns), but one of a pipeline's text encoders there must be.
-     */
+    const char *shares_file_with; /* flag of another slot whose file may contain this component; NULL: none */
+    /* The model may lack this component. Without a vision encoder, requests that need it fail. The output of
+     * an absent text encoder is zeros (model_condition_columns); one text encoder must be present. */
     bool optional;
-    const char *word;   /* what people call what stands here, where its family has a wider word; or NULL */
-    const char *folder; /* of Hugging Face's layout */
-    /* What files of weights for it are called, where those for other slots have the same shapes and nothing
-     * else tells; NULL: nobody asks. */
-    const char *known_as;
-    /* What its tensors' names may begin with in files that hold other components too, NULL-terminated; the
-     * first is "". */
+    const char *display_name; /* readable name, such as "CLIP-L text encoder"; NULL: the family's */
+    const char *folder;       /* in the Hugging Face folder */
+    /* Usual name of the weight file ("taef1"), where weights for other slots have the same shapes; NULL:
+     * shapes are unambiguous. */
+    const char *weights_name;
+    /* Tensor name prefixes in files that hold several components, NULL-terminated; the first is "". */
     const char *const *prefixes;
-    const char *prefix; /* and do in the published folder, which it shares with another slot; NULL: nothing */
-    /* Where content must tell which slot of one family these weights are for: are they for this one? NULL:
-     * whatever the family is. */
-    bool (*is)(const struct tensor_index *view);
-    /* Where only its file's name does, of slots of the same shapes: words of it, between other characters
-     * than letters and digits. NULL-terminated. */
-    const char *called[3];
-    struct text_recipe text; /* of a text encoder */
-    const char *class; /* transformers', in model_index.json, of a vision encoder in a folder of its own */
-    /* Where its weights differ from their family's published dimensions. */
+    const char *prefix; /* prefix in the published folder, if it is shared with another slot; NULL: none */
+    /* True if the weights are for this slot, where several slots have the same family; NULL: always. */
+    bool (*matches)(const struct tensor_index *view);
+    /* Words in the file name that select among slots of equal shapes, such as "high"; a word ends at every
+     * character that is no letter or digit. NULL-terminated. */
+    const char *name_words[3];
+    struct text_recipe text; /* for a text encoder */
+    const char *class;       /* class in model_index.json of a vision encoder in a folder of its own */
+    /* Dimensions whose published value differs from the family's. */
     struct {
         const char *name;
         int value;
     } dimension[SLOT_DIMENSIONS_MAX];
-    const struct published_setting *published; /* and settings; NULL: nowhere */
+    const struct published_setting *published; /* settings that differ from the family's; NULL: none */
 };
 
-/* The shift s of a schedule, in s u / (1 + (s - 1) u). */
+/* Timestep shift s of a flow-matching schedule: sigma = s u / (1 + (s - 1) u). */
 enum flow_shift_rule {
     FLOW_SHIFT_FIXED,
-    FLOW_SHIFT_BY_TOKENS, /* e^mu, mu linear in the latent's tokens */
+    FLOW_SHIFT_BY_TOKENS, /* s = e^mu, mu linear in the number of image tokens (use_dynamic_shifting) */
 };
 
-/* mu at two numbers of tokens. */
+/* The line through mu = base_shift at base_tokens and mu = max_shift at max_tokens. */
 struct flow_shift_line {
     double base_shift, max_shift;
     int base_tokens, max_tokens;
 };
 
-/* A vector of a denoiser by which weights that predict v are told from others of the same shapes: its values'
- * standard deviation is larger than this. */
-enum { TELLING_NAMES = 2 };
-struct telling_vector {
-    const char *name[TELLING_NAMES]; /* authors' and diffusers'; NULL: nothing tells */
+/* Tells v-prediction weights from epsilon weights of the same shapes: v if the standard deviation of the
+ * values of a bias vector is above a threshold. */
+enum { PREDICTION_PROBE_NAMES = 2 };
+struct prediction_probe {
+    const char *name[PREDICTION_PROBE_NAMES]; /* checkpoint name, diffusers name; NULL: no probe */
     double deviation;
 };
 
-/* What a latent as denoisers see it looks like, about: of each channel what it adds to red, green and blue,
- * from 0 to 1, of a picture whose pixels are the latent's. */
+/* Linear approximation of a VAE decoder for previews: pixel = bias + sum over channels c of value[c] *
+ * rgb[c], 0 to 1, one pixel for each latent pixel. The latent is scaled as the denoiser reads it. */
 struct latent_colours {
-    int n; /* channels */
+    int n; /* latent channels */
     const float (*rgb)[3];
-    float rest[3]; /* where all of them are 0 */
-    float scale;   /* of the autoencoder whose latents they are; 0: its channels tell it */
+    float bias[3];
+    float scale; /* scaling_factor of the VAE that the values were fitted to; 0: identified by n alone */
 };
 
 extern const struct latent_colours latent_colours_sd1, latent_colours_sdxl, latent_colours_sd3,
@@ -164,126 +163,129 @@ enum { CONDITIONS_MAX = 8, DENOISER_SPANS_MAX = 2 };
 
 enum condition_kind { CONDITION_TOKENS, CONDITION_POOLED };
 
-/* What a denoiser sees of a prompt: rows of its text, or columns of its pooled row, from one slot. Of each
- * kind a slot has one at most. */
+/* One part of the denoiser's text input: prompt_embeds or pooled_projections from one slot. A slot has at
+ * most one condition of each kind. */
 struct condition {
     int slot;
     enum condition_kind what;
-    int layers_left_out; /* the output of all layers but so many last ones is read; 0: the encoder's own end
-                          */
-    bool normed;         /* rows go through the encoder's last norm also where layers are left out */
-    bool projected;      /* the pooled row goes through the encoder's projection */
-    bool projected_of_class; /* it does, but only in its pipeline's folder, and where a configuration says
-                                that the encoder is of its slot's class: elsewhere the projection is neither
-                                used nor needed */
-    bool beside;  /* its rows begin where those of the tokens before begin, its columns behind theirs;
-                     else it lies below all before. Pooled ones lie beside each other always */
-    bool widened; /* zeros stand behind its columns, and those of what lies beside it, up to the denoiser's */
-    int padded_to; /* rows, with zeros; 0: as many as there are */
+    /* Text encoder layer that is read: hidden_states[-1 - n]; 0: the last, after the final norm. */
+    int hidden_state_from_end;
+    bool final_norm; /* apply the final norm also to an earlier hidden state */
+    bool projected;  /* apply text_projection to the pooled row */
+    /* The projection is applied only in the pipeline's folder and if config.json names the slot's class;
+     * otherwise text_projection is not used and may be absent. */
+    bool projected_if_class;
+    /* Concatenate with the tokens of the condition before along the feature axis (torch.cat, dim=-1);
+     * otherwise along the token axis. Pooled rows are always concatenated along the feature axis. */
+    bool concat_columns;
+    bool zero_padded; /* pad the features of this condition and those concatenated to it to the denoiser's
+                         width */
+    int padded_to;    /* pad with zero rows to this many tokens; 0: no padding */
 };
 
-/* Steps whose timestep is below this part of training's 1000 are this denoiser's, up to the next span. */
+/* The denoiser of a range of timesteps (0 to 1, as a fraction of 1000): from `below` down to the next span's.
+ */
 struct denoiser_span {
     int slot;
-    double below; /* a model_index.json may say another boundary between two; 0 ends the list */
+    double below; /* overridden by boundary_ratio in model_index.json; 0 ends the list */
 };
 
-/* What a denoiser reads beside the latent. */
+/* Extra input channels that are concatenated with the latent (lane.concat). */
 enum concat_rule {
     CONCAT_NONE,
-    /* Such models need a picture and a mask: */
-    CONCAT_MASKED,  /* the latent of the picture around the mask, then the mask, a channel a pixel under a
-                       latent pixel */
-    CONCAT_INPAINT, /* the mask in one channel, of each latent pixel its upper left pixel, then the latent of
-                       the picture around it */
-    /* Such models need a picture and take no mask: */
-    CONCAT_FRAMES, /* of a video whose first frame is given, or the first and the last: which frames are, in a
-                      channel a frame under a latent one, 1 where it is; then the latent of these frames with
-                      grey ones between them */
-    /* Such models may have pictures to refer to, which are frames in front, and a video that leads: */
-    CONCAT_LED, /* the latent of the leading video where it stays, that of where it is drawn anew, and the
-                   mask, a channel a pixel under a latent pixel */
+    /* Needs --init-img and --mask: */
+    CONCAT_FILL, /* Flux Fill: latent of the masked image, then the mask, one channel for each pixel under a
+                    latent pixel */
+    CONCAT_INPAINT, /* Stable Diffusion inpainting: the mask, one channel, sampled at the top left pixel of
+                       each latent pixel, then the latent of the masked image */
+    /* Needs --init-img, takes no mask: */
+    CONCAT_I2V, /* WAN image-to-video: a mask with one channel for each video frame of a latent frame, 1 for
+                   first (and last) frames that are given; then the latent of a video of these frames, grey
+                   elsewhere */
+    /* Takes a control video, a mask and reference images, which become leading frames: */
+    CONCAT_CONTROL, /* WAN VACE: latent of the control video outside the mask, latent inside the mask, then
+                       the mask, one channel for each pixel under a latent pixel */
 };
 
-/* What a picture to start from is to a pipeline. */
-enum init_rule {
-    INIT_NOISED, /* where the run begins, noised as far as the steps say that strength leaves */
-    INIT_FRAME, /* the first frame of a video, as it is: beside the latent (CONCAT_FRAMES), or as the latent's
-                   own first frame, which stays without noise */
-    INIT_NONE,  /* nothing: it takes none */
+/* Use of --init-img. */
+enum init_image_rule {
+    INIT_IMG2IMG,     /* noised latent that sampling starts from; --strength sets the first step */
+    INIT_FIRST_FRAME, /* first frame of the video: concat channels (CONCAT_I2V), or the first latent frame,
+                         which stays free of noise */
+    INIT_NONE,        /* not accepted */
 };
 
-/* What a denoiser is told beside the pooled row (lane.numbers), as diffusers' pipelines have it. */
-enum numbers_rule {
-    NUMBERS_NONE,
-    NUMBERS_SIZES,           /* height and width of an original, top and left of what is cut out of it, height
-                                and width of the target: nothing is cut, and all are the picture's */
-    NUMBERS_SIZES_AND_SCORE, /* those of the original and what is cut out, and an aesthetic score: 6, of a
-                                negative prompt 2.5 */
+/* Micro-conditioning of SDXL (diffusers: add_time_ids), in lane.add_time_ids. */
+enum add_time_ids_rule {
+    ADD_TIME_IDS_NONE,
+    ADD_TIME_IDS_SIZES, /* original height and width, crop top and left (0), target height and width;
+                           all sizes are the image's */
+    ADD_TIME_IDS_SIZES_AND_SCORE, /* original size, crop, and aesthetic score: 6, negative prompt 2.5 */
 };
 
-/* Sizes of pictures to refer to, and of what is drawn after them: of so many pixels, about, with the aspect
- * of a picture, sides rounded to multiples. */
+/* Pixel areas that reference images, and the output, are resized to. The aspect ratio of an image is kept;
+ * sides are rounded to multiples of `multiple`. */
 struct picture_areas {
-    int64_t seen;    /* as a vision encoder is shown it, which may read it at another size; 0: as it is */
-    int64_t encoded; /* by an autoencoder; 0: as Kontext reads it (picture_reference_size) */
-    int64_t drawn;   /* where the request says no size: after its last picture; 0: whatever it refers to */
+    int64_t vision; /* input of the vision encoder, which may resize again; 0: the image's own size */
+    int64_t vae;    /* input of the VAE encoder; 0: as in Flux Kontext (picture_reference_size) */
+    int64_t output; /* default output area, with the aspect of the last reference; 0: recipe.width, height */
     int multiple;
 };
 
-/* A pipeline. One session runs every recipe. */
+/* A pipeline as data. The same session code runs every recipe. */
 struct recipe {
-    const char *name; /* "zimage" */
-    /* In the order of their stages; an autoencoder's encoder last, and behind it what is no part of a model:
-     * a tiny decoder. The encoder may be absent from a model, which then takes no pictures. */
-    struct slot slot[SLOTS_MAX + 1]; /* the last stays empty */
-    int variant;                     /* the denoiser's */
-    /* A word of the model's name, or of that of the denoiser's file, that tells it from recipes of the same
-     * shapes; NULL: it is taken where there is none. */
-    const char *called;
+    const char *name; /* as in --family, such as "zimage" */
+    /* In the order of their stages: the VAE encoder comes last and may be absent, which disables image
+     * inputs. A tiny decoder (TAESD), which is no part of a model, follows it. */
+    struct slot slot[SLOTS_MAX + 1]; /* ends with an empty slot */
+    int variant;                     /* component.variant of the denoiser */
+    /* Word in the name of the model or the denoiser's file that selects this recipe among those of the same
+     * shapes; NULL: the default among them. */
+    const char *name_word;
     struct condition condition[CONDITIONS_MAX];
     int n_conditions;
     struct denoiser_span span[DENOISER_SPANS_MAX + 1];
-    const char *pipelines[5]; /* _class_names in model_index.json, NULL-terminated */
-    /* transformers' class of what prepares pictures for the vision encoder, and its folder; NULL: the
-     * pipeline has none. One of a prompt and its pictures has the prompt's tokenizer too. */
+    const char *pipelines[5]; /* values of _class_name in model_index.json, NULL-terminated */
+    /* Image processor of the vision encoder: class in model_index.json and folder; NULL: none. of_prompts: a
+     * combined processor, whose folder also holds the tokenizer. */
     struct {
         const char *class, *folder;
         bool of_prompts;
     } processor;
-    int patch;      /* latent pixels on a token's side: width and height are multiples of patch * factor */
-    int frames_max; /* of a video; 0: it draws pictures */
-    struct sampling sampling;      /* where scheduler_config.json does not say */
-    struct telling_vector telling; /* likewise */
+    int patch;      /* patch size in latent pixels: width and height are multiples of patch * VAE factor */
+    int frames_max; /* maximum num_frames; 0: an image model */
+    struct sampling sampling;                 /* defaults where scheduler_config.json is absent or silent */
+    struct prediction_probe prediction_probe; /* the same */
     guidance_rule *guide;
-    bool guides_if_negative; /* without a negative prompt there is no guidance, whatever its scale */
+    bool cfg_needs_negative; /* classifier-free guidance only with a negative prompt, whatever cfg_scale is */
     enum concat_rule concat;
-    enum init_rule init;
-    enum numbers_rule numbers;
-    bool zero_negative;   /* where no model_index.json says it: an absent negative prompt is zeros, not "" */
-    const char *negative; /* an absent negative prompt is this; NULL: "", or zeros */
-    const struct latent_colours *colours; /* of its published autoencoder; NULL: nobody knows them */
-    /* The schedule's shift, where scheduler_config.json does not say. */
+    enum init_image_rule init;
+    enum add_time_ids_rule add_time_ids;
+    bool force_zeros_for_empty_prompt; /* default of the same key in model_index.json: embeddings of an absent
+                                          negative prompt are zeros, not those of "" */
+    const char *default_negative;      /* used for an absent negative prompt; NULL: "" or zeros */
+    const struct latent_colours *colours; /* for previews, of the published VAE; NULL: none known */
+    /* Timestep shift, where scheduler_config.json does not set it. */
     enum flow_shift_rule shift_rule;
     double flow_shift;
     struct flow_shift_line shift_line;
-    double shift_terminal; /* see schedule.h; 0: none */
-    /* Pictures. */
-    bool samples_init; /* pictures to start from are drawn from the encoder's distribution, not its mean */
-    int references_min, references_max; /* pictures to refer to */
-    bool references_if_unnamed;         /* only where no model_index.json names another pipeline */
+    double shift_terminal; /* see engine/sample/schedule.h; 0: none */
+    /* Input images. */
+    bool samples_posterior; /* input image latents are sampled from the VAE posterior, else its mode */
+    int references_min, references_max; /* number of reference images (-r) */
+    bool references_if_unnamed; /* references are accepted only if no model_index.json names a pipeline */
     struct picture_areas areas;
-    const char *edit; /* what --edit calls it; NULL: it is not chosen so */
-    /* Defaults where the model's folder has no sluice.json. */
-    int width, height, frames, fps, steps; /* frames 0: one */
-    /* A distilled model has the same shapes; its files say a smaller latent, and steps that begin at the last
-     * timestep, without noise alone being there. It is guided by nothing. steps 0: none is known. */
+    const char *edit; /* value of --edit that selects this recipe; NULL: none */
+    /* Defaults without a sluice.json in the model's folder. */
+    int width, height, frames, fps, steps; /* frames 0: one image */
+    /* Defaults of a distilled model (Turbo) of the same shapes, recognised by its sample_size and trailing
+     * timesteps without zero terminal SNR; cfg_scale is then 1. steps 0: none known. */
     struct {
         int latent_side, steps;
     } distilled;
     double cfg_scale, guidance, strength;
-    double cfg_scale_low; /* of two denoisers the second's; 0: as cfg_scale */
-    bool takes_guidance;
+    double cfg_scale_low; /* cfg_scale of the second of two denoisers; 0: the same */
+    bool takes_guidance;  /* the denoiser has an embedding of the distilled guidance scale */
 };
 
 #define DECLARE_RECIPE(name) extern const struct recipe recipe_##name;
@@ -291,31 +293,31 @@ PUBLISHED_RECIPES(DECLARE_RECIPE)
 
 extern const struct recipe *const recipes[]; /* NULL-terminated */
 
-/* The first slot of that kind; SLOTS_MAX: none. */
+/* Index of the first slot whose family has this kind; SLOTS_MAX: none. */
 int recipe_slot(const struct recipe *recipe, enum family_kind kind);
-/* The same slot's family; NULL: none. */
+/* Family of that slot; NULL: none. */
 const struct family *recipe_family(const struct recipe *recipe, enum family_kind kind);
-/* Do editing pipelines (--edit) have a denoiser of the same shapes? */
-bool recipe_is_edited(const struct recipe *recipe);
-/* In how many slots does that family stand? */
-int recipe_count(const struct recipe *recipe, const struct family *family);
+/* True if a recipe that --edit selects has a denoiser of the same family and variant. */
+bool recipe_has_edit_variant(const struct recipe *recipe);
+/* Number of slots with this family. */
+int recipe_count_slots(const struct recipe *recipe, const struct family *family);
 
-/* The size that is published: of the slot's family, or of the slot where that differs. */
+/* Published value of a dimension: the slot's override, else the family's. */
 int slot_dimension(const struct slot *slot, const struct dimension *d);
 
-/* Slot i of all recipes, one recipe after the other; NULL behind the last. */
+/* Slot number i, counted through all recipes; NULL after the last. */
 const struct slot *models_slot(int i);
-/* Is what stands there no part of a model, so that only its flag brings it? */
+/* True for a tiny decoder: no part of a model, loaded by its flag only. */
 bool slot_is_extra(const struct slot *slot);
-/* The first recipe with an extra of that name (its family's), and the slot's number; NULL: none has one. */
-const struct recipe *models_extra(const char *name, int *slot);
-/* May weights of that family stand there, whose tensors' names begin so? Its `is` has not been asked. */
+/* Finds the first recipe with a tiny decoder of this family name; sets *slot. NULL: none. */
+const struct recipe *models_find_extra(const char *name, int *slot);
+/* True if the slot takes this family and tensor name prefix. Does not call slot.matches. */
 bool slot_takes(const struct slot *slot, const struct family *family, const char *prefix);
-/* The first recipe of that denoiser, NULL: of any, with a slot that takes them, and the slot's number; NULL:
- * none has one. */
-const struct recipe *models_place(const struct family *family, const char *prefix,
-                                  const struct family *denoiser, int *slot);
-/* What is seen of that slot, or NULL. */
+/* Finds the first recipe, with this denoiser unless it is NULL, that has a slot for the family and prefix;
+ * sets *slot. NULL: none. */
+const struct recipe *models_find_slot(const struct family *family, const char *prefix,
+                                      const struct family *denoiser, int *slot);
+/* The condition of this kind that reads the slot; NULL: none. */
 const struct condition *recipe_condition(const struct recipe *recipe, int slot, enum condition_kind what);
 
 #endif

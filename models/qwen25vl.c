@@ -24,7 +24,7 @@ static bool is_qwen3_vl(const struct tensor_index *index) {
 
 /* And that relative, to refuse it by name. */
 static bool qwen25vl_probe(const struct tensor_index *index) {
-    return qwen_is(index, "self_attn.q_proj.bias", "attn_q.bias") || is_qwen3_vl(index);
+    return qwen_has_tensors(index, "self_attn.q_proj.bias", "attn_q.bias") || is_qwen3_vl(index);
 }
 
 static enum status qwen25vl_refuse(const struct component *c, struct error *e) {
@@ -52,16 +52,16 @@ static enum status qwen25vl_check_rope(const struct config *config, struct error
 }
 
 /* Pairs of a head that turn with time, row and column: where nothing says it, in the published proportion. */
-static void qwen25vl_divide_head(struct component *c) {
+static void qwen25vl_default_sections(struct component *c) {
     struct qwen_settings *s = (struct qwen_settings *)c->settings;
     int pairs = c->dims[QWEN_HEAD] / 2, turned = pairs < 4 ? 1 : pairs * 3 / 8;
-    s->sections[0] = pairs - 2 * turned;
-    s->sections[1] = s->sections[2] = turned;
+    s->mrope_section[0] = pairs - 2 * turned;
+    s->mrope_section[1] = s->mrope_section[2] = turned;
 }
 
 static enum status qwen25vl_check_sections(const struct component *c, struct error *e) {
     const struct qwen_settings *s = (const struct qwen_settings *)c->settings;
-    const int *n = s->sections;
+    const int *n = s->mrope_section;
     if (n[0] > 0 && n[1] > 0 && n[2] > 0 && n[0] + n[1] + n[2] == c->dims[QWEN_HEAD] / 2) return OK;
     error_set(e, META, "'mrope_section' does not fit the heads");
     error_where(e, "%s", c->index.sources[0].path);
@@ -77,7 +77,7 @@ static enum status qwen25vl_configure(struct component *c, const struct config *
     int32_t *d = c->dims;
     if (qwen25vl_check_model(config, e) != OK || qwen25vl_check_rope(config, e) != OK) return e->code;
     d[QWEN_HEAD] = !s->heads ? HEAD_PUBLISHED : d[QWEN_Q] % s->heads ? 0 : d[QWEN_Q] / s->heads;
-    if (!s->sections[0] && !s->sections[1] && !s->sections[2]) qwen25vl_divide_head(c);
+    if (!s->mrope_section[0] && !s->mrope_section[1] && !s->mrope_section[2]) qwen25vl_default_sections(c);
     return qwen_configure(c, config, e) == OK ? qwen25vl_check_sections(c, e) : e->code;
 }
 
@@ -106,7 +106,7 @@ static const struct dimension qwen25vl_dimensions[] = {
         {"rope_scaling.mrope_section." #i, "rope_parameters.mrope_section." #i,                              \
          "text_config.rope_scaling.mrope_section." #i, "text_config.rope_parameters.mrope_section." #i,      \
          "qwen2vl.rope.dimension_sections." #i},                                                             \
-            offsetof(struct qwen_settings, sections) + (i) * sizeof(int), SETTING_INT, 0, 0, 256             \
+            offsetof(struct qwen_settings, mrope_section) + (i) * sizeof(int), SETTING_INT, 0, 0, 256             \
     }
 
 /* In config.json, as transformers has written it over the years: flat, in text_config or both; and in GGUF
@@ -149,19 +149,19 @@ static const struct expectation qwen25vl_expects[] = {
     {0},
 };
 
-static void qwen25vl_follow(struct component *c) {
+static void qwen25vl_derive_dims(struct component *c) {
     int32_t *d = c->dims;
     d[QWEN_HEAD] = d[QWEN_HIDDEN] / d[QWEN_HEADS];
     d[QWEN_Q] = d[QWEN_HEADS] * d[QWEN_HEAD];
     d[QWEN_KV] = d[QWEN_KEY_HEADS] * d[QWEN_HEAD];
     ((struct qwen_settings *)c->settings)->heads = d[QWEN_HEADS];
-    qwen25vl_divide_head(c);
+    qwen25vl_default_sections(c);
 }
 
 const struct family family_qwen25vl = {
     .name = "qwen25vl",
     .kind = FAMILY_TEXT,
-    .word = "Qwen2.5-VL text encoder",
+    .display_name = "Qwen2.5-VL text encoder",
     .architectures = qwen25vl_architectures,
     .config_key = "model_type",
     .config_value = "qwen2_5_vl",
@@ -173,7 +173,7 @@ const struct family family_qwen25vl = {
     .n_settings = COUNT_OF(qwen25vl_settings),
     .expects = qwen25vl_expects,
     .configure = qwen25vl_configure,
-    .follow = qwen25vl_follow,
+    .derive_dims = qwen25vl_derive_dims,
     .derive = qwen_derive,
     .reads = {.tokens = true}, /* hidden_states[-1] */
     .config_rest = "\"architectures\": [\"Qwen2_5_VLForConditionalGeneration\"], \"hidden_act\": \"silu\", "

@@ -23,40 +23,40 @@ enum {
     FEED_FORWARD,
     LAYERS,
     OUT,
-    JOINED, /* what is merged, side by side */
+    MERGED_WIDTH, /* what is merged, side by side */
     COLOURS,
     FRAMES,
     PATCH,
-    MERGED, /* tokens on a block's side */
+    MERGE_SIZE, /* tokens on a block's side */
 };
 
 /* Layers that look at the whole picture. */
-enum { FULL_MAX = 16 };
+enum { FULL_LAYERS_MAX = 16 };
 
 struct vision_settings {
     double rope_theta;
     int heads;  /* 0: nothing says it */
-    int merged; /* tokens on a block's side */
+    int merge_size; /* tokens on a block's side */
     int window; /* pixels on a side */
-    int full[FULL_MAX];
-    int every; /* of so many layers the last is one of them, if above 0; else full lists them */
+    int full_layers[FULL_LAYERS_MAX];
+    int full_every; /* of so many layers the last is one of them, if above 0; else full lists them */
     int activation;
-    int least_pixels, most_pixels; /* of a picture as it is read */
+    int min_pixels, max_pixels; /* of a picture as it is read */
     struct picture_format format;
 };
 
 static const float norm_eps = 1e-6F; /* nothing configures it */
 
 /* A picture's tokens, before or after they are merged. */
-struct vision_grid {
+struct token_grid {
     int32_t rows, columns;
-    struct token_walk walk;
+    struct token_order token_order;
 };
 
 struct vision_state {
     struct tensor tokens;    /* [T, WIDTH] */
     struct tensor rope;      /* [T, HEAD/2, 2] */
-    struct vision_grid grid; /* before they are merged */
+    struct token_grid grid; /* before they are merged */
 };
 
 /* ---- patches ---- */
@@ -68,7 +68,7 @@ struct patch_weights {
 #define PATCH_WEIGHT(field, name, ...)                                                                       \
     {                                                                                                        \
         .offset = offsetof(struct patch_weights, field), .names = {name}, .rank = 4,                         \
-        .dim = {WIDTH, COLOURS, PATCH, PATCH}, .spread = 1, __VA_ARGS__                                      \
+        .dim = {WIDTH, COLOURS, PATCH, PATCH}, .init_scale = 1, __VA_ARGS__                                      \
     }
 
 static const struct weight_spec vision_patch_table[] = {
@@ -90,13 +90,13 @@ static void vision_forward_patch(struct context *x, const void *weights, const s
     const struct vision_settings *settings = scope->settings;
     const struct vision_state *state = scope->lane->state;
     struct tensor first = vision_matrix(w->first), tokens = state->tokens;
-    struct vision_grid grid = state->grid;
+    struct token_grid grid = state->grid;
     int32_t half = state->rope.dim[1];
     struct tensor vectors = context_tensor(x, DTYPE_F32, 2, (int32_t[]){tokens.dim[0], first.dim[1]});
     op_patchify(
         x, vectors, lane_picture(scope->lane),
         (struct patches){
-            .side = w->first.dim[2], .order = PATCH_CHANNELS_FIRST, .pixels = true, .walk = grid.walk});
+            .side = w->first.dim[2], .order = PATCH_CHANNELS_FIRST, .pixels = true, .token_order = grid.token_order});
     op_linear(x, tokens, vectors, first, (struct epilogue){0});
     op_linear(x, tokens, vectors, vision_matrix(w->second), (struct epilogue){.residual = tokens});
     struct rope_options rope = {
@@ -105,16 +105,16 @@ static void vision_forward_patch(struct context *x, const void *weights, const s
         .axis_dim = {half, half},
         .f32_frequencies = true,
         .n_grids = 1,
-        .grid = {{.start = {0}, .extent = {grid.rows, grid.columns}, .walk = grid.walk}},
+        .grid = {{.start = {0}, .extent = {grid.rows, grid.columns}, .token_order = grid.token_order}},
     };
     op_rope_table(x, state->rope, &rope);
 }
 
 static const struct block_kind vision_kind_patch = BLOCK_KIND(
-    "patch", "patch_embed", vision_patch_table, patch_weights, vision_forward_patch, .keeps_types = true);
+    "patch", "patch_embed", vision_patch_table, patch_weights, vision_forward_patch, .never_quantised = true);
 static const struct block_kind vision_kind_patch_halves =
     BLOCK_KIND("patch", "patch_embed", vision_patch_halves_table, patch_weights, vision_forward_patch,
-               .keeps_types = true);
+               .never_quantised = true);
 
 /* ---- layers ---- */
 
@@ -126,7 +126,7 @@ struct vision_layer_weights {
 #define LAYER_WEIGHT(field, tail, gguf, r, ...)                                                              \
     {                                                                                                        \
         .offset = offsetof(struct vision_layer_weights, field),                                              \
-        .names = {"blocks.%d." tail, "v.blk.%d." gguf}, .rank = r, .dim = {__VA_ARGS__}, .spread = (r) > 1   \
+        .names = {"blocks.%d." tail, "v.blk.%d." gguf}, .rank = r, .dim = {__VA_ARGS__}, .init_scale = (r) > 1   \
     }
 
 #define LAYER_LINEAR(field, tail, gguf, outputs, inputs)                                                     \
@@ -138,7 +138,7 @@ struct vision_layer_weights {
     {                                                                                                        \
         .offset = offsetof(struct vision_layer_weights, field), .names = {"v.blk.%d." gguf},                 \
         .fused = {"blocks.%d.attn.qkv." tail, 3, {WIDTH, WIDTH, WIDTH}, 1, {part}, QKV}, .rank = r,          \
-        .dim = {__VA_ARGS__}, .spread = (r) > 1                                                              \
+        .dim = {__VA_ARGS__}, .init_scale = (r) > 1                                                              \
     }
 #define QKV_LINEAR(field, part, gguf)                                                                        \
     QKV_PART(field, part, "weight", gguf ".weight", 2, WIDTH, WIDTH),                                        \
@@ -156,10 +156,10 @@ static const struct weight_spec vision_layer_table[] = {
     LAYER_LINEAR(down, "mlp.down_proj", "ffn_down", WIDTH, FEED_FORWARD),
 };
 
-static bool vision_looks_everywhere(const struct vision_settings *s, int layer) {
-    if (s->every > 0) return layer % s->every == s->every - 1;
-    for (int i = 0; i < FULL_MAX; i++)
-        if (s->full[i] == layer) return true;
+static bool vision_has_full_attention(const struct vision_settings *s, int layer) {
+    if (s->full_every > 0) return layer % s->full_every == s->full_every - 1;
+    for (int i = 0; i < FULL_LAYERS_MAX; i++)
+        if (s->full_layers[i] == layer) return true;
     return false;
 }
 
@@ -168,9 +168,9 @@ static int32_t vision_least(int32_t a, int32_t b) {
 }
 
 /* Window by window, as its tokens lie; those at the right and bottom edges are smaller. */
-static void vision_look_around(struct context *x, struct vision_grid grid, struct tensor q, struct tensor k,
-                               struct tensor v, struct heads heads) {
-    int32_t side = grid.walk.window;
+static void vision_window_attention(struct context *x, struct token_grid grid, struct tensor q, struct tensor k,
+                               struct tensor v, struct attention_options heads) {
+    int32_t side = grid.token_order.window;
     for (int32_t row = 0, first = 0; row < grid.rows; row += side)
         for (int32_t column = 0; column < grid.columns; column += side) {
             int32_t n = vision_least(side, grid.rows - row) * vision_least(side, grid.columns - column);
@@ -196,16 +196,16 @@ static void vision_attend(struct context *x, const struct vision_layer_weights *
     const struct vision_state *state = scope->lane->state;
     struct tensor tokens = state->tokens;
     int32_t head = 2 * state->rope.dim[1], n_heads = tokens.dim[1] / head;
-    struct heads heads = {.queries = n_heads, .keys = n_heads, .scale = 1 / sqrtf((float)head)};
+    struct attention_options heads = {.queries = n_heads, .keys = n_heads, .scale = 1 / sqrtf((float)head)};
     struct tensor q = context_operand(x, 2, tokens.dim), k = context_operand(x, 2, tokens.dim);
     struct tensor v = context_operand(x, 2, tokens.dim);
     vision_project_heads(x, q, n, w->q, w->q_bias, state->rope);
     vision_project_heads(x, k, n, w->k, w->k_bias, state->rope);
     op_linear(x, v, n, w->v, (struct epilogue){.bias = w->v_bias});
-    if (vision_looks_everywhere(settings, scope->number))
+    if (vision_has_full_attention(settings, scope->number))
         op_attention(x, q, q, k, v, heads);
     else
-        vision_look_around(x, state->grid, q, k, v, heads);
+        vision_window_attention(x, state->grid, q, k, v, heads);
     op_linear(x, tokens, q, w->out, (struct epilogue){.bias = w->out_bias, .residual = tokens});
 }
 
@@ -240,14 +240,14 @@ struct merger_weights {
 #define MERGER_WEIGHT(field, name, gguf, r, ...)                                                             \
     {                                                                                                        \
         .offset = offsetof(struct merger_weights, field), .names = {name, gguf}, .rank = r,                  \
-        .dim = {__VA_ARGS__}, .spread = (r) > 1                                                              \
+        .dim = {__VA_ARGS__}, .init_scale = (r) > 1                                                              \
     }
 
 static const struct weight_spec vision_merger_table[] = {
     MERGER_WEIGHT(norm, "merger.ln_q.weight", "v.post_ln.weight", 1, WIDTH),
-    MERGER_WEIGHT(in, "merger.mlp.0.weight", "mm.0.weight", 2, JOINED, JOINED),
-    MERGER_WEIGHT(in_bias, "merger.mlp.0.bias", "mm.0.bias", 1, JOINED),
-    MERGER_WEIGHT(out, "merger.mlp.2.weight", "mm.2.weight", 2, OUT, JOINED),
+    MERGER_WEIGHT(in, "merger.mlp.0.weight", "mm.0.weight", 2, MERGED_WIDTH, MERGED_WIDTH),
+    MERGER_WEIGHT(in_bias, "merger.mlp.0.bias", "mm.0.bias", 1, MERGED_WIDTH),
+    MERGER_WEIGHT(out, "merger.mlp.2.weight", "mm.2.weight", 2, OUT, MERGED_WIDTH),
     MERGER_WEIGHT(out_bias, "merger.mlp.2.bias", "mm.2.bias", 1, OUT),
 };
 
@@ -255,8 +255,8 @@ static void vision_forward_merger(struct context *x, const void *weights, const 
     const struct merger_weights *w = weights;
     const struct vision_state *state = scope->lane->state;
     struct tensor tokens = state->tokens, rows = scope->lane->text;
-    struct vision_grid grid = state->grid;
-    int32_t side = grid.walk.block, joined[] = {rows.dim[0], w->in.dim[1]};
+    struct token_grid grid = state->grid;
+    int32_t side = grid.token_order.block, joined[] = {rows.dim[0], w->in.dim[1]};
     struct tensor inner = context_operand(x, 2, joined);
     struct tensor n = context_tensor(x, inner.dtype, 2, tokens.dim); /* rows without gaps, which are joined */
     struct tensor merged = context_tensor(x, DTYPE_F32, 2, rows.dim);
@@ -266,7 +266,7 @@ static void vision_forward_merger(struct context *x, const void *weights, const 
     op_linear(x, merged, inner, w->out, (struct epilogue){.bias = w->out_bias});
     struct tensor raster =
         tensor_reshape(rows, 3, (int32_t[]){grid.rows / side, grid.columns / side, rows.dim[1]});
-    struct patches walked = {.side = 1, .pixels = true, .walk = {grid.walk.window / side, 0}};
+    struct patches walked = {.side = 1, .pixels = true, .token_order = {grid.token_order.window / side, 0}};
     op_unpatchify(x, raster, merged, walked, 1);
 }
 
@@ -314,16 +314,16 @@ static enum status vision_check_dims(const struct component *c, struct error *e)
     const struct vision_settings *s = (const struct vision_settings *)c->settings;
     const int32_t *d = c->dims;
     bool heads = s->heads > 0 && d[WIDTH] % s->heads == 0 && d[HEAD] % 4 == 0 && d[HEAD] <= 512;
-    bool merges = (int64_t)d[WIDTH] * s->merged * s->merged == d[JOINED] && d[PATCH] <= 64;
-    bool windows = s->window >= d[PATCH] * s->merged;
+    bool merges = (int64_t)d[WIDTH] * s->merge_size * s->merge_size == d[MERGED_WIDTH] && d[PATCH] <= 64;
+    bool windows = s->window >= d[PATCH] * s->merge_size;
     if (heads && merges && windows && d[COLOURS] == 3 && d[FRAMES] == 2 && d[LAYERS] > 0 &&
         d[LAYERS] <= FAMILY_BLOCKS_MAX - 2)
         return OK;
     error_set(e, SHAPE, "the vision encoder's sizes do not fit together");
     error_where(e, "%s", c->index.sources[0].path);
     error_found(e, "width %d, heads %d, %d layers, patches [%d, %d, %d, %d], %d merged to %d, windows %d",
-                d[WIDTH], s->heads, d[LAYERS], d[COLOURS], d[FRAMES], d[PATCH], d[PATCH], s->merged,
-                d[JOINED], s->window);
+                d[WIDTH], s->heads, d[LAYERS], d[COLOURS], d[FRAMES], d[PATCH], d[PATCH], s->merge_size,
+                d[MERGED_WIDTH], s->window);
     return error_expected(e, "heads of a multiple of 4, patches [3, 2, n, n], blocks within windows");
 }
 
@@ -337,13 +337,13 @@ static enum status vision_check_config(const struct component *c, const struct c
     const struct {
         const char *key;
         int value;
-    } wanted[] = {{"patch_size", c->dims[PATCH]}, {"merge_size", s->merged}, {"temporal_patch_size", 2}};
+    } wanted[] = {{"patch_size", c->dims[PATCH]}, {"merge_size", s->merge_size}, {"temporal_patch_size", 2}};
     for (int i = 0; i < COUNT_OF(lists); i++)
         if (config_find(config, lists[i])) config_refuse(config, lists[i], e);
-    if (s->least_pixels > s->most_pixels) {
+    if (s->min_pixels > s->max_pixels) {
         error_set(e, META, "pictures would have to be larger than they may be");
         error_where(e, "%s", config->pictures ? config->pictures->path : c->index.sources[0].path);
-        error_found(e, "at least %d pixels, at most %d", s->least_pixels, s->most_pixels);
+        error_found(e, "at least %d pixels, at most %d", s->min_pixels, s->max_pixels);
         return error_expected(e, "a min_pixels of at most max_pixels");
     }
     for (int i = 0; i < COUNT_OF(colours) && config->pictures; i++)
@@ -356,14 +356,14 @@ static enum status vision_check_config(const struct component *c, const struct c
 }
 
 /* Where the configuration has a list, it is that long. */
-static void vision_end_list(struct vision_settings *s, const struct config *config) {
+static void vision_end_full_layers(struct vision_settings *s, const struct config *config) {
     char nested[64], flat[64];
-    for (int i = 0, listed = 0; i < FULL_MAX; i++) {
+    for (int i = 0, listed = 0; i < FULL_LAYERS_MAX; i++) {
         snprintf(nested, sizeof nested, "vision_config.fullatt_block_indexes.%d", i);
         snprintf(flat, sizeof flat, "fullatt_block_indexes.%d", i);
         bool there = config_find(config, nested) || config_find(config, flat);
         listed += there;
-        if (listed && !there) s->full[i] = -1;
+        if (listed && !there) s->full_layers[i] = -1;
     }
 }
 
@@ -375,7 +375,7 @@ static enum status qwen25vl_vision_configure(struct component *c, const struct c
     int32_t *d = c->dims;
     if (!s->heads) s->heads = d[WIDTH] / HEAD_PUBLISHED;
     d[HEAD] = s->heads ? d[WIDTH] / s->heads : 0;
-    vision_end_list(s, config);
+    vision_end_full_layers(s, config);
     if (vision_read_patch(c, e) != OK || vision_check_dims(c, e) != OK) return e->code;
     return vision_check_config(c, config, e);
 }
@@ -391,10 +391,10 @@ static int qwen25vl_vision_blocks(const struct component *c, struct block_ref *r
 }
 
 /* Tokens on a side of a picture that is read at these sides. */
-static struct vision_grid vision_cut(const struct component *c, int32_t height, int32_t width) {
+static struct token_grid vision_patch_grid(const struct component *c, int32_t height, int32_t width) {
     const struct vision_settings *s = (const struct vision_settings *)c->settings;
-    int32_t patch = c->dims[PATCH], window = s->window / patch / s->merged * s->merged;
-    return (struct vision_grid){height / patch, width / patch, {window, s->merged}};
+    int32_t patch = c->dims[PATCH], window = s->window / patch / s->merge_size * s->merge_size;
+    return (struct token_grid){height / patch, width / patch, {window, s->merge_size}};
 }
 
 /* Lanes take turns in one state, which is the largest's. */
@@ -404,7 +404,7 @@ static void qwen25vl_vision_declare(const struct component *c, struct lane *lane
     (void)pictures;
     for (int i = 0; i < n_lanes; i++) {
         struct vision_state *state = lanes[i].state;
-        state->grid = vision_cut(c, lanes[i].picture.dim[1], lanes[i].picture.dim[2]);
+        state->grid = vision_patch_grid(c, lanes[i].picture.dim[1], lanes[i].picture.dim[2]);
         if (state->grid.rows * state->grid.columns > most) most = state->grid.rows * state->grid.columns;
     }
     struct tensor tokens = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){most, width}, ok);
@@ -418,23 +418,23 @@ static void qwen25vl_vision_declare(const struct component *c, struct lane *lane
 }
 
 /* models/qwen2_vl/image_processing_qwen2_vl.py, smart_resize, whose sides are rounded half to even. */
-static struct sight qwen25vl_vision_sees(const struct component *c, int width, int height) {
+static struct vision_grid qwen25vl_vision_grid_of(const struct component *c, int width, int height) {
     const struct vision_settings *s = (const struct vision_settings *)c->settings;
     enum { ASPECT_MOST = 200 };
-    double unit = (double)c->dims[PATCH] * s->merged, area = (double)width * height;
+    double unit = (double)c->dims[PATCH] * s->merge_size, area = (double)width * height;
     double rows = nearbyint(height / unit), columns = nearbyint(width / unit), pixels = unit * unit;
     double longer = width > height ? width : height, shorter = width > height ? height : width;
-    if (longer / shorter > ASPECT_MOST) return (struct sight){0};
-    if (rows * columns * pixels > s->most_pixels) {
-        double beta = sqrt(area / s->most_pixels);
+    if (longer / shorter > ASPECT_MOST) return (struct vision_grid){0};
+    if (rows * columns * pixels > s->max_pixels) {
+        double beta = sqrt(area / s->max_pixels);
         rows = fmax(1, floor(height / beta / unit));
         columns = fmax(1, floor(width / beta / unit));
-    } else if (rows * columns * pixels < s->least_pixels) {
-        double beta = sqrt(s->least_pixels / area);
+    } else if (rows * columns * pixels < s->min_pixels) {
+        double beta = sqrt(s->min_pixels / area);
         rows = ceil(height * beta / unit);
         columns = ceil(width * beta / unit);
     }
-    return (struct sight){.width = (int32_t)(columns * unit),
+    return (struct vision_grid){.width = (int32_t)(columns * unit),
                           .height = (int32_t)(rows * unit),
                           .columns = (int32_t)columns,
                           .rows = (int32_t)rows};
@@ -455,7 +455,7 @@ static const struct dimension qwen25vl_vision_dimensions[] = {
      .key = "vision_config.intermediate_size"},
     {"hidden", 3584, 8, 65536, .place = OUT, OF_TENSOR(2, 0, "merger.mlp.2.weight", "mm.2.weight"),
      .key = "vision_config.out_hidden_size"},
-    {.place = JOINED, OF_TENSOR(2, 1, "merger.mlp.2.weight", "mm.2.weight")},
+    {.place = MERGED_WIDTH, OF_TENSOR(2, 1, "merger.mlp.2.weight", "mm.2.weight")},
     {.place = COLOURS, .key = "vision_config.in_channels"},
     {.place = FRAMES, .key = "vision_config.temporal_patch_size"},
     {.place = PATCH, .key = "vision_config.patch_size"},
@@ -466,18 +466,18 @@ static const struct dimension qwen25vl_vision_dimensions[] = {
 #define FULL(i, published)                                                                                   \
     {                                                                                                        \
         {"vision_config.fullatt_block_indexes." #i, "fullatt_block_indexes." #i},                            \
-            offsetof(struct vision_settings, full) + (i) * sizeof(int), SETTING_INT, published, 0, 1023      \
+            offsetof(struct vision_settings, full_layers) + (i) * sizeof(int), SETTING_INT, published, 0, 1023      \
     }
 
 /* In config.json and in GGUF files. */
 static const struct setting qwen25vl_vision_settings[] = {
     SETTING(heads, SETTING_INT, 0, 1, 1024, "vision_config.num_heads", "num_heads",
             "clip.vision.attention.head_count"),
-    SETTING(merged, SETTING_INT, 2, 1, 16, "vision_config.spatial_merge_size", "spatial_merge_size",
+    SETTING(merge_size, SETTING_INT, 2, 1, 16, "vision_config.spatial_merge_size", "spatial_merge_size",
             "clip.vision.spatial_merge_size"),
     SETTING(window, SETTING_INT, 112, 1, 65536, "vision_config.window_size", "window_size",
             "clip.vision.window_size"),
-    SETTING(every, SETTING_INT, 0, 1, 1024, "vision_config.n_wa_pattern", "clip.vision.n_wa_pattern"),
+    SETTING(full_every, SETTING_INT, 0, 1, 1024, "vision_config.n_wa_pattern", "clip.vision.n_wa_pattern"),
     SETTING(activation, SETTING_WORD, 0, 0, 0, "vision_config.hidden_act", "silu"),
     FULL(0, 7),
     FULL(1, 15),
@@ -513,25 +513,25 @@ static const struct expectation qwen25vl_vision_expects[] = {
  * published would keep a machine busy for days. */
 enum { PIXELS_MOST = 1 << 24 };
 static const struct setting qwen25vl_vision_pictures[] = {
-    SETTING(least_pixels, SETTING_INT, 56 * 56, 1, PIXELS_MOST, "size.shortest_edge", "min_pixels"),
-    SETTING(most_pixels, SETTING_INT, 12845056, 1, PIXELS_MOST, "size.longest_edge", "max_pixels"),
+    SETTING(min_pixels, SETTING_INT, 56 * 56, 1, PIXELS_MOST, "size.shortest_edge", "min_pixels"),
+    SETTING(max_pixels, SETTING_INT, 12845056, 1, PIXELS_MOST, "size.longest_edge", "max_pixels"),
     PER_COLOUR(mean, 0.48145466, 0.4578275, 0.40821073, -10, 10, "image_mean"),
     PER_COLOUR(deviation, 0.26862954, 0.26130258, 0.27577711, 1e-6, 10, "image_std"),
 };
 
 /* Of a few layers the last looks at the whole picture, of many as many as of the published ones. */
-static void qwen25vl_vision_follow(struct component *c) {
+static void qwen25vl_vision_derive_dims(struct component *c) {
     enum { PUBLISHED = 4, FEW = 8 };
     struct vision_settings *s = (struct vision_settings *)c->settings;
     int32_t *d = c->dims;
     s->heads = d[HEADS];
     d[HEAD] = d[WIDTH] / d[HEADS];
-    d[JOINED] = d[WIDTH] * s->merged * s->merged;
+    d[MERGED_WIDTH] = d[WIDTH] * s->merge_size * s->merge_size;
     d[COLOURS] = 3;
     d[FRAMES] = 2;
     d[PATCH] = 14;
     for (int i = 0; i < PUBLISHED; i++)
-        s->full[i] = d[LAYERS] < FEW ? (i ? -1 : d[LAYERS] - 1) : (i + 1) * d[LAYERS] / PUBLISHED - 1;
+        s->full_layers[i] = d[LAYERS] < FEW ? (i ? -1 : d[LAYERS] - 1) : (i + 1) * d[LAYERS] / PUBLISHED - 1;
 }
 
 static void qwen25vl_vision_derive(struct component *c) {
@@ -548,7 +548,7 @@ static const struct state_tensor vision_state_tensors[] = {STATE_TENSOR(vision_s
 const struct family family_qwen25vl_vision = {
     .name = "qwen25vl_vision",
     .kind = FAMILY_VISION,
-    .word = "Qwen2.5-VL vision encoder",
+    .display_name = "Qwen2.5-VL vision encoder",
     .architectures = qwen25vl_vision_architectures,
     .config_key = "model_type",
     .config_value = "qwen2_5_vl",
@@ -562,7 +562,7 @@ const struct family family_qwen25vl_vision = {
     .n_picture_settings = COUNT_OF(qwen25vl_vision_pictures),
     .expects = qwen25vl_vision_expects,
     .configure = qwen25vl_vision_configure,
-    .follow = qwen25vl_vision_follow,
+    .derive_dims = qwen25vl_vision_derive_dims,
     .derive = qwen25vl_vision_derive,
     .pictures_rest = "\"image_processor_type\": \"Qwen2VLImageProcessor\", \"processor_class\": "
                      "\"Qwen2_5_VLProcessor\", \"do_resize\": true, \"resample\": 3, \"do_rescale\": true, "
@@ -575,5 +575,5 @@ const struct family family_qwen25vl_vision = {
     .state = vision_state_tensors,
     .n_state = COUNT_OF(vision_state_tensors),
     .declare = qwen25vl_vision_declare,
-    .sees = qwen25vl_vision_sees,
+    .vision_grid = qwen25vl_vision_grid_of,
 };

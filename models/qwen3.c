@@ -12,7 +12,7 @@ static const struct block_kind qwen3_kind_layer =
     BLOCK_KIND("layer", "layers.%d", qwen3_layer_table, qwen_layer_weights, qwen_forward_layer);
 
 static bool qwen3_probe(const struct tensor_index *index) {
-    return qwen_is(index, "self_attn.q_norm.weight", "attn_q_norm.weight");
+    return qwen_has_tensors(index, "self_attn.q_norm.weight", "attn_q_norm.weight");
 }
 
 static int qwen3_blocks(const struct component *c, struct block_ref *refs) {
@@ -63,7 +63,7 @@ static const struct expectation qwen3_expects[] = {
     {0},
 };
 
-static void qwen3_follow(struct component *c) {
+static void qwen3_derive_dims(struct component *c) {
     int32_t *d = c->dims;
     d[QWEN_Q] = d[QWEN_HEADS] * d[QWEN_HEAD];
     d[QWEN_KV] = d[QWEN_KEY_HEADS] * d[QWEN_HEAD];
@@ -72,7 +72,7 @@ static void qwen3_follow(struct component *c) {
 const struct family family_qwen3 = {
     .name = "qwen3",
     .kind = FAMILY_TEXT,
-    .word = "text encoder",
+    .display_name = "text encoder",
     .architectures = qwen3_architectures,
     .config_key = "model_type",
     .config_value = "qwen3",
@@ -83,9 +83,9 @@ const struct family family_qwen3 = {
     .n_settings = COUNT_OF(qwen3_settings),
     .expects = qwen3_expects,
     .configure = qwen_configure,
-    .follow = qwen3_follow,
+    .derive_dims = qwen3_derive_dims,
     .derive = qwen_derive,
-    .reads = {.layers_left_out = 1, .tokens = true}, /* hidden_states[-2] */
+    .reads = {.hidden_state_from_end = 1, .tokens = true}, /* hidden_states[-2] */
     .config_rest = "\"architectures\": [\"Qwen3ForCausalLM\"], \"attention_bias\": false, "
                    "\"tie_word_embeddings\": true, \"hidden_act\": \"silu\", "
                    "\"max_position_embeddings\": 40960",

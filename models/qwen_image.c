@@ -7,7 +7,7 @@
  * pictures are centred, on the first axis is their number; text goes on diagonally behind the largest. Of the
  * last block only the drawn tokens are of use, so that text gives nothing but keys and values there.
  * Reference: diffusers 0.42, models/transformers/transformer_qwenimage.py, whose names all files have. */
-#include "models/streams.h"
+#include "models/mmdit.h"
 
 enum {
     DIM,
@@ -27,11 +27,11 @@ enum {
 
 /* That references are modulated as at timestep 0 a configuration says, or a tensor where there is none. */
 #define ZERO_COND  "zero_cond_t"
-#define STILL_MARK "__index_timestep_zero__"
+#define ZERO_COND_TENSOR "__index_timestep_zero__"
 
 struct qwen_image_settings {
     int axis_dim[3];
-    int still; /* whether references are modulated as at timestep 0 */
+    int zero_cond_t; /* whether references are modulated as at timestep 0 */
 };
 
 struct qwen_image_state {
@@ -44,8 +44,8 @@ struct qwen_image_state {
     struct tensor image_modulation, text_modulation; /* [LAYERS, rows, SIX_DIM] */
     struct tensor final_modulation;                  /* [rows, TWO_DIM]: scale, shift */
     /* The same of references as at timestep 0, where the model has them so; else of rank 0. */
-    struct tensor still_condition;  /* [1, DIM] */
-    struct tensor still_modulation; /* [LAYERS, 1, SIX_DIM] */
+    struct tensor clean_condition;  /* [1, DIM] */
+    struct tensor clean_modulation; /* [LAYERS, 1, SIX_DIM] */
 };
 
 struct text_weights {
@@ -58,7 +58,7 @@ struct time_weights {
 };
 
 struct layer_weights {
-    struct stream_weights image, text;
+    struct mmdit_stream_weights image, text;
 };
 
 struct layer_modulation_weights {
@@ -75,7 +75,7 @@ static const struct weight_spec qwen_image_text_table[] = {
 };
 
 static const struct weight_spec qwen_image_embedder_table[] = {
-    LINEAR(product_weights, linear, "img_in", DIM, IN)};
+    LINEAR(linear_block_weights, linear, "img_in", DIM, IN)};
 
 #define TIME "time_text_embed.timestep_embedder."
 static const struct weight_spec qwen_image_time_table[] = {
@@ -84,25 +84,25 @@ static const struct weight_spec qwen_image_time_table[] = {
 };
 
 #define LAYER  "transformer_blocks.%d."
-#define HEADED LAYER "attn."
+#define ATTN LAYER "attn."
 
-#define HEAD_NORM(field, name) BLOCK_WEIGHT(layer_weights, field, 0, HEADED name ".weight", 1, HEAD)
-#define QUERIES(stream, name, norm)                                                                          \
-    LINEAR(layer_weights, stream.attention.q, HEADED name, DIM, DIM), HEAD_NORM(stream.attention.q_norm, norm)
-#define KEYS_AND_VALUES(stream, k_name, norm, v_name)                                                        \
-    LINEAR(layer_weights, stream.attention.k, HEADED k_name, DIM, DIM),                                      \
+#define HEAD_NORM(field, name) BLOCK_WEIGHT(layer_weights, field, 0, ATTN name ".weight", 1, HEAD)
+#define QUERY_WEIGHTS(stream, name, norm)                                                                          \
+    LINEAR(layer_weights, stream.attention.q, ATTN name, DIM, DIM), HEAD_NORM(stream.attention.q_norm, norm)
+#define KEY_VALUE_WEIGHTS(stream, k_name, norm, v_name)                                                        \
+    LINEAR(layer_weights, stream.attention.k, ATTN k_name, DIM, DIM),                                      \
         HEAD_NORM(stream.attention.k_norm, norm),                                                            \
-        LINEAR(layer_weights, stream.attention.v, HEADED v_name, DIM, DIM)
-#define UP_AND_DOWN(stream, name)                                                                            \
+        LINEAR(layer_weights, stream.attention.v, ATTN v_name, DIM, DIM)
+#define FEED_FORWARD_WEIGHTS(stream, name)                                                                            \
     LINEAR(layer_weights, stream.up, LAYER name ".net.0.proj", FEED_FORWARD, DIM),                           \
         LINEAR(layer_weights, stream.down, LAYER name ".net.2", DIM, FEED_FORWARD)
 
 /* In the order of their use. */
-#define IMAGE_HEADS          QUERIES(image, "to_q", "norm_q"), KEYS_AND_VALUES(image, "to_k", "norm_k", "to_v")
-#define TEXT_QUERIES         QUERIES(text, "add_q_proj", "norm_added_q")
-#define TEXT_KEYS_AND_VALUES KEYS_AND_VALUES(text, "add_k_proj", "norm_added_k", "add_v_proj")
-#define IMAGE_OUT            LINEAR(layer_weights, image.attention.out, HEADED "to_out.0", DIM, DIM)
-#define TEXT_OUT             LINEAR(layer_weights, text.attention.out, HEADED "to_add_out", DIM, DIM)
+#define IMAGE_HEADS          QUERY_WEIGHTS(image, "to_q", "norm_q"), KEY_VALUE_WEIGHTS(image, "to_k", "norm_k", "to_v")
+#define TEXT_QUERIES         QUERY_WEIGHTS(text, "add_q_proj", "norm_added_q")
+#define TEXT_KEYS_AND_VALUES KEY_VALUE_WEIGHTS(text, "add_k_proj", "norm_added_k", "add_v_proj")
+#define IMAGE_OUT            LINEAR(layer_weights, image.attention.out, ATTN "to_out.0", DIM, DIM)
+#define TEXT_OUT             LINEAR(layer_weights, text.attention.out, ATTN "to_add_out", DIM, DIM)
 
 static const struct weight_spec qwen_image_layer_table[] = {
     IMAGE_HEADS,
@@ -110,14 +110,14 @@ static const struct weight_spec qwen_image_layer_table[] = {
     TEXT_KEYS_AND_VALUES,
     IMAGE_OUT,
     TEXT_OUT,
-    UP_AND_DOWN(image, "img_mlp"),
-    UP_AND_DOWN(text, "txt_mlp"),
+    FEED_FORWARD_WEIGHTS(image, "img_mlp"),
+    FEED_FORWARD_WEIGHTS(text, "txt_mlp"),
 };
 static const struct weight_spec qwen_image_last_table[] = {IMAGE_HEADS, TEXT_KEYS_AND_VALUES, IMAGE_OUT,
-                                                           UP_AND_DOWN(image, "img_mlp")};
+                                                           FEED_FORWARD_WEIGHTS(image, "img_mlp")};
 /* What the last block has and nothing depends on. */
-static const struct weight_spec qwen_image_rest_table[] = {TEXT_QUERIES, TEXT_OUT,
-                                                           UP_AND_DOWN(text, "txt_mlp")};
+static const struct weight_spec qwen_image_last_unused_table[] = {TEXT_QUERIES, TEXT_OUT,
+                                                           FEED_FORWARD_WEIGHTS(text, "txt_mlp")};
 
 static const struct weight_spec qwen_image_layer_modulation_table[] = {
     LINEAR(layer_modulation_weights, image, LAYER "img_mod.1", SIX_DIM, DIM),
@@ -125,10 +125,10 @@ static const struct weight_spec qwen_image_layer_modulation_table[] = {
 };
 
 static const struct weight_spec qwen_image_final_modulation_table[] = {
-    LINEAR(product_weights, linear, "norm_out.linear", TWO_DIM, DIM)};
+    LINEAR(linear_block_weights, linear, "norm_out.linear", TWO_DIM, DIM)};
 
 static const struct weight_spec qwen_image_final_table[] = {
-    LINEAR(product_weights, linear, "proj_out", PATCH, DIM)};
+    LINEAR(linear_block_weights, linear, "proj_out", PATCH, DIM)};
 
 /* ---- forwards ---- */
 
@@ -142,11 +142,11 @@ static void qwen_image_fill_rope(struct context *x, const struct visit_scope *sc
         .n_axes = 3,
         .axis_dim = {settings->axis_dim[0], settings->axis_dim[1], settings->axis_dim[2]},
         .f32_frequencies = true,
-        .n_grids = 2 + stream_n_references(lane),
+        .n_grids = 2 + mmdit_n_references(lane),
     };
     for (int i = 0; i + 1 < rope.n_grids; i++) {
-        struct tensor latent = stream_picture(lane, i);
-        int32_t h = latent.dim[2] / STREAM_PATCH, w = latent.dim[3] / STREAM_PATCH;
+        struct tensor latent = mmdit_latent(lane, i);
+        int32_t h = latent.dim[2] / MMDIT_PATCH, w = latent.dim[3] / MMDIT_PATCH;
         rope.grid[1 + i] =
             (struct rope_grid){.start = {i, h / 2 - h, w / 2 - w}, .extent = {latent.dim[1], h, w}};
         if (h / 2 > text) text = h / 2;
@@ -162,8 +162,8 @@ static void qwen_image_forward_text(struct context *x, const void *weights, cons
     const struct qwen_image_state *state = scope->lane->state;
     struct tensor n = context_operand(x, 2, scope->lane->text.dim);
     qwen_image_fill_rope(x, scope);
-    op_rms_norm(x, n, scope->lane->text, w->norm, stream_norm_eps, (struct modulation){0});
-    stream_product(x, state->text, n, &w->linear);
+    op_rms_norm(x, n, scope->lane->text, w->norm, mmdit_norm_eps, (struct modulation){0});
+    mmdit_linear(x, state->text, n, &w->linear);
 }
 
 /* Of as many rows as there are times. */
@@ -172,19 +172,19 @@ static void qwen_image_embed_times(struct context *x, struct tensor out, const f
     int32_t n = out.dim[0];
     struct tensor f = context_tensor(x, DTYPE_F32, 2, (int32_t[]){n, w->in.weight.dim[1]});
     for (int32_t i = 0; i < n; i++) op_timestep(x, tensor_slice(f, i, 1), times[i], TIMESTEP_OF_SIGMA);
-    stream_condition(x, out, f, &w->in, &w->out);
+    mmdit_embed(x, out, f, &w->in, &w->out);
 }
 
 static void qwen_image_forward_time(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct qwen_image_state *state = scope->lane->state;
-    static const float still = 0;
+    static const float zero_cond_t = 0;
     qwen_image_embed_times(x, scope_rows(state->condition, scope), scope->timesteps, weights);
-    if (state->still_condition.rank) qwen_image_embed_times(x, state->still_condition, &still, weights);
+    if (state->clean_condition.rank) qwen_image_embed_times(x, state->clean_condition, &zero_cond_t, weights);
 }
 
 /* Of this block, [1, SIX_DIM]. */
-static struct tensor qwen_image_still_row(const struct qwen_image_state *state, int number) {
-    struct tensor all = state->still_modulation;
+static struct tensor qwen_image_clean_row(const struct qwen_image_state *state, int number) {
+    struct tensor all = state->clean_modulation;
     return tensor_reshape(tensor_slice(all, number, 1), 2, all.dim + 1);
 }
 
@@ -193,57 +193,57 @@ static void qwen_image_forward_layer_modulation(struct context *x, const void *w
     const struct layer_modulation_weights *w = weights;
     const struct qwen_image_state *state = scope->lane->state;
     struct tensor condition = scope_rows(state->condition, scope);
-    stream_modulate(x, scope_rows_of_block(state->image_modulation, scope), condition, &w->image);
-    stream_modulate(x, scope_rows_of_block(state->text_modulation, scope), condition, &w->text);
-    if (state->still_modulation.rank)
-        stream_modulate(x, qwen_image_still_row(state, scope->number), state->still_condition, &w->image);
+    mmdit_modulation(x, scope_rows_of_block(state->image_modulation, scope), condition, &w->image);
+    mmdit_modulation(x, scope_rows_of_block(state->text_modulation, scope), condition, &w->text);
+    if (state->clean_modulation.rank)
+        mmdit_modulation(x, qwen_image_clean_row(state, scope->number), state->clean_condition, &w->image);
 }
 
 static void qwen_image_forward_final_modulation(struct context *x, const void *weights,
                                                 const struct visit_scope *scope) {
-    const struct product_weights *w = weights;
+    const struct linear_block_weights *w = weights;
     const struct qwen_image_state *state = scope->lane->state;
-    stream_modulate(x, scope_rows(state->final_modulation, scope), scope_rows(state->condition, scope),
+    mmdit_modulation(x, scope_rows(state->final_modulation, scope), scope_rows(state->condition, scope),
                     &w->linear);
 }
 
 static void qwen_image_forward_embedder(struct context *x, const void *weights,
                                         const struct visit_scope *scope) {
-    const struct product_weights *w = weights;
+    const struct linear_block_weights *w = weights;
     const struct qwen_image_state *state = scope->lane->state;
     const struct lane *lane = scope->lane;
     struct tensor patches =
-        context_tensor(x, DTYPE_F32, 2, (int32_t[]){stream_picture_tokens(lane), w->linear.weight.dim[1]});
-    stream_patchify(x, patches, lane);
-    stream_product(x, stream_picture_rows(state->tokens, lane), patches, &w->linear);
-    op_copy(x, stream_text_rows(state->tokens, lane), state->text);
+        context_tensor(x, DTYPE_F32, 2, (int32_t[]){mmdit_image_token_count(lane), w->linear.weight.dim[1]});
+    mmdit_patchify(x, patches, lane);
+    mmdit_linear(x, mmdit_image_rows(state->tokens, lane), patches, &w->linear);
+    op_copy(x, mmdit_text_rows(state->tokens, lane), state->text);
 }
 
 static void qwen_image_layer(struct context *x, const struct layer_weights *w,
                              const struct visit_scope *scope, bool last) {
     const struct qwen_image_state *state = scope->lane->state;
     int32_t text = scope->lane->text.dim[0], pictures = state->tokens.dim[0] - text;
-    int32_t drawn = stream_tokens_of(scope->lane->latent);
-    struct stream of_image = {
+    int32_t target_rows = mmdit_token_count(scope->lane->latent);
+    struct mmdit_stream of_image = {
         .w = &w->image,
         .first = text,
         .rows = pictures,
-        .kept = last ? drawn : pictures,
+        .n_updated = last ? target_rows : pictures,
         .range = {{pictures, scope_rows_of_block(state->image_modulation, scope)}},
     };
-    struct stream of_text = {
+    struct mmdit_stream of_text = {
         .w = &w->text,
         .rows = text,
-        .kept = last ? 0 : text,
+        .n_updated = last ? 0 : text,
         .range = {{text, scope_rows_of_block(state->text_modulation, scope)}},
     };
-    if (state->still_modulation.rank) {
-        of_image.range[0].rows = drawn;
+    if (state->clean_modulation.rank) {
+        of_image.range[0].rows = target_rows;
         of_image.range[1] =
-            (struct stream_range){pictures - drawn, qwen_image_still_row(state, scope->number)};
+            (struct mmdit_range){pictures - target_rows, qwen_image_clean_row(state, scope->number)};
     }
-    streams_forward(x, &of_image, &of_text, state->tokens,
-                    (struct stream_heads){.size = 2 * state->rope.dim[1], .rope = state->rope});
+    mmdit_joint_block(x, &of_image, &of_text, state->tokens,
+                    (struct mmdit_heads){.size = 2 * state->rope.dim[1], .rope = state->rope});
 }
 
 static void qwen_image_forward_layer(struct context *x, const void *weights,
@@ -258,9 +258,9 @@ static void qwen_image_forward_last(struct context *x, const void *weights, cons
 /* The model predicts noise minus data, as flow matching wants it. */
 static void qwen_image_forward_final(struct context *x, const void *weights,
                                      const struct visit_scope *scope) {
-    const struct product_weights *w = weights;
+    const struct linear_block_weights *w = weights;
     const struct qwen_image_state *state = scope->lane->state;
-    stream_predict(x, &w->linear, scope->lane, state->tokens, scope_rows(state->final_modulation, scope),
+    mmdit_proj_out(x, &w->linear, scope->lane, state->tokens, scope_rows(state->final_modulation, scope),
                    PATCH_CHANNELS_FIRST);
 }
 
@@ -268,28 +268,28 @@ static void qwen_image_forward_final(struct context *x, const void *weights,
 
 static const struct block_kind qwen_image_kind_text =
     BLOCK_KIND("text", "txt_in", qwen_image_text_table, text_weights, qwen_image_forward_text,
-               .cadence = CADENCE_PROMPT, .keeps_types = true);
+               .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
 static const struct block_kind qwen_image_kind_time =
     BLOCK_KIND("time", "time_text_embed", qwen_image_time_table, time_weights, qwen_image_forward_time,
-               .cadence = CADENCE_TIMESTEP, .keeps_types = true);
+               .update_rate = UPDATE_PER_TIMESTEP, .never_quantised = true);
 static const struct block_kind qwen_image_kind_embedder =
-    BLOCK_KIND("embedder", "img_in", qwen_image_embedder_table, product_weights, qwen_image_forward_embedder,
-               .keeps_types = true);
+    BLOCK_KIND("embedder", "img_in", qwen_image_embedder_table, linear_block_weights, qwen_image_forward_embedder,
+               .never_quantised = true);
 static const struct block_kind qwen_image_kind_layer_modulation =
     BLOCK_KIND("layer_modulation", "transformer_blocks.%d.modulation", qwen_image_layer_modulation_table,
-               layer_modulation_weights, qwen_image_forward_layer_modulation, .cadence = CADENCE_TIMESTEP);
+               layer_modulation_weights, qwen_image_forward_layer_modulation, .update_rate = UPDATE_PER_TIMESTEP);
 static const struct block_kind qwen_image_kind_layer = BLOCK_KIND(
     "layer", "transformer_blocks.%d", qwen_image_layer_table, layer_weights, qwen_image_forward_layer);
 static const struct block_kind qwen_image_kind_last = BLOCK_KIND(
     "last_layer", "transformer_blocks.%d", qwen_image_last_table, layer_weights, qwen_image_forward_last);
-static const struct block_kind qwen_image_kind_rest = BLOCK_KIND(
-    "rest", "transformer_blocks.%d.rest", qwen_image_rest_table, layer_weights, qwen_image_forward_last);
+static const struct block_kind qwen_image_kind_last_unused = BLOCK_KIND(
+    "rest", "transformer_blocks.%d.rest", qwen_image_last_unused_table, layer_weights, qwen_image_forward_last);
 static const struct block_kind qwen_image_kind_final_modulation =
-    BLOCK_KIND("final_modulation", "norm_out", qwen_image_final_modulation_table, product_weights,
-               qwen_image_forward_final_modulation, .cadence = CADENCE_TIMESTEP, .keeps_types = true);
+    BLOCK_KIND("final_modulation", "norm_out", qwen_image_final_modulation_table, linear_block_weights,
+               qwen_image_forward_final_modulation, .update_rate = UPDATE_PER_TIMESTEP, .never_quantised = true);
 static const struct block_kind qwen_image_kind_final =
-    BLOCK_KIND("final", "proj_out", qwen_image_final_table, product_weights, qwen_image_forward_final,
-               .keeps_types = true);
+    BLOCK_KIND("final", "proj_out", qwen_image_final_table, linear_block_weights, qwen_image_forward_final,
+               .never_quantised = true);
 
 /* Also of relatives, which are refused by name. */
 static bool qwen_image_probe(const struct tensor_index *index) {
@@ -312,7 +312,7 @@ static const struct expectation qwen_image_expects[] = {
 
 static enum status qwen_image_check_dims(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
-    struct stream_sizes sizes = {.dim = d[DIM],
+    struct mmdit_sizes sizes = {.dim = d[DIM],
                                  .feed_forward = d[FEED_FORWARD],
                                  .head = d[HEAD],
                                  .frequencies = d[FREQUENCIES],
@@ -320,29 +320,29 @@ static enum status qwen_image_check_dims(const struct component *c, struct error
                                  .axis = ((const struct qwen_image_settings *)c->settings)->axis_dim,
                                  .layers = d[LAYERS],
                                  .n_blocks = 2 * d[LAYERS] + 6};
-    return stream_check_sizes(c, &sizes, e);
+    return mmdit_check_sizes(c, &sizes, e);
 }
 
 /* Mage-Flow has these names too, and one pixel of 128 channels a token. */
 static enum status qwen_image_check_patch(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
     enum { MAGE_FLOW = 128 };
-    bool whole = d[IN] == d[PATCH] && !(d[IN] % (STREAM_PATCH * STREAM_PATCH));
+    bool whole = d[IN] == d[PATCH] && !(d[IN] % (MMDIT_PATCH * MMDIT_PATCH));
     if (whole && d[IN] != MAGE_FLOW) return OK;
     error_set(e, UNSUPPORTED,
               whole ? "Mage-Flow, which reads other latents than Qwen-Image"
                     : "a transformer that reads and predicts other latents than Qwen-Image");
     error_where(e, "%s", c->index.sources[0].path);
     error_found(e, "%d values a token, %d predicted", d[IN], d[PATCH]);
-    return error_expected(e, "64: %d of each latent channel", STREAM_PATCH * STREAM_PATCH);
+    return error_expected(e, "64: %d of each latent channel", MMDIT_PATCH * MMDIT_PATCH);
 }
 
 static enum status qwen_image_configure(struct component *c, const struct config *config, struct error *e) {
     struct qwen_image_settings *s = (struct qwen_image_settings *)c->settings;
-    int patch = STREAM_PATCH;
-    config_int(config, "patch_size", STREAM_PATCH, STREAM_PATCH, &patch, e);
+    int patch = MMDIT_PATCH;
+    config_int(config, "patch_size", MMDIT_PATCH, MMDIT_PATCH, &patch, e);
     config_check_list(config, "axes_dims_rope", 3, e);
-    if (index_find(&c->index, STILL_MARK) && !config_find(config, ZERO_COND)) s->still = 1;
+    if (index_find(&c->index, ZERO_COND_TENSOR) && !config_find(config, ZERO_COND)) s->zero_cond_t = 1;
     if (e->code != OK || qwen_image_check_patch(c, e) != OK) return e->code;
     return qwen_image_check_dims(c, e);
 }
@@ -359,7 +359,7 @@ static int qwen_image_blocks(const struct component *c, struct block_ref *refs) 
         refs[n++] = (struct block_ref){.kind = i < last ? &qwen_image_kind_layer : &qwen_image_kind_last,
                                        .number = i};
     }
-    refs[n++] = (struct block_ref){.kind = &qwen_image_kind_rest, .number = last, .unused = true};
+    refs[n++] = (struct block_ref){.kind = &qwen_image_kind_last_unused, .number = last, .unused = true};
     refs[n++] = (struct block_ref){.kind = &qwen_image_kind_final_modulation};
     refs[n++] = (struct block_ref){.kind = &qwen_image_kind_final};
     return n;
@@ -375,9 +375,9 @@ static void qwen_image_declare_rows(const struct component *c, const struct lane
     s->image_modulation = arena_tensor(arena, DTYPE_F32, 3, layers, ok);
     s->text_modulation = arena_tensor(arena, DTYPE_F32, 3, layers, ok);
     s->final_modulation = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, d[TWO_DIM]}, ok);
-    if (!((const struct qwen_image_settings *)c->settings)->still || !lane->reference[0].rank) return;
-    s->still_condition = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){1, d[DIM]}, ok);
-    s->still_modulation = arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){d[LAYERS], 1, d[SIX_DIM]}, ok);
+    if (!((const struct qwen_image_settings *)c->settings)->zero_cond_t || !lane->reference[0].rank) return;
+    s->clean_condition = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){1, d[DIM]}, ok);
+    s->clean_modulation = arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){d[LAYERS], 1, d[SIX_DIM]}, ok);
 }
 
 static void qwen_image_declare(const struct component *c, struct lane *lanes, int n_lanes,
@@ -387,7 +387,7 @@ static void qwen_image_declare(const struct component *c, struct lane *lanes, in
         struct qwen_image_state *s = lanes[i].state;
         int first = lane_first_of_prompt(lanes, i);
         int32_t dim = c->dims[DIM], text = lanes[i].text.dim[0];
-        int32_t rows = text + stream_picture_tokens(&lanes[i]);
+        int32_t rows = text + mmdit_image_token_count(&lanes[i]);
         if (i)
             *s = *(const struct qwen_image_state *)lanes[first == i ? 0 : first].state;
         else
@@ -399,7 +399,7 @@ static void qwen_image_declare(const struct component *c, struct lane *lanes, in
     }
 }
 
-static const char *const qwen_image_ignorable[] = {STILL_MARK, NULL};
+static const char *const qwen_image_ignorable[] = {ZERO_COND_TENSOR, NULL};
 static const char *const qwen_image_architectures[] = {"qwen_image", NULL};
 /* Qwen-Image, 20.4 B. */
 static const struct dimension qwen_image_dimensions[] = {
@@ -427,10 +427,10 @@ static const struct setting qwen_image_settings[] = {
     AXIS(0, 16),
     AXIS(1, 56),
     AXIS(2, 56),
-    {{ZERO_COND}, offsetof(struct qwen_image_settings, still), SETTING_BOOL, 0, 0, 1},
+    {{ZERO_COND}, offsetof(struct qwen_image_settings, zero_cond_t), SETTING_BOOL, 0, 0, 1},
 };
 
-static void qwen_image_follow(struct component *c) {
+static void qwen_image_derive_dims(struct component *c) {
     struct qwen_image_settings *s = (struct qwen_image_settings *)c->settings;
     int32_t *d = c->dims;
     for (int i = 0; i < 3; i++) s->axis_dim[i] = d[AXES + i];
@@ -438,7 +438,7 @@ static void qwen_image_follow(struct component *c) {
     d[DIM] = d[HEADS] * d[HEAD];
     d[FEED_FORWARD] = 4 * d[DIM];
     d[FREQUENCIES] = 256;
-    d[IN] = d[PATCH] = STREAM_PATCH * STREAM_PATCH * d[LATENT];
+    d[IN] = d[PATCH] = MMDIT_PATCH * MMDIT_PATCH * d[LATENT];
 }
 
 static void qwen_image_derive(struct component *c) {
@@ -446,7 +446,7 @@ static void qwen_image_derive(struct component *c) {
     d[TWO_DIM] = 2 * d[DIM];
     d[SIX_DIM] = 6 * d[DIM];
     d[HEADS] = d[DIM] / d[HEAD];
-    d[LATENT] = d[PATCH] / (STREAM_PATCH * STREAM_PATCH);
+    d[LATENT] = d[PATCH] / (MMDIT_PATCH * MMDIT_PATCH);
     c->text_columns = d[TEXT];
     c->latent_channels = d[LATENT];
 }
@@ -454,12 +454,12 @@ static void qwen_image_derive(struct component *c) {
 static const struct state_tensor qwen_image_state_tensors[] = {
     STATE_TENSOR(qwen_image_state, tokens), STATE_TENSOR(qwen_image_state, rope),
     STATE_TENSOR(qwen_image_state, text), STATE_TENSOR(qwen_image_state, condition),
-    STATE_TENSOR(qwen_image_state, still_condition)};
+    STATE_TENSOR(qwen_image_state, clean_condition)};
 
 const struct family family_qwen_image = {
     .name = "qwen_image",
     .kind = FAMILY_DENOISER,
-    .word = "transformer",
+    .display_name = "transformer",
     .architectures = qwen_image_architectures,
     .config_key = "_class_name",
     .config_value = "QwenImageTransformer2DModel",
@@ -471,7 +471,7 @@ const struct family family_qwen_image = {
     .n_settings = COUNT_OF(qwen_image_settings),
     .expects = qwen_image_expects,
     .configure = qwen_image_configure,
-    .follow = qwen_image_follow,
+    .derive_dims = qwen_image_derive_dims,
     .derive = qwen_image_derive,
     .config_rest = "\"patch_size\": 2, \"guidance_embeds\": false",
     .blocks = qwen_image_blocks,

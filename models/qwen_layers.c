@@ -15,7 +15,7 @@ static const struct weight_spec qwen_embedding_table[] = {
      .names = {"model.embed_tokens.weight", "embed_tokens.weight", "token_embd.weight"},
      .rank = 2,
      .dim = {QWEN_VOCABULARY, QWEN_HIDDEN},
-     .spread = 1},
+     .init_scale = 1},
 };
 
 struct norm_weights {
@@ -34,7 +34,7 @@ static struct tensor qwen_tokens(const struct lane *lane) {
 }
 
 /* Tokens that lie elsewhere go to where they are read. */
-static void qwen_give(struct context *x, const struct lane *lane) {
+static void qwen_write_output(struct context *x, const struct lane *lane) {
     const struct qwen_state *state = lane->state;
     if (state->tokens.rank) op_copy(x, lane->text, state->tokens);
 }
@@ -42,16 +42,16 @@ static void qwen_give(struct context *x, const struct lane *lane) {
 /* ---- text and pictures ---- */
 
 /* A run of text and the picture behind it. */
-struct qwen_run {
+struct prompt_run {
     int32_t first, n;                   /* of the text's tokens; n may be 0 */
-    const struct seen_picture *picture; /* NULL: none, and the prompt ends */
+    const struct vision_span *picture; /* NULL: none, and the prompt ends */
 };
 
 /* Run i of a prompt of n_tokens. */
-static struct qwen_run qwen_run(const struct lane *lane, int32_t n_tokens, int i) {
-    struct qwen_run run = {0};
-    if (i) run.first = lane->seen[i - 1].first + lane->seen[i - 1].height * lane->seen[i - 1].width;
-    if (i < LANE_REFERENCES_MAX && lane->seen[i].height) run.picture = &lane->seen[i];
+static struct prompt_run prompt_run(const struct lane *lane, int32_t n_tokens, int i) {
+    struct prompt_run run = {0};
+    if (i) run.first = lane->vision_spans[i - 1].first + lane->vision_spans[i - 1].height * lane->vision_spans[i - 1].width;
+    if (i < LANE_REFERENCES_MAX && lane->vision_spans[i].height) run.picture = &lane->vision_spans[i];
     run.n = (run.picture ? run.picture->first : n_tokens) - run.first;
     return run;
 }
@@ -61,7 +61,7 @@ int qwen_rows(const struct component *c, int i_table, const struct lane *lane, i
     (void)c;
     (void)i_table;
     for (int i = 0;; i++) {
-        struct qwen_run run = qwen_run(lane, lane->n_tokens, i);
+        struct prompt_run run = prompt_run(lane, lane->n_tokens, i);
         for (int32_t k = 0; k < run.n; k++, n++)
             if (rows) rows[n] = lane->tokens[run.first + k];
         if (!run.picture) return n;
@@ -71,7 +71,7 @@ int qwen_rows(const struct component *c, int i_table, const struct lane *lane, i
 static void qwen_place_tokens(struct context *x, const struct lane *lane, struct tensor rows) {
     struct tensor tokens = qwen_tokens(lane);
     for (int i = 0, n = 0;; i++) {
-        struct qwen_run run = qwen_run(lane, tokens.dim[0], i);
+        struct prompt_run run = prompt_run(lane, tokens.dim[0], i);
         if (run.n) op_copy(x, tensor_slice(tokens, run.first, run.n), tensor_slice(rows, n, run.n));
         n += run.n;
         if (!run.picture) return;
@@ -86,8 +86,8 @@ _Static_assert((int)QWEN_GRIDS_MAX <= (int)ROPE_GRIDS_MAX, "a prompt with all it
 static void qwen_list_grids(const struct lane *lane, int32_t n_tokens, struct rope_options *rope) {
     int32_t p = 0;
     for (int i = 0;; i++) {
-        struct qwen_run run = qwen_run(lane, n_tokens, i);
-        const struct seen_picture *picture = run.picture;
+        struct prompt_run run = prompt_run(lane, n_tokens, i);
+        const struct vision_span *picture = run.picture;
         if (run.n)
             rope->grid[rope->n_grids++] =
                 (struct rope_grid){.start = {p}, .extent = {run.n}, .diagonal = true};
@@ -102,10 +102,10 @@ static void qwen_list_grids(const struct lane *lane, int32_t n_tokens, struct ro
 /* Where a head's pairs are divided the reference has frequencies in f32. */
 static struct rope_options qwen_rope(const struct qwen_settings *settings, int head) {
     struct rope_options rope = {.theta = settings->rope_theta, .n_axes = 1, .axis_dim = {head}};
-    if (!settings->sections[0]) return rope;
-    rope.n_axes = QWEN_SECTIONS;
-    rope.joint = rope.f32_frequencies = true;
-    for (int i = 0; i < QWEN_SECTIONS; i++) rope.axis_dim[i] = 2 * settings->sections[i];
+    if (!settings->mrope_section[0]) return rope;
+    rope.n_axes = MROPE_SECTIONS;
+    rope.mrope = rope.f32_frequencies = true;
+    for (int i = 0; i < MROPE_SECTIONS; i++) rope.axis_dim[i] = 2 * settings->mrope_section[i];
     return rope;
 }
 
@@ -154,7 +154,7 @@ static void qwen_attend(struct context *x, const struct qwen_layer_weights *w,
     op_linear(x, v, n, w->v, (struct epilogue){.bias = w->v_bias});
     op_attention(
         x, q, q, k, v,
-        (struct heads){.queries = heads, .keys = key_heads, .scale = 1 / sqrtf((float)head), .causal = true});
+        (struct attention_options){.queries = heads, .keys = key_heads, .scale = 1 / sqrtf((float)head), .causal = true});
     op_linear(x, tokens, q, w->out, (struct epilogue){.residual = tokens});
 }
 
@@ -178,7 +178,7 @@ void qwen_forward_layer(struct context *x, const void *weights, const struct vis
     op_linear(x, up, n, w->up, none);
     op_glu(x, gated, gate, up, ACTIVATION_SILU);
     op_linear(x, tokens, gated, w->down, (struct epilogue){.residual = tokens});
-    if (scope->number == settings->last_layer) qwen_give(x, scope->lane);
+    if (scope->number == settings->last_layer) qwen_write_output(x, scope->lane);
 }
 
 static void qwen_forward_norm(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -186,7 +186,7 @@ static void qwen_forward_norm(struct context *x, const void *weights, const stru
     const struct qwen_settings *settings = scope->settings;
     struct tensor tokens = qwen_tokens(scope->lane);
     op_rms_norm(x, tokens, tokens, w->norm, settings->norm_eps, (struct modulation){0});
-    qwen_give(x, scope->lane);
+    qwen_write_output(x, scope->lane);
 }
 
 static const struct block_kind qwen_kind_embedding = {
@@ -195,25 +195,25 @@ static const struct block_kind qwen_kind_embedding = {
     .weights = qwen_embedding_table,
     .n_weights = COUNT_OF(qwen_embedding_table),
     .weights_bytes = sizeof(struct embedding_weights),
-    .gathers_rows = true,
+    .embedding_table = true,
     .forward = qwen_forward_embedding,
 };
 static const struct block_kind qwen_kind_norm =
-    BLOCK_KIND("norm", "norm", qwen_norm_table, norm_weights, qwen_forward_norm, .keeps_types = true);
+    BLOCK_KIND("norm", "norm", qwen_norm_table, norm_weights, qwen_forward_norm, .never_quantised = true);
 
 int qwen_list_blocks(const struct component *c, const struct block_kind *layer, struct block_ref *refs) {
     int n = 0, layers = c->dims[QWEN_LAYERS];
     refs[n++] = (struct block_ref){.kind = &qwen_kind_embedding};
     for (int i = 0; i < layers; i++)
         refs[n++] =
-            (struct block_ref){.kind = layer, .number = i, .unused = i >= layers - c->reads.layers_left_out};
-    refs[n++] = (struct block_ref){.kind = &qwen_kind_norm, .unused = c->reads.layers_left_out};
+            (struct block_ref){.kind = layer, .number = i, .unused = i >= layers - c->reads.hidden_state_from_end};
+    refs[n++] = (struct block_ref){.kind = &qwen_kind_norm, .unused = c->reads.hidden_state_from_end};
     return n;
 }
 
 /* ---- what families say of themselves ---- */
 
-bool qwen_is(const struct tensor_index *index, const char *tail, const char *gguf_tail) {
+bool qwen_has_tensors(const struct tensor_index *index, const char *tail, const char *gguf_tail) {
     const char *const styles[][3] = {{"model.layers.0.", tail, "model.embed_tokens.weight"},
                                      {"layers.0.", tail, "embed_tokens.weight"},
                                      {"blk.0.", gguf_tail, "token_embd.weight"}};
@@ -229,14 +229,14 @@ static enum status qwen_check_dims(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
     int32_t head = d[QWEN_HEAD];
     if (head > 0 && d[QWEN_Q] % head == 0 && d[QWEN_KV] % head == 0 && d[QWEN_Q] % d[QWEN_KV] == 0 &&
-        head % 2 == 0 && head <= 512 && d[QWEN_LAYERS] > c->reads.layers_left_out &&
+        head % 2 == 0 && head <= 512 && d[QWEN_LAYERS] > c->reads.hidden_state_from_end &&
         d[QWEN_LAYERS] <= FAMILY_BLOCKS_MAX - 1)
         return OK;
     error_set(e, SHAPE, "the text encoder's sizes do not fit together");
     error_where(e, "%s", c->index.sources[0].path);
     error_found(e, "queries %d, keys %d, head %d, layers %d", d[QWEN_Q], d[QWEN_KV], head, d[QWEN_LAYERS]);
     return error_expected(e, "queries a multiple of keys, keys of an even head, at least %d layers",
-                          c->reads.layers_left_out + 1);
+                          c->reads.hidden_state_from_end + 1);
 }
 
 enum status qwen_configure(struct component *c, const struct config *config, struct error *e) {
@@ -248,7 +248,7 @@ void qwen_derive(struct component *c) {
     d[QWEN_HEADS] = d[QWEN_Q] / d[QWEN_HEAD];
     d[QWEN_KEY_HEADS] = d[QWEN_KV] / d[QWEN_HEAD];
     ((struct qwen_settings *)c->settings)->last_layer =
-        c->reads.layers_left_out ? d[QWEN_LAYERS] - 1 - c->reads.layers_left_out : -1;
+        c->reads.hidden_state_from_end ? d[QWEN_LAYERS] - 1 - c->reads.hidden_state_from_end : -1;
     c->text_columns = d[QWEN_HIDDEN];
 }
 

@@ -3,7 +3,7 @@
  * A layer: x += out(attention(rope(q), rope(k), v)); x += down(silu(gate(n)) * up(n)), with RMS norms before
  * each half, grouped key heads, causal attention, rope on halves. Families differ in what their tables say:
  * q, k and v with a bias, or heads of q and k with a norm; what is absent is not computed. Pictures stand
- * among the tokens as rows that a vision encoder made (lane.seen): no embeddings are read for them, and they
+ * among the tokens as rows that a vision encoder made (lane.vision_spans): no embeddings are read for them, and they
  * are counted along three axes (M-RoPE).
  * Reference: transformers 5.23, models/qwen3/modeling_qwen3.py, models/qwen2_5_vl/modeling_qwen2_5_vl.py. */
 #ifndef SLUICE_MODELS_QWEN_LAYERS_H
@@ -24,13 +24,13 @@ enum {
     QWEN_LAYERS,
 };
 
-enum { QWEN_SECTIONS = 3 };
+enum { MROPE_SECTIONS = 3 };
 
 struct qwen_settings {
     double rope_theta;
     float norm_eps;
     int heads;                   /* of queries; 0: nothing says it */
-    int sections[QWEN_SECTIONS]; /* pairs of a head that turn with time, row and column; 0: all with one */
+    int mrope_section[MROPE_SECTIONS]; /* pairs of a head that turn with time, row and column; 0: all with one */
     int last_layer;              /* whose output is read, without the norm; -1: all, with it */
 };
 
@@ -49,7 +49,7 @@ struct qwen_layer_weights {
     {                                                                                                        \
         .offset = offsetof(struct qwen_layer_weights, field),                                                \
         .names = {"model.layers.%d." tail, "layers.%d." tail, "blk.%d." gguf}, .rank = r,                    \
-        .dim = {__VA_ARGS__}, .spread = (r) > 1                                                              \
+        .dim = {__VA_ARGS__}, .init_scale = (r) > 1                                                              \
     }
 
 /* Rows of a layer's table, around those of a family's own. */
@@ -74,7 +74,7 @@ struct qwen_layer_weights {
     OF_TENSOR(rank, 0, "model.layers.0." tail ".weight", "layers.0." tail ".weight", "blk.0." gguf ".weight")
 
 /* Has the index embeddings and, in its first layer, this tensor, under the names of any of the files? */
-bool qwen_is(const struct tensor_index *index, const char *tail, const char *gguf_tail);
+bool qwen_has_tensors(const struct tensor_index *index, const char *tail, const char *gguf_tail);
 void qwen_forward_layer(struct context *x, const void *weights, const struct visit_scope *scope);
 /* All blocks, with the family's own kind of layer. */
 int qwen_list_blocks(const struct component *c, const struct block_kind *layer, struct block_ref *refs);

@@ -24,17 +24,17 @@ static const char *const t5xxl_prefixes[] = {"", "text_encoders.t5xxl.transforme
 /* clang-format off */
 #define SAMPLING_ADDED(schedule_, sampler_, levels)                                                            \
     .prediction = &prediction_eps, .schedule = &(schedule_), .sampler = &(sampler_),                           \
-    .grid = {.spacing = SPACING_LEADING, .steps_offset = 1, .original_steps = 50, .aligned = (levels)},        \
-    .noise = NOISE_OF_STABLE_DIFFUSION
+    .grid = {.spacing = SPACING_LEADING, .steps_offset = 1, .original_steps = 50, .ays_sigmas = (levels)},        \
+    .noise = NOISE_STABLE_DIFFUSION
 #define SAMPLING_SD1                                                                                           \
-    {SAMPLING_ADDED(schedule_leaping, sampler_pndm, schedule_aligned_sd1), .mends_old_files = true}
-#define SAMPLING_SD2 {SAMPLING_ADDED(schedule_leaping, sampler_ddim, NULL), .mends_old_files = true}
-#define SAMPLING_SDXL {SAMPLING_ADDED(schedule_spaced, sampler_euler, schedule_aligned_sdxl)}
-#define SAMPLING_LCM  {SAMPLING_ADDED(schedule_distilled, sampler_lcm, NULL)}
+    {SAMPLING_ADDED(schedule_diffusers_ddim, sampler_pndm, ays_sigmas_sd1), .fixes_legacy_config = true}
+#define SAMPLING_SD2 {SAMPLING_ADDED(schedule_diffusers_ddim, sampler_ddim, NULL), .fixes_legacy_config = true}
+#define SAMPLING_SDXL {SAMPLING_ADDED(schedule_diffusers_euler, sampler_euler, ays_sigmas_sdxl)}
+#define SAMPLING_LCM  {SAMPLING_ADDED(schedule_diffusers_lcm, sampler_lcm, NULL)}
 /* WAN: diffusers 0.42, pipelines/wan, whose scheduler is UniPC. */
 #define SAMPLING_WAN                                                                                           \
-    {.prediction = &prediction_flow_of_timestep, .schedule = &schedule_flow_unipc, .sampler = &sampler_unipc,  \
-     .grid = {.grid_f64 = true}, .grid_of_class = true}
+    {.prediction = &prediction_flow_timestep, .schedule = &schedule_flow_unipc, .sampler = &sampler_unipc,  \
+     .grid = {.grid_f64 = true}, .grid_from_class = true}
 /* clang-format on */
 
 /* ---- recipes ---- */
@@ -50,15 +50,15 @@ static const char *const t5xxl_prefixes[] = {"", "text_encoders.t5xxl.transforme
 #define VAE_KL                                                                                                 \
     {.family = &family_vae_kl, .flag = "--vae", .folder = "vae", .prefixes = vae_prefixes},                    \
     {.family = &family_vae_kl_encoder, .folder = "vae"},                                                       \
-    TINY(family_taesd, .known_as = "taef1")
+    TINY(family_taesd, .weights_name = "taef1")
 #define VAE_WAN                                                                                                \
     {.family = &family_vae_wan, .flag = "--vae", .folder = "vae", .prefixes = vae_prefixes},                   \
     {.family = &family_vae_wan_encoder, .folder = "vae"},                                                      \
-    TINY(family_taehv, .known_as = "taew2_1")
+    TINY(family_taehv, .weights_name = "taew2_1")
 #define VAE_WAN22                                                                                                \
     {.family = &family_vae_wan22, .flag = "--vae", .folder = "vae", .prefixes = vae_prefixes},                   \
     {.family = &family_vae_wan22_encoder, .folder = "vae"},                                                    \
-    TINY(family_taehv, .known_as = "taew2_2", .dimension = {{"latent_channels", 48}, {"taehv_patch", 2}})
+    TINY(family_taehv, .weights_name = "taew2_2", .dimension = {{"latent_channels", 48}, {"taehv_patch", 2}})
 /* clang-format on */
 
 /* Qwen-Image: diffusers 0.42, pipelines/qwenimage. Both halves of Qwen2.5-VL lie in one folder, and in one
@@ -67,7 +67,7 @@ static const char *const t5xxl_prefixes[] = {"", "text_encoders.t5xxl.transforme
  * initialisers of the text may follow. */
 /* clang-format off */
 #define VISION_QWEN25VL                                                                                        \
-    {.family = &family_qwen25vl_vision, .flag = "--llm_vision", .with = "--llm", .optional = true,             \
+    {.family = &family_qwen25vl_vision, .flag = "--llm_vision", .shares_file_with = "--llm", .optional = true,             \
      .folder = "text_encoder", .prefix = "visual.",                                                            \
      .prefixes = (const char *const[]){"", "visual.", "model.visual.",                                         \
                                        "text_encoders.qwen25_7b.transformer.visual.",                          \
@@ -80,8 +80,8 @@ static const char *const t5xxl_prefixes[] = {"", "text_encoders.t5xxl.transforme
                                  "texture, quantity, text, spatial relationships of the objects and "          \
                                  "background:<|im_end|>\n<|im_start|>user\n",                                  \
               .template_after = "<|im_end|>\n<|im_start|>assistant\n",                                         \
-              .tokens_max = 34 + 512, .dropped = 34, .tokenizer = "BPE", .tokenizer_folder = "tokenizer",      \
-              .special = {"<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>"},                 \
+              .tokens_max = 34 + 512, .drop_idx = 34, .tokenizer = "BPE", .tokenizer_folder = "tokenizer",      \
+              .special_tokens = {"<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>"},                 \
               .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or tokenizer.json of "     \
                                 "Qwen/Qwen2.5-VL-7B-Instruct",                                                 \
               .classes = {"Qwen2_5_VLForConditionalGeneration", "Qwen2Tokenizer"}, __VA_ARGS__}}
@@ -90,13 +90,13 @@ static const char *const t5xxl_prefixes[] = {"", "text_encoders.t5xxl.transforme
 /* With pictures, whose text says each's number first, or nothing. */
 /* clang-format off */
 #define PICTURED(number)                                                                                       \
-    .pictured = {.template_before =                                                                            \
+    .image_prompt = {.template_before =                                                                            \
                      "<|im_start|>system\nDescribe the key features of the input image (color, shape, size, "  \
                      "texture, objects, background), then explain how the user's text instruction should "     \
                      "alter or modify the image. Generate a new image that meets the user's requirements "     \
                      "while maintaining consistency with the original input where appropriate.<|im_end|>\n"    \
                      "<|im_start|>user\n",                                                                     \
-                 .dropped = 64, .before = number "<|vision_start|>", .after = "<|vision_end|>",                \
+                 .drop_idx = 64, .before = number "<|vision_start|>", .after = "<|vision_end|>",                \
                  .pad = "<|image_pad|>"}
 /* clang-format on */
 
@@ -112,7 +112,7 @@ const struct recipe recipe_zimage = {
               .text = {.template_before = "<|im_start|>user\n",
                        .template_after = "<|im_end|>\n<|im_start|>assistant\n",
                        .tokens_max = 512,
-                       .special = {"<|im_start|>", "<|im_end|>"},
+                       .special_tokens = {"<|im_start|>", "<|im_end|>"},
                        .tokenizer = "BPE",
                        .tokenizer_folder = "tokenizer",
                        .tokenizer_from = "--tokenizer PATH: tokenizer/tokenizer.json of the model's Hugging "
@@ -120,18 +120,18 @@ const struct recipe recipe_zimage = {
                        .classes = {"Qwen3Model", "Qwen2Tokenizer"}}},
              DENOISER(family_zimage),
              VAE_KL},
-    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .layers_left_out = 1}},
+    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden_state_from_end = 1}},
     .n_conditions = 1,
     .span = {{1, INFINITY}},
     .pipelines = {"ZImagePipeline", "ZImageImg2ImgPipeline"},
     .patch = 2,
     .shift_rule = FLOW_SHIFT_FIXED,
     .flow_shift = 3.0,
-    .sampling = {.prediction = &prediction_flow_of_picture,
+    .sampling = {.prediction = &prediction_flow_inverted,
                  .schedule = &schedule_flow,
                  .sampler = &sampler_euler},
-    .guide = guidance_plain,
-    .samples_init = true,
+    .guide = guidance_cfg,
+    .samples_posterior = true,
     .colours = &latent_colours_flux,
     .width = 1024,
     .height = 1024,
@@ -149,44 +149,44 @@ enum { CLIP_TOKENS = 77, CLIP_WINDOWS_MAX = 64 };
 static const struct published_setting erf_gelu[] = {{"hidden_act", 1}, {0}};
 /* clang-format off */
 #define TEXT_CLIP(folder_number, windows, source, ...)                                                         \
-    .text = {.first = "<|startoftext|>", .last = "<|endoftext|>",                                              \
+    .text = {.bos = "<|startoftext|>", .eos = "<|endoftext|>",                                              \
              .tokens_max = CLIP_TOKENS, .windows_max = windows, .tokenizer = "CLIP BPE",                       \
              .tokenizer_folder = "tokenizer" folder_number,                                                    \
              .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or the tokenizer of "       \
                                source,                                                                         \
              .classes = {__VA_ARGS__}}
 #define TEXT_CLIP_L(windows)                                                                                   \
-    {.family = &family_clip, .flag = "--clip_l", .word = "CLIP-L text encoder",                                \
+    {.family = &family_clip, .flag = "--clip_l", .display_name = "CLIP-L text encoder",                                \
      .folder = "text_encoder", .prefixes = clip_l_prefixes,                                                    \
-     .is = clip_is_l,                                                                                          \
+     .matches = clip_is_l,                                                                                          \
      TEXT_CLIP("", windows, "openai/clip-vit-large-patch14", "CLIPTextModel", "CLIPTokenizer"),                \
      .text.pad = "<|endoftext|>"}
 /* Sizes are those of the first 23 layers, which diffusers' files have. */
 #define TEXT_CLIP_H                                                                                            \
-    {.family = &family_clip, .flag = "--clip_h", .word = "OpenCLIP-H text encoder",                            \
+    {.family = &family_clip, .flag = "--clip_h", .display_name = "OpenCLIP-H text encoder",                            \
      .folder = "text_encoder",                                                                                 \
      .prefixes = (const char *const[]){"", "text_encoders.clip_h.transformer.", "text_encoders.clip_h.",       \
                                        "clip_h.", "cond_stage_model.model.", "cond_stage_model.transformer.",  \
                                        "conditioner.embedders.0.model.", NULL},                                \
-     .is = clip_is_h,                                                                                          \
+     .matches = clip_is_h,                                                                                          \
      .dimension = {{"pooled", 1024}, {"clip_heads", 16}, {"clip_ff", 4096}, {"clip_layers", 23}},              \
      .published = erf_gelu,                                                                                    \
      TEXT_CLIP("", CLIP_WINDOWS_MAX, "stabilityai/stable-diffusion-2-1", "CLIPTextModel", "CLIPTokenizer"),    \
-     .text.pads_with_0 = true}
+     .text.pad_with_id_0 = true}
 #define TEXT_CLIP_G(windows)                                                                                   \
-    .family = &family_clip, .flag = "--clip_g", .word = "OpenCLIP-G text encoder",                            \
+    .family = &family_clip, .flag = "--clip_g", .display_name = "OpenCLIP-G text encoder",                            \
      .folder = "text_encoder_2",                                                                               \
      .prefixes = (const char *const[]){"", "text_encoders.clip_g.transformer.", "text_encoders.clip_g.",       \
                                        "clip_g.", "conditioner.embedders.1.model.",                            \
                                        "cond_stage_model.1.transformer.",                                      \
                                        "conditioner.embedders.0.model.", NULL},                                \
-     .is = clip_is_g,                                                                                          \
+     .matches = clip_is_g,                                                                                          \
      .dimension = {{"pooled", 1280}, {"clip_heads", 20}, {"clip_ff", 5120}, {"clip_layers", 32},               \
                    {"clip_projection", 1280}},                                                                 \
      .published = erf_gelu,                                                                                    \
      TEXT_CLIP("_2", windows, "laion/CLIP-ViT-bigG-14-laion2B-39B-b160k",                             \
                "CLIPTextModelWithProjection", "CLIPTokenizer"),                                                \
-     .text.pads_with_0 = true
+     .text.pad_with_id_0 = true
 /* clang-format on */
 
 /* OpenCLIP-H's vision encoder, of WAN's first picture-to-video models. */
@@ -206,7 +206,7 @@ static const struct published_setting erf_gelu[] = {{"hidden_act", 1}, {0}};
      .prefixes = (const char *const[]){"", "text_encoders.umt5xxl.transformer.", "text_encoders.umt5xxl.",     \
                                        "umt5xxl.", "text_encoders.t5xxl.transformer.",                         \
                                        "text_encoders.t5xxl.", "t5xxl.", NULL},                                \
-     .text = {.cleaned = true, .last = "</s>", .tokens_max = 512,                                              \
+     .text = {.clean_html = true, .eos = "</s>", .tokens_max = 512,                                              \
               .tokenizer = "unigram", .tokenizer_folder = "tokenizer",                                         \
               .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or spiece.model of "       \
                                 "google/umt5-xxl",                                                             \
@@ -219,7 +219,7 @@ static const struct published_setting erf_gelu[] = {{"hidden_act", 1}, {0}};
  * scheduler_config.json. */
 /* clang-format off */
 #define TEXT_T5(folder_number, most)                                                                           \
-    .text = {.last = "</s>", .pad = "<pad>", .tokens_max = (most), .tokenizer = "unigram",                     \
+    .text = {.eos = "</s>", .pad = "<pad>", .tokens_max = (most), .tokenizer = "unigram",                     \
              .tokenizer_folder = "tokenizer" folder_number,                                                    \
              .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or "                        \
                                "spiece.model of google/t5-v1_1-xxl",                                           \
@@ -235,7 +235,7 @@ static const struct published_setting erf_gelu[] = {{"hidden_act", 1}, {0}};
     .patch = 2, .shift_line = {.base_shift = 0.5, .max_shift = 1.15, .base_tokens = 256, .max_tokens = 4096},  \
     .sampling = {.prediction = &prediction_flow, .schedule = &schedule_flow, .sampler = &sampler_euler,        \
                  .grid = {.grid_f64 = true}},                                                                  \
-    .guide = guidance_plain, .samples_init = true, .colours = &latent_colours_flux,                            \
+    .guide = guidance_cfg, .samples_posterior = true, .colours = &latent_colours_flux,                            \
     .width = 1024, .height = 1024, .cfg_scale = 1
 /* clang-format on */
 
@@ -283,7 +283,7 @@ const struct recipe recipe_flux_fill = {
     .variant = FLUX_FILL,
     .pipelines = {"FluxFillPipeline"},
     .shift_rule = FLOW_SHIFT_BY_TOKENS,
-    .concat = CONCAT_MASKED,
+    .concat = CONCAT_FILL,
     .steps = 50,
     .guidance = 30,
     .takes_guidance = true,
@@ -301,7 +301,7 @@ const struct recipe recipe_flux_fill = {
     .shift_terminal = 0.02,                                                                                    \
     .sampling = {.prediction = &prediction_flow, .schedule = &schedule_flow, .sampler = &sampler_euler,        \
                  .grid = {.grid_f64 = true}},                                                                  \
-    .guide = guidance_keep_norm, .guides_if_negative = true, .samples_init = true,                             \
+    .guide = guidance_cfg_keep_norm, .cfg_needs_negative = true, .samples_posterior = true,                             \
     .colours = &latent_colours_wan,                                                                            \
     .width = 1024, .height = 1024, .steps = 50, .cfg_scale = 4, .strength = 0.6
 /* clang-format on */
@@ -319,7 +319,7 @@ const struct recipe recipe_qwen_image = {
     .pipelines = {"QwenImagePipeline", "QwenImageImg2ImgPipeline", "QwenImageInpaintPipeline"},
     .references_max = LANE_REFERENCES_MAX,
     .references_if_unnamed = true,
-    .areas = {.seen = QWEN_AREA_SEEN, .encoded = QWEN_AREA, .drawn = QWEN_AREA, .multiple = 32},
+    .areas = {.vision = QWEN_AREA_SEEN, .vae = QWEN_AREA, .output = QWEN_AREA, .multiple = 32},
 };
 
 const struct recipe recipe_qwen_image_edit = {
@@ -330,7 +330,7 @@ const struct recipe recipe_qwen_image_edit = {
     .pipelines = {"QwenImageEditPipeline", "QwenImageEditInpaintPipeline"},
     .references_min = 1,
     .references_max = 1,
-    .areas = {.seen = QWEN_AREA, .encoded = QWEN_AREA, .drawn = QWEN_AREA, .multiple = 32},
+    .areas = {.vision = QWEN_AREA, .vae = QWEN_AREA, .output = QWEN_AREA, .multiple = 32},
 };
 
 const struct recipe recipe_qwen_image_edit_plus = {
@@ -341,7 +341,7 @@ const struct recipe recipe_qwen_image_edit_plus = {
     .pipelines = {"QwenImageEditPlusPipeline"},
     .references_min = 1,
     .references_max = LANE_REFERENCES_MAX,
-    .areas = {.seen = QWEN_AREA_SEEN, .encoded = QWEN_AREA, .drawn = QWEN_AREA, .multiple = 32},
+    .areas = {.vision = QWEN_AREA_SEEN, .vae = QWEN_AREA, .output = QWEN_AREA, .multiple = 32},
 };
 
 /* Edit-Plus whose references are modulated as at timestep 0, which files without a configuration may not say.
@@ -356,7 +356,7 @@ const struct recipe recipe_qwen_image_edit_2511 = {
     .pipelines = {"QwenImageEditPlusPipeline"},
     .references_min = 1,
     .references_max = LANE_REFERENCES_MAX,
-    .areas = {.seen = QWEN_AREA_SEEN, .encoded = QWEN_AREA, .drawn = QWEN_AREA, .multiple = 32},
+    .areas = {.vision = QWEN_AREA_SEEN, .vae = QWEN_AREA, .output = QWEN_AREA, .multiple = 32},
 };
 
 /* WAN: diffusers 0.42, pipelines/wan; shifts, steps and guidance of the authors' configurations (Wan2.1,
@@ -374,15 +374,15 @@ enum { WAN_TEXT_ROWS = 512, WAN_FRAMES_MAX = 1 + 4 * 255 };
 #define WAN(text_slot, ...)                                                                                    \
     .condition = {{.slot = text_slot, .what = CONDITION_TOKENS, .padded_to = WAN_TEXT_ROWS}},                  \
     .n_conditions = 1, .patch = 2, .shift_rule = FLOW_SHIFT_FIXED, .sampling = SAMPLING_WAN,                   \
-    .guide = guidance_plain, .negative = WAN_NEGATIVE, .frames_max = WAN_FRAMES_MAX, .strength = 1,            \
+    .guide = guidance_cfg, .default_negative = WAN_NEGATIVE, .frames_max = WAN_FRAMES_MAX, .strength = 1,            \
     __VA_ARGS__
 #define WAN_480P .width = 832, .height = 480, .frames = 81, .fps = 16
 #define HIGH_NOISE(...)                                                                                        \
-    {.family = &family_wan, .flag = "--high-noise-diffusion-model", .word = "high-noise transformer",          \
-     .folder = "transformer", .prefixes = denoiser_prefixes, .called = {"high", "highnoise"}, __VA_ARGS__}
+    {.family = &family_wan, .flag = "--high-noise-diffusion-model", .display_name = "high-noise transformer",          \
+     .folder = "transformer", .prefixes = denoiser_prefixes, .name_words = {"high", "highnoise"}, __VA_ARGS__}
 #define LOW_NOISE(...)                                                                                         \
-    {.family = &family_wan, .flag = "--diffusion-model", .word = "low-noise transformer",                      \
-     .folder = "transformer_2", .prefixes = denoiser_prefixes, .called = {"low", "lownoise"}, __VA_ARGS__}
+    {.family = &family_wan, .flag = "--diffusion-model", .display_name = "low-noise transformer",                      \
+     .folder = "transformer_2", .prefixes = denoiser_prefixes, .name_words = {"low", "lownoise"}, __VA_ARGS__}
 #define WAN_GOES_ON .dimension = {{"wan_goes_on", 1}}
 #define WAN_SEES    .dimension = {{"wan_goes_on", 1}, {"clip_vision_width", 1280}}
 /* clang-format on */
@@ -407,8 +407,8 @@ const struct recipe recipe_wan_i2v = {
     .processor = CLIP_PROCESSOR,
     .variant = WAN_I2V,
     .pipelines = {"WanImageToVideoPipeline", "WanPipeline"},
-    .concat = CONCAT_FRAMES,
-    .init = INIT_FRAME,
+    .concat = CONCAT_I2V,
+    .init = INIT_FIRST_FRAME,
 };
 
 const struct recipe recipe_wan22 = {
@@ -430,8 +430,8 @@ const struct recipe recipe_wan22_i2v = {
     .colours = &latent_colours_wan,
     .variant = WAN22_I2V,
     .pipelines = {"WanImageToVideoPipeline", "WanPipeline"},
-    .concat = CONCAT_FRAMES,
-    .init = INIT_FRAME,
+    .concat = CONCAT_I2V,
+    .init = INIT_FIRST_FRAME,
 };
 
 const struct recipe recipe_wan_ti2v = {
@@ -447,7 +447,7 @@ const struct recipe recipe_wan_ti2v = {
     .colours = &latent_colours_wan22,
     .variant = WAN_T2V,
     .pipelines = {"WanPipeline", "WanImageToVideoPipeline", "WanVideoToVideoPipeline"},
-    .init = INIT_FRAME,
+    .init = INIT_FIRST_FRAME,
 };
 
 const struct recipe recipe_wan_vace = {
@@ -458,7 +458,7 @@ const struct recipe recipe_wan_vace = {
     .colours = &latent_colours_wan,
     .variant = WAN_VACE,
     .pipelines = {"WanVACEPipeline"},
-    .concat = CONCAT_LED,
+    .concat = CONCAT_CONTROL,
     .init = INIT_NONE,
     .references_max = LANE_REFERENCES_MAX,
 };
@@ -476,12 +476,12 @@ static const struct published_setting sdxl_unet[] = {{"sample_size", 128}, {0}};
      .dimension = {{"latent_channels", 4}, {"vae_quant", 1}}, .published = settings},                          \
     {.family = &family_vae_kl_encoder, .folder = "vae",                                                        \
      .dimension = {{"latent_channels", 4}, {"vae_quant", 1}}, .published = settings},                          \
-    TINY(family_taesd, .known_as = tiny, .dimension = {{"latent_channels", 4}})
+    TINY(family_taesd, .weights_name = tiny, .dimension = {{"latent_channels", 4}})
 #define UNET(settings, fills, ...)                                                                             \
     {.family = &family_unet, .flag = "--diffusion-model", .folder = "unet", .prefixes = denoiser_prefixes,     \
      .published = settings, .dimension = {{"unet_fill", fills}, __VA_ARGS__}}
 #define DIFFUSES(of)                                                                                           \
-    .patch = 1, .sampling = of, .flow_shift = 1, .guide = guidance_plain, .samples_init = true, .steps = 50
+    .patch = 1, .sampling = of, .flow_shift = 1, .guide = guidance_cfg, .samples_posterior = true, .steps = 50
 
 #define SD1(fills, guided)                                                                                     \
     .slot = {TEXT_CLIP_L(CLIP_WINDOWS_MAX), UNET(NULL, fills, {"unet_guidance", guided}),                      \
@@ -492,7 +492,7 @@ static const struct published_setting sdxl_unet[] = {{"sample_size", 128}, {0}};
     .slot = {TEXT_CLIP_H,                                                                                      \
              UNET(sd2_unet, fills, {"unet_heads", 0}, {"unet_convolved", 0}, {"unet_text", 1024}),             \
              VAE_KL_4(sd_vae, "taesd")},                                                                       \
-    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .layers_left_out = 1, .normed = true}},                \
+    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden_state_from_end = 1, .final_norm = true}},                \
     .n_conditions = 1, .span = {{1, INFINITY}}, DIFFUSES(SAMPLING_SD2), .width = 768, .height = 768,           \
     .colours = &latent_colours_sd1, .cfg_scale = 7
 #define SDXL(fills, guided)                                                                                    \
@@ -501,15 +501,15 @@ static const struct published_setting sdxl_unet[] = {{"sample_size", 128}, {0}};
                   {"unet_layers2", 10}, {"unet_heads", 0}, {"unet_convolved", 0}, {"unet_text", 2048},         \
                   {"unet_pooled", 1280}, {"unet_numbers", 6}, {"unet_guidance", guided}),                      \
              VAE_KL_4(sdxl_vae, "taesdxl")},                                                                   \
-    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .layers_left_out = 1},                                 \
-                  {.slot = 1, .what = CONDITION_TOKENS, .layers_left_out = 1, .beside = true},                 \
+    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden_state_from_end = 1},                                 \
+                  {.slot = 1, .what = CONDITION_TOKENS, .hidden_state_from_end = 1, .concat_columns = true},                 \
                   {.slot = 1, .what = CONDITION_POOLED, .projected = true}},                                   \
-    .n_conditions = 3, .span = {{2, INFINITY}}, .numbers = NUMBERS_SIZES, .zero_negative = true,               \
+    .n_conditions = 3, .span = {{2, INFINITY}}, .add_time_ids = ADD_TIME_IDS_SIZES, .force_zeros_for_empty_prompt = true,               \
     .colours = &latent_colours_sdxl, .width = 1024, .height = 1024
 /* Latent consistency models: guidance as pipelines/latent_consistency_models has it, and for SDXL its model
  * card; steps and guidance are distilled. */
 #define DISTILLED                                                                                              \
-    .patch = 1, .sampling = SAMPLING_LCM, .flow_shift = 1, .guide = guidance_plain, .samples_init = true,      \
+    .patch = 1, .sampling = SAMPLING_LCM, .flow_shift = 1, .guide = guidance_cfg, .samples_posterior = true,      \
     .steps = 4, .cfg_scale = 1, .takes_guidance = true
 /* clang-format on */
 
@@ -538,7 +538,7 @@ const struct recipe recipe_sd1_inpaint = {
 /* The vector, and 0.09, are ComfyUI's: comfy/supported_models.py, SD20. */
 const struct recipe recipe_sd2 = {
     SD2(0),
-    .telling = {{"output_blocks.11.1.transformer_blocks.0.norm1.bias",
+    .prediction_probe = {{"output_blocks.11.1.transformer_blocks.0.norm1.bias",
                  "up_blocks.3.attentions.2.transformer_blocks.0.norm1.bias"},
                 0.09},
     .distilled = {.latent_side = 64, .steps = 4}, /* SD-Turbo */
@@ -610,12 +610,12 @@ const struct recipe recipe_sdxl_refiner = {
                   {"unet_heads", 0}, {"unet_convolved", 0}, {"unet_text", 1280}, {"unet_pooled", 1280},
                   {"unet_numbers", 5}),
              VAE_KL_4(sdxl_vae, "taesdxl")},
-    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .layers_left_out = 1},
+    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden_state_from_end = 1},
                   {.slot = 0, .what = CONDITION_POOLED, .projected = true}},
     .n_conditions = 2,
     .span = {{1, INFINITY}},
     DIFFUSES(SAMPLING_SDXL),
-    .numbers = NUMBERS_SIZES_AND_SCORE,
+    .add_time_ids = ADD_TIME_IDS_SIZES_AND_SCORE,
     .name = "sdxl_refiner",
     .colours = &latent_colours_sdxl,
     .variant = UNET_SDXL_REFINER,
@@ -637,9 +637,9 @@ enum { SD3_T5_TOKENS = 256 };
     .dimension = {{"sd3_norms", 1}, {"sd3_seconds", 13}, {"sd3_positions", 384}}
 #define SD35_SIZES_LARGE   .dimension = {{"heads", 38}, {"layers", 38}, {"sd3_norms", 1}}
 #define SD3(...)                                                                                               \
-    .slot = {{.family = &family_clip, .flag = "--clip_l", .optional = true, .word = "CLIP-L text encoder",     \
+    .slot = {{.family = &family_clip, .flag = "--clip_l", .optional = true, .display_name = "CLIP-L text encoder",     \
               .folder = "text_encoder", .prefixes = clip_l_prefixes,                                           \
-              .is = clip_is_l,                                                                                 \
+              .matches = clip_is_l,                                                                                 \
               TEXT_CLIP("", 0, "openai/clip-vit-large-patch14", "CLIPTextModelWithProjection",                 \
                         "CLIPTokenizer"),                                                                      \
               .text.pad = "<|endoftext|>"},                                                                    \
@@ -651,19 +651,19 @@ enum { SD3_T5_TOKENS = 256 };
              {.family = &family_vae_kl, .flag = "--vae", .folder = "vae", .prefixes = vae_prefixes,            \
               .published = sd3_vae},                                                                           \
              {.family = &family_vae_kl_encoder, .folder = "vae", .published = sd3_vae},                        \
-             TINY(family_taesd, .known_as = "taesd3")},                                                        \
-    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .layers_left_out = 1, .widened = true},                \
-                  {.slot = 1, .what = CONDITION_TOKENS, .layers_left_out = 1, .beside = true, .widened = true},\
+             TINY(family_taesd, .weights_name = "taesd3")},                                                        \
+    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden_state_from_end = 1, .zero_padded = true},                \
+                  {.slot = 1, .what = CONDITION_TOKENS, .hidden_state_from_end = 1, .concat_columns = true, .zero_padded = true},\
                   {.slot = 2, .what = CONDITION_TOKENS},                                                       \
-                  {.slot = 0, .what = CONDITION_POOLED, .projected = true, .projected_of_class = true},        \
+                  {.slot = 0, .what = CONDITION_POOLED, .projected = true, .projected_if_class = true},        \
                   {.slot = 1, .what = CONDITION_POOLED, .projected = true}},                                   \
     .n_conditions = 5, .span = {{3, INFINITY}},                                                                \
     .pipelines = {"StableDiffusion3Pipeline", "StableDiffusion3Img2ImgPipeline",                               \
                   "StableDiffusion3InpaintPipeline"},                                                          \
     .patch = 2, .shift_rule = FLOW_SHIFT_FIXED, .flow_shift = 3,                                               \
-    .sampling = {.prediction = &prediction_flow_of_timestep, .schedule = &schedule_flow,                       \
-                 .sampler = &sampler_euler, .grid = {.again = true}, .grid_of_class = true},                   \
-    .guide = guidance_plain, .samples_init = true, .colours = &latent_colours_sd3,                             \
+    .sampling = {.prediction = &prediction_flow_timestep, .schedule = &schedule_flow,                       \
+                 .sampler = &sampler_euler, .grid = {.shift_twice = true}, .grid_from_class = true},                   \
+    .guide = guidance_cfg, .samples_posterior = true, .colours = &latent_colours_sd3,                             \
     .width = 1024, .height = 1024, .strength = 0.6
 /* clang-format on */
 
@@ -680,6 +680,6 @@ const struct recipe recipe_sd35_large = {
 };
 
 const struct recipe recipe_sd35_large_turbo = {
-    SD3(SD35_SIZES_LARGE), .name = "sd35_large_turbo", .called = "turbo", .variant = SD35_LARGE, .steps = 4,
+    SD3(SD35_SIZES_LARGE), .name = "sd35_large_turbo", .name_word = "turbo", .variant = SD35_LARGE, .steps = 4,
     .cfg_scale = 1,
 };

@@ -9,11 +9,11 @@
  * models/transformers/transformer_sd3.py; the authors' own names are those of its
  * loaders/single_file_utils.py, convert_sd3_transformer_checkpoint_to_diffusers. */
 #include "models/sd3_sizes.h"
-#include "models/streams.h"
+#include "models/mmdit.h"
 
 /* Parts of a modulation, each DIM values: six of a stream; nine with a second attention; two of the last
  * block's text. */
-enum { SIX = 6, NINE = 9, TWO = 2 };
+enum { SIX_PARTS = 6, NINE_PARTS = 9, TWO_PARTS = 2 };
 
 struct sd3_state {
     struct tensor tokens;    /* [text + image rows, DIM] */
@@ -27,12 +27,12 @@ struct sd3_state {
     struct tensor final_modulation; /* [rows, TWO_DIM]: scale, shift */
 };
 
-struct sd3_position_weights {
+struct sd3_pos_embed_weights {
     struct tensor rows; /* [image rows, DIM], gathered */
 };
 
 struct sd3_layer_weights {
-    struct stream_weights image, text;
+    struct mmdit_stream_weights image, text;
 };
 
 struct sd3_modulation_weights {
@@ -42,138 +42,138 @@ struct sd3_modulation_weights {
 /* ---- weights ---- */
 
 #define LINEAR(structure, field, name, original, rows, columns)                                              \
-    BLOCK_WEIGHT_ORIGINALLY(structure, field.weight, 1, name ".weight", original ".weight", 2, rows,         \
+    BLOCK_WEIGHT_NAMED(structure, field.weight, 1, name ".weight", original ".weight", 2, rows,         \
                             columns),                                                                        \
-        BLOCK_WEIGHT_ORIGINALLY(structure, field.bias, 1, name ".bias", original ".bias", 1, rows)
+        BLOCK_WEIGHT_NAMED(structure, field.bias, 1, name ".bias", original ".bias", 1, rows)
 
 static const struct weight_spec sd3_position_table[] = {{
-    .offset = offsetof(struct sd3_position_weights, rows),
+    .offset = offsetof(struct sd3_pos_embed_weights, rows),
     .names = {"pos_embed.pos_embed"},
-    .original = "pos_embed",
+    .checkpoint_name = "pos_embed",
     .rank = 2,
     .one_first = true,
     .dim = {POSITIONS, DIM},
-    .spread = 1,
+    .init_scale = 1,
 }};
 
 static const struct weight_spec sd3_embedder_table[] = {
-    BLOCK_WEIGHT_ORIGINALLY(product_weights, linear.weight, 1, "pos_embed.proj.weight",
+    BLOCK_WEIGHT_NAMED(linear_block_weights, linear.weight, 1, "pos_embed.proj.weight",
                             "x_embedder.proj.weight", 4, DIM, IN, SIDE, SIDE),
-    BLOCK_WEIGHT_ORIGINALLY(product_weights, linear.bias, 1, "pos_embed.proj.bias", "x_embedder.proj.bias", 1,
+    BLOCK_WEIGHT_NAMED(linear_block_weights, linear.bias, 1, "pos_embed.proj.bias", "x_embedder.proj.bias", 1,
                             DIM),
 };
 
 static const struct weight_spec sd3_context_table[] = {
-    LINEAR(product_weights, linear, "context_embedder", "context_embedder", DIM, TEXT)};
+    LINEAR(linear_block_weights, linear, "context_embedder", "context_embedder", DIM, TEXT)};
 
 #define CONDITION(field, name, original, columns)                                                            \
-    LINEAR(stream_conditioning_weights, field##_in, "time_text_embed." name "_embedder.linear_1",            \
+    LINEAR(mmdit_time_text_embed_weights, field##_in, "time_text_embed." name "_embedder.linear_1",            \
            original "_embedder.mlp.0", DIM, columns),                                                        \
-        LINEAR(stream_conditioning_weights, field##_out, "time_text_embed." name "_embedder.linear_2",       \
+        LINEAR(mmdit_time_text_embed_weights, field##_out, "time_text_embed." name "_embedder.linear_2",       \
                original "_embedder.mlp.2", DIM, DIM)
 static const struct weight_spec sd3_conditioning_table[] = {CONDITION(time, "timestep", "t", FREQUENCIES),
                                                             CONDITION(pooled, "text", "y", POOLED)};
 
 /* Queries, keys or values, which the authors keep one below the other. Here and in the next ones: the place
  * of what is 0 in blocks without them, or 0. */
-#define THIRD(when_, field_, name_, fused_, part_, rank_)                                                    \
+#define QKV_THIRD(when_, field_, name_, fused_, part_, rank_)                                                    \
     {                                                                                                        \
-        .offset = offsetof(struct sd3_layer_weights, field_), .names = {BLOCK name_},                        \
-        .fused = {.name = JOINT fused_,                                                                      \
+        .offset = offsetof(struct sd3_layer_weights, field_), .names = {DIFFUSERS_BLOCK name_},                        \
+        .fused = {.name = CHECKPOINT_BLOCK fused_,                                                                      \
                   .n_parts = 3,                                                                              \
                   .rows = {DIM, DIM, DIM},                                                                   \
                   .n_taken = 1,                                                                              \
                   .taken = {part_}},                                                                         \
-        .rank = rank_, .dim = {DIM, DIM}, .spread = 1, .when = when_                                         \
+        .rank = rank_, .dim = {DIM, DIM}, .init_scale = 1, .if_dim = when_                                         \
     }
-#define PROJECTION(when, field, name, fused, part)                                                           \
-    THIRD(when, field.weight, name ".weight", fused ".weight", part, 2),                                     \
-        THIRD(when, field.bias, name ".bias", fused ".bias", part, 1)
-#define WHEN(when, structure, field, spread, name, original, ...)                                            \
-    BLOCK_WEIGHT_WHEN(when, structure, field, spread, BLOCK name, JOINT original, __VA_ARGS__)
-#define PART(when, structure, field, name, original, rows, columns)                                          \
-    WHEN(when, structure, field.weight, 1, name ".weight", original ".weight", 2, rows, columns),            \
-        WHEN(when, structure, field.bias, 1, name ".bias", original ".bias", 1, rows)
-#define LAYER_PART(when, field, name, original, rows, columns)                                               \
-    PART(when, sd3_layer_weights, field, name, original, rows, columns)
+#define QKV_LINEAR(when, field, name, fused, part)                                                           \
+    QKV_THIRD(when, field.weight, name ".weight", fused ".weight", part, 2),                                     \
+        QKV_THIRD(when, field.bias, name ".bias", fused ".bias", part, 1)
+#define WEIGHT_IF(when, structure, field, init_scale, name, original, ...)                                            \
+    BLOCK_WEIGHT_IF(when, structure, field, init_scale, DIFFUSERS_BLOCK name, CHECKPOINT_BLOCK original, __VA_ARGS__)
+#define LINEAR_IF(when, structure, field, name, original, rows, columns)                                          \
+    WEIGHT_IF(when, structure, field.weight, 1, name ".weight", original ".weight", 2, rows, columns),            \
+        WEIGHT_IF(when, structure, field.bias, 1, name ".bias", original ".bias", 1, rows)
+#define LAYER_LINEAR_IF(when, field, name, original, rows, columns)                                               \
+    LINEAR_IF(when, sd3_layer_weights, field, name, original, rows, columns)
 #define NORM(when, field, name, original)                                                                    \
-    WHEN(when, sd3_layer_weights, field, 0, name ".weight", original ".weight", 1, HEAD)
+    WEIGHT_IF(when, sd3_layer_weights, field, 0, name ".weight", original ".weight", 1, HEAD)
 
 /* In the order of their use. */
 static const struct weight_spec sd3_layer_table[] = {
-    PROJECTION(0, image.attention.q, "attn.to_q", "x_block.attn.qkv", 0),
+    QKV_LINEAR(0, image.attention.q, "attn.to_q", "x_block.attn.qkv", 0),
     NORM(NORMED, image.attention.q_norm, "attn.norm_q", "x_block.attn.ln_q"),
-    PROJECTION(0, image.attention.k, "attn.to_k", "x_block.attn.qkv", 1),
+    QKV_LINEAR(0, image.attention.k, "attn.to_k", "x_block.attn.qkv", 1),
     NORM(NORMED, image.attention.k_norm, "attn.norm_k", "x_block.attn.ln_k"),
-    PROJECTION(0, image.attention.v, "attn.to_v", "x_block.attn.qkv", 2),
-    PROJECTION(KEPT, text.attention.q, "attn.add_q_proj", "context_block.attn.qkv", 0),
-    NORM(KEPT_NORMED, text.attention.q_norm, "attn.norm_added_q", "context_block.attn.ln_q"),
-    PROJECTION(0, text.attention.k, "attn.add_k_proj", "context_block.attn.qkv", 1),
+    QKV_LINEAR(0, image.attention.v, "attn.to_v", "x_block.attn.qkv", 2),
+    QKV_LINEAR(TEXT_UPDATED, text.attention.q, "attn.add_q_proj", "context_block.attn.qkv", 0),
+    NORM(TEXT_UPDATED_NORMED, text.attention.q_norm, "attn.norm_added_q", "context_block.attn.ln_q"),
+    QKV_LINEAR(0, text.attention.k, "attn.add_k_proj", "context_block.attn.qkv", 1),
     NORM(NORMED, text.attention.k_norm, "attn.norm_added_k", "context_block.attn.ln_k"),
-    PROJECTION(0, text.attention.v, "attn.add_v_proj", "context_block.attn.qkv", 2),
-    LAYER_PART(0, image.attention.out, "attn.to_out.0", "x_block.attn.proj", DIM, DIM),
-    LAYER_PART(KEPT, text.attention.out, "attn.to_add_out", "context_block.attn.proj", DIM, DIM),
-    PROJECTION(DUAL, image.second.q, "attn2.to_q", "x_block.attn2.qkv", 0),
-    NORM(DUAL_NORMED, image.second.q_norm, "attn2.norm_q", "x_block.attn2.ln_q"),
-    PROJECTION(DUAL, image.second.k, "attn2.to_k", "x_block.attn2.qkv", 1),
-    NORM(DUAL_NORMED, image.second.k_norm, "attn2.norm_k", "x_block.attn2.ln_k"),
-    PROJECTION(DUAL, image.second.v, "attn2.to_v", "x_block.attn2.qkv", 2),
-    LAYER_PART(DUAL, image.second.out, "attn2.to_out.0", "x_block.attn2.proj", DIM, DIM),
-    LAYER_PART(0, image.up, "ff.net.0.proj", "x_block.mlp.fc1", FEED_FORWARD, DIM),
-    LAYER_PART(0, image.down, "ff.net.2", "x_block.mlp.fc2", DIM, FEED_FORWARD),
-    LAYER_PART(KEPT, text.up, "ff_context.net.0.proj", "context_block.mlp.fc1", FEED_FORWARD, DIM),
-    LAYER_PART(KEPT, text.down, "ff_context.net.2", "context_block.mlp.fc2", DIM, FEED_FORWARD),
+    QKV_LINEAR(0, text.attention.v, "attn.add_v_proj", "context_block.attn.qkv", 2),
+    LAYER_LINEAR_IF(0, image.attention.out, "attn.to_out.0", "x_block.attn.proj", DIM, DIM),
+    LAYER_LINEAR_IF(TEXT_UPDATED, text.attention.out, "attn.to_add_out", "context_block.attn.proj", DIM, DIM),
+    QKV_LINEAR(DUAL, image.attention2.q, "attn2.to_q", "x_block.attn2.qkv", 0),
+    NORM(DUAL_NORMED, image.attention2.q_norm, "attn2.norm_q", "x_block.attn2.ln_q"),
+    QKV_LINEAR(DUAL, image.attention2.k, "attn2.to_k", "x_block.attn2.qkv", 1),
+    NORM(DUAL_NORMED, image.attention2.k_norm, "attn2.norm_k", "x_block.attn2.ln_k"),
+    QKV_LINEAR(DUAL, image.attention2.v, "attn2.to_v", "x_block.attn2.qkv", 2),
+    LAYER_LINEAR_IF(DUAL, image.attention2.out, "attn2.to_out.0", "x_block.attn2.proj", DIM, DIM),
+    LAYER_LINEAR_IF(0, image.up, "ff.net.0.proj", "x_block.mlp.fc1", FEED_FORWARD, DIM),
+    LAYER_LINEAR_IF(0, image.down, "ff.net.2", "x_block.mlp.fc2", DIM, FEED_FORWARD),
+    LAYER_LINEAR_IF(TEXT_UPDATED, text.up, "ff_context.net.0.proj", "context_block.mlp.fc1", FEED_FORWARD, DIM),
+    LAYER_LINEAR_IF(TEXT_UPDATED, text.down, "ff_context.net.2", "context_block.mlp.fc2", DIM, FEED_FORWARD),
 };
 /* What the last block has and nothing depends on. */
-static const struct weight_spec sd3_rest_table[] = {
-    PROJECTION(0, text.attention.q, "attn.add_q_proj", "context_block.attn.qkv", 0),
+static const struct weight_spec sd3_unused_table[] = {
+    QKV_LINEAR(0, text.attention.q, "attn.add_q_proj", "context_block.attn.qkv", 0),
     NORM(NORMED, text.attention.q_norm, "attn.norm_added_q", "context_block.attn.ln_q"),
 };
 
 /* The last block's text has shift and scale, as everywhere else; in diffusers' files the other way round. */
-#define TEXT_TWO(field_, tail, rank_)                                                                        \
+#define LAST_TEXT_SHIFT_SCALE(field_, tail, rank_)                                                                        \
     {                                                                                                        \
         .offset = offsetof(struct sd3_modulation_weights, text.field_),                                      \
-        .names = {JOINT "context_block.adaLN_modulation.1." tail},                                           \
-        .fused = {.name = BLOCK "norm1_context.linear." tail,                                                \
+        .names = {CHECKPOINT_BLOCK "context_block.adaLN_modulation.1." tail},                                           \
+        .fused = {.name = DIFFUSERS_BLOCK "norm1_context.linear." tail,                                                \
                   .n_parts = 2,                                                                              \
                   .rows = {DIM, DIM},                                                                        \
                   .n_taken = 2,                                                                              \
                   .taken = {1, 0},                                                                           \
                   .all = TWO_DIM},                                                                           \
-        .rank = rank_, .dim = {TWO_DIM, DIM}, .spread = 1, .when = LAST                                      \
+        .rank = rank_, .dim = {TWO_DIM, DIM}, .init_scale = 1, .if_dim = CONTEXT_PRE_ONLY                                      \
     }
 static const struct weight_spec sd3_modulation_table[] = {
-    PART(0, sd3_modulation_weights, image, "norm1.linear", "x_block.adaLN_modulation.1", IMAGE_PARTS_DIM,
+    LINEAR_IF(0, sd3_modulation_weights, image, "norm1.linear", "x_block.adaLN_modulation.1", IMAGE_PARTS_DIM,
          DIM),
-    PART(KEPT, sd3_modulation_weights, text, "norm1_context.linear", "context_block.adaLN_modulation.1",
+    LINEAR_IF(TEXT_UPDATED, sd3_modulation_weights, text, "norm1_context.linear", "context_block.adaLN_modulation.1",
          SIX_DIM, DIM),
-    TEXT_TWO(weight, "weight", 2),
-    TEXT_TWO(bias, "bias", 1),
+    LAST_TEXT_SHIFT_SCALE(weight, "weight", 2),
+    LAST_TEXT_SHIFT_SCALE(bias, "bias", 1),
 };
 
 /* The authors' halves are shift and scale. */
-#define FINAL_TWO(field_, tail, rank_)                                                                       \
+#define FINAL_SCALE_SHIFT(field_, tail, rank_)                                                                       \
     {                                                                                                        \
-        .offset = offsetof(struct product_weights, linear.field_), .names = {"norm_out.linear." tail},       \
+        .offset = offsetof(struct linear_block_weights, linear.field_), .names = {"norm_out.linear." tail},       \
         .fused = {.name = "final_layer.adaLN_modulation.1." tail,                                            \
                   .n_parts = 2,                                                                              \
                   .rows = {DIM, DIM},                                                                        \
                   .n_taken = 2,                                                                              \
                   .taken = {1, 0}},                                                                          \
-        .rank = rank_, .dim = {TWO_DIM, DIM}, .spread = 1                                                    \
+        .rank = rank_, .dim = {TWO_DIM, DIM}, .init_scale = 1                                                    \
     }
-static const struct weight_spec sd3_final_modulation_table[] = {FINAL_TWO(weight, "weight", 2),
-                                                                FINAL_TWO(bias, "bias", 1)};
+static const struct weight_spec sd3_final_modulation_table[] = {FINAL_SCALE_SHIFT(weight, "weight", 2),
+                                                                FINAL_SCALE_SHIFT(bias, "bias", 1)};
 
 static const struct weight_spec sd3_final_table[] = {
-    LINEAR(product_weights, linear, "proj_out", "final_layer.linear", PATCH, DIM)};
+    LINEAR(linear_block_weights, linear, "proj_out", "final_layer.linear", PATCH, DIM)};
 
 /* ---- forwards ---- */
 
 static bool sd3_is_dual(const struct sd3_settings *s, int number) {
-    for (int i = 0; i < s->seconds; i++)
-        if ((int)s->second[i] == number) return true;
+    for (int i = 0; i < s->n_dual_layers; i++)
+        if ((int)s->dual_layer[i] == number) return true;
     return false;
 }
 
@@ -182,11 +182,11 @@ static bool sd3_is_last(const struct sd3_settings *s, int number) {
 }
 
 static int sd3_image_parts(const struct sd3_settings *s, int number) {
-    return sd3_is_dual(s, number) ? NINE : SIX;
+    return sd3_is_dual(s, number) ? NINE_PARTS : SIX_PARTS;
 }
 
 static int sd3_text_parts(const struct sd3_settings *s, int number) {
-    return sd3_is_last(s, number) ? TWO : SIX;
+    return sd3_is_last(s, number) ? TWO_PARTS : SIX_PARTS;
 }
 
 /* Parts of the blocks before this one; of all, if there is none of that number. */
@@ -217,51 +217,51 @@ static struct tensor sd3_text_modulation(const struct visit_scope *scope) {
 }
 
 static void sd3_forward_context(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct product_weights *w = weights;
+    const struct linear_block_weights *w = weights;
     const struct sd3_state *state = scope->lane->state;
-    stream_product(x, state->text, scope->lane->text, &w->linear);
+    mmdit_linear(x, state->text, scope->lane->text, &w->linear);
 }
 
 /* Timesteps are told as they go to sinusoids. */
 static void sd3_forward_conditioning(struct context *x, const void *weights,
                                      const struct visit_scope *scope) {
     const struct sd3_state *state = scope->lane->state;
-    stream_condition_rows(x, scope_rows(state->condition, scope), weights, scope, 1);
+    mmdit_time_text_embed(x, scope_rows(state->condition, scope), weights, scope, 1);
 }
 
 static void sd3_forward_modulation(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct sd3_modulation_weights *w = weights;
     const struct sd3_state *state = scope->lane->state;
     struct tensor condition = scope_rows(state->condition, scope);
-    stream_modulate(x, sd3_image_modulation(scope), condition, &w->image);
-    stream_modulate(x, sd3_text_modulation(scope), condition, &w->text);
+    mmdit_modulation(x, sd3_image_modulation(scope), condition, &w->image);
+    mmdit_modulation(x, sd3_text_modulation(scope), condition, &w->text);
 }
 
 static void sd3_forward_final_modulation(struct context *x, const void *weights,
                                          const struct visit_scope *scope) {
-    const struct product_weights *w = weights;
+    const struct linear_block_weights *w = weights;
     const struct sd3_state *state = scope->lane->state;
-    stream_modulate(x, scope_rows(state->final_modulation, scope), scope_rows(state->condition, scope),
+    mmdit_modulation(x, scope_rows(state->final_modulation, scope), scope_rows(state->condition, scope),
                     &w->linear);
 }
 
 static void sd3_forward_position(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct sd3_position_weights *w = weights;
+    const struct sd3_pos_embed_weights *w = weights;
     const struct sd3_state *state = scope->lane->state;
     op_copy(x, state->positions, w->rows);
 }
 
 static void sd3_forward_embedder(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct product_weights *w = weights;
+    const struct linear_block_weights *w = weights;
     const struct sd3_state *state = scope->lane->state;
     const struct lane *lane = scope->lane;
-    struct tensor rows = stream_picture_rows(state->tokens, lane);
-    int32_t in = STREAM_PATCH * STREAM_PATCH * lane->latent.dim[0];
+    struct tensor rows = mmdit_image_rows(state->tokens, lane);
+    int32_t in = MMDIT_PATCH * MMDIT_PATCH * lane->latent.dim[0];
     struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows.dim[0], in});
-    stream_patchify(x, patches, lane);
+    mmdit_patchify(x, patches, lane);
     op_linear(x, rows, patches, tensor_reshape(w->linear.weight, 2, (int32_t[]){rows.dim[1], in}),
               (struct epilogue){.bias = w->linear.bias, .residual = state->positions});
-    op_copy(x, stream_text_rows(state->tokens, lane), state->text);
+    op_copy(x, mmdit_text_rows(state->tokens, lane), state->text);
 }
 
 static void sd3_forward_layer(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -269,58 +269,58 @@ static void sd3_forward_layer(struct context *x, const void *weights, const stru
     const struct sd3_settings *settings = scope->settings;
     const struct sd3_state *state = scope->lane->state;
     int32_t text = scope->lane->text.dim[0], picture = state->tokens.dim[0] - text;
-    struct stream of_image = {
+    struct mmdit_stream of_image = {
         .w = &w->image,
         .first = text,
         .rows = picture,
-        .kept = picture,
+        .n_updated = picture,
         .range = {{picture, sd3_image_modulation(scope)}},
     };
-    struct stream of_text = {
+    struct mmdit_stream of_text = {
         .w = &w->text,
         .rows = text,
-        .kept = sd3_is_last(settings, scope->number) ? 0 : text,
+        .n_updated = sd3_is_last(settings, scope->number) ? 0 : text,
         .range = {{text, sd3_text_modulation(scope)}},
     };
-    streams_forward(x, &of_image, &of_text, state->tokens, (struct stream_heads){.size = settings->head});
+    mmdit_joint_block(x, &of_image, &of_text, state->tokens, (struct mmdit_heads){.size = settings->head});
 }
 
 /* The model predicts noise minus data, as flow matching wants it. */
 static void sd3_forward_final(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct product_weights *w = weights;
+    const struct linear_block_weights *w = weights;
     const struct sd3_state *state = scope->lane->state;
-    stream_predict(x, &w->linear, scope->lane, state->tokens, scope_rows(state->final_modulation, scope),
+    mmdit_proj_out(x, &w->linear, scope->lane, state->tokens, scope_rows(state->final_modulation, scope),
                    PATCH_CHANNELS_LAST);
 }
 
 /* ---- blocks ---- */
 
 static const struct block_kind sd3_kind_position =
-    BLOCK_KIND("position", "pos_embed", sd3_position_table, sd3_position_weights, sd3_forward_position,
-               .gathers_rows = true, .cadence = CADENCE_PROMPT);
+    BLOCK_KIND("position", "pos_embed", sd3_position_table, sd3_pos_embed_weights, sd3_forward_position,
+               .embedding_table = true, .update_rate = UPDATE_PER_PROMPT);
 static const struct block_kind sd3_kind_context =
-    BLOCK_KIND("context", "context_embedder", sd3_context_table, product_weights, sd3_forward_context,
-               .cadence = CADENCE_PROMPT, .keeps_types = true);
+    BLOCK_KIND("context", "context_embedder", sd3_context_table, linear_block_weights, sd3_forward_context,
+               .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
 static const struct block_kind sd3_kind_conditioning =
-    BLOCK_KIND("conditioning", "time_text_embed", sd3_conditioning_table, stream_conditioning_weights,
-               sd3_forward_conditioning, .cadence = CADENCE_TIMESTEP_AND_PROMPT, .keeps_types = true);
+    BLOCK_KIND("conditioning", "time_text_embed", sd3_conditioning_table, mmdit_time_text_embed_weights,
+               sd3_forward_conditioning, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true);
 static const struct block_kind sd3_kind_embedder =
-    BLOCK_KIND("embedder", "pos_embed.proj", sd3_embedder_table, product_weights, sd3_forward_embedder,
-               .keeps_types = true);
+    BLOCK_KIND("embedder", "pos_embed.proj", sd3_embedder_table, linear_block_weights, sd3_forward_embedder,
+               .never_quantised = true);
 
 static const struct block_kind sd3_kind_modulation =
-    BLOCK_KIND("modulation", BLOCK "modulation", sd3_modulation_table, sd3_modulation_weights,
-               sd3_forward_modulation, .cadence = CADENCE_TIMESTEP_AND_PROMPT);
+    BLOCK_KIND("modulation", DIFFUSERS_BLOCK "modulation", sd3_modulation_table, sd3_modulation_weights,
+               sd3_forward_modulation, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT);
 static const struct block_kind sd3_kind_layer =
     BLOCK_KIND("layer", "transformer_blocks.%d", sd3_layer_table, sd3_layer_weights, sd3_forward_layer,
-               .left_out = true);
-static const struct block_kind sd3_kind_rest =
-    BLOCK_KIND("rest", BLOCK "rest", sd3_rest_table, sd3_layer_weights, sd3_forward_layer);
+               .skippable = true);
+static const struct block_kind sd3_kind_unused =
+    BLOCK_KIND("rest", DIFFUSERS_BLOCK "rest", sd3_unused_table, sd3_layer_weights, sd3_forward_layer);
 static const struct block_kind sd3_kind_final_modulation =
-    BLOCK_KIND("final_modulation", "norm_out", sd3_final_modulation_table, product_weights,
-               sd3_forward_final_modulation, .cadence = CADENCE_TIMESTEP_AND_PROMPT, .keeps_types = true);
+    BLOCK_KIND("final_modulation", "norm_out", sd3_final_modulation_table, linear_block_weights,
+               sd3_forward_final_modulation, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true);
 static const struct block_kind sd3_kind_final =
-    BLOCK_KIND("final", "proj_out", sd3_final_table, product_weights, sd3_forward_final, .keeps_types = true);
+    BLOCK_KIND("final", "proj_out", sd3_final_table, linear_block_weights, sd3_forward_final, .never_quantised = true);
 
 /* Modulation right before the block that reads it, as the visits of an evaluation have it if they are not
  * hoisted. */
@@ -335,7 +335,7 @@ static int sd3_blocks(const struct component *c, struct block_ref *refs) {
         refs[n++] = (struct block_ref){.kind = &sd3_kind_modulation, .number = i};
         refs[n++] = (struct block_ref){.kind = &sd3_kind_layer, .number = i};
     }
-    refs[n++] = (struct block_ref){.kind = &sd3_kind_rest, .number = s->layers - 1, .unused = true};
+    refs[n++] = (struct block_ref){.kind = &sd3_kind_unused, .number = s->layers - 1, .unused = true};
     refs[n++] = (struct block_ref){.kind = &sd3_kind_final_modulation};
     refs[n++] = (struct block_ref){.kind = &sd3_kind_final};
     return n;
@@ -344,10 +344,10 @@ static int sd3_blocks(const struct component *c, struct block_ref *refs) {
 /* What a layer and its modulation have. */
 static void sd3_block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims) {
     const struct sd3_settings *s = (const struct sd3_settings *)c->settings;
-    dims[LAST] = sd3_is_last(s, ref->number);
-    dims[KEPT] = !dims[LAST];
+    dims[CONTEXT_PRE_ONLY] = sd3_is_last(s, ref->number);
+    dims[TEXT_UPDATED] = !dims[CONTEXT_PRE_ONLY];
     dims[DUAL] = sd3_is_dual(s, ref->number);
-    dims[KEPT_NORMED] = dims[KEPT] && dims[NORMED];
+    dims[TEXT_UPDATED_NORMED] = dims[TEXT_UPDATED] && dims[NORMED];
     dims[DUAL_NORMED] = dims[DUAL] && dims[NORMED];
     dims[IMAGE_PARTS_DIM] = sd3_image_parts(s, ref->number) * dims[DIM];
 }
@@ -357,7 +357,7 @@ static void sd3_block_dims(const struct component *c, const struct block_ref *re
 /* The middle of the table, where a side that is not even has its odd row or column below or to the right. */
 static int sd3_rows(const struct component *c, int i_table, const struct lane *lane, int32_t *rows) {
     int32_t side = ((const struct sd3_settings *)c->settings)->table_side, n = 0;
-    int32_t h = lane->latent.dim[2] / STREAM_PATCH, w = lane->latent.dim[3] / STREAM_PATCH;
+    int32_t h = lane->latent.dim[2] / MMDIT_PATCH, w = lane->latent.dim[3] / MMDIT_PATCH;
     int32_t first = (side - h) / 2 * side + (side - w) / 2;
     (void)i_table;
     for (int32_t y = 0; y < h && rows; y++)
@@ -368,7 +368,7 @@ static int sd3_rows(const struct component *c, int i_table, const struct lane *l
 static enum status sd3_check_lanes(const struct component *c, const struct lane *lanes, int n_lanes,
                                    struct error *e) {
     int32_t side = ((const struct sd3_settings *)c->settings)->table_side;
-    int32_t h = lanes[0].latent.dim[2] / STREAM_PATCH, w = lanes[0].latent.dim[3] / STREAM_PATCH;
+    int32_t h = lanes[0].latent.dim[2] / MMDIT_PATCH, w = lanes[0].latent.dim[3] / MMDIT_PATCH;
     (void)n_lanes; /* all draw pictures of one size */
     if (h <= side && w <= side) return OK;
     error_set(e, USAGE, "the picture is larger than the transformer knows positions for");
@@ -395,7 +395,7 @@ static void sd3_declare(const struct component *c, struct lane *lanes, int n_lan
     (void)pictures;
     for (int i = 0; i < n_lanes; i++) {
         struct sd3_state *s = lanes[i].state;
-        int32_t image = stream_tokens_of(lanes[i].latent), dim = c->dims[DIM];
+        int32_t image = mmdit_token_count(lanes[i].latent), dim = c->dims[DIM];
         int first = lane_first_of_prompt(lanes, i);
         if (i)
             *s = *(const struct sd3_state *)lanes[first == i ? 0 : first].state;
@@ -425,7 +425,7 @@ static const struct state_tensor sd3_state_tensors[] = {
 const struct family family_sd3 = {
     .name = "sd3",
     .kind = FAMILY_DENOISER,
-    .word = "transformer",
+    .display_name = "transformer",
     .architectures = sd3_architectures,
     .config_key = "_class_name",
     .config_value = "SD3Transformer2DModel",
@@ -438,7 +438,7 @@ const struct family family_sd3 = {
     .lists = sd3_lists,
     .n_lists = COUNT_OF(sd3_lists),
     .configure = sd3_configure,
-    .follow = sd3_follow,
+    .derive_dims = sd3_derive_dims,
     .derive = sd3_derive,
     .config_rest = "\"patch_size\": 2",
     .blocks = sd3_blocks,

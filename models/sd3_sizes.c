@@ -1,7 +1,7 @@
 /* The sizes of Stable Diffusion 3's transformers: see sd3_sizes.h. */
 #include "models/sd3_sizes.h"
 
-#include "models/streams.h"
+#include "models/mmdit.h"
 
 #include <math.h>
 
@@ -15,7 +15,7 @@ enum status sd3_refuse(const struct component *c, struct error *e) {
     return component_refuse_relatives(c, relatives, "Stable Diffusion 3, 3.5 medium or large", e);
 }
 
-static enum status sd3_misfit(const struct component *c, const char *key, double found, int expected,
+static enum status sd3_mismatch(const struct component *c, const char *key, double found, int expected,
                               const struct config *config, struct error *e) {
     error_set(e, META, "'%s' is not what the transformer's tensors say", key);
     error_where(e, "%s", config->path ? config->path : c->index.sources[0].path);
@@ -24,47 +24,47 @@ static enum status sd3_misfit(const struct component *c, const char *key, double
 }
 
 /* A configuration may not say otherwise. */
-static enum status sd3_check_said(const struct component *c, const char *key, int expected,
+static enum status sd3_check_key(const struct component *c, const char *key, int expected,
                                   const struct config *config, struct error *e) {
-    int said = expected;
-    if (config_int(config, key, 0, INT32_MAX, &said, e) != OK || said == expected) return e->code;
-    return sd3_misfit(c, key, said, expected, config, e);
+    int value = expected;
+    if (config_int(config, key, 0, INT32_MAX, &value, e) != OK || value == expected) return e->code;
+    return sd3_mismatch(c, key, value, expected, config, e);
 }
 
 /* Whatever of a block's norms or second attention is there, the rest must be. */
-static const char *const sd3_norm_names[] = {BLOCK "attn.norm_q.weight",
-                                             BLOCK "attn.norm_k.weight",
-                                             BLOCK "attn.norm_added_q.weight",
-                                             BLOCK "attn.norm_added_k.weight",
-                                             JOINT "x_block.attn.ln_q.weight",
-                                             JOINT "x_block.attn.ln_k.weight",
-                                             JOINT "context_block.attn.ln_q.weight",
-                                             JOINT "context_block.attn.ln_k.weight",
+static const char *const sd3_norm_names[] = {DIFFUSERS_BLOCK "attn.norm_q.weight",
+                                             DIFFUSERS_BLOCK "attn.norm_k.weight",
+                                             DIFFUSERS_BLOCK "attn.norm_added_q.weight",
+                                             DIFFUSERS_BLOCK "attn.norm_added_k.weight",
+                                             CHECKPOINT_BLOCK "x_block.attn.ln_q.weight",
+                                             CHECKPOINT_BLOCK "x_block.attn.ln_k.weight",
+                                             CHECKPOINT_BLOCK "context_block.attn.ln_q.weight",
+                                             CHECKPOINT_BLOCK "context_block.attn.ln_k.weight",
                                              NULL};
-static const char *const sd3_second_names[] = {BLOCK "attn2.to_q.weight",
-                                               BLOCK "attn2.to_k.weight",
-                                               BLOCK "attn2.to_v.weight",
-                                               BLOCK "attn2.to_out.0.weight",
-                                               BLOCK "attn2.norm_q.weight",
-                                               BLOCK "attn2.norm_k.weight",
-                                               JOINT "x_block.attn2.qkv.weight",
-                                               JOINT "x_block.attn2.proj.weight",
-                                               JOINT "x_block.attn2.ln_q.weight",
-                                               JOINT "x_block.attn2.ln_k.weight",
+static const char *const sd3_dual_names[] = {DIFFUSERS_BLOCK "attn2.to_q.weight",
+                                               DIFFUSERS_BLOCK "attn2.to_k.weight",
+                                               DIFFUSERS_BLOCK "attn2.to_v.weight",
+                                               DIFFUSERS_BLOCK "attn2.to_out.0.weight",
+                                               DIFFUSERS_BLOCK "attn2.norm_q.weight",
+                                               DIFFUSERS_BLOCK "attn2.norm_k.weight",
+                                               CHECKPOINT_BLOCK "x_block.attn2.qkv.weight",
+                                               CHECKPOINT_BLOCK "x_block.attn2.proj.weight",
+                                               CHECKPOINT_BLOCK "x_block.attn2.ln_q.weight",
+                                               CHECKPOINT_BLOCK "x_block.attn2.ln_k.weight",
                                                NULL};
 
 /* Which blocks have a second attention, as their tensors say. */
-static enum status sd3_read_seconds(struct component *c, const struct config *config, struct error *e) {
+static enum status sd3_read_dual_layers(struct component *c, const struct config *config, struct error *e) {
     struct sd3_settings *s = (struct sd3_settings *)c->settings;
-    bool said = config_list_length(config, "dual_attention_layers");
+    bool value = config_list_length(config, "dual_attention_layers");
     int n = 0;
-    for (int i = 0; i < c->dims[LAYERS] && n < c->dims[SECONDS]; i++) {
-        if (!component_has_block(c, sd3_second_names, i)) continue;
-        if (said && s->second[n] != (float)i)
-            return sd3_misfit(c, "dual_attention_layers", (double)s->second[n], i, config, e);
-        s->second[n++] = (float)i;
+    for (int i = 0; i < c->dims[LAYERS] && n < c->dims[DUAL_LAYERS]; i++) {
+        if (!component_has_block(c, sd3_dual_names, i)) continue;
+        if (value && s->dual_layer[n] != (float)i)
+            return sd3_mismatch(c, "dual_attention_layers", (double)s->dual_layer[n], i, config, e);
+        s->dual_layer[n++] = (float)i;
     }
-    if (n < c->dims[SECONDS]) return sd3_misfit(c, "num_layers", c->dims[LAYERS], n, config, e);
+    if (n < c->dims[DUAL_LAYERS]) return sd3_mismatch(c, "num_layers", c->dims[LAYERS], n, config, e);
     return OK;
 }
 
@@ -87,7 +87,7 @@ static enum status sd3_read_positions(struct component *c, struct error *e) {
 /* Beside the latent some models read a mask and the latent of the picture around it. */
 static enum status sd3_check_inputs(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
-    int32_t latent = d[PATCH] / (STREAM_PATCH * STREAM_PATCH);
+    int32_t latent = d[PATCH] / (MMDIT_PATCH * MMDIT_PATCH);
     if (d[IN] == latent) return OK;
     error_set(e, UNSUPPORTED,
               "a Stable Diffusion 3 that reads something beside the image which nothing gives");
@@ -98,22 +98,22 @@ static enum status sd3_check_inputs(const struct component *c, struct error *e) 
 
 static enum status sd3_check_dims(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
-    struct stream_sizes sizes = {.dim = d[DIM],
+    struct mmdit_sizes sizes = {.dim = d[DIM],
                                  .feed_forward = d[FEED_FORWARD],
                                  .head = d[HEAD],
                                  .frequencies = d[FREQUENCIES],
                                  .patch = d[PATCH],
                                  .layers = d[LAYERS],
                                  .n_blocks = 2 * d[LAYERS] + 7};
-    return stream_check_sizes(c, &sizes, e);
+    return mmdit_check_sizes(c, &sizes, e);
 }
 
 /* A configuration says that heads are normed, or null, or nothing. */
 static enum status sd3_check_norms(const struct component *c, const struct config *config, struct error *e) {
-    const struct config_value *said = config_find(config, "qk_norm");
-    bool normed = said && said->kind != CONFIG_NULL;
+    const struct config_value *value = config_find(config, "qk_norm");
+    bool normed = value && value->kind != CONFIG_NULL;
     if (config_expect(config, "qk_norm", "rms_norm", e) != OK) return e->code;
-    if (!said || normed == (c->dims[NORMED] > 0)) return OK;
+    if (!value || normed == (c->dims[NORMED] > 0)) return OK;
     error_set(e, META, "'qk_norm' is not what the transformer's tensors say");
     error_where(e, "%s", config->path);
     error_found(e, normed ? "\"rms_norm\", and no norms of queries and keys" : "null, and such norms");
@@ -122,17 +122,17 @@ static enum status sd3_check_norms(const struct component *c, const struct confi
 
 static enum status sd3_check_config(const struct component *c, const struct config *config, struct error *e) {
     const int32_t *d = c->dims;
-    int patch = STREAM_PATCH;
-    config_int(config, "patch_size", STREAM_PATCH, STREAM_PATCH, &patch, e);
+    int patch = MMDIT_PATCH;
+    config_int(config, "patch_size", MMDIT_PATCH, MMDIT_PATCH, &patch, e);
     if (e->code != OK || sd3_check_norms(c, config, e) != OK) return e->code;
-    sd3_check_said(c, "attention_head_dim", d[HEAD], config, e);
-    sd3_check_said(c, "num_attention_heads", d[DIM] / d[HEAD], config, e);
-    sd3_check_said(c, "caption_projection_dim", d[DIM], config, e);
-    sd3_check_said(c, "pos_embed_max_size", d[TABLE_SIDE], config, e);
-    sd3_check_said(c, "in_channels", d[IN], config, e);
-    sd3_check_said(c, "out_channels", d[IN], config, e);
-    sd3_check_said(c, "joint_attention_dim", d[TEXT], config, e);
-    sd3_check_said(c, "pooled_projection_dim", d[POOLED], config, e);
+    sd3_check_key(c, "attention_head_dim", d[HEAD], config, e);
+    sd3_check_key(c, "num_attention_heads", d[DIM] / d[HEAD], config, e);
+    sd3_check_key(c, "caption_projection_dim", d[DIM], config, e);
+    sd3_check_key(c, "pos_embed_max_size", d[TABLE_SIDE], config, e);
+    sd3_check_key(c, "in_channels", d[IN], config, e);
+    sd3_check_key(c, "out_channels", d[IN], config, e);
+    sd3_check_key(c, "joint_attention_dim", d[TEXT], config, e);
+    sd3_check_key(c, "pooled_projection_dim", d[POOLED], config, e);
     return e->code;
 }
 
@@ -145,21 +145,21 @@ enum status sd3_configure(struct component *c, const struct config *config, stru
     config_int(config, "attention_head_dim", 1, 512, &head, e);
     d[NORMED] = d[NORMED] > 0;
     d[HEAD] = d[NORMED] ? component_dim(c, norm, 1, 0, e) : head;
-    d[SIDE] = STREAM_PATCH;
+    d[SIDE] = MMDIT_PATCH;
     if (e->code != OK || sd3_check_dims(c, e) != OK || sd3_check_inputs(c, e) != OK) return e->code;
     if (sd3_read_positions(c, e) != OK || sd3_check_config(c, config, e) != OK) return e->code;
-    return sd3_read_seconds(c, config, e);
+    return sd3_read_dual_layers(c, config, e);
 }
 
-void sd3_follow(struct component *c) {
+void sd3_derive_dims(struct component *c) {
     struct sd3_settings *s = (struct sd3_settings *)c->settings;
     int32_t *d = c->dims;
-    if (d[SECONDS] > d[LAYERS]) d[SECONDS] = d[LAYERS];
-    for (int i = 0; i < d[SECONDS]; i++) s->second[i] = (float)i;
+    if (d[DUAL_LAYERS] > d[LAYERS]) d[DUAL_LAYERS] = d[LAYERS];
+    for (int i = 0; i < d[DUAL_LAYERS]; i++) s->dual_layer[i] = (float)i;
     d[DIM] = d[HEADS] * d[HEAD];
     d[FEED_FORWARD] = 4 * d[DIM];
     d[FREQUENCIES] = 256;
-    d[PATCH] = STREAM_PATCH * STREAM_PATCH * d[LATENT];
+    d[PATCH] = MMDIT_PATCH * MMDIT_PATCH * d[LATENT];
     d[IN] = d[LATENT];
     d[POSITIONS] = d[TABLE_SIDE] * d[TABLE_SIDE];
 }
@@ -167,20 +167,20 @@ void sd3_follow(struct component *c) {
 void sd3_derive(struct component *c) {
     struct sd3_settings *s = (struct sd3_settings *)c->settings;
     int32_t *d = c->dims;
-    d[SIDE] = STREAM_PATCH;
+    d[SIDE] = MMDIT_PATCH;
     d[TWO_DIM] = 2 * d[DIM];
     d[SIX_DIM] = 6 * d[DIM];
     d[HEADS] = d[DIM] / d[HEAD];
-    d[LATENT] = d[PATCH] / (STREAM_PATCH * STREAM_PATCH);
+    d[LATENT] = d[PATCH] / (MMDIT_PATCH * MMDIT_PATCH);
     s->head = d[HEAD];
     s->layers = d[LAYERS];
     s->table_side = d[TABLE_SIDE];
-    s->seconds = d[SECONDS];
+    s->n_dual_layers = d[DUAL_LAYERS];
     c->text_columns = d[TEXT];
     c->pooled_columns = d[POOLED];
     c->latent_channels = d[LATENT];
     c->latent_side = s->latent_side;
-    c->variant = d[SECONDS] ? SD35_MEDIUM : d[NORMED] ? SD35_LARGE : SD3_MEDIUM;
+    c->variant = d[DUAL_LAYERS] ? SD35_MEDIUM : d[NORMED] ? SD35_LARGE : SD3_MEDIUM;
 }
 
 /* ---- rows ---- */
@@ -202,7 +202,7 @@ const struct dimension sd3_dimensions[N_SD3_DIMENSIONS] = {
     {"sd3_positions", 192, 1, 4096, .place = TABLE_SIDE, .key = "pos_embed_max_size"},
     {"sd3_norms", 0, 0, 1, .place = NORMED, .having = sd3_norm_names, .key = "qk_norm",
      .words = sd3_norm_words},
-    {"sd3_seconds", 0, 0, SD3_SECONDS_MAX, .place = SECONDS, .having = sd3_second_names},
+    {"sd3_seconds", 0, 0, SD3_DUAL_LAYERS_MAX, .place = DUAL_LAYERS, .having = sd3_dual_names},
     {.place = DIM, OF_TENSOR(2, 0, "context_embedder.weight"), .key = "caption_projection_dim"},
     {.place = IN, OF_TENSOR(4, 1, "pos_embed.proj.weight", "x_embedder.proj.weight"), .key = "in_channels"},
     {.place = PATCH, OF_TENSOR(2, 0, "proj_out.weight", "final_layer.linear.weight")},
@@ -215,9 +215,9 @@ const struct dimension sd3_dimensions[N_SD3_DIMENSIONS] = {
 const struct setting sd3_settings_rows[N_SD3_SETTINGS] = {
     {{"sample_size"}, offsetof(struct sd3_settings, latent_side), SETTING_INT, 128, 1, 4096}};
 const struct setting_list sd3_lists[N_SD3_LISTS] = {{.key = "dual_attention_layers",
-                                                     .offset = offsetof(struct sd3_settings, second),
-                                                     .room = SD3_SECONDS_MAX,
-                                                     .count = SECONDS,
+                                                     .offset = offsetof(struct sd3_settings, dual_layer),
+                                                     .room = SD3_DUAL_LAYERS_MAX,
+                                                     .count = DUAL_LAYERS,
                                                      .least = 0,
                                                      .most = SD3_LAYERS_MAX,
-                                                     .follows = true}};
+                                                     .derived = true}};

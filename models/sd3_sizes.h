@@ -6,8 +6,8 @@
 #include "models/models.h"
 
 /* Of names in diffusers' files, and in the authors'. */
-#define BLOCK "transformer_blocks.%d."
-#define JOINT "joint_blocks.%d."
+#define DIFFUSERS_BLOCK "transformer_blocks.%d."
+#define CHECKPOINT_BLOCK "joint_blocks.%d."
 
 /* Places in the family's dims. */
 enum sd3_dim {
@@ -28,23 +28,23 @@ enum sd3_dim {
     FREQUENCIES,
     LAYERS,
     NORMED,  /* whether heads are */
-    SECONDS, /* blocks in which the picture attends to itself */
+    DUAL_LAYERS, /* blocks in which the picture attends to itself */
     /* Of a layer and its modulation: whether they have what belongs to */
     DUAL, /* a second attention, */
     DUAL_NORMED,
-    KEPT, /* text that goes on behind the block, */
-    KEPT_NORMED,
-    LAST,            /* or does not. */
+    TEXT_UPDATED, /* text that goes on behind the block, */
+    TEXT_UPDATED_NORMED,
+    CONTEXT_PRE_ONLY,            /* or does not. */
     IMAGE_PARTS_DIM, /* and how many values the picture's parts of the modulation are */
 };
 
-enum { SD3_SECONDS_MAX = 64, SD3_LAYERS_MAX = 400 };
+enum { SD3_DUAL_LAYERS_MAX = 64, SD3_LAYERS_MAX = 400 };
 
 struct sd3_settings {
     int head, layers, table_side;
     int latent_side; /* of the pictures that it was trained on */
-    int seconds;
-    float second[SD3_SECONDS_MAX]; /* their numbers, growing */
+    int n_dual_layers;
+    float dual_layer[SD3_DUAL_LAYERS_MAX]; /* their numbers, growing */
 };
 
 enum { N_SD3_DIMENSIONS = 14, N_SD3_SETTINGS = 1, N_SD3_LISTS = 1 };
@@ -55,7 +55,7 @@ extern const struct setting_list sd3_lists[N_SD3_LISTS];
 /* As the family's functions of these names. */
 enum status sd3_refuse(const struct component *c, struct error *e);
 enum status sd3_configure(struct component *c, const struct config *config, struct error *e);
-void sd3_follow(struct component *c);
+void sd3_derive_dims(struct component *c);
 void sd3_derive(struct component *c);
 
 #endif

@@ -31,7 +31,7 @@ static const struct dimension t5_dimensions[] = {T5_DIMENSIONS(32128, 1)};
 const struct family family_t5 = {
     .name = "t5",
     .kind = FAMILY_TEXT,
-    .word = "T5 text encoder",
+    .display_name = "T5 text encoder",
     .architectures = t5_architectures,
     .config_key = "model_type",
     .config_value = "t5",
@@ -43,7 +43,7 @@ const struct family family_t5 = {
     .expects = t5_expects,
     .refuse = t5_refuse,
     .configure = t5_configure,
-    .follow = t5_follow,
+    .derive_dims = t5_derive_dims,
     .derive = t5_derive,
     .reads = {.tokens = true},
     .config_rest = T5_CONFIG_REST("T5EncoderModel"),

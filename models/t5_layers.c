@@ -22,26 +22,26 @@ struct norm_weights {
 static const struct weight_spec t5_embedding_table[] = {
     {.offset = offsetof(struct embedding_weights, rows),
      .names = {"shared.weight", "encoder.embed_tokens.weight", "token_embd.weight"},
-     .original = "token_embedding.weight",
+     .checkpoint_name = "token_embedding.weight",
      .rank = 2,
      .dim = {T5_VOCABULARY, T5_HIDDEN},
-     .spread = 1},
+     .init_scale = 1},
 };
 
 #define NAMED(structure, field, spread_, name, gguf, wan, rank_, ...)                                        \
     {                                                                                                        \
         .offset = offsetof(struct structure, field), .names = {name ".weight", "enc." gguf ".weight"},       \
-        .original = wan ".weight", .rank = rank_, .dim = {__VA_ARGS__}, .spread = spread_                    \
+        .checkpoint_name = wan ".weight", .rank = rank_, .dim = {__VA_ARGS__}, .init_scale = spread_                    \
     }
 
 static const struct weight_spec t5_bias_table[] = {
     {.offset = offsetof(struct bias_weights, table),
      .names = {T5_BIAS_OF("%d"), T5_GGUF_BIAS("%d")},
-     .original = T5_WAN_BIAS("%d"),
+     .checkpoint_name = T5_WAN_BIAS("%d"),
      .rank = 2,
      .dim = {T5_BUCKETS, T5_HEADS},
-     .looked_up = true,
-     .spread = 1},
+     .embedding_lookup = true,
+     .init_scale = 1},
 };
 
 #define ATTENTION_WEIGHT(field, tail, ...)                                                                   \
@@ -75,7 +75,7 @@ static struct tensor t5_tokens(const struct lane *lane) {
 }
 
 /* Tokens that lie elsewhere go to where they are read. */
-static void t5_give(struct context *x, const struct lane *lane) {
+static void t5_write_output(struct context *x, const struct lane *lane) {
     const struct t5_state *state = lane->state;
     if (state->tokens.rank) op_copy(x, lane->text, state->tokens);
 }
@@ -107,7 +107,7 @@ static void t5_attend(struct context *x, const struct layer_weights *w, const st
     op_linear(x, k, n, w->k, none);
     op_linear(x, v, n, w->v, none);
     op_attention(x, q, q, k, v,
-                 (struct heads){.queries = heads, .keys = heads, .scale = 1, .relative_bias = state->bias});
+                 (struct attention_options){.queries = heads, .keys = heads, .scale = 1, .relative_bias = state->bias});
     op_linear(x, tokens, q, w->out, (struct epilogue){.residual = tokens});
 }
 
@@ -138,7 +138,7 @@ static void t5_forward_layer(struct context *x, const void *weights, const struc
     t5_attend(x, weights, scope);
     x->scratch->used = mark;
     t5_feed_forward(x, weights, scope);
-    if (scope->number == ((const struct t5_settings *)scope->settings)->last_layer) t5_give(x, scope->lane);
+    if (scope->number == ((const struct t5_settings *)scope->settings)->last_layer) t5_write_output(x, scope->lane);
 }
 
 static void t5_forward_norm(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -146,29 +146,29 @@ static void t5_forward_norm(struct context *x, const void *weights, const struct
     const struct t5_settings *settings = scope->settings;
     struct tensor tokens = t5_tokens(scope->lane);
     op_rms_norm(x, tokens, tokens, w->norm, settings->norm_eps, (struct modulation){0});
-    t5_give(x, scope->lane);
+    t5_write_output(x, scope->lane);
 }
 
 static const struct block_kind t5_kind_embedding = BLOCK_KIND(
-    "embedding", "shared", t5_embedding_table, embedding_weights, t5_forward_embedding, .gathers_rows = true);
+    "embedding", "shared", t5_embedding_table, embedding_weights, t5_forward_embedding, .embedding_table = true);
 static const struct block_kind t5_kind_bias =
     BLOCK_KIND("position_bias", "relative_attention_bias.%d", t5_bias_table, bias_weights, t5_forward_bias,
-               .keeps_types = true);
+               .never_quantised = true);
 static const struct block_kind t5_kind_layer =
     BLOCK_KIND("layer", "block.%d", t5_layer_table, layer_weights, t5_forward_layer);
 static const struct block_kind t5_kind_norm =
-    BLOCK_KIND("norm", "final_layer_norm", t5_norm_table, norm_weights, t5_forward_norm, .keeps_types = true);
+    BLOCK_KIND("norm", "final_layer_norm", t5_norm_table, norm_weights, t5_forward_norm, .never_quantised = true);
 
 int t5_list_blocks(const struct component *c, bool of_every_layer, struct block_ref *refs) {
     int n = 0, layers = c->dims[T5_LAYERS];
     refs[n++] = (struct block_ref){.kind = &t5_kind_embedding};
     for (int i = 0; i < layers; i++) {
-        bool unused = i >= layers - c->reads.layers_left_out;
+        bool unused = i >= layers - c->reads.hidden_state_from_end;
         if (!i || of_every_layer)
             refs[n++] = (struct block_ref){.kind = &t5_kind_bias, .number = i, .unused = unused};
         refs[n++] = (struct block_ref){.kind = &t5_kind_layer, .number = i, .unused = unused};
     }
-    refs[n++] = (struct block_ref){.kind = &t5_kind_norm, .unused = c->reads.layers_left_out};
+    refs[n++] = (struct block_ref){.kind = &t5_kind_norm, .unused = c->reads.hidden_state_from_end};
     return n;
 }
 
@@ -202,10 +202,10 @@ bool t5_is_gated(const struct tensor_index *index) {
 static enum status t5_check_dims(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
     if (d[T5_Q] % d[T5_HEADS] == 0 && d[T5_Q] / d[T5_HEADS] <= 512 && d[T5_BUCKETS] % 4 == 0 &&
-        d[T5_BUCKETS] <= T5_BUCKETS_MAX && d[T5_LAYERS] > c->reads.layers_left_out &&
+        d[T5_BUCKETS] <= T5_BUCKETS_MAX && d[T5_LAYERS] > c->reads.hidden_state_from_end &&
         2 * d[T5_LAYERS] <= FAMILY_BLOCKS_MAX - 2)
         return OK;
-    error_set(e, SHAPE, "the %s's sizes do not fit together", c->family->word);
+    error_set(e, SHAPE, "the %s's sizes do not fit together", c->family->display_name);
     error_where(e, "%s", c->index.sources[0].path);
     error_found(e, "queries %d, heads %d, buckets of distances %d, layers %d", d[T5_Q], d[T5_HEADS],
                 d[T5_BUCKETS], d[T5_LAYERS]);
@@ -247,7 +247,7 @@ const struct setting t5_settings[1] = {
 const struct expectation t5_expects[] = {
     {"feed_forward_proj", "gated-gelu"}, {"dense_act_fn", "gelu_new"}, {0}};
 
-void t5_follow(struct component *c) {
+void t5_derive_dims(struct component *c) {
     int32_t *d = c->dims;
     d[T5_Q] = d[T5_HEADS] * d[T5_HEAD];
     d[T5_BUCKETS] = d[T5_BUCKETS] / 4 * 4;
@@ -256,7 +256,7 @@ void t5_follow(struct component *c) {
 void t5_derive(struct component *c) {
     c->dims[T5_HEAD] = c->dims[T5_Q] / c->dims[T5_HEADS];
     ((struct t5_settings *)c->settings)->last_layer =
-        c->reads.layers_left_out ? c->dims[T5_LAYERS] - 1 - c->reads.layers_left_out : -1;
+        c->reads.hidden_state_from_end ? c->dims[T5_LAYERS] - 1 - c->reads.hidden_state_from_end : -1;
     c->text_columns = c->dims[T5_HIDDEN];
 }
 

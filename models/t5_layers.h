@@ -104,7 +104,7 @@ bool t5_has_bias(const struct tensor_index *index, int layer);
 bool t5_is_gated(const struct tensor_index *index);
 /* SHAPE unless the dims fit together, META if a file says another number of layers. As family.configure. */
 enum status t5_configure(struct component *c, const struct config *config, struct error *e);
-void t5_follow(struct component *c);
+void t5_derive_dims(struct component *c);
 void t5_derive(struct component *c);
 /* All blocks: a table of distances before its first reader, of every layer or of the first. */
 int t5_list_blocks(const struct component *c, bool of_every_layer, struct block_ref *refs);

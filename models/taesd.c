@@ -1,19 +1,19 @@
-/* The tiny decoder of pictures (TAESD, TAESDXL, TAESD3, TAEF1): latent to picture with a 17th of the
- * multiplications (calculated from both ones' shapes), and another picture than the large one's, near to it.
+/* TAESD, TAESDXL, TAESD3, TAEF1: tiny image decoders. Latent to image with 1/17 of the full VAE decoder's
+ * multiplications (calculated from both shapes); the image is close to the full decoder's, not equal.
  *
- * A limit on the latent, 3 tanh(x / 3), a convolution, then three times three blocks and a nearest-neighbour
- * upsampling convolution, one more block (tiny_blocks.h) and the convolution to colours of 0 to 1. All
- * pictures have one width. It reads latents as denoisers see them. Reference: diffusers 0.42,
- * models/autoencoders/{autoencoder_tiny,vae}.py.
+ * The latent is clamped with 3 tanh(x / 3). Then: a convolution, three levels of three blocks and a
+ * nearest-neighbour upsampling convolution, one more block (tiny_blocks.h), and a convolution to RGB in 0
+ * to 1. All feature maps have one width. Input: latents scaled as denoisers use them. Reference: diffusers
+ * 0.42, models/autoencoders/{autoencoder_tiny,vae}.py.
  *
- * Pictures up to half of the resolution lie in a canvas (vae_canvas.h), where blocks work in place; the last
- * resolution is never there as a whole but the picture itself. So each row is computed once, and memory is
- * that of a picture of a quarter of the pixels, and a few bands. */
+ * Feature maps up to half resolution lie in a full-frame buffer (vae_full_frame.h), where blocks work in
+ * place. Full resolution exists only band by band and as the output image. Each row is computed once; memory
+ * is a feature map of a quarter of the pixels and a few bands. */
 #include "models/models.h"
 #include "models/tiny_blocks.h"
-#include "models/vae_canvas.h"
+#include "models/vae_full_frame.h"
 
-enum { TAESD_LEVELS = 4, TAESD_BLOCKS = 3 /* of a level but the last, which has one */ };
+enum { TAESD_LEVELS = 4, TAESD_BLOCKS = 3 /* blocks per level; the last level has one */ };
 
 enum taesd_dim { TAESD_LATENT, TAESD_WIDTH, TAESD_COLOURS, TAESD_K3 };
 
@@ -22,8 +22,8 @@ struct taesd_settings {
 };
 
 struct taesd_state {
-    struct canvas canvas;
-    int64_t front[CANVAS_LEVELS_MAX]; /* where in it each level's picture begins; the last level has none */
+    struct full_frame full_frame;
+    int64_t front[VAE_LEVELS_MAX]; /* start row of each level's feature map; the last level has none */
 };
 
 /* ---- weights ---- */
@@ -42,11 +42,11 @@ struct taesd_out_weights {
     struct tensor weight, bias;
 };
 
-/* The authors count the limit, too. */
+/* The authors' layer numbers are one higher because they count the clamp. */
 #define CONV_ROWS(structure, weight_, bias_, name, original, ...)                                            \
-    BLOCK_WEIGHT_ORIGINALLY(structure, weight_, 1, "decoder.layers." name ".weight", original ".weight", 4,  \
+    BLOCK_WEIGHT_NAMED(structure, weight_, 1, "decoder.layers." name ".weight", original ".weight", 4,  \
                             __VA_ARGS__, TAESD_K3, TAESD_K3),                                                \
-        BLOCK_WEIGHT_ORIGINALLY(structure, bias_, 1, "decoder.layers." name ".bias", original ".bias", 1,    \
+        BLOCK_WEIGHT_NAMED(structure, bias_, 1, "decoder.layers." name ".bias", original ".bias", 1,    \
                                 __VA_ARGS__)
 #define BLOCK_ROWS(structure, field, name, original)                                                         \
     CONV_ROWS(structure, field conv[0], field bias[0], name ".conv.0", original ".conv.0", TAESD_WIDTH,      \
@@ -56,7 +56,7 @@ struct taesd_out_weights {
         CONV_ROWS(structure, field conv[2], field bias[2], name ".conv.4", original ".conv.4", TAESD_WIDTH,  \
                   TAESD_WIDTH)
 #define UP_ROW(structure, field, name, original)                                                             \
-    BLOCK_WEIGHT_ORIGINALLY(structure, field, 1, "decoder.layers." name ".weight", original ".weight", 4,    \
+    BLOCK_WEIGHT_NAMED(structure, field, 1, "decoder.layers." name ".weight", original ".weight", 4,    \
                             TAESD_WIDTH, TAESD_WIDTH, TAESD_K3, TAESD_K3)
 
 static const struct weight_spec taesd_in_table[] = {
@@ -69,14 +69,14 @@ static const struct weight_spec taesd_out_table[] = {
 
 /* ---- blocks ---- */
 
-/* In place. */
+/* Runs a block in place on the full-frame buffer's current feature map. */
 static void taesd_forward_block(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct taesd_state *state = scope->lane->state;
-    struct tensor picture = state->canvas.picture;
+    struct tensor picture = state->full_frame.picture;
     tiny_block(x, weights, picture, (struct tensor){0}, picture);
 }
 
-/* ---- at the ends, and from level to level ---- */
+/* ---- first and last convolutions, upsampling ---- */
 
 static void taesd_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct taesd_in_weights *w = weights;
@@ -89,47 +89,47 @@ static void taesd_forward_in(struct context *x, const void *weights, const struc
         x, image, latent,
         (struct latent_format){
             .n = 1, .scale = {settings->scale}, .shift = {settings->shift}, .limit = TINY_LIMIT});
-    struct tensor out = canvas_put(&state->canvas, state->front[0], Y, X, w->weight.dim[0]);
+    struct tensor out = full_frame_put(&state->full_frame, state->front[0], Y, X, w->weight.dim[0]);
     op_conv2d(x, out, image, w->weight, (struct epilogue){.bias = w->bias},
               (struct conv_options){.upsample = 1, .finish = FINISH_RELU});
 }
 
-/* Numbers of the blocks between levels: of the resnet before them there are TAESD_BLOCKS, and the upsampling
- * without weights counts too. */
+/* diffusers' layer number of the upsampling convolution after a level: TAESD_BLOCKS blocks and the upsampling
+ * layer, which has no weights, come first. */
 static int taesd_up_number(int level) {
     return 2 + level * (TAESD_BLOCKS + 2) + TAESD_BLOCKS + 1;
 }
 
-/* The picture moves to the back of the canvas, and what it becomes begins at the front. */
+/* Moves the feature map to the back of the full-frame buffer; the upsampled one begins at the front. */
 static void taesd_forward_up(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct taesd_up_weights *w = weights;
     struct taesd_state *state = scope->lane->state;
-    struct tensor in = state->canvas.picture;
+    struct tensor in = state->full_frame.picture;
     int32_t Y = in.dim[0], X = in.dim[1], C = in.dim[2];
     int level = scope->number == taesd_up_number(0) ? 1 : 2;
-    struct tensor back = canvas_back(&state->canvas, 0, Y, X, C);
+    struct tensor back = full_frame_back(&state->full_frame, 0, Y, X, C);
     op_copy(x, back, in);
-    struct tensor out = canvas_put(&state->canvas, state->front[level], 2 * Y, 2 * X, C);
+    struct tensor out = full_frame_put(&state->full_frame, state->front[level], 2 * Y, 2 * X, C);
     op_conv2d(x, out, back, w->weight, (struct epilogue){0}, (struct conv_options){.upsample = 2});
 }
 
-/* The last level, from the upsampling before it to colours, a band at a time. */
+/* Last level: upsampling, one block and the convolution to RGB, one band at a time. */
 static void taesd_forward_out(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct taesd_out_weights *w = weights;
     const struct taesd_state *state = scope->lane->state;
-    const struct conv_options twice = {.upsample = 2}, colours = {.upsample = 1, .finish = FINISH_OF_UNIT};
-    struct tensor in = state->canvas.picture, picture = lane_picture(scope->lane);
+    const struct conv_options twice = {.upsample = 2}, colours = {.upsample = 1, .finish = FINISH_TO_SIGNED};
+    struct tensor in = state->full_frame.picture, picture = lane_picture(scope->lane);
     const struct strip coarse = {in, 0, in.dim[0]};
     int32_t Y = 2 * in.dim[0], X = 2 * in.dim[1], C = in.dim[2], band = tiny_band(X), done = 0;
     struct strip before = strip_begin(x, Y, X, C), after = strip_begin(x, Y, X, C);
     struct tiny_block b = tiny_block_begin(x, &w->block, (struct tensor){0}, (int32_t[]){Y, X, C});
     while (done < Y) {
-        int32_t from = before.end, to = tiny_next(from, band, Y), last = strip_reach(to, 4, Y);
-        struct tensor rows = strip_go_on(x, &before, b.end, to);
+        int32_t from = before.end, to = tiny_next_row(from, band, Y), last = strip_reach(to, 4, Y);
+        struct tensor rows = strip_advance(x, &before, b.end, to);
         strip_convolve(x, rows, from, &coarse, w->up.weight, (struct epilogue){0}, twice);
         tiny_block_hidden(x, &b, &before, to);
-        rows = strip_go_on(x, &after, strip_above(done), strip_reach(to, 3, Y));
-        tiny_block_end(x, &b, &before, rows);
+        rows = strip_advance(x, &after, strip_row_above(done), strip_reach(to, 3, Y));
+        tiny_block_output(x, &b, &before, rows);
         strip_convolve(x, tensor_slice(picture, done, last - done), done, &after, w->weight,
                        (struct epilogue){.bias = w->bias}, colours);
         done = last;
@@ -138,14 +138,15 @@ static void taesd_forward_out(struct context *x, const void *weights, const stru
 
 /* ---- the family ---- */
 
-static const struct block_kind taesd_kind_in =
-    BLOCK_KIND("conv_in", "conv_in", taesd_in_table, taesd_in_weights, taesd_forward_in, .keeps_types = true);
-static const struct block_kind taesd_kind_block = BLOCK_KIND(
-    "block", "layers.%d", taesd_block_table, tiny_block_weights, taesd_forward_block, .keeps_types = true);
+static const struct block_kind taesd_kind_in = BLOCK_KIND(
+    "conv_in", "conv_in", taesd_in_table, taesd_in_weights, taesd_forward_in, .never_quantised = true);
+static const struct block_kind taesd_kind_block =
+    BLOCK_KIND("block", "layers.%d", taesd_block_table, tiny_block_weights, taesd_forward_block,
+               .never_quantised = true);
 static const struct block_kind taesd_kind_up = BLOCK_KIND(
-    "upsample", "layers.%d", taesd_up_table, taesd_up_weights, taesd_forward_up, .keeps_types = true);
+    "upsample", "layers.%d", taesd_up_table, taesd_up_weights, taesd_forward_up, .never_quantised = true);
 static const struct block_kind taesd_kind_out = BLOCK_KIND(
-    "conv_out", "conv_out", taesd_out_table, taesd_out_weights, taesd_forward_out, .keeps_types = true);
+    "conv_out", "conv_out", taesd_out_table, taesd_out_weights, taesd_forward_out, .never_quantised = true);
 
 static bool taesd_probe(const struct tensor_index *index) {
     return index_find(index, "decoder.layers.2.conv.0.weight") ||
@@ -155,11 +156,11 @@ static bool taesd_probe(const struct tensor_index *index) {
 
 static enum status taesd_refuse(const struct component *c, struct error *e) {
     static const struct relative relatives[] = {
-        {"3.pool.", "a tiny decoder of latents with a second path (TAEF2)"},
-        {"decoder.layers.2.pool.", "a tiny decoder of latents with a second path (TAEF2)"},
+        {"3.pool.", "a tiny decoder whose blocks have a pooled branch (TAEF2)"},
+        {"decoder.layers.2.pool.", "a tiny decoder whose blocks have a pooled branch (TAEF2)"},
         {"20.", "a tiny decoder with more layers"},
         {"decoder.layers.19.", "a tiny decoder with more layers"},
-        {"decoder.layers.3.skip.", "a tiny decoder of several widths"},
+        {"decoder.layers.3.skip.", "a tiny decoder with several channel widths"},
         {NULL, NULL}};
     return component_refuse_relatives(c, relatives, "TAESD, TAESDXL, TAESD3 or TAEF1", e);
 }
@@ -173,7 +174,7 @@ static void taesd_derive(struct component *c) {
     c->latent_format = (struct latent_format){.n = 1, .scale = {s->scale}, .shift = {s->shift}};
 }
 
-static void taesd_follow(struct component *c) {
+static void taesd_derive_dims(struct component *c) {
     *(struct taesd_settings *)c->settings = (struct taesd_settings){.scale = 1, .shift = 0};
 }
 
@@ -185,9 +186,9 @@ static int taesd_blocks(const struct component *c, struct block_ref *refs) {
         int up = taesd_up_number(level);
         for (int i = 0; i < TAESD_BLOCKS; i++)
             refs[n++] = (struct block_ref){
-                .kind = &taesd_kind_block, .number = up - TAESD_BLOCKS - 1 + i, .original = 1};
+                .kind = &taesd_kind_block, .number = up - TAESD_BLOCKS - 1 + i, .number_offset = 1};
         if (level + 2 < TAESD_LEVELS)
-            refs[n++] = (struct block_ref){.kind = &taesd_kind_up, .number = up, .original = 1};
+            refs[n++] = (struct block_ref){.kind = &taesd_kind_up, .number = up, .number_offset = 1};
     }
     refs[n++] = (struct block_ref){.kind = &taesd_kind_out};
     return n;
@@ -195,20 +196,22 @@ static int taesd_blocks(const struct component *c, struct block_ref *refs) {
 
 static void taesd_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                           struct arena *pictures, bool *ok) {
-    struct canvas_level levels[TAESD_LEVELS - 1];
+    struct full_frame_level levels[TAESD_LEVELS - 1];
     struct taesd_state first = {0};
     (void)arena;
     for (int i = 0; i + 1 < TAESD_LEVELS; i++)
-        levels[i] = (struct canvas_level){.Y = lanes[0].latent.dim[2] << i,
-                                          .X = lanes[0].latent.dim[3] << i,
-                                          .before = c->dims[TAESD_WIDTH],
-                                          .channels = c->dims[TAESD_WIDTH]};
-    int64_t rows = canvas_measure_up(levels, TAESD_LEVELS - 1, 0, true, first.front);
-    first.canvas.memory = arena_tensor(pictures, DTYPE_F32, 2, (int32_t[]){(int32_t)rows, CANVAS_ROW}, ok);
+        levels[i] = (struct full_frame_level){.Y = lanes[0].latent.dim[2] << i,
+                                              .X = lanes[0].latent.dim[3] << i,
+                                              .in_channels = c->dims[TAESD_WIDTH],
+                                              .channels = c->dims[TAESD_WIDTH]};
+    int64_t rows = full_frame_measure_up(levels, TAESD_LEVELS - 1, 0, true, first.front);
+    first.full_frame.memory =
+        arena_tensor(pictures, DTYPE_F32, 2, (int32_t[]){(int32_t)rows, FULL_FRAME_ROW}, ok);
     for (int i = 0; i < n_lanes; i++) *(struct taesd_state *)lanes[i].state = first;
 }
 
-/* ComfyUI's files say how latents are scaled that are not as denoisers see them. */
+/* vae_scale and vae_shift: in ComfyUI's files, for latents in the VAE's scale; latents here are in the
+ * denoiser's scale. */
 static const char *const taesd_ignorable[] = {"encoder.", "taesd_encoder.", "vae_scale", "vae_shift", NULL};
 
 #define SETTING(key, field, published, least)                                                                \
@@ -232,7 +235,7 @@ static const struct dimension taesd_dimensions[] = {
 const struct family family_taesd = {
     .name = "taesd",
     .kind = FAMILY_TINY_DECODER,
-    .word = "tiny decoder",
+    .display_name = "tiny decoder",
     .config_key = "_class_name",
     .config_value = "AutoencoderTiny",
     .probe = taesd_probe,
@@ -242,7 +245,7 @@ const struct family family_taesd = {
     .settings = taesd_settings_rows,
     .n_settings = COUNT_OF(taesd_settings_rows),
     .expects = taesd_expects,
-    .follow = taesd_follow,
+    .derive_dims = taesd_derive_dims,
     .derive = taesd_derive,
     .blocks = taesd_blocks,
     .ignorable = taesd_ignorable,

@@ -1,26 +1,26 @@
-/* Blocks of tiny decoders: see tiny_blocks.h. */
+/* Tiny decoder blocks: see tiny_blocks.h. */
 #include "models/tiny_blocks.h"
 
 /* ---- strips ---- */
 
-/* Beside a band's own: rows before it that are read again, and those that convolutions before the last band
- * left to it. */
-enum { STRIP_BESIDE = 8 };
+/* Rows of a strip beyond a band: rows above that are read again, and rows that earlier convolutions leave for
+ * the last band. */
+enum { STRIP_EXTRA_ROWS = 8 };
 
 int32_t tiny_band(int32_t columns) {
     return 2 * conv_band_rows(columns);
 }
 
-int32_t tiny_next(int32_t end, int32_t band, int32_t Y) {
+int32_t tiny_next_row(int32_t end, int32_t band, int32_t Y) {
     return Y - end > band ? end + band : Y;
 }
 
 struct strip strip_begin(struct context *x, int32_t Y, int32_t X, int32_t C) {
-    int32_t room = tiny_band(X) + STRIP_BESIDE;
+    int32_t room = tiny_band(X) + STRIP_EXTRA_ROWS;
     return (struct strip){context_tensor(x, DTYPE_F32, 3, (int32_t[]){room < Y ? room : Y, X, C}), 0, 0};
 }
 
-struct tensor strip_go_on(struct context *x, struct strip *s, int32_t kept, int32_t end) {
+struct tensor strip_advance(struct context *x, struct strip *s, int32_t kept, int32_t end) {
     int32_t n_kept = kept < s->end ? s->end - kept : 0;
     if (n_kept && kept > s->first)
         op_copy(x, tensor_slice(s->rows, 0, n_kept), tensor_slice(s->rows, kept - s->first, n_kept));
@@ -30,7 +30,7 @@ struct tensor strip_go_on(struct context *x, struct strip *s, int32_t kept, int3
     return fresh;
 }
 
-int32_t strip_above(int32_t row) {
+int32_t strip_row_above(int32_t row) {
     return row ? row - 1 : 0;
 }
 
@@ -62,32 +62,32 @@ struct tiny_block tiny_block_begin(struct context *x, const struct tiny_block_we
 void tiny_block_hidden(struct context *x, struct tiny_block *b, const struct strip *in, int32_t to) {
     struct epilogue first = {.bias = b->w->bias[0]};
     int32_t from1 = b->h1.end, from2 = b->h2.end;
-    struct tensor h1 = strip_go_on(x, &b->h1, strip_above(from2), strip_reach(to, 1, b->Y));
+    struct tensor h1 = strip_advance(x, &b->h1, strip_row_above(from2), strip_reach(to, 1, b->Y));
     if (b->past.rows.rank) {
         strip_convolve(x, h1, from1, &b->past, b->w->past, first, tiny_plain);
         first = (struct epilogue){.residual = h1};
     }
     strip_convolve(x, h1, from1, in, b->w->conv[0], first, tiny_relu);
-    struct tensor h2 = strip_go_on(x, &b->h2, strip_above(b->end), strip_reach(to, 2, b->Y));
+    struct tensor h2 = strip_advance(x, &b->h2, strip_row_above(b->end), strip_reach(to, 2, b->Y));
     strip_convolve(x, h2, from2, &b->h1, b->w->conv[1], (struct epilogue){.bias = b->w->bias[1]}, tiny_relu);
 }
 
-void tiny_block_end(struct context *x, struct tiny_block *b, const struct strip *in, struct tensor out) {
+void tiny_block_output(struct context *x, struct tiny_block *b, const struct strip *in, struct tensor out) {
     struct epilogue epilogue = {.bias = b->w->bias[2],
                                 .residual = tensor_slice(in->rows, b->end - in->first, out.dim[0])};
     strip_convolve(x, out, b->end, &b->h2, b->w->conv[2], epilogue, tiny_relu);
     b->end += out.dim[0];
 }
 
-/* What is written is three rows behind what is read, and read no more. */
+/* Writing in place is safe: the output runs three rows behind the input rows still needed. */
 void tiny_block(struct context *x, const struct tiny_block_weights *w, struct tensor in, struct tensor past,
                 struct tensor out) {
     int32_t Y = in.dim[0], band = tiny_band(in.dim[1]);
     struct strip all = {in, 0, Y};
     struct tiny_block b = tiny_block_begin(x, w, past, in.dim);
     for (int32_t to = 0; to < Y;) {
-        to = tiny_next(to, band, Y);
+        to = tiny_next_row(to, band, Y);
         tiny_block_hidden(x, &b, &all, to);
-        tiny_block_end(x, &b, &all, tensor_slice(out, b.end, strip_reach(to, 3, Y) - b.end));
+        tiny_block_output(x, &b, &all, tensor_slice(out, b.end, strip_reach(to, 3, Y) - b.end));
     }
 }

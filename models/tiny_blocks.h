@@ -1,56 +1,55 @@
-/* What tiny decoders are made of: blocks of three convolutions, computed band by band.
+/* Blocks of tiny decoders (TAESD, TAEHV): three 3x3 convolutions, computed band by band.
  *
- * A block: relu(x + conv(relu(conv(relu(conv(x) + past(frame before)))))), whose past is a video's alone. All
- * convolutions have kernels of 3.
+ * A block: relu(x + conv(relu(conv(relu(conv(x) + past(previous frame)))))). Only video decoders have `past`.
  *
- * Nothing is tiled or blended. Between convolutions are strips: the rows of a band, and those few before it
- * that are read again. So each row is computed once, a picture may be written over one that is read no more,
- * and what lies between convolutions is never there as a whole. */
+ * Nothing is tiled or blended. Between two convolutions lies a strip: the rows of the current band and the
+ * few rows above that the next convolution reads again. Each row is computed once, the output may overwrite
+ * input rows that are no longer read, and no intermediate feature map exists as a whole. */
 #ifndef SLUICE_TINY_BLOCKS_H
 #define SLUICE_TINY_BLOCKS_H
 
 #include "kernels/ops.h"
 
-/* What their authors limit a latent's values to: 3 tanh(x / 3). */
+/* Clamp of the latent in the reference implementations: 3 tanh(x / 3). */
 #define TINY_LIMIT 3.0f
 
 /* ---- strips ---- */
 
-/* Rows first to end of a picture, of which only so many are kept at a time. */
+/* Rows [first, end) of a feature map; earlier rows have been dropped. */
 struct strip {
-    struct tensor rows; /* [room, X, C] */
+    struct tensor rows; /* [capacity, X, C] */
     int32_t first, end;
 };
 
-/* Rows that the first convolution of several goes on by: a function of shapes alone (R3). So many bands of
- * convolutions that few copies and calls come with them. */
+/* Rows by which the first of several convolutions advances: several bands of op_conv2d, to keep copies and
+ * calls few. Depends on shapes alone (rule R3, kernels/README.md). */
 int32_t tiny_band(int32_t columns);
-/* The row that the band after row `end` ends before. */
-int32_t tiny_next(int32_t end, int32_t band, int32_t Y);
+/* End row of the band that starts at row `end`. */
+int32_t tiny_next_row(int32_t end, int32_t band, int32_t Y);
 
-/* Of a picture [Y, X, C], in scratch. */
+/* Empty strip of a feature map [Y, X, C], in scratch memory. */
 struct strip strip_begin(struct context *x, int32_t Y, int32_t X, int32_t C);
-/* Goes on to row end, and returns the place of the rows that are new. Of those before, rows from `kept` on
- * stay. */
-struct tensor strip_go_on(struct context *x, struct strip *s, int32_t kept, int32_t end);
-/* A row's neighbours above and below are read: the one above is there still. */
-int32_t strip_above(int32_t row);
-/* Where convolution number `behind` after one can go that went to row end. */
+/* Advances the strip to row `end`; returns the tensor for the new rows. Older rows from `kept` on stay. */
+struct tensor strip_advance(struct context *x, struct strip *s, int32_t kept, int32_t end);
+/* First input row that a 3x3 convolution reads for `row`: the row above. */
+int32_t strip_row_above(int32_t row);
+/* Row up to which convolution number `behind` after one that reached row `end` can be computed. */
 int32_t strip_reach(int32_t end, int32_t behind, int32_t Y);
-/* Rows from `first` on of what a strip is convolved to. */
+/* Convolves a strip into rows of the output that start at `first`. */
 void strip_convolve(struct context *x, struct tensor out, int32_t first, const struct strip *in,
                     struct tensor weight, struct epilogue epilogue, struct conv_options options);
 
 /* ---- blocks ---- */
 
 struct tiny_block_weights {
-    struct tensor conv[3], past, bias[3]; /* past: of the frame before, added to conv[0]'s; or rank 0 */
+    struct tensor conv[3], past, bias[3]; /* past: weights for the previous frame, added to conv[0]'s result;
+                                             rank 0 in image decoders */
 };
 
-/* What lies between a block's convolutions, and how far it got. */
+/* Progress of one block: its intermediate rows and the next output row. */
 struct tiny_block {
     const struct tiny_block_weights *w;
-    struct strip past; /* all of it; rank 0: there is none, and nothing is added */
+    struct strip past; /* the previous frame's whole feature map; rank 0: none, nothing is added */
     struct strip h1, h2;
     int32_t Y, end;
 };
@@ -58,11 +57,11 @@ struct tiny_block {
 /* past: [Y, X, C], or rank 0. */
 struct tiny_block tiny_block_begin(struct context *x, const struct tiny_block_weights *w, struct tensor past,
                                    const int32_t dim[3]);
-/* Its hidden rows, as far as they follow from in up to row `to`. */
+/* Computes the rows of h1 and h2 that depend on `in` up to row `to`. */
 void tiny_block_hidden(struct context *x, struct tiny_block *b, const struct strip *in, int32_t to);
-/* Then its rows from b->end on to out, which may lie where in or past has them. */
-void tiny_block_end(struct context *x, struct tiny_block *b, const struct strip *in, struct tensor out);
-/* All of a picture [Y, X, C]; out may be in, or past. */
+/* Computes output rows from b->end on into `out`, which may overlap already used rows of `in` or `past`. */
+void tiny_block_output(struct context *x, struct tiny_block *b, const struct strip *in, struct tensor out);
+/* Computes a whole feature map [Y, X, C]; out may be `in` or `past`. */
 void tiny_block(struct context *x, const struct tiny_block_weights *w, struct tensor in, struct tensor past,
                 struct tensor out);
 

@@ -27,7 +27,7 @@ static const struct dimension umt5_dimensions[] = {T5_DIMENSIONS(256384, 2)};
 const struct family family_umt5 = {
     .name = "umt5",
     .kind = FAMILY_TEXT,
-    .word = "umT5 text encoder",
+    .display_name = "umT5 text encoder",
     .architectures = t5_architectures,
     .config_key = "model_type",
     .config_value = "umt5",
@@ -39,7 +39,7 @@ const struct family family_umt5 = {
     .expects = t5_expects,
     .refuse = umt5_refuse,
     .configure = t5_configure,
-    .follow = t5_follow,
+    .derive_dims = t5_derive_dims,
     .derive = t5_derive,
     .reads = {.tokens = true},
     .config_rest = T5_CONFIG_REST("UMT5EncoderModel"),

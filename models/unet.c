@@ -1,16 +1,16 @@
-/* The UNets of Stable Diffusion 1, 2 and XL: convolutions over the latent at three or four resolutions, with
+/* UNets of Stable Diffusion 1, 2 and XL: convolutions over the latent at three or four resolutions, with
  * transformers in between that attend to the prompt.
  *
- * On the way down each level has resnets, a transformer behind each where the level has any, and a
- * convolution that halves the size; then come a resnet, a transformer and a resnet in the middle; on the way
- * up each level has one resnet more, which read beside the stream what the way down left (skips, last in,
- * first out). Timestep, and in SDXL the whole prompt's embedding and sizes of the picture, make one row that
- * every resnet projects for itself. These projections, and the keys and values that transformers make of the
- * prompt, are blocks of their own, because they depend on timestep and prompt alone and are read once.
+ * Down: each level has resnets, each followed by a transformer if the level has transformers, then a
+ * convolution that halves the size. Middle: resnet, transformer, resnet. Up: each level has one resnet more;
+ * every resnet also reads a skip connection from the down side, last in, first out. The timestep, and in SDXL
+ * the pooled prompt and add_time_ids, form one embedding row that each resnet projects. These projections and
+ * the transformers' keys and values of the prompt are separate blocks: they depend on timestep and prompt
+ * alone, so their weights are read once.
  *
- * A place is a resnet with the transformer behind it. Pictures are [Y, X, C], and a transformer's tokens are
- * the same bytes as rows. Reference: diffusers 0.42, models/unets/unet_2d_condition.py, models/resnet.py,
- * models/transformers/transformer_2d.py; the authors' own names are those of its
+ * A position is a resnet and the transformer that follows it. Feature maps are [Y, X, C]; a transformer's
+ * tokens are the same bytes as rows. Reference: diffusers 0.42, models/unets/unet_2d_condition.py,
+ * models/resnet.py, models/transformers/transformer_2d.py; original checkpoint names:
  * loaders/single_file_utils.py, convert_ldm_unet_checkpoint. */
 #include "kernels/ops.h"
 #include "models/models.h"
@@ -25,14 +25,14 @@ static const float unet_transformer_eps = 1e-6f, unet_layer_eps = 1e-5f;
 static const struct patches unet_pixels = {.side = 1, .order = PATCH_CHANNELS_FIRST};
 
 struct unet_state {
-    struct tensor skip[UNET_SKIPS_MAX]; /* [Y, X, C]: the stream on the way down */
-    struct tensor stream;               /* [rows, MEMORY_ROW]: the picture from the middle on, of any level */
-    struct tensor tokens;               /* the same: of the transformer under way */
-    /* Shared by a prompt's lanes: */
-    struct tensor text[UNET_PLACES_MAX]; /* [layers, text rows, 2 C]: keys, values */
-    /* From timestep and prompt; a row for each evaluation or, not hoisted, one. */
-    struct tensor condition;             /* [rows, TIME] */
-    struct tensor time[UNET_PLACES_MAX]; /* [rows, C] */
+    struct tensor skip[UNET_SKIPS_MAX]; /* [Y, X, C]: outputs of the down side */
+    struct tensor stream; /* [rows, MEMORY_ROW]: buffer of the feature map from the mid block on */
+    struct tensor tokens; /* the same, of the current transformer's tokens */
+    /* Shared by all lanes of a prompt: */
+    struct tensor text[UNET_POSITIONS_MAX]; /* [layers, text rows, 2 C]: keys and values of the prompt */
+    /* Functions of timestep and prompt: one row per evaluation if hoisted, else one row. */
+    struct tensor condition;                /* [rows, TIME] */
+    struct tensor time[UNET_POSITIONS_MAX]; /* [rows, C] */
 };
 
 struct linear_weights {
@@ -44,8 +44,8 @@ struct conditioning_weights {
     struct tensor guidance;
 };
 
-/* Of blocks that are one product or convolution, with a norm before it where there is one. */
-struct product_weights {
+/* Blocks that are one linear layer or convolution, with a norm before it or none. */
+struct linear_block_weights {
     struct linear_weights norm, product;
 };
 
@@ -66,10 +66,10 @@ struct layer_weights {
 };
 
 #define WEIGHTED(structure, field, name, original, rank_, ...)                                               \
-    BLOCK_WEIGHT_ORIGINALLY(structure, field.weight, 1, name ".weight", original ".weight", rank_,           \
+    BLOCK_WEIGHT_NAMED(structure, field.weight, 1, name ".weight", original ".weight", rank_,           \
                             __VA_ARGS__)
 #define BIASED(structure, field, spread_, name, original, columns)                                           \
-    BLOCK_WEIGHT_ORIGINALLY(structure, field.bias, spread_, name ".bias", original ".bias", 1, columns)
+    BLOCK_WEIGHT_NAMED(structure, field.bias, spread_, name ".bias", original ".bias", 1, columns)
 #define LINEAR(structure, field, name, original, rows, columns)                                              \
     WEIGHTED(structure, field, name, original, 2, rows, columns),                                            \
         BIASED(structure, field, 1, name, original, rows)
@@ -77,17 +77,17 @@ struct layer_weights {
     WEIGHTED(structure, field, name, original, 4, out, in, side, side),                                      \
         BIASED(structure, field, 1, name, original, out)
 #define NORM(structure, field, name, original, columns)                                                      \
-    BLOCK_WEIGHT_ORIGINALLY(structure, field.weight, 0, name ".weight", original ".weight", 1, columns),     \
+    BLOCK_WEIGHT_NAMED(structure, field.weight, 0, name ".weight", original ".weight", 1, columns),     \
         BIASED(structure, field, 1, name, original, columns)
-/* Some files have 1x1 convolutions in place of products. */
+/* Some files store linear layers as 1x1 convolutions. */
 #define PROJECTION(structure, field, name, original_, rows, columns)                                         \
     {.offset = offsetof(struct structure, field.weight),                                                     \
      .names = {name ".weight"},                                                                              \
-     .original = original_ ".weight",                                                                        \
+     .checkpoint_name = original_ ".weight",                                                                        \
      .rank = 2,                                                                                              \
      .dim = {rows, columns},                                                                                 \
-     .ones = CONVOLVED,                                                                                      \
-     .spread = 1},                                                                                           \
+     .ones = CONV_AXES,                                                                                      \
+     .init_scale = 1},                                                                                       \
         BIASED(structure, field, 1, name, original_, rows)
 
 /* ---- weight tables ---- */
@@ -100,24 +100,24 @@ static const struct weight_spec unet_time_table[] = {TIME_ROWS};
     LINEAR(conditioning_weights, added_in, "add_embedding.linear_1", "label_emb.0.0", TIME, ADDED),          \
         LINEAR(conditioning_weights, added_out, "add_embedding.linear_2", "label_emb.0.2", TIME, TIME)
 #define GUIDANCE_ROW                                                                                         \
-    BLOCK_WEIGHT_ORIGINALLY(conditioning_weights, guidance, 1, "time_embedding.cond_proj.weight",            \
+    BLOCK_WEIGHT_NAMED(conditioning_weights, guidance, 1, "time_embedding.cond_proj.weight",            \
                             "time_embed.cond_proj.weight", 2, FREQUENCIES, GUIDANCE)
 static const struct weight_spec unet_added_table[] = {TIME_ROWS, ADDED_ROWS};
 static const struct weight_spec unet_guided_time_table[] = {GUIDANCE_ROW, TIME_ROWS};
 static const struct weight_spec unet_guided_added_table[] = {GUIDANCE_ROW, TIME_ROWS, ADDED_ROWS};
 
 static const struct weight_spec unet_in_table[] = {
-    CONV(product_weights, product, "conv_in", "input_blocks.0.0", OUT, READ, K3)};
+    CONV(linear_block_weights, product, "conv_in", "input_blocks.0.0", OUT, IN_CHANNELS, K3)};
 static const struct weight_spec unet_out_table[] = {
-    NORM(product_weights, norm, "conv_norm_out", "out.0", OUT),
-    CONV(product_weights, product, "conv_out", "out.2", LATENT, OUT, K3)};
+    NORM(linear_block_weights, norm, "conv_norm_out", "out.0", OUT),
+    CONV(linear_block_weights, product, "conv_out", "out.2", LATENT, OUT, K3)};
 static const struct weight_spec unet_downsample_table[] = {CONV(
-    product_weights, product, "down_blocks.%d.downsamplers.0.conv", "input_blocks.%d.0.op", OUT, OUT, K3)};
-/* The authors count it behind the transformer, where there is one. */
+    linear_block_weights, product, "down_blocks.%d.downsamplers.0.conv", "input_blocks.%d.0.op", OUT, OUT, K3)};
+/* Original checkpoints number the upsampling convolution after the transformer, if there is one. */
 static const struct weight_spec unet_upsample_table[] = {CONV(
-    product_weights, product, "up_blocks.%d.upsamplers.0.conv", "output_blocks.%d.1.conv", OUT, OUT, K3)};
-static const struct weight_spec unet_upsample_behind_table[] = {CONV(
-    product_weights, product, "up_blocks.%d.upsamplers.0.conv", "output_blocks.%d.2.conv", OUT, OUT, K3)};
+    linear_block_weights, product, "up_blocks.%d.upsamplers.0.conv", "output_blocks.%d.1.conv", OUT, OUT, K3)};
+static const struct weight_spec unet_upsample_after_attention_table[] = {CONV(
+    linear_block_weights, product, "up_blocks.%d.upsamplers.0.conv", "output_blocks.%d.2.conv", OUT, OUT, K3)};
 
 #define RESNET(name, original)                                                                               \
     NORM(resnet_weights, norm1, name ".norm1", original ".in_layers.0", IN),                                 \
@@ -127,17 +127,17 @@ static const struct weight_spec unet_upsample_behind_table[] = {CONV(
 #define SHORTCUT(name, original)                                                                             \
     CONV(resnet_weights, shortcut, name ".conv_shortcut", original ".skip_connection", OUT, IN, K1)
 
-/* Of a transformer's layer, which the authors name alike. */
+/* Name of a transformer layer, the same in both namings. */
 #define LAYER_NAME ".transformer_blocks.%d"
 #define MATRIX(structure, field, A, A_ORIGINAL, tail, rows, columns)                                         \
-    BLOCK_WEIGHT_ORIGINALLY(structure, field, 1, A LAYER_NAME tail ".weight",                                \
+    BLOCK_WEIGHT_NAMED(structure, field, 1, A LAYER_NAME tail ".weight",                                \
                             A_ORIGINAL LAYER_NAME tail ".weight", 2, rows, columns)
 #define LAYER_LINEAR(field, A, A_ORIGINAL, tail, rows, columns)                                              \
     LINEAR(layer_weights, field, A LAYER_NAME tail, A_ORIGINAL LAYER_NAME tail, rows, columns)
 #define LAYER_NORM(field, A, A_ORIGINAL, tail)                                                               \
     NORM(layer_weights, field, A LAYER_NAME tail, A_ORIGINAL LAYER_NAME tail, OUT)
 
-/* In the order of their use. */
+/* Weights in order of use. */
 #define LAYER(A, A_ORIGINAL)                                                                                 \
     LAYER_NORM(norm1, A, A_ORIGINAL, ".norm1"),                                                              \
         MATRIX(layer_weights, q, A, A_ORIGINAL, ".attn1.to_q", OUT, OUT),                                    \
@@ -154,20 +154,20 @@ static const struct weight_spec unet_upsample_behind_table[] = {CONV(
     MATRIX(text_weights, k, A, A_ORIGINAL, ".attn2.to_k", OUT, CONTEXT),                                     \
         MATRIX(text_weights, v, A, A_ORIGINAL, ".attn2.to_v", OUT, CONTEXT)
 
-/* The tables of one side, whose resnets and transformers have these names. */
+/* Tables of one side (down, mid, up) with resnet prefix R and attention prefix A. */
 #define SIDE_TABLES(side, R, R_ORIGINAL, A, A_ORIGINAL)                                                      \
     static const struct weight_spec unet_##side##_time_table[] = {                                           \
-        LINEAR(product_weights, product, R ".time_emb_proj", R_ORIGINAL ".emb_layers.1", OUT, TIME)};        \
+        LINEAR(linear_block_weights, product, R ".time_emb_proj", R_ORIGINAL ".emb_layers.1", OUT, TIME)};        \
     static const struct weight_spec unet_##side##_resnet_table[] = {RESNET(R, R_ORIGINAL)};                  \
     static const struct weight_spec unet_##side##_wider_resnet_table[] = {RESNET(R, R_ORIGINAL),             \
                                                                           SHORTCUT(R, R_ORIGINAL)};          \
     static const struct weight_spec unet_##side##_proj_in_table[] = {                                        \
-        NORM(product_weights, norm, A ".norm", A_ORIGINAL ".norm", OUT),                                     \
-        PROJECTION(product_weights, product, A ".proj_in", A_ORIGINAL ".proj_in", OUT, OUT)};                \
+        NORM(linear_block_weights, norm, A ".norm", A_ORIGINAL ".norm", OUT),                                     \
+        PROJECTION(linear_block_weights, product, A ".proj_in", A_ORIGINAL ".proj_in", OUT, OUT)};                \
     static const struct weight_spec unet_##side##_text_table[] = {TEXT(A, A_ORIGINAL)};                      \
     static const struct weight_spec unet_##side##_layer_table[] = {LAYER(A, A_ORIGINAL)};                    \
     static const struct weight_spec unet_##side##_proj_out_table[] = {                                       \
-        PROJECTION(product_weights, product, A ".proj_out", A_ORIGINAL ".proj_out", OUT, OUT)};
+        PROJECTION(linear_block_weights, product, A ".proj_out", A_ORIGINAL ".proj_out", OUT, OUT)};
 /* clang-format off */
 SIDE_TABLES(down, UNET_DOWN_RESNET, UNET_DOWN_RESNET_ORIGINAL, UNET_DOWN_ATTENTION,
             UNET_DOWN_ATTENTION_ORIGINAL)
@@ -175,50 +175,51 @@ SIDE_TABLES(mid, UNET_MID_RESNET, UNET_MID_RESNET_ORIGINAL, UNET_MID_ATTENTION, 
 SIDE_TABLES(up, UNET_UP_RESNET, UNET_UP_RESNET_ORIGINAL, UNET_UP_ATTENTION, UNET_UP_ATTENTION_ORIGINAL)
 /* clang-format on */
 
-/* ---- pictures ---- */
+/* ---- feature maps ---- */
 
-/* A picture's pixels as rows. */
+/* Pixels of a feature map as rows [Y X, C]. */
 static struct tensor unet_rows(struct tensor picture) {
     return tensor_reshape(picture, 2, (int32_t[]){picture.dim[0] * picture.dim[1], picture.dim[2]});
 }
 
-/* What a forward of a place is about. */
+/* Context of a forward call at one position. */
 struct unet_visit {
     const struct unet_settings *settings;
     const struct unet_state *state;
-    struct unet_place place;
+    struct unet_position position;
 };
 
 static struct unet_visit unet_visit_of(const struct visit_scope *scope, bool of_layer) {
     return (struct unet_visit){scope->settings, scope->lane->state,
-                               of_layer ? unet_layer_place_of(scope->number) : unet_place_of(scope->number)};
+                               of_layer ? unet_layer_position_of(scope->number)
+                                        : unet_position_of(scope->number)};
 }
 
-/* Of that level's size the picture at the beginning of a buffer. */
+/* Feature map of a level's size at the beginning of a buffer. */
 static struct tensor unet_picture(const struct unet_visit *v, struct tensor buffer, int depth, int32_t C) {
     struct tensor like = v->state->skip[depth * (v->settings->resnets + 1)];
     return tensor_make(buffer.data, DTYPE_F32, 3, (int32_t[]){like.dim[0], like.dim[1], C});
 }
 
-/* What a place's resnet writes, and its transformer reads and writes. */
+/* Output of a position's resnet; its transformer updates this feature map in place. */
 static struct tensor unet_result(const struct unet_visit *v, int32_t C) {
-    if (v->place.side == UNET_DOWN) return v->state->skip[unet_skip(v->settings, v->place)];
-    return unet_picture(v, v->state->stream, unet_depth(v->settings, v->place), C);
+    if (v->position.side == UNET_DOWN) return v->state->skip[unet_skip(v->settings, v->position)];
+    return unet_picture(v, v->state->stream, unet_depth(v->settings, v->position), C);
 }
 
-/* [Y X, C]: the pixels as a transformer's tokens. */
+/* [Y X, C]: the current transformer's tokens. */
 static struct tensor unet_tokens(const struct unet_visit *v, int32_t C) {
-    return unet_rows(unet_picture(v, v->state->tokens, unet_depth(v->settings, v->place), C));
+    return unet_rows(unet_picture(v, v->state->tokens, unet_depth(v->settings, v->position), C));
 }
 
-/* The skip that was written last. */
-static struct tensor unet_lowest(const struct unet_visit *v) {
+/* Output of the last down position. */
+static struct tensor unet_last_skip(const struct unet_visit *v) {
     return v->state->skip[v->settings->levels * (v->settings->resnets + 1) - 1];
 }
 
 /* ---- conditioning ---- */
 
-/* Two layers with SiLU between them: rows of in to as many of out. */
+/* MLP of two linear layers with SiLU between them; in and out have equally many rows. */
 static void unet_embed(struct context *x, struct tensor out, struct tensor in,
                        const struct linear_weights *w1, const struct linear_weights *w2) {
     struct tensor h = context_tensor(x, DTYPE_F32, 2, (int32_t[]){in.dim[0], w1->weight.dim[0]});
@@ -226,20 +227,20 @@ static void unet_embed(struct context *x, struct tensor out, struct tensor in,
     op_linear_few(x, out, h, w2->weight, w2->bias, ACTIVATION_SILU);
 }
 
-/* [1, ADDED]: the pooled text, then each number as a sinusoid. */
-static struct tensor unet_added(struct context *x, const struct visit_scope *scope, int32_t columns) {
+/* [1, ADDED]: pooled text, then each add_time_ids value as a sinusoid. */
+static struct tensor unet_add_embedding(struct context *x, const struct visit_scope *scope, int32_t columns) {
     const struct unet_settings *settings = scope->settings;
     struct tensor pooled = scope->lane->pooled;
     struct tensor added = context_tensor(x, DTYPE_F32, 2, (int32_t[]){1, columns});
-    int32_t first = pooled.dim[1], each = settings->number_columns;
+    int32_t first = pooled.dim[1], each = settings->time_id_columns;
     op_copy(x, tensor_slice_columns(added, 0, first), pooled);
     for (int i = 0; first < columns; i++, first += each)
-        op_timestep(x, tensor_slice_columns(added, first, each), scope->lane->numbers[i], TIMESTEP_USUAL);
+        op_timestep(x, tensor_slice_columns(added, first, each), scope->lane->add_time_ids[i], TIMESTEP_USUAL);
     return added;
 }
 
-/* Distilled guidance lies on the sinusoids of the timestep. */
-static void unet_guide(struct context *x, struct tensor f, struct tensor weight, float guidance) {
+/* Adds the guidance embedding (LCM) to the timestep sinusoids. */
+static void unet_add_guidance(struct context *x, struct tensor f, struct tensor weight, float guidance) {
     const float scale = 1000;
     struct tensor g = context_tensor(x, DTYPE_F32, 2, (int32_t[]){1, weight.dim[1]});
     struct tensor row = context_tensor(x, DTYPE_F32, 2, (int32_t[]){1, weight.dim[0]});
@@ -257,27 +258,28 @@ static void unet_forward_conditioning(struct context *x, const void *weights,
     struct tensor f = context_tensor(x, DTYPE_F32, 2, (int32_t[]){n, frequencies});
     for (int32_t i = 0; i < n; i++)
         op_timestep(x, tensor_slice(f, i, 1), scope->timesteps[i], TIMESTEP_USUAL);
-    if (w->guidance.rank) unet_guide(x, f, w->guidance, scope->lane->guidance);
+    if (w->guidance.rank) unet_add_guidance(x, f, w->guidance, scope->lane->guidance);
     unet_embed(x, rows, f, &w->time_in, &w->time_out);
     if (!w->added_in.weight.rank) return;
     struct tensor one = context_tensor(x, DTYPE_F32, 2, (int32_t[]){1, rows.dim[1]});
-    unet_embed(x, one, unet_added(x, scope, w->added_in.weight.dim[1]), &w->added_in, &w->added_out);
+    unet_embed(x, one, unet_add_embedding(x, scope, w->added_in.weight.dim[1]), &w->added_in, &w->added_out);
     op_add(x, rows, rows, one);
 }
 
-/* What each resnet adds to its channels. */
+/* Projects the embedding row to the bias that a resnet adds to its channels. */
 static void unet_forward_time(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct product_weights *w = weights;
+    const struct linear_block_weights *w = weights;
     struct unet_visit v = unet_visit_of(scope, false);
-    struct tensor rows = scope_rows(v.state->time[unet_index(v.settings, v.place)], scope);
+    struct tensor rows = scope_rows(v.state->time[unet_index(v.settings, v.position)], scope);
     op_linear_few(x, rows, scope_rows(v.state->condition, scope), w->product.weight, w->product.bias,
                   ACTIVATION_SILU);
 }
 
 /* ---- convolutions ---- */
 
-static struct group_norm unet_measure(struct context *x, const struct visit_scope *scope,
-                                      struct tensor picture, const struct linear_weights *norm, float eps) {
+static struct group_norm unet_group_norm(struct context *x, const struct visit_scope *scope,
+                                         struct tensor picture, const struct linear_weights *norm,
+                                         float eps) {
     const struct unet_settings *settings = scope->settings;
     struct group_norm measured = {.weight = norm->weight, .bias = norm->bias};
     measured.statistics = context_tensor(x, DTYPE_F32, 2, (int32_t[]){settings->groups, 2});
@@ -286,7 +288,7 @@ static struct group_norm unet_measure(struct context *x, const struct visit_scop
 }
 
 static void unet_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct product_weights *w = weights;
+    const struct linear_block_weights *w = weights;
     const struct unet_state *state = scope->lane->state;
     struct tensor latent = latent_planes(scope->lane->latent);
     int32_t C = latent.dim[0], read = w->product.weight.dim[1];
@@ -299,20 +301,21 @@ static void unet_forward_in(struct context *x, const void *weights, const struct
               (struct conv_options){.upsample = 1});
 }
 
-/* What a place's resnet reads: on the way up the stream with a skip beside it. */
+/* Input of a position's resnet: on the up side the current feature map and a skip connection, concatenated.
+ */
 static struct tensor unet_resnet_input(struct context *x, const struct unet_visit *v, int32_t C) {
     const struct unet_settings *s = v->settings;
-    struct unet_place place = v->place;
-    int skip = unet_skip(s, place);
-    if (place.side == UNET_DOWN) return v->state->skip[skip - 1];
-    if (place.side == UNET_MID) return place.resnet ? unet_result(v, C) : unet_lowest(v);
-    struct tensor beside = v->state->skip[skip];
-    int32_t own = C - beside.dim[2], dim[3] = {beside.dim[0], beside.dim[1], C};
-    bool first = !place.level && !place.resnet && !s->mid_resnets;
+    struct unet_position position = v->position;
+    int skip = unet_skip(s, position);
+    if (position.side == UNET_DOWN) return v->state->skip[skip - 1];
+    if (position.side == UNET_MID) return position.resnet ? unet_result(v, C) : unet_last_skip(v);
+    struct tensor skipped = v->state->skip[skip];
+    int32_t stream_channels = C - skipped.dim[2], dim[3] = {skipped.dim[0], skipped.dim[1], C};
+    bool first = !position.level && !position.resnet && !s->mid_resnets;
     struct tensor joined = context_tensor(x, DTYPE_F32, 3, dim);
-    struct tensor stream = first ? unet_lowest(v) : unet_result(v, own);
-    op_copy(x, tensor_slice_columns(unet_rows(joined), 0, own), unet_rows(stream));
-    op_copy(x, tensor_slice_columns(unet_rows(joined), own, beside.dim[2]), unet_rows(beside));
+    struct tensor stream = first ? unet_last_skip(v) : unet_result(v, stream_channels);
+    op_copy(x, tensor_slice_columns(unet_rows(joined), 0, stream_channels), unet_rows(stream));
+    op_copy(x, tensor_slice_columns(unet_rows(joined), stream_channels, skipped.dim[2]), unet_rows(skipped));
     return joined;
 }
 
@@ -325,12 +328,12 @@ static void unet_forward_resnet(struct context *x, const void *weights, const st
     struct conv_options normed = {.activation = ACTIVATION_SILU, .upsample = 1}, plain = {.upsample = 1};
     struct tensor in = unet_resnet_input(x, &v, w->conv1.weight.dim[1]), out = unet_result(&v, C);
     struct tensor h = context_tensor(x, DTYPE_F32, 3, out.dim), residual = in;
-    struct tensor time = scope_rows(v.state->time[unet_index(v.settings, v.place)], scope);
+    struct tensor time = scope_rows(v.state->time[unet_index(v.settings, v.position)], scope);
     struct tensor bias = context_tensor(x, DTYPE_F32, 2, (int32_t[]){1, C});
     op_add(x, bias, time, tensor_reshape(w->conv1.bias, 2, bias.dim));
-    normed.norm = unet_measure(x, scope, in, &w->norm1, eps);
+    normed.norm = unet_group_norm(x, scope, in, &w->norm1, eps);
     op_conv2d(x, h, in, w->conv1.weight, (struct epilogue){.bias = tensor_reshape(bias, 1, &C)}, normed);
-    normed.norm = unet_measure(x, scope, h, &w->norm2, eps);
+    normed.norm = unet_group_norm(x, scope, h, &w->norm2, eps);
     if (w->shortcut.weight.rank) {
         op_conv2d(x, out, in, w->shortcut.weight, (struct epilogue){.bias = w->shortcut.bias}, plain);
         residual = out;
@@ -340,18 +343,18 @@ static void unet_forward_resnet(struct context *x, const void *weights, const st
 }
 
 static void unet_forward_downsample(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct product_weights *w = weights;
+    const struct linear_block_weights *w = weights;
     struct unet_visit v = unet_visit_of(scope, false);
-    v.place = (struct unet_place){UNET_DOWN, scope->number, v.settings->resnets, 0};
-    int out = unet_skip(v.settings, v.place);
+    v.position = (struct unet_position){UNET_DOWN, scope->number, v.settings->resnets, 0};
+    int out = unet_skip(v.settings, v.position);
     op_conv2d(x, v.state->skip[out], v.state->skip[out - 1], w->product.weight,
               (struct epilogue){.bias = w->product.bias},
-              (struct conv_options){.upsample = 1, .stride = 2, .before = 1});
+              (struct conv_options){.upsample = 1, .stride = 2, .pad_before = 1});
 }
 
-/* To the size of the skip that is read next. */
+/* Output size: that of the next skip connection, which may be odd. */
 static void unet_forward_upsample(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct product_weights *w = weights;
+    const struct linear_block_weights *w = weights;
     struct unet_visit v = unet_visit_of(scope, false);
     int depth = v.settings->levels - 1 - scope->number;
     int32_t C = w->product.weight.dim[0];
@@ -365,13 +368,13 @@ static void unet_forward_upsample(struct context *x, const void *weights, const 
 }
 
 static void unet_forward_out(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct product_weights *w = weights;
+    const struct linear_block_weights *w = weights;
     struct unet_visit v = unet_visit_of(scope, false);
     struct tensor in = unet_picture(&v, v.state->stream, 0, w->product.weight.dim[1]);
     struct conv_options options = {.activation = ACTIVATION_SILU, .upsample = 1};
     int32_t dim[3] = {in.dim[0], in.dim[1], w->product.weight.dim[0]};
     struct tensor out = context_tensor(x, DTYPE_F32, 3, dim);
-    options.norm = unet_measure(x, scope, in, &w->norm, v.settings->norm_eps);
+    options.norm = unet_group_norm(x, scope, in, &w->norm, v.settings->norm_eps);
     op_conv2d(x, out, in, w->product.weight, (struct epilogue){.bias = w->product.bias}, options);
     op_unpatchify(x, latent_planes(scope->lane->prediction), unet_rows(out), unet_pixels, 1);
 }
@@ -382,10 +385,10 @@ static void unet_product(struct context *x, struct tensor out, struct tensor in,
     op_linear(x, out, in, weight, (struct epilogue){0});
 }
 
-/* The layer's keys and values of the prompt: [text rows, 2 C]. */
+/* Keys and values of the prompt for one layer: [text rows, 2 C]. */
 static struct tensor unet_layer_text(const struct unet_visit *v) {
-    struct tensor all = v->state->text[unet_index(v->settings, v->place)];
-    return tensor_reshape(tensor_slice(all, v->place.layer, 1), 2, all.dim + 1);
+    struct tensor all = v->state->text[unet_index(v->settings, v->position)];
+    return tensor_reshape(tensor_slice(all, v->position.layer, 1), 2, all.dim + 1);
 }
 
 static void unet_forward_text(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -398,17 +401,17 @@ static void unet_forward_text(struct context *x, const void *weights, const stru
 }
 
 static void unet_forward_proj_in(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct product_weights *w = weights;
+    const struct linear_block_weights *w = weights;
     struct unet_visit v = unet_visit_of(scope, false);
     int32_t C = w->product.weight.dim[0];
     struct tensor picture = unet_result(&v, C), n = context_tensor(x, DTYPE_F32, 3, picture.dim);
-    op_group_norm(x, n, picture, unet_measure(x, scope, picture, &w->norm, unet_transformer_eps));
+    op_group_norm(x, n, picture, unet_group_norm(x, scope, picture, &w->norm, unet_transformer_eps));
     op_linear(x, unet_tokens(&v, C), unet_rows(n), w->product.weight,
               (struct epilogue){.bias = w->product.bias});
 }
 
 static void unet_forward_proj_out(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct product_weights *w = weights;
+    const struct linear_block_weights *w = weights;
     struct unet_visit v = unet_visit_of(scope, false);
     int32_t C = w->product.weight.dim[0];
     struct tensor picture = unet_rows(unet_result(&v, C));
@@ -421,11 +424,11 @@ static void unet_norm(struct context *x, struct tensor out, struct tensor in,
     op_layer_norm(x, out, in, (struct affine){.weight = w->weight, .bias = w->bias}, unet_layer_eps);
 }
 
-/* q becomes what it attends to; then tokens += out(q). */
+/* q = attention(q, k, v), then tokens += out(q). */
 static void unet_attend(struct context *x, struct tensor tokens, struct tensor q, struct tensor k,
                         struct tensor v, int heads, const struct linear_weights *out) {
     float scale = 1 / sqrtf((float)(q.dim[1] / heads));
-    op_attention(x, q, q, k, v, (struct heads){.queries = heads, .keys = heads, .scale = scale});
+    op_attention(x, q, q, k, v, (struct attention_options){.queries = heads, .keys = heads, .scale = scale});
     op_linear(x, tokens, q, out->weight, (struct epilogue){.bias = out->bias, .residual = tokens});
 }
 
@@ -450,7 +453,7 @@ static void unet_feed_forward(struct context *x, const struct layer_weights *w, 
 static void unet_forward_layer(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct layer_weights *w = weights;
     struct unet_visit v = unet_visit_of(scope, true);
-    int heads = v.settings->heads[unet_depth(v.settings, v.place)];
+    int heads = v.settings->heads[unet_depth(v.settings, v.position)];
     int32_t C = w->q.dim[0];
     struct tensor tokens = unet_tokens(&v, C), text = unet_layer_text(&v);
     uint64_t before = x->scratch->used;
@@ -473,46 +476,46 @@ static void unet_forward_layer(struct context *x, const void *weights, const str
 
 /* ---- the family ---- */
 
-/* By whether the model is told pooled text and sizes, and whether it is told its guidance. */
+/* Indexed by [has pooled text and add_time_ids][has guidance embedding]. */
 #define CONDITIONING(kind, name)                                                                             \
     BLOCK_KIND(#kind, name, unet_##kind##_table, conditioning_weights, unet_forward_conditioning,            \
-               .cadence = CADENCE_TIMESTEP_AND_PROMPT, .keeps_types = true)
+               .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true)
 static const struct block_kind unet_conditioning[2][2] = {
     {CONDITIONING(time, "time_embedding"), CONDITIONING(guided_time, "time_embedding")},
     {CONDITIONING(added, "add_embedding"), CONDITIONING(guided_added, "add_embedding")}};
-static const struct block_kind unet_kind_in =
-    BLOCK_KIND("conv_in", "conv_in", unet_in_table, product_weights, unet_forward_in, .keeps_types = true);
+static const struct block_kind unet_kind_in = BLOCK_KIND("conv_in", "conv_in", unet_in_table, linear_block_weights,
+                                                         unet_forward_in, .never_quantised = true);
 static const struct block_kind unet_kind_downsample =
-    BLOCK_KIND("downsample", "down_blocks.%d.downsample", unet_downsample_table, product_weights,
+    BLOCK_KIND("downsample", "down_blocks.%d.downsample", unet_downsample_table, linear_block_weights,
                unet_forward_downsample);
 static const struct block_kind unet_kind_upsample = BLOCK_KIND(
-    "upsample", "up_blocks.%d.upsample", unet_upsample_table, product_weights, unet_forward_upsample);
-static const struct block_kind unet_kind_upsample_behind =
-    BLOCK_KIND("upsample_behind", "up_blocks.%d.upsample", unet_upsample_behind_table, product_weights,
-               unet_forward_upsample);
+    "upsample", "up_blocks.%d.upsample", unet_upsample_table, linear_block_weights, unet_forward_upsample);
+static const struct block_kind unet_kind_upsample_after_attention =
+    BLOCK_KIND("upsample_behind", "up_blocks.%d.upsample", unet_upsample_after_attention_table,
+               linear_block_weights, unet_forward_upsample);
 static const struct block_kind unet_kind_out = BLOCK_KIND(
-    "conv_out", "conv_out", unet_out_table, product_weights, unet_forward_out, .keeps_types = true);
+    "conv_out", "conv_out", unet_out_table, linear_block_weights, unet_forward_out, .never_quantised = true);
 
-/* Those of one side. */
+/* Block kinds of one side. */
 struct unet_kinds {
     struct block_kind time, resnet, wider_resnet, proj_in, text, layer, proj_out;
 };
 #define SIDE_KINDS(side, R, A)                                                                               \
     {                                                                                                        \
-        .time = BLOCK_KIND(#side "_time", R ".time", unet_##side##_time_table, product_weights,              \
-                           unet_forward_time, .cadence = CADENCE_TIMESTEP_AND_PROMPT),                       \
+        .time = BLOCK_KIND(#side "_time", R ".time", unet_##side##_time_table, linear_block_weights,              \
+                           unet_forward_time, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT),                \
         .resnet =                                                                                            \
             BLOCK_KIND(#side "_resnet", R, unet_##side##_resnet_table, resnet_weights, unet_forward_resnet), \
         .wider_resnet = BLOCK_KIND(#side "_wider_resnet", R, unet_##side##_wider_resnet_table,               \
                                    resnet_weights, unet_forward_resnet),                                     \
-        .proj_in = BLOCK_KIND(#side "_proj_in", A ".proj_in", unet_##side##_proj_in_table, product_weights,  \
+        .proj_in = BLOCK_KIND(#side "_proj_in", A ".proj_in", unet_##side##_proj_in_table, linear_block_weights,  \
                               unet_forward_proj_in),                                                         \
         .text = BLOCK_KIND(#side "_text", A LAYER_NAME ".text", unet_##side##_text_table, text_weights,      \
-                           unet_forward_text, .cadence = CADENCE_PROMPT),                                    \
+                           unet_forward_text, .update_rate = UPDATE_PER_PROMPT),                             \
         .layer = BLOCK_KIND(#side "_layer", A LAYER_NAME, unet_##side##_layer_table, layer_weights,          \
                             unet_forward_layer),                                                             \
         .proj_out = BLOCK_KIND(#side "_proj_out", A ".proj_out", unet_##side##_proj_out_table,               \
-                               product_weights, unet_forward_proj_out),                                      \
+                               linear_block_weights, unet_forward_proj_out),                                      \
     }
 static const struct unet_kinds unet_kinds[UNET_SIDES] = {
     [UNET_DOWN] = SIDE_KINDS(down, UNET_DOWN_RESNET, UNET_DOWN_ATTENTION),
@@ -540,42 +543,43 @@ static void unet_add(struct unet_list *list, const struct block_kind *kind, stru
     list->refs[list->n++] = ref;
 }
 
-/* A resnet on the way up always reads more channels than it gives. */
-static bool unet_widens(const struct component *c, struct unet_place p) {
+/* Whether a position's resnet changes the number of channels and so has a shortcut convolution. Up resnets
+ * always do. */
+static bool unet_has_shortcut(const struct component *c, struct unet_position p) {
     const int32_t *channels = c->dims + CHANNELS;
     return p.side == UNET_UP ||
            (p.side == UNET_DOWN && p.level && !p.resnet && channels[p.level] != channels[p.level - 1]);
 }
 
-/* Projections of the timestep right before what reads them, as the visits of an evaluation have it if they
- * are not hoisted. */
-static void unet_add_place(struct unet_list *list, struct unet_place place) {
+/* Lists a position's blocks. The timestep projection comes directly before its resnet, the order of visits
+ * when it is not hoisted. */
+static void unet_add_position(struct unet_list *list, struct unet_position position) {
     const struct unet_settings *s = (const struct unet_settings *)list->c->settings;
-    const struct unet_kinds *kinds = &unet_kinds[place.side];
-    struct block_ref ref = unet_ref(s, place);
-    int layers = s->layers[unet_index(s, place)];
+    const struct unet_kinds *kinds = &unet_kinds[position.side];
+    struct block_ref ref = unet_ref(s, position);
+    int layers = s->layers[unet_index(s, position)];
     unet_add(list, &kinds->time, ref);
-    unet_add(list, unet_widens(list->c, place) ? &kinds->wider_resnet : &kinds->resnet, ref);
+    unet_add(list, unet_has_shortcut(list->c, position) ? &kinds->wider_resnet : &kinds->resnet, ref);
     if (!layers) return;
     unet_add(list, &kinds->proj_in, ref);
-    for (place.layer = 0; place.layer < layers; place.layer++) {
-        unet_add(list, &kinds->text, unet_layer_ref(s, place));
-        unet_add(list, &kinds->layer, unet_layer_ref(s, place));
+    for (position.layer = 0; position.layer < layers; position.layer++) {
+        unet_add(list, &kinds->text, unet_layer_ref(s, position));
+        unet_add(list, &kinds->layer, unet_layer_ref(s, position));
     }
     unet_add(list, &kinds->proj_out, ref);
 }
 
-/* What stands between a level and the next. */
-static void unet_add_step(struct unet_list *list, struct unet_place place) {
+/* Adds the resampling convolution after a level's last position. */
+static void unet_add_resample(struct unet_list *list, struct unet_position position) {
     const struct unet_settings *s = (const struct unet_settings *)list->c->settings;
-    int level = place.level, row = s->resnets + 1;
-    bool attends = s->layers[unet_index(s, place)] > 0, is_last = level + 1 == s->levels;
-    if (place.side == UNET_DOWN && place.resnet + 1 == s->resnets && !is_last)
+    int level = position.level, row = s->resnets + 1;
+    bool attends = s->layers[unet_index(s, position)] > 0, is_last = level + 1 == s->levels;
+    if (position.side == UNET_DOWN && position.resnet + 1 == s->resnets && !is_last)
         unet_add(list, &unet_kind_downsample,
-                 (struct block_ref){.number = level, .original = (level + 1) * row - level});
-    if (place.side == UNET_UP && place.resnet == s->resnets && !is_last)
-        unet_add(list, attends ? &unet_kind_upsample_behind : &unet_kind_upsample,
-                 (struct block_ref){.number = level, .original = level * row + s->resnets - level});
+                 (struct block_ref){.number = level, .number_offset = (level + 1) * row - level});
+    if (position.side == UNET_UP && position.resnet == s->resnets && !is_last)
+        unet_add(list, attends ? &unet_kind_upsample_after_attention : &unet_kind_upsample,
+                 (struct block_ref){.number = level, .number_offset = level * row + s->resnets - level});
 }
 
 static int unet_blocks(const struct component *c, struct block_ref *refs) {
@@ -583,44 +587,45 @@ static int unet_blocks(const struct component *c, struct block_ref *refs) {
     struct unet_list list = {c, refs, 0};
     unet_add(&list, &unet_conditioning[c->dims[ADDED] > 0][c->dims[GUIDANCE] > 0], (struct block_ref){0});
     unet_add(&list, &unet_kind_in, (struct block_ref){0});
-    for (int i = 0; i < unet_n_places(s); i++) {
-        unet_add_place(&list, unet_place_at(s, i));
-        unet_add_step(&list, unet_place_at(s, i));
+    for (int i = 0; i < unet_n_positions(s); i++) {
+        unet_add_position(&list, unet_position_at(s, i));
+        unet_add_resample(&list, unet_position_at(s, i));
     }
     unet_add(&list, &unet_kind_out, (struct block_ref){0});
     return list.n;
 }
 
-/* Channels of a skip: those of its level, or where it begins with a smaller picture, of the level before. */
+/* Channels of a skip connection: its level's, or the previous level's for the downsampled entry. */
 static int32_t unet_skip_channels(const struct component *c, int skip) {
     const struct unet_settings *s = (const struct unet_settings *)c->settings;
     int level = skip / (s->resnets + 1);
     return c->dims[CHANNELS + level - (level && skip % (s->resnets + 1) == 0)];
 }
 
-/* What a place's resnet reads. */
-static int32_t unet_place_input(const struct component *c, struct unet_place place) {
+/* Input channels of a position's resnet. */
+static int32_t unet_resnet_in_channels(const struct component *c, struct unet_position position) {
     const struct unet_settings *s = (const struct unet_settings *)c->settings;
-    int depth = unet_depth(s, place);
-    if (place.side == UNET_MID) return c->dims[CHANNELS + depth];
-    if (place.side == UNET_DOWN) return unet_skip_channels(c, unet_skip(s, place) - 1);
-    bool is_first = !place.resnet && place.level;
-    return c->dims[CHANNELS + depth + is_first] + unet_skip_channels(c, unet_skip(s, place));
+    int depth = unet_depth(s, position);
+    if (position.side == UNET_MID) return c->dims[CHANNELS + depth];
+    if (position.side == UNET_DOWN) return unet_skip_channels(c, unet_skip(s, position) - 1);
+    bool is_first = !position.resnet && position.level;
+    return c->dims[CHANNELS + depth + is_first] + unet_skip_channels(c, unet_skip(s, position));
 }
 
 static void unet_block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims) {
     const struct unet_settings *s = (const struct unet_settings *)c->settings;
-    struct unet_place place = unet_place_of(ref->number);
-    const struct unet_kinds *kinds = &unet_kinds[place.side];
+    struct unet_position position = unet_position_of(ref->number);
+    const struct unet_kinds *kinds = &unet_kinds[position.side];
     int depth = 0;
-    if (ref->kind == &kinds->text || ref->kind == &kinds->layer) place = unet_layer_place_of(ref->number);
-    if (ref->kind >= &kinds->time && ref->kind <= &kinds->proj_out) depth = unet_depth(s, place);
+    if (ref->kind == &kinds->text || ref->kind == &kinds->layer)
+        position = unet_layer_position_of(ref->number);
+    if (ref->kind >= &kinds->time && ref->kind <= &kinds->proj_out) depth = unet_depth(s, position);
     if (ref->kind == &unet_kind_downsample) depth = ref->number;
-    if (ref->kind == &unet_kind_upsample || ref->kind == &unet_kind_upsample_behind)
+    if (ref->kind == &unet_kind_upsample || ref->kind == &unet_kind_upsample_after_attention)
         depth = s->levels - 1 - ref->number;
     dims[IN] = dims[OUT] = dims[CHANNELS + depth];
     if (ref->kind == &kinds->resnet || ref->kind == &kinds->wider_resnet)
-        dims[IN] = unet_place_input(c, place);
+        dims[IN] = unet_resnet_in_channels(c, position);
     dims[FEED_FORWARD] = 4 * dims[OUT];
     dims[TWO_FEED_FORWARD] = 8 * dims[OUT];
 }
@@ -639,32 +644,31 @@ static void unet_declare_skips(const struct component *c, struct lane *lane, str
     }
 }
 
-/* Rows of memory for the most values that the stream has on the way up, or that a transformer's tokens have.
- */
-static int32_t unet_most_rows(const struct component *c, const struct unet_state *state, bool of_tokens) {
+/* Buffer rows for the largest feature map of the up side, or for the largest transformer's tokens. */
+static int32_t unet_buffer_rows(const struct component *c, const struct unet_state *state, bool of_tokens) {
     const struct unet_settings *s = (const struct unet_settings *)c->settings;
     int64_t most = 1;
-    for (int i = 0; i < unet_n_places(s); i++) {
-        struct unet_place place = unet_place_at(s, i);
-        int depth = unet_depth(s, place);
-        bool grows = !of_tokens && place.side == UNET_UP && place.level && !place.resnet;
+    for (int i = 0; i < unet_n_positions(s); i++) {
+        struct unet_position position = unet_position_at(s, i);
+        int depth = unet_depth(s, position);
+        bool grows = !of_tokens && position.side == UNET_UP && position.level && !position.resnet;
         struct tensor like = state->skip[depth * (s->resnets + 1)];
         int64_t values = (int64_t)like.dim[0] * like.dim[1] * c->dims[CHANNELS + depth + grows];
-        bool counts = of_tokens ? s->layers[i] > 0 : place.side != UNET_DOWN;
+        bool counts = of_tokens ? s->layers[i] > 0 : position.side != UNET_DOWN;
         if (counts && values > most) most = values;
     }
     return (int32_t)((most + MEMORY_ROW - 1) / MEMORY_ROW);
 }
 
-/* What a prompt's lanes share. */
+/* State shared by all lanes of a prompt. */
 static void unet_declare_prompt(const struct component *c, const struct lane *lane, struct arena *arena,
                                 bool *ok) {
     const struct unet_settings *s = (const struct unet_settings *)c->settings;
     struct unet_state *state = lane->state;
     int32_t rows = lane->hoisted ? lane->hoisted : 1;
     state->condition = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, c->dims[TIME]}, ok);
-    for (int i = 0; i < unet_n_places(s); i++) {
-        int32_t C = c->dims[CHANNELS + unet_depth(s, unet_place_at(s, i))];
+    for (int i = 0; i < unet_n_positions(s); i++) {
+        int32_t C = c->dims[CHANNELS + unet_depth(s, unet_position_at(s, i))];
         int32_t text[3] = {s->layers[i], lane->text.dim[0], 2 * C};
         state->time[i] = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, C}, ok);
         if (s->layers[i]) state->text[i] = arena_tensor(arena, DTYPE_F32, 3, text, ok);
@@ -679,8 +683,8 @@ static void unet_declare(const struct component *c, struct lane *lanes, int n_la
         int first = lane_first_of_prompt(lanes, i);
         if (first != i) *state = *(const struct unet_state *)lanes[first].state;
         unet_declare_skips(c, &lanes[i], arena, ok);
-        int32_t stream[2] = {unet_most_rows(c, state, false), MEMORY_ROW};
-        int32_t tokens[2] = {unet_most_rows(c, state, true), MEMORY_ROW};
+        int32_t stream[2] = {unet_buffer_rows(c, state, false), MEMORY_ROW};
+        int32_t tokens[2] = {unet_buffer_rows(c, state, true), MEMORY_ROW};
         state->stream = arena_tensor(arena, DTYPE_F32, 2, stream, ok);
         state->tokens = arena_tensor(arena, DTYPE_F32, 2, tokens, ok);
         if (first == i) unet_declare_prompt(c, &lanes[i], arena, ok);
@@ -717,7 +721,7 @@ static const struct state_tensor unet_state_tensors[] = {SKIP(0),
 const struct family family_unet = {
     .name = "unet",
     .kind = FAMILY_DENOISER,
-    .word = "UNet",
+    .display_name = "UNet",
     .architectures = unet_architectures,
     .config_key = "_class_name",
     .config_value = "UNet2DConditionModel",
@@ -729,7 +733,7 @@ const struct family family_unet = {
     .n_settings = N_UNET_SETTINGS,
     .expects = unet_expects,
     .configure = unet_configure,
-    .follow = unet_follow,
+    .derive_dims = unet_derive_dims,
     .derive = unet_derive,
     .blocks = unet_blocks,
     .block_dims = unet_block_dims,

@@ -1,44 +1,44 @@
-/* A UNet's sizes: how they are read from files and chosen for one that is made up, what of a configuration is
- * refused, and what config.json has of them. */
+/* Sizes of a UNet: read from files or chosen for generated weights, checked for support, written to
+ * config.json. */
 #ifndef SLUICE_UNET_SIZES_H
 #define SLUICE_UNET_SIZES_H
 
-#include "models/unet_places.h"
+#include "models/unet_layout.h"
 
-enum { UNET_CONVOLVED = 2 }; /* axes of 1 behind a matrix that is a 1x1 convolution */
+enum { UNET_CONV_AXES = 2 }; /* axes of size 1 after a matrix that files store as a 1x1 convolution */
 
-/* Places in the family's dims. */
+/* Indices into the family's dims. */
 enum unet_dim {
-    READ, /* channels of latent and of what is read beside it */
+    IN_CHANNELS, /* input channels: latent and concatenated conditioning (inpainting) */
     LATENT,
     FREQUENCIES,
     TIME,
-    ADDED, /* columns of pooled text and numbers; 0: the model is told neither */
+    ADDED, /* input columns of add_embedding: pooled text and add_time_ids sinusoids; 0: none */
     POOLED,
-    GUIDANCE, /* columns that it is told its guidance in; 0: it is not */
-    NUMBERS,
+    GUIDANCE, /* columns of the guidance embedding (LCM); 0: none */
+    TIME_IDS, /* number of add_time_ids values */
     CONTEXT,
-    CONVOLVED, /* axes of 1 that files have behind a transformer's projections */
+    CONV_AXES, /* axes of size 1 after transformer projections in files: 0 linear, 2 convolution */
     K1,
-    K3, /* kernel sides */
+    K3, /* kernel sizes 1 and 3 */
     IN,
-    OUT, /* of one block: set by block_dims */
+    OUT, /* of one block, set by block_dims */
     FEED_FORWARD,
     TWO_FEED_FORWARD,
     LEVELS,
     RESNETS,
-    MID_LAYERS,  /* where the smallest level has none; else they are as many */
-    EQUAL_HEADS, /* heads of every level, where they are as many; 0: they are 64 wide */
+    MID_LAYERS,  /* transformer layers of the mid block if the smallest level has none; otherwise that level's number applies */
+    EQUAL_HEADS, /* attention heads of every level if equal; 0: heads are 64 wide */
     GROUPS,
-    FILL,                                  /* it reads a masked picture and its mask too */
-    CHANNELS,                              /* + i: of level i */
-    LAYERS = CHANNELS + UNET_LEVELS_MAX,   /* + i: of each transformer of level i */
-    HEADS = LAYERS + UNET_LEVELS_MAX,      /* what follows config.json has, + i */
-    LAYERS_TOLD = HEADS + UNET_LEVELS_MAX, /* never 0; of the last level the middle's */
-    DOWN_TYPE = LAYERS_TOLD + UNET_LEVELS_MAX,
+    INPAINTS, /* 1: inpainting model, whose input includes mask and masked image latent */
+    CHANNELS, /* + i: width of level i */
+    LAYERS = CHANNELS + UNET_LEVELS_MAX,     /* + i: layers of each transformer of level i */
+    CONFIG_HEADS = LAYERS + UNET_LEVELS_MAX, /* + i: this and the following are values for config.json */
+    CONFIG_LAYERS = CONFIG_HEADS + UNET_LEVELS_MAX, /* never 0; the last entry may be the mid block's */
+    DOWN_TYPE = CONFIG_LAYERS + UNET_LEVELS_MAX,
     UP_TYPE = DOWN_TYPE + UNET_LEVELS_MAX,
-    LINEAR_TOLD = UP_TYPE + UNET_LEVELS_MAX,
-    ADDED_KIND,
+    CONFIG_LINEAR = UP_TYPE + UNET_LEVELS_MAX,
+    CONFIG_ADDITION,
 };
 
 enum { N_UNET_DIMENSIONS = 48, N_UNET_SETTINGS = 4 };
@@ -46,10 +46,10 @@ extern const struct dimension unet_dimensions[N_UNET_DIMENSIONS];
 extern const struct setting unet_settings_rows[N_UNET_SETTINGS];
 extern const struct expectation unet_expects[];
 
-/* As the family's functions of these names. */
+/* Functions of struct family. */
 enum status unet_refuse(const struct component *c, struct error *e);
 enum status unet_configure(struct component *c, const struct config *config, struct error *e);
-void unet_follow(struct component *c);
+void unet_derive_dims(struct component *c);
 void unet_derive(struct component *c);
 
 #endif

@@ -1,13 +1,13 @@
-/* Blocks of autoencoders: see vae_blocks.h. */
+/* Image VAE blocks: see vae_blocks.h. */
 #include "models/vae_blocks.h"
 
 #include <math.h>
 
 /* ---- forwards ---- */
 
-/* The norm of a picture over groups, its statistics taken. */
-static struct group_norm vae_measure(struct context *x, const struct vae_settings *settings,
-                                     struct tensor picture, struct tensor weight, struct tensor bias) {
+/* Group norm of a feature map, with its statistics computed. */
+static struct group_norm vae_group_norm(struct context *x, const struct vae_settings *settings,
+                                        struct tensor picture, struct tensor weight, struct tensor bias) {
     struct group_norm norm = {.weight = weight, .bias = bias};
     norm.statistics = context_tensor(x, DTYPE_F32, 2, (int32_t[]){settings->groups, 2});
     op_group_statistics(x, norm.statistics, picture, (struct rows_before){0}, settings->groups, VAE_EPS);
@@ -18,34 +18,35 @@ float vae_pixel_eps(struct tensor weight) {
     return 1e-24f / (float)weight.dim[0];
 }
 
-/* On the way into a convolution that is told of the norm of all of its picture. */
+/* Sets the norm that a convolution applies to its input: group norm statistics are taken over the whole
+ * feature map. */
 static void vae_norm(struct context *x, const struct vae_settings *settings, struct tensor picture,
                      struct tensor weight, struct tensor bias, struct conv_options *options) {
     if (settings->groups)
-        options->norm = vae_measure(x, settings, picture, weight, bias);
+        options->norm = vae_group_norm(x, settings, picture, weight, bias);
     else
         options->pixel_norm = (struct pixel_norm){weight, vae_pixel_eps(weight)};
 }
 
-/* Rows of out at a time where h is not kept. Whole bands of convolutions, so that these and the picture's
- * last one are the same as where it is. A function of shapes alone (R3). */
+/* Output rows per band if h is not kept: whole bands of convolutions, so that banded results equal unbanded
+ * ones bit for bit. Depends on shapes alone (rule R3, kernels/README.md). */
 static int32_t vae_resnet_band(int32_t Y, int32_t X) {
     int32_t band = 2 * conv_band_rows(X);
     return band < Y ? band : Y;
 }
 
-static int32_t vae_least(int32_t a, int32_t b) {
+static int32_t vae_min(int32_t a, int32_t b) {
     return a < b ? a : b;
 }
 
-/* What a resnet's bands have in common. */
+/* State shared by the bands of one resnet. */
 struct vae_bands {
     struct tensor in, out, h;
     int32_t Y, band;
     struct conv_options one, two;
 };
 
-/* h in bands: all of it where it is kept, and its statistics where the second norm has some. */
+/* Computes h = conv1(norm1(in)) in bands: all of it if h is kept, and the group statistics for norm2. */
 static void vae_resnet_first(struct context *x, const struct resnet_weights *w,
                              const struct vae_settings *settings, struct vae_bands *b) {
     struct rows_before before = {0};
@@ -58,7 +59,7 @@ static void vae_resnet_first(struct context *x, const struct resnet_weights *w,
         if (b->band < b->Y) return;
     }
     for (int32_t y = 0; y < b->Y; y += b->band) {
-        struct tensor rows = tensor_slice(b->h, 0, vae_least(b->band, b->Y - y));
+        struct tensor rows = tensor_slice(b->h, 0, vae_min(b->band, b->Y - y));
         b->one.first_row = before.rows = y;
         op_conv2d(x, rows, b->in, w->conv1, (struct epilogue){.bias = w->conv1_bias}, b->one);
         if (settings->groups)
@@ -66,12 +67,11 @@ static void vae_resnet_first(struct context *x, const struct resnet_weights *w,
     }
 }
 
-/* Then again, unless it is still there, with the rows around each band of out. */
+/* Computes the output in bands. If h is not kept, recomputes it with one row above and below each band. */
 static void vae_resnet_second(struct context *x, const struct resnet_weights *w, struct vae_bands *b) {
     struct conv_options plain = {.upsample = 1};
     for (int32_t y = 0; y < b->Y; y += b->band) {
-        int32_t n = vae_least(b->band, b->Y - y), from = y ? y - 1 : 0,
-                to = vae_least(from + b->band + 2, b->Y);
+        int32_t n = vae_min(b->band, b->Y - y), from = y ? y - 1 : 0, to = vae_min(from + b->band + 2, b->Y);
         struct tensor rows = tensor_slice(b->h, 0, to - from), piece = tensor_slice(b->out, y, n);
         struct epilogue epilogue = {.bias = w->conv2_bias, .residual = tensor_slice(b->in, y, n)};
         b->one.first_row = from;
@@ -90,13 +90,14 @@ static void vae_resnet_second(struct context *x, const struct resnet_weights *w,
 void vae_forward_resnet(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct resnet_weights *w = weights;
     const struct vae_settings *settings = scope->settings;
-    struct canvas *canvas = &((struct vae_state *)scope->lane->state)->canvas;
-    struct tensor in = canvas->picture, out = in;
+    struct full_frame *full_frame = &((struct vae_state *)scope->lane->state)->full_frame;
+    struct tensor in = full_frame->picture, out = in;
     int32_t Y = in.dim[0], X = in.dim[1], C = w->conv1.dim[0];
-    struct tensor h = canvas_back(canvas, 0, Y, X, C);
+    struct tensor h = full_frame_back(full_frame, 0, Y, X, C);
     int32_t band = h.rank ? Y : vae_resnet_band(Y, X);
-    if (w->shortcut.rank || !h.rank) out = canvas_put(canvas, canvas_before(canvas, C), Y, X, C);
-    if (!h.rank) h = context_tensor(x, DTYPE_F32, 3, (int32_t[]){vae_least(band + 2, Y), X, C});
+    if (w->shortcut.rank || !h.rank)
+        out = full_frame_put(full_frame, full_frame_before(full_frame, C), Y, X, C);
+    if (!h.rank) h = context_tensor(x, DTYPE_F32, 3, (int32_t[]){vae_min(band + 2, Y), X, C});
     struct conv_options silu = {.activation = ACTIVATION_SILU, .upsample = 1};
     struct vae_bands bands = {in, out, h, Y, band, silu, silu};
     vae_norm(x, settings, in, w->norm1, w->norm1_bias, &bands.one);
@@ -104,7 +105,8 @@ void vae_forward_resnet(struct context *x, const void *weights, const struct vis
     vae_resnet_second(x, w, &bands);
 }
 
-/* Keys and values are read over and over, so they are scratch: a canvas may lie far from the device. */
+/* Keys and values are scratch because attention reads them repeatedly, and the full-frame buffer may lie in
+ * host memory. */
 void vae_attend(struct context *x, const struct attention_weights *w, const struct vae_settings *settings,
                 struct tensor in, struct tensor normed, struct tensor queries) {
     int32_t C = in.dim[2], dim[2] = {in.dim[0] * in.dim[1], C};
@@ -112,25 +114,26 @@ void vae_attend(struct context *x, const struct attention_weights *w, const stru
     struct tensor q = tensor_reshape(queries, 2, dim);
     struct tensor k = context_operand(x, 2, dim), v = context_operand(x, 2, dim);
     if (settings->groups)
-        op_group_norm(x, normed, in, vae_measure(x, settings, in, w->norm, w->norm_bias));
+        op_group_norm(x, normed, in, vae_group_norm(x, settings, in, w->norm, w->norm_bias));
     else
         op_rms_norm(x, n, tokens, w->norm, vae_pixel_eps(w->norm), (struct modulation){0});
     op_linear(x, q, n, w->q, (struct epilogue){.bias = w->q_bias});
     op_linear(x, k, n, w->k, (struct epilogue){.bias = w->k_bias});
     op_linear(x, v, n, w->v, (struct epilogue){.bias = w->v_bias});
-    op_attention(x, q, q, k, v, (struct heads){.queries = 1, .keys = 1, .scale = 1 / sqrtf((float)C)});
+    op_attention(x, q, q, k, v,
+                 (struct attention_options){.queries = 1, .keys = 1, .scale = 1 / sqrtf((float)C)});
     op_linear(x, tokens, q, w->out, (struct epilogue){.bias = w->out_bias, .residual = tokens});
 }
 
 void vae_forward_attention(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct vae_state *state = scope->lane->state;
-    struct tensor in = state->canvas.picture;
+    struct tensor in = state->full_frame.picture;
     int32_t Y = in.dim[0], X = in.dim[1], C = in.dim[2];
-    vae_attend(x, weights, scope->settings, in, canvas_back(&state->canvas, 0, Y, X, C),
-               canvas_back(&state->canvas, 1, Y, X, C));
+    vae_attend(x, weights, scope->settings, in, full_frame_back(&state->full_frame, 0, Y, X, C),
+               full_frame_back(&state->full_frame, 1, Y, X, C));
 }
 
-/* ---- at a decoder's ends, and from level to level ---- */
+/* ---- decoder: first and last convolutions, upsampling ---- */
 
 void vae_forward_latent_in(struct context *x, const void *weights, const struct visit_scope *scope,
                            const struct latent_format *format) {
@@ -145,38 +148,40 @@ void vae_forward_latent_in(struct context *x, const void *weights, const struct 
         mixed = context_tensor(x, DTYPE_F32, 3, dim);
         op_conv2d(x, mixed, image, w->post, (struct epilogue){.bias = w->post_bias}, plain);
     }
-    struct tensor out = canvas_put(&state->canvas, state->front[0], Y, X, w->weight.dim[0]);
+    struct tensor out = full_frame_put(&state->full_frame, state->front[0], Y, X, w->weight.dim[0]);
     op_conv2d(x, out, mixed, w->weight, (struct epilogue){.bias = w->bias}, plain);
 }
 
 void vae_forward_upsample(struct context *x, const struct conv_weights *w, const struct visit_scope *scope,
                           int level) {
     struct vae_state *state = scope->lane->state;
-    struct tensor in = state->canvas.picture;
+    struct tensor in = state->full_frame.picture;
     int32_t Y = in.dim[0], X = in.dim[1];
-    struct tensor back = canvas_back(&state->canvas, 0, Y, X, in.dim[2]);
+    struct tensor back = full_frame_back(&state->full_frame, 0, Y, X, in.dim[2]);
     op_copy(x, back, in);
-    struct tensor out = canvas_put(&state->canvas, state->front[level], 2 * Y, 2 * X, w->weight.dim[0]);
+    struct tensor out =
+        full_frame_put(&state->full_frame, state->front[level], 2 * Y, 2 * X, w->weight.dim[0]);
     op_conv2d(x, out, back, w->weight, (struct epilogue){.bias = w->bias},
               (struct conv_options){.upsample = 2});
 }
 
-void vae_forward_colours(struct context *x, const void *weights, const struct visit_scope *scope) {
+void vae_forward_picture_out(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct out_weights *w = weights;
     const struct vae_state *state = scope->lane->state;
-    struct tensor in = state->canvas.picture;
+    struct tensor in = state->full_frame.picture;
     struct conv_options options = {.activation = ACTIVATION_SILU, .upsample = 1};
     vae_norm(x, scope->settings, in, w->norm, w->norm_bias, &options);
     op_conv2d(x, lane_picture(scope->lane), in, w->weight, (struct epilogue){.bias = w->bias}, options);
 }
 
-/* ---- at an encoder's ends, and from level to level ---- */
+/* ---- encoder: first and last convolutions, downsampling ---- */
 
 void vae_forward_picture_in(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct conv_weights *w = weights;
     struct vae_state *state = scope->lane->state;
     struct tensor in = lane_picture(scope->lane);
-    struct tensor out = canvas_put(&state->canvas, state->front[0], in.dim[0], in.dim[1], w->weight.dim[0]);
+    struct tensor out =
+        full_frame_put(&state->full_frame, state->front[0], in.dim[0], in.dim[1], w->weight.dim[0]);
     op_conv2d(x, out, in, w->weight, (struct epilogue){.bias = w->bias},
               (struct conv_options){.upsample = 1});
 }
@@ -184,19 +189,19 @@ void vae_forward_picture_in(struct context *x, const void *weights, const struct
 void vae_forward_downsample(struct context *x, const struct conv_weights *w, const struct visit_scope *scope,
                             int level) {
     struct vae_state *state = scope->lane->state;
-    struct tensor in = state->canvas.picture;
+    struct tensor in = state->full_frame.picture;
     int32_t Y = in.dim[0] / 2, X = in.dim[1] / 2, C = w->weight.dim[0];
     int64_t front = state->front[level];
-    struct tensor out = canvas_put(&state->canvas, 0, Y, X, C);
+    struct tensor out = full_frame_put(&state->full_frame, 0, Y, X, C);
     op_conv2d(x, out, in, w->weight, (struct epilogue){.bias = w->bias},
               (struct conv_options){.upsample = 1, .stride = 2});
-    if (front) op_copy(x, canvas_put(&state->canvas, front, Y, X, C), out);
+    if (front) op_copy(x, full_frame_put(&state->full_frame, front, Y, X, C), out);
 }
 
 void vae_forward_moments(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct out_weights *w = weights;
     const struct vae_state *state = scope->lane->state;
-    struct tensor in = state->canvas.picture, moments = scope->lane->moments, out = moments;
+    struct tensor in = state->full_frame.picture, moments = scope->lane->moments, out = moments;
     struct conv_options plain = {.upsample = 1}, options = {.activation = ACTIVATION_SILU, .upsample = 1};
     if (w->post.rank) out = context_tensor(x, DTYPE_F32, 3, moments.dim);
     vae_norm(x, scope->settings, in, w->norm, w->norm_bias, &options);
@@ -206,43 +211,46 @@ void vae_forward_moments(struct context *x, const void *weights, const struct vi
 
 /* ---- state ---- */
 
-bool vae_widens(const struct component *c, int level) {
-    return c->dims[CHANNELS + level] != c->dims[BEFORE + level];
+bool vae_level_has_shortcut(const struct component *c, int level) {
+    return c->dims[CHANNELS + level] != c->dims[IN_CHANNELS + level];
 }
 
-static int vae_spare(const struct component *c) {
-    return ((const struct vae_settings *)c->settings)->attention ? VAE_ATTENTION_SPARE : 0;
+static int vae_attention_buffers(const struct component *c) {
+    return ((const struct vae_settings *)c->settings)->attention ? VAE_ATTENTION_BUFFERS : 0;
 }
 
 void vae_declare_decoder(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                          struct arena *pictures, bool *ok) {
-    struct canvas_level levels[CANVAS_LEVELS_MAX];
+    struct full_frame_level levels[VAE_LEVELS_MAX];
     struct vae_state first = {0};
     (void)arena;
     for (int i = 0; i < c->dims[LEVELS]; i++)
-        levels[i] = (struct canvas_level){.Y = lanes[0].latent.dim[2] << i,
-                                          .X = lanes[0].latent.dim[3] << i,
-                                          .before = c->dims[BEFORE + i],
-                                          .channels = c->dims[CHANNELS + i],
-                                          .n_resnets = c->dims[RESNETS] + (i ? 0 : VAE_MID_RESNETS)};
-    int64_t rows = canvas_measure_up(levels, c->dims[LEVELS], vae_spare(c), lanes[0].tiled, first.front);
-    first.canvas.memory = arena_tensor(pictures, DTYPE_F32, 2, (int32_t[]){(int32_t)rows, CANVAS_ROW}, ok);
+        levels[i] = (struct full_frame_level){.Y = lanes[0].latent.dim[2] << i,
+                                              .X = lanes[0].latent.dim[3] << i,
+                                              .in_channels = c->dims[IN_CHANNELS + i],
+                                              .channels = c->dims[CHANNELS + i],
+                                              .n_resnets = c->dims[RESNETS] + (i ? 0 : VAE_MID_RESNETS)};
+    int64_t rows =
+        full_frame_measure_up(levels, c->dims[LEVELS], vae_attention_buffers(c), lanes[0].tiled, first.front);
+    first.full_frame.memory =
+        arena_tensor(pictures, DTYPE_F32, 2, (int32_t[]){(int32_t)rows, FULL_FRAME_ROW}, ok);
     for (int i = 0; i < n_lanes; i++) *(struct vae_state *)lanes[i].state = first;
 }
 
 static int64_t vae_measure_encoder(const struct component *c, const struct lane *lane, int64_t *front) {
-    struct canvas_level levels[CANVAS_LEVELS_MAX];
+    struct full_frame_level levels[VAE_LEVELS_MAX];
     int n = c->dims[LEVELS];
     for (int i = 0; i < n; i++)
-        levels[i] = (struct canvas_level){.Y = lane->picture.dim[1] >> i,
-                                          .X = lane->picture.dim[2] >> i,
-                                          .before = c->dims[BEFORE + i],
-                                          .channels = c->dims[CHANNELS + i],
-                                          .n_resnets = c->dims[RESNETS] + (i + 1 == n ? VAE_MID_RESNETS : 0)};
-    return canvas_measure_down(levels, n, vae_spare(c), lane->tiled, front);
+        levels[i] =
+            (struct full_frame_level){.Y = lane->picture.dim[1] >> i,
+                                      .X = lane->picture.dim[2] >> i,
+                                      .in_channels = c->dims[IN_CHANNELS + i],
+                                      .channels = c->dims[CHANNELS + i],
+                                      .n_resnets = c->dims[RESNETS] + (i + 1 == n ? VAE_MID_RESNETS : 0)};
+    return full_frame_measure_down(levels, n, vae_attention_buffers(c), lane->tiled, front);
 }
 
-/* Of lanes of unlike sizes: large enough for each. */
+/* Lanes may differ in image size: the shared buffer fits the largest. */
 void vae_declare_encoder(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                          struct arena *pictures, bool *ok) {
     int64_t rows = 0;
@@ -251,6 +259,7 @@ void vae_declare_encoder(const struct component *c, struct lane *lanes, int n_la
         int64_t needs = vae_measure_encoder(c, &lanes[i], ((struct vae_state *)lanes[i].state)->front);
         if (needs > rows) rows = needs;
     }
-    struct tensor memory = arena_tensor(pictures, DTYPE_F32, 2, (int32_t[]){(int32_t)rows, CANVAS_ROW}, ok);
-    for (int i = 0; i < n_lanes; i++) ((struct vae_state *)lanes[i].state)->canvas.memory = memory;
+    struct tensor memory =
+        arena_tensor(pictures, DTYPE_F32, 2, (int32_t[]){(int32_t)rows, FULL_FRAME_ROW}, ok);
+    for (int i = 0; i < n_lanes; i++) ((struct vae_state *)lanes[i].state)->full_frame.memory = memory;
 }

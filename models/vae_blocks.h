@@ -1,51 +1,51 @@
-/* What halves of autoencoders are made of, as forwards: resnets, the attention in the middle, what goes from
- * one resolution to the next, and what stands at the latent's and at the picture's end. Their weights' names
- * and what files say of them: vae_kl_half.h, vae_wan_half.h.
+/* Forward functions of image VAE blocks: resnets, mid-block attention, upsampling and downsampling, and the
+ * first and last convolutions. Tensor names and configuration: vae_kl_half.h, vae_wan_half.h.
  *
- * A resnet: x' = shortcut(x) + conv2(silu(norm2(conv1(silu(norm1(x)))))). Norms are over groups of a
- * picture's channels, or over the channels of each pixel. Each operator runs over the whole picture, in bands
- * of its own; nothing is tiled or blended. Whole pictures lie in a canvas: see vae_canvas.h. Reference:
- * diffusers 0.42, models/autoencoders/{autoencoder_kl,vae,autoencoder_kl_qwenimage}.py, models/resnet.py. */
+ * Resnet: x' = shortcut(x) + conv2(silu(norm2(conv1(silu(norm1(x)))))). Norms are group norms over the whole
+ * feature map (AutoencoderKL) or RMS norms over each pixel's channels (Wan). Each operator runs over the
+ * whole feature map, in bands of its own; nothing is tiled or blended. Feature maps lie in a full-frame
+ * buffer: see vae_full_frame.h. Reference: diffusers 0.42,
+ * models/autoencoders/{autoencoder_kl,vae,autoencoder_kl_qwenimage}.py, models/resnet.py. */
 #ifndef SLUICE_VAE_BLOCKS_H
 #define SLUICE_VAE_BLOCKS_H
 
 #include "engine/run/family.h"
 #include "kernels/ops.h"
-#include "models/vae_canvas.h"
+#include "models/vae_full_frame.h"
 
 #define VAE_EPS 1e-6f
 
-/* Places in a half's dims. */
+/* Indices into the dims of a VAE encoder or decoder. */
 enum vae_dim {
-    LATENT,  /* channels */
-    MOMENTS, /* twice as many: mean and logarithm of the variance */
-    COLOURS,
+    LATENT,  /* latent channels */
+    MOMENTS, /* 2 * LATENT: mean and log variance */
+    COLOURS, /* image channels */
     K1,
-    K3, /* kernel sides */
+    K3, /* kernel sizes 1 and 3 */
     LEVELS,
-    RESNETS,         /* a level */
-    ENCODER_RESNETS, /* a level of an encoder: one less than a decoder's */
+    RESNETS,         /* resnets per level */
+    ENCODER_RESNETS, /* resnets per encoder level: one less than in the decoder */
     GROUPS,
-    QUANT, /* whether a 1x1 convolution stands between it and the latent */
+    QUANT, /* 1: a 1x1 convolution (quant_conv or post_quant_conv) next to the latent */
     IN,
-    OUT,                                   /* of one block: set by block_dims */
-    CHANNELS,                              /* CHANNELS + i: of level i as the half runs */
-    BEFORE = CHANNELS + CANVAS_LEVELS_MAX, /* likewise: what its first resnet is given */
-    N_DIMS = BEFORE + CANVAS_LEVELS_MAX,
+    OUT,                                     /* of one block, set by block_dims */
+    CHANNELS,                                /* + i: width of level i, in execution order */
+    IN_CHANNELS = CHANNELS + VAE_LEVELS_MAX, /* + i: input channels of level i's first resnet */
+    N_DIMS = IN_CHANNELS + VAE_LEVELS_MAX,
 };
 
 struct vae_settings {
-    float scale, shift; /* of all latent channels; where each has its own they are not here */
-    int groups;         /* of norms; 0: a pixel by itself */
+    float scale, shift; /* scalar latent scaling; unused by families with one value per channel */
+    int groups;         /* groups of the group norms; 0: RMS norm over each pixel's channels */
     bool attention;
 };
 
 struct vae_state {
-    struct canvas canvas;
-    int64_t front[CANVAS_LEVELS_MAX]; /* where in it each level's first picture begins */
+    struct full_frame full_frame;
+    int64_t front[VAE_LEVELS_MAX]; /* start row of each level's first feature map */
 };
 
-enum { VAE_MID_RESNETS = 2, VAE_ATTENTION_SPARE = 2 };
+enum { VAE_MID_RESNETS = 2, VAE_ATTENTION_BUFFERS = 2 };
 
 /* ---- weights ---- */
 
@@ -59,7 +59,7 @@ struct latent_in_weights {
 
 struct out_weights {
     struct tensor norm, norm_bias, weight, bias;
-    struct tensor post, post_bias; /* of an encoder, where it has them */
+    struct tensor post, post_bias; /* quant_conv of an encoder; else absent */
 };
 
 struct resnet_weights {
@@ -73,37 +73,38 @@ struct attention_weights {
 
 /* ---- forwards ---- */
 
-/* Of a norm over a pixel, x / max(|x|, 1e-12) sqrt(C), as a root mean square. weight: [C]. */
+/* RMS norm epsilon that reproduces x / max(|x|, 1e-12) * sqrt(C). weight: [C]. */
 float vae_pixel_eps(struct tensor weight);
 
-/* Attention within a picture, in place; normed and queries: room for two of its size. */
+/* Single-head self-attention over a feature map's pixels, in place. normed, queries: temporary tensors of its
+ * shape. */
 void vae_attend(struct context *x, const struct attention_weights *w, const struct vae_settings *settings,
                 struct tensor picture, struct tensor normed, struct tensor queries);
 
-/* All on the canvas's picture, which is of the level that the block's number says. weights: the structure
- * that the name says. */
+/* In place of the full-frame buffer's current feature map, at the level in the block's number. weights:
+ * struct resnet_weights, attention_weights. */
 void vae_forward_resnet(struct context *x, const void *weights, const struct visit_scope *scope);
 void vae_forward_attention(struct context *x, const void *weights, const struct visit_scope *scope);
 
-/* Of a decoder; weights: struct latent_in_weights, conv_weights, out_weights. */
+/* Decoder. weights: struct latent_in_weights, conv_weights, out_weights. */
 void vae_forward_latent_in(struct context *x, const void *weights, const struct visit_scope *scope,
                            const struct latent_format *format);
-/* To level `level`. */
+/* Upsamples into level `level`. */
 void vae_forward_upsample(struct context *x, const struct conv_weights *weights,
                           const struct visit_scope *scope, int level);
-void vae_forward_colours(struct context *x, const void *weights, const struct visit_scope *scope);
+void vae_forward_picture_out(struct context *x, const void *weights, const struct visit_scope *scope);
 
-/* Of an encoder; weights: struct conv_weights twice, out_weights. */
+/* Encoder. weights: struct conv_weights, conv_weights, out_weights. */
 void vae_forward_picture_in(struct context *x, const void *weights, const struct visit_scope *scope);
 void vae_forward_downsample(struct context *x, const struct conv_weights *weights,
                             const struct visit_scope *scope, int level);
 void vae_forward_moments(struct context *x, const void *weights, const struct visit_scope *scope);
 
-/* ---- a half's family ---- */
+/* ---- family functions ---- */
 
-/* The resnet of such a level is wider (or narrower) than what it is given. */
-bool vae_widens(const struct component *c, int level);
-/* family.declare: lanes share the canvas, for they run one after another. */
+/* Whether the level's first resnet changes the number of channels and so has a 1x1 shortcut convolution. */
+bool vae_level_has_shortcut(const struct component *c, int level);
+/* family.declare. All lanes share one full-frame buffer because they run one after another. */
 void vae_declare_decoder(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                          struct arena *pictures, bool *ok);
 void vae_declare_encoder(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,

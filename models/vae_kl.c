@@ -1,6 +1,6 @@
-/* The decoder of the KL autoencoder (Stable Diffusion, Flux, Z-Image): latent to picture.
+/* AutoencoderKL decoder (Stable Diffusion, Flux, Z-Image): latent to image.
  *
- * conv_in, two resnets around one single-head attention, then per level resnets and a nearest-neighbour
+ * conv_in, two resnets around a single-head attention, then per level resnets and a nearest-neighbour
  * upsampling convolution, group norm, SiLU, conv_out: see vae_blocks.h. */
 #include "models/models.h"
 #include "models/vae_kl_half.h"
@@ -15,7 +15,7 @@ static const struct weight_spec vae_kl_quant_in_table[] = {
     IN_ROWS,
 };
 
-/* The authors' names count the middle's resnets from 1, and the levels from the picture's. */
+/* Original checkpoints count the mid block's resnets from 1, and levels from the image's end. */
 #define UP_RESNET          "decoder.up_blocks.%d.resnets.%d."
 #define UP_RESNET_ORIGINAL "decoder.up.%d.block.%d."
 #define ATTENTION          "decoder.mid_block.attentions.0."
@@ -29,16 +29,16 @@ static const struct weight_spec vae_kl_wider_resnet_table[] = {VAE_RESNET(UP_RES
 static const struct weight_spec vae_kl_attention_table[] = {VAE_ATTENTION(ATTENTION, ATTENTION_ORIGINAL)};
 
 static const struct weight_spec vae_kl_upsample_table[] = {
-    BLOCK_WEIGHT_ORIGINALLY(conv_weights, weight, 1, "decoder.up_blocks.%d.upsamplers.0.conv.weight",
+    BLOCK_WEIGHT_NAMED(conv_weights, weight, 1, "decoder.up_blocks.%d.upsamplers.0.conv.weight",
                             "decoder.up.%d.upsample.conv.weight", 4, OUT, OUT, K3, K3),
-    BLOCK_WEIGHT_ORIGINALLY(conv_weights, bias, 1, "decoder.up_blocks.%d.upsamplers.0.conv.bias",
+    BLOCK_WEIGHT_NAMED(conv_weights, bias, 1, "decoder.up_blocks.%d.upsamplers.0.conv.bias",
                             "decoder.up.%d.upsample.conv.bias", 1, OUT),
 };
 
 static const struct weight_spec vae_kl_out_table[] = {
-    BLOCK_WEIGHT_ORIGINALLY(out_weights, norm, 0, "decoder.conv_norm_out.weight", "decoder.norm_out.weight",
+    BLOCK_WEIGHT_NAMED(out_weights, norm, 0, "decoder.conv_norm_out.weight", "decoder.norm_out.weight",
                             1, IN),
-    BLOCK_WEIGHT_ORIGINALLY(out_weights, norm_bias, 1, "decoder.conv_norm_out.bias", "decoder.norm_out.bias",
+    BLOCK_WEIGHT_NAMED(out_weights, norm_bias, 1, "decoder.conv_norm_out.bias", "decoder.norm_out.bias",
                             1, IN),
     BLOCK_WEIGHT(out_weights, weight, 1, "decoder.conv_out.weight", 4, COLOURS, IN, K3, K3),
     BLOCK_WEIGHT(out_weights, bias, 1, "decoder.conv_out.bias", 1, COLOURS),
@@ -59,27 +59,27 @@ static void vae_kl_forward_upsample(struct context *x, const void *weights, cons
 /* ---- the family ---- */
 
 static const struct block_kind vae_kl_kind_in = BLOCK_KIND(
-    "conv_in", "conv_in", vae_kl_in_table, latent_in_weights, vae_kl_forward_in, .keeps_types = true);
+    "conv_in", "conv_in", vae_kl_in_table, latent_in_weights, vae_kl_forward_in, .never_quantised = true);
 static const struct block_kind vae_kl_kind_quant_in =
     BLOCK_KIND("quant_conv_in", "conv_in", vae_kl_quant_in_table, latent_in_weights, vae_kl_forward_in,
-               .keeps_types = true);
+               .never_quantised = true);
 static const struct block_kind vae_kl_kind_mid_resnet =
     BLOCK_KIND("mid_resnet", "mid_block.resnets.%d", vae_kl_mid_resnet_table, resnet_weights,
-               vae_forward_resnet, .keeps_types = true);
+               vae_forward_resnet, .never_quantised = true);
 static const struct block_kind vae_kl_kind_attention =
     BLOCK_KIND("attention", "mid_block.attentions.0", vae_kl_attention_table, attention_weights,
-               vae_forward_attention, .keeps_types = true);
+               vae_forward_attention, .never_quantised = true);
 static const struct block_kind vae_kl_kind_up_resnet =
     BLOCK_KIND("resnet", "up_blocks.%d.resnets.%d", vae_kl_up_resnet_table, resnet_weights,
-               vae_forward_resnet, .keeps_types = true);
+               vae_forward_resnet, .never_quantised = true);
 static const struct block_kind vae_kl_kind_wider_resnet =
     BLOCK_KIND("wider_resnet", "up_blocks.%d.resnets.%d", vae_kl_wider_resnet_table, resnet_weights,
-               vae_forward_resnet, .keeps_types = true);
+               vae_forward_resnet, .never_quantised = true);
 static const struct block_kind vae_kl_kind_upsample =
     BLOCK_KIND("upsample", "up_blocks.%d.upsample", vae_kl_upsample_table, conv_weights,
-               vae_kl_forward_upsample, .keeps_types = true);
+               vae_kl_forward_upsample, .never_quantised = true);
 static const struct block_kind vae_kl_kind_out = BLOCK_KIND(
-    "conv_out", "conv_out", vae_kl_out_table, out_weights, vae_forward_colours, .keeps_types = true);
+    "conv_out", "conv_out", vae_kl_out_table, out_weights, vae_forward_picture_out, .never_quantised = true);
 
 static bool vae_kl_probe(const struct tensor_index *index) {
     return index_find(index, "decoder.conv_in.weight") &&
@@ -95,7 +95,7 @@ static const struct vae_half vae_kl_half = {
     .resnet_original = UP_RESNET_ORIGINAL,
     .attention = ATTENTION,
     .attention_original = ATTENTION_ORIGINAL,
-    .turned = true,
+    .reversed_levels = true,
 };
 
 static enum status vae_kl_configure(struct component *c, const struct config *config, struct error *e) {
@@ -106,19 +106,21 @@ static int vae_kl_blocks(const struct component *c, struct block_ref *refs) {
     const struct vae_settings *s = (const struct vae_settings *)c->settings;
     int n = 0, levels = c->dims[LEVELS];
     refs[n++] = (struct block_ref){.kind = c->dims[QUANT] ? &vae_kl_kind_quant_in : &vae_kl_kind_in};
-    refs[n++] = (struct block_ref){.kind = &vae_kl_kind_mid_resnet, .number = 0, .original = 1};
+    refs[n++] = (struct block_ref){.kind = &vae_kl_kind_mid_resnet, .number = 0, .number_offset = 1};
     if (s->attention) refs[n++] = (struct block_ref){.kind = &vae_kl_kind_attention};
-    refs[n++] = (struct block_ref){.kind = &vae_kl_kind_mid_resnet, .number = 1, .original = 1};
+    refs[n++] = (struct block_ref){.kind = &vae_kl_kind_mid_resnet, .number = 1, .number_offset = 1};
     for (int level = 0; level < levels; level++) {
-        int turned = levels - 1 - 2 * level; /* from this level's number to the authors' */
+        int reversed_levels =
+            levels - 1 - 2 * level; /* offset from this level's number to the original checkpoint's */
         for (int i = 0; i < c->dims[RESNETS]; i++)
-            refs[n++] = (struct block_ref){.kind = i == 0 && vae_widens(c, level) ? &vae_kl_kind_wider_resnet
-                                                                                  : &vae_kl_kind_up_resnet,
+            refs[n++] = (struct block_ref){.kind = i == 0 && vae_level_has_shortcut(c, level)
+                                                       ? &vae_kl_kind_wider_resnet
+                                                       : &vae_kl_kind_up_resnet,
                                            .number = level * BLOCK_NUMBER_STEP + i,
-                                           .original = turned * BLOCK_NUMBER_STEP};
+                                           .number_offset = reversed_levels * BLOCK_NUMBER_STEP};
         if (level + 1 < levels)
-            refs[n++] =
-                (struct block_ref){.kind = &vae_kl_kind_upsample, .number = level, .original = turned};
+            refs[n++] = (struct block_ref){
+                .kind = &vae_kl_kind_upsample, .number = level, .number_offset = reversed_levels};
     }
     refs[n++] = (struct block_ref){.kind = &vae_kl_kind_out};
     return n;
@@ -136,7 +138,8 @@ static void vae_kl_block_dims(const struct component *c, const struct block_ref 
 
 static const char *const vae_kl_ignorable[] = {"encoder.", "quant_conv.", NULL};
 
-/* diffusers builds as many levels as it is told types of, not as there are widths. */
+/* diffusers creates one level per entry of down_block_types and up_block_types, not per entry of
+ * block_out_channels. */
 #define DOWN "\"DownEncoderBlock2D\""
 #define UP   "\"UpDecoderBlock2D\""
 static const char vae_kl_config_rest[] =
@@ -158,7 +161,7 @@ static const struct dimension vae_kl_dimensions[] = {
 const struct family family_vae_kl = {
     .name = "vae_kl",
     .kind = FAMILY_DECODER,
-    .word = "autoencoder",
+    .display_name = "autoencoder",
     .config_key = "_class_name",
     .config_value = "AutoencoderKL",
     .probe = vae_kl_probe,
@@ -168,7 +171,7 @@ const struct family family_vae_kl = {
     .n_settings = N_VAE_SETTINGS,
     .expects = vae_expects,
     .configure = vae_kl_configure,
-    .follow = vae_follow,
+    .derive_dims = vae_derive_dims,
     .derive = vae_derive,
     .config_rest = vae_kl_config_rest,
     .blocks = vae_kl_blocks,

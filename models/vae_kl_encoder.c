@@ -1,8 +1,7 @@
-/* The encoder of the KL autoencoder: picture to the mean and the logarithm of the variance of its latent.
+/* AutoencoderKL encoder: image to the mean and log variance of its latent.
  *
- * conv_in, then per level resnets and a convolution that leaves every other row and column, two resnets
- * around one single-head attention, group norm, SiLU, conv_out: see vae_blocks.h. It lies in the decoder's
- * files. */
+ * conv_in, then per level resnets and a stride-2 convolution, two resnets around a single-head attention,
+ * group norm, SiLU, conv_out: see vae_blocks.h. Its weights lie in the decoder's file. */
 #include "models/models.h"
 #include "models/vae_kl_half.h"
 
@@ -11,7 +10,7 @@ static const struct weight_spec vae_kl_encoder_in_table[] = {
     BLOCK_WEIGHT(conv_weights, bias, 1, "encoder.conv_in.bias", 1, OUT),
 };
 
-/* The authors' names count the middle's resnets from 1. */
+/* Original checkpoints count the mid block's resnets from 1. */
 #define DOWN_RESNET          "encoder.down_blocks.%d.resnets.%d."
 #define DOWN_RESNET_ORIGINAL "encoder.down.%d.block.%d."
 #define ATTENTION            "encoder.mid_block.attentions.0."
@@ -27,16 +26,16 @@ static const struct weight_spec vae_kl_encoder_attention_table[] = {
     VAE_ATTENTION(ATTENTION, ATTENTION_ORIGINAL)};
 
 static const struct weight_spec vae_kl_encoder_downsample_table[] = {
-    BLOCK_WEIGHT_ORIGINALLY(conv_weights, weight, 1, "encoder.down_blocks.%d.downsamplers.0.conv.weight",
+    BLOCK_WEIGHT_NAMED(conv_weights, weight, 1, "encoder.down_blocks.%d.downsamplers.0.conv.weight",
                             "encoder.down.%d.downsample.conv.weight", 4, OUT, OUT, K3, K3),
-    BLOCK_WEIGHT_ORIGINALLY(conv_weights, bias, 1, "encoder.down_blocks.%d.downsamplers.0.conv.bias",
+    BLOCK_WEIGHT_NAMED(conv_weights, bias, 1, "encoder.down_blocks.%d.downsamplers.0.conv.bias",
                             "encoder.down.%d.downsample.conv.bias", 1, OUT),
 };
 
 #define OUT_ROWS                                                                                             \
-    BLOCK_WEIGHT_ORIGINALLY(out_weights, norm, 0, "encoder.conv_norm_out.weight", "encoder.norm_out.weight", \
+    BLOCK_WEIGHT_NAMED(out_weights, norm, 0, "encoder.conv_norm_out.weight", "encoder.norm_out.weight", \
                             1, OUT),                                                                         \
-        BLOCK_WEIGHT_ORIGINALLY(out_weights, norm_bias, 1, "encoder.conv_norm_out.bias",                     \
+        BLOCK_WEIGHT_NAMED(out_weights, norm_bias, 1, "encoder.conv_norm_out.bias",                     \
                                 "encoder.norm_out.bias", 1, OUT),                                            \
         BLOCK_WEIGHT(out_weights, weight, 1, "encoder.conv_out.weight", 4, MOMENTS, OUT, K3, K3),            \
         BLOCK_WEIGHT(out_weights, bias, 1, "encoder.conv_out.bias", 1, MOMENTS)
@@ -54,29 +53,31 @@ static void vae_kl_encoder_forward_downsample(struct context *x, const void *wei
 
 /* ---- the family ---- */
 
-static const struct block_kind vae_kl_encoder_kind_in = BLOCK_KIND(
-    "conv_in", "conv_in", vae_kl_encoder_in_table, conv_weights, vae_forward_picture_in, .keeps_types = true);
+static const struct block_kind vae_kl_encoder_kind_in =
+    BLOCK_KIND("conv_in", "conv_in", vae_kl_encoder_in_table, conv_weights, vae_forward_picture_in,
+               .never_quantised = true);
 static const struct block_kind vae_kl_encoder_kind_down_resnet =
     BLOCK_KIND("resnet", "down_blocks.%d.resnets.%d", vae_kl_encoder_down_resnet_table, resnet_weights,
-               vae_forward_resnet, .keeps_types = true);
+               vae_forward_resnet, .never_quantised = true);
 static const struct block_kind vae_kl_encoder_kind_wider_resnet =
     BLOCK_KIND("wider_resnet", "down_blocks.%d.resnets.%d", vae_kl_encoder_wider_resnet_table, resnet_weights,
-               vae_forward_resnet, .keeps_types = true);
+               vae_forward_resnet, .never_quantised = true);
 static const struct block_kind vae_kl_encoder_kind_downsample =
     BLOCK_KIND("downsample", "down_blocks.%d.downsample", vae_kl_encoder_downsample_table, conv_weights,
-               vae_kl_encoder_forward_downsample, .keeps_types = true);
+               vae_kl_encoder_forward_downsample, .never_quantised = true);
 static const struct block_kind vae_kl_encoder_kind_mid_resnet =
     BLOCK_KIND("mid_resnet", "mid_block.resnets.%d", vae_kl_encoder_mid_resnet_table, resnet_weights,
-               vae_forward_resnet, .keeps_types = true);
+               vae_forward_resnet, .never_quantised = true);
 static const struct block_kind vae_kl_encoder_kind_attention =
     BLOCK_KIND("attention", "mid_block.attentions.0", vae_kl_encoder_attention_table, attention_weights,
-               vae_forward_attention, .keeps_types = true);
-static const struct block_kind vae_kl_encoder_kind_out = BLOCK_KIND(
-    "conv_out", "conv_out", vae_kl_encoder_out_table, out_weights, vae_forward_moments, .keeps_types = true);
+               vae_forward_attention, .never_quantised = true);
+static const struct block_kind vae_kl_encoder_kind_out =
+    BLOCK_KIND("conv_out", "conv_out", vae_kl_encoder_out_table, out_weights, vae_forward_moments,
+               .never_quantised = true);
 
 static const struct block_kind vae_kl_encoder_kind_quant_out =
     BLOCK_KIND("quant_conv_out", "conv_out", vae_kl_encoder_quant_out_table, out_weights, vae_forward_moments,
-               .keeps_types = true);
+               .never_quantised = true);
 
 static bool vae_kl_encoder_probe(const struct tensor_index *index) {
     return index_find(index, "encoder.conv_in.weight") &&
@@ -106,16 +107,16 @@ static int vae_kl_encoder_blocks(const struct component *c, struct block_ref *re
     refs[n++] = (struct block_ref){.kind = &vae_kl_encoder_kind_in};
     for (int level = 0; level < levels; level++) {
         for (int i = 0; i < c->dims[RESNETS]; i++)
-            refs[n++] =
-                (struct block_ref){.kind = i == 0 && vae_widens(c, level) ? &vae_kl_encoder_kind_wider_resnet
-                                                                          : &vae_kl_encoder_kind_down_resnet,
-                                   .number = level * BLOCK_NUMBER_STEP + i};
+            refs[n++] = (struct block_ref){.kind = i == 0 && vae_level_has_shortcut(c, level)
+                                                       ? &vae_kl_encoder_kind_wider_resnet
+                                                       : &vae_kl_encoder_kind_down_resnet,
+                                           .number = level * BLOCK_NUMBER_STEP + i};
         if (level + 1 < levels)
             refs[n++] = (struct block_ref){.kind = &vae_kl_encoder_kind_downsample, .number = level};
     }
-    refs[n++] = (struct block_ref){.kind = &vae_kl_encoder_kind_mid_resnet, .number = 0, .original = 1};
+    refs[n++] = (struct block_ref){.kind = &vae_kl_encoder_kind_mid_resnet, .number = 0, .number_offset = 1};
     if (s->attention) refs[n++] = (struct block_ref){.kind = &vae_kl_encoder_kind_attention};
-    refs[n++] = (struct block_ref){.kind = &vae_kl_encoder_kind_mid_resnet, .number = 1, .original = 1};
+    refs[n++] = (struct block_ref){.kind = &vae_kl_encoder_kind_mid_resnet, .number = 1, .number_offset = 1};
     refs[n++] = (struct block_ref){.kind = c->dims[QUANT] ? &vae_kl_encoder_kind_quant_out
                                                           : &vae_kl_encoder_kind_out};
     return n;
@@ -139,16 +140,16 @@ static const struct dimension vae_kl_encoder_dimensions[] = {
     {.place = MOMENTS, OF_TENSOR(4, 0, "encoder.conv_out.weight")},
 };
 
-static void vae_kl_encoder_follow(struct component *c) {
-    vae_follow(c);
-    c->dims[RESNETS]--; /* a decoder's were chosen */
+static void vae_kl_encoder_derive_dims(struct component *c) {
+    vae_derive_dims(c);
+    c->dims[RESNETS]--; /* vae_resnets counts a decoder level's resnets; an encoder level has one less */
 }
 
-/* Its configuration is the decoder's. */
+/* The encoder shares the decoder's config.json. */
 const struct family family_vae_kl_encoder = {
     .name = "vae_kl_encoder",
     .kind = FAMILY_ENCODER,
-    .word = "autoencoder's encoder",
+    .display_name = "autoencoder's encoder",
     .config_key = "_class_name",
     .config_value = "AutoencoderKL",
     .probe = vae_kl_encoder_probe,
@@ -158,7 +159,7 @@ const struct family family_vae_kl_encoder = {
     .n_settings = N_VAE_SETTINGS,
     .expects = vae_expects,
     .configure = vae_kl_encoder_configure,
-    .follow = vae_kl_encoder_follow,
+    .derive_dims = vae_kl_encoder_derive_dims,
     .derive = vae_derive,
     .blocks = vae_kl_encoder_blocks,
     .block_dims = vae_kl_encoder_block_dims,

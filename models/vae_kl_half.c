@@ -1,9 +1,9 @@
-/* Halves of the KL autoencoder: see vae_kl_half.h. */
+/* AutoencoderKL, both halves: see vae_kl_half.h. */
 #include "models/vae_kl_half.h"
 
 #include <stdio.h>
 
-static int vae_last_of_either(const struct component *c, const char *prefix, const char *original) {
+static int vae_last_block_either(const struct component *c, const char *prefix, const char *original) {
     int last = index_last_block(&c->index, prefix);
     return last < 0 ? index_last_block(&c->index, original) : last;
 }
@@ -12,13 +12,13 @@ static int vae_resnets(const struct component *c, const struct vae_half *half) {
     char name[BLOCK_NAME_MAX], original[BLOCK_NAME_MAX];
     snprintf(name, sizeof name, "%s0.resnets.", half->level);
     snprintf(original, sizeof original, "%s0.block.", half->level_original);
-    return vae_last_of_either(c, name, original) + 1;
+    return vae_last_block_either(c, name, original) + 1;
 }
 
 static int32_t vae_level_channels(const struct component *c, const struct vae_half *half, int level,
                                   struct error *e) {
     char format[BLOCK_NAME_MAX], name[2 * BLOCK_NAME_MAX], original[2 * BLOCK_NAME_MAX];
-    int authors = half->turned ? c->dims[LEVELS] - 1 - level : level;
+    int authors = half->reversed_levels ? c->dims[LEVELS] - 1 - level : level;
     snprintf(format, sizeof format, "%sconv1.weight", half->resnet);
     block_weight_name(format, level * BLOCK_NUMBER_STEP, name);
     snprintf(format, sizeof format, "%sconv1.weight", half->resnet_original);
@@ -35,34 +35,38 @@ static bool vae_has_attention(const struct component *c, const struct vae_half *
 
 static enum status vae_check_dims(const struct component *c, const struct vae_half *half, struct error *e) {
     const struct vae_settings *s = (const struct vae_settings *)c->settings;
-    int bad = 0, deepest = half->turned ? 0 : c->dims[LEVELS] - 1;
+    int bad = 0, deepest = half->reversed_levels ? 0 : c->dims[LEVELS] - 1;
     for (int i = 0; i < c->dims[LEVELS]; i++)
         if (c->dims[CHANNELS + i] % s->groups) bad = c->dims[CHANNELS + i];
     if (!bad && (!s->attention || c->dims[CHANNELS + deepest] <= 512) && s->scale != 0) return OK;
-    error_set(e, SHAPE, "the %s's sizes do not fit together", half->word);
+    error_set(e, SHAPE, "unsupported VAE %s: channels, groups or attention width", half->word);
     error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "%d channels in %d groups, attention over %d, scale %g", bad, s->groups,
-                c->dims[CHANNELS + deepest], (double)s->scale);
-    return error_expected(e, "whole groups, attention over at most 512 channels, a scale");
+    error_found(e,
+                "%d channels that %d groups do not divide (0: none), mid-block attention over %d channels, "
+                "scaling_factor %g",
+                bad, s->groups, c->dims[CHANNELS + deepest], (double)s->scale);
+    return error_expected(e, "channels divisible by norm_num_groups, attention over at most 512 channels, a "
+                             "scaling_factor other than 0");
 }
 
 enum status vae_configure(struct component *c, const struct vae_half *half, const struct config *config,
                           struct error *e) {
     struct vae_settings *s = (struct vae_settings *)c->settings;
     int32_t *d = c->dims;
-    d[LEVELS] = vae_last_of_either(c, half->level, half->level_original) + 1;
+    d[LEVELS] = vae_last_block_either(c, half->level, half->level_original) + 1;
     d[RESNETS] = vae_resnets(c, half);
-    if (d[LEVELS] < 1 || d[LEVELS] > CANVAS_LEVELS_MAX || d[RESNETS] < 1 || d[RESNETS] > 8) {
-        error_set(e, SHAPE, "the %s has %d levels of %d resnets", half->word, d[LEVELS], d[RESNETS]);
+    if (d[LEVELS] < 1 || d[LEVELS] > VAE_LEVELS_MAX || d[RESNETS] < 1 || d[RESNETS] > 8) {
+        error_set(e, SHAPE, "unsupported VAE %s: %d levels with %d resnets each", half->word, d[LEVELS],
+                  d[RESNETS]);
         error_where(e, "%s", c->index.sources[0].path);
-        return error_expected(e, "1 to %d levels of 1 to 8", CANVAS_LEVELS_MAX);
+        return error_expected(e, "1 to %d levels with 1 to 8 resnets each", VAE_LEVELS_MAX);
     }
     for (int i = 0; i < d[LEVELS]; i++) d[CHANNELS + i] = vae_level_channels(c, half, i, e);
     s->attention = vae_has_attention(c, half);
-    /* null is no shift, as for those of diffusers' pipelines (0.42) that allow it. A key that is not there at
-     * all leaves the published shift, as for a single file without a configuration. */
-    const struct config_value *given = config_find(config, "shift_factor");
-    if (given && given->kind == CONFIG_NULL) s->shift = 0;
+    /* shift_factor null: no shift, as diffusers 0.42 pipelines treat it. Without the key: the published
+     * default, as for single files without a configuration. */
+    const struct config_value *shift = config_find(config, "shift_factor");
+    if (shift && shift->kind == CONFIG_NULL) s->shift = 0;
     return e->code == OK ? vae_check_dims(c, half, e) : e->code;
 }
 
@@ -70,14 +74,14 @@ enum status vae_configure(struct component *c, const struct vae_half *half, cons
     { {key}, offsetof(struct vae_settings, field), type_, published, least, most }
 const struct setting vae_settings_rows[N_VAE_SETTINGS] = {
     SETTING("norm_num_groups", groups, SETTING_INT, 32, 1, 4096),
-    SETTING("scaling_factor", scale, SETTING_FLOAT, 0.3611, -1e6, 1e6), /* Flux's and Z-Image's */
+    SETTING("scaling_factor", scale, SETTING_FLOAT, 0.3611, -1e6, 1e6), /* Flux.1 and Z-Image */
     SETTING("shift_factor", shift, SETTING_FLOAT, 0.1159, -1e6, 1e6),
 };
-/* A mean and a deviation a channel: Playground 2.5's. */
+/* latents_mean and latents_std (Playground 2.5) are not supported. */
 const struct expectation vae_expects[] = {
     {"act_fn", "silu"}, {"latents_mean", NULL}, {"latents_std", NULL}, {0}};
 
-void vae_follow(struct component *c) {
+void vae_derive_dims(struct component *c) {
     struct vae_settings *s = (struct vae_settings *)c->settings;
     s->groups = c->dims[GROUPS];
     s->attention = true;
@@ -92,7 +96,7 @@ void vae_derive(struct component *c) {
     d[K1] = 1;
     d[K3] = 3;
     d[ENCODER_RESNETS] = d[RESNETS] - 1;
-    for (int i = 0; i < d[LEVELS]; i++) d[BEFORE + i] = d[CHANNELS + (i ? i - 1 : 0)];
+    for (int i = 0; i < d[LEVELS]; i++) d[IN_CHANNELS + i] = d[CHANNELS + (i ? i - 1 : 0)];
     c->latent_channels = d[LATENT];
     c->pixel_factor = 1 << (d[LEVELS] - 1);
     c->latent_format = (struct latent_format){.n = 1, .scale = {s->scale}, .shift = {s->shift}};

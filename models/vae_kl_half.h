@@ -1,5 +1,5 @@
-/* Halves of the KL autoencoder (Stable Diffusion, Flux, Z-Image): rows of weight tables under their names,
- * and what a configuration says of either half. What they compute: vae_blocks.h. Norms are over groups. */
+/* AutoencoderKL (Stable Diffusion, Flux, Z-Image): weight table rows, tensor names and configuration shared
+ * by its two halves, encoder and decoder. Forward functions: vae_blocks.h. Norms are group norms. */
 #ifndef SLUICE_VAE_KL_HALF_H
 #define SLUICE_VAE_KL_HALF_H
 
@@ -8,7 +8,7 @@
 /* ---- weights ---- */
 
 #define VAE_RESNET_WEIGHT(field, spread_, prefix, original_, name, rank_, ...)                               \
-    BLOCK_WEIGHT_ORIGINALLY(resnet_weights, field, spread_, prefix name, original_ name, rank_, __VA_ARGS__)
+    BLOCK_WEIGHT_NAMED(resnet_weights, field, spread_, prefix name, original_ name, rank_, __VA_ARGS__)
 
 #define VAE_RESNET(prefix, original)                                                                         \
     VAE_RESNET_WEIGHT(norm1, 0, prefix, original, "norm1.weight", 1, IN),                                    \
@@ -20,29 +20,30 @@
         VAE_RESNET_WEIGHT(conv2, 1, prefix, original, "conv2.weight", 4, OUT, OUT, K3, K3),                  \
         VAE_RESNET_WEIGHT(conv2_bias, 1, prefix, original, "conv2.bias", 1, OUT)
 
-/* Of a level's first resnet where its width differs from the level before. */
+/* Shortcut of a level's first resnet, present if the level changes the number of channels. */
 #define VAE_SHORTCUT(prefix, original_)                                                                      \
-    BLOCK_WEIGHT_ORIGINALLY(resnet_weights, shortcut, 1, prefix "conv_shortcut.weight",                      \
+    BLOCK_WEIGHT_NAMED(resnet_weights, shortcut, 1, prefix "conv_shortcut.weight",                      \
                             original_ "nin_shortcut.weight", 4, OUT, IN, K1, K1),                            \
-        BLOCK_WEIGHT_ORIGINALLY(resnet_weights, shortcut_bias, 1, prefix "conv_shortcut.bias",               \
+        BLOCK_WEIGHT_NAMED(resnet_weights, shortcut_bias, 1, prefix "conv_shortcut.bias",               \
                                 original_ "nin_shortcut.bias", 1, OUT)
 
-/* Older files and the authors' name the projections differently and store them as 1x1 convolutions. */
+/* Older diffusers files and the original checkpoints use other names for the projections and store them as
+ * 1x1 convolutions. */
 #define VAE_PROJECTION(field, prefix, original_, name, old, own)                                             \
     {.offset = offsetof(struct attention_weights, field),                                                    \
      .names = {prefix name ".weight", prefix old ".weight"},                                                 \
-     .original = original_ own ".weight",                                                                    \
+     .checkpoint_name = original_ own ".weight",                                                                    \
      .rank = 2,                                                                                              \
      .dim = {OUT, OUT},                                                                                      \
-     .spread = 1},                                                                                           \
+     .init_scale = 1},                                                                                       \
     {                                                                                                        \
         .offset = offsetof(struct attention_weights, field##_bias),                                          \
-        .names = {prefix name ".bias", prefix old ".bias"}, .original = original_ own ".bias", .rank = 1,    \
-        .dim = {OUT}, .spread = 1                                                                            \
+        .names = {prefix name ".bias", prefix old ".bias"}, .checkpoint_name = original_ own ".bias", .rank = 1,    \
+        .dim = {OUT}, .init_scale = 1                                                                        \
     }
 
 #define VAE_ATTENTION_NORM(field, spread_, prefix, original_, name)                                          \
-    BLOCK_WEIGHT_ORIGINALLY(attention_weights, field, spread_, prefix "group_norm." name,                    \
+    BLOCK_WEIGHT_NAMED(attention_weights, field, spread_, prefix "group_norm." name,                    \
                             original_ "norm." name, 1, OUT)
 
 #define VAE_ATTENTION(prefix, original)                                                                      \
@@ -53,25 +54,26 @@
         VAE_PROJECTION(v, prefix, original, "to_v", "value", "v"),                                           \
         VAE_PROJECTION(out, prefix, original, "to_out.0", "proj_attn", "proj_out")
 
-/* ---- a half's family ---- */
+/* ---- family functions ---- */
 
-/* How a half names its levels, which are counted as it runs. */
+/* Tensor names of the encoder or decoder. Levels are counted in execution order. */
 struct vae_half {
     const char *word;                           /* "decoder" */
     const char *level, *level_original;         /* "decoder.up_blocks.", "decoder.up." */
-    const char *resnet, *resnet_original;       /* what a level's resnets begin with; two %d */
-    const char *attention, *attention_original; /* likewise; none */
-    bool turned;                                /* the authors count levels the other way */
+    const char *resnet, *resnet_original;       /* prefix of a level's resnets, with two %d */
+    const char *attention, *attention_original; /* prefix of the mid-block attention */
+    bool reversed_levels;                       /* original checkpoints count levels in the opposite order */
 };
 
-/* LATENT is set. All other dims that rows cannot say, and checks. */
+/* family.configure for both halves: sets all dims that the dimension rows leave open, and checks them. LATENT
+ * is set before. */
 enum status vae_configure(struct component *c, const struct vae_half *half, const struct config *config,
                           struct error *e);
 enum { VAE_LEVELS = 4, N_VAE_SETTINGS = 3 };
 
-/* The sizes that can be chosen, the same for both halves: latent channels; widths from the deepest level,
- * which is the `deepest` one that the half runs, the next `step` further; a decoder level's resnets; groups.
- * Published: Flux.1's and Z-Image's. Last come fields of the row of latent channels. */
+/* Configurable sizes of both halves: latent channels; level widths, where level `deepest` (in execution
+ * order) is the deepest and each next wider one is `step` further; resnets per decoder level; norm groups.
+ * Published values: Flux.1 and Z-Image. The variadic fields go to the row of latent channels. */
 #define VAE_DIMENSIONS(deepest, step, ...)                                                                   \
     {"latent_channels", 16, 1, 1024, .place = LATENT, __VA_ARGS__},                                          \
         {"vae0", 512, 1, 8192, .place = CHANNELS + (deepest)},                                               \
@@ -84,8 +86,8 @@ enum { VAE_LEVELS = 4, N_VAE_SETTINGS = 3 };
 
 extern const struct setting vae_settings_rows[N_VAE_SETTINGS];
 extern const struct expectation vae_expects[];
-/* What follows from the sizes that were chosen, but RESNETS. */
-void vae_follow(struct component *c);
+/* family.derive_dims for both halves: everything that follows from the configured sizes, except RESNETS. */
+void vae_derive_dims(struct component *c);
 void vae_derive(struct component *c);
 
 #endif

@@ -1,8 +1,8 @@
-/* The decoder of the autoencoder of Wan 2.2's 5B model: a latent of 48 channels to a video, of which it makes
- * 2x2 pixels at a time.
+/* VAE decoder of Wan 2.2's 5B model (TI2V): a latent of 48 channels to video; each output pixel holds a 2x2
+ * patch.
  *
- * As Wan 2.1's (vae_wan.c), but for its sizes, names, and what each level began with, which is added behind
- * the way to the next: see vae_film.h. */
+ * Differs from Wan 2.1's (vae_wan.c) in sizes, names, and level shortcuts that add a level's input to its
+ * resampled output: see vae_causal.h. */
 #include "models/models.h"
 #include "models/vae_wan_half.h"
 
@@ -10,42 +10,42 @@
 #define UPSAMPLER "decoder.up_blocks.%d.upsampler."
 #define ORIGINAL  "decoder.upsamples.%d.upsamples.%d."
 
-static const struct weight_spec vae_wan22_resnet_table[] = {FILM_RESNET(UP_RESNET, ORIGINAL)};
-static const struct weight_spec vae_wan22_wider_resnet_table[] = {FILM_RESNET(UP_RESNET, ORIGINAL),
-                                                                  FILM_SHORTCUT(UP_RESNET, ORIGINAL)};
-static const struct weight_spec vae_wan22_upsample_table[] = {FILM_STEP(UPSAMPLER, ORIGINAL)};
-static const struct weight_spec vae_wan22_double_table[] = {FILM_STEP_IN_TIME(UPSAMPLER, ORIGINAL)};
+static const struct weight_spec vae_wan22_resnet_table[] = {CAUSAL_RESNET(UP_RESNET, ORIGINAL)};
+static const struct weight_spec vae_wan22_wider_resnet_table[] = {CAUSAL_RESNET(UP_RESNET, ORIGINAL),
+                                                                  CAUSAL_SHORTCUT(UP_RESNET, ORIGINAL)};
+static const struct weight_spec vae_wan22_upsample_table[] = {CAUSAL_RESAMPLE(UPSAMPLER, ORIGINAL)};
+static const struct weight_spec vae_wan22_upsample_time_table[] = {CAUSAL_RESAMPLE_TIME(UPSAMPLER, ORIGINAL)};
 
 static const struct block_kind vae_wan22_kind_resnet =
-    BLOCK_KIND("resnet", "up_blocks.%d.resnets.%d", vae_wan22_resnet_table, film_resnet_weights,
-               vae_wan_forward_film_resnet, .keeps_types = true);
+    BLOCK_KIND("resnet", "up_blocks.%d.resnets.%d", vae_wan22_resnet_table, causal_resnet_weights,
+               vae_wan_forward_causal_resnet, .never_quantised = true);
 static const struct block_kind vae_wan22_kind_wider_resnet =
-    BLOCK_KIND("wider_resnet", "up_blocks.%d.resnets.%d", vae_wan22_wider_resnet_table, film_resnet_weights,
-               vae_wan_forward_film_resnet, .keeps_types = true);
+    BLOCK_KIND("wider_resnet", "up_blocks.%d.resnets.%d", vae_wan22_wider_resnet_table, causal_resnet_weights,
+               vae_wan_forward_causal_resnet, .never_quantised = true);
 static const struct block_kind vae_wan22_kind_upsample =
-    BLOCK_KIND("upsample", "up_blocks.%d.upsample", vae_wan22_upsample_table, film_step_weights,
-               vae_wan_forward_film_up, .keeps_types = true);
-static const struct block_kind vae_wan22_kind_double =
-    BLOCK_KIND("upsample_in_time", "up_blocks.%d.upsample", vae_wan22_double_table, film_step_weights,
-               vae_wan_forward_film_up, .keeps_types = true);
+    BLOCK_KIND("upsample", "up_blocks.%d.upsample", vae_wan22_upsample_table, causal_resample_weights,
+               vae_wan_forward_causal_upsample, .never_quantised = true);
+static const struct block_kind vae_wan22_kind_upsample_time =
+    BLOCK_KIND("upsample_in_time", "up_blocks.%d.upsample", vae_wan22_upsample_time_table,
+               causal_resample_weights, vae_wan_forward_causal_upsample, .never_quantised = true);
 
 static const struct vae_wan_kinds vae_wan22_kinds = {
-    .in = &vae_wan_film_in,
-    .middle = &vae_wan_film_mid_resnet,
-    .attention = &vae_wan_film_attention,
+    .in = &vae_wan_causal_in,
+    .mid_resnet = &vae_wan_causal_mid_resnet,
+    .attention = &vae_wan_causal_attention,
     .resnet = &vae_wan22_kind_resnet,
     .wider_resnet = &vae_wan22_kind_wider_resnet,
-    .step = &vae_wan22_kind_upsample,
-    .step_in_time = &vae_wan22_kind_double,
-    .out = &vae_wan_film_out,
+    .resample = &vae_wan22_kind_upsample,
+    .resample_time = &vae_wan22_kind_upsample_time,
+    .out = &vae_wan_causal_out,
 };
 
 static const struct vae_wan_half vae_wan22_half = {
-    .pictures = &vae_wan22_kinds,
-    .films = &vae_wan22_kinds,
+    .image = &vae_wan22_kinds,
+    .video = &vae_wan22_kinds,
     .word = "decoder",
     .from_deepest = true,
-    .keeps = true,
+    .is_residual = true,
     .level = "decoder.up_blocks.",
     .nested = {"decoder.upsamples.", "upsamples."},
 };
@@ -60,8 +60,8 @@ static enum status vae_wan22_configure(struct component *c, const struct config 
     return vae_wan_configure(c, &vae_wan22_half, e);
 }
 
-static void vae_wan22_follow(struct component *c) {
-    vae_wan_follow(c, &vae_wan22_half);
+static void vae_wan22_derive_dims(struct component *c) {
+    vae_wan_derive_dims(c, &vae_wan22_half);
 }
 
 static void vae_wan22_derive(struct component *c) {
@@ -78,7 +78,7 @@ static void vae_wan22_block_dims(const struct component *c, const struct block_r
 
 static void vae_wan22_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                               struct arena *pictures, bool *ok) {
-    film_declare_decoder(c, lanes, n_lanes, true, arena, pictures, ok);
+    causal_declare_decoder(c, lanes, n_lanes, true, arena, pictures, ok);
 }
 
 static const char *const vae_wan22_ignorable[] = {"encoder.", "quant_conv.", "conv1.", NULL};
@@ -93,7 +93,7 @@ static const struct dimension vae_wan22_dimensions[] = {
 const struct family family_vae_wan22 = {
     .name = "vae_wan22",
     .kind = FAMILY_DECODER,
-    .word = "autoencoder",
+    .display_name = "autoencoder",
     .config_key = "_class_name",
     .config_value = "AutoencoderKLWan",
     .probe = vae_wan22_probe,
@@ -103,7 +103,7 @@ const struct family family_vae_wan22 = {
     .n_lists = N_VAE_WAN_LISTS,
     .expects = vae_wan22_expects,
     .configure = vae_wan22_configure,
-    .follow = vae_wan22_follow,
+    .derive_dims = vae_wan22_derive_dims,
     .derive = vae_wan22_derive,
     .config_rest = "\"attn_scales\": [], \"dropout\": 0.0, \"is_residual\": true, \"patch_size\": 2, "
                    "\"scale_factor_spatial\": 16, \"scale_factor_temporal\": 4, "
@@ -111,6 +111,6 @@ const struct family family_vae_wan22 = {
     .blocks = vae_wan22_blocks,
     .block_dims = vae_wan22_block_dims,
     .ignorable = vae_wan22_ignorable,
-    .lane_state_bytes = sizeof(struct film_state),
+    .lane_state_bytes = sizeof(struct causal_state),
     .declare = vae_wan22_declare,
 };

@@ -1,6 +1,5 @@
-/* The encoder of the autoencoder of Wan 2.2's 5B model: a video to the mean and the logarithm of the variance
- * of its latent. Beside vae_wan22.c what vae_wan_encoder.c is beside vae_wan.c. It lies in the decoder's
- * files. */
+/* VAE encoder of Wan 2.2's 5B model (TI2V): video to the mean and log variance of its latent. Counterpart of
+ * vae_wan22.c; its weights lie in the decoder's file. */
 #include "models/models.h"
 #include "models/vae_wan_half.h"
 
@@ -8,41 +7,43 @@
 #define DOWNSAMPLER "encoder.down_blocks.%d.downsampler."
 #define ORIGINAL    "encoder.downsamples.%d.downsamples.%d."
 
-static const struct weight_spec vae_wan22_encoder_resnet_table[] = {FILM_RESNET(DOWN_RESNET, ORIGINAL)};
+static const struct weight_spec vae_wan22_encoder_resnet_table[] = {CAUSAL_RESNET(DOWN_RESNET, ORIGINAL)};
 static const struct weight_spec vae_wan22_encoder_wider_resnet_table[] = {
-    FILM_RESNET(DOWN_RESNET, ORIGINAL), FILM_SHORTCUT(DOWN_RESNET, ORIGINAL)};
-static const struct weight_spec vae_wan22_encoder_downsample_table[] = {FILM_STEP(DOWNSAMPLER, ORIGINAL)};
-static const struct weight_spec vae_wan22_encoder_halve_table[] = {FILM_STEP_IN_TIME(DOWNSAMPLER, ORIGINAL)};
+    CAUSAL_RESNET(DOWN_RESNET, ORIGINAL), CAUSAL_SHORTCUT(DOWN_RESNET, ORIGINAL)};
+static const struct weight_spec vae_wan22_encoder_downsample_table[] = {
+    CAUSAL_RESAMPLE(DOWNSAMPLER, ORIGINAL)};
+static const struct weight_spec vae_wan22_encoder_downsample_time_table[] = {
+    CAUSAL_RESAMPLE_TIME(DOWNSAMPLER, ORIGINAL)};
 
 static const struct block_kind vae_wan22_encoder_kind_resnet =
-    BLOCK_KIND("resnet", "down_blocks.%d.resnets.%d", vae_wan22_encoder_resnet_table, film_resnet_weights,
-               vae_wan_forward_film_resnet, .keeps_types = true);
+    BLOCK_KIND("resnet", "down_blocks.%d.resnets.%d", vae_wan22_encoder_resnet_table, causal_resnet_weights,
+               vae_wan_forward_causal_resnet, .never_quantised = true);
 static const struct block_kind vae_wan22_encoder_kind_wider_resnet =
     BLOCK_KIND("wider_resnet", "down_blocks.%d.resnets.%d", vae_wan22_encoder_wider_resnet_table,
-               film_resnet_weights, vae_wan_forward_film_resnet, .keeps_types = true);
+               causal_resnet_weights, vae_wan_forward_causal_resnet, .never_quantised = true);
 static const struct block_kind vae_wan22_encoder_kind_downsample =
     BLOCK_KIND("downsample", "down_blocks.%d.downsample", vae_wan22_encoder_downsample_table,
-               film_step_weights, vae_wan_forward_film_down, .keeps_types = true);
-static const struct block_kind vae_wan22_encoder_kind_halve =
-    BLOCK_KIND("downsample_in_time", "down_blocks.%d.downsample", vae_wan22_encoder_halve_table,
-               film_step_weights, vae_wan_forward_film_down, .keeps_types = true);
+               causal_resample_weights, vae_wan_forward_causal_downsample, .never_quantised = true);
+static const struct block_kind vae_wan22_encoder_kind_downsample_time =
+    BLOCK_KIND("downsample_in_time", "down_blocks.%d.downsample", vae_wan22_encoder_downsample_time_table,
+               causal_resample_weights, vae_wan_forward_causal_downsample, .never_quantised = true);
 
 static const struct vae_wan_kinds vae_wan22_encoder_kinds = {
-    .in = &vae_wan_encoder_film_in,
-    .middle = &vae_wan_encoder_film_mid_resnet,
-    .attention = &vae_wan_encoder_film_attention,
+    .in = &vae_wan_encoder_causal_in,
+    .mid_resnet = &vae_wan_encoder_causal_mid_resnet,
+    .attention = &vae_wan_encoder_causal_attention,
     .resnet = &vae_wan22_encoder_kind_resnet,
     .wider_resnet = &vae_wan22_encoder_kind_wider_resnet,
-    .step = &vae_wan22_encoder_kind_downsample,
-    .step_in_time = &vae_wan22_encoder_kind_halve,
-    .out = &vae_wan_encoder_film_out,
+    .resample = &vae_wan22_encoder_kind_downsample,
+    .resample_time = &vae_wan22_encoder_kind_downsample_time,
+    .out = &vae_wan_encoder_causal_out,
 };
 
 static const struct vae_wan_half vae_wan22_encoder_half = {
-    .pictures = &vae_wan22_encoder_kinds,
-    .films = &vae_wan22_encoder_kinds,
+    .image = &vae_wan22_encoder_kinds,
+    .video = &vae_wan22_encoder_kinds,
     .word = "encoder",
-    .keeps = true,
+    .is_residual = true,
     .level = "encoder.down_blocks.",
     .nested = {"encoder.downsamples.", "downsamples."},
 };
@@ -58,9 +59,9 @@ static enum status vae_wan22_encoder_configure(struct component *c, const struct
     return vae_wan_configure(c, &vae_wan22_encoder_half, e);
 }
 
-static void vae_wan22_encoder_follow(struct component *c) {
-    vae_wan_follow(c, &vae_wan22_encoder_half);
-    c->dims[RESNETS]--; /* a decoder's were chosen */
+static void vae_wan22_encoder_derive_dims(struct component *c) {
+    vae_wan_derive_dims(c, &vae_wan22_encoder_half);
+    c->dims[RESNETS]--; /* vae_resnets counts a decoder level's resnets; an encoder level has one less */
 }
 
 static void vae_wan22_encoder_derive(struct component *c) {
@@ -78,18 +79,18 @@ static void vae_wan22_encoder_block_dims(const struct component *c, const struct
 
 static void vae_wan22_encoder_declare(const struct component *c, struct lane *lanes, int n_lanes,
                                       struct arena *arena, struct arena *pictures, bool *ok) {
-    film_declare_encoder(c, lanes, n_lanes, true, arena, pictures, ok);
+    causal_declare_encoder(c, lanes, n_lanes, true, arena, pictures, ok);
 }
 
 static const char *const vae_wan22_encoder_ignorable[] = {"decoder.", "post_quant_conv.", "conv2.", NULL};
 
 static const struct dimension vae_wan22_encoder_dimensions[] = {VAE_WAN22_DIMENSIONS(BASE, OTHER_BASE)};
 
-/* Its configuration is the decoder's. */
+/* The encoder shares the decoder's config.json. */
 const struct family family_vae_wan22_encoder = {
     .name = "vae_wan22_encoder",
     .kind = FAMILY_ENCODER,
-    .word = "autoencoder's encoder",
+    .display_name = "autoencoder's encoder",
     .config_key = "_class_name",
     .config_value = "AutoencoderKLWan",
     .probe = vae_wan22_encoder_probe,
@@ -99,11 +100,11 @@ const struct family family_vae_wan22_encoder = {
     .n_lists = N_VAE_WAN_LISTS,
     .expects = vae_wan22_expects,
     .configure = vae_wan22_encoder_configure,
-    .follow = vae_wan22_encoder_follow,
+    .derive_dims = vae_wan22_encoder_derive_dims,
     .derive = vae_wan22_encoder_derive,
     .blocks = vae_wan22_encoder_blocks,
     .block_dims = vae_wan22_encoder_block_dims,
     .ignorable = vae_wan22_encoder_ignorable,
-    .lane_state_bytes = sizeof(struct film_state),
+    .lane_state_bytes = sizeof(struct causal_state),
     .declare = vae_wan22_encoder_declare,
 };

@@ -1,13 +1,12 @@
-/* The encoder of the autoencoder of Wan 2.1 and Qwen-Image: a picture to the mean and the logarithm of the
- * variance of its latent.
+/* VAE encoder of Wan 2.1 and Qwen-Image: image or video to the mean and log variance of its latent.
  *
- * conv_in, then per level resnets and a convolution that leaves every other row and column, two resnets
- * around one single-head attention, norm, SiLU, conv_out, a 1x1 convolution: see vae_blocks.h,
- * vae_wan_half.h. It lies in the decoder's files. */
+ * conv_in, then per level resnets and a stride-2 convolution, two resnets around a single-head attention,
+ * norm, SiLU, conv_out, a 1x1 convolution: see vae_blocks.h, vae_causal.h, vae_wan_half.h. Its weights lie in
+ * the decoder's file. */
 #include "models/models.h"
 #include "models/vae_wan_half.h"
 
-/* Both count the blocks of all levels in a row. */
+/* diffusers and the authors both number blocks of all levels consecutively. */
 #define DOWN          "encoder.down_blocks.%d."
 #define DOWN_ORIGINAL "encoder.downsamples.%d."
 
@@ -19,26 +18,26 @@ static const struct weight_spec vae_wan_encoder_attention_table[] = {
 static const struct weight_spec vae_wan_encoder_down_resnet_table[] = {VAE_WAN_RESNET(DOWN, DOWN_ORIGINAL)};
 static const struct weight_spec vae_wan_encoder_wider_resnet_table[] = {
     VAE_WAN_RESNET(DOWN, DOWN_ORIGINAL), VAE_WAN_SHORTCUT(DOWN, DOWN_ORIGINAL)};
-static const struct weight_spec vae_wan_encoder_downsample_table[] = {VAE_WAN_STEP(DOWN, DOWN_ORIGINAL)};
-static const struct weight_spec vae_wan_encoder_frames_table[] = {VAE_WAN_FRAMES(DOWN, DOWN_ORIGINAL)};
+static const struct weight_spec vae_wan_encoder_downsample_table[] = {VAE_WAN_RESAMPLE(DOWN, DOWN_ORIGINAL)};
+static const struct weight_spec vae_wan_encoder_time_conv_table[] = {VAE_WAN_TIME_CONV(DOWN, DOWN_ORIGINAL)};
 static const struct weight_spec vae_wan_encoder_out_table[] = {
     VAE_WAN_OUT(MOMENTS, "encoder."),
-    VAE_WAN_CAUSAL(out_weights, post, post_bias, MOMENTS, MOMENTS, K1, "quant_conv", "conv1"),
+    VAE_WAN_LAST_SLICE(out_weights, post, post_bias, MOMENTS, MOMENTS, K1, "quant_conv", "conv1"),
 };
 
-/* Of videos. */
-static const struct weight_spec film_in_table[] = {
-    FILM_CONV(film_out_weights, conv, OUT, COLOURS, K3, "encoder.conv_in", "encoder.conv1")};
-static const struct weight_spec film_mid_resnet_table[] = {
-    FILM_RESNET("encoder.mid_block.resnets.%d.", "encoder.middle.%d.")};
-static const struct weight_spec film_down_resnet_table[] = {FILM_RESNET(DOWN, DOWN_ORIGINAL)};
-static const struct weight_spec film_wider_resnet_table[] = {FILM_RESNET(DOWN, DOWN_ORIGINAL),
-                                                             FILM_SHORTCUT(DOWN, DOWN_ORIGINAL)};
-static const struct weight_spec film_downsample_table[] = {FILM_STEP(DOWN, DOWN_ORIGINAL)};
-static const struct weight_spec film_halve_table[] = {FILM_STEP_IN_TIME(DOWN, DOWN_ORIGINAL)};
-static const struct weight_spec film_out_table[] = {
-    FILM_OUT(MOMENTS, "encoder."),
-    VAE_WAN_CAUSAL(film_out_weights, post, post_bias, MOMENTS, MOMENTS, K1, "quant_conv", "conv1"),
+/* Video: all time slices of the kernels. */
+static const struct weight_spec causal_in_table[] = {
+    CAUSAL_CONV(causal_out_weights, conv, OUT, COLOURS, K3, "encoder.conv_in", "encoder.conv1")};
+static const struct weight_spec causal_mid_resnet_table[] = {
+    CAUSAL_RESNET("encoder.mid_block.resnets.%d.", "encoder.middle.%d.")};
+static const struct weight_spec causal_down_resnet_table[] = {CAUSAL_RESNET(DOWN, DOWN_ORIGINAL)};
+static const struct weight_spec causal_wider_resnet_table[] = {CAUSAL_RESNET(DOWN, DOWN_ORIGINAL),
+                                                               CAUSAL_SHORTCUT(DOWN, DOWN_ORIGINAL)};
+static const struct weight_spec causal_downsample_table[] = {CAUSAL_RESAMPLE(DOWN, DOWN_ORIGINAL)};
+static const struct weight_spec causal_downsample_time_table[] = {CAUSAL_RESAMPLE_TIME(DOWN, DOWN_ORIGINAL)};
+static const struct weight_spec causal_out_table[] = {
+    CAUSAL_OUT(MOMENTS, "encoder."),
+    VAE_WAN_LAST_SLICE(causal_out_weights, post, post_bias, MOMENTS, MOMENTS, K1, "quant_conv", "conv1"),
 };
 
 /* ---- the family ---- */
@@ -46,76 +45,80 @@ static const struct weight_spec film_out_table[] = {
 static void vae_wan_encoder_forward_downsample(struct context *x, const void *weights,
                                                const struct visit_scope *scope) {
     const struct vae_wan_settings *settings = scope->settings;
-    vae_forward_downsample(x, weights, scope, scope->number / settings->level_numbers + 1);
+    vae_forward_downsample(x, weights, scope, scope->number / settings->resnet_number_stride + 1);
 }
 
 static const struct block_kind vae_wan_encoder_kind_in =
     BLOCK_KIND("conv_in", "conv_in", vae_wan_encoder_in_table, conv_weights, vae_forward_picture_in,
-               .keeps_types = true);
+               .never_quantised = true);
 static const struct block_kind vae_wan_encoder_kind_down_resnet =
     BLOCK_KIND("resnet", "down_blocks.%d", vae_wan_encoder_down_resnet_table, resnet_weights,
-               vae_forward_resnet, .keeps_types = true);
+               vae_forward_resnet, .never_quantised = true);
 static const struct block_kind vae_wan_encoder_kind_wider_resnet =
     BLOCK_KIND("wider_resnet", "down_blocks.%d", vae_wan_encoder_wider_resnet_table, resnet_weights,
-               vae_forward_resnet, .keeps_types = true);
+               vae_forward_resnet, .never_quantised = true);
 static const struct block_kind vae_wan_encoder_kind_downsample =
     BLOCK_KIND("downsample", "down_blocks.%d", vae_wan_encoder_downsample_table, conv_weights,
-               vae_wan_encoder_forward_downsample, .keeps_types = true);
-static const struct block_kind vae_wan_encoder_kind_frames = BLOCK_KIND(
-    "frames", "down_blocks.%d.frames", vae_wan_encoder_frames_table, conv_weights, NULL, .keeps_types = true);
+               vae_wan_encoder_forward_downsample, .never_quantised = true);
+static const struct block_kind vae_wan_encoder_kind_time_conv =
+    BLOCK_KIND("frames", "down_blocks.%d.frames", vae_wan_encoder_time_conv_table, conv_weights, NULL,
+               .never_quantised = true);
 static const struct block_kind vae_wan_encoder_kind_mid_resnet =
     BLOCK_KIND("mid_resnet", "mid_block.resnets.%d", vae_wan_encoder_mid_resnet_table, resnet_weights,
-               vae_forward_resnet, .keeps_types = true);
+               vae_forward_resnet, .never_quantised = true);
 static const struct block_kind vae_wan_encoder_kind_attention =
     BLOCK_KIND("attention", "mid_block.attentions.0", vae_wan_encoder_attention_table,
-               vae_wan_attention_weights, vae_wan_forward_attention, .keeps_types = true);
-static const struct block_kind vae_wan_encoder_kind_out = BLOCK_KIND(
-    "conv_out", "conv_out", vae_wan_encoder_out_table, out_weights, vae_forward_moments, .keeps_types = true);
+               vae_wan_attention_weights, vae_wan_forward_attention, .never_quantised = true);
+static const struct block_kind vae_wan_encoder_kind_out =
+    BLOCK_KIND("conv_out", "conv_out", vae_wan_encoder_out_table, out_weights, vae_forward_moments,
+               .never_quantised = true);
 
-static const struct vae_wan_kinds vae_wan_encoder_picture_kinds = {
+static const struct vae_wan_kinds vae_wan_encoder_image_kinds = {
     .in = &vae_wan_encoder_kind_in,
-    .middle = &vae_wan_encoder_kind_mid_resnet,
+    .mid_resnet = &vae_wan_encoder_kind_mid_resnet,
     .attention = &vae_wan_encoder_kind_attention,
     .resnet = &vae_wan_encoder_kind_down_resnet,
     .wider_resnet = &vae_wan_encoder_kind_wider_resnet,
-    .step = &vae_wan_encoder_kind_downsample,
-    .frames = &vae_wan_encoder_kind_frames,
+    .resample = &vae_wan_encoder_kind_downsample,
+    .time_conv = &vae_wan_encoder_kind_time_conv,
     .out = &vae_wan_encoder_kind_out,
 };
 
-/* The same over time. */
-const struct block_kind vae_wan_encoder_film_in = BLOCK_KIND(
-    "conv_in", "conv_in", film_in_table, film_out_weights, film_forward_picture_in, .keeps_types = true);
-static const struct block_kind film_kind_resnet =
-    BLOCK_KIND("resnet", "down_blocks.%d", film_down_resnet_table, film_resnet_weights,
-               vae_wan_forward_film_resnet, .keeps_types = true);
-static const struct block_kind film_kind_wider_resnet =
-    BLOCK_KIND("wider_resnet", "down_blocks.%d", film_wider_resnet_table, film_resnet_weights,
-               vae_wan_forward_film_resnet, .keeps_types = true);
-static const struct block_kind film_kind_downsample =
-    BLOCK_KIND("downsample", "down_blocks.%d", film_downsample_table, film_step_weights,
-               vae_wan_forward_film_down, .keeps_types = true);
-static const struct block_kind film_kind_halve =
-    BLOCK_KIND("downsample_in_time", "down_blocks.%d", film_halve_table, film_step_weights,
-               vae_wan_forward_film_down, .keeps_types = true);
-const struct block_kind vae_wan_encoder_film_mid_resnet =
-    BLOCK_KIND("mid_resnet", "mid_block.resnets.%d", film_mid_resnet_table, film_resnet_weights,
-               vae_wan_forward_film_middle, .keeps_types = true);
-const struct block_kind vae_wan_encoder_film_attention =
+/* Block kinds for video. */
+const struct block_kind vae_wan_encoder_causal_in =
+    BLOCK_KIND("conv_in", "conv_in", causal_in_table, causal_out_weights, causal_forward_picture_in,
+               .never_quantised = true);
+static const struct block_kind causal_kind_resnet =
+    BLOCK_KIND("resnet", "down_blocks.%d", causal_down_resnet_table, causal_resnet_weights,
+               vae_wan_forward_causal_resnet, .never_quantised = true);
+static const struct block_kind causal_kind_wider_resnet =
+    BLOCK_KIND("wider_resnet", "down_blocks.%d", causal_wider_resnet_table, causal_resnet_weights,
+               vae_wan_forward_causal_resnet, .never_quantised = true);
+static const struct block_kind causal_kind_downsample =
+    BLOCK_KIND("downsample", "down_blocks.%d", causal_downsample_table, causal_resample_weights,
+               vae_wan_forward_causal_downsample, .never_quantised = true);
+static const struct block_kind causal_kind_downsample_time =
+    BLOCK_KIND("downsample_in_time", "down_blocks.%d", causal_downsample_time_table, causal_resample_weights,
+               vae_wan_forward_causal_downsample, .never_quantised = true);
+const struct block_kind vae_wan_encoder_causal_mid_resnet =
+    BLOCK_KIND("mid_resnet", "mid_block.resnets.%d", causal_mid_resnet_table, causal_resnet_weights,
+               vae_wan_forward_causal_mid_resnet, .never_quantised = true);
+const struct block_kind vae_wan_encoder_causal_attention =
     BLOCK_KIND("attention", "mid_block.attentions.0", vae_wan_encoder_attention_table,
-               vae_wan_attention_weights, vae_wan_forward_film_attention, .keeps_types = true);
-const struct block_kind vae_wan_encoder_film_out = BLOCK_KIND(
-    "conv_out", "conv_out", film_out_table, film_out_weights, film_forward_moments, .keeps_types = true);
+               vae_wan_attention_weights, vae_wan_forward_causal_attention, .never_quantised = true);
+const struct block_kind vae_wan_encoder_causal_out =
+    BLOCK_KIND("conv_out", "conv_out", causal_out_table, causal_out_weights, causal_forward_moments,
+               .never_quantised = true);
 
-static const struct vae_wan_kinds vae_wan_encoder_kinds_of_films = {
-    .in = &vae_wan_encoder_film_in,
-    .middle = &vae_wan_encoder_film_mid_resnet,
-    .attention = &vae_wan_encoder_film_attention,
-    .resnet = &film_kind_resnet,
-    .wider_resnet = &film_kind_wider_resnet,
-    .step = &film_kind_downsample,
-    .step_in_time = &film_kind_halve,
-    .out = &vae_wan_encoder_film_out,
+static const struct vae_wan_kinds vae_wan_encoder_causal_kinds = {
+    .in = &vae_wan_encoder_causal_in,
+    .mid_resnet = &vae_wan_encoder_causal_mid_resnet,
+    .attention = &vae_wan_encoder_causal_attention,
+    .resnet = &causal_kind_resnet,
+    .wider_resnet = &causal_kind_wider_resnet,
+    .resample = &causal_kind_downsample,
+    .resample_time = &causal_kind_downsample_time,
+    .out = &vae_wan_encoder_causal_out,
 };
 
 static bool vae_wan_encoder_probe(const struct tensor_index *index) {
@@ -125,8 +128,8 @@ static bool vae_wan_encoder_probe(const struct tensor_index *index) {
 }
 
 static const struct vae_wan_half vae_wan_encoder_half = {
-    .pictures = &vae_wan_encoder_picture_kinds,
-    .films = &vae_wan_encoder_kinds_of_films,
+    .image = &vae_wan_encoder_image_kinds,
+    .video = &vae_wan_encoder_causal_kinds,
     .word = "encoder",
     .row = {"encoder.down_blocks.", "encoder.downsamples."},
     .row_bias = {"conv1.bias", "residual.2.bias"},
@@ -138,9 +141,9 @@ static enum status vae_wan_encoder_configure(struct component *c, const struct c
     return vae_wan_configure(c, &vae_wan_encoder_half, e);
 }
 
-static void vae_wan_encoder_follow(struct component *c) {
-    vae_wan_follow(c, &vae_wan_encoder_half);
-    c->dims[RESNETS]--; /* a decoder's were chosen */
+static void vae_wan_encoder_derive_dims(struct component *c) {
+    vae_wan_derive_dims(c, &vae_wan_encoder_half);
+    c->dims[RESNETS]--; /* vae_resnets counts a decoder level's resnets; an encoder level has one less */
 }
 
 static void vae_wan_encoder_derive(struct component *c) {
@@ -158,8 +161,8 @@ static void vae_wan_encoder_block_dims(const struct component *c, const struct b
 
 static void vae_wan_encoder_declare(const struct component *c, struct lane *lanes, int n_lanes,
                                     struct arena *arena, struct arena *pictures, bool *ok) {
-    if (c->films)
-        film_declare_encoder(c, lanes, n_lanes, false, arena, pictures, ok);
+    if (c->video)
+        causal_declare_encoder(c, lanes, n_lanes, false, arena, pictures, ok);
     else
         vae_declare_encoder(c, lanes, n_lanes, arena, pictures, ok);
 }
@@ -168,14 +171,14 @@ static const char *const vae_wan_encoder_ignorable[] = {"decoder.", "post_quant_
 
 static const struct dimension vae_wan_encoder_dimensions[] = {VAE_WAN_DIMENSIONS};
 
-/* Its configuration is the decoder's. */
+/* The encoder shares the decoder's config.json. */
 const struct family family_vae_wan_encoder = {
     .name = "vae_wan_encoder",
     .kind = FAMILY_ENCODER,
-    .word = "autoencoder's encoder",
+    .display_name = "autoencoder's encoder",
     .config_key = "_class_name",
     .config_value = "AutoencoderKLQwenImage",
-    .config_others = vae_wan_film_classes,
+    .config_others = vae_wan_video_classes,
     .probe = vae_wan_encoder_probe,
     .dimensions = vae_wan_encoder_dimensions,
     .n_dimensions = COUNT_OF(vae_wan_encoder_dimensions),
@@ -183,7 +186,7 @@ const struct family family_vae_wan_encoder = {
     .n_lists = N_VAE_WAN_LISTS,
     .expects = vae_wan_expects,
     .configure = vae_wan_encoder_configure,
-    .follow = vae_wan_encoder_follow,
+    .derive_dims = vae_wan_encoder_derive_dims,
     .derive = vae_wan_encoder_derive,
     .blocks = vae_wan_encoder_blocks,
     .block_dims = vae_wan_encoder_block_dims,

@@ -1,4 +1,4 @@
-/* Halves of the autoencoder of Wan 2.1 and Qwen-Image: see vae_wan_half.h. */
+/* VAEs of Wan and Qwen-Image, both halves: see vae_wan_half.h. */
 #include "models/vae_wan_half.h"
 
 #include <stdio.h>
@@ -24,56 +24,60 @@ void vae_wan_forward_attention(struct context *x, const void *weights, const str
     vae_forward_attention(x, &w, scope);
 }
 
-void vae_wan_forward_film_attention(struct context *x, const void *weights, const struct visit_scope *scope) {
+void vae_wan_forward_causal_attention(struct context *x, const void *weights,
+                                      const struct visit_scope *scope) {
     struct attention_weights w = vae_wan_split(weights);
-    film_forward_attention(x, &w, scope);
+    causal_forward_attention(x, &w, scope);
 }
 
-void vae_wan_forward_film_middle(struct context *x, const void *weights, const struct visit_scope *scope) {
-    film_forward_resnet(x, weights, scope, FILM_MIDDLE, scope->number);
+void vae_wan_forward_causal_mid_resnet(struct context *x, const void *weights,
+                                       const struct visit_scope *scope) {
+    causal_forward_resnet(x, weights, scope, CAUSAL_MIDDLE, scope->number);
 }
 
-void vae_wan_forward_film_resnet(struct context *x, const void *weights, const struct visit_scope *scope) {
-    int numbers = ((const struct vae_wan_settings *)scope->settings)->level_numbers;
-    film_forward_resnet(x, weights, scope, scope->number / numbers, scope->number % numbers);
+void vae_wan_forward_causal_resnet(struct context *x, const void *weights, const struct visit_scope *scope) {
+    int numbers = ((const struct vae_wan_settings *)scope->settings)->resnet_number_stride;
+    causal_forward_resnet(x, weights, scope, scope->number / numbers, scope->number % numbers);
 }
 
-static int vae_wan_step_level(const struct visit_scope *scope) {
-    return scope->number / ((const struct vae_wan_settings *)scope->settings)->step_numbers;
+static int vae_wan_resample_level(const struct visit_scope *scope) {
+    return scope->number / ((const struct vae_wan_settings *)scope->settings)->resample_number_stride;
 }
 
-void vae_wan_forward_film_up(struct context *x, const void *weights, const struct visit_scope *scope) {
-    film_forward_up(x, weights, scope, vae_wan_step_level(scope));
+void vae_wan_forward_causal_upsample(struct context *x, const void *weights,
+                                     const struct visit_scope *scope) {
+    causal_forward_upsample(x, weights, scope, vae_wan_resample_level(scope));
 }
 
-void vae_wan_forward_film_down(struct context *x, const void *weights, const struct visit_scope *scope) {
-    film_forward_down(x, weights, scope, vae_wan_step_level(scope));
+void vae_wan_forward_causal_downsample(struct context *x, const void *weights,
+                                       const struct visit_scope *scope) {
+    causal_forward_downsample(x, weights, scope, vae_wan_resample_level(scope));
 }
 
-/* From latents of the denoiser's scale, and to it. */
+/* Conversion between the denoiser's latent scale and the VAE's: (x - mean) / std per channel. */
 struct latent_format vae_wan_format(const struct vae_wan_settings *settings, int32_t channels) {
     struct latent_format format = {.n = channels};
     for (int32_t i = 0; i < channels; i++) {
-        format.scale[i] = 1 / settings->deviation[i];
+        format.scale[i] = 1 / settings->std[i];
         format.shift[i] = settings->mean[i];
     }
     return format;
 }
 
-/* ---- what files say ---- */
+/* ---- reading files ---- */
 
-/* Which of the names of blocks in a row the file has: 0 or 1. */
-static int vae_wan_style(const struct component *c, const struct vae_wan_half *half) {
+/* Naming of consecutive blocks in the file: 0 diffusers, 1 the authors. */
+static int vae_wan_naming(const struct component *c, const struct vae_wan_half *half) {
     return !half->row[0] || index_last_block(&c->index, half->row[0]) < 0;
 }
 
-static bool vae_wan_counts_levels(const struct component *c, const struct vae_wan_half *half) {
+static bool vae_wan_numbers_levels(const struct component *c, const struct vae_wan_half *half) {
     return half->level && index_last_block(&c->index, half->level) >= 0;
 }
 
-/* In a row a level ends with what goes to the next, and the last with nothing. */
+/* Counts levels of consecutively numbered blocks: each level but the last ends with a resampling block. */
 static void vae_wan_count_row(struct component *c, const struct vae_wan_half *half) {
-    const char *row = half->row[vae_wan_style(c, half)];
+    const char *row = half->row[vae_wan_naming(c, half)];
     char name[2 * BLOCK_NAME_MAX];
     int n = index_last_block(&c->index, row) + 1, resnets = 0;
     for (; resnets < n; resnets++) {
@@ -84,7 +88,8 @@ static void vae_wan_count_row(struct component *c, const struct vae_wan_half *ha
     c->dims[LEVELS] = (n + 1) / (resnets + 1);
 }
 
-/* The last level has no way to the next. */
+/* Counts levels by the Wan 2.2 authors' names. The last level has no resampling block, so its blocks are all
+ * resnets. */
 static void vae_wan_count_nested(struct component *c, const struct vae_wan_half *half) {
     char blocks[BLOCK_NAME_MAX];
     int last = index_last_block(&c->index, half->nested[0]);
@@ -95,7 +100,7 @@ static void vae_wan_count_nested(struct component *c, const struct vae_wan_half 
 
 static void vae_wan_count(struct component *c, const struct vae_wan_half *half) {
     char resnets[BLOCK_NAME_MAX];
-    if (!vae_wan_counts_levels(c, half)) {
+    if (!vae_wan_numbers_levels(c, half)) {
         half->nested[0] ? vae_wan_count_nested(c, half) : vae_wan_count_row(c, half);
         return;
     }
@@ -107,8 +112,8 @@ static void vae_wan_count(struct component *c, const struct vae_wan_half *half) 
 static int32_t vae_wan_level_channels(const struct component *c, const struct vae_wan_half *half, int level,
                                       struct error *e) {
     char name[2 * BLOCK_NAME_MAX];
-    int style = vae_wan_style(c, half);
-    if (vae_wan_counts_levels(c, half))
+    int style = vae_wan_naming(c, half);
+    if (vae_wan_numbers_levels(c, half))
         snprintf(name, sizeof name, "%s%d.resnets.0.conv1.bias", half->level, level);
     else if (half->nested[0])
         snprintf(name, sizeof name, "%s%d.%s0.residual.2.bias", half->nested[0], level, half->nested[1]);
@@ -118,24 +123,26 @@ static int32_t vae_wan_level_channels(const struct component *c, const struct va
     return component_dim(c, name, 1, 0, e);
 }
 
-static bool vae_wan_steps_in_time(const struct component *c, const struct vae_wan_half *half, int level) {
+static bool vae_wan_resamples_time(const struct component *c, const struct vae_wan_half *half, int level) {
     int from_deepest = half->from_deepest ? level : c->dims[LEVELS] - 2 - level;
-    return film_rate(c, from_deepest + 1) > film_rate(c, from_deepest);
+    return causal_frame_rate(c, from_deepest + 1) > causal_frame_rate(c, from_deepest);
 }
 
-/* What a level begins with becomes what it ends with by means of so many values, or by repeating them. */
-static enum status vae_wan_check_added(const struct component *c, const struct vae_wan_half *half,
-                                       struct error *e) {
+/* A level shortcut averages or repeats channels, so widths of a level's input and output must be multiples.
+ */
+static enum status vae_wan_check_shortcuts(const struct component *c, const struct vae_wan_half *half,
+                                           struct error *e) {
     for (int i = 0; i < c->dims[LEVELS]; i++) {
         bool steps = i + 1 < c->dims[LEVELS];
         int32_t in = c->dims[CHANNELS + (i ? i - 1 : 0)], out = c->dims[CHANNELS + i];
-        int32_t values = !steps ? 1 : vae_wan_steps_in_time(c, half, i) ? 8 : 4;
+        int32_t values = !steps ? 1 : vae_wan_resamples_time(c, half, i) ? 8 : 4;
         bool adds_up = half->from_deepest ? !steps || out * values % in == 0 : in * values % out == 0;
         if (adds_up) continue;
-        error_set(e, SHAPE, "what the %s's level %d begins with cannot be added behind it", half->word, i);
+        error_set(e, SHAPE, "unsupported VAE %s: the shortcut of level %d does not fit its channels",
+                  half->word, i);
         error_where(e, "%s", c->index.sources[0].path);
-        error_found(e, "%d and %d channels", in, out);
-        return error_expected(e, "multiples of each other");
+        error_found(e, "%d input and %d output channels", in, out);
+        return error_expected(e, "numbers of channels of which one divides the other");
     }
     return OK;
 }
@@ -147,79 +154,80 @@ static enum status vae_wan_check_dims(const struct component *c, const struct va
     for (int i = 0; i < c->dims[LEVELS]; i++)
         if (c->dims[CHANNELS + i] > widest) widest = c->dims[CHANNELS + i];
     if (deepest <= ATTENTION_MAX && widest <= WIDTH_MAX) return OK;
-    error_set(e, SHAPE, "the %s's sizes do not fit together", half->word);
+    error_set(e, SHAPE, "unsupported VAE %s: too many channels", half->word);
     error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "attention over %d channels, levels of %d", deepest, widest);
-    return error_expected(e, "at most %d, and %d", ATTENTION_MAX, WIDTH_MAX);
+    error_found(e, "mid-block attention over %d channels, widest level %d channels", deepest, widest);
+    return error_expected(e, "at most %d channels of attention and %d per level", ATTENTION_MAX, WIDTH_MAX);
 }
 
-/* Frames are doubled or halved between all levels but the two nearest to the picture, as published: where
- * else, nothing but these tensors tells. */
-static enum status vae_wan_check_time(const struct component *c, const struct vae_wan_half *half,
-                                      struct error *e) {
+/* Checks that time is resampled between all levels but the two nearest to the image, as published. The number
+ * of time_conv tensors is the only sign in a file. */
+static enum status vae_wan_check_time_convs(const struct component *c, const struct vae_wan_half *half,
+                                            struct error *e) {
     int found = 0, expected = c->dims[LEVELS] - 2;
     for (int i = 0; i < c->index.n_entries; i++) {
         const char *name = index_name(&c->index, &c->index.entries[i]);
         found += !strncmp(name, half->word, strlen(half->word)) && strstr(name, ".time_conv.weight");
     }
     if (found == expected) return OK;
-    error_set(e, UNSUPPORTED, "the %s's frames change between other levels than published", half->word);
+    error_set(e, UNSUPPORTED, "unsupported VAE %s: time is resampled at unpublished levels", half->word);
     error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "%d of 'time_conv.weight'", found);
-    return error_expected(e, "%d, between the deepest levels", expected);
+    error_found(e, "%d tensors 'time_conv.weight'", found);
+    return error_expected(e, "%d tensors, one per resampling of the deepest levels", expected);
 }
 
 enum status vae_wan_configure(struct component *c, const struct vae_wan_half *half, struct error *e) {
-    int32_t *d = c->dims, least = c->films || half->keeps ? FILM_LEVELS_LEAST : 1;
+    int32_t *d = c->dims, least = c->video || half->is_residual ? CAUSAL_LEVELS_MIN : 1;
     vae_wan_count(c, half);
-    if (d[LEVELS] < least || d[LEVELS] > CANVAS_LEVELS_MAX || d[RESNETS] < 1 || d[RESNETS] > 8) {
-        error_set(e, SHAPE, "the %s has %d levels of %d resnets", half->word, d[LEVELS], d[RESNETS]);
+    if (d[LEVELS] < least || d[LEVELS] > VAE_LEVELS_MAX || d[RESNETS] < 1 || d[RESNETS] > 8) {
+        error_set(e, SHAPE, "unsupported VAE %s: %d levels with %d resnets each", half->word, d[LEVELS],
+                  d[RESNETS]);
         error_where(e, "%s", c->index.sources[0].path);
-        return error_expected(e, "%d to %d levels of 1 to 8", least, CANVAS_LEVELS_MAX);
+        return error_expected(e, "%d to %d levels with 1 to 8 resnets each", least, VAE_LEVELS_MAX);
     }
     for (int i = 0; i < d[LEVELS]; i++) d[CHANNELS + i] = vae_wan_level_channels(c, half, i, e);
     if (e->code != OK || vae_wan_check_dims(c, half, e) != OK) return e->code;
-    if (half->keeps && vae_wan_check_added(c, half, e) != OK) return e->code;
-    return c->films ? vae_wan_check_time(c, half, e) : OK;
+    if (half->is_residual && vae_wan_check_shortcuts(c, half, e) != OK) return e->code;
+    return c->video ? vae_wan_check_time_convs(c, half, e) : OK;
 }
 
-/* ---- either way ---- */
+/* ---- derived sizes ---- */
 
-void vae_wan_follow(struct component *c, const struct vae_wan_half *half) {
+void vae_wan_derive_dims(struct component *c, const struct vae_wan_half *half) {
     int32_t *d = c->dims;
     d[LEVELS] = VAE_WAN_LEVELS;
     for (int i = 0; i < VAE_WAN_LEVELS; i++)
-        d[CHANNELS + i] = d[BASE] * d[MULTIPLE + (half->from_deepest ? VAE_WAN_LEVELS - 1 - i : i)];
+        d[CHANNELS + i] = d[BASE] * d[CHANNEL_MULT + (half->from_deepest ? VAE_WAN_LEVELS - 1 - i : i)];
 }
 
 void vae_wan_derive(struct component *c, const struct vae_wan_half *half) {
     struct vae_wan_settings *s = (struct vae_wan_settings *)c->settings;
     int32_t *d = c->dims;
     s->half.attention = true;
-    s->level_numbers = half->level ? BLOCK_NUMBER_STEP : d[RESNETS] + 1;
-    s->step_numbers = half->level ? 1 : d[RESNETS] + 1;
+    s->resnet_number_stride = half->level ? BLOCK_NUMBER_STEP : d[RESNETS] + 1;
+    s->resample_number_stride = half->level ? 1 : d[RESNETS] + 1;
     d[MOMENTS] = 2 * d[LATENT];
-    d[COLOURS] = half->keeps ? VAE_WAN22_COLOURS : 3;
+    d[COLOURS] = half->is_residual ? VAE_WAN22_COLOURS : 3;
     d[K1] = 1;
     d[K3] = 3;
     d[NORM_AXES] = 3;
     d[PICTURE_AXES] = 2;
     d[ENCODER_RESNETS] = d[RESNETS] - 1;
-    d[BEFORE] = d[CHANNELS];
+    d[IN_CHANNELS] = d[CHANNELS];
     for (int i = 1; i < d[LEVELS]; i++)
-        d[BEFORE + i] = d[CHANNELS + i - 1] / (half->from_deepest && !half->keeps ? 2 : 1);
+        d[IN_CHANNELS + i] = d[CHANNELS + i - 1] / (half->from_deepest && !half->is_residual ? 2 : 1);
     c->latent_channels = d[LATENT];
-    c->pixel_factor = (half->keeps ? FILM_PATCH : 1) << (d[LEVELS] - 1);
+    c->pixel_factor = (half->is_residual ? CAUSAL_PATCH : 1) << (d[LEVELS] - 1);
     c->latent_format = vae_wan_format(s, d[LATENT]);
-    if (!c->films && !half->keeps) return; /* that is of films alone */
-    c->frame_factor = film_rate(c, d[LEVELS]);
-    c->config_value = *vae_wan_film_classes;
+    if (!c->video && !half->is_residual) return; /* image VAEs have no frame factor */
+    c->frame_factor = causal_frame_rate(c, d[LEVELS]);
+    c->config_value = *vae_wan_video_classes;
 }
 
 /* ---- blocks ---- */
 
 static const struct vae_wan_kinds *vae_wan_kinds(const struct component *c, const struct vae_wan_half *half) {
-    return c->films ? half->films : half->pictures;
+    return c->video ? half->video : half->image;
 }
 
 static int vae_wan_list_level(const struct component *c, const struct vae_wan_half *half, int level,
@@ -228,28 +236,28 @@ static int vae_wan_list_level(const struct component *c, const struct vae_wan_ha
     int n = 0, resnets = c->dims[RESNETS], row = level * (resnets + 1), numbered = level * BLOCK_NUMBER_STEP;
     int first = half->level ? numbered : row, original = (half->row[1] ? row : numbered) - first;
     for (int i = 0; i < resnets; i++)
-        refs[n++] =
-            (struct block_ref){.kind = i == 0 && vae_widens(c, level) ? kinds->wider_resnet : kinds->resnet,
-                               .number = first + i,
-                               .original = original};
+        refs[n++] = (struct block_ref){
+            .kind = i == 0 && vae_level_has_shortcut(c, level) ? kinds->wider_resnet : kinds->resnet,
+            .number = first + i,
+            .number_offset = original};
     if (level + 1 == c->dims[LEVELS]) return n;
     int number = half->level ? level : row + resnets;
     struct block_ref step = {
-        .kind = kinds->step, .number = number, .original = original + first + resnets - number};
-    bool in_time = vae_wan_steps_in_time(c, half, level);
-    if (in_time && kinds->step_in_time) step.kind = kinds->step_in_time;
+        .kind = kinds->resample, .number = number, .number_offset = original + first + resnets - number};
+    bool in_time = vae_wan_resamples_time(c, half, level);
+    if (in_time && kinds->resample_time) step.kind = kinds->resample_time;
     refs[n++] = step;
-    if (!in_time || !kinds->frames) return n;
-    step.kind = kinds->frames;
+    if (!in_time || !kinds->time_conv) return n;
+    step.kind = kinds->time_conv;
     step.unused = true;
     refs[n++] = step;
     return n;
 }
 
 static int vae_wan_list_middle(const struct vae_wan_kinds *kinds, struct block_ref *refs) {
-    refs[0] = (struct block_ref){.kind = kinds->middle, .number = 0};
+    refs[0] = (struct block_ref){.kind = kinds->mid_resnet, .number = 0};
     refs[1] = (struct block_ref){.kind = kinds->attention};
-    refs[2] = (struct block_ref){.kind = kinds->middle, .number = 1, .original = 1};
+    refs[2] = (struct block_ref){.kind = kinds->mid_resnet, .number = 1, .number_offset = 1};
     return 3;
 }
 
@@ -268,36 +276,36 @@ void vae_wan_dims_of_block(const struct component *c, const struct vae_wan_half 
                            const struct block_ref *ref, int32_t *dims) {
     const struct vae_wan_kinds *kinds = vae_wan_kinds(c, half);
     const struct vae_wan_settings *s = (const struct vae_wan_settings *)c->settings;
-    int last = c->dims[LEVELS] - 1, level = half->from_deepest ? 0 : last; /* the middle's */
+    int last = c->dims[LEVELS] - 1, level = half->from_deepest ? 0 : last; /* level of the mid block */
     bool wider = ref->kind == kinds->wider_resnet;
-    bool steps = ref->kind == kinds->step || (kinds->frames && ref->kind == kinds->frames) ||
-                 (kinds->step_in_time && ref->kind == kinds->step_in_time);
+    bool steps = ref->kind == kinds->resample || (kinds->time_conv && ref->kind == kinds->time_conv) ||
+                 (kinds->resample_time && ref->kind == kinds->resample_time);
     if (ref->kind == kinds->in) level = 0;
     if (ref->kind == kinds->out) level = last;
-    if (ref->kind == kinds->resnet || wider) level = ref->number / s->level_numbers;
-    if (steps) level = ref->number / s->step_numbers;
+    if (ref->kind == kinds->resnet || wider) level = ref->number / s->resnet_number_stride;
+    if (steps) level = ref->number / s->resample_number_stride;
     dims[IN] = dims[OUT] = dims[CHANNELS + level];
-    if (ref->kind == kinds->in || (ref->kind == kinds->middle && half->from_deepest))
-        dims[OUT] = dims[BEFORE];
+    if (ref->kind == kinds->in || (ref->kind == kinds->mid_resnet && half->from_deepest))
+        dims[OUT] = dims[IN_CHANNELS];
     dims[QKV] = 3 * dims[OUT];
-    dims[FRAMES] = half->from_deepest ? 2 * dims[IN] : dims[IN];
-    if (wider) dims[IN] = dims[BEFORE + level];
-    if (steps && ref->kind != kinds->frames) dims[OUT] = dims[BEFORE + level + 1];
+    dims[TIME_CHANNELS] = half->from_deepest ? 2 * dims[IN] : dims[IN];
+    if (wider) dims[IN] = dims[IN_CHANNELS + level];
+    if (steps && ref->kind != kinds->time_conv) dims[OUT] = dims[IN_CHANNELS + level + 1];
 }
 
 static const float published_mean[VAE_WAN_LATENT] = {
     -0.7571f, -0.7089f, -0.9113f, 0.1075f,  -0.1745f, 0.9653f,  -0.1517f, 1.5508f,
     0.4134f,  -0.0715f, 0.5517f,  -0.3632f, -0.1922f, -0.9497f, 0.2503f,  -0.2921f};
-static const float published_deviation[VAE_WAN_LATENT] = {
-    2.8184f, 1.4541f, 2.3275f, 2.6558f, 1.2196f, 1.7708f, 2.6052f, 2.0743f,
-    3.2687f, 2.1526f, 2.8652f, 1.5579f, 1.6382f, 1.1253f, 2.8251f, 1.9160f};
+static const float published_std[VAE_WAN_LATENT] = {2.8184f, 1.4541f, 2.3275f, 2.6558f, 1.2196f, 1.7708f,
+                                                    2.6052f, 2.0743f, 3.2687f, 2.1526f, 2.8652f, 1.5579f,
+                                                    1.6382f, 1.1253f, 2.8251f, 1.9160f};
 static const float published_mean22[VAE_WAN22_LATENT] = {
     -0.2289f, -0.0052f, -0.1323f, -0.2339f, -0.2799f, 0.0174f,  0.1838f,  0.1557f,  -0.1382f, 0.0542f,
     0.2813f,  0.0891f,  0.1570f,  -0.0098f, 0.0375f,  -0.1825f, -0.2246f, -0.1207f, -0.0698f, 0.5109f,
     0.2665f,  -0.2108f, -0.2158f, 0.2502f,  -0.2055f, -0.0322f, 0.1109f,  0.1567f,  -0.0729f, 0.0899f,
     -0.2799f, -0.1230f, -0.0313f, -0.1649f, 0.0117f,  0.0723f,  -0.2839f, -0.2083f, -0.0520f, 0.3748f,
     0.0152f,  0.1957f,  0.1433f,  -0.2944f, 0.3573f,  -0.0548f, -0.1681f, -0.0667f};
-static const float published_deviation22[VAE_WAN22_LATENT] = {
+static const float published_std22[VAE_WAN22_LATENT] = {
     0.4765f, 1.0364f, 0.4514f, 1.1677f, 0.5313f, 0.4990f, 0.4818f, 0.5013f, 0.8158f, 1.0344f,
     0.5894f, 1.0901f, 0.6885f, 0.6165f, 0.8454f, 0.4978f, 0.5759f, 0.3523f, 0.7135f, 0.6804f,
     0.5833f, 1.4146f, 0.8986f, 0.5659f, 0.7069f, 0.5338f, 0.4889f, 0.4917f, 0.4069f, 0.4999f,
@@ -310,15 +318,15 @@ static const float published_deviation22[VAE_WAN22_LATENT] = {
     }
 const struct setting_list vae_wan_lists[N_VAE_WAN_LISTS] = {
     LIST("latents_mean", mean, -1e6, published_mean),
-    LIST("latents_std", deviation, 1e-6, published_deviation),
+    LIST("latents_std", std, 1e-6, published_std),
 };
 const struct setting_list vae_wan22_lists[N_VAE_WAN_LISTS] = {
     LIST("latents_mean", mean, -1e6, published_mean22),
-    LIST("latents_std", deviation, 1e-6, published_deviation22),
+    LIST("latents_std", std, 1e-6, published_std22),
 };
-/* Attention elsewhere than in the middle, and what Wan 2.2 has. */
+/* Attention outside the mid block is unsupported, and for this family the features of Wan 2.2. */
 const struct expectation vae_wan_expects[] = {
     {"attn_scales", NULL}, {"is_residual", NULL}, {"patch_size", NULL}, {0}};
 const struct expectation vae_wan22_expects[] = {{"attn_scales", NULL}, {0}};
 
-const char *const vae_wan_film_classes[] = {"AutoencoderKLWan", NULL};
+const char *const vae_wan_video_classes[] = {"AutoencoderKLWan", NULL};

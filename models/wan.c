@@ -1,51 +1,51 @@
 /* WAN 2.1 and 2.2: diffusion transformers over the tokens of a video, frame by frame.
  *
- * All conditioning by the timestep is one row of shifts, scales and gates for every block, to which each adds
- * its own. Text, always as many rows, is attended to beside the video: its keys and values depend on the
- * prompt alone, so what makes them are blocks of their own, read once a prompt. Some models (2.1's that go on
- * from a picture) see rows of a vision encoder in the same way, and read the picture's latent beside what is
- * drawn; 2.2's read that alone. Frames that are given (TI2V) have timestep 0. Models that are led (VACE) have
- * a second row of blocks over tokens of what leads them, each of which adds a hint behind one of the first
- * row; where it stands in the file it would be computed before, which makes no difference. Reference:
- * diffusers 0.42, models/transformers/transformer_wan.py and transformer_wan_vace.py; the authors' names are
- * those of Wan2.1, wan/modules/model.py. */
+ * The timestep gives one row of shifts, scales and gates for all blocks; each block adds its own table.
+ * Blocks cross-attend to a fixed number of text rows. Those keys and values depend on the prompt alone, so
+ * the layers that compute them are separate blocks, read once per prompt. WAN 2.1 I2V also cross-attends to
+ * CLIP vision rows and reads the image's latent and mask as concatenated channels; WAN 2.2 I2V only the
+ * latter. TI2V's clean frames (from the input image) have timestep 0. VACE models have a second row of blocks
+ * over tokens of the control video; each adds a hint after one block of the main row. Files list all hint
+ * blocks first; computing them between the main blocks gives the same values. Reference: diffusers 0.42,
+ * models/transformers/transformer_wan.py and transformer_wan_vace.py; the authors' names: Wan2.1,
+ * wan/modules/model.py. */
 #include "models/row_chunk.h"
 #include "models/wan_block.h"
 #include "models/wan_sizes.h"
 
-/* Of the norms around a vision encoder's rows. */
+/* Epsilon of the norms in the image embedder. */
 static const float wan_image_eps = 1e-5F;
 
 struct wan_state {
     struct tensor tokens; /* [T, DIM] */
-    struct tensor hints;  /* [T, DIM]: of what leads; rank 0: nothing does */
-    /* Shared by a prompt's lanes; a block's rows begin at multiples of 8. */
-    struct tensor text;                     /* [text rows, DIM], embedded once */
-    struct tensor image;                    /* [image rows, DIM] */
+    struct tensor hints;  /* [T, DIM]: control video tokens (VACE); rank 0: none */
+    /* Shared by all lanes of a prompt. Row counts of keys and values are padded to multiples of 8. */
+    struct tensor text;                     /* [text rows, DIM]: embedded prompt */
+    struct tensor image;                    /* [image rows, DIM]: embedded vision rows */
     struct tensor text_keys, text_values;   /* [LAYERS + HINTS, text rows, DIM] */
     struct tensor image_keys, image_values; /* [LAYERS + HINTS, image rows, DIM] */
-    /* Shared by all lanes; a row for each evaluation or, not hoisted, one. */
+    /* Shared by all lanes; one row per evaluation if hoisted, else one row. */
     struct tensor rope;       /* [T, HEAD/2, 2] */
     struct tensor condition;  /* [rows, DIM] */
     struct tensor modulation; /* [rows, SIX_DIM] */
-    /* The same of given frames, as at timestep 0; rank 0: none are given. */
-    struct tensor still_condition, still_modulation; /* [1, DIM], [1, SIX_DIM] */
+    /* The same for clean frames, at timestep 0; rank 0: no clean frames. */
+    struct tensor clean_condition, clean_modulation; /* [1, DIM], [1, SIX_DIM] */
 };
 
-struct wan_pair_weights {
+struct wan_mlp_weights {
     struct linear_weights in, out;
 };
 
 struct wan_image_weights {
-    struct tensor places; /* [1, IMAGE_ROWS, IMAGE], or absent */
+    struct tensor pos_embed; /* [1, IMAGE_ROWS, IMAGE] (FLF2V), or absent */
     struct linear_weights in_norm, in, out, out_norm;
 };
 
-struct wan_kept_weights {
-    struct wan_seen_weights text, image;
+struct wan_block_kv_weights {
+    struct wan_cross_kv_weights text, image;
 };
 
-struct wan_led_weights {
+struct wan_control_weights {
     struct linear_weights in, hint;
 };
 
@@ -54,12 +54,12 @@ struct wan_final_weights {
     struct linear_weights linear;
 };
 
-/* ---- weights, in the order of their use ---- */
+/* ---- weights, in order of use ---- */
 
-#define VECTOR(structure, field, spread, name, original, rows)                                               \
-    BLOCK_WEIGHT_ORIGINALLY(structure, field, spread, name, original, 1, rows)
+#define VECTOR(structure, field, init_scale, name, original, rows)                                           \
+    BLOCK_WEIGHT_NAMED(structure, field, init_scale, name, original, 1, rows)
 #define LINEAR(structure, field, name, original, rows, columns)                                              \
-    BLOCK_WEIGHT_ORIGINALLY(structure, field.weight, 1, name ".weight", original ".weight", 2, rows,         \
+    BLOCK_WEIGHT_NAMED(structure, field.weight, 1, name ".weight", original ".weight", 2, rows,         \
                             columns),                                                                        \
         VECTOR(structure, field.bias, 1, name ".bias", original ".bias", rows)
 #define NORM(structure, field, name, original, rows)                                                         \
@@ -67,8 +67,8 @@ struct wan_final_weights {
         VECTOR(structure, field.bias, 1, name ".bias", original ".bias", rows)
 
 static const struct weight_spec wan_text_table[] = {
-    LINEAR(wan_pair_weights, in, WAN_CONDITION "text_embedder.linear_1", "text_embedding.0", DIM, TEXT),
-    LINEAR(wan_pair_weights, out, WAN_CONDITION "text_embedder.linear_2", "text_embedding.2", DIM, DIM),
+    LINEAR(wan_mlp_weights, in, WAN_CONDITION "text_embedder.linear_1", "text_embedding.0", DIM, TEXT),
+    LINEAR(wan_mlp_weights, out, WAN_CONDITION "text_embedder.linear_2", "text_embedding.2", DIM, DIM),
 };
 
 #define IMAGE_EMBEDDER                                                                                       \
@@ -79,50 +79,49 @@ static const struct weight_spec wan_text_table[] = {
                IMAGE),                                                                                       \
         NORM(wan_image_weights, out_norm, WAN_CONDITION "image_embedder.norm2", "img_emb.proj.4", DIM)
 static const struct weight_spec wan_image_table[] = {IMAGE_EMBEDDER};
-static const struct weight_spec wan_placed_image_table[] = {
-    BLOCK_WEIGHT_ORIGINALLY(wan_image_weights, places, 1, WAN_CONDITION "image_embedder.pos_embed",
+static const struct weight_spec wan_image_pos_embed_table[] = {
+    BLOCK_WEIGHT_NAMED(wan_image_weights, pos_embed, 1, WAN_CONDITION "image_embedder.pos_embed",
                             "img_emb.emb_pos", 3, ONE, IMAGE_ROWS, IMAGE),
     IMAGE_EMBEDDER,
 };
 
 static const struct weight_spec wan_time_table[] = {
-    LINEAR(wan_pair_weights, in, WAN_CONDITION "time_embedder.linear_1", "time_embedding.0", DIM,
-           FREQUENCIES),
-    LINEAR(wan_pair_weights, out, WAN_CONDITION "time_embedder.linear_2", "time_embedding.2", DIM, DIM),
+    LINEAR(wan_mlp_weights, in, WAN_CONDITION "time_embedder.linear_1", "time_embedding.0", DIM, FREQUENCIES),
+    LINEAR(wan_mlp_weights, out, WAN_CONDITION "time_embedder.linear_2", "time_embedding.2", DIM, DIM),
 };
 static const struct weight_spec wan_modulation_table[] = {
-    LINEAR(product_weights, linear, WAN_CONDITION "time_proj", "time_projection.1", SIX_DIM, DIM)};
+    LINEAR(linear_block_weights, linear, WAN_CONDITION "time_proj", "time_projection.1", SIX_DIM, DIM)};
 
-/* Patches are of one frame. */
+/* Patch embedding: files have 3D kernels of one frame. */
 #define PATCHES(structure, field_, name, in)                                                                 \
     {.offset = offsetof(struct structure, field_.weight),                                                    \
      .names = {name ".weight"},                                                                              \
      .rank = 4,                                                                                              \
      .dim = {DIM, in, SIDE, SIDE},                                                                           \
      .slices = ONE,                                                                                          \
-     .spread = 1},                                                                                           \
+     .init_scale = 1},                                                                                       \
         BLOCK_WEIGHT(structure, field_.bias, 1, name ".bias", 1, DIM)
 static const struct weight_spec wan_embedder_table[] = {
-    PATCHES(product_weights, linear, "patch_embedding", IN)};
-static const struct weight_spec wan_led_embedder_table[] = {
-    PATCHES(wan_led_weights, in, "vace_patch_embedding", HINTS_IN),
-    LINEAR(wan_led_weights, hint, "vace_blocks.0.proj_in", "vace_blocks.0.before_proj", DIM, DIM),
+    PATCHES(linear_block_weights, linear, "patch_embedding", IN)};
+static const struct weight_spec wan_control_embedder_table[] = {
+    PATCHES(wan_control_weights, in, "vace_patch_embedding", HINTS_IN),
+    LINEAR(wan_control_weights, hint, "vace_blocks.0.proj_in", "vace_blocks.0.before_proj", DIM, DIM),
 };
 
-/* of: "" or "vace_". */
-#define SEEN(of, field, k_, v_, norm_, k_original, v_original, norm_original)                                \
-    LINEAR(wan_kept_weights, field.k, of "blocks.%d.attn2." k_, of "blocks.%d.cross_attn." k_original, DIM,  \
-           DIM),                                                                                             \
-        VECTOR(wan_kept_weights, field.k_norm, 0, of "blocks.%d.attn2." norm_ ".weight",                     \
+/* Rows of a block's keys and values for text or image. of: "" or "vace_". */
+#define CROSS_KV(of, field, k_, v_, norm_, k_original, v_original, norm_original)                            \
+    LINEAR(wan_block_kv_weights, field.k, of "blocks.%d.attn2." k_, of "blocks.%d.cross_attn." k_original,   \
+           DIM, DIM),                                                                                        \
+        VECTOR(wan_block_kv_weights, field.k_norm, 0, of "blocks.%d.attn2." norm_ ".weight",                 \
                of "blocks.%d.cross_attn." norm_original ".weight", DIM),                                     \
-        LINEAR(wan_kept_weights, field.v, of "blocks.%d.attn2." v_, of "blocks.%d.cross_attn." v_original,   \
-               DIM, DIM)
-#define SEEN_TEXT(of) SEEN(of, text, "to_k", "to_v", "norm_k", "k", "v", "norm_k")
-static const struct weight_spec wan_seen_text_table[] = {SEEN_TEXT("")};
-static const struct weight_spec wan_hint_seen_table[] = {SEEN_TEXT("vace_")};
-static const struct weight_spec wan_seen_both_table[] = {
-    SEEN_TEXT(""),
-    SEEN("", image, "add_k_proj", "add_v_proj", "norm_added_k", "k_img", "v_img", "norm_k_img"),
+        LINEAR(wan_block_kv_weights, field.v, of "blocks.%d.attn2." v_,                                      \
+               of "blocks.%d.cross_attn." v_original, DIM, DIM)
+#define TEXT_KV(of) CROSS_KV(of, text, "to_k", "to_v", "norm_k", "k", "v", "norm_k")
+static const struct weight_spec wan_text_kv_table[] = {TEXT_KV("")};
+static const struct weight_spec wan_hint_kv_table[] = {TEXT_KV("vace_")};
+static const struct weight_spec wan_text_image_kv_table[] = {
+    TEXT_KV(""),
+    CROSS_KV("", image, "add_k_proj", "add_v_proj", "norm_added_k", "k_img", "v_img", "norm_k_img"),
 };
 
 #define OF_BLOCK(of, field, name, original)                                                                  \
@@ -131,17 +130,17 @@ static const struct weight_spec wan_seen_both_table[] = {
     VECTOR(wan_block_weights, field, 0, of "blocks.%d." name ".weight", of "blocks.%d." original ".weight",  \
            DIM)
 #define BLOCK(of)                                                                                            \
-    BLOCK_WEIGHT_ORIGINALLY(wan_block_weights, modulation, 1, of "blocks.%d.scale_shift_table",              \
+    BLOCK_WEIGHT_NAMED(wan_block_weights, modulation, 1, of "blocks.%d.scale_shift_table",              \
                             of "blocks.%d.modulation", 3, ONE, SIX, DIM),                                    \
         OF_BLOCK(of, q, "attn1.to_q", "self_attn.q"),                                                        \
         WIDE_NORM(of, q_norm, "attn1.norm_q", "self_attn.norm_q"),                                           \
         OF_BLOCK(of, k, "attn1.to_k", "self_attn.k"),                                                        \
         WIDE_NORM(of, k_norm, "attn1.norm_k", "self_attn.norm_k"),                                           \
         OF_BLOCK(of, v, "attn1.to_v", "self_attn.v"), OF_BLOCK(of, out, "attn1.to_out.0", "self_attn.o"),    \
-        NORM(wan_block_weights, seen_norm, of "blocks.%d.norm2", of "blocks.%d.norm3", DIM),                 \
-        OF_BLOCK(of, seen_q, "attn2.to_q", "cross_attn.q"),                                                  \
-        WIDE_NORM(of, seen_q_norm, "attn2.norm_q", "cross_attn.norm_q"),                                     \
-        OF_BLOCK(of, seen_out, "attn2.to_out.0", "cross_attn.o"),                                            \
+        NORM(wan_block_weights, cross_norm, of "blocks.%d.norm2", of "blocks.%d.norm3", DIM),                \
+        OF_BLOCK(of, cross_q, "attn2.to_q", "cross_attn.q"),                                                 \
+        WIDE_NORM(of, cross_q_norm, "attn2.norm_q", "cross_attn.norm_q"),                                    \
+        OF_BLOCK(of, cross_out, "attn2.to_out.0", "cross_attn.o"),                                           \
         LINEAR(wan_block_weights, up, of "blocks.%d.ffn.net.0.proj", of "blocks.%d.ffn.0", FEED_FORWARD,     \
                DIM),                                                                                         \
         LINEAR(wan_block_weights, down, of "blocks.%d.ffn.net.2", of "blocks.%d.ffn.2", DIM, FEED_FORWARD)
@@ -150,7 +149,7 @@ static const struct weight_spec wan_hint_table[] = {BLOCK("vace_"),
                                                     OF_BLOCK("vace_", hint, "proj_out", "after_proj")};
 
 static const struct weight_spec wan_final_table[] = {
-    BLOCK_WEIGHT_ORIGINALLY(wan_final_weights, modulation, 1, "scale_shift_table", "head.modulation", 3, ONE,
+    BLOCK_WEIGHT_NAMED(wan_final_weights, modulation, 1, "scale_shift_table", "head.modulation", 3, ONE,
                             TWO, DIM),
     LINEAR(wan_final_weights, linear, "proj_out", "head.head", PATCH, DIM),
 };
@@ -158,7 +157,7 @@ static const struct weight_spec wan_final_table[] = {
 /* ---- forwards ---- */
 
 static void wan_forward_text(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct wan_pair_weights *w = weights;
+    const struct wan_mlp_weights *w = weights;
     const struct wan_settings *settings = scope->settings;
     const struct wan_state *state = scope->lane->state;
     struct tensor latent = scope->lane->latent;
@@ -169,13 +168,13 @@ static void wan_forward_text(struct context *x, const void *weights, const struc
         .axis_dim = {settings->head - 2 * across, across, across},
         .f64_angles = true,
         .n_grids = 1,
-        .grid = {{.extent = {latent.dim[1], latent.dim[2] / STREAM_PATCH, latent.dim[3] / STREAM_PATCH}}},
+        .grid = {{.extent = {latent.dim[1], latent.dim[2] / MMDIT_PATCH, latent.dim[3] / MMDIT_PATCH}}},
     };
     struct tensor h = context_operand(x, 2, state->text.dim);
     op_rope_table(x, state->rope, &rope);
     op_linear(x, h, scope->lane->text, w->in.weight,
               (struct epilogue){.bias = w->in.bias, .activation = ACTIVATION_GELU_TANH});
-    stream_product(x, state->text, h, &w->out);
+    mmdit_linear(x, state->text, h, &w->out);
 }
 
 static void wan_forward_image(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -183,54 +182,54 @@ static void wan_forward_image(struct context *x, const void *weights, const stru
     const struct wan_state *state = scope->lane->state;
     struct tensor in = scope->lane->image, n = context_operand(x, 2, in.dim),
                   h = context_operand(x, 2, in.dim);
-    if (w->places.rank) {
+    if (w->pos_embed.rank) {
         struct tensor placed = context_tensor(x, DTYPE_F32, 2, in.dim);
-        op_add(x, placed, in, tensor_reshape(w->places, 2, w->places.dim + 1));
+        op_add(x, placed, in, tensor_reshape(w->pos_embed, 2, w->pos_embed.dim + 1));
         in = placed;
     }
     op_layer_norm(x, n, in, (struct affine){.weight = w->in_norm.weight, .bias = w->in_norm.bias},
                   wan_image_eps);
     op_linear(x, h, n, w->in.weight,
               (struct epilogue){.bias = w->in.bias, .activation = ACTIVATION_GELU_ERF});
-    stream_product(x, state->image, h, &w->out);
+    mmdit_linear(x, state->image, h, &w->out);
     op_layer_norm(x, state->image, state->image,
                   (struct affine){.weight = w->out_norm.weight, .bias = w->out_norm.bias}, wan_image_eps);
 }
 
-/* Of as many rows as there are times. */
+/* Time embedding: one row per timestep. */
 static void wan_embed_times(struct context *x, struct tensor out, const float *times,
-                            const struct wan_pair_weights *w) {
+                            const struct wan_mlp_weights *w) {
     int32_t n = out.dim[0];
     struct tensor f = context_tensor(x, DTYPE_F32, 2, (int32_t[]){n, w->in.weight.dim[1]});
     for (int32_t i = 0; i < n; i++) op_timestep(x, tensor_slice(f, i, 1), times[i], TIMESTEP_USUAL);
-    stream_condition(x, out, f, &w->in, &w->out);
+    mmdit_embed(x, out, f, &w->in, &w->out);
 }
 
 static void wan_forward_time(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct wan_state *state = scope->lane->state;
     static const float still = 0;
     wan_embed_times(x, scope_rows(state->condition, scope), scope->timesteps, weights);
-    if (state->still_condition.rank) wan_embed_times(x, state->still_condition, &still, weights);
+    if (state->clean_condition.rank) wan_embed_times(x, state->clean_condition, &still, weights);
 }
 
 static void wan_forward_modulation(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct product_weights *w = weights;
+    const struct linear_block_weights *w = weights;
     const struct wan_state *state = scope->lane->state;
-    stream_modulate(x, scope_rows(state->modulation, scope), scope_rows(state->condition, scope), &w->linear);
-    if (state->still_condition.rank)
-        stream_modulate(x, state->still_modulation, state->still_condition, &w->linear);
+    mmdit_modulation(x, scope_rows(state->modulation, scope), scope_rows(state->condition, scope), &w->linear);
+    if (state->clean_condition.rank)
+        mmdit_modulation(x, state->clean_modulation, state->clean_condition, &w->linear);
 }
 
-/* Of one or two latents side by side: as many columns as a kernel, which is a patch, has weights a row. */
-static struct tensor wan_patches(struct context *x, struct tensor latent, struct tensor beside,
+/* Patch rows of one or two latents, concatenated by channel as the patch kernel expects. */
+static struct tensor wan_patches(struct context *x, struct tensor latent, struct tensor concat,
                                  const struct linear_weights *w) {
-    static const struct patches how = {.side = STREAM_PATCH, .order = PATCH_CHANNELS_FIRST};
-    int32_t square = STREAM_PATCH * STREAM_PATCH, first = square * latent.dim[0];
+    static const struct patches how = {.side = MMDIT_PATCH, .order = PATCH_CHANNELS_FIRST};
+    int32_t square = MMDIT_PATCH * MMDIT_PATCH, first = square * latent.dim[0];
     int32_t in = square * w->weight.dim[1];
-    struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){stream_tokens_of(latent), in});
+    struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){mmdit_token_count(latent), in});
     op_patchify(x, tensor_slice_columns(patches, 0, first), latent_planes(latent), how);
     if (in > first)
-        op_patchify(x, tensor_slice_columns(patches, first, in - first), latent_planes(beside), how);
+        op_patchify(x, tensor_slice_columns(patches, first, in - first), latent_planes(concat), how);
     return patches;
 }
 
@@ -241,99 +240,101 @@ static void wan_embed(struct context *x, struct tensor out, struct tensor patche
 }
 
 static void wan_forward_embedder(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct product_weights *w = weights;
+    const struct linear_block_weights *w = weights;
     const struct wan_state *state = scope->lane->state;
     struct tensor patches = wan_patches(x, scope->lane->latent, scope->lane->concat, &w->linear);
     wan_embed(x, state->tokens, patches, &w->linear);
 }
 
-/* What is drawn enters here alone. */
-static void wan_forward_led_embedder(struct context *x, const void *weights,
-                                     const struct visit_scope *scope) {
-    const struct wan_led_weights *w = weights;
+/* Control tokens (VACE): embeds the control channels and adds the video tokens; later hint blocks do not read
+ * the video tokens. */
+static void wan_forward_control_embedder(struct context *x, const void *weights,
+                                         const struct visit_scope *scope) {
+    const struct wan_control_weights *w = weights;
     const struct wan_state *state = scope->lane->state;
     int32_t T = state->hints.dim[0], dim = state->hints.dim[1], chunk = row_chunk(x, T);
     struct tensor patches = wan_patches(x, scope->lane->concat, (struct tensor){0}, &w->in);
-    struct tensor room = context_operand(x, 2, (int32_t[]){chunk, dim});
+    struct tensor buffer = context_operand(x, 2, (int32_t[]){chunk, dim});
     for (int32_t first = 0; first < T; first += chunk) {
         int32_t rows = T - first < chunk ? T - first : chunk;
-        struct tensor led = tensor_slice(room, 0, rows);
-        wan_embed(x, led, tensor_slice(patches, first, rows), &w->in);
+        struct tensor control = tensor_slice(buffer, 0, rows);
+        wan_embed(x, control, tensor_slice(patches, first, rows), &w->in);
         op_linear(
-            x, tensor_slice(state->hints, first, rows), led, w->hint.weight,
+            x, tensor_slice(state->hints, first, rows), control, w->hint.weight,
             (struct epilogue){.bias = w->hint.bias, .residual = tensor_slice(state->tokens, first, rows)});
     }
 }
 
-/* Of a block's rows, as many as there are of what they are made of. */
-static struct tensor wan_kept(struct tensor all, int number, struct tensor of) {
+/* Keys or values of one block without the padding rows. */
+static struct tensor wan_kv_rows(struct tensor all, int number, struct tensor of) {
     struct tensor rows = tensor_reshape(tensor_slice(all, number, 1), 2, all.dim + 1);
     return tensor_slice(rows, 0, of.dim[0]);
 }
 
-static struct wan_seen wan_kept_text(const struct wan_state *s, int number) {
-    return (struct wan_seen){wan_kept(s->text_keys, number, s->text),
-                             wan_kept(s->text_values, number, s->text)};
+static struct wan_cross_kv wan_text_kv(const struct wan_state *s, int number) {
+    return (struct wan_cross_kv){wan_kv_rows(s->text_keys, number, s->text),
+                                 wan_kv_rows(s->text_values, number, s->text)};
 }
 
-static struct wan_seen wan_kept_image(const struct wan_state *s, int number) {
-    if (!s->image.rank) return (struct wan_seen){0};
-    return (struct wan_seen){wan_kept(s->image_keys, number, s->image),
-                             wan_kept(s->image_values, number, s->image)};
+static struct wan_cross_kv wan_image_kv(const struct wan_state *s, int number) {
+    if (!s->image.rank) return (struct wan_cross_kv){0};
+    return (struct wan_cross_kv){wan_kv_rows(s->image_keys, number, s->image),
+                                 wan_kv_rows(s->image_values, number, s->image)};
 }
 
-static void wan_keep(struct context *x, const struct wan_kept_weights *w, const struct visit_scope *scope,
-                     int number) {
+static void wan_project_block_kv(struct context *x, const struct wan_block_kv_weights *w,
+                                 const struct visit_scope *scope, int number) {
     const struct wan_settings *settings = scope->settings;
     const struct wan_state *state = scope->lane->state;
-    wan_see(x, wan_kept_text(state, number), state->text, &w->text, settings->eps);
-    if (state->image.rank) wan_see(x, wan_kept_image(state, number), state->image, &w->image, settings->eps);
+    wan_project_cross_kv(x, wan_text_kv(state, number), state->text, &w->text, settings->eps);
+    if (state->image.rank)
+        wan_project_cross_kv(x, wan_image_kv(state, number), state->image, &w->image, settings->eps);
 }
 
-static void wan_forward_seen(struct context *x, const void *weights, const struct visit_scope *scope) {
-    wan_keep(x, weights, scope, scope->number);
+static void wan_forward_block_kv(struct context *x, const void *weights, const struct visit_scope *scope) {
+    wan_project_block_kv(x, weights, scope, scope->number);
 }
 
-/* Hints' keys and values lie behind the layers'. */
+/* Hint blocks' keys and values lie after the main blocks'. */
 static int wan_hint_number(const struct visit_scope *scope) {
     return ((const struct wan_settings *)scope->settings)->layers + scope->number;
 }
 
-static void wan_forward_hint_seen(struct context *x, const void *weights, const struct visit_scope *scope) {
-    wan_keep(x, weights, scope, wan_hint_number(scope));
+static void wan_forward_hint_kv(struct context *x, const void *weights, const struct visit_scope *scope) {
+    wan_project_block_kv(x, weights, scope, wan_hint_number(scope));
 }
 
-/* Frames that are given come first. */
-static void wan_add_range(struct wan_call *call, int32_t rows, struct tensor condition,
+/* Appends a range of token rows that share a timestep; clean frames come first. */
+static void wan_add_range(struct wan_block_args *call, int32_t rows, struct tensor condition,
                           struct tensor modulation) {
     int32_t first = call->n_ranges ? call->range[call->n_ranges - 1].rows : 0;
     if (rows) call->range[call->n_ranges++] = (struct wan_range){first, rows, condition, modulation};
 }
 
-static struct wan_call wan_call(const struct visit_scope *scope, int number) {
+static struct wan_block_args wan_block_args(const struct visit_scope *scope, int number) {
     const struct wan_settings *settings = scope->settings;
     const struct wan_state *state = scope->lane->state;
     struct tensor latent = scope->lane->latent;
-    int32_t tokens = state->tokens.dim[0], given = tokens / latent.dim[1] * scope->lane->given;
-    struct wan_call call = {.rope = state->rope,
-                            .seen = {wan_kept_text(state, number), wan_kept_image(state, number)},
-                            .head = settings->head,
-                            .eps = settings->eps};
-    wan_add_range(&call, given, state->still_condition, state->still_modulation);
+    int32_t tokens = state->tokens.dim[0], given = tokens / latent.dim[1] * scope->lane->n_clean_frames;
+    struct wan_block_args call = {.rope = state->rope,
+                                  .cross = {wan_text_kv(state, number), wan_image_kv(state, number)},
+                                  .head = settings->head,
+                                  .eps = settings->eps};
+    wan_add_range(&call, given, state->clean_condition, state->clean_modulation);
     wan_add_range(&call, tokens - given, scope_rows(state->condition, scope),
                   scope_rows(state->modulation, scope));
     return call;
 }
 
 static void wan_forward_layer(struct context *x, const void *weights, const struct visit_scope *scope) {
-    struct wan_call call = wan_call(scope, scope->number);
+    struct wan_block_args call = wan_block_args(scope, scope->number);
     wan_block(x, weights, &call, ((const struct wan_state *)scope->lane->state)->tokens);
 }
 
 static void wan_forward_hint(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct wan_block_weights *w = weights;
     const struct wan_state *state = scope->lane->state;
-    struct wan_call call = wan_call(scope, wan_hint_number(scope));
+    struct wan_block_args call = wan_block_args(scope, wan_hint_number(scope));
     wan_block(x, w, &call, state->hints);
     int32_t T = state->tokens.dim[0], chunk = row_chunk(x, T);
     for (int32_t first = 0; first < T; first += chunk) {
@@ -344,10 +345,10 @@ static void wan_forward_hint(struct context *x, const void *weights, const struc
     }
 }
 
-/* The model predicts noise minus data, as flow matching wants it. */
+/* The model predicts noise minus data, the flow matching velocity. */
 static void wan_forward_final(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct wan_final_weights *w = weights;
-    struct wan_call call = wan_call(scope, 0);
+    struct wan_block_args call = wan_block_args(scope, 0);
     wan_predict(x, &w->linear, w->modulation, &call, ((const struct wan_state *)scope->lane->state)->tokens,
                 scope->lane->prediction);
 }
@@ -355,43 +356,43 @@ static void wan_forward_final(struct context *x, const void *weights, const stru
 /* ---- the family ---- */
 
 static const struct block_kind wan_kind_text =
-    BLOCK_KIND("text", WAN_CONDITION "text_embedder", wan_text_table, wan_pair_weights, wan_forward_text,
-               .cadence = CADENCE_PROMPT, .keeps_types = true);
+    BLOCK_KIND("text", WAN_CONDITION "text_embedder", wan_text_table, wan_mlp_weights, wan_forward_text,
+               .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
 static const struct block_kind wan_kind_image =
     BLOCK_KIND("image", WAN_CONDITION "image_embedder", wan_image_table, wan_image_weights, wan_forward_image,
-               .cadence = CADENCE_PROMPT, .keeps_types = true);
-static const struct block_kind wan_kind_placed_image =
-    BLOCK_KIND("placed_image", WAN_CONDITION "image_embedder", wan_placed_image_table, wan_image_weights,
-               wan_forward_image, .cadence = CADENCE_PROMPT, .keeps_types = true);
+               .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
+static const struct block_kind wan_kind_image_pos_embed =
+    BLOCK_KIND("placed_image", WAN_CONDITION "image_embedder", wan_image_pos_embed_table, wan_image_weights,
+               wan_forward_image, .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
 static const struct block_kind wan_kind_time =
-    BLOCK_KIND("time", WAN_CONDITION "time_embedder", wan_time_table, wan_pair_weights, wan_forward_time,
-               .cadence = CADENCE_TIMESTEP, .keeps_types = true);
+    BLOCK_KIND("time", WAN_CONDITION "time_embedder", wan_time_table, wan_mlp_weights, wan_forward_time,
+               .update_rate = UPDATE_PER_TIMESTEP, .never_quantised = true);
 static const struct block_kind wan_kind_modulation =
-    BLOCK_KIND("modulation", WAN_CONDITION "time_proj", wan_modulation_table, product_weights,
-               wan_forward_modulation, .cadence = CADENCE_TIMESTEP, .keeps_types = true);
+    BLOCK_KIND("modulation", WAN_CONDITION "time_proj", wan_modulation_table, linear_block_weights,
+               wan_forward_modulation, .update_rate = UPDATE_PER_TIMESTEP, .never_quantised = true);
 static const struct block_kind wan_kind_embedder =
-    BLOCK_KIND("embedder", "patch_embedding", wan_embedder_table, product_weights, wan_forward_embedder,
-               .keeps_types = true);
-static const struct block_kind wan_kind_led_embedder =
-    BLOCK_KIND("led_embedder", "vace_patch_embedding", wan_led_embedder_table, wan_led_weights,
-               wan_forward_led_embedder, .keeps_types = true);
-static const struct block_kind wan_kind_seen_text =
-    BLOCK_KIND("seen_text", "blocks.%d.seen", wan_seen_text_table, wan_kept_weights, wan_forward_seen,
-               .cadence = CADENCE_PROMPT);
-static const struct block_kind wan_kind_seen_both =
-    BLOCK_KIND("seen_both", "blocks.%d.seen", wan_seen_both_table, wan_kept_weights, wan_forward_seen,
-               .cadence = CADENCE_PROMPT);
-static const struct block_kind wan_kind_hint_seen =
-    BLOCK_KIND("hint_seen", "vace_blocks.%d.seen", wan_hint_seen_table, wan_kept_weights,
-               wan_forward_hint_seen, .cadence = CADENCE_PROMPT);
+    BLOCK_KIND("embedder", "patch_embedding", wan_embedder_table, linear_block_weights, wan_forward_embedder,
+               .never_quantised = true);
+static const struct block_kind wan_kind_control_embedder =
+    BLOCK_KIND("led_embedder", "vace_patch_embedding", wan_control_embedder_table, wan_control_weights,
+               wan_forward_control_embedder, .never_quantised = true);
+static const struct block_kind wan_kind_text_kv =
+    BLOCK_KIND("seen_text", "blocks.%d.seen", wan_text_kv_table, wan_block_kv_weights, wan_forward_block_kv,
+               .update_rate = UPDATE_PER_PROMPT);
+static const struct block_kind wan_kind_text_image_kv =
+    BLOCK_KIND("seen_both", "blocks.%d.seen", wan_text_image_kv_table, wan_block_kv_weights,
+               wan_forward_block_kv, .update_rate = UPDATE_PER_PROMPT);
+static const struct block_kind wan_kind_hint_kv =
+    BLOCK_KIND("hint_seen", "vace_blocks.%d.seen", wan_hint_kv_table, wan_block_kv_weights,
+               wan_forward_hint_kv, .update_rate = UPDATE_PER_PROMPT);
 static const struct block_kind wan_kind_layer =
     BLOCK_KIND("layer", "blocks.%d", wan_layer_table, wan_block_weights, wan_forward_layer);
 static const struct block_kind wan_kind_hint =
     BLOCK_KIND("hint", "vace_blocks.%d", wan_hint_table, wan_block_weights, wan_forward_hint);
 static const struct block_kind wan_kind_final = BLOCK_KIND(
-    "final", "proj_out", wan_final_table, wan_final_weights, wan_forward_final, .keeps_types = true);
+    "final", "proj_out", wan_final_table, wan_final_weights, wan_forward_final, .never_quantised = true);
 
-/* Also of relatives, which are refused by name. */
+/* Also true for related models, which wan_refuse then rejects by name. */
 static bool wan_probe(const struct tensor_index *index) {
     return index_find(index, "patch_embedding.weight") &&
            (index_find(index, "blocks.0.cross_attn.norm_k.weight") ||
@@ -406,31 +407,31 @@ static int wan_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0, hints = 0;
     refs[n++] = (struct block_ref){.kind = &wan_kind_text};
     if (d[IMAGE])
-        refs[n++] = (struct block_ref){.kind = d[IMAGE_ROWS] ? &wan_kind_placed_image : &wan_kind_image};
+        refs[n++] = (struct block_ref){.kind = d[IMAGE_ROWS] ? &wan_kind_image_pos_embed : &wan_kind_image};
     refs[n++] = (struct block_ref){.kind = &wan_kind_time};
     refs[n++] = (struct block_ref){.kind = &wan_kind_modulation};
     refs[n++] = (struct block_ref){.kind = &wan_kind_embedder};
-    if (d[HINTS]) refs[n++] = (struct block_ref){.kind = &wan_kind_led_embedder};
+    if (d[HINTS]) refs[n++] = (struct block_ref){.kind = &wan_kind_control_embedder};
     for (int i = 0; i < d[LAYERS]; i++) {
         refs[n++] =
-            (struct block_ref){.kind = d[IMAGE] ? &wan_kind_seen_both : &wan_kind_seen_text, .number = i};
+            (struct block_ref){.kind = d[IMAGE] ? &wan_kind_text_image_kv : &wan_kind_text_kv, .number = i};
         refs[n++] = (struct block_ref){.kind = &wan_kind_layer, .number = i};
-        if (hints == d[HINTS] || (int)s->hinted[hints] != i) continue;
-        refs[n++] = (struct block_ref){.kind = &wan_kind_hint_seen, .number = hints};
+        if (hints == d[HINTS] || (int)s->vace_layers[hints] != i) continue;
+        refs[n++] = (struct block_ref){.kind = &wan_kind_hint_kv, .number = hints};
         refs[n++] = (struct block_ref){.kind = &wan_kind_hint, .number = hints++};
     }
     refs[n++] = (struct block_ref){.kind = &wan_kind_final};
     return n;
 }
 
-/* Without a picture there is nothing to see of it. */
-static bool wan_idles(const struct component *c, const struct block *block, const struct lane *lane) {
+/* Lanes without vision rows skip the image embedder. */
+static bool wan_skips_block(const struct component *c, const struct block *block, const struct lane *lane) {
     (void)c;
-    bool of_image = block->kind == &wan_kind_image || block->kind == &wan_kind_placed_image;
+    bool of_image = block->kind == &wan_kind_image || block->kind == &wan_kind_image_pos_embed;
     return of_image && !lane->image.rank;
 }
 
-/* What all lanes share. */
+/* State shared by all lanes. */
 static void wan_declare_rows(const struct component *c, const struct lane *lane, int32_t tokens,
                              struct arena *arena, bool *ok) {
     struct wan_state *s = lane->state;
@@ -439,14 +440,14 @@ static void wan_declare_rows(const struct component *c, const struct lane *lane,
     s->rope = arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){tokens, d[HEAD] / 2, 2}, ok);
     s->condition = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, d[DIM]}, ok);
     s->modulation = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, d[SIX_DIM]}, ok);
-    if (!lane->given) return;
-    s->still_condition = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){1, d[DIM]}, ok);
-    s->still_modulation = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){1, d[SIX_DIM]}, ok);
+    if (!lane->n_clean_frames) return;
+    s->clean_condition = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){1, d[DIM]}, ok);
+    s->clean_modulation = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){1, d[SIX_DIM]}, ok);
 }
 
-/* Keys and values that all blocks keep of so many rows. */
-static void wan_declare_kept(const struct component *c, const struct lane *lane, int32_t rows,
-                             struct tensor *keys, struct tensor *values, struct arena *arena, bool *ok) {
+/* Keys and values of all blocks for a number of rows, padded. */
+static void wan_declare_kv(const struct component *c, const struct lane *lane, int32_t rows,
+                           struct tensor *keys, struct tensor *values, struct arena *arena, bool *ok) {
     enum { ALIGNED = 8 };
     int32_t dim[] = {c->dims[LAYERS] + c->dims[HINTS], (rows + ALIGNED - 1) / ALIGNED * ALIGNED,
                      c->dims[DIM]};
@@ -454,16 +455,16 @@ static void wan_declare_kept(const struct component *c, const struct lane *lane,
     *values = arena_tensor(arena, lane->operand, 3, dim, ok);
 }
 
-/* What a prompt's lanes share. */
+/* State shared by all lanes of a prompt. */
 static void wan_declare_prompt(const struct component *c, const struct lane *lane, struct arena *arena,
                                bool *ok) {
     struct wan_state *s = lane->state;
     int32_t dim = c->dims[DIM], text = lane->text.dim[0], image = lane->image.dim[0];
     s->text = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){text, dim}, ok);
-    wan_declare_kept(c, lane, text, &s->text_keys, &s->text_values, arena, ok);
+    wan_declare_kv(c, lane, text, &s->text_keys, &s->text_values, arena, ok);
     if (!c->dims[IMAGE] || !lane->image.rank) return;
     s->image = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){image, dim}, ok);
-    wan_declare_kept(c, lane, image, &s->image_keys, &s->image_values, arena, ok);
+    wan_declare_kv(c, lane, image, &s->image_keys, &s->image_values, arena, ok);
 }
 
 static void wan_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
@@ -472,7 +473,7 @@ static void wan_declare(const struct component *c, struct lane *lanes, int n_lan
     for (int i = 0; i < n_lanes; i++) {
         struct wan_state *s = lanes[i].state;
         int first = lane_first_of_prompt(lanes, i);
-        int32_t tokens[] = {stream_tokens_of(lanes[i].latent), c->dims[DIM]};
+        int32_t tokens[] = {mmdit_token_count(lanes[i].latent), c->dims[DIM]};
         if (i)
             *s = *(const struct wan_state *)lanes[first == i ? 0 : first].state;
         else
@@ -496,13 +497,13 @@ static const struct state_tensor wan_state_tensors[] = {STATE_TENSOR(wan_state, 
                                                         STATE_TENSOR(wan_state, rope),
                                                         STATE_TENSOR(wan_state, condition),
                                                         STATE_TENSOR(wan_state, modulation),
-                                                        STATE_TENSOR(wan_state, still_condition),
-                                                        STATE_TENSOR(wan_state, still_modulation)};
+                                                        STATE_TENSOR(wan_state, clean_condition),
+                                                        STATE_TENSOR(wan_state, clean_modulation)};
 
 const struct family family_wan = {
     .name = "wan",
     .kind = FAMILY_DENOISER,
-    .word = "transformer",
+    .display_name = "transformer",
     .architectures = wan_architectures,
     .config_key = "_class_name",
     .config_value = "WanTransformer3DModel",
@@ -516,12 +517,12 @@ const struct family family_wan = {
     .lists = wan_lists,
     .n_lists = COUNT_OF(wan_lists),
     .configure = wan_configure,
-    .follow = wan_follow,
+    .derive_dims = wan_derive_dims,
     .derive = wan_derive,
     .config_rest = "\"patch_size\": [1, 2, 2], \"cross_attn_norm\": true, \"qk_norm\": "
                    "\"rms_norm_across_heads\", \"rope_max_seq_len\": 1024",
     .blocks = wan_blocks,
-    .idles = wan_idles,
+    .skips_block = wan_skips_block,
     .ignorable = wan_ignorable,
     .lane_state_bytes = sizeof(struct wan_state),
     .state = wan_state_tensors,

@@ -1,21 +1,21 @@
-/* The sizes of WAN's transformers: see wan_sizes.h. */
+/* Sizes of WAN's transformers: see wan_sizes.h. */
 #include "models/wan_sizes.h"
 
-#include "models/streams.h"
+#include "models/mmdit.h"
 
-/* Channels of a mask, one a frame under a latent's; of one that leads, one a pixel under a latent's. */
+/* Mask channels: of I2V one per frame under a latent frame; of VACE one per pixel under a latent pixel. */
 enum { WAN_MASK = 4, WAN_LATENT_PIXELS = 64 };
 
 enum status wan_refuse(const struct component *c, struct error *e) {
     static const struct relative relatives[] = {
-        {"casual_audio_encoder.", "WAN 2.2 S2V, which is led by sound"},
-        {"audio_injector.", "WAN 2.2 S2V, which is led by sound"},
-        {"audio_proj.", "a WAN that is led by sound (HuMo, InfiniteTalk)"},
-        {"face_adapter.", "WAN 2.2 Animate, which is led by a face and a pose"},
-        {"pose_patch_embedding.", "WAN 2.2 Animate, which is led by a face and a pose"},
-        {"control_adapter.", "WAN Fun-Camera, which is led by a camera's path"},
-        {"ref_conv.", "WAN Fun-Control, which is led by a video and a picture"},
-        {"fps_embedding.", "SkyReels V2, which denoises frames one behind the other"},
+        {"casual_audio_encoder.", "WAN 2.2 S2V (driven by audio)"},
+        {"audio_injector.", "WAN 2.2 S2V (driven by audio)"},
+        {"audio_proj.", "a WAN driven by audio (HuMo, InfiniteTalk)"},
+        {"face_adapter.", "WAN 2.2 Animate (driven by face and pose)"},
+        {"pose_patch_embedding.", "WAN 2.2 Animate (driven by face and pose)"},
+        {"control_adapter.", "WAN Fun-Camera (driven by a camera path)"},
+        {"ref_conv.", "WAN Fun-Control (control video and reference image)"},
+        {"fps_embedding.", "SkyReels V2 (diffusion forcing)"},
         {0},
     };
     return component_refuse_relatives(c, relatives, "WAN 2.1 or 2.2 T2V, I2V, FLF2V, TI2V or VACE", e);
@@ -23,15 +23,15 @@ enum status wan_refuse(const struct component *c, struct error *e) {
 
 /* ---- reading ---- */
 
-/* The axis of a tensor that only some models have, or 0. */
+/* Size of one axis of an optional tensor, or 0. */
 static int32_t wan_dim_if(const struct component *c, const char *name, const char *original, int rank,
                           int axis, struct error *e) {
     const char *is = component_either(c, name, original);
     return index_find(&c->index, is) ? component_dim(c, is, rank, axis, e) : 0;
 }
 
-/* What a kernel of patches reads. Files of four axes have the outer two as one. */
-static int32_t wan_patches_in(const struct component *c, const char *name, struct error *e) {
+/* Input channels of a patch embedding. Files with four axes have the outer two merged. */
+static int32_t wan_patch_in_channels(const struct component *c, const char *name, struct error *e) {
     const struct index_entry *entry = index_find(&c->index, name);
     int32_t dim = c->dims[DIM];
     if (entry && entry->rank == 4 && dim > 0 && entry->dim[0] % dim == 0) return entry->dim[0] / dim;
@@ -39,46 +39,46 @@ static int32_t wan_patches_in(const struct component *c, const char *name, struc
 }
 
 static enum status wan_check_dims(const struct component *c, struct error *e) {
-    enum { DIM_MAX = 1 << 16, HEAD_LEAST = 6, HEAD_MAX = 512, SQUARE = STREAM_PATCH * STREAM_PATCH };
+    enum { DIM_MAX = 1 << 16, HEAD_LEAST = 6, HEAD_MAX = 512, SQUARE = MMDIT_PATCH * MMDIT_PATCH };
     const int32_t *d = c->dims;
     bool fits = d[DIM] <= DIM_MAX && d[FEED_FORWARD] <= 8 * DIM_MAX && d[HEAD] >= HEAD_LEAST &&
                 d[HEAD] <= HEAD_MAX && d[HEAD] % 2 == 0 && d[DIM] % d[HEAD] == 0 && d[LAYERS] >= 1 &&
                 d[HINTS] <= d[LAYERS] && d[PATCH] % SQUARE == 0 && d[FREQUENCIES] % 2 == 0 &&
                 !(d[HINTS] && d[IMAGE]) && 2 * (d[LAYERS] + d[HINTS]) + 8 <= FAMILY_BLOCKS_MAX;
     if (fits) return OK;
-    error_set(e, SHAPE, "the transformer's sizes do not fit together");
+    error_set(e, SHAPE, "unsupported WAN transformer: width, heads or number of blocks");
     error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "width %d, head %d, %d blocks, %d values a token", d[DIM], d[HEAD], d[LAYERS], d[PATCH]);
-    return error_expected(e, "a width of whole heads of an even number of values (attention_head_dim in "
-                             "config.json)");
+    error_found(e, "width %d, head size %d, %d blocks, %d values per output token", d[DIM], d[HEAD],
+                d[LAYERS], d[PATCH]);
+    return error_expected(
+        e, "a width that is a multiple of an even head size (attention_head_dim in config.json)");
 }
 
-/* Beside what is drawn a model may read a mask, and the latent of what it goes on from. */
+/* I2V models also read a mask and the latent of the conditioning image. */
 static enum status wan_check_inputs(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
-    int32_t latent = d[PATCH] / (STREAM_PATCH * STREAM_PATCH), more = 2 * latent + WAN_MASK;
+    int32_t latent = d[PATCH] / (MMDIT_PATCH * MMDIT_PATCH), more = 2 * latent + WAN_MASK;
     if (d[IN] == latent || (d[IN] == more && !d[HINTS])) return OK;
-    error_set(e, UNSUPPORTED,
-              "a WAN that reads something beside the video which nothing gives (Fun-Control)");
+    error_set(e, UNSUPPORTED, "unsupported WAN variant: number of input channels (as in Fun-Control)");
     error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "%d channels read, %d predicted", d[IN], latent);
-    return error_expected(e, "%d, or %d (I2V)", latent, more);
+    error_found(e, "%d input channels, %d output channels", d[IN], latent);
+    return error_expected(e, "%d (T2V), or %d (I2V) input channels", latent, more);
 }
 
-/* One after the other, from the first block on. */
-static enum status wan_read_hinted(struct component *c, const struct config *config, struct error *e) {
+/* Reads or derives the block after which each hint is added: increasing, from block 0. */
+static enum status wan_read_vace_layers(struct component *c, const struct config *config, struct error *e) {
     struct wan_settings *s = (struct wan_settings *)c->settings;
     int n = c->dims[HINTS], layers = c->dims[LAYERS];
     if (!n) return OK;
-    bool said = config_list_length(config, "vace_layers");
-    for (int i = 0; i < n && !said; i++) s->hinted[i] = (float)(i * (layers / n));
+    bool listed = config_list_length(config, "vace_layers");
+    for (int i = 0; i < n && !listed; i++) s->vace_layers[i] = (float)(i * (layers / n));
     for (int i = 0; i < n; i++) {
-        int at = (int)s->hinted[i], before = i ? (int)s->hinted[i - 1] : -1;
+        int at = (int)s->vace_layers[i], before = i ? (int)s->vace_layers[i - 1] : -1;
         if (at > before && at < layers && (i || !at)) continue;
-        error_set(e, META, "'vace_layers' does not say which block each hint is for");
+        error_set(e, META, "invalid 'vace_layers'");
         error_where(e, "%s", config->path ? config->path : c->index.sources[0].path);
-        error_found(e, "block %d behind %d", at, before);
-        return error_expected(e, "block 0 first, each behind the one before, below %d", layers);
+        error_found(e, "block %d after block %d", at, before);
+        return error_expected(e, "block numbers that start at 0 and increase, below %d", layers);
     }
     return OK;
 }
@@ -89,11 +89,11 @@ void wan_derive(struct component *c) {
     d[ONE] = 1;
     d[TWO] = 2;
     d[SIX] = 6;
-    d[SIDE] = STREAM_PATCH;
+    d[SIDE] = MMDIT_PATCH;
     d[SIX_DIM] = 6 * d[DIM];
     d[HEADS] = d[DIM] / d[HEAD];
-    d[LATENT] = d[PATCH] / (STREAM_PATCH * STREAM_PATCH);
-    d[GOES_ON] = d[IN] != d[LATENT];
+    d[LATENT] = d[PATCH] / (MMDIT_PATCH * MMDIT_PATCH);
+    d[CONCAT_IMAGE] = d[IN] != d[LATENT];
     d[IMAGE_DIM] = d[IMAGE] ? d[DIM] : 0;
     s->layers = d[LAYERS];
     s->head = d[HEAD];
@@ -103,29 +103,29 @@ void wan_derive(struct component *c) {
     c->image_columns = d[IMAGE];
     c->image_rows = d[IMAGE_ROWS];
     c->config_value = d[HINTS] ? "WanVACETransformer3DModel" : NULL;
-    c->variant = d[HINTS] ? WAN_VACE : d[IMAGE] ? WAN_I2V : d[GOES_ON] ? WAN22_I2V : WAN_T2V;
+    c->variant = d[HINTS] ? WAN_VACE : d[IMAGE] ? WAN_I2V : d[CONCAT_IMAGE] ? WAN22_I2V : WAN_T2V;
 }
 
 enum status wan_configure(struct component *c, const struct config *config, struct error *e) {
-    enum { HEAD_PUBLISHED = 128 }; /* where no configuration says it */
+    enum { HEAD_PUBLISHED = 128 }; /* default without a configuration */
     int32_t *d = c->dims;
     int head = HEAD_PUBLISHED, heads = 0;
-    config_int(config, "num_heads", 1, 512, &heads, e); /* the authors' */
+    config_int(config, "num_heads", 1, 512, &heads, e); /* key of the authors' config.json */
     if (heads && d[DIM] % heads == 0) head = d[DIM] / heads;
     config_int(config, "attention_head_dim", 1, 512, &head, e);
     d[HEAD] = head;
-    d[IN] = wan_patches_in(c, "patch_embedding.weight", e);
-    if (d[HINTS]) d[HINTS_IN] = wan_patches_in(c, "vace_patch_embedding.weight", e);
+    d[IN] = wan_patch_in_channels(c, "patch_embedding.weight", e);
+    if (d[HINTS]) d[HINTS_IN] = wan_patch_in_channels(c, "vace_patch_embedding.weight", e);
     d[IMAGE] =
         wan_dim_if(c, WAN_CONDITION "image_embedder.ff.net.0.proj.weight", "img_emb.proj.1.weight", 2, 1, e);
     d[IMAGE_ROWS] = wan_dim_if(c, WAN_CONDITION "image_embedder.pos_embed", "img_emb.emb_pos", 3, 1, e);
     if (e->code != OK || wan_check_dims(c, e) != OK || wan_check_inputs(c, e) != OK) return e->code;
-    return wan_read_hinted(c, config, e);
+    return wan_read_vace_layers(c, config, e);
 }
 
 /* ---- rows ---- */
 
-/* WAN 2.1 T2V, 14.3 B. */
+/* Published sizes: WAN 2.1 T2V, 14.3 B parameters. */
 const struct dimension wan_dimensions[N_WAN_DIMENSIONS] = {
     {"heads", 40, 1, 512, .place = HEADS, .key = "num_attention_heads"},
     {"wan_head", 128, 6, 512, .place = HEAD, .key = "attention_head_dim"},
@@ -136,7 +136,7 @@ const struct dimension wan_dimensions[N_WAN_DIMENSIONS] = {
      OF_TENSOR(2, 1, WAN_CONDITION "text_embedder.linear_1.weight", "text_embedding.0.weight"),
      .key = "text_dim"},
     {"latent_channels", 16, 1, 1024, .place = LATENT, .key = "out_channels"},
-    {"wan_goes_on", 0, 0, 1, .place = GOES_ON},
+    {"wan_goes_on", 0, 0, 1, .place = CONCAT_IMAGE},
     {"clip_vision_width", 0, 0, 65536, .place = IMAGE, .key = "image_dim", .form = FORM_NULL_IF_0},
     {"wan_image_rows", 0, 0, 65536, .place = IMAGE_ROWS, .key = "pos_embed_seq_len", .form = FORM_NULL_IF_0},
     {"wan_hints", 0, 0, WAN_HINTS_MAX, .place = HINTS, OF_BLOCKS("vace_blocks.")},
@@ -153,22 +153,22 @@ const struct dimension wan_dimensions[N_WAN_DIMENSIONS] = {
 const struct setting wan_settings_rows[N_WAN_SETTINGS] = {
     {{"eps"}, offsetof(struct wan_settings, eps), SETTING_FLOAT, 1e-6, 0, 1}};
 const struct setting_list wan_lists[N_WAN_LISTS] = {{.key = "vace_layers",
-                                                     .offset = offsetof(struct wan_settings, hinted),
+                                                     .offset = offsetof(struct wan_settings, vace_layers),
                                                      .room = WAN_HINTS_MAX,
                                                      .count = HINTS,
                                                      .least = 0,
                                                      .most = 400,
-                                                     .follows = true}};
+                                                     .derived = true}};
 
-void wan_follow(struct component *c) {
+void wan_derive_dims(struct component *c) {
     struct wan_settings *s = (struct wan_settings *)c->settings;
     int32_t *d = c->dims;
     if (d[HINTS] > d[LAYERS]) d[HINTS] = d[LAYERS];
-    for (int i = 0; i < d[HINTS]; i++) s->hinted[i] = (float)(i * (d[LAYERS] / d[HINTS]));
+    for (int i = 0; i < d[HINTS]; i++) s->vace_layers[i] = (float)(i * (d[LAYERS] / d[HINTS]));
     d[HEAD] = d[HEAD] / 2 * 2;
     d[DIM] = d[HEADS] * d[HEAD];
     d[FREQUENCIES] = 256;
-    d[PATCH] = STREAM_PATCH * STREAM_PATCH * d[LATENT];
-    d[IN] = d[LATENT] + d[GOES_ON] * (d[LATENT] + WAN_MASK);
+    d[PATCH] = MMDIT_PATCH * MMDIT_PATCH * d[LATENT];
+    d[IN] = d[LATENT] + d[CONCAT_IMAGE] * (d[LATENT] + WAN_MASK);
     d[HINTS_IN] = d[HINTS] ? 2 * d[LATENT] + WAN_LATENT_PIXELS : 0;
 }

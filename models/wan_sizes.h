@@ -1,20 +1,20 @@
-/* The sizes of WAN's transformers: how they are read from files and chosen for one that is made up, what has
- * the same names and is refused, and what config.json has of them. */
+/* Sizes of WAN's transformers: read from files or chosen for generated weights, checked for support, written
+ * to config.json; related models are refused. */
 #ifndef SLUICE_WAN_SIZES_H
 #define SLUICE_WAN_SIZES_H
 
 #include "models/models.h"
 
-/* Of names in diffusers' files. */
+/* Prefix in diffusers' tensor names. */
 #define WAN_CONDITION "condition_embedder."
 
-/* Places in the family's dims. */
+/* Indices into the family's dims. */
 enum wan_dim {
-    DIM, /* as a place of slices 0 is none */
+    DIM, /* first, because index 0 means "none" for weight_spec.slices */
     ONE,
     TWO,
     SIX,
-    SIDE, /* of a patch */
+    SIDE, /* patch size */
     SIX_DIM,
     FEED_FORWARD,
     HEAD,
@@ -22,15 +22,15 @@ enum wan_dim {
     IN,
     PATCH,
     LATENT,
-    GOES_ON, /* whether it reads a picture's latent and mask beside what is drawn */
+    CONCAT_IMAGE, /* 1: reads an image's latent and mask as concatenated channels (I2V) */
     TEXT,
     FREQUENCIES,
     LAYERS,
-    IMAGE,      /* columns of a vision encoder's rows; 0: it sees none */
-    IMAGE_ROWS, /* how many, where each has a place of its own; else 0 */
+    IMAGE,      /* width of the vision encoder's rows; 0: no vision input */
+    IMAGE_ROWS, /* number of vision rows if they have a position embedding (FLF2V); else 0 */
     IMAGE_DIM,  /* DIM, or 0 */
-    HINTS,      /* blocks that lead others */
-    HINTS_IN,
+    HINTS,      /* number of hint blocks (VACE) */
+    HINTS_IN,   /* channels of the control input (VACE) */
 };
 
 enum { WAN_HINTS_MAX = 96 };
@@ -38,7 +38,7 @@ enum { WAN_HINTS_MAX = 96 };
 struct wan_settings {
     float eps;
     int layers, head;
-    float hinted[WAN_HINTS_MAX]; /* behind which block each hint is added */
+    float vace_layers[WAN_HINTS_MAX]; /* main block after which each hint is added */
 };
 
 enum { N_WAN_DIMENSIONS = 16, N_WAN_SETTINGS = 1, N_WAN_LISTS = 1 };
@@ -46,10 +46,10 @@ extern const struct dimension wan_dimensions[N_WAN_DIMENSIONS];
 extern const struct setting wan_settings_rows[N_WAN_SETTINGS];
 extern const struct setting_list wan_lists[N_WAN_LISTS];
 
-/* As the family's functions of these names. */
+/* Functions of struct family. */
 enum status wan_refuse(const struct component *c, struct error *e);
 enum status wan_configure(struct component *c, const struct config *config, struct error *e);
-void wan_follow(struct component *c);
+void wan_derive_dims(struct component *c);
 void wan_derive(struct component *c);
 
 #endif

@@ -18,8 +18,8 @@ enum {
     DIM,
     CAPTION,
     PATCH,
-    ADA,
-    TIME_MIDDLE,
+    ADALN_DIM,
+    TIME_HIDDEN,
     FREQUENCIES,
     FOUR_DIM,
     FEED_FORWARD,
@@ -85,22 +85,22 @@ static const struct weight_spec zimage_caption_table[] = {
 };
 
 static const struct weight_spec zimage_time_table[] = {
-    BLOCK_WEIGHT(time_weights, in, 1, "t_embedder.mlp.0.weight", 2, TIME_MIDDLE, FREQUENCIES),
-    BLOCK_WEIGHT(time_weights, in_bias, 1, "t_embedder.mlp.0.bias", 1, TIME_MIDDLE),
-    BLOCK_WEIGHT(time_weights, out, 1, "t_embedder.mlp.2.weight", 2, ADA, TIME_MIDDLE),
-    BLOCK_WEIGHT(time_weights, out_bias, 1, "t_embedder.mlp.2.bias", 1, ADA),
+    BLOCK_WEIGHT(time_weights, in, 1, "t_embedder.mlp.0.weight", 2, TIME_HIDDEN, FREQUENCIES),
+    BLOCK_WEIGHT(time_weights, in_bias, 1, "t_embedder.mlp.0.bias", 1, TIME_HIDDEN),
+    BLOCK_WEIGHT(time_weights, out, 1, "t_embedder.mlp.2.weight", 2, ADALN_DIM, TIME_HIDDEN),
+    BLOCK_WEIGHT(time_weights, out_bias, 1, "t_embedder.mlp.2.bias", 1, ADALN_DIM),
 };
 
 static const struct weight_spec zimage_embedder_table[] = {
-    BLOCK_WEIGHT_ORIGINALLY(embedder_weights, patch, 1, "all_x_embedder.2-1.weight", "x_embedder.weight", 2,
+    BLOCK_WEIGHT_NAMED(embedder_weights, patch, 1, "all_x_embedder.2-1.weight", "x_embedder.weight", 2,
                             DIM, PATCH),
-    BLOCK_WEIGHT_ORIGINALLY(embedder_weights, patch_bias, 1, "all_x_embedder.2-1.bias", "x_embedder.bias", 1,
+    BLOCK_WEIGHT_NAMED(embedder_weights, patch_bias, 1, "all_x_embedder.2-1.bias", "x_embedder.bias", 1,
                             DIM),
     BLOCK_WEIGHT(embedder_weights, pad, 1, "x_pad_token", 2, ONE, DIM),
 };
 
 /* The authors keep q, k and v in one tensor. */
-#define PROJECTION(prefix, field, name_, part_)                                                              \
+#define QKV_LINEAR(prefix, field, name_, part_)                                                              \
     {                                                                                                        \
         .offset = offsetof(struct layer_weights, field), .names = {prefix "attention." name_ ".weight"},     \
         .fused = {.name = prefix "attention.qkv.weight",                                                     \
@@ -108,19 +108,19 @@ static const struct weight_spec zimage_embedder_table[] = {
                   .rows = {DIM, DIM, DIM},                                                                   \
                   .n_taken = 1,                                                                              \
                   .taken = {part_}},                                                                         \
-        .rank = 2, .dim = {DIM, DIM}, .spread = 1                                                            \
+        .rank = 2, .dim = {DIM, DIM}, .init_scale = 1                                                            \
     }
 
 /* Context refiner, noise refiner and main layers are one kind of layer under three prefixes. */
 #define LAYER_WEIGHTS(prefix)                                                                                \
     BLOCK_WEIGHT(layer_weights, norm1, 0, prefix "attention_norm1.weight", 1, DIM),                          \
-        PROJECTION(prefix, q, "to_q", 0), PROJECTION(prefix, k, "to_k", 1),                                  \
-        PROJECTION(prefix, v, "to_v", 2),                                                                    \
-        BLOCK_WEIGHT_ORIGINALLY(layer_weights, q_norm, 0, prefix "attention.norm_q.weight",                  \
+        QKV_LINEAR(prefix, q, "to_q", 0), QKV_LINEAR(prefix, k, "to_k", 1),                                  \
+        QKV_LINEAR(prefix, v, "to_v", 2),                                                                    \
+        BLOCK_WEIGHT_NAMED(layer_weights, q_norm, 0, prefix "attention.norm_q.weight",                  \
                                 prefix "attention.q_norm.weight", 1, HEAD),                                  \
-        BLOCK_WEIGHT_ORIGINALLY(layer_weights, k_norm, 0, prefix "attention.norm_k.weight",                  \
+        BLOCK_WEIGHT_NAMED(layer_weights, k_norm, 0, prefix "attention.norm_k.weight",                  \
                                 prefix "attention.k_norm.weight", 1, HEAD),                                  \
-        BLOCK_WEIGHT_ORIGINALLY(layer_weights, out, 1, prefix "attention.to_out.0.weight",                   \
+        BLOCK_WEIGHT_NAMED(layer_weights, out, 1, prefix "attention.to_out.0.weight",                   \
                                 prefix "attention.out.weight", 2, DIM, DIM),                                 \
         BLOCK_WEIGHT(layer_weights, norm2, 0, prefix "attention_norm2.weight", 1, DIM),                      \
         BLOCK_WEIGHT(layer_weights, ffn_norm1, 0, prefix "ffn_norm1.weight", 1, DIM),                        \
@@ -130,9 +130,9 @@ static const struct weight_spec zimage_embedder_table[] = {
         BLOCK_WEIGHT(layer_weights, ffn_norm2, 0, prefix "ffn_norm2.weight", 1, DIM)
 
 #define MODULATION_WEIGHTS(prefix, original, columns)                                                        \
-    BLOCK_WEIGHT_ORIGINALLY(modulation_weights, weight, 1, prefix ".weight", original ".weight", 2, columns, \
-                            ADA),                                                                            \
-        BLOCK_WEIGHT_ORIGINALLY(modulation_weights, bias, 1, prefix ".bias", original ".bias", 1, columns)
+    BLOCK_WEIGHT_NAMED(modulation_weights, weight, 1, prefix ".weight", original ".weight", 2, columns, \
+                            ADALN_DIM),                                                                            \
+        BLOCK_WEIGHT_NAMED(modulation_weights, bias, 1, prefix ".bias", original ".bias", 1, columns)
 
 static const struct weight_spec zimage_context_table[] = {LAYER_WEIGHTS("context_refiner.%d.")};
 static const struct weight_spec zimage_noise_table[] = {LAYER_WEIGHTS("noise_refiner.%d.")};
@@ -146,9 +146,9 @@ static const struct weight_spec zimage_final_modulation_table[] = {
     MODULATION_WEIGHTS("all_final_layer.2-1.adaLN_modulation.1", "final_layer.adaLN_modulation.1", DIM)};
 
 static const struct weight_spec zimage_final_table[] = {
-    BLOCK_WEIGHT_ORIGINALLY(final_weights, weight, 1, "all_final_layer.2-1.linear.weight",
+    BLOCK_WEIGHT_NAMED(final_weights, weight, 1, "all_final_layer.2-1.linear.weight",
                             "final_layer.linear.weight", 2, PATCH, DIM),
-    BLOCK_WEIGHT_ORIGINALLY(final_weights, bias, 1, "all_final_layer.2-1.linear.bias",
+    BLOCK_WEIGHT_NAMED(final_weights, bias, 1, "all_final_layer.2-1.linear.bias",
                             "final_layer.linear.bias", 1, PATCH),
 };
 
@@ -280,10 +280,10 @@ static void zimage_attend(struct context *x, const struct layer_weights *w, floa
     zimage_project_heads(x, k, n, w->k, w->k_norm, rope);
     op_linear(x, v, n, w->v, (struct epilogue){0});
     op_attention(x, q, q, k, v,
-                 (struct heads){.queries = heads, .keys = heads, .scale = 1 / sqrtf((float)head)});
-    struct tensor attended = context_unrounded(x, n);
-    op_linear(x, attended, q, w->out, (struct epilogue){0});
-    op_rms_norm(x, tokens, attended, w->norm2, eps, out);
+                 (struct attention_options){.queries = heads, .keys = heads, .scale = 1 / sqrtf((float)head)});
+    struct tensor attention = context_unrounded(x, n);
+    op_linear(x, attention, q, w->out, (struct epilogue){0});
+    op_rms_norm(x, tokens, attention, w->norm2, eps, out);
 }
 
 /* tokens += gate * norm(w2(silu(w1(n)) * w3(n))). */
@@ -311,7 +311,7 @@ static void zimage_feed_forward(struct context *x, const struct layer_weights *w
     }
 }
 
-static struct tensor zimage_quarter(struct tensor modulation, int i) {
+static struct tensor zimage_modulation_chunk(struct tensor modulation, int i) {
     int32_t all = modulation.dim[1], dim = all / 4;
     return tensor_slice(tensor_reshape(modulation, 1, &all), i * dim, dim);
 }
@@ -322,10 +322,10 @@ static void zimage_forward_layer(struct context *x, const struct layer_weights *
                                  struct tensor rope, struct tensor modulation) {
     struct modulation attention_in = {0}, attention_out = {.base = tokens}, ffn_in = {0}, ffn_out = {0};
     if (modulation.rank) {
-        attention_in.scale = zimage_quarter(modulation, 0);
-        attention_out.gate = zimage_quarter(modulation, 1);
-        ffn_in.scale = zimage_quarter(modulation, 2);
-        ffn_out.gate = zimage_quarter(modulation, 3);
+        attention_in.scale = zimage_modulation_chunk(modulation, 0);
+        attention_out.gate = zimage_modulation_chunk(modulation, 1);
+        ffn_in.scale = zimage_modulation_chunk(modulation, 2);
+        ffn_out.gate = zimage_modulation_chunk(modulation, 3);
     }
     uint64_t mark = x->scratch->used;
     zimage_attend(x, w, settings->norm_eps, tokens, rope, attention_in, attention_out);
@@ -371,31 +371,31 @@ static void zimage_forward_final(struct context *x, const void *weights, const s
 /* Caption and context refiner never see the timestep. */
 static const struct block_kind zimage_kind_caption =
     BLOCK_KIND("caption", "cap_embedder", zimage_caption_table, caption_weights, zimage_forward_caption,
-               .cadence = CADENCE_PROMPT, .keeps_types = true);
+               .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
 static const struct block_kind zimage_kind_context =
     BLOCK_KIND("context_refiner", "context_refiner.%d", zimage_context_table, layer_weights,
-               zimage_forward_context, .cadence = CADENCE_PROMPT);
+               zimage_forward_context, .update_rate = UPDATE_PER_PROMPT);
 static const struct block_kind zimage_kind_time =
     BLOCK_KIND("time", "time", zimage_time_table, time_weights, zimage_forward_time,
-               .cadence = CADENCE_TIMESTEP, .keeps_types = true);
+               .update_rate = UPDATE_PER_TIMESTEP, .never_quantised = true);
 static const struct block_kind zimage_kind_noise_modulation =
     BLOCK_KIND("noise_modulation", "noise_refiner.%d.modulation", zimage_noise_modulation_table,
-               modulation_weights, zimage_forward_noise_modulation, .cadence = CADENCE_TIMESTEP);
+               modulation_weights, zimage_forward_noise_modulation, .update_rate = UPDATE_PER_TIMESTEP);
 static const struct block_kind zimage_kind_layer_modulation =
     BLOCK_KIND("layer_modulation", "layers.%d.modulation", zimage_layer_modulation_table, modulation_weights,
-               zimage_forward_main_modulation, .cadence = CADENCE_TIMESTEP);
+               zimage_forward_main_modulation, .update_rate = UPDATE_PER_TIMESTEP);
 static const struct block_kind zimage_kind_final_modulation = BLOCK_KIND(
     "final_modulation", "final_layer.modulation", zimage_final_modulation_table, modulation_weights,
-    zimage_forward_final_modulation, .cadence = CADENCE_TIMESTEP, .keeps_types = true);
+    zimage_forward_final_modulation, .update_rate = UPDATE_PER_TIMESTEP, .never_quantised = true);
 static const struct block_kind zimage_kind_embedder =
     BLOCK_KIND("embedder", "embedder", zimage_embedder_table, embedder_weights, zimage_forward_embedder,
-               .keeps_types = true);
+               .never_quantised = true);
 static const struct block_kind zimage_kind_noise =
     BLOCK_KIND("noise_refiner", "noise_refiner.%d", zimage_noise_table, layer_weights, zimage_forward_noise);
 static const struct block_kind zimage_kind_layer =
     BLOCK_KIND("layer", "layers.%d", zimage_layer_table, layer_weights, zimage_forward_main);
 static const struct block_kind zimage_kind_final = BLOCK_KIND(
-    "final", "final_layer", zimage_final_table, final_weights, zimage_forward_final, .keeps_types = true);
+    "final", "final_layer", zimage_final_table, final_weights, zimage_forward_final, .never_quantised = true);
 
 static bool zimage_probe(const struct tensor_index *index) {
     return index_find(index, "cap_embedder.0.weight") && index_find(index, "x_pad_token");
@@ -449,7 +449,7 @@ static int zimage_blocks(const struct component *c, struct block_ref *refs) {
 static void zimage_declare_rows(const struct component *c, struct zimage_state *s, int32_t rows,
                                 struct arena *arena, bool *ok) {
     const int32_t *d = c->dims;
-    s->time = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, d[ADA]}, ok);
+    s->time = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, d[ADALN_DIM]}, ok);
     s->noise_modulation = arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){d[REFINERS], rows, d[FOUR_DIM]}, ok);
     s->main_modulation = arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){d[LAYERS], rows, d[FOUR_DIM]}, ok);
     s->final_scale = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, d[DIM]}, ok);
@@ -501,8 +501,8 @@ static const struct dimension zimage_dimensions[] = {
     {.place = HEADS, .key = "n_kv_heads"},
     {.place = DIM, OF_TENSOR(2, 1, "x_pad_token"), .key = "dim"},
     {.place = PATCH, OF_TENSOR(2, 1, "all_x_embedder.2-1.weight", "x_embedder.weight")},
-    {.place = ADA, OF_TENSOR(2, 0, "t_embedder.mlp.2.weight")},
-    {.place = TIME_MIDDLE, OF_TENSOR(2, 0, "t_embedder.mlp.0.weight")},
+    {.place = ADALN_DIM, OF_TENSOR(2, 0, "t_embedder.mlp.2.weight")},
+    {.place = TIME_HIDDEN, OF_TENSOR(2, 0, "t_embedder.mlp.0.weight")},
     {.place = FREQUENCIES, OF_TENSOR(2, 1, "t_embedder.mlp.0.weight")},
     {.place = FEED_FORWARD, OF_TENSOR(2, 0, "layers.0.feed_forward.w1.weight")},
     {.place = HEAD, OF_TENSOR(1, 0, "layers.0.attention.norm_q.weight", "layers.0.attention.q_norm.weight")},
@@ -519,15 +519,15 @@ static const struct setting zimage_settings[] = {
     SETTING("axes_dims.2", axis_dim[2], SETTING_INT, 48, 2, 512),
 };
 
-static void zimage_follow(struct component *c) {
+static void zimage_derive_dims(struct component *c) {
     struct zimage_settings *s = (struct zimage_settings *)c->settings;
     int32_t *d = c->dims;
     for (int i = 0; i < 3; i++) s->axis_dim[i] = d[AXES + i];
     d[HEAD] = d[AXES] + d[AXES + 1] + d[AXES + 2];
     d[DIM] = d[HEADS] * d[HEAD];
     d[FEED_FORWARD] = (int32_t)((double)d[DIM] / 3 * 8);
-    d[ADA] = d[DIM] < 256 ? d[DIM] : 256;
-    d[TIME_MIDDLE] = 1024;
+    d[ADALN_DIM] = d[DIM] < 256 ? d[DIM] : 256;
+    d[TIME_HIDDEN] = 1024;
     d[FREQUENCIES] = 256;
     d[PATCH] = PATCH_SIDE * PATCH_SIDE * d[LATENT];
 }
@@ -549,7 +549,7 @@ static const struct state_tensor zimage_state_tensors[] = {
 const struct family family_zimage = {
     .name = "zimage",
     .kind = FAMILY_DENOISER,
-    .word = "transformer",
+    .display_name = "transformer",
     .architectures = zimage_architectures,
     .config_key = "_class_name",
     .config_value = "ZImageTransformer2DModel",
@@ -559,7 +559,7 @@ const struct family family_zimage = {
     .settings = zimage_settings,
     .n_settings = COUNT_OF(zimage_settings),
     .configure = zimage_configure,
-    .follow = zimage_follow,
+    .derive_dims = zimage_derive_dims,
     .derive = zimage_derive,
     .config_rest = "\"all_patch_size\": [2], \"all_f_patch_size\": [1], \"qk_norm\": true, "
                    "\"axes_lens\": [1536, 512, 512]",

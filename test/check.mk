@@ -34,7 +34,7 @@ $B/test_outfile: $(patsubst %,$B/obj/cli/%.o,fail interrupt leftovers outfile pl
 $B/test_video: $(patsubst %,$B/obj/cli/%.o,fail interrupt leftovers outfile palette plain say video video_encode video_library)
 $B/test_terminal: $(patsubst %,$B/obj/cli/%.o,plain progress say summary terminal)
 # It counts these calls.
-$B/test_planning: LDFLAGS += -Wl,--wrap=course_seconds,--wrap=course_bound
+$B/test_planning: LDFLAGS += -Wl,--wrap=block_stream_seconds,--wrap=block_stream_bound
 
 # What has its own malloc, which as one of the library would be every program's.
 $(patsubst %,$B/test_%,bf16 ops ops_adapted ops_weights): $B/obj/test/ops/ops_watch.o

@@ -40,11 +40,11 @@ static int info(void) {
     json_t *json = json_pack("{s:s, s:i, s:s, s:I, s:I, s:s, s:b, s:I}", "gpu", about.name, "gpus", n,
                              "architecture", "", "bytes", (json_int_t)about.bytes, "free_bytes",
                              (json_int_t)about.free_bytes, "library", about.library, "decode",
-                             cuda->convolutions != NULL, "own_bytes", (json_int_t)device->own_bytes);
+                             cuda->convolutions != NULL, "own_bytes", (json_int_t)device->overhead_bytes);
     char architecture[16];
     snprintf(architecture, sizeof architecture, "sm_%d%d", about.major, about.minor);
     json_object_set_new(json, "architecture", json_string(architecture));
-    if (!cuda->convolutions) json_object_set_new(json, "no_decode", json_string(cuda->lacks_convolutions));
+    if (!cuda->convolutions) json_object_set_new(json, "no_decode", json_string(cuda->cudnn_missing));
     device->destroy(device);
     return print(json);
 }
@@ -57,11 +57,11 @@ static int context(void) {
     sys_init_machine(&sys);
     struct device *device = cuda_open(&sys, 0, &e);
     if (!device) return fail(&e);
-    uint64_t said = device->own_bytes;
-    device->memory->provide(device, 1, &e); /* loads all kernels */
+    uint64_t said = device->overhead_bytes;
+    device->memory->preallocate(device, 1, &e); /* loads all kernels */
     uint64_t measured = device->memory->context ? device->memory->context(device) : 0;
     json_t *json = json_pack("{s:I, s:I, s:I, s:I}", "own_bytes", (json_int_t)said, "own_bytes_from_now_on",
-                             (json_int_t)device->own_bytes, "context_bytes", (json_int_t)measured,
+                             (json_int_t)device->overhead_bytes, "context_bytes", (json_int_t)measured,
                              "used_bytes", (json_int_t)device->memory->used(device));
     fprintf(stderr, "context: %.0f MiB of the %.0f that plans assume\n", (double)measured / (1 << 20),
             (double)said / (1 << 20));

@@ -54,7 +54,7 @@ static enum status time_mapping(struct timing *t, uint64_t bytes, int round, str
     void *memory = own->reserve(t->device, bytes);
     if (!memory) return no_memory("address space", bytes, e);
     start(t);
-    own->provide(t->device, bytes, e);
+    own->preallocate(t->device, bytes, e);
     stop(t, PROVIDE, round);
     start(t);
     if (e->code == OK && own->commit(t->device, memory, bytes)) no_memory("device memory", bytes, e);
@@ -64,7 +64,7 @@ static enum status time_mapping(struct timing *t, uint64_t bytes, int round, str
     stop(t, DECOMMIT, round);
     own->unreserve(t->device, memory, bytes);
     struct error ignored = {0};
-    own->provide(t->device, 0, e->code == OK ? e : &ignored);
+    own->preallocate(t->device, 0, e->code == OK ? e : &ignored);
     return e->code;
 }
 

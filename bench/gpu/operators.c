@@ -18,7 +18,7 @@ struct sizes {
     int32_t flux_T, flux_C, flux_F;
     int32_t t5_H, t5_D, t5_F;
     int32_t video_T, video_C, video_F, video_chunk; /* of 81 frames of 832 x 480 */
-    int32_t film, film_side;                        /* channels and pixels of a video's decoder, last level */
+    int32_t vae_channels, vae_side;                        /* channels and pixels of a video's decoder, last level */
     int32_t roof;
 };
 
@@ -46,8 +46,8 @@ static const struct sizes real = {.T = 4128,
                                   .video_C = 5120,
                                   .video_F = 13824,
                                   .video_chunk = 2048,
-                                  .film = 256,
-                                  .film_side = 480,
+                                  .vae_channels = 256,
+                                  .vae_side = 480,
                                   .roof = 8192};
 static const struct sizes tiny = {.T = 40,
                                   .C = 256,
@@ -73,8 +73,8 @@ static const struct sizes tiny = {.T = 40,
                                   .video_C = 256,
                                   .video_F = 320,
                                   .video_chunk = 32,
-                                  .film = 32,
-                                  .film_side = 16,
+                                  .vae_channels = 32,
+                                  .vae_side = 16,
                                   .roof = 64};
 
 /* ---- cases ---- */
@@ -143,14 +143,14 @@ static void attention(struct call *c) {
     struct tensor v = operand(c, c->n[0], c->n[2] * c->n[3]), out = operand(c, c->n[0], q.dim[1]);
     op_attention(
         c->x, out, q, k, v,
-        (struct heads){.queries = c->n[1], .keys = c->n[2], .scale = 0.1f, .causal = c->n[2] < c->n[1]});
+        (struct attention_options){.queries = c->n[1], .keys = c->n[2], .scale = 0.1f, .causal = c->n[2] < c->n[1]});
 }
 
 /* tokens, heads, head size */
 static void attention_biased(struct call *c) {
     struct tensor q = operand(c, c->n[0], c->n[1] * c->n[2]);
     struct tensor k = operand(c, c->n[0], q.dim[1]), v = operand(c, c->n[0], q.dim[1]);
-    struct heads heads = {.queries = c->n[1], .keys = c->n[1], .scale = 1};
+    struct attention_options heads = {.queries = c->n[1], .keys = c->n[1], .scale = 1};
     heads.relative_bias = matrix(c, DTYPE_F32, c->n[1], 2 * c->n[0] - 1);
     op_attention(c->x, operand(c, c->n[0], q.dim[1]), q, k, v, heads);
 }
@@ -268,7 +268,7 @@ static void conv_strided(struct call *c) {
     struct tensor in = picture(c, c->n[0], c->n[1]), out = picture(c, c->n[0] / 2, c->n[2]);
     struct tensor weight = context_tensor(c->x, DTYPE_BF16, 4, (int32_t[]){c->n[2], c->n[1], 3, 3});
     op_conv2d(c->x, out, in, weight, (struct epilogue){.bias = row(c, c->n[2])},
-              (struct conv_options){.upsample = 1, .stride = 2, .before = c->n[3]});
+              (struct conv_options){.upsample = 1, .stride = 2, .pad_before = c->n[3]});
 }
 
 static int32_t groups_of(int32_t channels) {
@@ -478,7 +478,7 @@ static void list_qwen_image(struct list *l, const struct sizes *s) {
 
 /* A layer, and what is new in the autoencoder of Wan 2.2. */
 static void list_wan(struct list *l, const struct sizes *s) {
-    int32_t T = s->video_T, C = s->video_C, H = C / s->D, n = s->film, side = s->film_side;
+    int32_t T = s->video_T, C = s->video_C, H = C / s->D, n = s->vae_channels, side = s->vae_side;
     enum op_class p = CLASS_LINEAR_BF16, a = CLASS_ATTENTION;
     add(l, (struct bench_case){"attention", "Wan, a layer", attention, {T, H, H, s->D}, 0, a, 0});
     add(l, (struct bench_case){"attention", "Wan 2.2, the encoder's", attention, {side * side / 64, 1, 1, 5 * n / 2}, 0, a, 0});

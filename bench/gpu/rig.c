@@ -20,7 +20,7 @@ enum status rig_open(struct rig *rig, double seconds_a_case, struct error *e) {
     rig->device = cuda_open(&rig->sys, 0, e);
     if (!rig->device) return e->code;
     rig->cuda = (struct cuda *)rig->device;
-    rig->noise = rig->device->memory->take_shared(rig->device, NOISE_BYTES);
+    rig->noise = rig->device->memory->alloc_mapped(rig->device, NOISE_BYTES);
     if (!rig->noise) return error_set(e, MEMORY, "no pinned memory of %d bytes", NOISE_BYTES);
     make_noise(rig->noise);
     return OK;
@@ -29,7 +29,7 @@ enum status rig_open(struct rig *rig, double seconds_a_case, struct error *e) {
 void rig_close(struct rig *rig) {
     if (!rig->device) return;
     rig_give(rig);
-    rig->device->memory->give_shared(rig->device, rig->noise, NOISE_BYTES);
+    rig->device->memory->free_mapped(rig->device, rig->noise, NOISE_BYTES);
     rig->device->destroy(rig->device);
 }
 

@@ -3,10 +3,10 @@
 #ifndef SLUICE_BENCH_GPU_RIG_H
 #define SLUICE_BENCH_GPU_RIG_H
 
-#include "kernels/cuda/convolutions.h"
+#include "kernels/cuda/cudnn.h"
 #include "kernels/cuda/costs.h"
 #include "kernels/cuda/operators.h"
-#include "kernels/cuda/products.h"
+#include "kernels/cuda/cublaslt.h"
 
 struct rig {
     struct sys sys;

@@ -1,4 +1,4 @@
-/* Advice as JSON: see advice_json.h. */
+/* Plan advice as JSON: see advice_json.h. */
 #include "engine/api/advice_json.h"
 #include "loaders/json.h"
 
@@ -6,7 +6,7 @@
 
 #include "engine/run/advice.h"
 
-/* Less than that is lost in what rates do not know. */
+/* Smaller savings are within the error of the rates. */
 static const double HELPS = 0.98;
 
 enum { ADVISED_BATCH = 4 };
@@ -44,7 +44,8 @@ static int advice_json_denoise_stage(const struct job *job) {
     return -1;
 }
 
-/* The same request for several images under the same budget: a streamed byte serves them all. */
+/* Adds the advice of a larger batch under the same budget: the images of a batch share every streamed byte.
+ */
 static void put_batch(const struct job *job, json_t *list) {
     int stage = advice_json_denoise_stage(job);
     if (stage < 0 || job->batch > 1 || !job->plan.stage[stage].streamed_bytes_per_evaluation) return;
@@ -54,7 +55,7 @@ static void put_batch(const struct job *job, json_t *list) {
     request.batch = ADVISED_BATCH;
     request.plan = NULL;
     request.max_ram_bytes = (int64_t)job->plan.ram_budget_bytes;
-    if (job_open(&several, &job->place, &request, NULL, &e) == OK && job_plan(&several, &e) == OK &&
+    if (job_open(&several, &job->context, &request, NULL, &e) == OK && job_plan(&several, &e) == OK &&
         plan_check(several.need, &several.plan, &e) == OK &&
         plan_step_seconds(&several.plan.stage[stage]) <=
             HELPS * ADVISED_BATCH * plan_step_seconds(&job->plan.stage[stage]))

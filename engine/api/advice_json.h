@@ -1,4 +1,4 @@
-/* Advice as JSON: what would make this run faster, for people who choose a machine or a request. */
+/* Plan advice as JSON: how much faster a run would be with more memory, faster links or a larger batch. */
 #ifndef SLUICE_API_ADVICE_JSON_H
 #define SLUICE_API_ADVICE_JSON_H
 
@@ -6,13 +6,13 @@
 
 #include <jansson.h>
 
-/* A new list, or NULL without memory. One entry for each thing that would save at least a fiftieth of the
- * time (of the time of an image and step, for "batch"), and of more memory only what saves that over less of
- * it:
- * {"kind":"ram"|"vram","extra_bytes"} or {"kind":"bus"|"disk"|"batch","factor"}, each with "stage" (the one
- * that takes longest), "seconds" in all and "seconds_per_step" of that stage then. Every number is the
- * solver's own answer to the changed budget, rate or request. The job has its plan; one that does not fit
- * gets no advice, since the error names the least that would do. */
+/* A new JSON list, or NULL without memory. One entry for each change that saves at least 2 % of the predicted
+ * time
+ * ("batch": of the time per image and step); each entry for more memory saves 2 % over the entry before it:
+ * {"kind":"ram"|"vram","extra_bytes"} or {"kind":"bus"|"disk"|"batch","factor"}, each with "stage" (the
+ * slowest), "seconds" of the run and "seconds_per_step" of that stage after the change. Every number comes
+ * from planning with the changed budget, rate or request. A job whose plan does not fit gets no advice: its
+ * error names the least budget. */
 json_t *advice_json(const struct job *job);
 
 #endif

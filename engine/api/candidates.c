@@ -1,5 +1,5 @@
-/* What a job needs in each layout that it can have: layouts are made, measured dry and let go; the plan
- * chooses among the needs. See job.h. */
+/* Candidate layouts of a job: each is made, measured by a dry run and freed; the planner chooses among their
+ * memory needs. See job.h. */
 #include "engine/api/job.h"
 #include "engine/api/machine.h"
 #include "engine/api/preview_run.h"
@@ -7,43 +7,43 @@
 #include "engine/api/rates_file.h"
 #include "engine/api/stages.h"
 
-/* ---- the lines of a need that the dry run does not see ---- */
+/* ---- parts of a memory need that the dry run does not measure ---- */
 
-/* Descriptors of the rows that it gathers. */
+/* Descriptors of gathered embedding rows. */
 static uint64_t candidates_gathered_bytes(const struct job *job) {
     uint64_t bytes = 0;
     for (int slot = 0; slot < SLOTS_MAX; slot++)
-        for (int i = 0; i < GATHERED_MAX && job->rows[slot]; i++)
+        for (int i = 0; i < GATHERED_MAX && job->gathered[slot]; i++)
             bytes += sizeof(struct block) +
-                     (uint64_t)job->rows[slot][i].n_segments * sizeof(struct packed_segment);
+                     (uint64_t)job->gathered[slot][i].n_segments * sizeof(struct packed_segment);
     return bytes;
 }
 
-/* Descriptors of ours that a run takes from the heap, counted generously: visits, fills, lists; and pictures
- * that it reads, the caller's pixels, which last through the run; and the device's table of primitives. */
+/* Heap bytes of a run, rounded up: descriptors (visits, fills, lists), input images and the caller's pixels,
+ * which last through the run, and the device's table of primitives. */
 static uint64_t candidates_host_bytes(const struct job *job, const struct layout *l) {
     uint64_t a_visit = 384, a_token = 32, tokens = 0, pictures = 0;
     for (int i = 0; i < SLOTS_MAX * PROMPTS_MAX; i++)
         tokens += (uint64_t)job->tokens[i / PROMPTS_MAX][i % PROMPTS_MAX].n_ids;
     for (int i = 0; i < PICTURES_MAX; i++) {
-        const struct sluice_picture *given = &job->given[i], *used = &job->picture[i];
+        const struct sluice_picture *given = &job->input_picture[i], *used = &job->picture[i];
         pictures += (uint64_t)used->width * (uint64_t)used->height * 3;
-        if (i < PICTURE_SHOWN && given->rgb && !used->rgb)
+        if (i < PICTURE_VISION && given->rgb && !used->rgb)
             pictures += (uint64_t)given->width * (uint64_t)given->height * 3;
     }
     pictures += job_control_bytes(job);
     return align_up(job->model->host_bytes + (uint64_t)l->visits.n_visits * a_visit + tokens * a_token +
                         candidates_gathered_bytes(job) +
                         (uint64_t)(job->n_needs + 1) * run_need_bytes(l->n_stages) + pictures +
-                        (uint64_t)job->request.caller_bytes + recalled_bytes(job) +
+                        (uint64_t)job->request.caller_bytes + prompt_cache_peak_bytes(job) +
                         preview_run_host_bytes(job) +
-                        requantised_bytes(job->request.converted ? NULL : job->place.requantised,
+                        requantised_bytes(job->request.converted ? NULL : job->context.requantised,
                                           plan_readers(job->device->memory, PLAN_BOUNCE)) +
-                        adapted_bytes(job->place.adapted) + (12 << 16),
+                        session_adapters_bytes(job->context.adapters) + (12 << 16),
                     1 << 16);
 }
 
-/* What takes the pictures while a stage makes them. */
+/* Bytes that writing the images takes during the decode stage (image_bytes_a_pixel of the request). */
 static uint64_t candidates_image_bytes(const struct job *job, const struct stage_kind *kind) {
     const struct sluice_request *r = &job->request;
     if (kind != &stage_decode || r->no_decode || !r->image_bytes_a_pixel) return 0;
@@ -52,23 +52,23 @@ static uint64_t candidates_image_bytes(const struct job *job, const struct stage
 }
 
 bool job_reads_direct(const char *direct_io, uint64_t model_bytes, uint64_t memory_bytes) {
-    if (asked_for(direct_io, "on")) return true;
-    if (asked_for(direct_io, "off")) return false;
-    /* A quarter is for processes: what is read in turn and does not fit the rest is gone from the cache
-     * before it is read again. */
+    if (choice_is(direct_io, "on")) return true;
+    if (choice_is(direct_io, "off")) return false;
+    /* A quarter of the memory is left to processes. Weights read in a cycle and larger than the rest would be
+     * dropped from the page cache before they are read again. */
     return memory_bytes && model_bytes > memory_bytes / 4 * 3;
 }
 
-/* What of the files is read: an embedding table's few rows are not worth counting. */
+/* Bytes of weights that a run reads; the few embedding rows are not counted. */
 static uint64_t candidates_model_bytes(const struct layout *l) {
     uint64_t bytes = 0;
     for (int s = 0; s < l->n_stages; s++)
-        for (int i = 0; i < l->stages[s].n_lasting; i++) bytes += l->stages[s].blocks[i]->bytes;
+        for (int i = 0; i < l->stages[s].n_model_blocks; i++) bytes += l->stages[s].blocks[i]->bytes;
     return bytes;
 }
 
-/* What filling takes beyond reading the image: a file that has more bytes, also between those that are
- * wanted, and converting them. */
+/* Seconds to fill each block beyond reading its packed bytes: extra bytes of the file, and type conversion.
+ */
 static void candidates_measure_fills(const struct job *job, const struct stage *stage,
                                      const struct rates *rates, struct stage_need *need) {
     for (int i = 0; i < need->n_blocks; i++) {
@@ -83,35 +83,36 @@ static void candidates_measure_fills(const struct job *job, const struct stage *
 }
 
 static enum pictures_place candidates_pictures_place(const struct sluice_request *r) {
-    if (asked_for(r->vae_tiling, "on")) return PICTURES_ON_HOST;
-    return asked_for(r->vae_tiling, "off") ? PICTURES_ON_DEVICE : PICTURES_ANYWHERE;
+    if (choice_is(r->vae_tiling, "on")) return PICTURES_ON_HOST;
+    return choice_is(r->vae_tiling, "off") ? PICTURES_ON_DEVICE : PICTURES_ANYWHERE;
 }
 
-/* For as many stages as the layout has. */
+/* Allocates a need with as many stages as the layout. */
 static struct run_need *candidates_need(const struct job *job, const struct layout *l, struct error *e) {
     struct run_need *need = job->sys->alloc(job->sys, LINE_HOST, run_need_bytes(l->n_stages));
-    if (!need) error_set(e, MEMORY, "no memory for what a run needs");
+    if (!need) error_set(e, MEMORY, "no memory for a run's sizes");
     return need;
 }
 
-/* What of the host's memory would be pinned at most, and whether it can be. DEVICE: it was lost by trying. */
+/* Limits pinned memory to what the system allows, found by trying the most that a plan could pin. Fails with
+ * DEVICE if the trial breaks the device. */
 static enum status candidates_limit_pins(const struct job *job, struct run_need *need, struct error *e) {
     const struct device_memory *own = job->device->memory;
-    uint64_t wanted = PLAN_STAGING, largest = 0, budget = (uint64_t)job->request.max_ram_bytes;
+    uint64_t requested = PLAN_STAGING, largest = 0, budget = (uint64_t)job->request.max_ram_bytes;
     double stalled = 0;
     if (!own || !own->pinnable) return OK;
     for (int s = 0; s < need->n_stages; s++) {
         const struct stage_need *n = &need->stage[s];
-        wanted += plan_pages(n->picture_bytes);
+        requested += plan_pages(n->picture_bytes);
         for (int i = 0; i < n->n_blocks; i++) {
-            wanted += n->block_bytes[i];
+            requested += n->block_bytes[i];
             if (n->block_bytes[i] > largest) largest = n->block_bytes[i];
         }
     }
-    wanted += 4 * largest; /* of staging */
-    if (budget && wanted > budget) wanted = budget;
-    uint64_t can = own->pinnable(job->device, wanted);
-    if (can < wanted) plan_limit_pins(need, can);
+    requested += 4 * largest; /* staging buffers */
+    if (budget && requested > budget) requested = budget;
+    uint64_t allowed = own->pinnable(job->device, requested);
+    if (allowed < requested) plan_limit_pins(need, allowed);
     return device_wait(job->device, &stalled, e);
 }
 
@@ -120,38 +121,39 @@ static enum status candidates_measure(const struct job *job, struct layout *l, c
     struct run run = job_run(job, l, NULL);
     need->rates = *rates;
     need->precision = job->precision;
-    need->adapters = job->decode_only ? 0 : adapted_hash(job->place.adapted);
+    need->adapters = job->decode_only ? 0 : session_adapters_hash(job->context.adapters);
     need->weights = job->request.converted ? N_DTYPES : job->weights;
     if (executor_measure(&run, false, need, e) != OK) return e->code;
     for (int s = 0; s < need->n_stages; s++) {
         need->stage[s].pictures_place = candidates_pictures_place(&job->request);
         need->stage[s].image_bytes = candidates_image_bytes(job, l->kind[s]);
         candidates_measure_fills(job, &l->stages[s], rates, &need->stage[s]);
-        preview_run_count(job, l->kind[s] == &stage_denoise, &need->stage[s]);
+        preview_run_add_need(job, l->kind[s] == &stage_denoise, &need->stage[s]);
     }
     need->base_bytes = machine_base_bytes() + job->device->host_bytes;
     need->host_bytes = candidates_host_bytes(job, l);
-    need->cross_bytes = align_up(l->cross.peak, PLAN_PAGE);
+    need->interstage_bytes = align_up(l->interstage.peak, PLAN_PAGE);
     if (job_reads_direct(job->request.direct_io, candidates_model_bytes(l), machine_memory_bytes("")))
         need->bounce_bytes = PLAN_BOUNCE;
-    /* None lasts into the run, nor do they meet. */
+    /* Temporary memory before the run; these phases follow one another, so the largest counts. */
     need->open_bytes = job->model->open_bytes > RATE_BYTES ? job->model->open_bytes : RATE_BYTES;
     if (job_reading_bytes(job) > need->open_bytes) need->open_bytes = job_reading_bytes(job);
-    if (job->place.adapted && job->place.adapted->open_bytes > need->open_bytes)
-        need->open_bytes = job->place.adapted->open_bytes;
+    if (job->context.adapters && job->context.adapters->open_bytes > need->open_bytes)
+        need->open_bytes = job->context.adapters->open_bytes;
     return candidates_limit_pins(job, need, e);
 }
 
 /* ---- hoisting ---- */
 
-/* A span's rows are hoisted where those of all its calls take less memory than the weights that they replace:
- * many steps of a small model would cost more than they save. The request alone decides, never a budget. */
+/* Bit set of spans to hoist: those whose rows for all calls take less memory than the weights that they
+ * replace. Many steps of a small model would cost more than they save. Depends on the request only, never on
+ * a budget. */
 static unsigned candidates_hoisted(const struct job *job, struct error *e) {
     struct layout plain, all = {0};
     unsigned hoisted = 0;
     layout_open(job, (struct layout_choice){.groups = 1}, NULL, &plain, e);
     if (e->code == OK) layout_open(job, (struct layout_choice){.groups = 1, .hoisted = ~0u}, NULL, &all, e);
-    for (int s = 0; s + 1 < all.n_stages && e->code == OK && !job->model->plain; s++) {
+    for (int s = 0; s + 1 < all.n_stages && e->code == OK && !job->model->no_hoist; s++) {
         uint64_t without = 0, with = 0, weights = 0, pictures;
         const struct component *c = all.stages[s].component;
         if (!all.stages[s].hoists) continue;
@@ -168,14 +170,14 @@ static unsigned candidates_hoisted(const struct job *job, struct error *e) {
 
 /* ---- tiling ---- */
 
-/* Bytes of whole pictures in a layout. */
+/* Bytes of full-frame activation buffers in a layout. */
 static uint64_t candidates_picture_bytes(const struct job *job, struct layout_choice choice,
                                          struct error *e) {
     struct layout l;
     uint64_t state, each, bytes = 0;
     layout_open(job, choice, NULL, &l, e);
     for (int s = 0; s < l.n_stages && e->code == OK; s++) {
-        if (!l.kind[s]->whole_pictures) continue;
+        if (!l.kind[s]->full_frames) continue;
         executor_state_bytes(job->sys, &l.stages[s], &state, &each, e);
         bytes += each;
     }
@@ -183,53 +185,54 @@ static uint64_t candidates_picture_bytes(const struct job *job, struct layout_ch
     return bytes;
 }
 
-/* Which of both ways differ from each other: low, flat and narrow pictures are less than their bands. */
+/* Whether VAE tiling changes the full-frame buffers; small images are smaller than one band. */
 static bool candidates_tiling_matters(const struct job *job, unsigned hoisted, struct error *e) {
     struct layout_choice whole = {1, false, hoisted}, tiled = {1, true, hoisted};
     return candidates_picture_bytes(job, whole, e) != candidates_picture_bytes(job, tiled, e);
 }
 
-/* What the autoencoder takes at most. */
-static uint64_t candidates_taken(const struct layout *l, const struct run_need *need) {
-    uint64_t taken = 0;
+/* Peak memory of the VAE stages. */
+static uint64_t candidates_vae_peak(const struct layout *l, const struct run_need *need) {
+    uint64_t peak = 0;
     for (int s = 0; s < l->n_stages; s++) {
-        if (!l->kind[s]->whole_pictures) continue;
+        if (!l->kind[s]->full_frames) continue;
         uint64_t bytes = need->separate ? plan_fixed_vram(need, s, true) : plan_fixed_ram(need, s, false);
-        if (bytes > taken) taken = bytes;
+        if (bytes > peak) peak = bytes;
     }
-    return taken;
+    return peak;
 }
 
-/* ---- all ---- */
+/* ---- the list of candidates ---- */
 
-/* More groups of the same size would gain nothing: the next number of groups whose images are fewer, or 0. */
+/* The next number of groups that makes the largest group smaller; 0: none. */
 static int candidates_next_groups(int batch, int groups) {
-    int together = (batch + groups - 1) / groups;
-    return together > 1 ? (batch + together - 2) / (together - 1) : 0;
+    int largest = (batch + groups - 1) / groups;
+    return largest > 1 ? (batch + largest - 2) / (largest - 1) : 0;
 }
 
-/* The list as it grows. */
+/* The list of candidates under construction. */
 struct candidates {
     struct job *job;
     struct rates rates;
     int n;
 };
 
-/* Appends what the job needs in that layout; returns what its autoencoder takes. */
+/* Appends the job's need in this layout; returns the VAE's peak. */
 static uint64_t candidates_add(struct candidates *c, struct layout_choice choice, struct error *e) {
     struct job *job = c->job;
     struct layout l = {0};
     struct run_need *need = NULL;
-    uint64_t taken = 0;
+    uint64_t peak = 0;
     if (e->code == OK && layout_open(job, choice, NULL, &l, e) == OK) need = candidates_need(job, &l, e);
-    if (need && candidates_measure(job, &l, &c->rates, need, e) == OK) taken = candidates_taken(&l, need);
+    if (need && candidates_measure(job, &l, &c->rates, need, e) == OK) peak = candidates_vae_peak(&l, need);
     job->choices[c->n] = choice;
     job->needs[c->n++] = need;
     layout_close(job->sys, &l);
-    return taken;
+    return peak;
 }
 
-/* Tiling is asked for: without it where it takes no less. Leaves the one that it is. */
+/* For --vae-tiling on: measures tiled and untiled and keeps one, the untiled layout unless tiling takes less.
+ */
 static void candidates_add_tiled(struct candidates *c, unsigned hoisted, struct error *e) {
     struct job *job = c->job;
     uint64_t tiled = candidates_add(c, (struct layout_choice){1, true, hoisted}, e);
@@ -242,23 +245,23 @@ static void candidates_add_tiled(struct candidates *c, unsigned hoisted, struct 
     c->n = 1;
 }
 
-/* That layout, and in more groups. */
+/* Appends this layout and the same in more groups. */
 static void candidates_add_groups(struct candidates *c, struct layout_choice choice, struct error *e) {
     int most = c->job->decode_only ? 1 : c->job->batch;
     for (; choice.groups && e->code == OK; choice.groups = candidates_next_groups(most, choice.groups))
         candidates_add(c, choice, e);
 }
 
-/* Room for them; how many there will be is itself part of what a run takes. */
+/* Allocates the lists. Their length is known first, because a run's heap bytes include it. */
 static enum status candidates_begin(struct candidates *c, int n_ways, struct error *e) {
     struct job *job = c->job;
     int most = job->decode_only ? 1 : job->batch;
     job->n_needs = 0;
     for (int groups = 1; groups; groups = candidates_next_groups(most, groups)) job->n_needs += n_ways;
-    size_t room = (size_t)job->n_needs + 1; /* of two ways that are compared one goes */
+    size_t room = (size_t)job->n_needs + 1; /* candidates_add_tiled drops one */
     job->needs = job->sys->alloc(job->sys, LINE_HOST, room * sizeof *job->needs);
     job->choices = job->sys->alloc(job->sys, LINE_HOST, room * sizeof *job->choices);
-    return job->needs && job->choices ? OK : error_set(e, MEMORY, "no memory for what a run needs");
+    return job->needs && job->choices ? OK : error_set(e, MEMORY, "no memory for a run's sizes");
 }
 
 enum status job_measure(struct job *job, struct error *e) {
@@ -271,9 +274,9 @@ enum status job_measure(struct job *job, struct error *e) {
         return e->code;
     struct layout_choice choice = {1, false, candidates_hoisted(job, e)};
     bool matters = e->code == OK && candidates_tiling_matters(job, choice.hoisted, e);
-    bool both = matters && !asked_for(how, "on") && !asked_for(how, "off");
+    bool both = matters && !choice_is(how, "on") && !choice_is(how, "off");
     if (e->code != OK || candidates_begin(&c, both ? 2 : 1, e) != OK) return e->code;
-    if (matters && asked_for(how, "on")) {
+    if (matters && choice_is(how, "on")) {
         candidates_add_tiled(&c, choice.hoisted, e);
         choice = job->choices[0];
         choice.groups = candidates_next_groups(job->decode_only ? 1 : job->batch, 1);

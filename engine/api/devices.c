@@ -1,7 +1,7 @@
-/* `sluice devices`: what a run can use here, and what this build has not. */
+/* Opening devices by name, and the list that `sluice devices` prints. */
 #include "engine/api/devices.h"
 
-#include "engine/api/caller.h"
+#include "engine/api/arguments.h"
 
 #include "engine/api/machine.h"
 #include "engine/open/model.h"
@@ -19,26 +19,26 @@
 
 _Static_assert((int)SLUICE_THREADS_MAX == (int)CPU_THREADS_MAX, "a session's threads are the device's");
 
-/* N of "cuda" or "cuda:N"; -1 for anything else. No machine has as many GPUs as cards' names are numbers. */
+/* N of "cuda:N", 0 for "cuda", -1 for anything else. N has at most two digits; card names are longer. */
 static int ordinal_of(const char *name) {
     if (!strcmp(name, "cuda")) return 0;
     if (strncmp(name, "cuda:", 5) || !name[5] || strlen(name) > 7) return -1;
     return strspn(name + 5, "0123456789") == strlen(name + 5) ? atoi(name + 5) : -1;
 }
 
-/* Of "cuda:4090"; NULL: no card is called so. */
+/* The card of a name such as "cuda:4090"; NULL: unknown. */
 static const struct cuda_card *card_of(const char *name) {
     return strncmp(name, "cuda:", 5) ? NULL : cuda_card_named(name + 5);
 }
 
 static struct device *open_cuda(struct sys *sys, int ordinal, bool plans_only, struct error *e) {
     bool assumed = plans_only && !cuda_usable(ordinal);
-    struct device *device = assumed ? cuda_planned(sys, NULL, e) : cuda_open(sys, ordinal, e);
+    struct device *device = assumed ? cuda_plan_device(sys, NULL, e) : cuda_open(sys, ordinal, e);
     if (!device && !e->where[0]) error_where(e, "--device cuda:%d", ordinal);
     return device;
 }
 
-bool device_passed_over(char *why, size_t why_bytes) {
+bool device_skipped(char *why, size_t why_bytes) {
     struct cuda_info info;
     struct error e = {0};
     if (!cuda_count(why, why_bytes)) return strstr(why, "too old") != NULL;
@@ -50,22 +50,25 @@ bool device_passed_over(char *why, size_t why_bytes) {
 struct device *device_open(struct sys *sys, const char *name, int threads, bool plans_only, struct error *e) {
     if (!name) name = cuda_usable(0) ? "cuda" : "cpu";
     if (!strcmp(name, "cpu")) return cpu_open(sys, threads, e);
-    if (plans_only && card_of(name)) return cuda_planned(sys, card_of(name), e);
+    if (plans_only && card_of(name)) return cuda_plan_device(sys, card_of(name), e);
     int ordinal = ordinal_of(name);
     if (ordinal >= 0) return open_cuda(sys, ordinal, plans_only, e);
+    bool named = !strncmp(name, "cuda:", 5) && plans_only;
     error_set(e, USAGE,
-              strchr(name, ',') ? "a run has one device: several are not supported"
-              : card_of(name)   ? "a card that is only named can be planned for, not run on"
-                                : "there is no such device");
+              strchr(name, ',') ? "several devices are not supported: a run uses one"
+              : card_of(name)   ? "a card by name can be planned for (`sluice plan`), not run on"
+              : named ? "unknown card: plan with the nearest known one and set its memory with --max-vram"
+                      : "unknown device");
     error_where(e, "--device");
     error_found(e, "%.100s", name);
-    char cards[96];
-    if (!plans_only) return error_expected(e, "cpu, cuda or cuda:N"), NULL;
-    error_expected(e, "cpu, cuda, cuda:N or a card, as cuda:4090 (%s)", cuda_card_names(cards, sizeof cards));
+    char cards[112];
+    if (!plans_only) return error_expected(e, "cpu, cuda or cuda:N (`sluice devices` lists them)"), NULL;
+    cuda_card_names(cards, sizeof cards);
+    error_expected(e, "cpu, cuda, cuda:N or a card as in cuda:4090: %s", cards);
     return NULL;
 }
 
-/* Of a GPU that is not there and has no name: a common small one. */
+/* Memory of a planning device without a card's name: a common small GPU's. */
 static const uint64_t ASSUMED_BYTES = (uint64_t)8 << 30;
 
 uint64_t device_default_budget(struct device *device) {
@@ -78,11 +81,11 @@ uint64_t device_default_budget(struct device *device) {
     return free - reserve;
 }
 
-bool device_arithmetic(const struct device *device, const char *name, char *out, size_t out_bytes) {
+bool device_fingerprint(const struct device *device, const char *name, char *out, size_t out_bytes) {
     char processor[128], library[32];
     struct cuda_info info;
     struct error e = {0};
-    if (device->planned) return false;
+    if (device->plan_only) return false;
     if (device->memory) {
         if (cuda_describe(name ? ordinal_of(name) : 0, &info, &e) != OK) return false;
         snprintf(out, out_bytes, "cuda, %s, sm_%d%d, %s", info.name, info.major, info.minor, info.library);
@@ -96,11 +99,11 @@ bool device_arithmetic(const struct device *device, const char *name, char *out,
 
 /* ---- listing ---- */
 
-/* What --precision takes there, in the device's own words. */
+/* Values of --precision that the device supports. */
 static json_t *precisions(const struct device *device) {
     json_t *list = json_array();
     for (int p = 0; p < N_PRECISIONS; p++)
-        if (!device->lacks[p]) json_push(list, json_string(precision_name((enum precision)p)));
+        if (!device->unsupported[p]) json_push(list, json_string(precision_name((enum precision)p)));
     return list;
 }
 
@@ -115,7 +118,7 @@ static json_t *describe_cpu(const struct device *device) {
                      "precisions", precisions(device));
 }
 
-/* Why one cannot be used, or why there is none, is a line. */
+/* Lists GPUs; an unusable GPU, or the lack of one, is listed as absent with the reason. */
 static void list_cuda(json_t *devices, json_t *absent) {
     char why[256] = "";
     int n = cuda_count(why, sizeof why);
@@ -141,13 +144,13 @@ static void list_cuda(json_t *devices, json_t *absent) {
 int sluice_devices(char **json, struct sluice_error *error) {
     struct error e = {0};
     struct sys sys;
-    if (!caller_gave(json, "json", &e) || !caller_has_stack(SLUICE_STACK_BYTES_TO_OPEN, &e))
+    if (!check_not_null(json, "json", &e) || !check_stack(SLUICE_STACK_BYTES_TO_OPEN, &e))
         return publish_error(&e, error);
     *json = NULL;
     sys_init_machine(&sys);
     struct device *cpu = cpu_open(&sys, 1, &e);
     if (!cpu) return publish_error(&e, error);
-    unsigned losses = json_losses();
+    unsigned losses = failed_json_allocations();
     json_t *list = json_pack("{s:i, s:[o], s:[]}", "version", 1, "devices", describe_cpu(cpu), "absent");
     if (list) list_cuda(json_object_get(list, "devices"), json_object_get(list, "absent"));
     *json = json_hand_out(list, JSON_INDENT(1), losses);

@@ -1,9 +1,9 @@
-/* What can be run: the recipes with what is published of them, as plans without files have it. */
-#include "engine/api/caller.h"
+/* JSON output of `families`: every recipe with its components, inputs, defaults and published files. */
+#include "engine/api/arguments.h"
 #include "engine/api/request.h"
 #include "engine/open/model.h"
 #include "loaders/json.h"
-#include "models/publications.h"
+#include "models/published_models.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -15,66 +15,68 @@ static json_t *parts_json(const struct sluice_model *m, json_int_t *all) {
         const struct component *c = &m->component[i];
         uint64_t bytes = 0;
         const struct family *family = m->recipe->slot[i].family;
-        /* An encoder lies in its decoder's files; what is no part of the model has none here. */
+        /* The VAE encoder is in the decoder's files; extra slots have no files of the model. */
         if (family->kind == FAMILY_ENCODER || slot_is_extra(&m->recipe->slot[i])) continue;
         for (int k = 0; k < c->index.n_entries; k++) bytes += c->index.entries[k].bytes;
         const struct slot *slot = &m->recipe->slot[i];
-        json_push(parts,
-                  json_pack("{s:s, s:s, s:s?, s:b, s:I}", "name", slot->word ? slot->word : c->family->word,
-                            "family", c->family->name, "flag", slot->flag, "optional", (int)slot->optional,
-                            "bytes", (json_int_t)bytes));
+        json_push(parts, json_pack("{s:s, s:s, s:s?, s:b, s:I}", "name",
+                                   slot->display_name ? slot->display_name : c->family->display_name,
+                                   "family", c->family->name, "flag", slot->flag, "optional",
+                                   (int)slot->optional, "bytes", (json_int_t)bytes));
         *all += (json_int_t)bytes;
     }
     return parts;
 }
 
-/* ---- what a request may have beside the prompt ---- */
+/* ---- inputs of a request beside the prompt ---- */
 
-static void take(json_t *list, const char *flag, const char *what, bool needed) {
+static void add_input(json_t *list, const char *flag, const char *what, bool needed) {
     json_push(list, json_pack("{s:s, s:s, s:b}", "flag", flag, "what", what, "needed", (int)needed));
 }
 
-static void take_pictures(json_t *list, const struct sluice_model *m) {
+static void add_image_inputs(json_t *list, const struct sluice_model *m) {
     const struct recipe *r = m->recipe;
-    bool hole = r->concat == CONCAT_MASKED || r->concat == CONCAT_INPAINT;
-    bool frames = r->concat == CONCAT_FRAMES;
-    if (r->init == INIT_NOISED) take(list, "--init-img", hole ? "picture" : "picture to start from", hole);
-    if (r->init == INIT_FRAME) take(list, "--init-img", "first picture", frames);
-    if (frames && request_frames_seen(m) != 1) take(list, "--end-img", "last picture", false);
-    if (r->concat == CONCAT_LED) take(list, "--control", "leading video", false);
-    if (r->init == INIT_NOISED || r->concat == CONCAT_LED) take(list, "--mask", "mask", hole);
+    bool hole = r->concat == CONCAT_FILL || r->concat == CONCAT_INPAINT;
+    bool frames = r->concat == CONCAT_I2V;
+    if (r->init == INIT_IMG2IMG)
+        add_input(list, "--init-img", hole ? "image to repaint" : "input image", hole);
+    if (r->init == INIT_FIRST_FRAME) add_input(list, "--init-img", "first frame", frames);
+    if (frames && request_vision_frames(m) != 1) add_input(list, "--end-img", "last frame", false);
+    if (r->concat == CONCAT_CONTROL) add_input(list, "--control", "control video", false);
+    if (r->init == INIT_IMG2IMG || r->concat == CONCAT_CONTROL) add_input(list, "--mask", "mask", hole);
 }
 
-static void take_references(json_t *list, const struct recipe *r) {
+static void add_reference_input(json_t *list, const struct recipe *r) {
     char what[48];
     if (r->references_max == 1)
-        snprintf(what, sizeof what, "a picture to refer to");
+        snprintf(what, sizeof what, "a reference image");
     else
-        snprintf(what, sizeof what, "up to %d pictures to refer to", r->references_max);
-    if (r->references_max) take(list, "--ref-image", what, r->references_min > 0);
+        snprintf(what, sizeof what, "up to %d reference images", r->references_max);
+    if (r->references_max) add_input(list, "--ref-image", what, r->references_min > 0);
 }
 
-static bool leaves_layers_out(const struct component *denoiser) {
+static bool has_skippable_layers(const struct component *denoiser) {
     for (int i = 0; i < denoiser->n_blocks; i++)
-        if (denoiser->blocks[i].kind->left_out) return true;
+        if (denoiser->blocks[i].kind->skippable) return true;
     return false;
 }
 
 static json_t *takes_json(const struct sluice_model *m) {
     json_t *list = json_array();
     const struct recipe *r = m->recipe;
-    if (r->cfg_scale != 1) take(list, "--negative-prompt", "negative prompt", false);
-    if (r->takes_guidance) take(list, "--guidance", "distilled guidance", false);
-    take_pictures(list, m);
-    take_references(list, r);
-    if (r->cfg_scale != 1 && leaves_layers_out(&m->component[recipe_slot(r, FAMILY_DENOISER)]))
-        take(list, "--slg-layers", "skip-layer guidance", false);
+    if (r->cfg_scale != 1) add_input(list, "--negative-prompt", "negative prompt", false);
+    if (r->takes_guidance) add_input(list, "--guidance", "distilled guidance", false);
+    add_image_inputs(list, m);
+    add_reference_input(list, r);
+    if (r->cfg_scale != 1 && has_skippable_layers(&m->component[recipe_slot(r, FAMILY_DENOISER)]))
+        add_input(list, "--slg-layers", "skip-layer guidance", false);
     return list;
 }
 
-/* ---- where files are, and how they may lie ---- */
+/* ---- published files and their arrangement ---- */
 
-/* Of two slots of one family and the same prefixes, as two transformers, one file would not tell. */
+/* Whether one file can hold the model: two slots of one family with the same prefixes (two transformers)
+ * could not be told apart in it. */
 static bool fits_one_file(const struct recipe *r) {
     for (int i = 0; r->slot[i].family; i++)
         for (int k = 0; k < i; k++)
@@ -93,8 +95,8 @@ static json_t *layouts_json(const struct recipe *r) {
 
 static json_t *sources_json(const struct recipe *r) {
     json_t *list = json_array();
-    for (const struct source *s = sources; s->repository; s++) {
-        if (!source_is_of(s, r)) continue;
+    for (const struct hf_source *s = hf_sources; s->repository; s++) {
+        if (!hf_source_has_recipe(s, r)) continue;
         json_t *megabytes = s->megabytes ? json_integer(s->megabytes) : json_null();
         json_push(list, json_pack("{s:s, s:s?, s:s?, s:o}", "repository", s->repository, "flag", s->flag,
                                   "files", s->files, "megabytes", megabytes));
@@ -102,7 +104,7 @@ static json_t *sources_json(const struct recipe *r) {
     return list;
 }
 
-/* ---- all ---- */
+/* ---- the list of families ---- */
 
 static json_t *pipelines_json(const struct recipe *r) {
     json_t *list = json_array();
@@ -112,7 +114,7 @@ static json_t *pipelines_json(const struct recipe *r) {
 
 static json_t *family_json(const struct sluice_model *m) {
     const struct recipe *r = m->recipe;
-    const struct publication *p = publication_of(r);
+    const struct published_model *p = published_model_of(r);
     json_int_t bytes;
     json_t *parts = parts_json(m, &bytes);
     json_t *family =
@@ -120,22 +122,23 @@ static json_t *family_json(const struct sluice_model *m) {
                   p ? p->title : NULL, "denoiser", recipe_family(r, FAMILY_DENOISER)->name, "pipelines",
                   pipelines_json(r), "width", m->width, "height", m->height, "frames",
                   m->frames ? m->frames : 1, "steps", m->steps, "cfg_scale", m->cfg_scale,
-                  "guides_if_negative", (int)r->guides_if_negative, "bytes", bytes, "parts", parts);
+                  "guides_if_negative", (int)r->cfg_needs_negative, "bytes", bytes, "parts", parts);
     if (!family) return NULL;
     json_put(family, "takes", takes_json(m));
     json_put(family, "layouts", layouts_json(r));
     json_put(family, "sources", sources_json(r));
     json_put(family, "reference", p && p->reference ? json_string(p->reference) : json_null());
-    json_put(family, "like", p && p->like ? json_string(p->like->name) : json_null());
+    json_put(family, "like",
+             p && p->parts_compared_in ? json_string(p->parts_compared_in->name) : json_null());
     return family;
 }
 
 int sluice_families(char **json, struct sluice_error *error) {
     struct error e = {0};
-    if (!caller_gave(json, "json", &e) || !caller_has_stack(SLUICE_STACK_BYTES_TO_OPEN, &e))
+    if (!check_not_null(json, "json", &e) || !check_stack(SLUICE_STACK_BYTES_TO_OPEN, &e))
         return publish_error(&e, error);
     *json = NULL;
-    unsigned losses = json_losses();
+    unsigned losses = failed_json_allocations();
     json_t *list = json_array();
     for (const struct recipe *const *r = recipes; *r && e.code == OK; r++) {
         struct sluice_model_options options = {.struct_size = sizeof options, .family = (*r)->name};

@@ -1,5 +1,5 @@
-/* What is in a model's files, and the ids of a text: the JSON of `inspect` and `tokenize`. */
-#include "engine/api/caller.h"
+/* JSON output of `inspect` (contents of model files) and `tokenize` (token ids of a prompt). */
+#include "engine/api/arguments.h"
 #include "engine/api/inspect_adapter.h"
 #include "engine/api/inspect_tensors.h"
 #include "engine/open/model.h"
@@ -34,7 +34,8 @@ static json_t *config_json(const struct config *config) {
 
 enum { GROUP_NAME_BYTES = 256 };
 
-/* "layers.12.attention.to_k.weight" is of "layers.N". */
+/* Group of a tensor: "layers.N" for "layers.12.attention.to_k.weight"; "others" for names without a number.
+ */
 static const char *group_name(const char *tensor, char name[GROUP_NAME_BYTES]) {
     for (const char *dot = strchr(tensor, '.'); dot; dot = strchr(dot + 1, '.')) {
         size_t digits = strspn(dot + 1, "0123456789");
@@ -51,7 +52,7 @@ static void count_up(json_t *group, const char *key, json_int_t n) {
 
 static json_int_t inspect_values_of(const struct index_entry *entry) {
     json_int_t values = 1;
-    if (entry->beside || !entry->bytes) return 0;
+    if (entry->is_quant_metadata || !entry->bytes) return 0;
     for (int i = 0; i < entry->rank; i++) values *= entry->dim[i];
     return values;
 }
@@ -69,11 +70,11 @@ static void set_bits(json_t *counted) {
     json_put(counted, "bits_per_weight", json_real(values > 0 ? bits / values : 0));
 }
 
-/* Adds to a component's description: "values" of all its weights, "bits_per_weight" with all that is stored
- * for them, and "groups", the tensors of repeated blocks together: [{"name":"layers.N","tensors","bytes",
- * "values","bits_per_weight","types":{TYPE:bytes}}]; what repeats nowhere is the group "others". Scales and
- * descriptions count with the type that the file has for them; they are no values. Names alone decide, so
- * that files of unknown models are shown too. */
+/* Adds to a component's JSON: "values" (number of weights), "bits_per_weight" (with scales) and "groups", one
+ * per series of repeated blocks: [{"name":"layers.N","tensors","bytes","values","bits_per_weight",
+ * "types":{TYPE:bytes}}]. Tensors that do not repeat are in the group "others". Scales count as bytes of
+ * their stored type, not as values. Groups follow from tensor names alone, so files of unknown models have
+ * them too. */
 static void add_groups(const struct tensor_index *index, json_t *component) {
     json_t *list = json_array(), *by_name = json_object(), *group;
     json_int_t values = 0;
@@ -120,7 +121,7 @@ static json_t *component_json(const struct component *c, const struct config *co
     return json;
 }
 
-static void list_leftovers(const struct component *c, json_t *unknown) {
+static void list_unknown_tensors(const struct component *c, json_t *unknown) {
     for (int i = 0; i < c->index.n_entries; i++) {
         const struct index_entry *entry = &c->index.entries[i];
         bool known = entry->used || !index_has(&c->index, entry);
@@ -129,15 +130,15 @@ static void list_leftovers(const struct component *c, json_t *unknown) {
     }
 }
 
-/* Where inspection puts what it finds. */
+/* The results of an inspection. */
 struct findings {
     bool tensors;
     json_t *components, *unknown, *missing, *notes;
-    /* They stay open until all are shown: components may share one index. */
+    /* Components stay open until the end, because they may share one index. */
     struct component component[COMPONENT_FILES_MAX];
     int n_components;
-    json_t *text[SLOTS_MAX];     /* of the encoders that were found; borrowed */
-    const struct recipe *recipe; /* that the families point to; NULL: none */
+    json_t *text[SLOTS_MAX];     /* borrowed JSON of the text encoders that were found */
+    const struct recipe *recipe; /* the recipe that the components fit; NULL: none */
 };
 
 static void add_line(json_t *list, const struct error *e) {
@@ -145,56 +146,58 @@ static void add_line(json_t *list, const struct error *e) {
     json_push(list, json_string_of(error_line(e, line, sizeof line)));
 }
 
-/* What an autoencoder's files hold besides is used too: its encoder reads pictures. */
-static void mark_encoder(const struct component *decoder, const struct family *family,
-                         const struct config *config, struct error *misfit) {
+/* Marks the VAE encoder's tensors in the decoder's files as used, so that they are not listed as unknown. */
+static void mark_vae_encoder_used(const struct component *decoder, const struct family *family,
+                                  const struct config *config, struct error *failure) {
     struct component c = {.sys = decoder->sys, .family = family};
     if (decoder->family->kind != FAMILY_DECODER || !family || !family->probe(&decoder->index)) return;
     c.index = index_view(&decoder->index, decoder->index.prefix, decoder->index.view);
-    component_bind(&c, config, misfit);
+    component_bind(&c, config, failure);
     component_destroy(&c);
 }
 
-/* Where names of missing tensors go, but the one that has been told already. */
+/* The list of missing tensors; reported: the message in the list already. */
 struct missing_names {
     json_t *list;
-    const char *told, *prefix;
+    const char *reported, *prefix;
 };
 
 static void add_missing(void *user, const char *name) {
     const struct missing_names *to = user;
     json_t *line = json_sprintf("tensor '%s%s' is missing", to->prefix, name);
-    if (line && strcmp(json_string_value(line), to->told))
+    if (line && strcmp(json_string_value(line), to->reported))
         json_push(to->list, line);
     else
         json_decref(line);
 }
 
-/* Where a component lies, and what for. */
+/* A component's place: path, display name, recipe and slot. */
 struct shown {
-    const struct recipe *recipe; /* NULL: nobody knows what it is */
+    const struct recipe *recipe; /* NULL: unknown */
     int slot;
     const char *path, *name;
 };
 
-/* A component that does not bind is still shown; what is wrong with it is listed as missing. */
+/* Describes a component. One whose tensors do not fit its family is described too, and the error is listed
+ * under "missing". */
 static json_t *inspect_component(struct component *c, const struct shown *shown, struct findings *to,
                                  struct error *e) {
     struct config config = {0};
     enum config_origin origin = CONFIG_PUBLISHED;
-    struct error misfit = {0};
+    struct error failure = {0};
     struct config_place place = {shown->path, NULL, &c->index};
     json_t *json = NULL;
-    index_check_quantised(&c->index, &misfit);
+    index_check_quantised(&c->index, &failure);
     if (shown->recipe) place.slot = &shown->recipe->slot[shown->slot];
     if (shown->recipe && configuration_read(c->sys, &place, &config, &origin, e) == OK &&
-        component_bind(c, &config, &misfit) == OK)
-        mark_encoder(c, recipe_family(shown->recipe, FAMILY_ENCODER), &config, &misfit);
+        component_bind(c, &config, &failure) == OK)
+        mark_vae_encoder_used(c, recipe_family(shown->recipe, FAMILY_ENCODER), &config, &failure);
     if (e->code == OK) {
-        struct missing_names names = {to->missing, misfit.what, index_prefix(&c->index)};
-        if (misfit.code != OK) add_line(to->missing, &misfit);
-        if (misfit.code != OK) component_list_missing(c, add_missing, &names, e);
-        if (!c->family || c->blocks) list_leftovers(c, to->unknown); /* else nothing is known of any */
+        struct missing_names names = {to->missing, failure.what, index_prefix(&c->index)};
+        if (failure.code != OK) add_line(to->missing, &failure);
+        if (failure.code != OK) component_list_missing(c, add_missing, &names, e);
+        if (!c->family || c->blocks)
+            list_unknown_tensors(c, to->unknown); /* unbound components: all tensors would be unknown */
         json = component_json(c, &config, shown->name, origin, to->tensors);
         json_push(to->components, json);
     }
@@ -214,17 +217,18 @@ static json_t *inspect_component_file(struct sys *sys, struct component_files *f
     return inspect_component(c, &shown, to, e);
 }
 
-/* Of what stands in no slot the first of any recipe that it fits says how to read it. */
-static enum status inspect_stray(struct sys *sys, struct component_files *files,
-                                 const struct component_file *file, struct findings *to, struct error *e) {
+/* Describes a component file that is in no slot of the recipe, as the first recipe that has its family reads
+ * it. */
+static enum status inspect_unplaced(struct sys *sys, struct component_files *files,
+                                    const struct component_file *file, struct findings *to, struct error *e) {
     struct shown shown = {.name = file->folder ? file->folder : "unknown"};
-    if (file->family) shown.recipe = models_place(file->family, file->prefix, NULL, &shown.slot);
+    if (file->family) shown.recipe = models_find_slot(file->family, file->prefix, NULL, &shown.slot);
     if (shown.recipe && !file->misplaced) shown.name = shown.recipe->slot[shown.slot].folder;
     inspect_component_file(sys, files, file, shown, to, e);
     return e->code;
 }
 
-/* Text encoders that this model may be without are not missing: what stands in their place is told. */
+/* Whether the slot's text encoder is absent but optional (zeros replace its output), hence not missing. */
 static bool is_absent(const struct component_files *files, const struct recipe *recipe, int slot) {
     struct missing_part missing[SLOTS_MAX];
     int n = pipeline_missing(files, recipe, missing);
@@ -243,13 +247,14 @@ static void inspect_absent(const struct component_files *files, int slot, struct
     json_push(to->notes, json_string(line));
 }
 
-/* What nobody misses: an encoder lies in its decoder's files, and a tiny decoder stands for that. */
-static bool inspect_may_lack(const struct component_files *files, const struct slot *slot) {
+/* Slots that are never listed as missing: the VAE encoder (it is in the decoder's files), extra slots, and
+ * the VAE decoder if there is a tiny autoencoder. */
+static bool inspect_is_optional(const struct component_files *files, const struct slot *slot) {
     if (slot->family->kind == FAMILY_DECODER) return component_files_find_tiny(files);
     return slot->family->kind == FAMILY_ENCODER || slot_is_extra(slot);
 }
 
-/* In the order of slots. */
+/* Describes the components in the order of the recipe's slots. */
 static enum status inspect_slots(struct sys *sys, struct component_files *files, struct findings *to,
                                  struct error *e) {
     const struct component_file *in[SLOTS_MAX];
@@ -259,13 +264,13 @@ static enum status inspect_slots(struct sys *sys, struct component_files *files,
         struct shown shown = {.recipe = to->recipe, .slot = i, .name = slot->folder};
         if (in[i])
             to->text[i] = inspect_component_file(sys, files, in[i], shown, to, e);
-        else if (!inspect_may_lack(files, slot))
+        else if (!inspect_is_optional(files, slot))
             inspect_absent(files, i, to);
     }
     return e->code;
 }
 
-/* Where nothing points to a recipe there are at most decoders. */
+/* Describes files that no recipe fits: at most VAE decoders are recognised. */
 static enum status inspect_without_recipe(struct sys *sys, struct component_files *files, struct findings *to,
                                           struct error *e) {
     struct missing_part missing[SLOTS_MAX];
@@ -273,32 +278,31 @@ static enum status inspect_without_recipe(struct sys *sys, struct component_file
     const struct component_file *tiny = component_files_find_kind(files, FAMILY_TINY_DECODER);
     int n = pipeline_missing(files, NULL, missing);
     for (int i = 0; i < n; i++) json_push(to->missing, json_string(missing[i].folder));
-    if (decoder) inspect_stray(sys, files, decoder, to, e);
-    return tiny && e->code == OK ? inspect_stray(sys, files, tiny, to, e) : e->code;
+    if (decoder) inspect_unplaced(sys, files, decoder, to, e);
+    return tiny && e->code == OK ? inspect_unplaced(sys, files, tiny, to, e) : e->code;
 }
 
-/* Then what stands in the wrong place, or nobody knows. */
+/* Describes the recipe's components, then misplaced and unknown files. */
 static enum status inspect_component_files(struct sys *sys, struct component_files *files,
                                            struct findings *to, struct error *e) {
     to->recipe ? inspect_slots(sys, files, to, e) : inspect_without_recipe(sys, files, to, e);
     for (int i = 0; i < files->n_files && e->code == OK; i++)
         if (!files->file[i].family || files->file[i].misplaced)
-            inspect_stray(sys, files, &files->file[i], to, e);
+            inspect_unplaced(sys, files, &files->file[i], to, e);
     if (files->failure.code != OK) add_line(to->missing, &files->failure);
     return e->code;
 }
 
-/* The name that model_index.json gives, or null; what is wrong with the file is listed as missing, and so is
- * a pipeline that this program cannot run: its components are shown all the same, and its name is
- * forgotten. */
+/* The pipeline name in model_index.json, or null. An invalid file or an unsupported pipeline is listed under
+ * "missing" and name is emptied; the components are described anyway. */
 static json_t *pipeline_json(struct sys *sys, const char *path, char name[PIPELINE_NAME_BYTES],
                              json_t *missing) {
-    struct error misfit = {0};
+    struct error failure = {0};
     if (!path) return json_null();
-    pipeline_read(sys, path, name, &misfit);
+    pipeline_read(sys, path, name, &failure);
     json_t *json = *name ? json_string_of(name) : json_null();
-    if (misfit.code == OK) return json;
-    add_line(missing, &misfit);
+    if (failure.code == OK) return json;
+    add_line(missing, &failure);
     *name = 0;
     return json;
 }
@@ -320,31 +324,31 @@ static const struct component *find_denoiser(const struct findings *to) {
     return NULL;
 }
 
-/* Which recipe this is, if the denoiser tells. */
+/* The recipe that the denoiser's weights and the pipeline name determine; NULL: none. */
 static const struct recipe *inspect_recipe(const struct component_files *files, const char *name,
                                            struct findings *to) {
     const struct component_file *file = component_files_find_kind(files, FAMILY_DENOISER);
     const struct component *denoiser = find_denoiser(to);
     const struct recipe *recipe = NULL;
-    struct error misfit = {0};
+    struct error failure = {0};
     char line[MODEL_NOTE_BYTES];
     if (!denoiser) return NULL;
     if (file->flag) name = "";
-    if (pipeline_choose(files, name, denoiser, &recipe, &misfit) != OK) add_line(to->missing, &misfit);
-    if (recipe && !*name && pipeline_note_alike(recipe, line, sizeof line))
+    if (pipeline_choose(files, name, denoiser, &recipe, &failure) != OK) add_line(to->missing, &failure);
+    if (recipe && !*name && pipeline_note_ambiguous(recipe, line, sizeof line))
         json_push(to->notes, json_string(line));
     return recipe;
 }
 
-/* What a text encoder sees of a prompt, and its tokenizer. */
+/* Adds a text encoder's prompt length limit and its tokenizer. */
 static void inspect_text(struct tokenizer_search *search, int slot, struct findings *to) {
     struct tokenizer *tokenizer = NULL;
-    struct error misfit = {0};
+    struct error failure = {0};
     const struct text_recipe *text = &search->recipe->slot[slot].text;
-    if (tokenizer_find(search, slot, &tokenizer, &misfit) == MISSING)
+    if (tokenizer_find(search, slot, &tokenizer, &failure) == MISSING)
         json_push(to->missing, json_string(text->tokenizer_folder));
-    else if (misfit.code != OK)
-        add_line(to->missing, &misfit);
+    else if (failure.code != OK)
+        add_line(to->missing, &failure);
     json_t *json = to->text[slot];
     if (json) {
         json_put(json, "max_sequence_length", json_integer(text->tokens_max));
@@ -356,20 +360,20 @@ static void inspect_text(struct tokenizer_search *search, int slot, struct findi
 static void inspect_texts(struct sys *sys, const struct sluice_model_options *o,
                           const struct component_files *files, struct findings *to) {
     struct tokenizer_search search = {.sys = sys, .options = o, .files = files, .recipe = to->recipe};
-    struct error misfit = {0};
+    struct error failure = {0};
     for (int i = 0; i < SLOTS_MAX && to->recipe->slot[i].family; i++)
         if (to->recipe->slot[i].family->kind == FAMILY_TEXT && !is_absent(files, to->recipe, i))
             inspect_text(&search, i, to);
-    if (tokenizer_check_flag(&search, &misfit) != OK) add_line(to->missing, &misfit);
+    if (tokenizer_check_flag(&search, &failure) != OK) add_line(to->missing, &failure);
 }
 
-/* Recipes that share a denoiser may differ in their slots. What is wrong with it is said where it is shown.
- */
-static void settle_slots(struct sys *sys, const struct component_files *files, struct findings *to,
-                         struct error *e) {
-    struct error misfit = {0};
+/* Chooses among recipes with the same denoiser but different slots. Errors are reported with the denoiser,
+ * except MEMORY. */
+static void resolve_recipe(struct sys *sys, const struct component_files *files, struct findings *to,
+                           struct error *e) {
+    struct error failure = {0};
     if (!component_files_find_kind(files, FAMILY_DENOISER)) return;
-    if (pipeline_settle(sys, files, "", NULL, &to->recipe, &misfit) == MEMORY) *e = misfit;
+    if (pipeline_resolve(sys, files, "", NULL, &to->recipe, &failure) == MEMORY) *e = failure;
 }
 
 static enum status inspect_all(struct sys *sys, const struct sluice_model_options *o,
@@ -377,13 +381,13 @@ static enum status inspect_all(struct sys *sys, const struct sluice_model_option
                                struct error *e) {
     char name[PIPELINE_NAME_BYTES] = "";
     if (component_files_open(sys, o, files, &to->recipe, e) != OK) return e->code;
-    settle_slots(sys, files, to, e);
-    if (e->code == OK && to->recipe) pipeline_check_left_out(o, to->recipe, o->model, e);
+    resolve_recipe(sys, files, to, e);
+    if (e->code == OK && to->recipe) pipeline_check_disabled_parts(o, to->recipe, o->model, e);
     if (e->code != OK || inspect_component_files(sys, files, to, e) != OK) return e->code;
     if (!json_array_size(to->components)) {
-        error_set(e, MISSING, "there is no model here");
-        error_where(e, "%s", o->model ? o->model : "the given parts");
-        error_expected(e, "transformer, text encoder or autoencoder, in a folder or a file");
+        error_set(e, MISSING, "no model found");
+        error_where(e, "%s", o->model ? o->model : "the given components");
+        error_expected(e, "a folder or file with a transformer, text encoder or VAE");
         if (files->failure.code != OK) *e = files->failure;
         return e->code;
     }
@@ -395,7 +399,7 @@ static enum status inspect_all(struct sys *sys, const struct sluice_model_option
     return OK;
 }
 
-/* An adapter is no part of a model: it is looked at by itself. */
+/* Describes an adapter file (LoRA). */
 static enum status inspect_file(struct sys *sys, const char *path, struct findings *to, json_t *all,
                                 struct error *e) {
     json_t *adapter = NULL;
@@ -408,7 +412,7 @@ static bool is_adapter_alone(struct sys *sys, const struct sluice_model_options 
     return o->model && !o->n_parts && !o->tokenizer && inspect_is_adapter(sys, o->model);
 }
 
-/* (What looks has a large frame, and is called once there is room for it.) */
+/* Not inlined: its stack frame is large, and the caller checks the stack first. */
 __attribute__((noinline)) static enum status inspect_text_of(const struct sluice_model_options *options,
                                                              bool tensors, char **json, struct error *e) {
     struct sys sys;
@@ -416,7 +420,7 @@ __attribute__((noinline)) static enum status inspect_text_of(const struct sluice
     struct component_files files = {0};
     sys_init_machine(&sys);
     copy_sized(&o, sizeof o, options);
-    unsigned losses = json_losses();
+    unsigned losses = failed_json_allocations();
     struct findings *to = sys.alloc(&sys, LINE_HOST, sizeof *to);
     if (!to) return error_set(e, MEMORY, "no memory to inspect a model");
     *to = (struct findings){.tensors = tensors,
@@ -441,8 +445,8 @@ __attribute__((noinline)) static enum status inspect_text_of(const struct sluice
 int sluice_inspect(const struct sluice_model_options *options, bool tensors, char **json,
                    struct sluice_error *error) {
     struct error e = {0};
-    if (!caller_gave(json, "json", &e) || !caller_filled(options, "options", &e) ||
-        !caller_has_stack(SLUICE_STACK_BYTES_TO_OPEN, &e))
+    if (!check_not_null(json, "json", &e) || !check_struct_size(options, "options", &e) ||
+        !check_stack(SLUICE_STACK_BYTES_TO_OPEN, &e))
         return publish_error(&e, error);
     *json = NULL;
     inspect_text_of(options, tensors, json, &e);
@@ -457,13 +461,13 @@ static json_t *ids_json(const int32_t *ids, int n) {
     return list;
 }
 
-/* path: a tokenizer's file or folder, or a model's folder. */
+/* Plain token ids without a model's template. path: a tokenizer's file or folder, or a model's folder. */
 static enum status tokenize_plain(struct sys *sys, const char *path, const char *text, size_t bytes,
                                   char **json, struct error *e) {
     struct tokenizer *tokenizer = NULL;
     int32_t *ids = NULL;
     int n = 0;
-    unsigned losses = json_losses();
+    unsigned losses = failed_json_allocations();
     char *of_model = path_existing(sys, path, "tokenizer", e);
     if (e->code == OK) tokenizer_open(sys, of_model ? of_model : path, &tokenizer, e);
     sys->release(sys, of_model);
@@ -489,14 +493,15 @@ static json_t *encoder_json(const char *name, const struct prompt_tokens *tokens
     return json;
 }
 
-/* As the encoder in that slot sees it; of a model that needs pictures with the fewest, each a token. */
+/* Token ids as the text encoder in this slot reads them, template included. For an editing model the prompt
+ * has the fewest reference images that it needs, one token each. */
 static enum status tokenize_slot(struct tokenizer_search *search, int slot, const char *text, size_t bytes,
                                  json_t *encoders, struct error *e) {
     struct tokenizer *tokenizer = NULL;
     struct prompt_tokens tokens = {0};
     const struct text_recipe *recipe = &search->recipe->slot[slot].text;
     const int32_t ones[LANE_REFERENCES_MAX] = {1, 1, 1};
-    int pictures = recipe->pictured.pad ? search->recipe->references_min : 0;
+    int pictures = recipe->image_prompt.pad ? search->recipe->references_min : 0;
     if (tokenizer_find(search, slot, &tokenizer, e) == OK && pictures)
         prompt_encode_pictured(search->sys, recipe, tokenizer, text, bytes, ones, pictures, &tokens, e);
     else if (e->code == OK)
@@ -507,7 +512,8 @@ static enum status tokenize_slot(struct tokenizer_search *search, int slot, cons
     return e->code;
 }
 
-/* Prompts are cut as the recipe says, which the denoiser's weights tell, if they are there. */
+/* Finds the recipe, which sets the prompt's template and length limit, from the denoiser's weights if
+ * present. */
 static enum status find_recipe(struct sys *sys, const struct sluice_model_options *o,
                                struct component_files *files, const struct recipe **recipe, struct error *e) {
     char name[PIPELINE_NAME_BYTES] = "";
@@ -515,16 +521,16 @@ static enum status find_recipe(struct sys *sys, const struct sluice_model_option
     if (component_files_open(sys, o, files, recipe, e) != OK) return e->code;
     if (!*recipe) return pipeline_check(files, NULL, o->model, e);
     if (component_files_find_kind(files, FAMILY_DENOISER) &&
-        pipeline_settle(sys, files, name, o->edit, recipe, e) != OK)
+        pipeline_resolve(sys, files, name, o->edit, recipe, e) != OK)
         return e->code;
-    return pipeline_check_left_out(o, *recipe, o->model, e);
+    return pipeline_check_disabled_parts(o, *recipe, o->model, e);
 }
 
-static enum status tokenize_seen(struct sys *sys, const struct sluice_model_options *o,
-                                 struct component_files *files, const char *text, size_t bytes, char **json,
-                                 struct error *e) {
+static enum status tokenize_with_model(struct sys *sys, const struct sluice_model_options *o,
+                                       struct component_files *files, const char *text, size_t bytes,
+                                       char **json, struct error *e) {
     struct tokenizer_search search = {.sys = sys, .options = o, .files = files};
-    unsigned losses = json_losses();
+    unsigned losses = failed_json_allocations();
     if (find_recipe(sys, o, files, &search.recipe, e) != OK) return e->code;
     json_t *encoders = json_array();
     for (int i = 0; i < SLOTS_MAX && search.recipe->slot[i].family && e->code == OK; i++)
@@ -545,7 +551,7 @@ __attribute__((noinline)) static enum status tokenize_text(const struct sluice_m
     copy_sized(&o, sizeof o, options);
     if (o.tokenizer && !o.model) return tokenize_plain(&sys, o.tokenizer, text, bytes, json, e);
     if (component_files_locate(&sys, &o, &files, e) != OK) return e->code;
-    tokenize_seen(&sys, &o, &files, text, bytes, json, e);
+    tokenize_with_model(&sys, &o, &files, text, bytes, json, e);
     component_files_destroy(&sys, &files);
     return e->code;
 }
@@ -553,8 +559,8 @@ __attribute__((noinline)) static enum status tokenize_text(const struct sluice_m
 int sluice_tokenize(const struct sluice_model_options *options, const char *text, size_t text_bytes,
                     char **json, struct sluice_error *error) {
     struct error e = {0};
-    if (!caller_gave(json, "json", &e) || !caller_filled(options, "options", &e) ||
-        !caller_gave(text, "text", &e) || !caller_has_stack(SLUICE_STACK_BYTES_TO_OPEN, &e))
+    if (!check_not_null(json, "json", &e) || !check_struct_size(options, "options", &e) ||
+        !check_not_null(text, "text", &e) || !check_stack(SLUICE_STACK_BYTES_TO_OPEN, &e))
         return publish_error(&e, error);
     *json = NULL;
     if (tokenizer_check_text("text", text, text_bytes, SLUICE_TEXT_BYTES_MAX, &e) == OK)

@@ -1,4 +1,4 @@
-/* Adapters' files: see inspect_adapter.h. */
+/* Describes adapter files: see inspect_adapter.h. */
 #include "engine/api/inspect_adapter.h"
 
 #include "engine/api/inspect_tensors.h"
@@ -12,9 +12,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* ---- is it one? ---- */
+/* ---- recognising an adapter ---- */
 
-/* A scale or an alpha alone are models' too. */
+/* Whether the name is an adapter factor's. A scale or an alpha does not count: models have such tensors too.
+ */
 static bool is_factor(const char *name) {
     struct adapter_key key;
     if (!adapter_key_read(name, &key)) return false;
@@ -51,9 +52,9 @@ static void count_sizes(json_t *counts, const struct adapter_module *m) {
     count_number(counts, "alphas", (double)m->alpha);
 }
 
-/* ---- which part of a pipeline they are for ---- */
+/* ---- the pipeline component of each module ---- */
 
-/* The slot with the longest prefix that its name begins with; SLOTS_MAX: none. */
+/* The slot with the longest prefix that the module's name begins with; SLOTS_MAX: none. */
 static int slot_of_module(const struct adapter_prefixes *prefixes, const struct adapter_module *m) {
     size_t longest = 0;
     int found = SLOTS_MAX;
@@ -78,7 +79,8 @@ static json_t *part_of(json_t *parts, const char *name) {
     return json_array_get(parts, json_array_size(parts) - 1);
 }
 
-/* recipe: one that it fits, else one with as many parts as any has. */
+/* Counts modules per pipeline component. recipe: one that the adapter fits, else the one with the most
+ * components. */
 static json_t *parts_json(const struct adapter *a, const struct recipe *recipe) {
     struct adapter_prefixes prefixes;
     json_t *parts = json_array();
@@ -91,7 +93,7 @@ static json_t *parts_json(const struct adapter *a, const struct recipe *recipe) 
     return parts;
 }
 
-/* ---- all of it ---- */
+/* ---- the description ---- */
 
 static json_t *recipes_json(const struct recipe *const *fits, int n) {
     json_t *list = json_array();
@@ -124,7 +126,7 @@ enum status inspect_adapter(struct sys *sys, const char *path, bool tensors, jso
     struct adapter *a = NULL;
     if (adapter_open(sys, path, &a, e) != OK) return e->code;
     *json = adapter_json(a, tensors);
-    for (int i = 0; i < a->n_strays; i++) json_push(unknown, json_string(a->strays[i]->name));
+    for (int i = 0; i < a->n_unknown; i++) json_push(unknown, json_string(a->unknown[i]->name));
     adapter_close(a);
     return OK;
 }

@@ -1,4 +1,4 @@
-/* What is in an adapter's file, for `inspect`. */
+/* Describes adapter files (LoRA) for `inspect`. */
 #ifndef SLUICE_API_INSPECT_ADAPTER_H
 #define SLUICE_API_INSPECT_ADAPTER_H
 
@@ -7,13 +7,14 @@
 
 #include <jansson.h>
 
-/* Is it one file of tensors that are called as factors of adapters are? What cannot be read is none. */
+/* Whether the path is a safetensors file with tensors named like adapter factors (lora_A, lora_down, ...).
+ * False if it cannot be read. */
 bool inspect_is_adapter(struct sys *sys, const char *path);
 
 /* {"file","tensors","bytes","types":{TYPE:bytes},"modules","dialects","forms","ranks","alphas" (each
- * {NAME:modules}),"parts":[{"name","modules","ranks","alphas"}],"recipes" (that are published and that all of
- * it fits),"list" (of tensors, if they are asked for)}; names of tensors that are no factors go to *unknown.
- * What adapter_open fails with. */
+ * {NAME:modules}),"parts":[{"name","modules","ranks","alphas"}],"recipes" (published models that take all of
+ * it),"list" (with tensors: the file's tensors)}. Names of tensors that are no factors are appended to
+ * unknown. Fails like adapter_open. */
 enum status inspect_adapter(struct sys *sys, const char *path, bool tensors, json_t **adapter,
                             json_t *unknown, struct error *e);
 

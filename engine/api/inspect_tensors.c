@@ -1,4 +1,4 @@
-/* Tensors as JSON: see inspect_tensors.h. */
+/* Tensor lists as JSON: see inspect_tensors.h. */
 #include "engine/api/inspect_tensors.h"
 
 #include "loaders/json.h"

@@ -1,4 +1,4 @@
-/* Tensors of files as JSON, for `inspect`. */
+/* Tensor lists of files as JSON, for `inspect`. */
 #ifndef SLUICE_API_INSPECT_TENSORS_H
 #define SLUICE_API_INSPECT_TENSORS_H
 
@@ -6,9 +6,9 @@
 
 #include <jansson.h>
 
-/* {TYPE:bytes} of what the index has. */
+/* Bytes per tensor type: {TYPE:bytes}. */
 json_t *inspect_types(const struct tensor_index *index);
-/* [{"name","type","shape","bytes","used"}] */
+/* All tensors: [{"name","type","shape","bytes","used"}]. */
 json_t *inspect_tensors(const struct tensor_index *index);
 
 #endif

@@ -1,4 +1,4 @@
-/* Jobs: see job.h. */
+/* Opening, planning and laying out jobs: see job.h. */
 #include "engine/api/job.h"
 
 #include "engine/api/devices.h"
@@ -16,41 +16,43 @@ char *job_numbered(const char *name, int i, char out[16]) {
 
 /* ---- tokens ---- */
 
-/* The tokens of each picture that the encoder in that slot is told of, in their order. Returns how many. */
-static int job_list_told(const struct job *job, int slot, int32_t tokens[LANE_REFERENCES_MAX]) {
+/* Vision token counts of the pictures in this text encoder's prompt, in order. Returns the number of
+ * pictures. */
+static int job_count_vision_tokens(const struct job *job, int slot, int32_t tokens[LANE_REFERENCES_MAX]) {
     int n = 0;
-    if (!job->model->recipe->slot[slot].text.pictured.pad) return 0;
+    if (!job->model->recipe->slot[slot].text.image_prompt.pad) return 0;
     for (int i = 0; i < job->n_encoded; i++)
         if (job->encoded[i].kind == ENCODED_VISION)
             tokens[n++] = job->encoded[i].columns * job->encoded[i].rows;
     return n;
 }
 
-void job_see(const struct job *job, int slot, int prompt, struct seen_picture seen[LANE_REFERENCES_MAX]) {
-    if (!job->model->recipe->slot[slot].text.pictured.pad) return;
+void job_list_vision_spans(const struct job *job, int slot, int prompt,
+                           struct vision_span vision_spans[LANE_REFERENCES_MAX]) {
+    if (!job->model->recipe->slot[slot].text.image_prompt.pad) return;
     for (int i = 0, n = 0; i < job->n_encoded; i++) {
         const struct encoded *encoded = &job->encoded[i];
         if (encoded->kind != ENCODED_VISION) continue;
-        seen[n] = (struct seen_picture){.first = job->tokens[slot][prompt].picture[n],
-                                        .height = encoded->rows,
-                                        .width = encoded->columns};
+        vision_spans[n] = (struct vision_span){.first = job->tokens[slot][prompt].picture[n],
+                                               .height = encoded->rows,
+                                               .width = encoded->columns};
         n++;
     }
 }
 
-/* Without a prompt, or without a tokenizer (planning only), the longest there is, or a whole window: ids do
- * not matter, their number does. Of the text around a picture it is enough to know that it is short. */
+/* Fills in a prompt of the maximum length, for plans without a prompt or tokenizer: only the number of tokens
+ * matters. Before each picture, AROUND_PICTURE tokens stand for the template text. */
 static enum status job_encode_longest(const struct job *job, const struct text_recipe *recipe,
-                                      const int32_t *told, int n_told, struct prompt_tokens *tokens,
-                                      struct error *e) {
+                                      const int32_t *vision_tokens, int n_pictures,
+                                      struct prompt_tokens *tokens, struct error *e) {
     enum { AROUND_PICTURE = 8 };
-    tokens->dropped = n_told ? recipe->pictured.dropped : recipe->dropped;
-    tokens->n_ids = tokens->dropped;
-    for (int i = 0; i < n_told; i++) {
+    tokens->drop_idx = n_pictures ? recipe->image_prompt.drop_idx : recipe->drop_idx;
+    tokens->n_ids = tokens->drop_idx;
+    for (int i = 0; i < n_pictures; i++) {
         tokens->picture[i] = tokens->n_ids + AROUND_PICTURE;
-        tokens->n_ids = tokens->picture[i] + told[i];
+        tokens->n_ids = tokens->picture[i] + vision_tokens[i];
     }
-    tokens->n_ids += recipe->tokens_max - recipe->dropped;
+    tokens->n_ids += recipe->tokens_max - recipe->drop_idx;
     tokens->ids = job->sys->alloc(job->sys, LINE_HOST, (size_t)tokens->n_ids * sizeof *tokens->ids);
     return tokens->ids ? OK : error_set(e, MEMORY, "no memory for tokens");
 }
@@ -59,53 +61,55 @@ static enum status job_encode(const struct job *job, int slot, const char *promp
                               struct prompt_tokens *tokens, struct error *e) {
     const struct text_recipe *recipe = &job->model->recipe->slot[slot].text;
     const struct tokenizer *tokenizer = job->model->tokenizer[slot];
-    bool weighs = !asked_for(job->request.prompt_weights, "off");
-    int32_t told[LANE_REFERENCES_MAX];
-    int n_told = job_list_told(job, slot, told);
+    bool weighs = !choice_is(job->request.prompt_weights, "off");
+    int32_t vision_tokens[LANE_REFERENCES_MAX];
+    int n_pictures = job_count_vision_tokens(job, slot, vision_tokens);
     bool unknown = !prompt || job->model->published;
-    if (unknown) return job_encode_longest(job, recipe, told, n_told, tokens, e);
-    if (!n_told) return prompt_encode(job->sys, recipe, tokenizer, prompt, strlen(prompt), weighs, tokens, e);
-    return prompt_encode_pictured(job->sys, recipe, tokenizer, prompt, strlen(prompt), told, n_told, tokens,
-                                  e);
+    if (unknown) return job_encode_longest(job, recipe, vision_tokens, n_pictures, tokens, e);
+    if (!n_pictures)
+        return prompt_encode(job->sys, recipe, tokenizer, prompt, strlen(prompt), weighs, tokens, e);
+    return prompt_encode_pictured(job->sys, recipe, tokenizer, prompt, strlen(prompt), vision_tokens,
+                                  n_pictures, tokens, e);
 }
 
-/* All prompts for one encoder. */
+/* Encodes all prompts to tokens for the text encoder in this slot. */
 static enum status job_encode_all(struct job *job, int slot, struct error *e) {
     const struct sluice_request *r = &job->request;
     const char *negative = r->negative_prompt ? r->negative_prompt : "";
-    for (int i = 0; i < job->n_read && e->code == OK; i++)
+    for (int i = 0; i < job->n_encoded_prompts && e->code == OK; i++)
         job_encode(job, slot, i ? negative : r->prompt, &job->tokens[slot][i], e);
     const struct text_recipe *recipe = &job->model->recipe->slot[slot].text;
-    for (int i = job->n_read; i < job->n_prompts; i++)
+    for (int i = job->n_encoded_prompts; i < job->n_prompts; i++)
         job->tokens[slot][i] =
-            (struct prompt_tokens){.n_ids = recipe->tokens_max, .dropped = recipe->dropped};
+            (struct prompt_tokens){.n_ids = recipe->tokens_max, .drop_idx = recipe->drop_idx};
     return e->code;
 }
 
-/* Zeros stand in place of an encoder that is not there, as many as of the longest prompt. */
-static void job_count_absent(struct job *job, int slot) {
+/* An absent text encoder gets the token count of the longest prompt: as many rows of zeros replace its
+ * output. */
+static void job_set_absent_tokens(struct job *job, int slot) {
     const struct text_recipe *recipe = &job->model->recipe->slot[slot].text;
     for (int i = 0; i < job->n_prompts; i++)
         job->tokens[slot][i] =
-            (struct prompt_tokens){.n_ids = recipe->tokens_max, .dropped = recipe->dropped};
+            (struct prompt_tokens){.n_ids = recipe->tokens_max, .drop_idx = recipe->drop_idx};
 }
 
-/* The rows of a component's tables that this request reads: of a text encoder for each prompt, else for the
- * latent. */
+/* Collects the embedding rows that this request reads: one block per table and prompt of a text encoder, one
+ * per table of other components. */
 static enum status job_gather(struct job *job, int slot, struct error *e) {
     const struct component *c = &job->model->component[slot];
-    int n_lanes = c->family->kind == FAMILY_TEXT ? job->recalled.n_lacking[slot] : 1;
+    int n_lanes = c->family->kind == FAMILY_TEXT ? job->prompt_cache_hits.n_misses[slot] : 1;
     struct lane lane = {.latent =
                             tensor_make(NULL, DTYPE_F32, 4, (int32_t[]){job->C, job->F, job->Y, job->X})};
-    job->rows[slot] = job->sys->alloc(job->sys, LINE_HOST, GATHERED_MAX * sizeof *job->rows[slot]);
-    if (!job->rows[slot]) return error_set(e, MEMORY, "no memory for rows of tables");
+    job->gathered[slot] = job->sys->alloc(job->sys, LINE_HOST, GATHERED_MAX * sizeof *job->gathered[slot]);
+    if (!job->gathered[slot]) return error_set(e, MEMORY, "no memory for embedding rows");
     for (int table = 0; table < c->n_tables; table++)
         for (int i = 0; i < n_lanes && e->code == OK; i++) {
-            int prompt = job->recalled.lacking[slot][i];
+            int prompt = job->prompt_cache_hits.misses[slot][i];
             lane.tokens = job->tokens[slot][prompt].ids;
             lane.n_tokens = job->tokens[slot][prompt].n_ids;
-            job_see(job, slot, prompt, lane.seen);
-            component_gather_rows(c, table, &lane, &job->rows[slot][table * n_lanes + i], e);
+            job_list_vision_spans(job, slot, prompt, lane.vision_spans);
+            component_gather_rows(c, table, &lane, &job->gathered[slot][table * n_lanes + i], e);
         }
     return e->code;
 }
@@ -113,7 +117,7 @@ static enum status job_gather(struct job *job, int slot, struct error *e) {
 int32_t job_text_rows(const struct job *job, int slot, int prompt) {
     int32_t n = 0;
     const struct prompt_tokens *tokens = &job->tokens[slot][prompt];
-    if (job->model->recipe->slot[slot].family->kind == FAMILY_TEXT) return tokens->n_ids - tokens->dropped;
+    if (job->model->recipe->slot[slot].family->kind == FAMILY_TEXT) return tokens->n_ids - tokens->drop_idx;
     for (int i = 0; i < job->n_encoded; i++)
         if (job->encoded[i].slot == slot) n += job->encoded[i].columns * job->encoded[i].rows;
     return n;
@@ -121,26 +125,26 @@ int32_t job_text_rows(const struct job *job, int slot, int prompt) {
 
 /* ---- schedule and calls ---- */
 
-/* The whole grid, of which a picture to start from leaves the end. */
+/* Fills the step grid; image-to-image skips the first steps, by strength. */
 static void job_fill_grid(struct job *job) {
     const struct sluice_request *r = &job->request;
     struct schedule_options options = job->sampling.grid;
     options.n = r->steps;
     options.shift = r->flow_shift;
     options.terminal = job->terminal;
-    options.mixes = job->sampling.prediction->mixes;
-    options.exponential = job->model->shift_rule == FLOW_SHIFT_BY_TOKENS;
+    options.is_flow = job->sampling.prediction->is_flow;
+    options.exponential_shift = job->model->shift_rule == FLOW_SHIFT_BY_TOKENS;
     options.table = job->noise;
     sampling_fill(&job->sampling, &options, &job->grid);
     job->n_steps = r->steps;
-    if (!r->init_image || job->model->init != INIT_NOISED) return;
+    if (!r->init_image || job->model->init != INIT_IMG2IMG) return;
     int first = sampling_first_step(&job->sampling, r->steps, r->strength), last = job->grid.n - 1;
     if (first > last) first = last;
     grid_skip(&job->grid, first);
     job->n_steps -= first;
 }
 
-/* Which denoiser a step is for. */
+/* Denoiser of a step: 1 for timesteps below the boundary of a two-denoiser model (Wan 2.2), else 0. */
 static int job_span_of(const struct sluice_model *m, float timestep) {
     return m->boundary > 0 && (double)timestep < m->boundary * TRAINED_TIMESTEPS;
 }
@@ -149,16 +153,15 @@ static double job_scale_of(const struct job *job, int span) {
     return span ? job->request.cfg_scale_low : job->request.cfg_scale;
 }
 
-/* Of a guided step. Steps are counted as diffusers counts them: from 0, of those that are run, and both ends
- * are beyond the interval (0.42, pipelines/stable_diffusion_3; its pipelines that start from a picture know
- * nothing of it, but count their steps like this). */
+/* Skip-layer guidance scale of a guided step. As in diffusers 0.42 (pipelines/stable_diffusion_3), steps that
+ * run are counted from 0 and the interval is open at both ends; image-to-image counts the same way. */
 static double job_slg_scale(const struct job *job, int step) {
     const struct sluice_request *r = &job->request;
     bool within = step > job->n_steps * r->slg_start && step < job->n_steps * r->slg_end;
     return r->n_slg_layers && within ? r->slg_scale : 0;
 }
 
-/* What its denoiser's calls of a step are; the first stands at the step's own point. */
+/* Appends the denoiser calls of a step, one per evaluation of the sampler. */
 static void job_list_step(struct job *job, int step) {
     const struct sampling *s = &job->sampling;
     struct job_span *span = &job->spans[job->n_spans - 1];
@@ -166,12 +169,13 @@ static void job_list_step(struct job *job, int step) {
     if (span->scale != 1) call.slg_scale = job_slg_scale(job, step);
     for (call.evaluation = 0; call.evaluation < s->sampler->evaluations; call.evaluation++) {
         call.at = job->grid.step[step].at;
-        if (call.evaluation && !s->sampler->stands(&job->grid, step, call.evaluation, &call.at)) break;
+        if (call.evaluation && !s->sampler->evaluation_point(&job->grid, step, call.evaluation, &call.at))
+            break;
         call.input_scale = prediction_input_scale(s->prediction, &call.at);
         if (call.input_scale != 1) job->scales_input = true;
         if (call.slg_scale != 0 && !span->n_slg_calls++) span->first_slg_call = span->n_calls;
         job->calls[job->n_calls] = call;
-        job->told[job->n_calls++] = s->prediction->told(call.at.timestep);
+        job->timestep_inputs[job->n_calls++] = s->prediction->timestep_input(call.at.timestep);
         span->n_calls++;
     }
     job->calls[job->n_calls - 1].ends_step = true;
@@ -184,7 +188,7 @@ int job_branches(const struct job *job) {
     return n;
 }
 
-/* Every evaluation of the sampler, published before the run. */
+/* Lists every denoiser call of the run, and spans of calls with the same denoiser. */
 static void job_list_calls(struct job *job) {
     const struct recipe *recipe = job->model->recipe;
     for (int step = 0; step < job->grid.n; step++) {
@@ -200,15 +204,15 @@ static void job_list_calls(struct job *job) {
 }
 
 static enum status job_make_calls(struct job *job, struct error *e) {
-    size_t n = (size_t)job->request.steps + GRID_STEPS_MORE;
+    size_t n = (size_t)job->request.steps + GRID_EXTRA_STEPS;
     size_t calls = n * (size_t)job->sampling.sampler->evaluations;
     struct sys *sys = job->sys;
-    bool adds = !job->sampling.prediction->mixes;
+    bool adds = !job->sampling.prediction->is_flow;
     if (adds) job->noise = sys->alloc(sys, LINE_HOST, sizeof *job->noise);
     job->grid.step = sys->alloc(sys, LINE_HOST, n * sizeof *job->grid.step);
     job->calls = sys->alloc(sys, LINE_HOST, calls * sizeof *job->calls);
-    job->told = sys->alloc(sys, LINE_HOST, calls * sizeof *job->told);
-    if ((adds && !job->noise) || !job->grid.step || !job->calls || !job->told)
+    job->timestep_inputs = sys->alloc(sys, LINE_HOST, calls * sizeof *job->timestep_inputs);
+    if ((adds && !job->noise) || !job->grid.step || !job->calls || !job->timestep_inputs)
         return error_set(e, MEMORY, "no memory for %zu steps", n);
     if (adds) noise_table_fill(job->noise, &job->sampling.noise);
     job_fill_grid(job);
@@ -216,10 +220,10 @@ static enum status job_make_calls(struct job *job, struct error *e) {
     return OK;
 }
 
-/* ---- all ---- */
+/* ---- opening, planning, closing ---- */
 
-/* What a request to decode a latent of that shape is. */
-static void job_decode_only(struct job *job, const int32_t *latent_dim) {
+/* Sets up the request for decoding a latent file of shape [N, C, F, Y, X]. */
+static void job_set_decode_only(struct job *job, const int32_t *latent_dim) {
     const struct component *decoder = model_decoder(job->model);
     struct sluice_request *r = &job->request;
     job->decode_only = true;
@@ -234,19 +238,20 @@ static void job_decode_only(struct job *job, const int32_t *latent_dim) {
     r->steps = 1;
 }
 
-/* Pixels of a latent, and those of a chunk's frames, are counted in 32 bits. */
-static bool job_counts(const struct job *job, const struct component *decoder) {
+/* Whether the latent and a chunk's frames fit 32-bit element counts, and the chunk lists their arrays. */
+static bool job_within_limits(const struct job *job, const struct component *decoder) {
     int64_t latent = (int64_t)job->F * job->Y * job->X;
     int64_t chunk = (int64_t)job->request.width * job->request.height * component_frame_factor(decoder);
     return latent <= INT32_MAX && (job->F == 1 || chunk <= INT32_MAX) && job->n_chunks <= FRAME_CHUNKS_MAX &&
            job->n_encoded_chunks <= FRAME_CHUNKS_MAX;
 }
 
-/* A tiny decoder is brought to decode with, or only to look with. */
+/* The slot of the decoder: the tiny autoencoder if the model has one. With --preview taesd the tiny one
+ * decodes previews only, and the VAE the images. */
 static int job_find_decoder(const struct job *job) {
-    const struct job *around = job->place.around;
-    bool looks = (around ? around : job)->preview == PREVIEW_TAESD;
-    return model_decoder_slot(job->model, around ? looks : !looks);
+    const struct job *parent = job->context.parent;
+    bool tiny_previews = (parent ? parent : job)->preview == PREVIEW_TAESD;
+    return model_decoder_slot(job->model, parent ? tiny_previews : !tiny_previews);
 }
 
 const struct component *job_tiny_decoder(const struct job *job) {
@@ -254,69 +259,71 @@ const struct component *job_tiny_decoder(const struct job *job) {
     return c->family->kind == FAMILY_TINY_DECODER && !job->request.no_decode ? c : NULL;
 }
 
-/* What follows from a settled request's numbers. */
-static enum status job_size(struct job *job, struct error *e) {
+/* Derives the job's sizes from the resolved request. */
+static enum status job_set_sizes(struct job *job, struct error *e) {
     const struct sluice_request *r = &job->request;
     job->decoder_slot = job_find_decoder(job);
     const struct component *decoder = &job->model->component[job->decoder_slot];
     job->batch = r->batch;
     job->n_prompts = r->cfg_scale == 1 && (!job->model->boundary || r->cfg_scale_low == 1) ? 1 : 2;
-    job->n_read = r->negative_prompt || !job->model->zero_negative ? job->n_prompts : 1;
-    job->C = decoder->latent_channels; /* and the transformer's, if it is there */
+    job->n_encoded_prompts =
+        r->negative_prompt || !job->model->force_zeros_for_empty_prompt ? job->n_prompts : 1;
+    job->C = decoder->latent_channels; /* equal to the transformer's */
     int32_t frames = (r->frames - 1) / component_frame_factor(decoder) + 1;
-    bool led = job->model->recipe->concat == CONCAT_LED && !job->decode_only;
-    job->n_front = led ? r->n_references : 0;
-    job->F = job->n_front + frames;
+    bool led = job->model->recipe->concat == CONCAT_CONTROL && !job->decode_only;
+    job->n_reference_frames = led ? r->n_references : 0;
+    job->F = job->n_reference_frames + frames;
     job->Y = r->height / decoder->pixel_factor;
     job->X = r->width / decoder->pixel_factor;
     const struct component *encoder = model_component(job->model, FAMILY_ENCODER);
-    bool gives = r->init_image && job->model->init == INIT_FRAME && !job->decode_only;
+    bool gives = r->init_image && job->model->init == INIT_FIRST_FRAME && !job->decode_only;
     job->n_chunks = component_frame_chunks(decoder, frames, job->chunks);
     if (gives || led) job->n_encoded_chunks = component_frame_chunks(encoder, frames, job->encoded_chunks);
-    if (gives && job->model->recipe->concat == CONCAT_NONE) job->given_frames = 1;
-    if (job_counts(job, decoder)) return OK;
-    error_set(e, USAGE, "a video of so many frames cannot be encoded or decoded");
-    return error_found(e, "%d frames of %dx%d", r->frames, r->width, r->height);
+    if (gives && job->model->recipe->concat == CONCAT_NONE) job->n_clean_frames = 1;
+    if (job_within_limits(job, decoder)) return OK;
+    error_set(e, USAGE, "the video is too large to encode or decode");
+    error_found(e, "%d frames of %dx%d", r->frames, r->width, r->height);
+    return error_expected(e, "fewer frames (--frames) or a smaller size (-W, -H)");
 }
 
-enum status job_open(struct job *job, const struct job_place *place, const struct sluice_request *request,
+enum status job_open(struct job *job, const struct job_context *place, const struct sluice_request *request,
                      const int32_t *latent_dim, struct error *e) {
     const struct sluice_model *model = place->model;
-    *job = (struct job){.sys = model->sys, .place = *place, .model = model, .device = place->device};
+    *job = (struct job){.sys = model->sys, .context = *place, .model = model, .device = place->device};
     if (model->decodes_only && !latent_dim) {
         error_set(e, USAGE,
-                  "only the autoencoder of this model was opened: it decodes latents and cannot draw");
+                  "only the VAE of this model was opened: it can decode latents, not generate images");
         error_where(e, "%s", model->name);
-        return error_expected(e, "a latent to decode, or the model opened without decodes_only");
+        return error_expected(e, "sluice_decode, or the model opened without decodes_only");
     }
     for (int i = 0; i < SLOTS_MAX; i++)
         if (model->component[i].family && model->component[i].family->kind == FAMILY_TEXT)
             job->text_slot[job->n_texts++] = i;
     copy_sized(&job->request, sizeof job->request, request);
     job_copy_pictures(job);
-    if (latent_dim) job_decode_only(job, latent_dim);
-    if (job_read_marks(job, e) != OK) return e->code;
+    if (latent_dim) job_set_decode_only(job, latent_dim);
+    if (job_extract_lora_tags(job, e) != OK) return e->code;
     job_assume_pictures(job);
-    struct settling settling = {.model = model,
-                                .device = job->device,
-                                .decode_only = job->decode_only,
-                                .request = &job->request,
-                                .sampling = &job->sampling,
-                                .reference_size = job->reference_size};
-    if (request_settle(&settling, e) != OK) return e->code;
+    struct request_resolver request_resolver = {.model = model,
+                                                .device = job->device,
+                                                .decode_only = job->decode_only,
+                                                .request = &job->request,
+                                                .sampling = &job->sampling,
+                                                .reference_size = job->reference_size};
+    if (request_resolve(&request_resolver, e) != OK) return e->code;
     if (requantised_type(job->request.type, job->request.converted, &job->weights, e) != OK) return e->code;
-    job->precision = settling.precision;
-    job->terminal = settling.terminal;
-    job->preview = settling.preview;
-    if (!job->decode_only) job_fit_pictures(job, settling.fit);
-    if (job_make_components(job, e) != OK || job_size(job, e) != OK) return e->code;
+    job->precision = request_resolver.precision;
+    job->terminal = request_resolver.terminal;
+    job->preview = request_resolver.preview;
+    if (!job->decode_only) job_fit_pictures(job, request_resolver.fit);
+    if (job_make_components(job, e) != OK || job_set_sizes(job, e) != OK) return e->code;
     if (!job->decode_only) {
         job_list_encoded(job);
         for (int i = 0; i < job->n_texts && e->code == OK; i++) job_encode_all(job, job->text_slot[i], e);
         for (int i = 0; i < SLOTS_MAX; i++)
             if (model->recipe->slot[i].text.tokenizer && !model->component[i].family)
-                job_count_absent(job, i);
-        if (e->code == OK) recalled_find(job);
+                job_set_absent_tokens(job, i);
+        if (e->code == OK) prompt_cache_find_hits(job);
         for (int i = 0; i < SLOTS_MAX && e->code == OK; i++)
             if (model->component[i].n_tables) job_gather(job, i, e);
         if (e->code != OK || job_make_calls(job, e) != OK) return e->code;
@@ -349,58 +356,59 @@ enum status job_lay_out(struct job *job, int groups, bool tiled, struct error *e
         layout_close(job->sys, &job->layout);
         return layout_open(job, job->choices[i], NULL, &job->layout, e);
     }
-    error_set(e, BUDGET, "the plan lays the request out in a way that it cannot be");
+    error_set(e, BUDGET, "this request cannot run with the plan's groups and VAE tiling");
     error_found(e, "%d groups of %d images, vae_tiling %s", groups, job->batch, tiled ? "on" : "off");
-    return error_expected(e, "a number of groups that `plan` chooses, vae_tiling as asked for");
+    return error_expected(e, "\"groups\" as `sluice plan` chooses, \"vae_tiling\" as in the request");
 }
 
-/* What no encoder writes of a prompt is zeros. */
-static void job_clear(struct tensor t) {
+/* Zeroes a tensor: parts of prompt_embeds that no encoder writes stay zero. */
+static void zero_tensor(struct tensor t) {
     if (t.rank) memset(t.data, 0, (size_t)tensor_bytes(&t));
 }
 
 enum status job_allocate(struct job *job, struct error *e) {
-    uint64_t bytes = job->need->cross_bytes;
+    uint64_t bytes = job->need->interstage_bytes;
     struct layout_choice choice = job->layout.choice;
     void *memory = shared_map(job->sys, job->device, LINE_STATE, bytes);
     if (!memory) {
-        error_set(e, MEMORY, "no memory for latents and pictures");
+        error_set(e, MEMORY, "no memory for latents and images");
         return executor_explain(job->device, e);
     }
     layout_close(job->sys, &job->layout);
     layout_open(job, choice, memory, &job->layout, e);
     for (int i = 0; i < job->n_prompts && e->code == OK; i++) {
-        job_clear(job->layout.text[i]);
-        job_clear(job->layout.pooled[i]);
+        zero_tensor(job->layout.text[i]);
+        zero_tensor(job->layout.pooled[i]);
     }
     return e->code;
 }
 
-void job_give_back(struct job *job) {
-    struct arena *cross = &job->layout.cross;
-    shared_unmap(job->sys, job->device, LINE_STATE, cross->base, cross->bytes);
-    *cross = (struct arena){0};
+void job_release(struct job *job) {
+    struct arena *interstage = &job->layout.interstage;
+    shared_unmap(job->sys, job->device, LINE_STATE, interstage->base, interstage->bytes);
+    *interstage = (struct arena){0};
 }
 
 void job_close(struct job *job) {
     struct sys *sys = job->sys;
     if (!sys) return;
-    recalled_close(job);
-    for (int i = 0; i < PROMPTS_MAX; i++) lora_marks_destroy(sys, &job->marks[i]);
-    job_give_back(job);
-    if (job->within) job_close(job->within);
-    sys->release(sys, job->within);
+    prompt_cache_close_hits(job);
+    for (int i = 0; i < PROMPTS_MAX; i++) lora_tags_destroy(sys, &job->tags[i]);
+    job_release(job);
+    if (job->preview_job) job_close(job->preview_job);
+    sys->release(sys, job->preview_job);
     layout_close(sys, &job->layout);
     for (int i = 0; i < SLOTS_MAX * GATHERED_MAX; i++)
-        if (job->rows[i / GATHERED_MAX]) block_destroy(sys, &job->rows[i / GATHERED_MAX][i % GATHERED_MAX]);
-    for (int i = 0; i < SLOTS_MAX; i++) sys->release(sys, job->rows[i]);
+        if (job->gathered[i / GATHERED_MAX])
+            block_destroy(sys, &job->gathered[i / GATHERED_MAX][i % GATHERED_MAX]);
+    for (int i = 0; i < SLOTS_MAX; i++) sys->release(sys, job->gathered[i]);
     for (int i = 0; i < SLOTS_MAX * PROMPTS_MAX; i++)
         prompt_destroy(sys, &job->tokens[i / PROMPTS_MAX][i % PROMPTS_MAX]);
     for (int i = 0; i < PICTURES_MAX; i++) sys->release(sys, job->pixels[i]);
     sys->release(sys, job->noise);
     sys->release(sys, job->grid.step);
     sys->release(sys, job->calls);
-    sys->release(sys, job->told);
+    sys->release(sys, job->timestep_inputs);
     for (int i = 0; i < job->n_needs && job->needs; i++) sys->release(sys, job->needs[i]);
     sys->release(sys, job->needs);
     sys->release(sys, job->choices);

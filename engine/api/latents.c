@@ -1,4 +1,4 @@
-/* Latents to files: see latents.h. */
+/* Latent files and dumps: see latents.h. */
 #include "engine/api/latents.h"
 
 #include "engine/open/latent_file.h"
@@ -7,27 +7,27 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What is written piece by piece, in order, so that nothing is copied whole. */
+/* A writer that gets its bytes piece by piece, in order, so that nothing is copied whole. */
 struct stream {
     const struct tensor *tensors;
     uint64_t done; /* bytes */
 };
 
-static enum status next_of_stack(void *user, int i, void *to, uint64_t bytes, struct error *e) {
+static enum status next_stacked(void *user, int i, void *to, uint64_t bytes, struct error *e) {
     (void)i, (void)e;
     struct stream *stream = user;
     uint64_t each = (uint64_t)tensor_bytes(stream->tensors);
     for (uint64_t filled = 0; filled < bytes;) {
-        uint64_t within = stream->done % each,
-                 n = each - within < bytes - filled ? each - within : bytes - filled;
-        memcpy((char *)to + filled, (const char *)stream->tensors[stream->done / each].data + within, n);
+        uint64_t offset = stream->done % each,
+                 n = each - offset < bytes - filled ? each - offset : bytes - filled;
+        memcpy((char *)to + filled, (const char *)stream->tensors[stream->done / each].data + offset, n);
         filled += n;
         stream->done += n;
     }
     return OK;
 }
 
-static enum status next_of_planes(void *user, int i, void *to, uint64_t bytes, struct error *e) {
+static enum status next_planar(void *user, int i, void *to, uint64_t bytes, struct error *e) {
     (void)i, (void)e;
     struct stream *stream = user;
     const float *picture = stream->tensors->data;
@@ -48,7 +48,7 @@ enum status latents_save(struct sys *sys, const char *path, const char *name, co
     const struct safetensors_text metadata = {"config", config};
     const struct safetensors_content content = {&tensor, 1, &metadata, recipe != NULL};
     if (recipe) snprintf(config, sizeof config, "{\"" LATENT_RECIPE "\": \"%s\"}", recipe);
-    return safetensors_write_content(sys, path, &content, &(struct tensor_maker){&stream, next_of_stack}, e);
+    return safetensors_write_content(sys, path, &content, &(struct tensor_maker){&stream, next_stacked}, e);
 }
 
 static char *dump_path(struct sys *sys, const char *folder, const char *name, struct error *e) {
@@ -83,7 +83,7 @@ enum status dump_save_picture(struct sys *sys, const char *folder, const char *n
     struct named_tensor tensor = {name, tensor_make(NULL, DTYPE_F32, 4, dim)};
     struct stream stream = {.tensors = &picture};
     if (path)
-        safetensors_write_made(sys, path, &tensor, 1, &(struct tensor_maker){&stream, next_of_planes}, e);
+        safetensors_write_made(sys, path, &tensor, 1, &(struct tensor_maker){&stream, next_planar}, e);
     sys->release(sys, path);
     return e->code;
 }

@@ -1,20 +1,20 @@
-/* Latents and dumps, as safetensors files that are written. */
+/* Writes latents (--save-latent) and dumps (--dump) as safetensors files. */
 #ifndef SLUICE_API_LATENTS_H
 #define SLUICE_API_LATENTS_H
 
 #include "loaders/loaders.h"
 
-/* n latents of one shape that lie anywhere, [C, F, Y, X], as one tensor NAME [n, C, F, Y, X], without F
- * where that is 1. recipe: whose they are, for latent_look; NULL: the file does not say it. */
+/* Writes n latents [C, F, Y, X] of one shape as one tensor NAME [n, C, F, Y, X], without F where that is 1.
+ * recipe: stored in the metadata for latent_read_origin; NULL: not stored. Errors of safetensors_write. */
 enum status latents_save(struct sys *sys, const char *path, const char *name, const char *recipe,
                          const struct tensor *latents, int n, struct error *e);
 
-/* Dumps, for comparing with a reference: FOLDER/NAME.safetensors holds one tensor of that name. */
+/* Dumps, for comparison with a reference: FOLDER/NAME.safetensors holds one tensor NAME. */
 enum status dump_save(struct sys *sys, const char *folder, const char *name, struct tensor tensor,
                       struct error *e);
 enum status dump_save_latents(struct sys *sys, const char *folder, const char *name,
                               const struct tensor *latents, int n, struct error *e);
-/* A picture [Y, X, 3] as [1, 3, Y, X]. */
+/* Writes a picture [Y, X, 3] as [1, 3, Y, X]. */
 enum status dump_save_picture(struct sys *sys, const char *folder, const char *name, struct tensor picture,
                               struct error *e);
 

@@ -1,4 +1,4 @@
-/* Layouts: see layout.h. */
+/* Makes layouts of a job: inter-stage tensors, stages, lanes and visits. See layout.h. */
 #include "engine/api/layout.h"
 
 #include "engine/api/job.h"
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- tensors that cross stages ---- */
+/* ---- inter-stage tensors ---- */
 
 struct text_places layout_place_texts(const struct job *job, int prompt) {
     const struct recipe *recipe = job->model->recipe;
@@ -23,8 +23,8 @@ struct text_places layout_place_texts(const struct job *job, int prompt) {
             continue;
         }
         int32_t n = job_text_rows(job, c->slot, prompt);
-        if (!c->beside) row = p.rows;
-        column = c->beside ? column + last_columns : 0;
+        if (!c->concat_columns) row = p.rows;
+        column = c->concat_columns ? column + last_columns : 0;
         last_columns = own;
         p.row[i] = row;
         p.column[i] = column;
@@ -38,8 +38,8 @@ struct text_places layout_place_texts(const struct job *job, int prompt) {
     return p;
 }
 
-/* An encoder writes where its tokens belong if they are all of the prompt's text, else into a tensor of its
- * own. */
+/* Makes prompt_embeds and pooled_projections. A text encoder writes into them directly if its output is all
+ * of the tensor, else into a tensor of its own. */
 static void layout_texts(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {
     const struct recipe *recipe = job->model->recipe;
     for (int prompt = 0; prompt < job->n_prompts; prompt++) {
@@ -50,7 +50,7 @@ static void layout_texts(const struct job *job, struct layout *l, struct arena *
         for (int i = 0; i < recipe->n_conditions; i++) {
             int slot = recipe->condition[i].slot;
             const struct component *c = &job->model->component[slot];
-            if (prompt >= job->n_read || !c->family) continue;
+            if (prompt >= job->n_encoded_prompts || !c->family) continue;
             bool is_text = c->family->kind == FAMILY_TEXT;
             if (recipe->condition[i].what == CONDITION_POOLED) {
                 bool whole = c->pooled_columns == pooled;
@@ -59,7 +59,7 @@ static void layout_texts(const struct job *job, struct layout *l, struct arena *
                           : arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){1, c->pooled_columns}, ok);
             } else if (is_text) {
                 int32_t own[2] = {job->tokens[slot][prompt].n_ids, c->text_columns};
-                bool dropped = job->tokens[slot][prompt].dropped > 0;
+                bool dropped = job->tokens[slot][prompt].drop_idx > 0;
                 bool whole = own[0] == p.rows && own[1] == p.columns && !dropped;
                 l->encoder_text[slot][prompt] =
                     whole ? l->text[prompt] : arena_tensor(arena, DTYPE_F32, 2, own, ok);
@@ -68,7 +68,7 @@ static void layout_texts(const struct job *job, struct layout *l, struct arena *
     }
 }
 
-/* Frames of the largest chunk. */
+/* Number of frames in the largest chunk. */
 static int32_t layout_chunk_frames(const struct frame_chunk *chunks, int n_chunks) {
     int32_t most = 1;
     for (int i = 0; i < n_chunks; i++)
@@ -76,24 +76,25 @@ static int32_t layout_chunk_frames(const struct frame_chunk *chunks, int n_chunk
     return most;
 }
 
-/* Frames of it that are encoded together. */
+/* Number of the picture's frames that are encoded together. */
 static int32_t layout_encoded_frames(const struct job *job, const struct encoded *encoded) {
-    bool video = encoded->kind == ENCODED_FRAMES || encoded->kind == ENCODED_LED;
+    bool video = encoded->kind == ENCODED_FRAMES || encoded->kind == ENCODED_CONTROL;
     return video ? layout_chunk_frames(job->encoded_chunks, job->n_encoded_chunks) : 1;
 }
 
-/* What a vision encoder makes of a picture: a denoiser reads the rows of all below each other. */
-static struct tensor layout_seen(const struct job *job, struct layout *l, const struct encoded *encoded,
-                                 struct arena *arena, bool *ok) {
+/* Vision encoder output. If the denoiser reads it, the pictures' rows are stacked in one tensor. */
+static struct tensor layout_vision_tokens(const struct job *job, struct layout *l,
+                                          const struct encoded *encoded, struct arena *arena, bool *ok) {
     int32_t columns = job->model->component[encoded->slot].text_columns;
     int32_t rows = encoded->columns * encoded->rows;
-    int seen = request_frames_seen(job->model);
-    if (!seen) return arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, columns}, ok);
-    if (!l->image.rank) l->image = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){seen * rows, columns}, ok);
+    int vision_frames = request_vision_frames(job->model);
+    if (!vision_frames) return arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, columns}, ok);
+    if (!l->image.rank)
+        l->image = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){vision_frames * rows, columns}, ok);
     return tensor_slice(l->image, encoded->reference * rows, rows);
 }
 
-/* What of a picture crosses stages; pictures and moments are the memory that all share. */
+/* Inter-stage tensors of one encoded picture. `pictures` and `moments` are memory that all pictures share. */
 static void layout_encoded(const struct job *job, struct layout *l, int i, struct tensor pictures,
                            struct tensor moments, struct arena *arena, bool *ok) {
     const struct encoded *encoded = &job->encoded[i];
@@ -104,19 +105,19 @@ static void layout_encoded(const struct job *job, struct layout *l, int i, struc
     t->picture =
         tensor_make(pictures.data, DTYPE_F32, 4, (int32_t[]){layout_encoded_frames(job, encoded), Y, X, 3});
     if (encoded->kind == ENCODED_VISION)
-        t->tokens = layout_seen(job, l, encoded, arena, ok);
+        t->tokens = layout_vision_tokens(job, l, encoded, arena, ok);
     else
         t->moments =
             tensor_make(moments.data, DTYPE_F32, 3, (int32_t[]){latent[2], latent[3], 2 * latent[0]});
     if (encoded->kind == ENCODED_REFERENCE)
         l->reference[encoded->reference] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
-    if (encoded->kind == ENCODED_FIRST) l->given = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
+    if (encoded->kind == ENCODED_FIRST) l->clean_frame = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
     if (job_resizes(job, encoded)) t->resized = arena_tensor(arena, DTYPE_U8, 3, (int32_t[]){Y, X, 3}, ok);
 }
 
-/* One picture is encoded after another, chunk by chunk, and the host takes the moments in between: they share
- * the memory of the largest, which the decoder's pictures take later. */
-static void layout_pictures(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {
+/* Memory for pictures and moments. Pictures are encoded one chunk at a time and the host reads the moments in
+ * between, so all share the memory of the largest; the decoder's frames reuse it later. */
+static void layout_picture_memory(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {
     const struct component *c = model_decoder(job->model);
     int32_t factor = c->pixel_factor;
     int32_t picture[4] = {layout_chunk_frames(job->chunks, job->n_chunks), job->Y * factor, job->X * factor,
@@ -140,23 +141,23 @@ static void layout_pictures(const struct job *job, struct layout *l, struct aren
         l->picture = tensor_make(all.data, DTYPE_F32, 4, picture);
         l->rgb = arena_tensor(arena, DTYPE_U8, 3, picture + 1, ok);
     }
-    if (job->request.n_control) l->led_rgb = arena_tensor(arena, DTYPE_U8, 3, picture + 1, ok);
+    if (job->request.n_control) l->control_rgb = arena_tensor(arena, DTYPE_U8, 3, picture + 1, ok);
     for (int i = 0; i < job->n_encoded; i++) layout_encoded(job, l, i, all, moments, arena, ok);
 }
 
-static void layout_kept(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {
+static void layout_inpainting(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {
     int32_t latent[4] = {job->C, job->F, job->Y, job->X};
-    if (!job_keeps(job)) return;
+    if (!job_blends_mask(job)) return;
     l->mask = arena_tensor(arena, DTYPE_F32, 2, latent + 2, ok);
     for (int i = 0; i < job->batch; i++) {
-        l->kept[i] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
-        l->kept_noise[i] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
+        l->inpaint_latent[i] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
+        l->inpaint_noise[i] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
     }
 }
 
-/* What is drawn for each image lies beside its own latent, what is not beside all. */
+/* Concat channels are shared by all images if they are not random, else each image has its own. */
 static bool layout_shares_concat(const struct job *job) {
-    return job->model->recipe->concat == CONCAT_FRAMES || job->model->recipe->concat == CONCAT_LED;
+    return job->model->recipe->concat == CONCAT_I2V || job->model->recipe->concat == CONCAT_CONTROL;
 }
 
 static void layout_tensors(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {
@@ -164,27 +165,28 @@ static void layout_tensors(const struct job *job, struct layout *l, struct arena
     memcpy(concat, latent, sizeof concat);
     concat[0] = job->decode_only ? 0 : model_component(job->model, FAMILY_DENOISER)->concat_channels;
     if (!job->decode_only) layout_texts(job, l, arena, ok);
-    int32_t video[4] = {job->C, job->F - job->n_front, job->Y, job->X};
+    int32_t video[4] = {job->C, job->F - job->n_reference_frames, job->Y, job->X};
     for (int i = 0; i < job->batch; i++) {
         l->latent[i] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
         l->video[i] = tensor_make(l->latent[i].data, DTYPE_F32, 4, video);
     }
     const struct sampler *sampler = job->decode_only ? NULL : job->sampling.sampler;
     for (int i = 0; i < job->batch; i++) {
-        l->input[i] = job->scales_input || job->given_frames ? arena_tensor(arena, DTYPE_F32, 4, latent, ok)
-                                                             : l->latent[i];
+        l->input[i] = job->scales_input || job->n_clean_frames ? arena_tensor(arena, DTYPE_F32, 4, latent, ok)
+                                                               : l->latent[i];
         for (int k = 0; sampler && k < sampler->history; k++)
             l->history[i][k] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
     }
-    if (sampler && sampler->draws != DRAWS_NOTHING) l->noise = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
+    if (sampler && sampler->draws_noise != NOISE_NEVER)
+        l->noise = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
     for (int i = 0; i < job->batch && concat[0]; i++)
         l->concat[i] =
             i && layout_shares_concat(job) ? *l->concat : arena_tensor(arena, DTYPE_F32, 4, concat, ok);
-    layout_kept(job, l, arena, ok);
-    for (int i = 0; i < l->together * job_branches(job); i++)
+    layout_inpainting(job, l, arena, ok);
+    for (int i = 0; i < l->images_per_group * job_branches(job); i++)
         l->prediction[i] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
     preview_tensors(job, l, arena, ok);
-    layout_pictures(job, l, arena, ok);
+    layout_picture_memory(job, l, arena, ok);
 }
 
 /* ---- stages ---- */
@@ -202,12 +204,12 @@ static struct stage *layout_add(const struct job *job, struct layout *l, const s
     stage->component = c;
     stage->n_lanes = n_lanes;
     stage->n_groups = kind->denoises ? l->choice.groups : 1;
-    stage->precision = kind->first_precision ? request_first_precision(job->device) : job->precision;
+    stage->precision = kind->default_precision ? request_default_precision(job->device) : job->precision;
     stage->evaluations = evaluations;
-    stage->n_lasting = c->n_blocks;
-    stage->n_blocks = c->n_blocks + component_gathers(c, n_lanes);
+    stage->n_model_blocks = c->n_blocks;
+    stage->n_blocks = c->n_blocks + component_gathered_blocks(c, n_lanes);
     stage->hoists = kind == &stage_hoist;
-    if (kind->denoises) stage->timesteps = job->told + job->spans[span].first_call;
+    if (kind->denoises) stage->timesteps = job->timestep_inputs + job->spans[span].first_call;
     return stage;
 }
 
@@ -217,7 +219,7 @@ int layout_find_encoded(const struct job *job, int slot, int n_chunks, int numbe
     return -1;
 }
 
-/* Pictures of one slot and of so many chunks. */
+/* Adds a stage for the encoded pictures of this slot with this many chunks. */
 static void layout_add_encoded(const struct job *job, struct layout *l, const struct stage_kind *kind,
                                int slot, int n_chunks) {
     int n = 0;
@@ -229,15 +231,15 @@ static void layout_list_stages(const struct job *job, struct layout *l) {
     const struct recipe *recipe = job->model->recipe;
     for (int slot = 0; slot < SLOTS_MAX && recipe->slot[slot].family && !job->decode_only; slot++) {
         enum family_kind kind = recipe->slot[slot].family->kind;
-        if (kind == FAMILY_TEXT && job->recalled.n_lacking[slot])
-            layout_add(job, l, &stage_text, slot, 0, job->recalled.n_lacking[slot], 1);
+        if (kind == FAMILY_TEXT && job->prompt_cache_hits.n_misses[slot])
+            layout_add(job, l, &stage_text, slot, 0, job->prompt_cache_hits.n_misses[slot], 1);
         if (kind == FAMILY_VISION) layout_add_encoded(job, l, &stage_vision, slot, 1);
     }
     int encoder = recipe_slot(recipe, FAMILY_ENCODER);
     layout_add_encoded(job, l, &stage_encode, encoder, 1);
     if (job->n_encoded_chunks > 1) layout_add_encoded(job, l, &stage_encode, encoder, job->n_encoded_chunks);
     for (int i = 0; i < job->n_spans; i++) {
-        int lanes = l->together * job_span_branches(&job->spans[i]), calls = job->spans[i].n_calls;
+        int lanes = l->images_per_group * job_span_branches(&job->spans[i]), calls = job->spans[i].n_calls;
         layout_add(job, l, &stage_hoist, job->spans[i].slot, i, lanes, 1);
         layout_add(job, l, &stage_denoise, job->spans[i].slot, i, lanes, calls * l->choice.groups);
     }
@@ -247,8 +249,8 @@ static void layout_list_stages(const struct job *job, struct layout *l) {
             job->n_chunks;
 }
 
-/* Each stage's blocks, and its lanes connected. A stage that hoists has the lanes of the next, and the blocks
- * until they are split. */
+/* Fills in each stage's blocks and connects its lanes. A hoist stage shares the lanes and blocks of the
+ * denoise stage after it until layout_split_hoisted. */
 static enum status layout_fill_stages(const struct job *job, struct layout *l, struct error *e) {
     size_t n_blocks = 0, n_lanes = 0;
     for (int s = 0; s < l->n_stages; s++) {
@@ -266,9 +268,9 @@ static enum status layout_fill_stages(const struct job *job, struct layout *l, s
         struct stage *stage = &l->stages[s];
         stage->blocks = list;
         stage->lanes = lanes;
-        for (int i = 0; i < stage->n_lasting; i++) list[i] = &stage->component->blocks[i];
-        for (int i = stage->n_lasting; i < stage->n_blocks; i++)
-            list[i] = &job->rows[l->slot[s]][i - stage->n_lasting];
+        for (int i = 0; i < stage->n_model_blocks; i++) list[i] = &stage->component->blocks[i];
+        for (int i = stage->n_model_blocks; i < stage->n_blocks; i++)
+            list[i] = &job->gathered[l->slot[s]][i - stage->n_model_blocks];
         if (stage->hoists) continue;
         list += stage->n_blocks;
         lanes += stage->n_lanes * stage->n_groups;
@@ -279,12 +281,13 @@ static enum status layout_fill_stages(const struct job *job, struct layout *l, s
 
 /* ---- visits ---- */
 
-/* The family lists the visits of one stage. Those before its first evaluation are the hoist stage, and each
- * of the two has the blocks that it visits, in that order: first those that last. */
+/* Splits the visits that the family listed for a denoise stage: visits before the first evaluation go to the
+ * hoist stage. Each stage keeps the blocks that it visits, in visit order, blocks with weights before
+ * gathered rows. */
 static void layout_split_hoisted(struct layout *l, struct stage *hoist, int first_visit) {
     struct stage *denoise = hoist + 1;
     const struct block *all[PLAN_BLOCKS_MAX], **list = hoist->blocks;
-    int place[PLAN_BLOCKS_MAX], n_lasting = hoist->n_lasting;
+    int place[PLAN_BLOCKS_MAX], n_model_blocks = hoist->n_model_blocks;
     memcpy(all, hoist->blocks, (size_t)hoist->n_blocks * sizeof *all);
     memset(place, -1, sizeof place);
     for (struct stage *stage = hoist; stage <= denoise; list += stage++->n_blocks) {
@@ -294,11 +297,11 @@ static void layout_split_hoisted(struct layout *l, struct stage *hoist, int firs
             for (int i = first_visit; i < l->visits.n_visits; i++) {
                 const struct visit *visit = &l->visits.visits[i];
                 bool here = (visit->evaluation < 0) == (stage == hoist);
-                if (!here || (visit->block < n_lasting) != lasting || place[visit->block] >= 0) continue;
+                if (!here || (visit->block < n_model_blocks) != lasting || place[visit->block] >= 0) continue;
                 place[visit->block] = stage->n_blocks;
                 list[stage->n_blocks++] = all[visit->block];
             }
-            if (lasting) stage->n_lasting = stage->n_blocks;
+            if (lasting) stage->n_model_blocks = stage->n_blocks;
         }
     }
     for (int i = first_visit; i < l->visits.n_visits; i++) {
@@ -308,19 +311,19 @@ static void layout_split_hoisted(struct layout *l, struct stage *hoist, int firs
     }
 }
 
-/* Of a stage's blocks those remain that its lanes visit, in their order. */
+/* Drops a stage's blocks that no lane visits; the order stays. */
 static void layout_drop_unvisited(struct layout *l, struct stage *stage, int first_visit) {
-    int place[PLAN_BLOCKS_MAX], n_blocks = 0, n_lasting = 0;
+    int place[PLAN_BLOCKS_MAX], n_blocks = 0, n_model_blocks = 0;
     memset(place, -1, sizeof place);
     for (int i = first_visit; i < l->visits.n_visits; i++) place[l->visits.visits[i].block] = 0;
     for (int i = 0; i < stage->n_blocks; i++) {
         if (place[i] < 0) continue;
-        n_lasting += i < stage->n_lasting;
+        n_model_blocks += i < stage->n_model_blocks;
         place[i] = n_blocks;
         stage->blocks[n_blocks++] = stage->blocks[i];
     }
     stage->n_blocks = n_blocks;
-    stage->n_lasting = n_lasting;
+    stage->n_model_blocks = n_model_blocks;
     for (int i = first_visit; i < l->visits.n_visits; i++)
         l->visits.visits[i].block = place[l->visits.visits[i].block];
 }
@@ -339,15 +342,17 @@ static enum status layout_list_visits(struct layout *l, struct error *e) {
     return e->code;
 }
 
-/* ---- all ---- */
+/* ---- opening and closing ---- */
 
 enum status layout_open(const struct job *job, struct layout_choice choice, void *memory, struct layout *l,
                         struct error *e) {
     bool ok = true;
-    *l = (struct layout){.choice = choice, .together = (job->batch + choice.groups - 1) / choice.groups};
-    l->cross = memory ? (struct arena){.base = memory, .bytes = job->need->cross_bytes} : arena_counting();
+    *l = (struct layout){.choice = choice,
+                         .images_per_group = (job->batch + choice.groups - 1) / choice.groups};
+    l->interstage =
+        memory ? (struct arena){.base = memory, .bytes = job->need->interstage_bytes} : arena_counting();
     l->visits.sys = job->sys;
-    layout_tensors(job, l, &l->cross, &ok);
+    layout_tensors(job, l, &l->interstage, &ok);
     layout_list_stages(job, l);
     return layout_fill_stages(job, l, e) == OK ? layout_list_visits(l, e) : e->code;
 }

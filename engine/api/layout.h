@@ -1,8 +1,8 @@
-/* Layouts: a job in stages, with their lanes, visits, and the tensors that cross from one to the next.
+/* Layouts: a job as stages with lanes, visits and inter-stage buffers.
  *
- * A layout is a pure function of the job and of a choice: how many images are denoised at once, whether the
- * decoder's whole pictures are as small as can be, whose rows are hoisted. Whoever decides makes layouts of
- * several choices and compares them; nothing of a job is set to see what would come of it. */
+ * A layout is a pure function of the job and a choice: how many images are denoised at once, whether the VAE
+ * uses its low-memory mode, which transformers are hoisted. The planner makes a layout for each choice and
+ * compares them; no layout changes the job. */
 #ifndef SLUICE_API_LAYOUT_H
 #define SLUICE_API_LAYOUT_H
 
@@ -11,85 +11,90 @@
 #include "engine/sample/sampler.h"
 #include "models/models.h"
 
-/* Branches of guidance: each prompt's, and the first one's that leaves blocks out. */
+/* Guidance branches: conditional, unconditional, and skip-layer guidance of the conditional prompt. */
 enum { PROMPTS_MAX = 2, BRANCHES_MAX = PROMPTS_MAX + 1, ENCODED_MAX = 2 + 2 * LANE_REFERENCES_MAX };
 
 struct job;
 struct stage_kind;
 
 struct layout_choice {
-    int groups;       /* the images are denoised in so many groups, which take turns in every call */
-    bool tiled;       /* whole pictures of the autoencoder are as small as can be */
-    unsigned hoisted; /* set of the spans whose rows are all computed before the first call */
+    int groups;       /* groups of images; they are denoised one after another in every denoiser call */
+    bool tiled;       /* the VAE's full-frame buffers are as small as possible (--vae-tiling on) */
+    unsigned hoisted; /* bit set of spans whose timestep rows are hoisted */
 };
 
-/* A picture that is encoded, in memory that all of them share: see job.h. */
+/* Tensors of one encoded picture (struct encoded in job.h); pictures and moments share one memory. */
 struct encoded_tensors {
     struct tensor
-        resized; /* [Y, X, 3] U8: the picture at the size that a vision encoder reads; rank 0: it has it */
-    struct tensor picture; /* frames of a chunk [N, Y, X, 3] */
-    struct tensor moments; /* of an autoencoder: of a latent frame */
-    struct tensor tokens;  /* of a vision encoder; memory of its own */
+        resized; /* [Y, X, 3] U8: the picture at the vision encoder's size; rank 0: no resizing needed */
+    struct tensor picture; /* one chunk's frames [N, Y, X, 3] F32 */
+    struct tensor moments; /* VAE output of one latent frame: [y, x, 2 C] mean and log variance */
+    struct tensor tokens;  /* vision encoder output [tokens, columns], in memory of its own */
 };
 
 struct layout {
     struct layout_choice choice;
-    int together; /* images of a group, at most */
+    int images_per_group; /* of the largest group */
 
     struct stage stages[PLAN_STAGES_MAX];
     const struct stage_kind *kind[PLAN_STAGES_MAX];
-    int slot[PLAN_STAGES_MAX], span[PLAN_STAGES_MAX]; /* span: of stages that denoise */
+    int slot[PLAN_STAGES_MAX],
+        span[PLAN_STAGES_MAX]; /* of each stage; span: index in job->spans if it denoises */
     int n_stages;
-    const struct block **block_lists; /* storage of the stages' lists */
-    struct lane *lanes;               /* storage of the stages' lanes */
+    const struct block **block_lists; /* owned storage of the stages' block lists */
+    struct lane *lanes;               /* owned storage of the stages' lanes */
     struct visit_list visits;
 
-    /* What crosses stages; without data where the layout was made without memory. */
-    struct arena cross;
-    struct tensor text[PROMPTS_MAX], pooled[PROMPTS_MAX]; /* what denoisers read; rank 0: nothing */
-    /* What each encoder writes of a prompt: its place in the above, or a tensor of its own that the host
-     * copies there. */
+    /* Inter-stage buffers; the tensors have no data if the layout was made without memory. */
+    struct arena interstage;
+    struct tensor text[PROMPTS_MAX],
+        pooled[PROMPTS_MAX]; /* prompt_embeds, pooled_projections; rank 0: unused */
+    /* Output of each text encoder per prompt: a view of the tensors above, or a tensor of its own that the
+     * host copies into them. */
     struct tensor encoder_text[SLOTS_MAX][PROMPTS_MAX], encoder_pooled[SLOTS_MAX][PROMPTS_MAX];
     struct tensor latent[BATCH_MAX]; /* [C, F, Y, X] */
-    struct tensor video[BATCH_MAX];  /* the same memory without what is in front, once that is cut off */
-    struct tensor input[BATCH_MAX];  /* what denoisers read: the latent itself, or scaled */
-    struct tensor history[BATCH_MAX][SAMPLER_HISTORY_MAX], noise; /* the sampler's */
-    struct tensor concat[BATCH_MAX]; /* rank 0 where the denoiser reads none; one for all where nothing of it
-                                        is drawn */
-    struct tensor image;             /* rows of pictures that denoisers read; rank 0: none */
-    struct tensor given; /* [C, 1, Y, X]: the latent's first frame where that is given, else rank 0 */
-    /* Where the host heeds the mask (job_keeps), else rank 0: 1 where it draws, [Y, X]; the picture's latent
-     * and the noise that the run began with. */
-    struct tensor mask, kept[BATCH_MAX], kept_noise[BATCH_MAX];
-    struct tensor reference[LANE_REFERENCES_MAX];       /* latents of pictures to refer to */
-    struct tensor prediction[BATCH_MAX * BRANCHES_MAX]; /* of one group: branch * together + place in it */
-    /* Of a preview, else rank 0: what the denoiser takes an image's latent to be; and its picture. */
+    struct tensor video[BATCH_MAX];  /* view of latent without the reference frames in front (VACE) */
+    struct tensor input[BATCH_MAX];  /* the denoiser's input: the latent itself, or a scaled copy */
+    struct tensor history[BATCH_MAX][SAMPLER_HISTORY_MAX],
+        noise;                       /* the sampler's past outputs and fresh noise */
+    struct tensor concat[BATCH_MAX]; /* channels concatenated to the input; rank 0: none. Shared by all images
+                                        if none of it is random */
+    struct tensor image;             /* vision tokens that the denoiser reads; rank 0: none */
+    struct tensor clean_frame;       /* [C, 1, Y, X]: the input image's latent, kept as the first latent frame
+                                        (image-to-video); else rank 0 */
+    /* Inpainting blend (job_blends_mask), else rank 0: mask [Y, X], 1 where the image is repainted; the input
+     * image's latent; the initial noise. */
+    struct tensor mask, inpaint_latent[BATCH_MAX], inpaint_noise[BATCH_MAX];
+    struct tensor reference[LANE_REFERENCES_MAX];       /* latents of reference images */
+    struct tensor prediction[BATCH_MAX * BRANCHES_MAX]; /* one group's: branch * images_per_group + image */
+    /* Previews, else rank 0: an image's predicted clean latent, and its RGB preview. */
     struct tensor denoised, preview; /* [C, F, Y, X]; [Y, X, 3] U8 */
-    struct tensor led_rgb;           /* a frame that leads [Y, X, 3] U8; rank 0: none does */
-    struct tensor picture, rgb;      /* frames of a chunk [N, Y, X, 3]; one of them */
+    struct tensor control_rgb;       /* a control video's frame [Y, X, 3] U8; rank 0: none */
+    struct tensor picture, rgb;      /* decoded frames of a chunk [N, Y, X, 3] F32; one frame [Y, X, 3] U8 */
     struct encoded_tensors encoded[ENCODED_MAX];
 };
 
-/* memory: of layout->cross.peak bytes as a layout of the same choice without memory tells; NULL: tensors have
- * no data. Closed by the caller also after failure. */
+/* Makes a layout of the job. memory: the inter-stage buffers, of layout->interstage.peak bytes as found by a
+ * layout of the same choice without memory; NULL: tensors have no data. The caller closes the layout, also
+ * after failure. */
 enum status layout_open(const struct job *job, struct layout_choice choice, void *memory,
                         struct layout *layout, struct error *e);
 void layout_close(struct sys *sys, struct layout *layout);
 
-/* The encoded picture of that number among those of that slot and of so many chunks, which are a stage's
- * lanes; -1: there are fewer. */
+/* Index in job->encoded of picture `number` among those with this slot and this many chunks (the lanes of one
+ * stage); -1: there are fewer. */
 int layout_find_encoded(const struct job *job, int slot, int n_chunks, int number);
 
-/* Where what each row of the recipe's conditioning gives begins in a prompt's text, or in its pooled row; the
- * text's rows and columns, and the pooled row's. 0: the denoiser reads no tokens, or no pooled row. Zeros lie
- * where nothing is given. */
+/* Where each condition of the recipe is placed in prompt_embeds [rows, columns] or in pooled_projections
+ * [pooled_columns]: first row and column. rows or pooled_columns is 0 if the denoiser does not read that
+ * tensor. The rest of the tensors is zero. */
 struct text_places {
     int32_t row[CONDITIONS_MAX], column[CONDITIONS_MAX];
     int32_t rows, columns, pooled_columns;
 };
 struct text_places layout_place_texts(const struct job *job, int prompt);
 
-/* The images of a group are first to first + n: as even as can be, the larger groups first. */
+/* Images first to first + n - 1 form a group; group sizes differ by at most one, larger groups first. */
 static inline void layout_images(const struct layout *l, int batch, int group, int *first, int *n) {
     int groups = l->choice.groups;
     *first = (group * batch + groups - 1) / groups;

@@ -1,4 +1,4 @@
-/* Which adapters a request names: see loras.h. */
+/* LoRA files of a request: see loras.h. */
 #include "engine/api/loras.h"
 
 #include "engine/base/text.h"
@@ -30,7 +30,7 @@ static enum status identify_both(struct sys *sys, struct lora *lora, struct erro
     return e->code;
 }
 
-/* Takes the path, also where it fails. */
+/* Adds a file or its strength to one that is listed; takes ownership of path, also after failure. */
 static enum status add(struct loras *l, char *path, double strength, struct error *e) {
     struct lora lora = {.path = path, .strength = strength};
     if (!path || identify_both(l->sys, &lora, e) != OK) {
@@ -46,14 +46,14 @@ static enum status add(struct loras *l, char *path, double strength, struct erro
         l->at[l->n++] = lora;
     } else {
         l->sys->release(l->sys, path);
-        error_set(e, USAGE, "there are too many adapters");
+        error_set(e, USAGE, "too many LoRA files (--lora and <lora:...>)");
         error_expected(e, "at most %d", SLUICE_LORAS_MAX);
     }
     return e->code;
 }
 
-/* In the folder for prompts' adapters. */
-static char *marked_path(struct sys *sys, const char *folder, const char *name, struct error *e) {
+/* The path of <lora:NAME:...> in --lora-dir. */
+static char *tagged_path(struct sys *sys, const char *folder, const char *name, struct error *e) {
     char *file = sys->alloc(sys, LINE_HOST, strlen(name) + sizeof EXTENSION), *path = NULL;
     if (file) {
         memcpy(file, name, strlen(name));
@@ -71,14 +71,14 @@ static void drop(struct loras *l, int i) {
     memmove(l->at + i, l->at + i + 1, (size_t)(l->n - i) * sizeof *l->at);
 }
 
-enum status loras_list(struct sys *sys, const struct sluice_request *request, const struct lora_marks *marks,
+enum status loras_list(struct sys *sys, const struct sluice_request *request, const struct lora_tags *tags,
                        int n, struct loras *l, struct error *e) {
     *l = (struct loras){.sys = sys};
     for (int i = 0; i < request->n_loras && e->code == OK; i++)
         add(l, path_copy(sys, request->loras[i].path, e), request->loras[i].strength, e);
     for (int i = 0; i < n && e->code == OK; i++)
-        for (int k = 0; k < marks[i].n && e->code == OK; k++)
-            add(l, marked_path(sys, request->lora_dir, marks[i].mark[k].name, e), marks[i].mark[k].strength,
+        for (int k = 0; k < tags[i].n && e->code == OK; k++)
+            add(l, tagged_path(sys, request->lora_dir, tags[i].tag[k].name, e), tags[i].tag[k].strength,
                 e);
     for (int i = l->n - 1; i >= 0; i--)
         if (l->at[i].strength == 0) drop(l, i);

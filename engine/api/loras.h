@@ -1,27 +1,28 @@
-/* Which adapters a request names, by its own list and in its prompts: each file once, with what counts of it
- * in all. */
+/* The LoRA files of a request, from --lora and <lora:NAME:STRENGTH> in prompts: each file once, with the
+ * sum of its strengths. */
 #ifndef SLUICE_API_LORAS_H
 #define SLUICE_API_LORAS_H
 
 #include "engine/base/source.h"
-#include "engine/open/lora_marks.h"
+#include "engine/open/lora_tags.h"
 
 struct lora {
     char *path;
     struct file_identity identity;
-    struct file_identity config; /* of adapter_config_path(); all 0: there is none */
-    double strength;             /* of all that name it; not 0 */
+    struct file_identity config; /* of the adapter_config.json beside it; all 0: none */
+    double strength;             /* sum over all mentions; not 0 */
 };
 
 struct loras {
     struct sys *sys;
-    struct lora at[SLUICE_LORAS_MAX]; /* in the order in which they are named first */
+    struct lora at[SLUICE_LORAS_MAX]; /* in order of first mention */
     int n;
 };
 
-/* marks: of n texts. Opens each file to see which it is, and closes it. What counts nothing in all is left
- * out. MISSING, IO; USAGE for too many; MEMORY. To be destroyed also after failure. */
-enum status loras_list(struct sys *sys, const struct sluice_request *request, const struct lora_marks *marks,
+/* tags: LoRA tags of n prompts. Opens each file to identify it, and closes it. Files whose strengths sum to
+ * 0 are left out. MISSING, IO; USAGE for too many; MEMORY. The caller destroys the list, also after
+ * failure. */
+enum status loras_list(struct sys *sys, const struct sluice_request *request, const struct lora_tags *tags,
                        int n, struct loras *loras, struct error *e);
 void loras_destroy(struct loras *loras);
 

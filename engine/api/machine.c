@@ -1,4 +1,4 @@
-/* The machine: see machine.h. Linux. */
+/* Machine and process information on Linux: see machine.h. */
 #include "engine/api/machine.h"
 
 #include "engine/base/control_groups.h"
@@ -12,15 +12,15 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* Measured: release build, oneDNN 2.6 warmed, Debian 12: see bench/LOG.md. 12 MiB are pages of program and
- * libraries. What depends on the processor is oneDNN's to say. */
+/* Measured with a release build and oneDNN 2.6 after its first use, Debian 12 (bench/LOG.md): 12 MiB are
+ * pages of the program and its libraries. oneDNN's share that depends on the processor is added. */
 enum { BASE_MIB = 13 };
 
 uint64_t machine_base_bytes(void) {
     return ((uint64_t)BASE_MIB << 20) + cpu_library_more_bytes();
 }
 
-/* "NAME:   123 kB" in a file of /proc. */
+/* Bytes of a "NAME:   123 kB" line in a file of /proc. */
 static uint64_t read_kilobytes(const char *root, const char *path, const char *name) {
     char text[CONTROL_GROUPS_TEXT];
     return control_groups_number(control_groups_text(root, path, text), name) << 10;
@@ -66,7 +66,7 @@ int machine_cores(void) {
         int first = i;
         if (f && fgets(siblings, sizeof siblings, f)) sscanf(siblings, "%d", &first);
         if (f) fclose(f);
-        cores += first == i || !CPU_ISSET(first, &allowed); /* one of each pair of hardware threads */
+        cores += first == i || !CPU_ISSET(first, &allowed); /* counts one hardware thread per core */
     }
     return cores > 0 ? cores : 1;
 }

@@ -1,37 +1,37 @@
-/* What the engine must know of the machine and of its own process. */
+/* Memory, processor and thread counts of the machine, and memory and time of this process. */
 #ifndef SLUICE_API_MACHINE_H
 #define SLUICE_API_MACHINE_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* The process as it stands with its libraries loaded and warmed: the plan's line. A constant of the build,
- * rounded up, never read at run time, so that the same flags give the same plan. */
+/* Planned memory of the process with its libraries loaded, before any model. A constant of the build, rounded
+ * up, never measured at run time: the same flags give the same plan. */
 uint64_t machine_base_bytes(void);
-/* Resident set of this process: now, and the highest so far (VmHWM). 0 where the system does not say. */
+/* Resident set size of this process, now (VmRSS) and at its peak (VmHWM); 0 if unknown. */
 uint64_t machine_resident_bytes(void);
 uint64_t machine_peak_bytes(void);
-/* Seconds that the processors spent for this process so far, all threads together: computing, and in the
- * system, which is reading files, and giving memory its pages. */
+/* CPU seconds of this process so far, summed over its threads: user time, and system time (file reads, page
+ * faults). */
 struct processor_time {
     double user, system;
 };
 struct processor_time machine_processor_time(void);
-/* Memory of the machine, or what its control groups limit it to. root: as control_groups.h has it. */
+/* Memory of the machine, or the limit of its control group if that is less. root: as in control_groups.h. */
 uint64_t machine_memory_bytes(const char *root);
-/* The budget when none is given: what is free, less a reserve of a tenth or 512 MiB, plus what the process
- * has already. */
+/* Default memory budget: free memory less a reserve (a tenth of the machine's memory, at least 512 MiB, at
+ * most half of the free memory), plus the process's resident set. */
 uint64_t machine_default_budget(void);
 /* Physical cores that this process may use, at least 1. */
 int machine_cores(void);
-/* Threads that a session has by itself: one for each of these cores, or fewer whole ones where control groups
- * allow less time than that. */
+/* Default number of threads of a session: the physical cores, or the CPU quota of the control group, rounded
+ * up. */
 int machine_threads(const char *root);
-/* Those that it may use, both of a core counted; at least 1. */
+/* Hardware threads (logical CPUs) that this process may use; at least 1. */
 int machine_hardware_threads(void);
-/* The processor as the system calls it, in ASCII, into out; "a processor" where it does not say. */
+/* The processor's model name in ASCII into out; "a processor" if unknown. */
 void machine_processor(char *out, size_t out_bytes);
-/* "AMD EPYC, 2 cores, 23 GiB" in ASCII into out; returns out. */
+/* A description of the machine such as "AMD EPYC, 2 cores, 23 GiB", in ASCII, into out; returns out. */
 char *machine_describe(char *out, size_t out_bytes);
 
 #endif

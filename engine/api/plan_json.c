@@ -1,4 +1,4 @@
-/* Plans as JSON: see plan_json.h. */
+/* Plans as JSON, written and read: see plan_json.h. */
 #include "engine/api/plan_json.h"
 
 #include "engine/api/devices.h"
@@ -10,13 +10,14 @@
 #include "loaders/json.h"
 
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 static json_int_t integer(uint64_t bytes) {
     return (json_int_t)bytes;
 }
 
-/* Of each prompt, as the text encoder in that slot sees it. */
+/* Token counts of the prompts for the text encoder in this slot: [positive] or [positive, negative]. */
 static json_t *tokens_json(const struct job *job, int slot) {
     json_t *tokens = json_array();
     for (int i = 0; i < job->n_prompts; i++) json_push(tokens, json_integer(job->tokens[slot][i].n_ids));
@@ -32,11 +33,11 @@ static void put_skipped(const struct sluice_request *r, json_t *json) {
     json_put(json, "slg_end", json_real(r->slg_end));
 }
 
-/* What is read of pictures. */
+/* The input images, and how they are used. */
 static void put_pictures(const struct job *job, json_t *json) {
     const struct sluice_request *r = &job->request;
     json_t *references = json_array();
-    if (r->init_image && job->model->init == INIT_NOISED) json_put(json, "strength", json_real(r->strength));
+    if (r->init_image && job->model->init == INIT_IMG2IMG) json_put(json, "strength", json_real(r->strength));
     json_put(json, "init_image", json_boolean(r->init_image));
     if (r->n_control) json_put(json, "control", json_integer(r->n_control));
     if (r->end_image) json_put(json, "end_image", json_true());
@@ -51,7 +52,7 @@ static void put_pictures(const struct job *job, json_t *json) {
     if (job->mask_assumed) json_put(json, "mask_assumed", json_true());
 }
 
-/* Text encoders in whose place zeros stand. */
+/* Text encoders that the model lacks: zeros replace their embeddings. */
 static json_t *absent_json(const struct sluice_model *m) {
     json_t *json = json_array();
     for (int i = 0; m->recipe->slot[i].family; i++)
@@ -62,18 +63,18 @@ static json_t *absent_json(const struct sluice_model *m) {
 
 static json_t *preview_json(const struct job *job) {
     struct stage_need takes = {0};
-    preview_run_count(job, true, &takes);
+    preview_run_add_need(job, true, &takes);
     return json_pack("{s:s, s:i, s:i, s:I, s:I}", "how", job->request.preview, "every",
                      job->request.preview_every, "pictures", preview_count(job), "ram_bytes",
-                     integer(takes.turn_ram_bytes), "vram_bytes", integer(takes.turn_vram_bytes));
+                     integer(takes.callback_ram_bytes), "vram_bytes", integer(takes.callback_vram_bytes));
 }
 
-/* Names of files need not be UTF-8. */
+/* The request's adapters. File names need not be UTF-8: json_string_of replaces invalid bytes. */
 static json_t *loras_json(const struct job *job) {
-    const struct adapted *a = job->decode_only ? NULL : job->place.adapted;
+    const struct session_adapters *a = job->decode_only ? NULL : job->context.adapters;
     json_t *json = json_array();
     for (int i = 0; a && i < a->n_files; i++) {
-        const struct adapted_file *file = a->file[i];
+        const struct loaded_adapter *file = a->file[i];
         json_push(json, json_pack("{s:o, s:f, s:I, s:i, s:i}", "name", json_string_of(file->name), "strength",
                                   file->lora.strength, "bytes", (json_int_t)file->lora.identity.bytes,
                                   "modules", file->match.n_modules, "unmatched", file->match.n_unmatched));
@@ -108,11 +109,11 @@ static json_t *request_json(const struct job *job) {
     json_put(json, "prediction", json_string(job->sampling.prediction->name));
     if (r->cfg_scale_low != 0) json_put(json, "cfg_scale_low", json_real(r->cfg_scale_low));
     if (job->model->boundary > 0) json_put(json, "boundary", json_real(job->model->boundary));
-    if (job->n_prompts > 1 && recipe->negative && r->negative_prompt == recipe->negative)
-        json_put(json, "negative_prompt", json_string(recipe->negative));
+    if (job->n_prompts > 1 && recipe->default_negative && r->negative_prompt == recipe->default_negative)
+        json_put(json, "negative_prompt", json_string(recipe->default_negative));
     if (recipe->takes_guidance) json_put(json, "guidance", json_real(r->guidance));
-    if (job->n_read < job->n_prompts) json_put(json, "zero_negative", json_true());
-    if (recalled_count(job)) json_put(json, "recalled", json_integer(recalled_count(job)));
+    if (job->n_encoded_prompts < job->n_prompts) json_put(json, "zero_negative", json_true());
+    if (prompt_cache_count_hits(job)) json_put(json, "recalled", json_integer(prompt_cache_count_hits(job)));
     json_t *loras = loras_json(job);
     json_array_size(loras) ? json_put(json, "loras", loras) : json_decref(loras);
     if (r->clip_skip) json_put(json, "clip_skip", json_integer(r->clip_skip));
@@ -139,17 +140,17 @@ static json_t *blocks_json(const struct job *job, int s) {
     return blocks;
 }
 
-/* What adapters add to the bytes of the stage's weights, those that stay among them, and to its work. */
+/* Adds the adapters' share of a stage: bytes of its blocks, resident ones included, and FLOPs. */
 static void put_adapters(const struct job *job, int s, json_t *json) {
     const struct stage *stage = &job->layout.stages[s];
     uint64_t bytes = 0;
-    for (int i = 0; i < stage->n_blocks; i++) bytes += stage->blocks[i]->side_bytes;
+    for (int i = 0; i < stage->n_blocks; i++) bytes += stage->blocks[i]->adapter_bytes;
     if (!bytes) return;
     json_put(json, "adapter_bytes", json_integer(integer(bytes)));
     json_put(json, "adapter_flops", json_real(job->need->stage[s].adapter_flops));
 }
 
-/* Times are null as long as there are no rates to predict them from. */
+/* Adds predicted times; null without rates. */
 static void put_times(json_t *json, double seconds, double floor_seconds, int bound) {
     static const char *const names[N_BOUNDS] = {"compute", "bus", "disk"};
     bool known = seconds > 0;
@@ -158,18 +159,18 @@ static void put_times(json_t *json, double seconds, double floor_seconds, int bo
     json_put(json, "bound", known ? json_string(names[bound]) : json_null());
 }
 
-/* What hand-made plans hold the copier back with. */
+/* Limits on the reader thread that only an edited plan sets: read-ahead depth, no ring wrap, waiting. */
 static const struct {
     const char *key;
     size_t offset;
     int most;
-} restraints[] = {{"depth", offsetof(struct plan_stage, depth), 1 << 20},
-                  {"no_wrap", offsetof(struct plan_stage, no_wrap), 1},
-                  {"waits", offsetof(struct plan_stage, waits), 1}};
-enum { N_RESTRAINTS = sizeof restraints / sizeof *restraints };
+} copier_limits[] = {{"depth", offsetof(struct plan_stage, depth), 1 << 20},
+                     {"no_wrap", offsetof(struct plan_stage, no_wrap), 1},
+                     {"waits", offsetof(struct plan_stage, waits), 1}};
+enum { N_COPIER_LIMITS = sizeof copier_limits / sizeof *copier_limits };
 
-static int32_t *restraint(struct plan_stage *stage, int i) {
-    return (int32_t *)((char *)stage + restraints[i].offset);
+static int32_t *copier_limit(struct plan_stage *stage, int i) {
+    return (int32_t *)((char *)stage + copier_limits[i].offset);
 }
 
 static json_t *stage_json(const struct job *job, int s) {
@@ -185,10 +186,9 @@ static json_t *stage_json(const struct job *job, int s) {
     if (!json) return NULL;
     put_times(json, p.seconds, p.floor_seconds, p.bound);
     put_adapters(job, s, json);
-    for (int i = 0; i < N_RESTRAINTS; i++)
-        if (*restraint(&p, i)) json_put(json, restraints[i].key, json_integer(*restraint(&p, i)));
-    if (job->layout.kind[s]->whole_pictures)
-        json_put(json, "vae_tiling", json_string(p.tiled ? "on" : "off"));
+    for (int i = 0; i < N_COPIER_LIMITS; i++)
+        if (*copier_limit(&p, i)) json_put(json, copier_limits[i].key, json_integer(*copier_limit(&p, i)));
+    if (job->layout.kind[s]->full_frames) json_put(json, "vae_tiling", json_string(p.tiled ? "on" : "off"));
     if (job->need->separate) {
         json_put(json, "pool_bytes", json_integer(integer(p.pool_bytes)));
         json_put(json, "staging_bytes", json_integer(integer(p.staging_bytes)));
@@ -202,14 +202,14 @@ static json_t *two_budgets(uint64_t vram, uint64_t ram) {
     return json_pack("{s:I, s:I}", "vram_bytes", integer(vram), "ram_bytes", integer(ram));
 }
 
-/* Names of files need not be UTF-8, JSON must be. */
+/* The rates' file name, or their kind; a file name need not be UTF-8. */
 static json_t *rates_name(const struct job *job) {
     const struct sluice_request *r = &job->request;
     if (!r->rates) return json_string(job->device->card ? "card" : "default");
     return json_string_of(r->rates_name ? r->rates_name : "given");
 }
 
-/* Which numbers of a plan for a device that is not there nobody has measured. */
+/* Keys whose numbers are assumed, not measured, in a plan for a device that this machine lacks. */
 static json_t *assumed(const struct job *job) {
     json_t *keys = json_pack("[s, s]", "device_bytes", "base_bytes");
     if (!job->request.rates) json_push(keys, json_string("rates"));
@@ -230,7 +230,7 @@ json_t *plan_json(const struct job *job) {
                   two_budgets(p->vram_peak_bytes, p->ram_peak_bytes), "least",
                   two_budgets(p->vram_least_bytes, p->ram_least_bytes), "keep", (int)p->keep, "base_bytes",
                   integer(p->base_bytes), "host_bytes", integer(p->host_bytes), "cross_bytes",
-                  integer(p->cross_bytes), "bounce_bytes", integer(p->bounce_bytes));
+                  integer(p->interstage_bytes), "bounce_bytes", integer(p->bounce_bytes));
     if (!json) {
         json_decref(stages);
         return NULL;
@@ -239,7 +239,7 @@ json_t *plan_json(const struct job *job) {
     if (job->need->separate) json_put(json, "device_bytes", json_integer(integer(job->need->device_bytes)));
     if (job->need->pin_limit_bytes)
         json_put(json, "pin_limit_bytes", json_integer(integer(job->need->pin_limit_bytes)));
-    if (job->device->planned) json_put(json, "assumed", assumed(job));
+    if (job->device->plan_only) json_put(json, "assumed", assumed(job));
     if (job->device->card) json_put(json, "card", json_string(job->device->card->words));
     json_put(json, "stages", stages);
     return json;
@@ -251,34 +251,89 @@ static const char *plan_name(const struct job *job) {
     return job->request.plan_name ? job->request.plan_name : "plan";
 }
 
-/* The file, and the stage or block of it, if the mistake is in one. */
-static enum status in_plan(const struct job *job, const char *where, struct error *e) {
+/* Sets the error's place: the plan file, and the stage or block in it, or NULL. */
+static enum status set_plan_place(const struct job *job, const char *where, struct error *e) {
     return where ? error_where(e, "%s, %s", plan_name(job), where) : error_where(e, "%s", plan_name(job));
 }
 
-static enum status bad_plan(const struct job *job, struct error *e, const char *what, const char *where) {
-    error_set(e, META, "the plan file is not usable: %s", what);
-    in_plan(job, where, e);
-    return error_expected(e, "a plan as plan --json prints it");
+static enum status plan_invalid(const struct job *job, struct error *e, const char *what, const char *where) {
+    error_set(e, META, "invalid plan file: %s", what);
+    set_plan_place(job, where, e);
+    return error_expected(e, "the output of `sluice plan --json`");
 }
 
-static enum status other_job(const struct job *job, struct error *e, const char *what, const char *where) {
-    error_set(e, BUDGET, "the plan is for another request or model: %s", what);
-    return in_plan(job, where, e);
+static enum status plan_mismatch(const struct job *job, struct error *e, const char *what,
+                                 const char *where) {
+    error_set(e, BUDGET, "this plan was made for another request or model: %s", what);
+    set_plan_place(job, where, e);
+    return error_expected(e, "a plan made with the flags of this run (`sluice plan ... --json`)");
+}
+
+/* A number, boolean or string as text for messages; out has 48 bytes. Returns out. */
+static const char *value_text(const json_t *value, char out[48]) {
+    if (json_is_number(value))
+        snprintf(out, 48, "%.10g", json_number_value(value));
+    else
+        snprintf(out, 48, "%.40s",
+                 json_is_string(value)    ? json_string_value(value)
+                 : json_is_true(value)    ? "true"
+                 : json_is_boolean(value) ? "false"
+                                          : "another kind of value");
+    return out;
+}
+
+/* BUDGET if the plan's request differs from this one in a field that changes the visits or their sizes. A
+ * field that the plan lacks is not compared. Prompts and seeds may differ. */
+static enum status check_same_request(const struct job *job, const json_t *theirs, struct error *e) {
+    static const char *const keys[] = {"family", "width",   "height", "frames",  "steps",
+                                       "batch",  "sampler", "decode", "strength"};
+    char found[48], expected[48];
+    json_t *ours = request_json(job);
+    if (!ours) return error_set(e, MEMORY, "no memory to compare the plan with the request");
+    for (size_t i = 0; i < sizeof keys / sizeof *keys && e->code == OK; i++) {
+        const json_t *a = json_object_get(theirs, keys[i]), *b = json_object_get(ours, keys[i]);
+        if (!a || !b || json_equal(a, b)) continue;
+        plan_mismatch(job, e, "its request differs", NULL);
+        error_found(e, "%s %s", keys[i], value_text(a, found));
+        error_expected(e, "%s %s: make a new plan, or give the flags of this one", keys[i],
+                       value_text(b, expected));
+    }
+    json_decref(ours);
+    if (e->code != OK || !json_is_object(theirs)) return e->code;
+    json_int_t frames = json_integer_value(json_object_get(theirs, "frames"));
+    if ((frames ? frames : 1) != job->request.frames) {
+        plan_mismatch(job, e, "its request differs", NULL);
+        error_found(e, "frames %lld", (long long)(frames ? frames : 1));
+        error_expected(e, "frames %d: make a new plan, or give the flags of this one", job->request.frames);
+    }
+    size_t prompts = json_array_size(json_object_get(theirs, "tokens"));
+    if (prompts && (int)prompts != job->n_prompts)
+        plan_mismatch(job, e,
+                      prompts > 1 ? "it has guidance (--cfg-scale), this request has none"
+                                  : "it has no guidance (--cfg-scale 1), this request has",
+                      NULL);
+    return e->code;
 }
 
 static enum status read_blocks(const struct job *job, int s, json_t *blocks, struct plan_stage *p,
                                struct error *e) {
     const struct stage *stage = &job->layout.stages[s];
-    if ((int)json_array_size(blocks) != stage->n_blocks)
-        return other_job(job, e, "another number of blocks", stage->name);
+    if ((int)json_array_size(blocks) != stage->n_blocks) {
+        plan_mismatch(job, e, "another number of blocks", stage->name);
+        error_found(e, "%d blocks", (int)json_array_size(blocks));
+        return error_expected(e, "%d blocks", stage->n_blocks);
+    }
     for (int i = 0; i < stage->n_blocks; i++) {
         json_t *block = json_array_get(blocks, (size_t)i);
         const char *name = json_string_value(json_object_get(block, "name"));
         json_t *resident = json_object_get(block, "resident");
         if (!name || !json_is_boolean(resident))
-            return bad_plan(job, e, "a block without name or resident", stage->name);
-        if (strcmp(name, stage->blocks[i]->name)) return other_job(job, e, "another block", name);
+            return plan_invalid(job, e, "a block lacks \"name\" or \"resident\"", stage->name);
+        if (strcmp(name, stage->blocks[i]->name)) {
+            plan_mismatch(job, e, "another block", stage->name);
+            error_found(e, "block \"%.100s\"", name);
+            return error_expected(e, "block \"%s\"", stage->blocks[i]->name);
+        }
         plan_set_resident(p, i, json_is_true(resident));
         const char *rests = json_string_value(json_object_get(block, "tier"));
         plan_set_pooled(p, i,
@@ -287,31 +342,31 @@ static enum status read_blocks(const struct job *job, int s, json_t *blocks, str
     return OK;
 }
 
-/* Absent ones are 0, whatever a solved plan has. */
-static enum status read_restraints(const struct job *job, json_t *from, struct plan_stage *p,
-                                   struct error *e) {
-    for (int i = 0; i < N_RESTRAINTS; i++) {
-        json_t *value = json_object_get(from, restraints[i].key);
-        *restraint(p, i) = 0;
+/* Reads the limits on the reader thread; an absent one is 0. */
+static enum status read_copier_limits(const struct job *job, json_t *from, struct plan_stage *p,
+                                      struct error *e) {
+    for (int i = 0; i < N_COPIER_LIMITS; i++) {
+        json_t *value = json_object_get(from, copier_limits[i].key);
+        *copier_limit(p, i) = 0;
         if (!value) continue;
         json_int_t number = json_integer_value(value);
-        if (!json_is_integer(value) || number < 0 || number > restraints[i].most) {
-            bad_plan(job, e, "a value out of range", p->name);
-            return error_expected(e, "%s: a whole number from 0 to %d", restraints[i].key,
-                                  restraints[i].most);
+        if (!json_is_integer(value) || number < 0 || number > copier_limits[i].most) {
+            plan_invalid(job, e, "a value is out of range", p->name);
+            return error_expected(e, "\"%s\": a whole number from 0 to %d", copier_limits[i].key,
+                                  copier_limits[i].most);
         }
-        *restraint(p, i) = (int32_t)number;
+        *copier_limit(p, i) = (int32_t)number;
     }
     return OK;
 }
 
-/* Absent: as a solved plan has it. */
+/* Reads the staging buffer's size; if absent, the planner's stays. */
 static enum status read_staging(const struct job *job, const json_t *bytes, struct plan_stage *p,
                                 struct error *e) {
     json_int_t n = json_integer_value(bytes), most = 1 << 30;
     if (!bytes) return OK;
     if (!json_is_integer(bytes) || n < 0 || n > most)
-        return bad_plan(job, e, "staging_bytes is no size up to 1 GiB", p->name);
+        return plan_invalid(job, e, "\"staging_bytes\" is not a size from 0 to 1 GiB", p->name);
     p->staging_bytes = align_up((uint64_t)n, PLAN_PAGE);
     return OK;
 }
@@ -321,32 +376,36 @@ static enum status read_stage(const struct job *job, int s, json_t *from, struct
     const char *name = json_string_value(json_object_get(from, "name"));
     json_t *ring = json_object_get(from, "ring_bytes"), *blocks = json_object_get(from, "blocks");
     if (!name || !json_is_integer(ring) || json_integer_value(ring) < 0 || !json_is_array(blocks))
-        return bad_plan(job, e, "a stage without name, ring_bytes or blocks", name);
-    if (strcmp(name, p->name)) return other_job(job, e, name, p->name);
+        return plan_invalid(job, e, "a stage lacks \"name\", \"ring_bytes\" or \"blocks\"", name);
+    if (strcmp(name, p->name)) {
+        plan_mismatch(job, e, "another stage", NULL);
+        error_found(e, "stage \"%.100s\"", name);
+        return error_expected(e, "stage \"%s\"", p->name);
+    }
     uint64_t bytes = (uint64_t)json_integer_value(ring);
-    if (bytes > (uint64_t)1 << 50) return other_job(job, e, "a ring beyond any machine", name);
+    if (bytes > (uint64_t)1 << 50) return plan_mismatch(job, e, "\"ring_bytes\" is above 1 PiB", name);
     p->ring_bytes = align_up(bytes, PLAN_PAGE);
     if (read_staging(job, json_object_get(from, "staging_bytes"), p, e) != OK) return e->code;
     json_t *pictures = json_object_get(from, "pictures_on_host");
     if (pictures && !json_is_boolean(pictures))
-        return bad_plan(job, e, "pictures_on_host is neither true nor false", name);
+        return plan_invalid(job, e, "\"pictures_on_host\" is neither true nor false", name);
     p->pictures_on_host = json_is_true(pictures);
-    if (read_restraints(job, from, p, e) != OK) return e->code;
+    if (read_copier_limits(job, from, p, e) != OK) return e->code;
     return read_blocks(job, s, blocks, p, e);
 }
 
-/* The plan's word on direct reads, unless the request has one: like the budget's. */
+/* Reads "bounce_bytes" (direct reads past the page cache), unless the request sets direct_io. */
 static enum status read_bounce(struct job *job, json_t *bounce, struct error *e) {
     const char *asked = job->request.direct_io;
     json_int_t bytes = json_integer_value(bounce), most = 1 << 30;
     if (asked && strcmp(asked, "auto")) return OK;
     if ((bounce && !json_is_integer(bounce)) || bytes < 0 || bytes > most)
-        return bad_plan(job, e, "bounce_bytes is no size up to 1 GiB", NULL);
+        return plan_invalid(job, e, "\"bounce_bytes\" is not a size from 0 to 1 GiB", NULL);
     job->need->bounce_bytes = align_up((uint64_t)bytes, PLAN_DIRECT_READERS * PLAN_PAGE);
     return OK;
 }
 
-/* Of that stage, if the plan has it. */
+/* The value of a key in the last stage of this kind; NULL if there is no such stage or key. */
 static json_t *stage_value(const struct job *job, json_t *stages, const struct stage_kind *kind,
                            const char *key) {
     json_t *value = NULL;
@@ -355,7 +414,7 @@ static json_t *stage_value(const struct job *job, json_t *stages, const struct s
     return value;
 }
 
-/* Absent: all images at once, and pictures as the job has them so far. */
+/* Lays the job out as the plan says: groups (absent: 1) and VAE tiling (absent: as it is now). */
 static enum status read_layout(struct job *job, json_t *stages, struct error *e) {
     json_t *groups = stage_value(job, stages, &stage_denoise, "groups");
     json_t *tiling = stage_value(job, stages, &stage_decode, "vae_tiling");
@@ -363,24 +422,24 @@ static enum status read_layout(struct job *job, json_t *stages, struct error *e)
     json_int_t n = groups ? json_integer_value(groups) : 1;
     bool tiled = tiling ? how && !strcmp(how, "on") : job->layout.choice.tiled;
     if ((groups && !json_is_integer(groups)) || n < 1 || n > BATCH_MAX)
-        return bad_plan(job, e, "groups is no number of groups", "denoise");
+        return plan_invalid(job, e, "\"groups\" is not a whole number from 1 to the batch limit", "denoise");
     if (tiling && (!how || (!tiled && strcmp(how, "off"))))
-        return bad_plan(job, e, "vae_tiling is neither on nor off", "decode");
+        return plan_invalid(job, e, "\"vae_tiling\" is neither \"on\" nor \"off\"", "decode");
     return job_lay_out(job, (int)n, tiled, e);
 }
 
-/* A plan that is asked for and does not fit runs with no less than it takes, whatever another one would. */
-static void name_own_least(struct plan *plan) {
+/* For a given plan above its budget, the least budget is the plan's own peak: no other plan is considered. */
+static void set_least_to_peak(struct plan *plan) {
     if (plan->ram_peak_bytes > plan->ram_budget_bytes) plan->ram_least_bytes = plan->ram_peak_bytes;
     if (plan->vram_peak_bytes > plan->vram_budget_bytes) plan->vram_least_bytes = plan->vram_peak_bytes;
 }
 
-/* A plan was made when its texts had to be encoded, and now all are recalled: what it has for them is passed
- * over. */
-static void drop_recalled(const struct job *job, json_t *stages) {
+/* Removes the text stages of a plan if all prompts now come from the prompt cache: such a plan was made
+ * before they were cached. */
+static void drop_cached_texts(const struct job *job, json_t *stages) {
     for (int s = 0; s < job->layout.n_stages; s++)
         if (job->layout.kind[s] == &stage_text) return;
-    for (size_t i = json_array_size(stages); i > 0 && recalled_count(job); i--) {
+    for (size_t i = json_array_size(stages); i > 0 && prompt_cache_count_hits(job); i--) {
         const char *name = json_string_value(json_object_get(json_array_get(stages, i - 1), "name"));
         if (name && (!strcmp(name, "text") || !strncmp(name, "text_", 5))) json_array_remove(stages, i - 1);
     }
@@ -390,8 +449,9 @@ static enum status read_plan(struct job *job, json_t *root, struct error *e) {
     json_t *stages = json_object_get(root, "stages"), *budget = json_object_get(root, "budget");
     json_t *ram = json_object_get(budget, "ram_bytes"), *vram = json_object_get(budget, "vram_bytes");
     if (json_integer_value(json_object_get(root, "version")) != 1 || !json_is_array(stages))
-        return bad_plan(job, e, "no version 1 or no stages", NULL);
-    drop_recalled(job, stages);
+        return plan_invalid(job, e, "\"version\" is not 1, or \"stages\" is missing", NULL);
+    if (check_same_request(job, json_object_get(root, "request"), e) != OK) return e->code;
+    drop_cached_texts(job, stages);
     uint64_t bytes = (uint64_t)job->request.max_ram_bytes;
     if (!bytes && json_is_integer(ram) && json_integer_value(ram) > 0)
         bytes = (uint64_t)json_integer_value(ram);
@@ -402,36 +462,51 @@ static enum status read_plan(struct job *job, json_t *root, struct error *e) {
         device_bytes = (uint64_t)json_integer_value(vram);
     plan_solve(job->need, bytes ? bytes : machine_default_budget(),
                device_bytes ? device_bytes : device_default_budget(job->device), &job->plan);
-    if ((int)json_array_size(stages) != job->layout.n_stages)
-        return other_job(job, e, "another number of stages", NULL);
+    if ((int)json_array_size(stages) != job->layout.n_stages) {
+        plan_mismatch(job, e, "another number of stages", NULL);
+        error_found(e, "%d stages", (int)json_array_size(stages));
+        return error_expected(e, "%d stages", job->layout.n_stages);
+    }
     const char *device = json_string_value(json_object_get(root, "device"));
-    if (device && strcmp(device, job->device->name)) return other_job(job, e, "another device", NULL);
+    if (device && strcmp(device, job->device->name)) {
+        plan_mismatch(job, e, "another device", NULL);
+        error_found(e, "%.100s", device);
+        return error_expected(e, "a plan for --device %s", job->device->name);
+    }
     const char *precision = json_string_value(json_object_get(root, "precision"));
-    if (precision && strcmp(precision, precision_name(job->precision)))
-        return other_job(job, e, "another precision", NULL);
+    if (precision && strcmp(precision, precision_name(job->precision))) {
+        plan_mismatch(job, e, "another precision", NULL);
+        error_found(e, "%.100s", precision);
+        return error_expected(e, "a plan for --precision %s", precision_name(job->precision));
+    }
     const char *type = json_string_value(json_object_get(json_object_get(root, "request"), "type"));
-    if (strcmp(type ? type : "", job->weights == N_DTYPES ? "" : dtype_name(job->weights)))
-        return other_job(job, e, "weights of another type", NULL);
+    if (strcmp(type ? type : "", job->weights == N_DTYPES ? "" : dtype_name(job->weights))) {
+        plan_mismatch(job, e, "another weight type (--type)", NULL);
+        error_found(e, "%.100s", type ? type : "the files' own types");
+        return error_expected(e, "%s",
+                              job->weights == N_DTYPES ? "the files' own types" : dtype_name(job->weights));
+    }
     json_t *loras = loras_json(job), *theirs = json_object_get(json_object_get(root, "request"), "loras");
     bool alike = json_equal(loras, theirs) || (!theirs && !json_array_size(loras));
     json_decref(loras);
-    if (!alike) return other_job(job, e, "other adapters", NULL);
+    if (!alike) return plan_mismatch(job, e, "other LoRAs (--lora) or strengths", NULL);
     json_t *keep = json_object_get(root, "keep");
-    if (keep && !json_is_boolean(keep)) return bad_plan(job, e, "keep is neither true nor false", NULL);
+    if (keep && !json_is_boolean(keep))
+        return plan_invalid(job, e, "\"keep\" is neither true nor false", NULL);
     job->plan.keep = json_is_true(keep);
     for (int s = 0; s < job->layout.n_stages && e->code == OK; s++)
         read_stage(job, s, json_array_get(stages, (size_t)s), &job->plan.stage[s], e);
     plan_evaluate(job->need, &job->plan);
-    name_own_least(&job->plan);
+    set_least_to_peak(&job->plan);
     return e->code;
 }
 
-/* A document takes tens of bytes for each of its values: more than any plan has are not built. */
+/* META for text with more values than any plan has: parsed JSON takes tens of bytes a value. */
 static enum status check_values(const struct job *job, const char *text, struct error *e) {
     enum { VALUES_MAX = PLAN_STAGES_MAX * PLAN_BLOCKS_MAX * 8 };
     size_t n = 0;
     for (const char *at = text; (at = strpbrk(at, ",[{")); at++) n++;
-    return n <= VALUES_MAX ? OK : bad_plan(job, e, "more values than any plan has", NULL);
+    return n <= VALUES_MAX ? OK : plan_invalid(job, e, "more values than any plan has", NULL);
 }
 
 enum status plan_read(struct job *job, const char *text, struct error *e) {

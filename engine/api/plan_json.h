@@ -1,4 +1,4 @@
-/* Plans as JSON: printed for people and scripts, read back for --plan. The keys are fixed by the surface. */
+/* Plans as JSON: the output of `plan --json`, and the input of --plan. Scripts rely on the keys. */
 #ifndef SLUICE_API_PLAN_JSON_H
 #define SLUICE_API_PLAN_JSON_H
 
@@ -6,14 +6,15 @@
 
 #include <jansson.h>
 
-/* A new reference, or NULL without memory. */
+/* The job's plan as a new JSON object (the caller's reference), or NULL without memory. */
 json_t *plan_json(const struct job *job);
 
-/* Reads a plan for this job: residents, rings, keep and, unless the request has one, the budget are taken
- * from text; everything else follows from the job. META or JSON for what is no plan, BUDGET for a plan of
- * another job. */
+/* Reads a plan for this job from JSON text. Taken from the text: residents, pooled blocks, ring and staging
+ * sizes, keep, direct reads, groups, VAE tiling and, unless the request sets one, the budget. The rest
+ * follows from the job. Fails with META or JSON if the text is no plan, with BUDGET if it is the plan of
+ * another request, model or device. */
 enum status plan_read(struct job *job, const char *text, struct error *e);
-/* The plan that the request brings, or one that is made for its budget. */
+/* Sets job->plan: the request's plan file if it has one, else a new plan for the budgets. */
 enum status plan_take(struct job *job, struct error *e);
 
 #endif

@@ -1,4 +1,4 @@
-/* Pressure: see pressure.h. */
+/* Memory pressure: see pressure.h. */
 #include "engine/api/pressure.h"
 
 uint64_t pressure_reserve(uint64_t free_bytes, uint64_t has_bytes, uint64_t peak_bytes) {

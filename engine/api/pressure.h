@@ -1,4 +1,4 @@
-/* Pressure: when another program takes memory during a run, how much of it should go back. */
+/* Memory pressure: how many bytes of residents a run evicts when other programs take memory. */
 #ifndef SLUICE_API_PRESSURE_H
 #define SLUICE_API_PRESSURE_H
 
@@ -6,13 +6,13 @@
 
 enum { PRESSURE_RESERVE_MOST = 512 << 20, PRESSURE_RESERVE_LEAST = 32 << 20 };
 
-/* Free memory under which a run gives residents up. From what is free before it begins, what the process has
- * then, and what it will have at its planned peak: half of what that leaves, so that a run never takes its
- * own plan for another program; at most a desktop's comfort, at least what keeps a machine alive. 0 where it
- * is not known what is free. Pure. */
+/* Free memory below which a run evicts residents: half of the memory that stays free at the run's planned
+ * peak, within PRESSURE_RESERVE_LEAST and PRESSURE_RESERVE_MOST. Half, so that a run does not mistake its own
+ * growth for another program's. free_bytes: free before the run, 0: unknown (returns 0); has_bytes: the
+ * process's memory then; peak_bytes: its planned peak. Pure. */
 uint64_t pressure_reserve(uint64_t free_bytes, uint64_t has_bytes, uint64_t peak_bytes);
 
-/* Bytes to give up now; 0: none. Pure. */
+/* Bytes to evict now; 0: none. Pure. */
 uint64_t pressure_bytes(uint64_t reserve, uint64_t free_bytes);
 
 #endif

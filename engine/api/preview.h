@@ -1,22 +1,23 @@
-/* Previews: what a denoiser takes each image to be, shown behind a step.
+/* Previews after each step (--preview): the denoiser's current estimate of the finished image
+ * (pred_original_sample in diffusers).
  *
- * They are made of its prediction, before the sampler moves the sample by it: what is not noise in the
- * sample, not the sample itself. Nothing of the run reads what they write. Every image of a batch has its
- * own. */
+ * The estimate comes from the guided prediction, before the sampler moves the sample. The run never reads
+ * it, so previews change no pixel. Every image of a batch has its own. */
 #ifndef SLUICE_API_PREVIEW_H
 #define SLUICE_API_PREVIEW_H
 
 #include "engine/api/running.h"
 
-/* What a job's previews need of a layout's tensors. */
+/* Adds the tensors that previews need to a layout's arena. */
 void preview_tensors(const struct job *job, struct layout *l, struct arena *arena, bool *ok);
-/* Of the images after that call? */
-bool preview_is_due(const struct running *r, int i_call);
-/* Takes what that call gave of an image, guided and as the denoiser gives it, before its sample moves. */
-void preview_take(const struct job *job, int image, int i_call, const float *output);
-/* Hands the preview of what was taken to the caller; of what is no finite numbers there is none. */
-enum status preview_hand_out(struct running *r, int image, int step, struct error *e);
-/* How many there will be. */
+/* True: previews follow denoiser call i_call. */
+bool preview_due(const struct running *r, int i_call);
+/* Computes the estimate of one image from its guided denoiser output, before the sample moves. */
+void preview_capture(const struct job *job, int image, int i_call, const float *output);
+/* Hands the captured estimate to the on_preview callback, as a linear map to RGB or decoded; skips it if it
+ * is not finite. */
+enum status preview_emit(struct running *r, int image, int step, struct error *e);
+/* The number of previews of the whole run. */
 int preview_count(const struct job *job);
 
 #endif

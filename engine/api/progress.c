@@ -1,4 +1,4 @@
-/* Progress: see progress.h. */
+/* Progress, times and memory pressure of a run: see progress.h. */
 #include "engine/api/progress.h"
 
 #include "engine/api/machine.h"
@@ -13,7 +13,7 @@ static double progress_now(const struct running *r) {
     return r->session->sys->clock(r->session->sys);
 }
 
-static struct store_counters progress_since(struct store_counters now, struct store_counters then) {
+static struct store_counters counters_since(struct store_counters now, struct store_counters then) {
     return (struct store_counters){.bytes_moved = now.bytes_moved - then.bytes_moved,
                                    .stall_seconds = now.stall_seconds - then.stall_seconds,
                                    .bytes_read = now.bytes_read - then.bytes_read,
@@ -24,19 +24,20 @@ static struct store_counters progress_since(struct store_counters now, struct st
 
 /* ---- progress ---- */
 
-/* What a run reaches of a plain product's rate: norms, softmax and small products take the rest (measured:
- * 0.6 to 0.8). */
-#define SHARE_OF_RATE 0.7
+/* The share of a plain matrix product's rate that a whole run reaches; norms, softmax and small products
+ * cost the rest (measured: 0.6 to 0.8). */
+#define RATE_EFFICIENCY 0.7
 
-/* Seconds for what is left, at this stage's own pace once it shows one; negative while unknown. */
+/* Estimated seconds left, from the current stage once 2 % of the work is done in it, else from the measured
+ * rate; negative: unknown. */
 static double progress_seconds_left(const struct running *r) {
     double seconds = progress_now(r) - r->stage_began, done = r->done - r->done_at_stage,
            left = r->all - r->done;
     if (seconds > 0 && done > 0.02 * r->all) return left / (done / seconds);
-    return r->rate > 0 ? left / (SHARE_OF_RATE * r->rate) : -1;
+    return r->rate > 0 ? left / (RATE_EFFICIENCY * r->rate) : -1;
 }
 
-/* Of work that ends when `done` FLOPs of all are. */
+/* Calls on_progress for a visit; done: FLOPs computed when it ends. */
 static void progress_report(struct running *r, const struct visit *visit, double done) {
     struct sluice_session *s = r->session;
     const struct stage *stage = &r->job->layout.stages[visit->stage];
@@ -57,7 +58,7 @@ static void progress_report(struct running *r, const struct visit *visit, double
     s->options.on_progress(s->options.user, &progress);
 }
 
-static void progress_report_now_and_then(struct running *r, const struct visit *visit) {
+static void progress_report_throttled(struct running *r, const struct visit *visit) {
     enum { TENTHS = 10 };
     double time = progress_now(r);
     if (!r->session->options.on_progress ||
@@ -72,30 +73,30 @@ void progress_ended(struct running *r) {
     if (r->session->options.on_progress) progress_report(r, &visits->visits[visits->n_visits - 1], r->all);
 }
 
-static void progress_note_longest(struct stall *longest, double seconds, const struct block *block) {
+static void keep_longest_stall(struct stall *longest, double seconds, const struct block *block) {
     if (seconds <= longest->seconds) return;
     longest->seconds = seconds;
     memcpy(longest->block, block->name, sizeof longest->block);
 }
 
-/* The step of a visit that denoises. */
+/* The sampling step of a denoiser visit. */
 static int progress_step(const struct job *job, const struct visit *visit) {
     const struct job_span *span = &job->spans[job->layout.span[visit->stage]];
     return job->calls[span->first_call + visit->evaluation / job->layout.choice.groups].step;
 }
 
-/* Which block was waited for longest, in this step and stage. visit: the one that computes now; NULL: none,
- * the last one's evaluation has ended. */
+/* Records for the current step and stage which block's weights took longest to arrive. visit: the one that
+ * computes now; NULL: the last one's evaluation has ended. */
 static void progress_note_stall(struct running *r, const struct visit *visit) {
     const struct visit *last = r->visit;
     if (last == visit) return;
     if (last) {
-        double seconds = progress_since(r->counters, r->at_visit).stall_seconds;
+        double seconds = counters_since(r->counters, r->at_visit).stall_seconds;
         const struct block *block = r->job->layout.stages[last->stage].blocks[last->block];
         struct report *report = &r->session->report;
-        progress_note_longest(&report->stage[last->stage].stall, seconds, block);
+        keep_longest_stall(&report->stage[last->stage].stall, seconds, block);
         if (r->job->layout.kind[last->stage] == &stage_denoise && last->evaluation >= 0)
-            progress_note_longest(&report->step[progress_step(r->job, last)].stall, seconds, block);
+            keep_longest_stall(&report->step[progress_step(r->job, last)].stall, seconds, block);
     }
     r->visit = visit;
     r->at_visit = r->counters;
@@ -110,12 +111,13 @@ bool progress_tick(void *user, const struct visit *visit, double done, struct er
         error_where(e, "stage %s", r->job->layout.stages[visit->stage].name);
         return false;
     }
-    progress_report_now_and_then(r, visit);
+    progress_report_throttled(r, visit);
     return true;
 }
 
-/* What the work had to take, had nobody waited who need not: the computing that was measured, or the bytes at
- * the link's rate. A rate that the measurement refutes (bytes came faster, out of a cache) says nothing. */
+/* The time that perfect overlap would need: the measured computing time, or the bytes moved at the link's
+ * rate if that is longer. A rate that the measurement refutes (bytes came faster, from the page cache) is
+ * ignored. */
 static double progress_measured_floor(const struct running *r, double seconds,
                                       const struct store_counters *moved) {
     const struct run_need *need = r->job->need;
@@ -126,8 +128,8 @@ static double progress_measured_floor(const struct running *r, double seconds,
     return link > computing && link <= seconds ? link : computing;
 }
 
-/* Since a moment that becomes now. */
-static struct processor_time progress_spent(struct processor_time *since) {
+/* Processor time since *since, which becomes now. */
+static struct processor_time processor_time_since(struct processor_time *since) {
     struct processor_time then = *since;
     *since = machine_processor_time();
     return (struct processor_time){since->user - then.user, since->system - then.system};
@@ -137,8 +139,8 @@ void progress_step_ended(struct running *r, int step) {
     double time = progress_now(r);
     struct step_record *record = &r->session->report.step[step];
     record->seconds = time - r->step_began;
-    record->spent = progress_spent(&r->time_at_step);
-    record->moved = progress_since(r->counters, r->at_step);
+    record->spent = processor_time_since(&r->time_at_step);
+    record->moved = counters_since(r->counters, r->at_step);
     record->floor_seconds = progress_measured_floor(r, record->seconds, &record->moved);
     r->session->report.n_steps = step + 1;
     r->step_began = time;
@@ -150,7 +152,7 @@ void progress_evaluation_ends(struct running *r) {
 }
 
 void progress_evaluation_ended(struct running *r, const struct visit *visit) {
-    progress_report_now_and_then(r, visit);
+    progress_report_throttled(r, visit);
 }
 
 void progress_stage_ended(struct running *r, int stage) {
@@ -158,8 +160,8 @@ void progress_stage_ended(struct running *r, int stage) {
     struct stage_record *record = &report->stage[stage];
     progress_note_stall(r, NULL);
     record->seconds = progress_now(r) - r->stage_began;
-    record->spent = progress_spent(&r->time_at_stage);
-    record->moved = progress_since(r->counters, r->at_stage);
+    record->spent = processor_time_since(&r->time_at_stage);
+    record->moved = counters_since(r->counters, r->at_stage);
     record->floor_seconds = progress_measured_floor(r, record->seconds, &record->moved);
     record->planned_bytes = r->job->plan.stage[stage].peak_ram_bytes;
     record->measured_bytes = machine_peak_bytes();
@@ -173,7 +175,7 @@ void progress_stage_begins(struct running *r) {
     r->done_at_stage = r->done;
 }
 
-/* A picture that is only planned with, as if it were of that size. */
+/* A copy of a picture with another size, for planning only; NULL for NULL. */
 static const struct sluice_picture *progress_of_size(const struct sluice_picture *picture, int width,
                                                      int height, struct sluice_picture *other) {
     if (!picture) return NULL;
@@ -183,8 +185,8 @@ static const struct sluice_picture *progress_of_size(const struct sluice_picture
     return other;
 }
 
-/* FLOPs of the same request at i sixteenths of its sides, which go to width and height; 0 if it cannot be
- * asked. */
+/* FLOPs of this request at i/16 of its width and height (written to *width, *height); 0: such a request is
+ * refused. */
 static double progress_flops_at(const struct running *r, int i, int *width, int *height) {
     const struct job *job = r->job;
     int step = job->model->size_step;
@@ -197,16 +199,16 @@ static double progress_flops_at(const struct running *r, int i, int *width, int 
     smaller.mask = progress_of_size(smaller.mask, *width, *height, &mask);
     struct job try;
     struct error e = {0};
-    double flops = job_open(&try, &job->place, &smaller, NULL, &e) == OK ? job_flops(&try) : 0;
+    double flops = job_open(&try, &job->context, &smaller, NULL, &e) == OK ? job_flops(&try) : 0;
     job_close(&try);
     return flops;
 }
 
-/* The largest size between whose work is at most about a quarter of this job's, measured dry; 0 if none is.
- */
+/* Finds the largest size, in sixteenths, that needs at most about a quarter of this job's work, measured by
+ * dry runs; 0x0: none. */
 static void progress_quarter_size(const struct running *r, int *width, int *height) {
     double quarter = job_flops(r->job) / 4 * 1.05;
-    int low = 0, high = 16; /* low fits or is 0, high does not fit */
+    int low = 0, high = 16; /* low fits or is 0; high does not fit */
     *width = *height = 0;
     while (high - low > 1) {
         int w, h, middle = (low + high) / 2;
@@ -220,37 +222,36 @@ static void progress_quarter_size(const struct running *r, int *width, int *heig
     }
 }
 
-enum { WORTH_A_LINE = 2 }; /* seconds */
+enum { LOG_ETA_FROM_SECONDS = 2 };
 
-/* One line before step 1, from the plan's time if that follows from measured rates, else from the rate
- * measured before the run. */
-void progress_predict(struct running *r) {
+/* Logs the estimated time before step 1. */
+void progress_log_estimate(struct running *r) {
     double seconds = r->planned_seconds;
-    if (seconds <= 0 && r->rate > 0) seconds = (r->all - r->done) / (SHARE_OF_RATE * r->rate);
-    if (seconds < WORTH_A_LINE || !r->session->options.on_log) return;
+    if (seconds <= 0 && r->rate > 0) seconds = (r->all - r->done) / (RATE_EFFICIENCY * r->rate);
+    if (seconds < LOG_ETA_FROM_SECONDS || !r->session->options.on_log) return;
     bool long_one = seconds >= 60;
     int width = 0, height = 0;
     if (long_one) progress_quarter_size(r, &width, &height);
     char quarter[64] = "";
-    if (width) snprintf(quarter, sizeof quarter, "; %dx%d would take about a quarter", width, height);
-    session_say(r->session, SLUICE_INFO, "about %.0f %s for %dx%d, %d steps%s",
+    if (width) snprintf(quarter, sizeof quarter, "; %dx%d would take about a quarter of that", width, height);
+    session_log(r->session, SLUICE_INFO, "estimated time: %.0f %s for %dx%d, %d steps%s",
                 long_one ? seconds / 60 : seconds, long_one ? "minutes" : "seconds", r->job->request.width,
                 r->job->request.height, r->job->grid.n, quarter);
 }
 
 /* ---- pressure ---- */
 
-uint64_t progress_bytes_needed(void *user) {
+uint64_t progress_eviction_bytes(void *user) {
     struct running *r = user;
     struct sys *sys = r->session->sys;
     return pressure_bytes(r->reserve, sys->free_bytes(sys));
 }
 
-void progress_gave_up(void *user, const struct visit *first, uint64_t bytes, enum evict_reason reason) {
-    static const char *const said[] = {
-        [EVICT_ASKED] = "another program took memory: %s of residents given up, the run goes on",
-        [EVICT_OPERATOR] = "an operator found no memory: %s of residents given up, it is computed again",
-        [EVICT_STAGE] = "a stage found no memory: %s of residents given up, it begins again",
+void progress_evicted(void *user, const struct visit *first, uint64_t bytes, enum evict_reason reason) {
+    static const char *const messages[] = {
+        [EVICT_ASKED] = "another program needs memory: freed %s of cached weights; the run continues and rereads them each step",
+        [EVICT_OPERATOR] = "out of memory while computing: freed %s of cached weights and repeating the computation",
+        [EVICT_STAGE] = "out of memory at the start of a stage: freed %s of cached weights and starting it again",
     };
     struct running *r = user;
     struct report *report = &r->session->report;
@@ -265,12 +266,11 @@ void progress_gave_up(void *user, const struct visit *first, uint64_t bytes, enu
                              bytes};
     else
         last->bytes += bytes;
-    session_say(r->session, SLUICE_WARNING, said[reason], size_text(bytes, size));
+    session_log(r->session, SLUICE_WARNING, messages[reason], size_text(bytes, size));
 }
 
-/* Before anything of this run is taken. Where weights lie on a device of their own, giving them up would not
- * help the host. */
-uint64_t progress_reserve(const struct sluice_session *s, const struct job *job) {
+/* 0 on devices with memory of their own: evicting weights there frees no host memory. */
+uint64_t progress_pressure_reserve(const struct sluice_session *s, const struct job *job) {
     if (s->device->memory) return 0;
     return pressure_reserve(s->sys->free_bytes(s->sys), s->report.base_bytes, job->plan.ram_peak_bytes);
 }

@@ -1,5 +1,5 @@
-/* The small public functions, and the public face of errors. */
-#include "engine/api/caller.h"
+/* Public functions on models, errors, requests' defaults and versions. */
+#include "engine/api/arguments.h"
 #include "engine/api/machine.h"
 #include "engine/open/model.h"
 #include "engine/open/component_files.h"
@@ -55,7 +55,7 @@ int publish_error(const struct error *e, struct sluice_error *public) {
 enum status adopt_error(const struct sluice_error *public, struct error *e) {
     bool known = public->code > OK;
     error_set(e, known ? (enum status) public->code : INTERNAL, "%s",
-              known ? public->what : "a caller's function failed without saying why");
+              known ? public->what : "a callback failed without setting an error");
     if (known && public->exit_code > 0) e->exit = public->exit_code;
     error_where(e, "%s", public->where);
     error_found(e, "%s", public->found);
@@ -97,8 +97,8 @@ const char *sluice_part_flag(int i, char *help, size_t help_bytes) {
     part_flag_families(flag, help, help_bytes);
     size_t n = strlen(help);
     const char *more = part_flag_chooses(flag, FAMILY_TINY_DECODER)
-                           ? "; none: without; decodes in less time, to another picture"
-                           : "; none: without, where a model may be";
+                           ? "; none: do not use it (faster decoding, slightly different images)"
+                           : "; none: leave it out, if the model allows that";
     if (part_flag_optional(flag) && n < help_bytes) snprintf(help + n, help_bytes - n, "%s", more);
     return flag;
 }
@@ -106,11 +106,11 @@ const char *sluice_part_flag(int i, char *help, size_t help_bytes) {
 int sluice_model_open(const struct sluice_model_options *options, sluice_model **model,
                       struct sluice_error *error) {
     struct error e = {0};
-    if (!caller_gave(model, "model", &e)) return publish_error(&e, error);
+    if (!check_not_null(model, "model", &e)) return publish_error(&e, error);
     *model = NULL;
-    if (!caller_filled(options, "options", &e) || !caller_has_stack(SLUICE_STACK_BYTES_TO_OPEN, &e))
+    if (!check_struct_size(options, "options", &e) || !check_stack(SLUICE_STACK_BYTES_TO_OPEN, &e))
         return publish_error(&e, error);
-    model_open_beside(NULL, options, machine_base_bytes(), model, &e);
+    model_open_reserving(NULL, options, machine_base_bytes(), model, &e);
     return publish_error(&e, error);
 }
 

@@ -1,4 +1,4 @@
-/* The machine's rate: see rate.h. */
+/* Measures the matrix product rate: see rate.h. */
 #include "engine/api/rate.h"
 
 #include "kernels/ops.h"

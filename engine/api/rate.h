@@ -1,15 +1,15 @@
-/* How fast this machine multiplies matrices right now: for the line that predicts minutes before step 1. */
+/* Measures the machine's current matrix product rate, for the time estimate that is logged before step 1. */
 #ifndef SLUICE_API_RATE_H
 #define SLUICE_API_RATE_H
 
 #include "engine/base/sys.h"
 #include "kernels/device.h"
 
-/* The most memory that rate_measure takes for a moment: planned with what opening a model takes. */
+/* Temporary memory of rate_measure; the plan counts it with the temporary memory of opening a model. */
 enum { RATE_BYTES = 6 << 20 };
 
-/* FLOPs a second of a middling product, the best of a few; 0 if it cannot be measured. Before a run, not
- * during it. */
+/* FLOP/s of a medium-sized matrix product, the best of a few tries; 0 on failure. Call it before a run, not
+ * during one. */
 double rate_measure(struct sys *sys, struct device *device, enum precision precision);
 
 #endif

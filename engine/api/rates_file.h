@@ -1,10 +1,12 @@
-/* Rates as text: {"version":1,"machine":"...","threads":N,"disk":B/s,"host_copy":B/s,"h2d":B/s,
- * "ops":{"linear":FLOP/s,"linear_bf16":FLOP/s,"attention":FLOP/s,"conv":FLOP/s,"bytes":B/s},
- * "cuda":{the same}}, every key but version optional. ops are the CPU's.
+/* Rates files (JSON): speeds of the machine that plans predict times from.
  *
- * Written by the benches, edited by people, read by plans: so it may hold anything. What it does not say is
- * the stated default of the device. A key that nobody knows is refused: a mistyped one would otherwise plan
- * with a default and say nothing. */
+ * {"version":1,"machine":"...","threads":N,"disk":B/s,"host_copy":B/s,"h2d":B/s,
+ * "ops":{"linear":FLOP/s,"linear_bf16":FLOP/s,"attention":FLOP/s,"conv":FLOP/s,"bytes":B/s},
+ * "cuda":{the same}}, every key but version optional. "ops" are the CPU's.
+ *
+ * Benches write these files, people edit them, plans read them: any content must be handled. A missing rate
+ * is the device's default. An unknown key is refused, because a mistyped one would silently give a default.
+ */
 #ifndef SLUICE_API_RATES_FILE_H
 #define SLUICE_API_RATES_FILE_H
 
@@ -12,25 +14,24 @@
 
 #include <stdint.h>
 
-/* Lets predictions exist before anything was measured. From device and threads alone, so that the same flags
- * give the same plan. "cuda" is a small card; unknown devices and 0 threads count as one thread of the CPU.
- */
+/* Default rates of a device. They depend on device and threads only: the same flags give the same plan.
+ * "cuda" is a small card; an unknown device or 0 threads count as one CPU thread. */
 void rates_default(const char *device, int threads, struct rates *rates);
 
 struct cuda_card;
-/* The same of a card that is known by name, in a machine of its time. */
+/* Default rates of a card known by name, in a PC of its generation. */
 void rates_of_card(const struct cuda_card *card, struct rates *rates);
 
-/* Puts what text says of this device over *rates. JSON, DUP, LIMIT, UTF8 or META for what is no rates file;
- * USAGE for a rate that is 0, negative or beyond any machine; *rates then stays as it is. file: its name for
- * messages, or NULL. threads: the session's; operators that were measured with more of them count as so much
- * slower. 0: as measured. */
+/* Overwrites *rates with the rates that the text has for this device. Fails with JSON, DUP, LIMIT, UTF8 or
+ * META if the text is no rates file, with USAGE for a rate that is 0, negative or above 1e18; *rates is then
+ * unchanged. file: its name for messages, or NULL. threads: the session's; operator rates measured with more
+ * threads are scaled down. 0: no scaling. */
 enum status rates_read(const char *device, const char *file, const char *text, int threads,
                        struct rates *rates, struct error *e);
 
-/* New text, freed with free: what old says (NULL: nothing), with what *measured says over it where that is
- * not 0. threads: what the operators were measured with; 0: they were not. The errors of rates_read for old,
- * and MEMORY. */
+/* Makes the text of a rates file, which the caller frees with free: the rates of old (NULL: none),
+ * overwritten by those of *measured that are not 0. threads: that the operators were measured with; 0: not
+ * measured. Fails like rates_read for old, and with MEMORY. */
 enum status rates_merge(const char *old, const struct rates *measured, const char *machine, int threads,
                         char **text, struct error *e);
 

@@ -1,4 +1,4 @@
-/* Reports: see report.h. */
+/* Reports as JSON: see report.h. */
 #include "engine/api/report.h"
 
 #include "loaders/json.h"
@@ -29,11 +29,11 @@ static json_t *hashes_json(const char (*hash)[SHA256_HEX], int n) {
     return list;
 }
 
-static json_t *known_json(double number, bool known) {
+static json_t *real_or_null(double number, bool known) {
     return known ? json_real(number) : json_null();
 }
 
-/* What a stage and a step have in common. */
+/* Adds the members that stages and steps share. */
 static void put_work(json_t *json, double seconds, double floor_seconds, struct processor_time spent,
                      const struct store_counters *moved, const struct stall *stall) {
     bool took = seconds > 0, floor = floor_seconds > 0;
@@ -43,14 +43,14 @@ static void put_work(json_t *json, double seconds, double floor_seconds, struct 
     json_put(json, "user_seconds", json_real(spent.user));
     json_put(json, "system_seconds", json_real(spent.system));
     json_put(json, "bytes_moved", json_integer(moved->bytes_moved));
-    json_put(json, "gbytes_per_second", known_json(took ? bytes / seconds / 1e9 : 0, took));
+    json_put(json, "gbytes_per_second", real_or_null(took ? bytes / seconds / 1e9 : 0, took));
     if (moved->bytes_windowed) json_put(json, "bytes_windowed", json_integer(moved->bytes_windowed));
     if (moved->bytes_unpinned) json_put(json, "bytes_unpinned", json_integer(moved->bytes_unpinned));
     json_put(json, "stall_seconds", json_real(moved->stall_seconds));
     json_put(json, "stall_block", stall->seconds > 0 ? json_string(stall->block) : json_null());
     json_put(json, "stall_block_seconds", json_real(stall->seconds));
-    json_put(json, "floor_seconds", known_json(floor_seconds, floor));
-    json_put(json, "efficiency", known_json(took ? floor_seconds / seconds : 0, took && floor));
+    json_put(json, "floor_seconds", real_or_null(floor_seconds, floor));
+    json_put(json, "efficiency", real_or_null(took ? floor_seconds / seconds : 0, took && floor));
 }
 
 static json_t *stages_json(const struct report *r) {

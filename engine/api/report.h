@@ -1,4 +1,4 @@
-/* What a run did: collected while it runs, printed as the JSON of --report. */
+/* Measurements of a run, collected while it runs and printed as JSON by --report. */
 #ifndef SLUICE_API_REPORT_H
 #define SLUICE_API_REPORT_H
 
@@ -10,39 +10,38 @@
 
 enum { SHA256_HEX = 65 };
 
-/* The block that was waited for longest at one visit; copied, because some last no longer than their run. */
+/* The longest wait of a visit for its block. The name is copied: some blocks are freed with their run. */
 struct stall {
     double seconds; /* 0: none */
     char block[BLOCK_NAME_MAX];
 };
 
 struct stage_record {
-    double seconds,
-        floor_seconds; /* measured; what it had to take: of measured computing and the link's rate */
+    double seconds, floor_seconds; /* measured; lower bound from measured compute time and the link's rate */
     struct processor_time spent;
     struct store_counters moved;
     struct stall stall;
-    uint64_t planned_bytes, measured_bytes; /* peaks; measured: of the process so far, when it ended */
+    uint64_t planned_bytes, measured_bytes; /* peaks; measured: the process's, at the stage's end */
 };
 
 struct step_record {
-    double seconds, floor_seconds; /* as above */
+    double seconds, floor_seconds; /* as in stage_record */
     struct processor_time spent;
     struct store_counters moved;
     struct stall stall;
 };
 
-/* Residents evicted in mid-run. */
+/* Residents evicted during a run. */
 struct evicted {
     const char *stage;
-    int step; /* from this one on */
+    int step; /* first step without them */
     uint64_t bytes;
 };
 
-enum { EVICTED_MAX = 64 }; /* later ones are added to the last */
+enum { EVICTED_MAX = 64 }; /* later evictions are added to the last entry */
 
 struct report {
-    json_t *plan; /* NULL until there is one */
+    json_t *plan; /* NULL before planning */
     uint64_t seed;
     double seconds;
     int n_latents, n_images;
@@ -56,19 +55,18 @@ struct report {
     struct step_record *step; /* owned, from sys */
     float *sigma;             /* owned, from sys: one a step */
     uint64_t base_bytes, peak_bytes, library_bytes;
-    uint64_t
-        device_bytes; /* of the device, where it has memory of its own: all is taken before the first visit */
-    uint64_t context_bytes; /* of those what the device takes by itself, measured; 0: not known */
-    json_t *algorithms;     /* what libraries computed with; NULL: the device leaves them no choice */
+    uint64_t device_bytes; /* device memory, all of it allocated before the first visit; 0: none of its own */
+    uint64_t context_bytes; /* part of device_bytes: the driver's context, measured; 0: unknown */
+    json_t *algorithms;     /* algorithms that cuBLASLt or cuDNN chose; NULL: none to report */
     struct error error;
 };
 
-/* Hexadecimal SHA-256 of bytes; out has SHA256_HEX bytes. Returns out. */
+/* Hexadecimal SHA-256 of n bytes; out has SHA256_HEX bytes. Returns out. */
 char *sha256_hex(const void *bytes, size_t n, char *out);
-/* The same of what was hashed in pieces. */
+/* Ends a hash over several pieces; out as above. */
 char *sha256_end(struct sha256_ctx *sha, char *out);
 
-/* The whole report; a new reference. */
+/* The report as a new JSON object, the caller's reference. */
 json_t *report_json(const struct report *report);
 void report_destroy(struct sys *sys, struct report *report);
 

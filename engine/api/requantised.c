@@ -1,4 +1,4 @@
-/* Weights in another type: see requantised.h. */
+/* Weights converted on load (--type): see requantised.h. */
 #include "engine/api/requantised.h"
 
 #include "kernels/cpu/weights.h"
@@ -10,20 +10,20 @@
 
 #define REQUANTISED_TYPES "f8_e4m3, f8_e5m2, q8_0, q6_k, q5_k, q5_0, q4_k, q4_0, bf16, f16 or f32"
 
-/* Values a second that one reader converts. Measured: bench/LOG.md. */
+/* Values per second that one reader converts. Measured: bench/LOG.md. */
 #define ROUNDED_VALUES  1e8
 #define SEARCHED_VALUES 5e7
 
-enum status requantised_type(const char *name, bool converted, enum dtype *wanted, struct error *e) {
-    *wanted = name ? quantise_type(name) : N_DTYPES;
-    if (!name || (*wanted != N_DTYPES && (converted || !dtype_is_rotated(*wanted)))) return OK;
-    error_set(e, USAGE, "--type names no type that weights can be kept in");
+enum status requantised_type(const char *name, bool converted, enum dtype *type, struct error *e) {
+    *type = name ? quantise_type(name) : N_DTYPES;
+    if (!name || (*type != N_DTYPES && (converted || !dtype_is_rotated(*type)))) return OK;
+    error_set(e, USAGE, "unknown weight type (--type)");
     error_found(e, "%s", name);
     return error_expected(e, "%s%s%s", converted ? "int8_convrot, " : "", REQUANTISED_TYPES,
-                          *wanted == N_DTYPES ? "" : " (what `sluice convert` makes is read as it is)");
+                          *type == N_DTYPES ? "" : " (this type needs a file written by `sluice convert`)");
 }
 
-/* What a search for a scale reads through. */
+/* Buffers of a scan for the largest weight. */
 struct scan {
     char stored[4 * READER_VALUES];
     float numbers[READER_VALUES];
@@ -35,17 +35,17 @@ void requantised_destroy(struct requantised *r) {
     *r = (struct requantised){0};
 }
 
-enum status requantised_make(struct requantised *r, const struct sluice_model *model, enum dtype wanted,
+enum status requantised_prepare(struct requantised *r, const struct sluice_model *model, enum dtype type,
                              struct error *e) {
-    if (r->made && r->wanted == wanted) return OK;
+    if (r->made && r->type == type) return OK;
     requantised_destroy(r);
     r->made = true;
-    r->wanted = wanted;
-    if (wanted == N_DTYPES) return OK;
+    r->type = type;
+    if (type == N_DTYPES) return OK;
     for (int i = 0; i < SLOTS_MAX && e->code == OK; i++) {
         const struct family *family = model->component[i].family;
         if (family && !family_decodes(family) && family->kind != FAMILY_ENCODER)
-            component_requantise(&model->component[i], wanted, &r->component[i], e);
+            component_requantise(&model->component[i], type, &r->component[i], e);
     }
     if (e->code != OK) requantised_destroy(r);
     return e->code;
@@ -63,7 +63,7 @@ uint64_t requantised_bytes(const struct requantised *r, int readers) {
     return bytes ? bytes + (uint64_t)readers * READER_WORK_BYTES + sizeof(struct scan) : 0;
 }
 
-/* Values that follow each other, as they are stored, as numbers. */
+/* Converts consecutive stored values to floats. */
 static void widen(float *numbers, const void *from, enum dtype dtype, float scale, int64_t values) {
     struct tensor stored = tensor_make((void *)(uintptr_t)from, dtype, 1, (int32_t[]){(int32_t)values});
     stored.scale = scale;
@@ -76,8 +76,8 @@ void requantised_convert(const struct packed_conversion *c, const void *from, fl
     quantise_rows(c->to, c->to_scale, numbers, 1, values, to);
 }
 
-double requantised_seconds(enum dtype wanted, int64_t values) {
-    bool searches = dtype_block_values(wanted) == 256;
+double requantised_seconds(enum dtype type, int64_t values) {
+    bool searches = dtype_block_values(type) == 256;
     return (double)values / (searches ? SEARCHED_VALUES : ROUNDED_VALUES);
 }
 
@@ -111,25 +111,25 @@ static enum status scan_entry(const struct component *c, const struct index_entr
     return e->code;
 }
 
-static enum status scale_component(struct component *c, enum dtype wanted, const struct scaling *scaling,
+static enum status scale_component(struct component *c, enum dtype type, const struct scaling *scaling,
                                    struct error *e) {
     for (int i = 0; i < c->index.n_entries && e->code == OK; i++) {
         const struct index_entry *entry = &c->index.entries[i];
         float most;
-        if (requantise_of_entry(c, entry) != wanted || !scaling->tick(scaling->user, e)) continue;
+        if (requantise_of_entry(c, entry) != type || !scaling->tick(scaling->user, e)) continue;
         if (scan_entry(c, entry, scaling->scan, &most, e) == OK)
-            requantise_set_scale(c, entry, quantise_scale(wanted, most));
+            requantise_set_scale(c, entry, quantise_scale(type, most));
     }
     return e->code;
 }
 
 enum status requantised_scale(struct requantised *r, struct sys *sys, int slot,
                               bool (*tick)(void *user, struct error *e), void *user, struct error *e) {
-    bool scales = r->wanted == DTYPE_F8_E4M3 || r->wanted == DTYPE_F8_E5M2;
+    bool scales = r->type == DTYPE_F8_E4M3 || r->type == DTYPE_F8_E5M2;
     if (!scales || r->scaled[slot] || !r->component[slot].family) return OK;
     struct scaling scaling = {tick, user, sys->alloc(sys, LINE_HOST, sizeof *scaling.scan)};
-    if (!scaling.scan) return error_set(e, MEMORY, "no memory to look at weights");
-    scale_component(&r->component[slot], r->wanted, &scaling, e);
+    if (!scaling.scan) return error_set(e, MEMORY, "no memory to scan weights for their scale");
+    scale_component(&r->component[slot], r->type, &scaling, e);
     sys->release(sys, scaling.scan);
     r->scaled[slot] = e->code == OK;
     return e->code;

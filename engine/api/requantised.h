@@ -1,5 +1,5 @@
-/* A session's weights in the type that its requests ask for (`--type`): the transformer's and the text
- * encoders', converted on the way from their files. Made again when a request asks for another type. */
+/* Weights converted on load (--type): transformer and text encoders get another type on the way from their
+ * files. Rebuilt when a request asks for another type. */
 #ifndef SLUICE_API_REQUANTISED_H
 #define SLUICE_API_REQUANTISED_H
 
@@ -9,32 +9,31 @@
 
 struct requantised {
     bool made, scaled[SLOTS_MAX];
-    enum dtype wanted;
-    struct component component[SLOTS_MAX]; /* without family: as the model has it */
+    enum dtype type;
+    struct component component[SLOTS_MAX]; /* without family: the model's own */
 };
 
-/* The type of that name, N_DTYPES for NULL. converted: it may be one that only files have. USAGE, listing
- * those that there are. */
-enum status requantised_type(const char *name, bool converted, enum dtype *wanted, struct error *e);
-/* Lays the components out; reads nothing. A type of N_DTYPES frees them. */
-enum status requantised_make(struct requantised *r, const struct sluice_model *model, enum dtype wanted,
+/* Finds a type by name; N_DTYPES for NULL. converted: types that only converted files have are allowed too.
+ * USAGE, listing the types. */
+enum status requantised_type(const char *name, bool converted, enum dtype *type, struct error *e);
+/* Lays the components out; reads nothing. type N_DTYPES frees them. */
+enum status requantised_prepare(struct requantised *r, const struct sluice_model *model, enum dtype type,
                              struct error *e);
-/* Finds the scales of that slot's weights in types that need one for a whole tensor (F8), which takes reading
- * them once; nothing for others, or if it has been done. tick: asked now and then; false ends it with the
- * error that it set. */
+/* Scans the weights of a slot once for types with one scale per tensor (F8); nothing for other types or a
+ * second call. tick: called now and then; false ends the scan with the error that tick has set. */
 enum status requantised_scale(struct requantised *r, struct sys *sys, int slot,
                               bool (*tick)(void *user, struct error *e), void *user, struct error *e);
-/* The component in that slot: converted if there is one. r: NULL for none. */
+/* The component in that slot, converted if --type applies. r: NULL for none. */
 const struct component *requantised_component(const struct requantised *r, const struct sluice_model *model,
                                               int slot);
 void requantised_destroy(struct requantised *r);
 
-/* Of our allocator while a request runs: layouts, and what readers convert in; 0 for NULL. */
+/* Host bytes while a request runs: layouts and the readers' conversion buffers; 0 for NULL. */
 uint64_t requantised_bytes(const struct requantised *r, int readers);
 
-/* What readers do with such weights. */
+/* The function with which readers convert weights. */
 packed_converter requantised_convert;
-/* Seconds that converting so many values takes one reader, a stated default. */
-double requantised_seconds(enum dtype wanted, int64_t values);
+/* Seconds in which one reader converts so many values; a fixed estimate. */
+double requantised_seconds(enum dtype type, int64_t values);
 
 #endif

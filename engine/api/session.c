@@ -1,8 +1,8 @@
-/* Sessions: see session.h. Opening, planning, running. */
+/* Sessions: the public functions that open, plan, run and report. See session.h. */
 #include "engine/api/session.h"
 
 #include "engine/api/advice_json.h"
-#include "engine/api/caller.h"
+#include "engine/api/arguments.h"
 #include "engine/api/devices.h"
 #include "engine/open/latent_file.h"
 #include "engine/open/paths.h"
@@ -10,10 +10,10 @@
 #include "engine/api/plan_json.h"
 #include "engine/api/progress.h"
 #include "engine/api/rate.h"
-#include "engine/api/refusal.h"
-#include "engine/api/remarks.h"
+#include "engine/api/budget_error.h"
+#include "engine/api/warnings.h"
 #include "engine/api/stages.h"
-#include "engine/api/turns.h"
+#include "engine/api/stage_callbacks.h"
 #include "engine/base/text.h"
 #include "loaders/json.h"
 
@@ -21,7 +21,7 @@
 #include <stdio.h>
 #include <string.h>
 
-void session_say(struct sluice_session *session, int level, const char *format, ...) {
+void session_log(struct sluice_session *session, int level, const char *format, ...) {
     if (!session->options.on_log) return;
     char line[512];
     va_list args;
@@ -69,28 +69,32 @@ static enum status prepare_steps(struct sluice_session *s, const struct job *job
     return OK;
 }
 
-/* The device builds what the operators need, so that the run itself builds nothing. */
+/* Prepares every operator of the run on the device (oneDNN primitives, CUDA kernels), so that the run itself
+ * compiles none. */
 static enum status prepare_operators(struct sluice_session *s, const struct run *run, const struct job *job,
                                      struct error *e) {
     struct run_need *need = s->sys->alloc(s->sys, LINE_HOST, run_need_bytes(job->need->n_stages));
-    if (!need) return error_set(e, MEMORY, "no memory for what a run needs");
+    if (!need) return error_set(e, MEMORY, "no memory for a run's sizes");
     memcpy(need, job->need, run_need_bytes(job->need->n_stages));
     executor_measure(run, true, need, e);
     s->sys->release(s->sys, need);
     return e->code;
 }
 
-/* Stated defaults are too low to be worth an announcement. */
+/* Predicted seconds of all stages after the text stages; 0 without measured rates: default rates are too low
+ * for a useful prediction. */
 static double planned_seconds(const struct job *job) {
     double seconds = 0;
     for (int i = 0; i < job->layout.n_stages && job->request.rates; i++)
-        if (!job->layout.kind[i]->of_texts) seconds += job->plan.stage[i].seconds;
+        if (!job->layout.kind[i]->encodes_prompts) seconds += job->plan.stage[i].seconds;
     return seconds;
 }
 
+/* Files that cannot be opened for direct reads. */
 struct refused_direct {
-    int n, problem; /* of the first */
-    const char *first;
+    int n;
+    int problem;       /* errno of the first, negative */
+    const char *first; /* path of the first */
 };
 
 static void open_source_direct(struct byte_source *source, struct refused_direct *refused) {
@@ -100,54 +104,56 @@ static void open_source_direct(struct byte_source *source, struct refused_direct
     refused->first = source->path;
 }
 
-/* A file that cannot be read past the page cache is read through it, and one line says so. */
+/* Opens all files of the run for direct reads (O_DIRECT). A file that does not allow them is read through the
+ * page cache; one warning reports all such files. */
 static void open_direct(struct sluice_session *s, struct job *job) {
     struct refused_direct refused = {0};
     const struct stage *stages = job->layout.stages;
     if (!job->plan.bounce_bytes) return;
     for (int i = 0; i < job->layout.n_stages; i++) {
         const struct tensor_index *index = &stages[i].component->index;
-        if (i && stages[i].component == stages[i - 1].component) continue; /* a file is asked once */
+        if (i && stages[i].component == stages[i - 1].component) continue; /* same files as the last stage */
         for (int k = 0; k < index->n_sources; k++) open_source_direct(&index->sources[k], &refused);
     }
-    for (int i = 0; i < s->adapted.n_files; i++)
-        open_source_direct(adapter_source(s->adapted.file[i]->adapter), &refused);
+    for (int i = 0; i < s->adapters.n_files; i++)
+        open_source_direct(adapter_source(s->adapters.file[i]->adapter), &refused);
     if (refused.n)
-        session_say(s, SLUICE_WARNING,
-                    "reading through the page cache: direct reads of %d files are not allowed: %s: %s",
+        session_log(s, SLUICE_WARNING,
+                    "reading through the page cache: %d files do not allow direct reads (first %s: %s)",
                     refused.n, refused.first, strerror(-refused.problem));
 }
 
-/* What is kept of an earlier run in another type would be taken for this one's. */
-static struct job_place session_place(struct sluice_session *s, const struct sluice_request *request) {
+/* The job's context. Drops residents of an earlier run whose weights had another type (--type): the store
+ * would take them for this run's weights. */
+static struct job_context session_context(struct sluice_session *s, const struct sluice_request *request) {
     struct error e = {0};
-    enum dtype wanted;
+    enum dtype new_type;
     struct sluice_request r;
     copy_sized(&r, sizeof r, request);
-    if (requantised_type(r.type, r.converted, &wanted, &e) == OK && s->requantised.made &&
-        s->requantised.wanted != wanted)
+    if (requantised_type(r.type, r.converted, &new_type, &e) == OK && s->requantised.made &&
+        s->requantised.type != new_type)
         residents_destroy(&s->residents);
-    return (struct job_place){.model = s->model,
-                              .device = s->device,
-                              .requantised = &s->requantised,
-                              .adapted = &s->adapted,
-                              .conditionings = &s->conditionings};
+    return (struct job_context){.model = s->model,
+                                .device = s->device,
+                                .requantised = &s->requantised,
+                                .adapters = &s->adapters,
+                                .prompt_cache = &s->prompt_cache};
 }
 
-static bool reading_goes_on(void *user, struct error *e) {
+static bool continue_unless_cancelled(void *user, struct error *e) {
     struct sluice_session *s = user;
     if (atomic_load(&s->cancelled)) error_set(e, CANCELLED, "cancelled");
     return e->code == OK;
 }
 
-/* What of weights is looked at once, before the run: scales of types that need one, an adapter's numbers. */
-static enum status read_beforehand(struct sluice_session *s, const struct job *job, struct error *e) {
-    struct adapted_base base = {s->model, &s->requantised};
-    if (!job->decode_only) adapted_check(&s->adapted, reading_goes_on, s, e);
+/* Scans the adapters for NaN and computes quantisation scales, once before the run. */
+static enum status scan_weights(struct sluice_session *s, const struct job *job, struct error *e) {
+    struct adapter_base base = {s->model, &s->requantised};
+    if (!job->decode_only) session_adapters_check_finite(&s->adapters, continue_unless_cancelled, s, e);
     for (int i = 0; i < job->layout.n_stages && e->code == OK; i++) {
         int slot = job->layout.slot[i];
-        if (requantised_scale(&s->requantised, s->sys, slot, reading_goes_on, s, e) == OK)
-            adapted_scale(&s->adapted, &base, slot);
+        if (requantised_scale(&s->requantised, s->sys, slot, continue_unless_cancelled, s, e) == OK)
+            session_adapters_copy_scales(&s->adapters, &base, slot);
     }
     return e->code;
 }
@@ -160,12 +166,12 @@ static enum status execute(struct sluice_session *s, struct job *job, const char
                               .evaluation_begins = session_evaluation_begins,
                               .evaluation_ended = session_evaluation_ended,
                               .stage_ended = session_stage_ended,
-                              .bytes_needed = progress_bytes_needed,
-                              .evicted = progress_gave_up,
+                              .bytes_needed = progress_eviction_bytes,
+                              .evicted = progress_evicted,
                               .tick = progress_tick};
     struct run run = job_run(job, &job->layout, &hooks);
-    r.reserve = progress_reserve(s, job);
-    /* What an earlier run kept and this one does not comes first: it is in no line of this plan. */
+    r.reserve = progress_pressure_reserve(s, job);
+    /* Residents of an earlier run go first if this plan keeps none: its peak does not count them. */
     if (!job->plan.keep) residents_destroy(&s->residents);
     if (!s->device->memory && (s->options.on_log || s->options.on_progress))
         r.rate = rate_measure(s->sys, s->device, job->precision);
@@ -173,51 +179,55 @@ static enum status execute(struct sluice_session *s, struct job *job, const char
     progress_stage_begins(&r);
     for (int i = 0; i < job->layout.n_stages; i++)
         memcpy(s->report.stage_name[i], job->layout.stages[i].name, sizeof s->report.stage_name[i]);
-    if (job->within) {
-        struct run within = job_run(job->within, &job->within->layout, NULL);
-        prepare_operators(s, &within, job->within, e);
+    if (job->preview_job) {
+        struct run preview_run_view = job_run(job->preview_job, &job->preview_job->layout, NULL);
+        prepare_operators(s, &preview_run_view, job->preview_job, e);
     }
     if (prepare_operators(s, &run, job, e) != OK || prepare_steps(s, job, e) != OK) return e->code;
     if (job_allocate(job, e) != OK) return e->code;
     run = job_run(job, &job->layout, &hooks);
     open_direct(s, job);
     bool same_files =
-        job->within && !job->request.no_decode && job->within->decoder_slot == job->decoder_slot;
-    if (job->within && !same_files) open_direct(s, job->within);
-    if (read_beforehand(s, job, e) != OK) return e->code;
+        job->preview_job && !job->request.no_decode && job->preview_job->decoder_slot == job->decoder_slot;
+    if (job->preview_job && !same_files) open_direct(s, job->preview_job);
+    if (scan_weights(s, job, e) != OK) return e->code;
     const char *from = latent_file ? latent_file : job->request.init_latent;
-    start_open(&r.start, job, from, e);
-    if (e->code == OK && job->request.dump && !job->decode_only) turn_dump_start(&r, e);
-    if (e->code == OK) turn_texts_recalled(&r, e);
+    initial_latents_open(&r.initial_latents, job, from, e);
+    if (e->code == OK && job->request.dump && !job->decode_only) dump_run_start(&r, e);
+    if (e->code == OK) on_prompts_cached(&r, e);
     if (e->code == OK) executor_run(&run, job->need, &job->plan, &s->residents, &r.counters, e);
     if (e->code == OK) progress_ended(&r);
-    start_close(&r.start);
+    initial_latents_close(&r.initial_latents);
     s->report.seconds = s->sys->clock(s->sys) - r.began;
     if (r.counters.bytes_unpinned)
-        session_say(s, SLUICE_WARNING,
-                    "%s went to the device out of host memory that could not be pinned, which is slower",
+        session_log(s, SLUICE_WARNING,
+                    "%s of weights were copied to the GPU from memory that could not be pinned (slower)",
                     size_text(r.counters.bytes_unpinned, (char[SIZE_TEXT_BYTES]){0}));
     return e->code;
 }
 
-/* What may be left out, or assumed, for planning only. */
-static enum status session_check_drawable(const struct sluice_session_options *options, const struct job *job,
+/* Refuses requests that can be planned but not run: no files, files to be converted, no prompt, previews
+ * without a callback. */
+static enum status session_check_runnable(const struct sluice_session_options *options, const struct job *job,
                                           struct error *e) {
     if (job->model->published) {
-        error_set(e, USAGE, "a model without files can be planned with, not drawn with");
+        error_set(e, USAGE, "--family opens no files: it can be planned, not run");
         error_where(e, "%s", job->model->name);
-        return error_expected(e, "a model opened from its files");
+        return error_expected(e, "a model opened from its files (-m)");
     }
     if (job->request.converted) {
-        error_set(e, USAGE, "files that are not converted yet can be planned with, not drawn with");
-        return error_expected(e, "a request that is not `converted`");
+        error_set(e, USAGE,
+                  "a request with `converted` set can be planned, not run: its files do not exist yet");
+        return error_expected(e, "converted files, or a request without `converted`");
     }
     if (job->preview != PREVIEW_NONE && !options->on_preview) {
-        error_set(e, USAGE, "previews are asked for, and nobody takes them");
-        error_found(e, "\"%s\"", job->request.preview);
-        return error_expected(e, "a session with on_preview, or a request without `preview`");
+        error_set(e, USAGE, "a request with previews needs the session's on_preview callback");
+        error_found(e, "preview \"%s\"", job->request.preview);
+        return error_expected(e, "a session opened with on_preview, or a request without preview");
     }
-    return job->decode_only || job->request.prompt ? OK : error_set(e, USAGE, "no prompt was given");
+    if (job->decode_only || job->request.prompt) return OK;
+    error_set(e, USAGE, "no prompt was given");
+    return error_expected(e, "a prompt (-p TEXT; \"\" is an empty one)");
 }
 
 static void put_algorithm(void *list, const char *op, const char *shape, const char *algorithm) {
@@ -250,14 +260,14 @@ static enum status run_job(struct sluice_session *s, const struct sluice_request
     s->report.base_bytes = machine_resident_bytes();
     s->report.seed = request->seed;
     atomic_store(&s->cancelled, 0);
-    struct job_place place = session_place(s, request);
+    struct job_context place = session_context(s, request);
     if (job_open(&job, &place, request, latent_dim, e) != OK ||
-        session_check_drawable(&s->options, &job, e) != OK || plan_take(&job, e) != OK)
+        session_check_runnable(&s->options, &job, e) != OK || plan_take(&job, e) != OK)
         goto out;
     s->report.plan = plan_json(&job);
-    if (plan_check(job.need, &job.plan, e) == BUDGET) refusal_explain(&job, e);
+    if (plan_check(job.need, &job.plan, e) == BUDGET) budget_error_suggest(&job, e);
     if (e->code != OK) goto out;
-    remarks_of_run(s, &job, request->cfg_scale);
+    warn_run(s, &job, request->cfg_scale);
     if (job_read_pictures(&job, e) != OK) goto out;
     execute(s, &job, latent_file, e);
 out:
@@ -267,10 +277,10 @@ out:
     return e->code;
 }
 
-/* A device that only plans computes nothing that could be found. */
-static void open_conditionings(struct sluice_session *s) {
-    struct conditionings *c = &s->conditionings;
-    if (c->folder && device_arithmetic(s->device, s->options.device, c->arithmetic, sizeof c->arithmetic))
+/* Sets up the prompt cache's folder. A planning device has no results to cache. */
+static void open_prompt_cache(struct sluice_session *s) {
+    struct prompt_cache *c = &s->prompt_cache;
+    if (c->folder && device_fingerprint(s->device, s->options.device, c->fingerprint, sizeof c->fingerprint))
         return;
     s->sys->release(s->sys, c->folder);
     c->folder = NULL;
@@ -281,10 +291,10 @@ static void open_conditionings(struct sluice_session *s) {
 int sluice_session_open(sluice_model *model, const struct sluice_session_options *options,
                         sluice_session **session, struct sluice_error *error) {
     struct error e = {0};
-    if (!caller_gave(session, "session", &e)) return publish_error(&e, error);
+    if (!check_not_null(session, "session", &e)) return publish_error(&e, error);
     *session = NULL;
-    if (!caller_gave(model, "model", &e) || !caller_filled(options, "options", &e) ||
-        !caller_has_stack(SLUICE_STACK_BYTES_TO_OPEN, &e))
+    if (!check_not_null(model, "model", &e) || !check_struct_size(options, "options", &e) ||
+        !check_stack(SLUICE_STACK_BYTES_TO_OPEN, &e))
         return publish_error(&e, error);
     struct sys *sys = model->sys;
     struct sluice_session *s = sys->alloc(sys, LINE_HOST, sizeof *s);
@@ -296,16 +306,16 @@ int sluice_session_open(sluice_model *model, const struct sluice_session_options
     s->model = model;
     s->residents.sys = sys;
     copy_sized(&s->options, sizeof s->options, options);
-    s->conditionings = (struct conditionings){.sys = sys, .limit_bytes = s->options.prompt_cache_bytes};
-    if (s->options.prompt_cache) s->conditionings.folder = path_copy(sys, s->options.prompt_cache, &e);
+    s->prompt_cache = (struct prompt_cache){.sys = sys, .limit_bytes = s->options.prompt_cache_bytes};
+    if (s->options.prompt_cache) s->prompt_cache.folder = path_copy(sys, s->options.prompt_cache, &e);
     int threads = s->options.threads ? s->options.threads : machine_threads("");
-    if (e.code == OK && caller_threads(threads, &e))
+    if (e.code == OK && check_threads(threads, &e))
         s->device = device_open(sys, s->options.device, threads, s->options.plans_only, &e);
     if (s->device && s->device->memory) s->residents.device = s->device;
-    if (s->device) open_conditionings(s);
+    if (s->device) open_prompt_cache(s);
     if (e.code == OK) {
         *session = s;
-        remarks_of_session(s);
+        warn_session(s);
     } else {
         sluice_session_close(s);
     }
@@ -315,25 +325,25 @@ int sluice_session_open(sluice_model *model, const struct sluice_session_options
 void sluice_session_close(sluice_session *s) {
     if (!s) return;
     residents_destroy(&s->residents);
-    adapted_destroy(&s->adapted);
+    session_adapters_destroy(&s->adapters);
     requantised_destroy(&s->requantised);
-    conditionings_shrink(&s->conditionings, 0);
-    s->sys->release(s->sys, s->conditionings.folder);
+    prompt_cache_evict(&s->prompt_cache, 0);
+    s->sys->release(s->sys, s->prompt_cache.folder);
     report_destroy(s->sys, &s->report);
     if (s->device) s->device->destroy(s->device);
     s->sys->release(s->sys, s);
 }
 
-static bool can_work(const struct sluice_session *session, const struct sluice_request *request,
-                     struct error *e) {
-    return caller_gave(session, "session", e) && caller_filled(request, "request", e) &&
-           caller_has_stack(SLUICE_STACK_BYTES, e);
+static bool check_run_arguments(const struct sluice_session *session, const struct sluice_request *request,
+                                struct error *e) {
+    return check_not_null(session, "session", e) && check_struct_size(request, "request", e) &&
+           check_stack(SLUICE_STACK_BYTES, e);
 }
 
 int sluice_run(sluice_session *session, const struct sluice_request *request, struct sluice_error *error) {
     struct error e = {0};
     struct sluice_request r;
-    if (!can_work(session, request, &e)) return publish_error(&e, error);
+    if (!check_run_arguments(session, request, &e)) return publish_error(&e, error);
     copy_sized(&r, sizeof r, request);
     run_job(session, &r, NULL, NULL, &e);
     return publish_error(&e, error);
@@ -341,8 +351,9 @@ int sluice_run(sluice_session *session, const struct sluice_request *request, st
 
 enum { LATENT_SIDE_MAX = 2048 };
 
-/* Is there a pipeline of videos whose decoder has the same shapes? An autoencoder by itself need not say. */
-static bool may_be_of_videos(const struct sluice_model *m) {
+/* Whether the VAE, opened alone as an image VAE, could be a video pipeline's: some recipe for videos has the
+ * same decoder family. A VAE file without config.json does not tell. */
+static bool may_be_video_vae(const struct sluice_model *m) {
     const struct family *decoder = model_decoder(m)->family;
     bool may = false;
     for (const struct recipe *const *r = recipes; *r && m->decodes_only; r++)
@@ -360,14 +371,15 @@ static enum status decode_dims(struct sluice_session *s, const char *path, int32
         bool fits = dim[0] >= 1 && dim[0] <= BATCH_MAX && dim[1] == channels && dim[2] >= 1 && dim[2] <= most;
         for (int i = 3; i < 5; i++) fits &= dim[i] >= 1 && dim[i] <= LATENT_SIDE_MAX;
         if (!fits) {
-            error_set(e, SHAPE, "the latent does not fit this model");
+            error_set(e, SHAPE, "the latent's shape does not fit this model's VAE");
             error_where(e, "%s", path);
             latent_found(index_find(&index, "latent"), e);
             if (frames) snprintf(of_video, sizeof of_video, "1 to %d, ", most);
-            error_expected(e, "[1 to %d, %d, %sh, w]%s", BATCH_MAX, channels, of_video,
-                           dim[2] > 1 && may_be_of_videos(s->model)
-                               ? "; of a video, the model's folder, or config.json beside the autoencoder"
-                               : "");
+            error_expected(
+                e, "[1 to %d, %d, %sh, w]%s", BATCH_MAX, channels, of_video,
+                dim[2] > 1 && may_be_video_vae(s->model)
+                    ? "; for video latents give -m the model's folder, or put config.json beside the VAE"
+                    : "");
         }
     }
     index_destroy(&index);
@@ -379,7 +391,7 @@ int sluice_decode(sluice_session *session, const struct sluice_request *request,
     struct error e = {0};
     struct sluice_request r;
     int32_t dim[5];
-    if (!can_work(session, request, &e) || !caller_gave(latent_file, "latent_file", &e))
+    if (!check_run_arguments(session, request, &e) || !check_not_null(latent_file, "latent_file", &e))
         return publish_error(&e, error);
     copy_sized(&r, sizeof r, request);
     if (decode_dims(session, latent_file, dim, &e) == OK) run_job(session, &r, latent_file, dim, &e);
@@ -387,18 +399,18 @@ int sluice_decode(sluice_session *session, const struct sluice_request *request,
     return publish_error(&e, error);
 }
 
-/* dim: of the latent that is decoded, or NULL. */
+/* Plans a request as JSON text. dim: the shape of the latent to decode, or NULL. */
 __attribute__((noinline)) static enum status plan_text(sluice_session *session,
                                                        const struct sluice_request *request,
                                                        const int32_t *dim, char **json, bool *fits,
                                                        struct error *e) {
-    struct error misfit = {0};
+    struct error failure = {0};
     struct job job = {0};
-    struct job_place place = session_place(session, request);
+    struct job_context place = session_context(session, request);
     if (job_open(&job, &place, request, dim, e) == OK && plan_take(&job, e) == OK) {
-        remarks_of_plan(session, &job);
-        *fits = plan_check(job.need, &job.plan, &misfit) == OK;
-        unsigned losses = json_losses();
+        warn_plan(session, &job);
+        *fits = plan_check(job.need, &job.plan, &failure) == OK;
+        unsigned losses = failed_json_allocations();
         json_t *plan = plan_json(&job);
         if (plan) json_put(plan, "advice", advice_json(&job));
         *json = json_hand_out(plan, JSON_INDENT(1), losses);
@@ -412,7 +424,8 @@ int sluice_plan_query(sluice_session *session, const struct sluice_request *requ
                       const char *decode_latent, char **json, bool *fits, struct sluice_error *error) {
     struct error e = {0};
     int32_t dim[5];
-    if (!caller_gave(json, "json", &e) || !caller_gave(fits, "fits", &e) || !can_work(session, request, &e))
+    if (!check_not_null(json, "json", &e) || !check_not_null(fits, "fits", &e) ||
+        !check_run_arguments(session, request, &e))
         return publish_error(&e, error);
     *json = NULL;
     *fits = false;
@@ -423,10 +436,10 @@ int sluice_plan_query(sluice_session *session, const struct sluice_request *requ
 
 int sluice_report(sluice_session *session, char **json, struct sluice_error *error) {
     struct error e = {0};
-    if (!caller_gave(session, "session", &e) || !caller_gave(json, "json", &e) ||
-        !caller_has_stack(SLUICE_STACK_BYTES_TO_OPEN, &e))
+    if (!check_not_null(session, "session", &e) || !check_not_null(json, "json", &e) ||
+        !check_stack(SLUICE_STACK_BYTES_TO_OPEN, &e))
         return publish_error(&e, error);
-    unsigned losses = json_losses();
+    unsigned losses = failed_json_allocations();
     *json = json_hand_out(report_json(&session->report), JSON_INDENT(1), losses);
     if (!*json) error_set(&e, MEMORY, "no memory for the report");
     return publish_error(&e, error);

@@ -1,4 +1,4 @@
-/* A session: one model on one device, for one thread. Runs every recipe. */
+/* A session: one model on one device, used by one thread at a time. */
 #ifndef SLUICE_API_SESSION_H
 #define SLUICE_API_SESSION_H
 
@@ -13,14 +13,15 @@ struct sluice_session {
     struct sluice_session_options options;
     struct device *device;
     struct residents residents;
-    struct requantised requantised; /* as the last request asked for */
-    struct adapted adapted;         /* the same */
-    struct conditionings conditionings;
+    struct requantised requantised;   /* components with the last request's --type */
+    struct session_adapters adapters; /* components with the last request's adapters */
+    struct prompt_cache prompt_cache;
     struct report report;
     atomic_int cancelled;
 };
 
-/* A line of the log. */
-void session_say(struct sluice_session *session, int level, const char *format, ...);
+/* Sends a line (at most 511 bytes, printf format) to the session's on_log callback, if it has one. level:
+ * enum sluice_level. */
+void session_log(struct sluice_session *session, int level, const char *format, ...);
 
 #endif

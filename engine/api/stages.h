@@ -1,4 +1,4 @@
-/* Kinds of stages, a row each: what sets them apart in a layout, and the host's turns after them. */
+/* Kinds of stages, one struct each: how a stage's lanes are filled in, and the host's callbacks. */
 #ifndef SLUICE_API_STAGES_H
 #define SLUICE_API_STAGES_H
 
@@ -8,14 +8,13 @@ struct running;
 
 struct stage_kind {
     const char *name;
-    bool denoises;        /* lanes are images under guidance branches, in groups that take turns */
-    bool first_precision; /* it computes in the device's first precision, whatever the request's */
-    bool whole_pictures;  /* it has buffers that tiling makes smaller */
-    bool of_texts;        /* before anything is known of the time that is left */
-    /* Fills the lanes of stage s in. */
+    bool denoises;          /* lanes are images times guidance branches, in groups */
+    bool default_precision; /* computes in the device's most exact precision, whatever the request's */
+    bool full_frames;       /* has full-frame buffers, which --vae-tiling makes smaller */
+    bool encodes_prompts;   /* comes before the stages whose time is predicted */
+    /* Fills in the lanes of stage s. */
     void (*connect)(const struct job *job, const struct layout *layout, int s, struct lane *lanes);
-    /* The host's turns; NULL: nothing is to be done. The first again where an evaluation is computed again.
-     */
+    /* Callbacks on the host, or NULL. evaluation_begins is called again if an evaluation is repeated. */
     enum status (*evaluation_begins)(struct running *r, int stage, int evaluation, struct error *e);
     enum status (*evaluation_ended)(struct running *r, int stage, int evaluation, struct error *e);
     enum status (*stage_ended)(struct running *r, int stage, struct error *e);

@@ -1,5 +1,5 @@
-/* A bump allocator over memory that somebody else owns. With base == NULL it only counts: that is how the dry
- * device learns how much a forward needs. */
+/* A bump allocator over borrowed memory. With base == NULL it only counts, which is how a dry run measures a
+ * forward function. */
 #ifndef SLUICE_BASE_ARENA_H
 #define SLUICE_BASE_ARENA_H
 
@@ -8,12 +8,12 @@
 
 #include <stddef.h>
 
-/* Every tensor starts at a multiple of this: what the widest vector load and the libraries ask for. */
+/* Alignment of every tensor: the widest vector loads and the libraries require it. */
 enum { ARENA_ALIGN = 256 };
 
 struct arena {
     char *base;
-    uint64_t bytes; /* of base; UINT64_MAX when counting */
+    uint64_t bytes; /* size of base; UINT64_MAX when only counting */
     uint64_t used, peak;
 };
 
@@ -21,8 +21,8 @@ static inline struct arena arena_counting(void) {
     return (struct arena){.bytes = UINT64_MAX};
 }
 
-/* Counts too, at addresses that are nobody's: what lies in it can be told from everything else by where it
- * lies. Nothing is ever there. */
+/* An arena that only counts, in an address range of its own, so that arena_holds can identify its tensors.
+ * The memory does not exist. */
 static inline struct arena arena_counting_apart(void) {
     return (struct arena){.base = (char *)((uintptr_t)1 << 62), .bytes = (uint64_t)1 << 61};
 }
@@ -31,8 +31,7 @@ static inline bool arena_holds(const struct arena *arena, const void *data) {
     return arena->base && (uintptr_t)data - (uintptr_t)arena->base < arena->peak;
 }
 
-/* A packed tensor of these dimensions; its contents are undefined. *ok becomes false when the arena is full.
- */
+/* Allocates a packed tensor with undefined contents. *ok becomes false if the arena is full. */
 static inline struct tensor arena_tensor(struct arena *arena, enum dtype dtype, int rank, const int32_t *dim,
                                          bool *ok) {
     struct tensor t = tensor_make(NULL, dtype, rank, dim);

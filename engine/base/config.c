@@ -10,7 +10,7 @@ const struct config_value *config_find(const struct config *config, const char *
     return NULL;
 }
 
-/* An array or object where a value belongs shows as keys below it. */
+/* True if the value lies in an array or object at `key`. */
 static bool is_below(const struct config_value *value, const char *key) {
     size_t n = strlen(key);
     return !strncmp(value->key, key, n) && value->key[n] == '.';
@@ -28,7 +28,7 @@ static const struct config_value *find_given(const struct config *config, const 
 }
 
 static enum status bad_value(const struct config *config, const struct config_value *value, struct error *e) {
-    error_set(e, META, "configuration value '%s' is not usable", value->key);
+    error_set(e, META, "invalid configuration value '%s'", value->key);
     error_where(e, "%s", config->path ? config->path : "configuration");
     if (value->kind == CONFIG_STRING)
         error_found(e, "\"%s\"", value->string);
@@ -37,7 +37,7 @@ static enum status bad_value(const struct config *config, const struct config_va
     return e->code;
 }
 
-/* META for an array or object where a number belongs. */
+/* META if an array or object is found where a number belongs. */
 static enum status refuse_nested(const struct config *config, const char *key, struct error *e) {
     const struct config_value *below = find_below(config, key);
     if (!below) return OK;
@@ -88,7 +88,7 @@ const char *config_string(const struct config *config, const char *key, const ch
 
 static enum status config_unsupported(const struct config *config, const struct config_value *value,
                                       struct error *e) {
-    error_set(e, UNSUPPORTED, "the configuration asks for '%s', which is not supported", value->key);
+    error_set(e, UNSUPPORTED, "unsupported value of '%s' in the configuration", value->key);
     error_where(e, "%s", config->path ? config->path : "configuration");
     return value->kind == CONFIG_STRING ? error_found(e, "\"%s\"", value->string)
                                         : error_found(e, "%g", value->number);
@@ -124,7 +124,7 @@ int config_list_length(const struct config *config, const char *key) {
 enum status config_check_list(const struct config *config, const char *key, int n, struct error *e) {
     int found = config_list_length(config, key);
     if (!found || found == n) return OK;
-    error_set(e, META, "'%s' is not as many values as it must be", key);
+    error_set(e, META, "'%s' has the wrong number of values", key);
     error_where(e, "%s", config->path);
     error_found(e, "%d", found);
     return error_expected(e, "%d", n);

@@ -1,4 +1,4 @@
-/* Control groups: see control_groups.h. */
+/* Limits of control groups: see control_groups.h. */
 #include "engine/base/control_groups.h"
 
 #include <fcntl.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- texts ---- */
+/* ---- files ---- */
 
 const char *control_groups_text(const char *root, const char *path, char text[CONTROL_GROUPS_TEXT]) {
     char name[PATH_MAX];
@@ -31,7 +31,7 @@ uint64_t control_groups_number(const char *text, const char *name) {
     return 0;
 }
 
-/* ---- what a group says ---- */
+/* ---- limits of one group ---- */
 
 /* One folder of one hierarchy. */
 struct group {
@@ -45,16 +45,17 @@ static const char *group_text(const struct group *g, const char *file, char text
     return control_groups_text(g->root, path, text);
 }
 
-/* "max" and no file are 0. */
+/* "max" and a missing file give 0. */
 static uint64_t group_number(const struct group *g, const char *file) {
     char text[CONTROL_GROUPS_TEXT];
     const char *first = group_text(g, file, text);
     return *first == '-' ? 0 : strtoull(first, NULL, 10);
 }
 
-/* How each version calls it. */
+/* File names of each cgroup version. */
 static const struct version {
-    const char *controller; /* of a line in /proc/self/cgroup; "": the line without any */
+    const char *controller; /* controller in a line of /proc/self/cgroup; "": the line without controllers
+                               (version 2) */
     const char *mounts[2];
     const char *limit, *usage, *cached[2];
 } memory_versions[] = {{"",
@@ -78,8 +79,8 @@ static double group_memory(const struct group *g, const struct version *v) {
     return limit ? (double)limit : HUGE_VAL;
 }
 
-/* Files that are read fill a group up to its limit with cached pages, which nobody misses: without them every
- * run would seem to be under pressure. */
+/* The page cache is subtracted: reading files fills a group up to its limit with cached pages, and every run
+ * would seem short of memory. */
 static double group_memory_left(const struct group *g, const struct version *v) {
     char text[CONTROL_GROUPS_TEXT];
     uint64_t limit = group_number(g, v->limit), usage = group_number(g, v->usage), cached = 0;
@@ -90,7 +91,7 @@ static double group_memory_left(const struct group *g, const struct version *v) 
     return limit > used ? (double)(limit - used) : 0;
 }
 
-/* "150000 100000" in one file, or each in its own: -1 and "max" are no quota. */
+/* "150000 100000" in one file, or each number in its own file; -1 and "max" mean no quota. */
 static double group_processors(const struct group *g, const struct version *v) {
     char text[CONTROL_GROUPS_TEXT], *behind;
     double quota = strtod(group_text(g, v->limit, text), &behind);
@@ -98,31 +99,31 @@ static double group_processors(const struct group *g, const struct version *v) {
     return quota > 0 && period > 0 ? quota / period : HUGE_VAL;
 }
 
-/* ---- groups and those around them ---- */
+/* ---- a group and its ancestors ---- */
 
-typedef double group_says(const struct group *group, const struct version *version);
+typedef double group_limit(const struct group *group, const struct version *version);
 
 static double least(double a, double b) {
     return a < b ? a : b;
 }
 
-/* Inside a container the path may name folders that are not mounted: what is there counts, up to the root. */
-static double least_upwards(const char *root, const char *mount, const char *path, const struct version *v,
-                            group_says *says) {
+/* In a container the path may name folders that are not mounted; existing ones count, up to the root. */
+static double least_of_ancestors(const char *root, const char *mount, const char *path,
+                                 const struct version *v, group_limit *limit_of) {
     struct group group = {.root = root};
     double found = HUGE_VAL;
     size_t mounted = strlen(mount);
     if (snprintf(group.folder, sizeof group.folder, "%s%s", mount, path) >= (int)sizeof group.folder)
         group.folder[mounted] = 0;
     for (;;) {
-        found = least(found, says(&group, v));
+        found = least(found, limit_of(&group, v));
         char *slash = strrchr(group.folder, '/');
         if (!group.folder[mounted] || !slash) return found;
         *slash = 0;
     }
 }
 
-/* Is the controller one of "cpu,cpuacct"? The second version's line names none. */
+/* True if the controller is in a list such as "cpu,cpuacct"; for version 2, if the list is empty. */
 static bool has_controller(const char *names, size_t bytes, const char *controller) {
     size_t n = strlen(controller);
     if (!n) return bytes == 0;
@@ -133,7 +134,7 @@ static bool has_controller(const char *names, size_t bytes, const char *controll
     return false;
 }
 
-/* Of "4:cpu,cpuacct:/a/b" lines the path of that controller's, into path; without one the root. */
+/* Finds the path of a controller in lines such as "4:cpu,cpuacct:/a/b"; the root if there is none. */
 static void find_path(const char *lines, const char *controller, char path[PATH_MAX]) {
     path[0] = 0;
     for (const char *line = lines; line && *line; line = strchr(line, '\n')) {
@@ -145,14 +146,15 @@ static void find_path(const char *lines, const char *controller, char path[PATH_
     }
 }
 
-static double least_of(const char *root, const struct version versions[2], group_says *says) {
+static double least_of(const char *root, const struct version versions[2], group_limit *limit_of) {
     char lines[CONTROL_GROUPS_TEXT], path[PATH_MAX];
     double found = HUGE_VAL;
     control_groups_text(root, "/proc/self/cgroup", lines);
     for (int i = 0; i < 2; i++) {
         find_path(lines, versions[i].controller, path);
         for (int m = 0; m < 2 && versions[i].mounts[m]; m++)
-            found = least(found, least_upwards(root, versions[i].mounts[m], path, &versions[i], says));
+            found =
+                least(found, least_of_ancestors(root, versions[i].mounts[m], path, &versions[i], limit_of));
     }
     return found;
 }

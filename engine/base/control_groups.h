@@ -1,9 +1,9 @@
-/* Control groups: what the system lets this process have of memory and processors, where that is less than
- * the machine. Both versions, alone or beside each other; a group's limits hold for all below it, so the
- * least of the process's group and of those around it counts.
+/* Limits of memory and processors that Linux control groups impose on this process. Supports cgroup versions
+ * 1 and 2, alone or together. A group's limits apply to all groups below it, so the smallest limit of the
+ * process's group and its ancestors counts.
  *
- * root: where the system's files are: "" on the machine itself; tests give trees of their own. Allocates
- * nothing: it is asked in mid-run, when there may be nothing left. Linux; elsewhere nothing is limited. */
+ * root: prefix of system paths; "" on a real machine, other trees in tests. Allocates nothing, because it is
+ * called during runs when memory may be short. Systems other than Linux have no limits. */
 #ifndef SLUICE_BASE_CONTROL_GROUPS_H
 #define SLUICE_BASE_CONTROL_GROUPS_H
 
@@ -11,15 +11,15 @@
 
 /* The limit in bytes; UINT64_MAX for none. */
 uint64_t control_groups_memory(const char *root);
-/* What the limits leave, where pages that only cache files count as free; UINT64_MAX for no limit. */
+/* Bytes left below the limits; the page cache counts as free. UINT64_MAX for no limit. */
 uint64_t control_groups_memory_left(const char *root);
-/* Processors' time in a second of the clock, as 1.5; HUGE_VAL for no limit. */
+/* Number of processors' worth of time, such as 1.5; HUGE_VAL for no limit. */
 double control_groups_processors(const char *root);
 
-/* A file below root, cut at CONTROL_GROUPS_TEXT bytes with their NUL; empty where there is none. */
+/* Reads a file below root, truncated to CONTROL_GROUPS_TEXT bytes with the NUL; empty if there is none. */
 enum { CONTROL_GROUPS_TEXT = 8192 };
 const char *control_groups_text(const char *root, const char *path, char text[CONTROL_GROUPS_TEXT]);
-/* The number behind a line's name in such a text; 0 if there is no such line. */
+/* The number after a name at the start of a line; 0 if there is no such line. */
 uint64_t control_groups_number(const char *text, const char *name);
 
 #endif

@@ -91,8 +91,8 @@ static int error_exit_of(enum status code) {
     }
 }
 
-/* Formats into out; what does not fit loses its middle, because paths differ at their ends. Control
- * characters become '?': names come from files, and an error is one line. */
+/* Formats into out. Long text loses its middle, because paths differ at their ends. Control characters become
+ * '?', because names come from files and an error is one line. */
 static void print_shortened(char *out, size_t out_bytes, const char *format, va_list args) {
     char whole[4096];
     vsnprintf(whole, sizeof whole, format, args);
@@ -121,7 +121,7 @@ enum status error_set(struct error *e, enum status code, const char *what, ...) 
     return code;
 }
 
-/* The three fields are filled once: an outer caller must not overwrite what the inner one knew better. */
+/* A field is filled once: the innermost function knows best. */
 #define FILL_FIELD(field)                                                                                    \
     do {                                                                                                     \
         if (e->field[0]) return e->code;                                                                     \

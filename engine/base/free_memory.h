@@ -1,13 +1,12 @@
-/* How much memory other programs leave. */
+/* Memory available without swapping. */
 #ifndef SLUICE_BASE_FREE_MEMORY_H
 #define SLUICE_BASE_FREE_MEMORY_H
 
 #include <stdint.h>
 
-/* Memory that can be had without anybody swapping: the machine's, or what the limits of the process's control
- * groups leave if that is less. Pages that only cache files count as free in both. 0: not known, else at
- * least 1. root: as control_groups.h has it. Allocates nothing: it is asked in mid-run, when there may be
- * nothing left. */
+/* Bytes available on the machine, or left by the control groups of this process if that is less. The page
+ * cache counts as free. 0: unknown; otherwise at least 1. root: as in control_groups.h. Allocates nothing,
+ * because it is called during runs when memory may be short. */
 uint64_t free_memory_bytes(const char *root);
 
 #endif

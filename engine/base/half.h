@@ -1,4 +1,4 @@
-/* Numbers of 16 bits as f32. */
+/* Conversion between 16-bit and 32-bit floats. */
 #ifndef SLUICE_BASE_HALF_H
 #define SLUICE_BASE_HALF_H
 
@@ -13,8 +13,8 @@ static inline float half_bf16_f32(uint16_t h) {
     return (union float_bits){.bits = (uint32_t)h << 16}.value;
 }
 
-/* Exact, subnormals, infinities and NaN included. A subnormal is a small whole number: multiplying what f32
- * would hold as one takes processors a hundred times as long. */
+/* Exact, including subnormals, infinities and NaN. Subnormals are converted from integers, because processors
+ * take a hundred times as long to multiply f32 subnormals. */
 static inline float half_f16_f32(uint16_t h) {
     uint32_t size = h & 0x7fff;
     union float_bits f = {.bits = (size << 13) + 0x38000000u}, small = {.value = (float)(int)size * 0x1p-24f};
@@ -23,7 +23,7 @@ static inline float half_f16_f32(uint16_t h) {
     return f.value;
 }
 
-/* To nearest even, beyond the largest to infinity; NaN stays NaN. */
+/* Rounds to nearest even; overflow gives infinity, NaN stays NaN. */
 static inline uint16_t half_f32_bf16(float f) {
     uint32_t bits = (union float_bits){.value = f}.bits;
     uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16, nan = bits >> 16 | 0x40;

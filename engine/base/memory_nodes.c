@@ -1,4 +1,4 @@
-/* Memory nodes: see memory_nodes.h. By system calls: libnuma would be one more library to install. */
+/* Memory nodes: see memory_nodes.h. Uses system calls directly, which avoids a dependency on libnuma. */
 #include "engine/base/memory_nodes.h"
 
 #include "engine/base/control_groups.h"
@@ -10,10 +10,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Of linux/mempolicy.h, which not every system has. */
+/* Constants of linux/mempolicy.h, which not every system installs. */
 enum { PREFERRED = 1, MOVE = 2, NODES_MAX = 1024, WORD_BITS = 8 * sizeof(unsigned long) };
 
-/* Whether a list of nodes, "0-1" or "0,2", has more than one. */
+/* True if a list of nodes, such as "0-1" or "0,2", has more than one. */
 static int several(const char *list) {
     return strpbrk(list, "-,") != NULL;
 }
@@ -22,7 +22,7 @@ int memory_nodes_of_device(const char *root, const char *bus) {
     char path[128], text[CONTROL_GROUPS_TEXT];
     if (!several(control_groups_text(root, "/sys/devices/system/node/online", text))) return -1;
     int n = snprintf(path, sizeof path, "/sys/bus/pci/devices/%.32s/numa_node", bus);
-    for (int i = 0; i < n; i++) path[i] = (char)tolower((unsigned char)path[i]); /* the kernel's way */
+    for (int i = 0; i < n; i++) path[i] = (char)tolower((unsigned char)path[i]); /* sysfs uses lower case */
     control_groups_text(root, path, text);
     int node = isdigit((unsigned char)text[0]) ? atoi(text) : -1;
     return node < NODES_MAX ? node : -1;
@@ -32,6 +32,6 @@ void memory_nodes_prefer(int node, void *memory, size_t bytes) {
     unsigned long mask[NODES_MAX / WORD_BITS] = {0};
     if (node < 0 || node >= NODES_MAX) return;
     mask[(size_t)node / WORD_BITS] = 1ul << (size_t)node % WORD_BITS;
-    /* The kernel reads one bit less than it is told of. */
+    /* The kernel uses one bit less than the given count. */
     (void)syscall(SYS_mbind, memory, bytes, PREFERRED, mask, (unsigned long)NODES_MAX + 1, (unsigned)MOVE);
 }

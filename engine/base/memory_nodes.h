@@ -1,16 +1,16 @@
-/* Memory nodes (NUMA): on machines of several, memory that is copied to a GPU belongs to the node that the
- * GPU hangs on, or every copy crosses the bus between processors as well. Linux; elsewhere, and where there
- * is one node, nothing happens. root: as in control_groups.h. */
+/* Memory nodes (NUMA). On machines with several nodes, host memory for copies to a GPU should lie on the
+ * GPU's node; otherwise every copy also crosses the link between processors. Linux only; no effect on
+ * machines with one node. root: as in control_groups.h. */
 #ifndef SLUICE_BASE_MEMORY_NODES_H
 #define SLUICE_BASE_MEMORY_NODES_H
 
 #include <stddef.h>
 
-/* The node of a PCI device, "0000:41:00.0" in either case; -1 where the machine has one node, or does not
- * say. */
+/* Node of a PCI device such as "0000:41:00.0", in either case; -1 if the machine has one node or the node is
+ * unknown. */
 int memory_nodes_of_device(const char *root, const char *bus);
-/* From here on these whole pages come from the node where it has some left, and those that are there already
- * go there. A system that refuses (containers do) leaves them where they are. node -1: does nothing. */
+/* Prefers a node for these whole pages and moves pages that exist. A system may refuse (containers do); pages
+ * then stay. node -1: no effect. */
 void memory_nodes_prefer(int node, void *memory, size_t bytes);
 
 #endif

@@ -1,5 +1,5 @@
-/* Random numbers that are the same everywhere, for made-up weights and tests: splitmix64 (Steele et al.
- * 2014). A picture's noise is engine/sample/noise.h. */
+/* Portable random numbers for synthetic weights and tests: splitmix64 (Steele et al. 2014). Noise of images
+ * is in engine/sample/noise.h. */
 #ifndef SLUICE_BASE_RANDOM_H
 #define SLUICE_BASE_RANDOM_H
 

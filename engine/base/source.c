@@ -18,8 +18,7 @@ enum status source_open(struct sys *sys, const char *path, struct byte_source *s
     if (failed || !source->identity.regular) {
         error_set(e, IO, "cannot read file");
         error_where(e, "%s", path);
-        failed ? error_found(e, "%s", strerror(-failed))
-               : error_found(e, "something that is no regular file");
+        failed ? error_found(e, "%s", strerror(-failed)) : error_found(e, "a folder, pipe or device");
         error_expected(e, "a regular file");
         source_close(source);
         return e->code;
@@ -56,7 +55,8 @@ static bool source_is_inode(const struct file_identity *a, const struct file_ide
     return a->device == b->device && a->inode == b->inode;
 }
 
-/* 0 if the open file is the source's and lets itself be read: some file systems refuse only then. */
+/* Returns 0 if the open file is the source's and readable; some file systems refuse direct access only at the
+ * first read. */
 static int try_direct(const struct byte_source *source, int file) {
     _Alignas(SYS_DIRECT_BLOCK) char block[SYS_DIRECT_BLOCK];
     struct file_identity identity;
@@ -76,7 +76,7 @@ int source_open_direct(struct byte_source *source) {
     int file = source->sys->open_direct(source->sys, source->path);
     if (file < 0) return file;
     int failed = try_direct(source, file), none = -1;
-    /* Another session may have been faster; then its descriptor does for both. */
+    /* If another session was faster, its descriptor is used by both. */
     if (failed ||
         !__atomic_compare_exchange_n(&source->direct, &none, file, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
         source->sys->close(source->sys, file);
@@ -95,10 +95,10 @@ static enum status check_unchanged(const struct byte_source *source, struct erro
     if (failed)
         error_found(e, "%s", strerror(-failed));
     else if (now.bytes == then->bytes)
-        error_found(e, "%" PRId64 " bytes of another time", now.bytes);
+        error_found(e, "%" PRId64 " bytes, modified since it was opened", now.bytes);
     else
         error_found(e, "%" PRId64 " bytes", now.bytes);
-    return error_expected(e, "the file of %" PRId64 " bytes that was opened", then->bytes);
+    return error_expected(e, "the unchanged file of %" PRId64 " bytes", then->bytes);
 }
 
 static enum status read_failed(const struct byte_source *source, uint64_t at, int64_t problem,
@@ -110,9 +110,9 @@ static enum status read_failed(const struct byte_source *source, uint64_t at, in
 
 static enum status ends_early(const struct byte_source *source, uint64_t bytes, uint64_t offset,
                               uint64_t done, struct error *e) {
-    error_set(e, TRUNC, "file ends early");
+    error_set(e, TRUNC, "file ends too early, maybe an incomplete download");
     error_where(e, "%s, byte %" PRIu64, source->path, offset + done);
-    error_found(e, "%" PRIu64 " of the bytes", done);
+    error_found(e, "%" PRIu64 " bytes", done);
     return error_expected(e, "%" PRIu64 " bytes from byte %" PRIu64, bytes, offset);
 }
 
@@ -146,14 +146,14 @@ static uint64_t whole_blocks(uint64_t bytes) {
     return (bytes + SYS_DIRECT_BLOCK - 1) / SYS_DIRECT_BLOCK * SYS_DIRECT_BLOCK;
 }
 
-/* One read of what is left of a direct read. */
+/* The remaining part of a direct read. */
 struct direct_read {
     char *to;
     uint64_t offset, bytes;
 };
 
-/* Where memory and file agree, whole blocks go where they belong, and what lies before the first comes by
- * itself. Returns the bytes read of those that are wanted, or negative errno. */
+/* Reads whole blocks in place where memory address and file offset agree, else through the bounce buffer; the
+ * unaligned start is read separately. Returns the number of requested bytes read, or a negative errno. */
 static int64_t read_blocks(const struct byte_source *source, int file, const struct bounce *bounce,
                            const struct direct_read *r) {
     struct sys *sys = source->sys;
@@ -179,7 +179,7 @@ enum status source_read_direct(const struct byte_source *source, const struct bo
         struct direct_read rest = {(char *)to + done, offset + done, bytes - done};
         int64_t n = read_blocks(source, file, bounce, &rest);
         if (n < 0) return read_failed(source, rest.offset, n, e);
-        /* Nothing of what is wanted: the file ends here. source_read says which error that is. */
+        /* No byte was read: the file ends here. source_read determines the error. */
         if (!n) return source_read(source, rest.to, rest.bytes, rest.offset, e);
         done += (uint64_t)n;
     }

@@ -1,4 +1,4 @@
-/* The real machine behind struct sys: POSIX. See sys.h. */
+/* The functions of struct sys for POSIX systems. See sys.h. */
 #include "engine/base/sys.h"
 
 #include "engine/base/free_memory.h"
@@ -17,7 +17,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-/* What stands before every block that alloc hands out, so that release can count it. */
+/* Precedes every allocation, so that release can count it. */
 struct block_header {
     _Alignas(max_align_t) size_t bytes;
     enum memory_line line;
@@ -86,7 +86,7 @@ static void machine_unreserve(struct sys *sys, void *memory, size_t bytes) {
 
 static void machine_use_large_pages(struct sys *sys, void *memory, size_t bytes) {
     (void)sys;
-    madvise(memory, bytes, MADV_HUGEPAGE); /* where the system has none there are small ones */
+    madvise(memory, bytes, MADV_HUGEPAGE); /* without large pages the call has no effect */
 }
 
 static void machine_discard(struct sys *sys, void *memory, size_t bytes) {
@@ -105,11 +105,10 @@ static void machine_trim(struct sys *sys) {
 #endif
 }
 
-/* glibc puts small pieces aside as they are freed, and joins them when a large one is asked for; aligned
- * requests, of which oneDNN makes some in each run, leave such pieces and find none (bug 14581 of
- * glibc's until 2.38). Measured with Z-Image at its published size: 26 MiB in 13 s, all that reading the
- * tokenizer had left. */
-static void machine_settle(struct sys *sys) {
+/* glibc keeps freed small chunks apart and merges them only at a large request. oneDNN's aligned requests
+ * leave such chunks in each run and cannot use them (glibc bug 14581, fixed in 2.38). Measured with Z-Image
+ * at full size: 26 MiB in 13 s, all that reading the tokenizer had freed. */
+static void machine_consolidate_heap(struct sys *sys) {
     enum { LARGE = 4096 };
     (void)sys;
 #ifdef __GLIBC__
@@ -118,7 +117,7 @@ static void machine_settle(struct sys *sys) {
 #endif
 }
 
-static bool machine_has_room(struct sys *sys, size_t bytes) {
+static bool machine_can_allocate(struct sys *sys, size_t bytes) {
     (void)sys;
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return false;
@@ -131,7 +130,7 @@ static uint64_t machine_free_bytes(struct sys *sys) {
     return free_memory_bytes("");
 }
 
-/* Non-blocking, so that a FIFO with no writer is an error message and not a hang. */
+/* Non-blocking, so that a FIFO without a writer gives an error instead of hanging. */
 static int machine_open(struct sys *sys, const char *path) {
     (void)sys;
     int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -174,18 +173,20 @@ static int machine_create(struct sys *sys, const char *path) {
     (void)sys;
     int file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file < 0) return -errno;
-    flock(file, LOCK_EX | LOCK_NB); /* a file system without locks leaves more behind, and that is all */
+    flock(file,
+          LOCK_EX |
+              LOCK_NB); /* without lock support more temporary files may be left over; no other effect */
     return file;
 }
 
-/* Names are given through /proc: without it there is no way back to one. */
+/* Unnamed files are named later through /proc, so they need it. */
 static int machine_create_unnamed(struct sys *sys, const char *folder) {
     (void)sys;
     if (access("/proc/self/fd", X_OK)) return -EOPNOTSUPP;
     int file = open(folder, O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
     if (file >= 0) flock(file, LOCK_EX | LOCK_NB);
     if (file >= 0) return file;
-    return errno == EISDIR || errno == EINVAL ? -EOPNOTSUPP : -errno; /* older kernels' ways to say it */
+    return errno == EISDIR || errno == EINVAL ? -EOPNOTSUPP : -errno; /* errors of older kernels */
 }
 
 static int machine_link(struct sys *sys, int file, const char *path) {
@@ -228,9 +229,8 @@ static void *thread_entry(void *argument) {
     return NULL;
 }
 
-/* Signals are for the threads that the program made: a handler on one of ours would use a stack that it did
- * not expect (oneDNN 2.6's AVX2 products use the stack's register as a pointer). What a thread brings upon
- * itself is not held back. */
+/* Blocks asynchronous signals in library threads; handlers of the program may need its own threads' stacks
+ * (oneDNN 2.6's AVX2 products use the stack register as a pointer). Synchronous faults stay unblocked. */
 static void thread_signals(sigset_t *held_back) {
     static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT};
     sigfillset(held_back);
@@ -309,8 +309,8 @@ void sys_init_machine(struct sys *sys) {
         .use_large_pages = machine_use_large_pages,
         .discard = machine_discard,
         .trim = machine_trim,
-        .settle = machine_settle,
-        .has_room = machine_has_room,
+        .consolidate_heap = machine_consolidate_heap,
+        .can_allocate = machine_can_allocate,
         .free_bytes = machine_free_bytes,
         .open = machine_open,
         .open_direct = machine_open_direct,

@@ -1,7 +1,6 @@
-/* The one table through which the engine touches the world: memory, files, threads, clock.
+/* The table of functions through which the engine uses the system: memory, files, threads, clock.
  *
- * Tests put their own functions here to count, delay, fail or poison; nothing else in the engine knows that.
- * A table may be used from several threads at once; its functions are thread-safe. */
+ * Tests replace functions to count, delay, fail or poison. All functions are thread-safe. */
 #ifndef SLUICE_BASE_SYS_H
 #define SLUICE_BASE_SYS_H
 
@@ -10,14 +9,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The plan's lines of memory of our own: every byte is taken under one of them. */
+/* Lines of host memory in the plan; every allocation belongs to one of them. */
 enum memory_line {
     LINE_HOST,       /* descriptors, indexes, tokenizer: small and long-lived */
     LINE_STORE,      /* residents and ring */
-    LINE_STATE,      /* lane state and what crosses stages */
+    LINE_STATE,      /* lane state and inter-stage tensors */
     LINE_ACTIVATION, /* scratch of one visit */
     LINE_WORKSPACE,  /* scratch of one operator */
-    LINE_DEVICE,     /* memory that plays a device's own: see kernels/paced */
+    LINE_DEVICE,     /* host memory that simulates device memory: see kernels/paced */
     N_MEMORY_LINES,
 };
 
@@ -26,76 +25,79 @@ struct memory_use {
     int64_t peak_bytes[N_MEMORY_LINES];
 };
 
-/* Tells whether an open file's bytes are still those that were opened. Not by when its inode last changed:
- * who links, renames or chmods a file leaves its bytes as they are. */
+/* Identifies the content of an open file. Change time of the inode is not compared during a run, because
+ * linking, renaming or chmod leave the bytes unchanged. */
 struct file_identity {
     uint64_t device, inode;
     int64_t bytes;
     int64_t modified_ns;
-    int64_t changed_ns; /* its inode: nobody can date it back, so it tells what outlives this process */
+    int64_t changed_ns; /* change time of the inode; cannot be set back, so it serves identities that outlive
+                           the process */
     bool regular;
 };
 
-/* A multiple of every disk's sector and of what file systems ask of direct reads. */
+/* Block size of direct reads: a multiple of disk sectors and of file system requirements. */
 enum { SYS_DIRECT_BLOCK = 4096 };
 
-struct sys_thread; /* opaque to users of the table */
+struct sys_thread; /* opaque */
 
-/* A budget of memory, and what of it is not for files; all 0: any. See room.h. */
-struct sys_room {
-    uint64_t budget_bytes, beside_bytes;
+/* Memory budget for file headers; reserved_bytes: memory for other purposes. All 0: no limit. See
+ * header_limit.h. */
+struct sys_header_limit {
+    uint64_t budget_bytes, reserved_bytes;
 };
 
 struct sys {
-    void *context; /* the functions' own */
+    void *context; /* private data of the functions */
 
-    /* Zeroed memory, aligned for any object; NULL when there is none. release takes NULL. */
+    /* Allocates zeroed memory, aligned for any object; NULL if there is none. release accepts NULL. */
     void *(*alloc)(struct sys *sys, enum memory_line line, size_t bytes);
     void (*release)(struct sys *sys, void *memory);
 
-    /* Whole pages (zeroed, not yet resident); NULL when there are none. unmap gives them back at once. */
+    /* Maps whole pages (zeroed, not yet resident); NULL if there is none. unmap returns them at once. */
     void *(*map)(struct sys *sys, enum memory_line line, size_t bytes);
     void (*unmap)(struct sys *sys, enum memory_line line, void *memory, size_t bytes);
 
-    /* The same in steps: address space first, then pages within it (multiples of 4,096 bytes), which may come
-     * and go. commit returns 0 or negative errno. Only committed bytes count. */
+    /* The same in two steps: reserve address space, then commit and decommit pages in it (multiples of 4,096
+     * bytes). commit returns 0 or a negative errno. Only committed bytes are counted. */
     void *(*reserve)(struct sys *sys, size_t bytes);
     int (*commit)(struct sys *sys, enum memory_line line, void *memory, size_t bytes);
     void (*decommit)(struct sys *sys, enum memory_line line, void *memory, size_t bytes);
     void (*unreserve)(struct sys *sys, void *memory, size_t bytes);
 
-    /* The machine may lay these bytes (mapped or committed) in large pages where it can: for what is filled
-     * whole, and pinned or read into at once. Nothing more becomes resident than these bytes. */
+    /* Permits large pages for these mapped or committed bytes, which are filled completely and pinned or read
+     * into at once. No additional bytes become resident. */
     void (*use_large_pages)(struct sys *sys, void *memory, size_t bytes);
 
-    /* The contents of these bytes will not be read again before they are written. Does nothing here; a stress
-     * build fills them with 0xFF. */
+    /* Declares that the bytes are written before they are read again. No effect; a stress build fills them
+     * with 0xFF. */
     void (*discard)(struct sys *sys, void *memory, size_t bytes);
-    /* Gives what the C library keeps of freed memory back to the machine. */
+    /* Returns freed memory of the C library to the system. */
     void (*trim)(struct sys *sys);
-    /* Lets the C library join the small pieces that a library of ours has freed since: without, its next
-     * requests walk on through whatever the heap has free, and touch pages that trim gave back. */
-    void (*settle)(struct sys *sys);
-    /* Whether so much could be had now, on top of what is: where a limit is set (RLIMIT_AS, RLIMIT_DATA,
-     * strict overcommit), by that; else nearly always. Takes nothing, touches nothing, counts nothing. */
-    bool (*has_room)(struct sys *sys, size_t bytes);
-    /* Memory that other programs leave; 0: not known. See free_memory.h. */
+    /* Makes the C library merge small free chunks. Otherwise later requests grow into the rest of the heap
+     * and touch pages that trim returned. */
+    void (*consolidate_heap)(struct sys *sys);
+    /* True if `bytes` more could be allocated now: decided by limits such as RLIMIT_AS, RLIMIT_DATA and
+     * strict overcommit, else almost always true. Allocates and counts nothing. */
+    bool (*can_allocate)(struct sys *sys, size_t bytes);
+    /* Memory available without swapping; 0: unknown. See free_memory.h. */
     uint64_t (*free_bytes)(struct sys *sys);
 
-    /* Files. Negative errno on failure. read_at may return less than asked for; 0 is the end. */
+    /* Files. Negative errno on failure. read_at may return fewer bytes than requested; 0 at the end. */
     int (*open)(struct sys *sys, const char *path);
-    /* The same file past the page cache, or what the file system says against it. There read_at takes memory,
-     * bytes and offset in multiples of SYS_DIRECT_BLOCK; the last read ends where the file ends. */
+    /* Opens the same file for direct reads, bypassing the page cache; the file system may refuse. read_at
+     * then requires memory, size and offset in multiples of SYS_DIRECT_BLOCK; the last read ends at the end
+     * of the file. */
     int (*open_direct)(struct sys *sys, const char *path);
     int (*identify)(struct sys *sys, int file, struct file_identity *identity);
     int64_t (*read_at)(struct sys *sys, int file, void *to, size_t bytes, int64_t offset);
     void (*close)(struct sys *sys, int file);
-    /* Output: a new file for writing (fails with -EEXIST if there is one), written in order, made durable,
-     * then renamed over its final name. It is locked (flock) for as long as it is open: one that is not was
-     * left by a process that was killed. */
+    /* Output: create makes a new file (-EEXIST if it exists), which is written in order, flushed, and renamed
+     * to its final name. The file is locked (flock) while open, so an unlocked one is left over from a killed
+     * process. */
     int (*create)(struct sys *sys, const char *path);
-    /* The same without a name, in that folder, so that a killed process leaves nothing; -EOPNOTSUPP where the
-     * system has none. link gives it one (-EEXIST if that is taken). */
+    /* Creates an unnamed file in a folder, so that a killed process leaves nothing; -EOPNOTSUPP if
+     * unsupported. link names it (-EEXIST if taken). */
     int (*create_unnamed)(struct sys *sys, const char *folder);
     int (*link)(struct sys *sys, int file, const char *path);
     int64_t (*write)(struct sys *sys, int file, const void *from, size_t bytes);
@@ -103,30 +105,30 @@ struct sys {
     int (*rename)(struct sys *sys, const char *from, const char *to);
     int (*remove)(struct sys *sys, const char *path);
 
-    /* A thread that runs main(argument); 0 or negative errno. join waits for it and frees it. */
+    /* Starts a thread that runs main(argument); 0 or a negative errno. join waits for it and frees it. */
     int (*thread_start)(struct sys *sys, struct sys_thread **thread, void (*main)(void *), void *argument);
     void (*thread_join)(struct sys *sys, struct sys_thread *thread);
-    /* Waits until somebody wakes whoever waits there, or for so many seconds (0: without end), or for no
-     * reason. lock is let go of meanwhile. Whatever threads of a store wait for goes through these, so that
-     * threads may be another clock's than the machine's: see kernels/dry/actors.h. */
+    /* Waits for wake, for at most `seconds` (0: no limit); spurious returns are possible. Releases the lock
+     * meanwhile. Store threads wait only through these functions, so that they can run on a virtual clock:
+     * see kernels/dry/actors.h. */
     void (*wait)(struct sys *sys, pthread_cond_t *there, pthread_mutex_t *lock, double seconds);
     void (*wake)(struct sys *sys, pthread_cond_t *there);
 
     /* Monotonic seconds. */
     double (*clock)(struct sys *sys);
 
-    struct sys_room room;  /* for files that are opened */
-    struct memory_use use; /* kept by alloc, release, map and unmap; read with sys_memory_use */
+    struct sys_header_limit header_limit; /* for files that are opened */
+    struct memory_use use; /* updated by alloc, release, map and unmap; read with sys_memory_use */
 };
 
-/* For wait: those of the C library measure another clock by default. */
+/* Initialises a condition for sys->wait, on the monotonic clock (the C library's default is another one). */
 void sys_cond_init(pthread_cond_t *there);
 
-/* The real machine. Initialises in place; nothing to destroy. */
+/* Initialises the functions of the real machine; nothing to destroy. */
 void sys_init_machine(struct sys *sys);
 
-/* read_at and write, asked again when a signal interrupts them. -EINTR after a thousand times in a row: then
- * it is no signal, and nobody should wait for ever. */
+/* read_at and write, repeated when interrupted by a signal. -EINTR after a thousand interruptions in a row,
+ * which no real signal causes. */
 int64_t sys_read_at(struct sys *sys, int file, void *to, size_t bytes, int64_t offset);
 int64_t sys_write(struct sys *sys, int file, const void *from, size_t bytes);
 

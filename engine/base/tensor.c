@@ -1,4 +1,4 @@
-/* Tensor descriptors: see tensor.h. Nothing here touches elements. */
+/* Tensor descriptors: see tensor.h. Element values are never accessed. */
 #include "engine/base/tensor.h"
 
 #include <assert.h>
@@ -6,7 +6,7 @@
 
 enum { WEIGHT = 1, QUANTISED = 2, ROW_SCALES = 4, ROTATED = 8 };
 
-/* Blocks: values and bytes. Sources: ggml's block types (ggml-common.h), OCP Microscaling 1.0, safetensors.
+/* Values and bytes per block. Sources: ggml's block types (ggml-common.h), OCP Microscaling 1.0, safetensors.
  */
 static const struct {
     const char *name;

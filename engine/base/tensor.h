@@ -1,8 +1,8 @@
-/* The tensor: a small descriptor passed by value, which borrows its memory.
+/* The tensor: a small descriptor, passed by value, that borrows its memory.
  *
- * Row-major: the last dimension is contiguous, rows may be further apart than they are long (row_bytes).
- * Tokens are rows; pictures are rows x columns x channels. Under the dry device data is NULL or
- * an address that is nobody's. */
+ * Row-major: the last dimension is contiguous; rows may have gaps (row_bytes). Token sequences are [tokens,
+ * channels]; pictures are [height, width, channels]. On the dry device data is NULL or an address that is
+ * never accessed. */
 #ifndef SLUICE_BASE_TENSOR_H
 #define SLUICE_BASE_TENSOR_H
 
@@ -25,10 +25,10 @@ enum dtype {
     DTYPE_U16,
     DTYPE_U8,
     DTYPE_BOOL,
-    DTYPE_F8_E4M3, /* no infinities, 0x7f and 0xff are NaN, at most 448 */
+    DTYPE_F8_E4M3, /* no infinities; 0x7f and 0xff are NaN; largest value 448 */
     DTYPE_F8_E5M2,
-    /* Blocks of values that follow each other in a row, with what they share in front or behind, as GGUF
-     * files have them. Blocks need no alignment beyond a byte. */
+    /* Types with blocks of consecutive values in a row and shared scales, as in GGUF files. Blocks have byte
+     * alignment. */
     DTYPE_Q4_0,
     DTYPE_Q4_1,
     DTYPE_Q5_0,
@@ -43,74 +43,72 @@ enum dtype {
     DTYPE_IQ4_XS,
     DTYPE_MXFP4,
     DTYPE_NVFP4,
-    /* As safetensors files of ComfyUI have them: the values in rows, what blocks of them share in another
-     * tensor (tensor.scales), whose bytes lie in tiles of 128 rows by 4 blocks. */
-    DTYPE_NVFP4_TILED, /* two E2M1 a byte, the first in the high half; an E4M3 scale for 16 */
-    DTYPE_MXFP8_TILED, /* E4M3; an E8M0 scale for 32 */
-    /* I8 of safetensors files of ComfyUI (ConvRot): every so many columns of a row w are stored as w H, where
-     * H is the Kronecker power of 1/2 [1 1 1 -1; 1 1 -1 1; 1 -1 1 1; -1 1 1 1], its own inverse. A group is a
-     * block: its values are the stored ones times H. */
+    /* Types of ComfyUI's safetensors files: values in rows; scales of blocks in another tensor
+     * (tensor.scales), in tiles of 128 rows by 4 blocks. */
+    DTYPE_NVFP4_TILED, /* two E2M1 values a byte, the first in the high half; an E4M3 scale for 16 values */
+    DTYPE_MXFP8_TILED, /* E4M3 values; an E8M0 scale for 32 values */
+    /* I8 of ComfyUI's safetensors files with rotated columns (ConvRot). Each group of columns of a row w is
+     * stored as w H, where H is the Kronecker power of 1/2 [1 1 1 -1; 1 1 -1 1; 1 -1 1 1; -1 1 1 1], its own
+     * inverse. A group is a block; its values are the stored ones times H. */
     DTYPE_I8_ROT16,
     DTYPE_I8_ROT64,
     DTYPE_I8_ROT256,
-    DTYPE_OTHER, /* a legal element type that nothing here computes with */
+    DTYPE_OTHER, /* a valid element type of a file that is not supported for computation */
     N_DTYPES,
 };
 
-/* Bits of one element; 0 where several share a block, and for DTYPE_OTHER, whose size only its file format
- * knows. */
+/* Bits of one element; 0 for block types and DTYPE_OTHER. */
 int dtype_bits(enum dtype dtype);
-/* Values and bytes of the smallest part of a row that stands by itself: 1 and its size, or a block. Both 0
- * for DTYPE_OTHER. */
+/* Values and bytes of the smallest independent part of a row: a block, or one value. Both 0 for DTYPE_OTHER.
+ */
 int dtype_block_values(enum dtype dtype);
 int dtype_block_bytes(enum dtype dtype);
-/* Bytes of n values in one row, n a multiple of dtype_block_values; without scales of another tensor. */
+/* Bytes of n values in one row, n a multiple of dtype_block_values; without scales in another tensor. */
 int64_t dtype_bytes(enum dtype dtype, int64_t n);
-/* Can weights be of this type? */
+/* True if weights can have this type. */
 bool dtype_is_weight(enum dtype dtype);
-/* Is a tensor of this type numbers as they are, or does it take blocks or scales to tell? */
+/* True if values need scales or blocks to be decoded. */
 bool dtype_is_quantised(enum dtype dtype);
-/* Values of a row that one of its scales in tensor.scales is for: 0 where there are none but a whole row's.
- */
+/* Values per block scale in tensor.scales; 0 for types without block scales there. */
 int dtype_tiled_values(enum dtype dtype);
-/* Can a matrix of this type have an f32 for each row in tensor.scales? */
+/* True if a matrix of this type can have an f32 scale per row in tensor.scales. */
 bool dtype_scales_rows(enum dtype dtype);
-/* Is a group of columns stored rotated? Its size is dtype_block_values. */
+/* True if groups of columns are stored rotated; a group has dtype_block_values columns. */
 bool dtype_is_rotated(enum dtype dtype);
 /* Upper-case name as in safetensors ("BF16"). */
 const char *dtype_name(enum dtype dtype);
 
-/* What a weight stands for: the value that its type encodes, times what its block shares, times the scale of
- * its row (or of its tile) if there is one, times `scale`. */
+/* A weight's value is the decoded element times its block's scale, times the scale of its row or tile if
+ * there is one, times `scale`. */
 struct low_rank;
 struct tensor {
     void *data;
-    const void *scales; /* F8, I8, rotated or not: an f32 a row. The tiled types: their tiles. Else NULL */
-    int32_t scale_row;  /* the row of `scales` that row 0 has */
-    float scale;        /* one scale for all, 1 if none */
+    const void
+        *scales; /* F8, I8 and rotated types: an f32 for each row. Tiled types: their tiles. Else NULL */
+    int32_t scale_row; /* row of `scales` that belongs to row 0 */
+    float scale;       /* one scale for the whole tensor; 1 if none */
     enum dtype dtype;
     int rank;
     int32_t dim[TENSOR_RANK_MAX];
-    int64_t row_bytes; /* from one row to the next, a row being all but the last dimension's step */
-    /* Of a weight and of what is cut out of it: where its last byte, or that of its scales, ends in its
-     * packed block. Of everything else 0. */
+    int64_t row_bytes; /* bytes from one row to the next; a row is everything but the last dimension */
+    /* Of a weight or a slice of one: offset in its packed block of the end of its bytes, scales included.
+     * Otherwise 0. */
     uint64_t weight_end;
-    /* Of a weight, what is added to it: a chain, borrowed. Products with the weight have it in them, nothing
-     * else does. */
+    /* Of a weight: a borrowed chain of low-rank adapters. Only matrix products with the weight add them. */
     const struct low_rank *adapters;
-    int32_t adapter_row; /* of the weight that they are for, the row that row 0 is */
+    int32_t adapter_row; /* row of the original weight that row 0 is, for matching adapters */
 };
 
-/* What an adapter adds to a weight [N, ...] without changing it: up . down to rows [row, row + n) of it, and
- * nothing to the others (a fused weight, one part of which is adapted). Its strength is in up.scale. */
+/* A low-rank adapter: adds up . down to rows [row, row + n) of a weight [N, ...] without changing it. Other
+ * rows stay (adapted part of a fused weight). up.scale holds the strength. */
 struct low_rank {
-    struct tensor down; /* [r, ...], as many values a row as the weight */
+    struct tensor down; /* [r, ...], with as many values a row as the weight */
     struct tensor up;   /* [n, r] */
     int32_t row;
     const struct low_rank *next;
 };
 
-/* A densely packed tensor over data. */
+/* A packed tensor over data. */
 struct tensor tensor_make(void *data, enum dtype dtype, int rank, const int32_t *dim);
 /* Product of all dimensions. */
 int64_t tensor_elements(const struct tensor *t);
@@ -118,29 +116,28 @@ int64_t tensor_elements(const struct tensor *t);
 int64_t tensor_rows(const struct tensor *t);
 /* Length of the last dimension (1 for rank 0). */
 int32_t tensor_columns(const struct tensor *t);
-/* Bytes from first to last element if packed. */
+/* Bytes of the elements without gaps between rows. */
 int64_t tensor_bytes(const struct tensor *t);
-/* Bytes of `scales` up to the last that this tensor needs; 0 without. */
+/* Bytes of `scales` up to the last one that this tensor uses; 0 if there are none. */
 int64_t tensor_scales_bytes(const struct tensor *t);
-/* Do blocks of its type run on from row to row, because its rows do not fill them? It is packed then, and all
- * of it fills blocks: a convolution's kernel is a row of 3, and some files flatten matrices before they are
- * quantised. */
+/* True if quantisation blocks run on across rows because rows are not whole blocks. The tensor is then packed
+ * and whole blocks overall: rows of convolution kernels have 3 values, and some files flatten matrices before
+ * quantising. */
 bool tensor_runs_on(const struct tensor *t);
-/* True if rows follow each other without gaps. */
+/* True if there are no gaps between rows. */
 bool tensor_packed(const struct tensor *t);
-/* Rows [first, first + n) of the outermost dimension. Works with data == NULL. Scales stay where they are:
- * scale_row moves on. Of a vector of blocks whole blocks. */
+/* Rows [first, first + n) of the outermost dimension; data may be NULL. scales stays and scale_row moves on.
+ * A vector of a block type is cut at whole blocks. */
 struct tensor tensor_slice(struct tensor t, int32_t first, int32_t n);
-/* Columns [first, first + n) of all rows of a matrix of numbers, which then is not packed. Works with data ==
- * NULL. */
+/* Columns [first, first + n) of an unquantised matrix; the result is not packed. data may be NULL. */
 struct tensor tensor_slice_columns(struct tensor t, int32_t first, int32_t n);
-/* The same packed elements under other dimensions; of a weight with adapters the first one stays. */
+/* The same packed elements under other dimensions. With adapters the first dimension must stay. */
 struct tensor tensor_reshape(struct tensor t, int rank, const int32_t *dim);
-/* What of an adapter concerns a weight, or rows sliced off it: the rows of `up` for them, row 0 of which is
- * for row *row of the weight. False: nothing does. */
+/* The part of an adapter that concerns a weight or a slice of its rows: the used rows of `up`, the first of
+ * which belongs to row *row of the weight. False if the adapter does not concern it. */
 bool tensor_adapted_by(const struct tensor *weight, const struct low_rank *adapter, struct tensor *up,
                        int32_t *row);
-/* Sum of the ranks of all adapters that concern it; 0 without. */
+/* Sum of the ranks of all adapters that concern the weight; 0 if there are none. */
 int32_t tensor_adapter_ranks(const struct tensor *weight);
 
 #endif

@@ -1,4 +1,4 @@
-/* Texts and their order: see text.h. */
+/* Text helpers: see text.h. */
 #include "engine/base/text.h"
 
 #include <locale.h>
@@ -17,7 +17,7 @@ double text_number(const char *text, char **end) {
     return number;
 }
 
-int sort_unlike(void *things, int n, size_t bytes, int (*compare)(const void *, const void *)) {
+int sort_find_duplicate(void *things, int n, size_t bytes, int (*compare)(const void *, const void *)) {
     const char *at = things;
     if (n > 1) qsort(things, (size_t)n, bytes, compare);
     for (int i = 1; i < n; i++)

@@ -1,4 +1,4 @@
-/* Texts and their order. */
+/* Text helpers, and sorting with detection of duplicates. */
 #ifndef SLUICE_BASE_TEXT_H
 #define SLUICE_BASE_TEXT_H
 
@@ -12,15 +12,15 @@ static inline bool ends_with(const char *text, const char *end) {
     return n >= m && !strcmp(text + n - m, end);
 }
 
-/* A size as people write it, "419 MiB", "12.3 GiB": three digits. Returns out. */
+/* Formats a size with three digits, such as "419 MiB" or "12.3 GiB". Returns out. */
 enum { SIZE_TEXT_BYTES = 32 };
 char *size_text(uint64_t bytes, char out[SIZE_TEXT_BYTES]);
 
-/* strtod, whatever the process's locale has for a point. NaN without memory. */
+/* strtod with a decimal point in any locale. NaN if memory is short. */
 double text_number(const char *text, char **end);
 
-/* Sorts n things of so many bytes. The place of the first that compares equal to the one before it; 0 if all
- * differ. */
-int sort_unlike(void *things, int n, size_t bytes, int (*compare)(const void *, const void *));
+/* Sorts n elements of `bytes` bytes. Returns the index of the first element equal to its predecessor; 0 if
+ * all differ. */
+int sort_find_duplicate(void *things, int n, size_t bytes, int (*compare)(const void *, const void *));
 
 #endif

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct made_dialect dialects[] = {
+static const struct adapter_dialect dialects[] = {
     {.name = "diffusers",
      .transformer = "transformer.",
      .unet = "unet.",
@@ -82,7 +82,7 @@ static const struct made_dialect dialects[] = {
 };
 enum { N_DIALECTS = COUNT_OF(dialects) };
 
-const struct made_dialect *made_dialect_find(const char *name, struct error *e) {
+const struct adapter_dialect *adapter_dialect_find(const char *name, struct error *e) {
     char names[200] = "";
     size_t n = 0;
     for (int i = 0; i < N_DIALECTS; i++)
@@ -109,7 +109,7 @@ static bool has_other_texts(const struct recipe *recipe, int slot) {
     return false;
 }
 
-static bool text_prefix(const struct made_dialect *dialect, const struct recipe *recipe, int slot,
+static bool text_prefix(const struct adapter_dialect *dialect, const struct recipe *recipe, int slot,
                         char *prefix) {
     static const char within[] = "text_encoders.";
     const struct slot *s = &recipe->slot[slot];
@@ -128,7 +128,7 @@ static bool text_prefix(const struct made_dialect *dialect, const struct recipe 
     }
 }
 
-bool made_dialect_prefix(const struct made_dialect *dialect, const struct recipe *recipe, int slot,
+bool adapter_dialect_prefix(const struct adapter_dialect *dialect, const struct recipe *recipe, int slot,
                          char *prefix) {
     const struct family *family = recipe->slot[slot].family;
     if (family->kind == FAMILY_TEXT) return text_prefix(dialect, recipe, slot, prefix);
@@ -152,16 +152,16 @@ int32_t adapter_rank_of(int n_dims, const int32_t *dim, int rank) {
     return rank < least ? rank : least;
 }
 
-static struct adapter_factor factor(const char *end, int32_t rows, int64_t columns, double spread) {
-    return (struct adapter_factor){.end = end, .rank = 2, .dim = {rows, (int32_t)columns}, .spread = spread};
+static struct adapter_factor factor(const char *end, int32_t rows, int64_t columns, double init_scale) {
+    return (struct adapter_factor){.end = end, .rank = 2, .dim = {rows, (int32_t)columns}, .init_scale = init_scale};
 }
 
 /* Convolutions keep their kernel in `down`, and their axes in both. */
-static int make_lora(const struct made_dialect *dialect, int n_dims, const int32_t *dim, int32_t rank,
+static int make_lora(const struct adapter_dialect *dialect, int n_dims, const int32_t *dim, int32_t rank,
                      struct adapter_factor *factors) {
-    struct adapter_factor down = {.end = dialect->down, .rank = n_dims, .dim = {rank}, .spread = 1};
+    struct adapter_factor down = {.end = dialect->down, .rank = n_dims, .dim = {rank}, .init_scale = 1};
     struct adapter_factor up = {
-        .end = dialect->up, .rank = n_dims, .dim = {dim[0], rank}, .spread = strength};
+        .end = dialect->up, .rank = n_dims, .dim = {dim[0], rank}, .init_scale = strength};
     for (int i = 1; i < n_dims; i++) down.dim[i] = dim[i];
     for (int i = 2; i < n_dims; i++) up.dim[i] = 1;
     factors[0] = down;
@@ -201,7 +201,7 @@ static int make_lokr(int n_dims, const int32_t *dim, int rank, struct adapter_fa
     return 3;
 }
 
-int made_dialect_factors(const struct made_dialect *dialect, int n_dims, const int32_t *dim, int rank,
+int adapter_dialect_factors(const struct adapter_dialect *dialect, int n_dims, const int32_t *dim, int rank,
                          double alpha, struct adapter_factor factors[ADAPTER_FACTORS_MAX]) {
     int32_t r = adapter_rank_of(n_dims, dim, rank);
     int n;

@@ -19,7 +19,7 @@ enum adapter_alphas {
     ALPHAS_IN_METADATA, /* peft's configuration */
 };
 
-struct made_dialect {
+struct adapter_dialect {
     const char *name;
     const char *transformer, *unet; /* what the names of a denoiser's modules begin with */
     bool authors;                   /* a denoiser's modules are called as its authors do, not as diffusers */
@@ -32,11 +32,11 @@ struct made_dialect {
 };
 
 /* The dialect of that name; NULL with USAGE, which lists them. */
-const struct made_dialect *made_dialect_find(const char *name, struct error *e);
+const struct adapter_dialect *adapter_dialect_find(const char *name, struct error *e);
 
 /* What the names of the slot's modules begin with, of BLOCK_NAME_MAX bytes. False: this dialect does not name
  * them. */
-bool made_dialect_prefix(const struct made_dialect *dialect, const struct recipe *recipe, int slot,
+bool adapter_dialect_prefix(const struct adapter_dialect *dialect, const struct recipe *recipe, int slot,
                          char *prefix);
 
 /* A tensor of a module. */
@@ -44,14 +44,14 @@ struct adapter_factor {
     const char *end; /* of its name, behind the module's */
     int rank;
     int32_t dim[WEIGHT_FILE_RANK_MAX];
-    double spread; /* as weight_spec.spread */
+    double init_scale; /* as weight_spec.spread */
     float alpha;   /* it is this number, where it has no dimensions */
 };
 
 /* The factors that change a weight [dim[0], ...] of that shape by about a quarter of what it spreads, of at
  * most so high a rank; alpha: behind them, times the rank (0: there is none). Returns how many. */
 enum { ADAPTER_FACTORS_MAX = 5 };
-int made_dialect_factors(const struct made_dialect *dialect, int n_dims, const int32_t *dim, int rank,
+int adapter_dialect_factors(const struct adapter_dialect *dialect, int n_dims, const int32_t *dim, int rank,
                          double alpha, struct adapter_factor factors[ADAPTER_FACTORS_MAX]);
 
 /* The rank that such a weight's factors have: no higher than it can be. */

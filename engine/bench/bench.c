@@ -3,7 +3,7 @@
 
 #include "engine/api/machine.h"
 #include "engine/api/rates_file.h"
-#include "engine/api/caller.h"
+#include "engine/api/arguments.h"
 #include "engine/open/model.h"
 #include "loaders/json.h"
 
@@ -13,13 +13,13 @@ enum status bench_start(struct bench *bench, const struct sluice_bench_options *
     struct rates ignored = {0};
     *bench = (struct bench){0};
     sys_init_machine(&bench->sys);
-    if (!caller_filled(options, "options", e) || !caller_has_stack(SLUICE_STACK_BYTES, e)) return e->code;
+    if (!check_struct_size(options, "options", e) || !check_stack(SLUICE_STACK_BYTES, e)) return e->code;
     copy_sized(&bench->options, sizeof bench->options, options);
-    bench->losses = json_losses();
+    bench->losses = failed_json_allocations();
     bench->rows = json_array();
     bench->threads = bench->options.threads ? bench->options.threads : machine_threads("");
     if (!bench->rows) return error_set(e, MEMORY, "no memory for a table");
-    if (!caller_threads(bench->threads, e)) return e->code;
+    if (!check_threads(bench->threads, e)) return e->code;
     return bench->options.saved ? rates_read("cpu", NULL, bench->options.saved, 0, &ignored, e) : OK;
 }
 
@@ -38,7 +38,7 @@ static char *report_text(const struct bench *bench, json_t *rest) {
 int bench_finish(struct bench *bench, json_t *rest, int threads, char **json, char **rates, struct error *e,
                  struct sluice_error *error) {
     char machine[256], *nowhere;
-    if (!caller_gave(json, "json", e)) json = &nowhere;
+    if (!check_not_null(json, "json", e)) json = &nowhere;
     *json = NULL;
     if (rates) *rates = NULL;
     if (e->code == OK && rates)

@@ -13,7 +13,7 @@ struct bench {
     struct sys sys;
     int threads;
     json_t *rows;
-    unsigned losses;       /* json_losses before the first row */
+    unsigned losses;       /* failed_json_allocations before the first row */
     struct rates measured; /* 0: not measured */
 };
 

@@ -1,8 +1,8 @@
 /* Checkpoints of any size for benchmarks and tests: a Hugging Face folder of a pipeline with real names,
  * shapes and types and random weights, written as a stream from the families' weight tables. */
-#include "engine/bench/tokenizer_make.h"
+#include "engine/bench/synthetic_tokenizer.h"
 #include "engine/bench/checkpoint_types.h"
-#include "engine/api/caller.h"
+#include "engine/api/arguments.h"
 #include "engine/open/model.h"
 #include "engine/open/paths.h"
 #include "engine/open/sizes.h"
@@ -52,7 +52,7 @@ struct writer {
     uint64_t random;
     /* the component being written */
     struct named_tensor *tensors;
-    struct made_tensor *made;
+    struct synthetic_tensor *made;
     struct stored_types listed; /* that its weights take */
     int n_tensors, shard_first; /* the first tensor of the file being written */
     uint64_t done, all;         /* bytes */
@@ -65,7 +65,7 @@ struct writer {
 static enum status make_tensor(void *user, int i, void *to, uint64_t bytes, struct error *e) {
     struct writer *w = user;
     (void)e;
-    made_tensor_fill(&w->random, &w->made[w->shard_first + i], to, bytes);
+    synthetic_tensor_fill(&w->random, &w->made[w->shard_first + i], to, bytes);
     w->done += bytes;
     if (w->on_progress) w->on_progress(w->user, (double)w->done / (double)w->all);
     return OK;
@@ -220,7 +220,7 @@ static void shard_name(const struct slot *slot, int shard, int n, char *out, siz
 static enum status write_index(struct writer *w, const struct slot *slot, const struct shards *s,
                                struct error *e) {
     char file[80];
-    unsigned losses = json_losses();
+    unsigned losses = failed_json_allocations();
     json_t *map = json_object();
     for (int shard = 0; shard < s->n; shard++) {
         shard_name(slot, shard, s->n, file, sizeof file);
@@ -345,17 +345,17 @@ static enum status do_slots(struct writer *w, bool write, struct error *e) {
 /* Of the kind that the encoder has, with no more ids than its embedding has rows. */
 static enum status write_tokenizer(struct writer *w, int slot, struct error *e) {
     struct component c;
-    struct made_tokenizer made = {0};
+    struct synthetic_tokenizer made = {0};
     int32_t rows = list_slot(w, slot, &c, e) == OK ? w->tensors[0].tensor.dim[0] : 0;
     const struct text_recipe *text = &w->recipe->slot[slot].text;
-    const char *kind = text->pads_with_0 ? "OpenCLIP BPE" : text->tokenizer;
-    if (rows) tokenizer_make(w->sys, kind, rows, &made, e);
+    const char *kind = text->pad_with_id_0 ? "OpenCLIP BPE" : text->tokenizer;
+    if (rows) synthetic_tokenizer_make(w->sys, kind, rows, &made, e);
     const char *const folders[] = {text->tokenizer_folder,
                                    w->recipe->processor.of_prompts ? w->recipe->processor.folder : NULL};
     for (int k = 0; k < 2 && folders[k]; k++)
         for (int i = 0; i < made.n_files && e->code == OK; i++)
             write_small(w, folders[k], made.files[i].name, made.files[i].text, made.files[i].bytes, e);
-    made_tokenizer_destroy(&made);
+    synthetic_tokenizer_destroy(&made);
     forget_tensors(w);
     return e->code;
 }
@@ -377,31 +377,31 @@ static enum status write_processor(struct writer *w, struct error *e) {
 
 /* As the published models have it. */
 static void put_noise(json_t *json, const struct sampling *s) {
-    bool scaled = s->noise.betas == BETAS_SCALED_LINEAR;
+    bool scaled = s->noise.beta_schedule == BETAS_SCALED_LINEAR;
     json_watch(json_object_update_new(
         json,
         json_pack("{s:f, s:f, s:s, s:s, s:i, s:s, s:b, s:b, s:b}", "beta_start", s->noise.beta_start,
                   "beta_end", s->noise.beta_end, "beta_schedule", scaled ? "scaled_linear" : "linear",
                   "prediction_type", s->prediction == &prediction_v ? "v_prediction" : "epsilon",
                   "steps_offset", s->grid.steps_offset, "timestep_spacing", "leading", "set_alpha_to_one",
-                  s->grid.ends_with_picture, "skip_prk_steps", true, "clip_sample", false)));
+                  s->grid.set_alpha_to_one, "skip_prk_steps", true, "clip_sample", false)));
 }
 
 static enum status write_scheduler(struct writer *w, struct error *e) {
     const struct recipe *r = w->recipe;
-    unsigned losses = json_losses();
-    bool mixes = r->sampling.prediction->mixes, by_tokens = r->shift_rule == FLOW_SHIFT_BY_TOKENS;
+    unsigned losses = failed_json_allocations();
+    bool is_flow = r->sampling.prediction->is_flow, by_tokens = r->shift_rule == FLOW_SHIFT_BY_TOKENS;
     json_t *json =
-        json_pack("{s:s, s:i}", "_class_name", sampling_class(&r->sampling), "num_train_timesteps", 1000);
-    if (!mixes) put_noise(json, &r->sampling);
-    if (mixes) json_put(json, "use_dynamic_shifting", json_boolean(by_tokens));
-    if (mixes && !by_tokens) json_put(json, r->sampling.schedule->shift_key, json_real(r->flow_shift));
-    if (mixes && r->sampling.sampler->flow) {
+        json_pack("{s:s, s:i}", "_class_name", sampling_class_name(&r->sampling), "num_train_timesteps", 1000);
+    if (!is_flow) put_noise(json, &r->sampling);
+    if (is_flow) json_put(json, "use_dynamic_shifting", json_boolean(by_tokens));
+    if (is_flow && !by_tokens) json_put(json, r->sampling.schedule->shift_key, json_real(r->flow_shift));
+    if (is_flow && r->sampling.sampler->flow_schedule) {
         json_put(json, "prediction_type", json_string("flow_prediction"));
         json_put(json, "use_flow_sigmas", json_true());
     }
     if (r->shift_terminal > 0) json_put(json, "shift_terminal", json_real(r->shift_terminal));
-    if (mixes && by_tokens)
+    if (is_flow && by_tokens)
         json_watch(json_object_update_new(
             json, json_pack("{s:f, s:f, s:i, s:i}", "base_shift", r->shift_line.base_shift, "max_shift",
                             r->shift_line.max_shift, "base_image_seq_len", r->shift_line.base_tokens,
@@ -423,9 +423,9 @@ static const char *class_of_model(const struct writer *w, int slot) {
 
 static enum status write_model_index(struct writer *w, struct error *e) {
     const struct recipe *r = w->recipe;
-    unsigned losses = json_losses();
+    unsigned losses = failed_json_allocations();
     json_t *json = json_pack("{s:s}", "_class_name", r->pipelines[0]);
-    add_class(json, "scheduler", "diffusers", sampling_class(&r->sampling));
+    add_class(json, "scheduler", "diffusers", sampling_class_name(&r->sampling));
     for (const struct slot *s = r->slot; s->family; s++) {
         if (s->family->kind == FAMILY_ENCODER || s->prefix || slot_is_extra(s)) continue;
         const char *class = s->family->kind == FAMILY_TEXT ? s->text.classes[0] : s->class;
@@ -436,15 +436,15 @@ static enum status write_model_index(struct writer *w, struct error *e) {
     }
     if (r->processor.class) add_class(json, r->processor.folder, "transformers", r->processor.class);
     if (r->span[1].below > 0) json_put(json, "boundary_ratio", json_real(r->span[1].below));
-    if (r->init == INIT_FRAME && r->concat == CONCAT_NONE) json_put(json, "expand_timesteps", json_true());
+    if (r->init == INIT_FIRST_FRAME && r->concat == CONCAT_NONE) json_put(json, "expand_timesteps", json_true());
     return write_json(w, NULL, "model_index.json", json, losses, e);
 }
 
 /* Of a recipe that a name tells from another: its folder may have any. */
 static enum status write_defaults(struct writer *w, struct error *e) {
     const struct recipe *r = w->recipe;
-    unsigned losses = json_losses();
-    if (!r->called) return OK;
+    unsigned losses = failed_json_allocations();
+    if (!r->name_word) return OK;
     json_t *json = json_pack("{s:i, s:f}", "steps", r->steps, "cfg_scale", r->cfg_scale);
     return write_json(w, NULL, "sluice.json", json, losses, e);
 }
@@ -465,13 +465,13 @@ int sluice_checkpoint_write(const char *family, const char *folder, const char *
     struct error e = {0};
     struct sys sys;
     int only;
-    if (!caller_gave(family, "family", &e) || !caller_gave(folder, "folder", &e) ||
-        !caller_has_stack(SLUICE_STACK_BYTES, &e))
+    if (!check_not_null(family, "family", &e) || !check_not_null(folder, "folder", &e) ||
+        !check_stack(SLUICE_STACK_BYTES, &e))
         return publish_error(&e, error);
     sys_init_machine(&sys);
     struct writer w = {
         .sys = &sys, .folder = folder, .random = seed, .on_progress = on_progress, .user = user};
-    w.recipe = models_extra(family, &only);
+    w.recipe = models_find_extra(family, &only);
     if (!w.recipe) {
         only = SLOTS_MAX;
         w.recipe = sizes_find_recipe(family, &e);
@@ -517,7 +517,7 @@ static void list_extras(json_t *families_list) {
     for (int i = 0; (slot = models_slot(i)); i++) {
         int first;
         if (!slot_is_extra(slot)) continue;
-        const struct recipe *recipe = models_extra(slot->family->name, &first);
+        const struct recipe *recipe = models_find_extra(slot->family->name, &first);
         if (slot != &recipe->slot[first]) continue;
         json_t *list = json_array();
         list_dimensions(slot, list);
@@ -527,9 +527,9 @@ static void list_extras(json_t *families_list) {
 
 int sluice_checkpoint_families(char **json, struct sluice_error *error) {
     struct error e = {0};
-    if (!caller_gave(json, "json", &e) || !caller_has_stack(SLUICE_STACK_BYTES_TO_OPEN, &e))
+    if (!check_not_null(json, "json", &e) || !check_stack(SLUICE_STACK_BYTES_TO_OPEN, &e))
         return publish_error(&e, error);
-    unsigned losses = json_losses();
+    unsigned losses = failed_json_allocations();
     json_t *list = json_array();
     for (const struct recipe *const *r = recipes; *r; r++) json_push(list, recipe_json(*r));
     list_extras(list);

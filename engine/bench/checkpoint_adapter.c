@@ -2,7 +2,7 @@
  * of any trainer, from the families' weight tables. */
 #include "engine/bench/adapter_dialects.h"
 #include "engine/bench/checkpoint_types.h"
-#include "engine/api/caller.h"
+#include "engine/api/arguments.h"
 #include "engine/base/text.h"
 #include "engine/open/configuration.h"
 #include "engine/open/model.h"
@@ -29,14 +29,14 @@ struct adapter_writer {
     struct sys *sys;
     const struct sluice_adapter_options *options;
     const struct recipe *recipe;
-    const struct made_dialect *dialect;
+    const struct adapter_dialect *dialect;
     struct sizes sizes;
     enum dtype dtype;
     uint64_t random;
     struct module *modules;
     int n_modules, modules_max;
     struct named_tensor *tensors; /* with owned names */
-    struct made_tensor *made;
+    struct synthetic_tensor *made;
     int n_tensors;
     uint64_t done, all; /* bytes */
 };
@@ -45,7 +45,7 @@ struct adapter_writer {
 
 /* Tables that are added or looked up are no products, whatever their shape is. */
 static bool is_product(const struct weight_spec *spec, const struct block_kind *kind, const char *name) {
-    return spec->rank >= 2 && !spec->looked_up && !kind->gathers_rows && ends_with(name, ".weight");
+    return spec->rank >= 2 && !spec->embedding_lookup && !kind->embedding_table && ends_with(name, ".weight");
 }
 
 /* A weight as the dialect's files have it: alone, or with others in one tensor. */
@@ -61,10 +61,10 @@ static struct published_place place_weight(const struct block_ref *ref, const st
     struct published_place place;
     const struct weight_slice *slice = &spec->fused;
     const struct weight_spec shown = authors ? *spec : block_published_weight(spec);
-    bool fused = authors && !spec->original && slice->name && !slice->all;
+    bool fused = authors && !spec->checkpoint_name && slice->name && !slice->all;
     const char *format = fused ? slice->name : shown.names[0];
-    if (authors && spec->original) format = spec->original;
-    block_weight_name(format, ref->number + (authors ? ref->original : 0), place.name);
+    if (authors && spec->checkpoint_name) format = spec->checkpoint_name;
+    block_weight_name(format, ref->number + (authors ? ref->number_offset : 0), place.name);
     place.rank = block_published_shape(&shown, dims, place.dim);
     if (!fused) return place;
     place.dim[0] = 0;
@@ -137,7 +137,7 @@ static enum status list_blocks(struct adapter_writer *w, const char *prefix, con
 static enum status list_component(struct adapter_writer *w, int slot, struct error *e) {
     struct component c;
     char prefix[BLOCK_NAME_MAX];
-    if (!made_dialect_prefix(w->dialect, w->recipe, slot, prefix)) {
+    if (!adapter_dialect_prefix(w->dialect, w->recipe, slot, prefix)) {
         error_set(e, USAGE, "this dialect has no names for text encoders");
         error_found(e, "%s", w->dialect->name);
         return error_expected(e, "another one, or the denoiser alone");
@@ -171,9 +171,9 @@ static enum status add_factor(struct adapter_writer *w, const struct module *mod
     snprintf(name, bytes, "%s%s", module->name, factor->end);
     enum dtype dtype = factor->rank ? w->dtype : DTYPE_F32;
     struct tensor tensor = tensor_make(NULL, dtype, factor->rank, factor->dim);
-    struct made_tensor made = {.values = tensor, .spread = factor->spread};
+    struct synthetic_tensor made = {.values = tensor, .init_scale = factor->init_scale};
     if (!factor->rank) {
-        made.what = MADE_SCALE;
+        made.what = SYNTHETIC_SCALE;
         made.values.scale = factor->alpha;
     }
     w->tensors[w->n_tensors] = (struct named_tensor){name, tensor};
@@ -186,11 +186,11 @@ static enum status add_factor(struct adapter_writer *w, const struct module *mod
 static enum status add_factors(struct adapter_writer *w, int i_module, struct error *e) {
     const struct module *module = &w->modules[i_module];
     struct adapter_factor factors[ADAPTER_FACTORS_MAX] = {
-        {.end = module->what == MODULE_BIAS ? ".diff_b" : ".diff", .rank = 1, .spread = 0.25}};
+        {.end = module->what == MODULE_BIAS ? ".diff_b" : ".diff", .rank = 1, .init_scale = 0.25}};
     int n = 1;
     if (module->what == MODULE_PRODUCT) {
         double alpha = w->dialect->alphas != ALPHAS_OF_MODULES ? 0 : i_module % 2 ? 0.5 : 1;
-        n = made_dialect_factors(w->dialect, module->rank, module->dim, w->options->rank, alpha, factors);
+        n = adapter_dialect_factors(w->dialect, module->rank, module->dim, w->options->rank, alpha, factors);
     } else {
         factors[0].dim[0] = module->dim[0];
     }
@@ -212,7 +212,7 @@ static enum status make_factors(struct adapter_writer *w, struct error *e) {
 static enum status make_factor(void *user, int i, void *to, uint64_t bytes, struct error *e) {
     struct adapter_writer *w = user;
     const struct sluice_adapter_options *o = w->options;
-    made_tensor_fill(&w->random, &w->made[i], to, bytes);
+    synthetic_tensor_fill(&w->random, &w->made[i], to, bytes);
     w->done += bytes;
     if (!o->on_progress || o->on_progress(o->user, (double)w->done / (double)w->all)) return OK;
     return error_set(e, CANCELLED, "cancelled");
@@ -247,14 +247,14 @@ static void put_of_component(json_t *json, const char *prefix, const char *key, 
 
 /* As diffusers saves peft's configuration beside the factors: half the rank is every module's alpha. */
 static char *peft_text(const struct adapter_writer *w) {
-    unsigned losses = json_losses();
+    unsigned losses = failed_json_allocations();
     json_t *json = json_object();
     int denoiser = recipe_slot(w->recipe, FAMILY_DENOISER);
     for (int i = 0; w->recipe->slot[i].family; i++) {
         char prefix[BLOCK_NAME_MAX];
         bool text = w->options->text_encoders && w->recipe->slot[i].family->kind == FAMILY_TEXT;
         if (!text && i != denoiser) continue;
-        made_dialect_prefix(w->dialect, w->recipe, i, prefix);
+        adapter_dialect_prefix(w->dialect, w->recipe, i, prefix);
         put_of_component(json, prefix, "r", json_integer(w->options->rank));
         put_of_component(json, prefix, "lora_alpha", json_real(0.5 * w->options->rank));
         put_of_component(json, prefix, "rank_pattern", rank_pattern(w, prefix));
@@ -287,7 +287,7 @@ static enum status read_options(struct adapter_writer *w, struct error *e) {
     const struct sluice_adapter_options *o = w->options;
     struct stored_types types;
     w->recipe = sizes_find_recipe(o->family, e);
-    if (w->recipe) w->dialect = made_dialect_find(o->dialect, e);
+    if (w->recipe) w->dialect = adapter_dialect_find(o->dialect, e);
     if (!w->dialect || sizes_read(&w->sizes, w->recipe, SLOTS_MAX, o->dimensions, e) != OK) return e->code;
     const char *dtype = w->sizes.dtype ? w->sizes.dtype : "bf16";
     if (stored_types_read(dtype, w->sizes.dtype ? w->sizes.dtype_bytes : strlen(dtype), &types, e) != OK)
@@ -313,13 +313,13 @@ int sluice_adapter_write(const struct sluice_adapter_options *options, const cha
     struct error e = {0};
     struct sys sys;
     struct sluice_adapter_options o;
-    if (!caller_filled(options, "options", &e) || !caller_gave(path, "path", &e) ||
-        !caller_has_stack(SLUICE_STACK_BYTES, &e))
+    if (!check_struct_size(options, "options", &e) || !check_not_null(path, "path", &e) ||
+        !check_stack(SLUICE_STACK_BYTES, &e))
         return publish_error(&e, error);
     copy_sized(&o, sizeof o, options);
     sys_init_machine(&sys);
     struct adapter_writer w = {.sys = &sys, .options = &o, .random = o.seed};
-    if (caller_gave(o.family, "family", &e) && caller_gave(o.dialect, "dialect", &e) &&
+    if (check_not_null(o.family, "family", &e) && check_not_null(o.dialect, "dialect", &e) &&
         read_options(&w, &e) == OK && list_modules(&w, &e) == OK && make_factors(&w, &e) == OK)
         write_adapter(&w, path, &e);
     adapter_writer_end(&w);

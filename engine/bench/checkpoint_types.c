@@ -124,7 +124,7 @@ static const struct stored_type *stored_type_choose(struct stored_types *types, 
 }
 
 static void stored_type_add(struct weight_tensors *out, int *n, const char *end, struct tensor tensor,
-                            struct made_tensor made) {
+                            struct synthetic_tensor made) {
     out->end[*n] = end;
     out->tensor[*n] = tensor;
     out->made[(*n)++] = made;
@@ -149,22 +149,22 @@ static struct tensor file_tiles(const struct tensor *values) {
     return file_tensor(dtype, 2, (values->dim[0] + 127) / 128 * 128, (blocks + 3) / 4 * 4);
 }
 
-static int add_scales(const struct stored_type *type, struct made_tensor made, struct weight_tensors *out,
+static int add_scales(const struct stored_type *type, struct synthetic_tensor made, struct weight_tensors *out,
                       int n) {
     const struct tensor *values = &made.values;
     if (type->scales == ROW_SCALES || type->scales == TILES) {
-        made.what = MADE_SCALES;
+        made.what = SYNTHETIC_SCALES;
         stored_type_add(
             out, &n, ".weight_scale",
             type->scales == TILES ? file_tiles(values) : file_tensor(DTYPE_F32, 2, values->dim[0], 1), made);
     }
     if (type->scales == ONE_SCALE || values->dtype == DTYPE_NVFP4_TILED) {
-        made.what = MADE_SCALE;
+        made.what = SYNTHETIC_SCALE;
         stored_type_add(out, &n, type->scales == ONE_SCALE ? ".weight_scale" : ".weight_scale_2",
                         file_tensor(DTYPE_F32, 0, 0, 0), made);
     }
     if (type->described) {
-        made.what = MADE_DESCRIPTION;
+        made.what = SYNTHETIC_DESCRIPTION;
         made.description = quantised_form_text(type->dtype);
         stored_type_add(out, &n, ".comfy_quant",
                         file_tensor(DTYPE_U8, 1, (int32_t)strlen(made.description), 0), made);
@@ -176,26 +176,26 @@ int stored_types_divide(struct stored_types *types, const struct block_kind *kin
                         const struct weight_spec *spec, const int32_t *dims, struct weight_tensors *out) {
     int32_t dim[WEIGHT_FILE_RANK_MAX];
     int n = 0, rank = block_published_shape(spec, dims, dim);
-    struct made_tensor made = {.values = tensor_make(NULL, DTYPE_BF16, rank, dim), .spread = spec->spread};
+    struct synthetic_tensor made = {.values = tensor_make(NULL, DTYPE_BF16, rank, dim), .init_scale = spec->init_scale};
     const struct stored_type *type = stored_type_choose(types, kind, &made.values);
     made.values = tensor_make(NULL, type->dtype, rank, dim);
-    if (type->scales) made.values.scale = random_weights_scale(&made.values, spec->spread);
+    if (type->scales) made.values.scale = random_weights_scale(&made.values, spec->init_scale);
     stored_type_add(out, &n, NULL, file_values(&made.values), made);
     return add_scales(type, made, out, n);
 }
 
-void made_tensor_fill(uint64_t *random, const struct made_tensor *made, void *to, uint64_t bytes) {
+void synthetic_tensor_fill(uint64_t *random, const struct synthetic_tensor *made, void *to, uint64_t bytes) {
     switch (made->what) {
-    case MADE_VALUES:
-        random_weights_fill(random, &made->values, made->spread, to, bytes);
+    case SYNTHETIC_VALUES:
+        random_weights_fill(random, &made->values, made->init_scale, to, bytes);
         break;
-    case MADE_SCALES:
-        random_weights_fill_scales(random, &made->values, made->spread, to, bytes);
+    case SYNTHETIC_SCALES:
+        random_weights_fill_scales(random, &made->values, made->init_scale, to, bytes);
         break;
-    case MADE_SCALE:
+    case SYNTHETIC_SCALE:
         memcpy(to, &made->values.scale, bytes);
         break;
-    case MADE_DESCRIPTION:
+    case SYNTHETIC_DESCRIPTION:
         memcpy(to, made->description, bytes);
     }
 }

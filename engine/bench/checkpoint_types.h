@@ -26,10 +26,10 @@ bool stored_types_are_plain(const struct stored_types *types);
 enum dtype stored_types_plain(const struct stored_types *types);
 
 /* What is in a tensor of a file. */
-struct made_tensor {
-    enum { MADE_VALUES, MADE_SCALES, MADE_SCALE, MADE_DESCRIPTION } what;
+struct synthetic_tensor {
+    enum { SYNTHETIC_VALUES, SYNTHETIC_SCALES, SYNTHETIC_SCALE, SYNTHETIC_DESCRIPTION } what;
     struct tensor values; /* of the weight that it belongs to */
-    double spread;
+    double init_scale;
     const char *description;
 };
 
@@ -39,12 +39,12 @@ struct made_tensor {
 struct weight_tensors {
     const char *end[TENSORS_OF_WEIGHT_MAX];
     struct tensor tensor[TENSORS_OF_WEIGHT_MAX]; /* as the file calls them */
-    struct made_tensor made[TENSORS_OF_WEIGHT_MAX];
+    struct synthetic_tensor made[TENSORS_OF_WEIGHT_MAX];
 };
 int stored_types_divide(struct stored_types *types, const struct block_kind *kind,
                         const struct weight_spec *spec, const int32_t *dims, struct weight_tensors *out);
 
 /* The next bytes of a tensor; whole blocks. */
-void made_tensor_fill(uint64_t *random, const struct made_tensor *made, void *to, uint64_t bytes);
+void synthetic_tensor_fill(uint64_t *random, const struct synthetic_tensor *made, void *to, uint64_t bytes);
 
 #endif

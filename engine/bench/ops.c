@@ -43,7 +43,7 @@ static void ops_attend(struct context *x, const struct ops_case *c) {
     int32_t heads = c->size[0], columns = heads * c->size[1];
     struct tensor q = matrix(x, DTYPE_F32, T, columns), k = matrix(x, DTYPE_F32, T, columns);
     struct tensor v = matrix(x, DTYPE_F32, T, columns);
-    op_attention(x, q, q, k, v, (struct heads){.queries = heads, .keys = heads, .scale = 0.1f});
+    op_attention(x, q, q, k, v, (struct attention_options){.queries = heads, .keys = heads, .scale = 0.1f});
 }
 
 /* A side, and channels. */
@@ -171,7 +171,7 @@ static enum status run_cases(struct bench *bench, int threads, double from, doub
     if (!b.device) return e->code;
     for (int i = 0; i < N_CASES && e->code == OK; i++) {
         char what[96];
-        if (b.device->lacks[precision_of(&cases[i])]) continue;
+        if (b.device->unsupported[precision_of(&cases[i])]) continue;
         snprintf(what, sizeof what, "%s, %d threads", op_class_name(cases[i].class), threads);
         if (bench_go_on(bench, from + (to - from) * i / N_CASES, what, e) == OK) run_case(&b, &cases[i], e);
     }

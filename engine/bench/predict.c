@@ -21,10 +21,10 @@
     .type = DTYPE_BF16
 #define ONLY(kind_) .block = kind_, .last = {kind_, 0}
 /* Four frames of 1280 x 704, of which the decoder makes 2x2 pixels at a time. */
-#define FILM                                                                                                 \
+#define WAN22_VIDEO                                                                                                 \
     .text_rows = 1, .text_columns = 1, .latent_channels = 48, .latent_frames = 3, .latent_side = 44,         \
     .latent_columns = 80, .picture_side = 704, .chunk = 2, .type = DTYPE_BF16
-enum { RESNET_OF_UP_3 = 301, RESNET_OF_DOWN_0 = 0, PIXELS = 1024 * 1024, FILM_PIXELS = 4 * 352 * 640 };
+enum { RESNET_OF_UP_3 = 301, RESNET_OF_DOWN_0 = 0, PIXELS = 1024 * 1024, WAN22_VIDEO_PIXELS = 4 * 352 * 640 };
 /* Of the tiny ones' the last level before full size, which is computed in one with colours. */
 enum { BLOCK_OF_TAESD = 14, BLOCK_OF_TAEHV = 202, TINY_PIXELS = 512 * 512 };
 
@@ -100,8 +100,8 @@ static const struct predict_case cases[] = {
       LATENT,
       .last = {"resnet", RESNET_OF_DOWN_0}},
      PIXELS},
-    {{.family = &family_vae_wan22, FILM, .last = {"resnet", RESNET_OF_UP_3}}, FILM_PIXELS},
-    {{.family = &family_vae_wan22_encoder, FILM, .last = {"resnet", RESNET_OF_DOWN_0}}, FILM_PIXELS},
+    {{.family = &family_vae_wan22, WAN22_VIDEO, .last = {"resnet", RESNET_OF_UP_3}}, WAN22_VIDEO_PIXELS},
+    {{.family = &family_vae_wan22_encoder, WAN22_VIDEO, .last = {"resnet", RESNET_OF_DOWN_0}}, WAN22_VIDEO_PIXELS},
     {{.family = &family_taesd, .text_rows = 1, .text_columns = 1, LATENT, .last = {"block", BLOCK_OF_TAESD}},
      TINY_PIXELS},
     {{.family = &family_taehv, .text_rows = 1, .text_columns = 1, LATENT, .last = {"block", BLOCK_OF_TAEHV}},
@@ -161,7 +161,7 @@ enum status predict_block(struct sys *sys, const struct device *cuda, const stru
     struct predicting p = {.device = {.name = cuda->name,
                                       .chunks = cuda->chunks,
                                       .operands = cuda->operands,
-                                      .lacks = {[PRECISION_F32] = cuda->lacks[PRECISION_F32]},
+                                      .unsupported = {[PRECISION_F32] = cuda->unsupported[PRECISION_F32]},
                                       .cost = predicting_cost,
                                       .run = predicting_run},
                            .card = card,
@@ -207,7 +207,7 @@ static enum status no_card(const char *name, struct error *e) {
 enum status predict_bench(struct bench *bench, const char *name, enum dtype type, struct error *e) {
     const struct cuda_card *card = cuda_card_named(name);
     if (!card) return no_card(name, e);
-    struct device *cuda = cuda_planned(&bench->sys, card, e);
+    struct device *cuda = cuda_plan_device(&bench->sys, card, e);
     if (!cuda) return e->code;
     predict_families(bench, cuda, card, type, e);
     cuda->destroy(cuda);

@@ -33,7 +33,7 @@ static enum status bench_random_component_begin(struct random_component *c,
                                                 const struct random_component_sizes *sizes, struct error *e) {
     struct sys *sys = c->sys;
     size_t structure_bytes = 0, n_weights = 0;
-    c->component = (struct component){.family = sizes->family, .sys = sys, .films = sizes->chunk > 0};
+    c->component = (struct component){.family = sizes->family, .sys = sys, .video = sizes->chunk > 0};
     component_derive(&c->component, sizes->chosen);
     c->refs = sys->alloc(sys, LINE_HOST, FAMILY_BLOCKS_MAX * sizeof *c->refs);
     c->lane.state = sys->alloc(sys, LINE_HOST, sizes->family->lane_state_bytes);
@@ -54,14 +54,14 @@ static enum status bench_random_component_begin(struct random_component *c,
 static struct tensor make_weight(const struct weight_spec *spec, struct tensor shape, uint64_t *random,
                                  struct arena *arena, bool *ok) {
     struct tensor t = arena_tensor(arena, shape.dtype, shape.rank, shape.dim, ok);
-    t.scale = random_weights_scale(&t, spec->spread);
+    t.scale = random_weights_scale(&t, spec->init_scale);
     t.scales = &t; /* whatever it is: their size is asked for */
     int32_t bytes = dtype_is_quantised(t.dtype) ? (int32_t)tensor_scales_bytes(&t) : 0;
     bool apart = bytes && (dtype_tiled_values(t.dtype) || dtype_scales_rows(t.dtype));
     t.scales = apart ? arena_tensor(arena, DTYPE_U8, 1, &bytes, ok).data : NULL;
-    if (t.data) random_weights_fill(random, &t, spec->spread, t.data, (uint64_t)tensor_bytes(&t));
+    if (t.data) random_weights_fill(random, &t, spec->init_scale, t.data, (uint64_t)tensor_bytes(&t));
     if (t.scales)
-        random_weights_fill_scales(random, &t, spec->spread, (void *)(uintptr_t)t.scales, (uint64_t)bytes);
+        random_weights_fill_scales(random, &t, spec->init_scale, (void *)(uintptr_t)t.scales, (uint64_t)bytes);
     if (apart && !dtype_tiled_values(t.dtype)) t.scale = 1; /* rows have it */
     return t;
 }
@@ -69,7 +69,7 @@ static struct tensor make_weight(const struct weight_spec *spec, struct tensor s
 /* A factor of bf16 in the arena. */
 static struct tensor make_factor(int32_t rows, int32_t columns, uint64_t *random, struct arena *arena,
                                  bool *ok) {
-    static const struct weight_spec spec = {.spread = 0.25};
+    static const struct weight_spec spec = {.init_scale = 0.25};
     struct tensor shape = tensor_make(NULL, DTYPE_BF16, 2, (int32_t[]){rows, columns});
     return make_weight(&spec, shape, random, arena, ok);
 }
@@ -115,7 +115,7 @@ static void random_component_lay_out(struct random_component *c, const struct ra
     c->lane.picture = arena_tensor(arena, DTYPE_F32, 4, picture, ok);
     if (c->component.pooled_columns)
         c->lane.pooled = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){1, c->component.pooled_columns}, ok);
-    for (int i = 0; i < LANE_NUMBERS_MAX; i++) c->lane.numbers[i] = (float)sizes->picture_side;
+    for (int i = 0; i < ADD_TIME_IDS_MAX; i++) c->lane.add_time_ids[i] = (float)sizes->picture_side;
     c->lane.n_tokens = sizes->text_rows;
     c->lane.operand = c->device->operands.in[c->context.precision];
     memset(c->lane.state, 0, sizes->family->lane_state_bytes);
@@ -161,7 +161,7 @@ enum status random_component_make(struct random_component *c, struct sys *sys, s
     struct arena arena = arena_counting();
     bool ok = true;
     random_component_start(c, sys, device, sizes);
-    c->context.precision = request_first_precision(device);
+    c->context.precision = request_default_precision(device);
     if (bench_random_component_begin(c, sizes, e) != OK) return e->code;
     random_component_lay_out(c, sizes, &arena, &ok);
     if (random_component_measure(c, e) != OK) return e->code;
@@ -181,7 +181,7 @@ enum status random_component_count(struct random_component *c, struct sys *sys, 
     struct arena arena = arena_counting();
     bool ok = true;
     random_component_start(c, sys, device, sizes);
-    c->context.precision = request_first_precision(device);
+    c->context.precision = request_default_precision(device);
     if (bench_random_component_begin(c, sizes, e) != OK) return e->code;
     random_component_lay_out(c, sizes, &arena, &ok);
     c->scratch = arena_counting();

@@ -43,14 +43,14 @@ static uint16_t to_f16(double value) {
 }
 
 /* From the least to the largest value. Matrices by how many inputs a sum of products runs over. */
-static double random_range(const struct tensor *t, double spread) {
+static double random_range(const struct tensor *t, double init_scale) {
     double inputs = 1;
     for (int i = 1; i < t->rank; i++) inputs *= t->dim[i];
-    return spread == 0 ? 0.2 : 2 * spread * (t->rank > 1 ? sqrt(3 / inputs) : 0.1);
+    return init_scale == 0 ? 0.2 : 2 * init_scale * (t->rank > 1 ? sqrt(3 / inputs) : 0.1);
 }
 
-static double random_size(const struct tensor *t, double spread) {
-    return random_range(t, spread) / sqrt(12);
+static double random_size(const struct tensor *t, double init_scale) {
+    return random_range(t, init_scale) / sqrt(12);
 }
 
 static double random_unit(uint64_t *random) {
@@ -138,9 +138,9 @@ static void make_blocks(uint64_t *random, enum dtype dtype, double size, unsigne
 
 /* ---- numbers ---- */
 
-static void make_numbers(uint64_t *random, const struct tensor *shape, double spread, void *to,
+static void make_numbers(uint64_t *random, const struct tensor *shape, double init_scale, void *to,
                          uint64_t bytes) {
-    float middle = spread == 0 ? 1 : 0, range = (float)random_range(shape, spread);
+    float middle = init_scale == 0 ? 1 : 0, range = (float)random_range(shape, init_scale);
     uint64_t n = bytes / (uint64_t)dtype_block_bytes(shape->dtype);
     for (uint64_t k = 0; k < n; k++) {
         float value = middle + range * ((float)(random_next(random) >> 40) * 0x1p-24f - 0.5f);
@@ -151,8 +151,8 @@ static void make_numbers(uint64_t *random, const struct tensor *shape, double sp
     }
 }
 
-float random_weights_scale(const struct tensor *shape, double spread) {
-    double size = random_size(shape, spread);
+float random_weights_scale(const struct tensor *shape, double init_scale) {
+    double size = random_size(shape, init_scale);
     switch (shape->dtype) {
     case DTYPE_F8_E4M3:
     case DTYPE_F8_E5M2:
@@ -169,14 +169,14 @@ float random_weights_scale(const struct tensor *shape, double spread) {
     }
 }
 
-void random_weights_fill(uint64_t *random, const struct tensor *shape, double spread, void *to,
+void random_weights_fill(uint64_t *random, const struct tensor *shape, double init_scale, void *to,
                          uint64_t bytes) {
-    double size = random_size(shape, spread) / (double)shape->scale;
+    double size = random_size(shape, init_scale) / (double)shape->scale;
     switch (shape->dtype) {
     case DTYPE_F32:
     case DTYPE_F16:
     case DTYPE_BF16:
-        make_numbers(random, shape, spread, to, bytes);
+        make_numbers(random, shape, init_scale, to, bytes);
         break;
     case DTYPE_F8_E4M3:
     case DTYPE_F8_E5M2:
@@ -200,11 +200,11 @@ void random_weights_fill(uint64_t *random, const struct tensor *shape, double sp
     }
 }
 
-void random_weights_fill_scales(uint64_t *random, const struct tensor *shape, double spread, void *to,
+void random_weights_fill_scales(uint64_t *random, const struct tensor *shape, double init_scale, void *to,
                                 uint64_t bytes) {
     enum { TILE_CODE = 0x34, TILE_CODES = 9 }; /* E4M3, 0.75 to 1.5 */
     unsigned char *codes = to;
-    double size = random_size(shape, spread) / f8_size(DTYPE_F8_E4M3, f8_codes(DTYPE_F8_E4M3));
+    double size = random_size(shape, init_scale) / f8_size(DTYPE_F8_E4M3, f8_codes(DTYPE_F8_E4M3));
     for (uint64_t i = 0; i < bytes && shape->dtype == DTYPE_NVFP4_TILED; i++)
         codes[i] = (unsigned char)(TILE_CODE + random_next(random) % TILE_CODES);
     for (uint64_t i = 0; i < bytes && shape->dtype == DTYPE_MXFP8_TILED; i++)

@@ -10,15 +10,15 @@
 
 /* What made values of that type and shape are best multiplied by: the scale of a weight that has one, as a
  * whole or a row. 1 where the type is never scaled as a whole. */
-float random_weights_scale(const struct tensor *shape, double spread);
+float random_weights_scale(const struct tensor *shape, double init_scale);
 
 /* Fills to with the next bytes, in whole blocks, of a weight of any type: values of that shape, which will be
  * multiplied by shape->scale. random is the generator's state: its start is a seed. */
-void random_weights_fill(uint64_t *random, const struct tensor *shape, double spread, void *to,
+void random_weights_fill(uint64_t *random, const struct tensor *shape, double init_scale, void *to,
                          uint64_t bytes);
 
 /* The next bytes of what its tensor.scales points to: of I8 and F8 an f32 a row, around shape->scale. */
-void random_weights_fill_scales(uint64_t *random, const struct tensor *shape, double spread, void *to,
+void random_weights_fill_scales(uint64_t *random, const struct tensor *shape, double init_scale, void *to,
                                 uint64_t bytes);
 
 #endif

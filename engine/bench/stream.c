@@ -1,6 +1,6 @@
 /* `bench stream`: see stream.h. A layout is a plan made by hand, or a list of visits; the store knows
  * none of their names. */
-#include "engine/bench/stream_ahead.h"
+#include "engine/bench/stream_async.h"
 #include "engine/bench/stream_shapes.h"
 #include "loaders/json.h"
 
@@ -383,8 +383,8 @@ enum status stream_paced(struct device *device, struct stream_table *table, stru
 struct stream_bench {
     struct bench bench;
     struct stream_table table;
-    struct stream_ahead_table ahead; /* of the virtual clock only */
-    double told;                     /* when the caller was asked last */
+    struct stream_async_table async; /* of the virtual clock only */
+    double last_progress;                     /* when the caller was asked last */
 };
 
 /* The caller is asked ten times a second: often enough to be cancelled at once, and costs nothing. */
@@ -392,8 +392,8 @@ static bool ask_caller(void *user, double fraction) {
     struct stream_bench *b = user;
     struct error ignored = {0};
     double now = b->bench.sys.clock(&b->bench.sys);
-    if (now < b->told + 0.1) return true;
-    b->told = now;
+    if (now < b->last_progress + 0.1) return true;
+    b->last_progress = now;
     return bench_go_on(&b->bench, fraction, b->bench.options.clock, &ignored) == OK;
 }
 
@@ -422,11 +422,11 @@ static enum status list_rows(struct stream_bench *b, struct error *e) {
 }
 
 /* A list beside the rows, whose keys are fixed. NULL if there is no memory. */
-static json_t *list_ahead(const struct stream_ahead_table *table) {
+static json_t *list_ahead(const struct stream_async_table *table) {
     json_t *list = json_array();
     json_watch(!list);
     for (int i = 0; i < table->n_rows; i++) {
-        const struct stream_ahead_row *r = &table->rows[i];
+        const struct stream_async_row *r = &table->rows[i];
         json_t *row = json_pack(
             "{s:s, s:i, s:f, s:f, s:b, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "blocks", r->blocks,
             "resident_percent", r->resident_percent, "bus_gbytes_per_second", r->bus / 1e9,
@@ -449,7 +449,7 @@ static bool is_clock(struct bench *bench, const char *name) {
 __attribute__((noinline)) static enum status fill_table(struct stream_bench *b, struct stream_watch *watch,
                                                         struct error *e) {
     if (is_clock(&b->bench, "timed"))
-        return stream_timed(&b->table, watch, e) == OK ? stream_ahead(&b->ahead, watch, e) : e->code;
+        return stream_timed(&b->table, watch, e) == OK ? stream_async(&b->async, watch, e) : e->code;
     if (is_clock(&b->bench, "paced")) return run_paced(b, watch, e);
     error_set(e, USAGE, "no such clock");
     error_found(e, "\"%s\"", b->bench.options.clock);
@@ -463,6 +463,6 @@ int sluice_bench_stream(const struct sluice_bench_options *options, char **json,
     if (bench_start(&b.bench, options, &e) == OK && fill_table(&b, &watch, &e) == OK) list_rows(&b, &e);
     json_t *rest = e.code == OK ? json_pack("{s:s}", "clock", b.bench.options.clock) : NULL;
     json_watch(!rest);
-    if (b.ahead.n_rows) json_put(rest, "ahead", list_ahead(&b.ahead));
+    if (b.async.n_rows) json_put(rest, "ahead", list_ahead(&b.async));
     return bench_finish(&b.bench, rest, 0, json, NULL, &e, error);
 }

@@ -7,12 +7,12 @@
 #include <stdio.h>
 #include <string.h>
 
-struct product_weights {
+struct linear_block_weights {
     struct tensor weight;
 };
 
 static void forward_product(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct product_weights *w = weights;
+    const struct linear_block_weights *w = weights;
     const struct stream_model *model = *(const struct stream_model *const *)scope->settings;
     int32_t tokens = model->sizes[scope->number].tokens;
     struct tensor in = context_tensor(x, DTYPE_F32, 2, (int32_t[]){tokens, w->weight.dim[1]});
@@ -23,7 +23,7 @@ static void forward_product(struct context *x, const void *weights, const struct
 static const struct block_kind kind_product = {
     .name = "product",
     .format = "block.%d",
-    .weights_bytes = sizeof(struct product_weights),
+    .weights_bytes = sizeof(struct linear_block_weights),
     .forward = forward_product,
 };
 
@@ -80,7 +80,7 @@ void stream_model_make(struct stream_model *model, struct sys *sys) {
 /* ---- running ---- */
 
 /* What the executor is given, and what its hooks write down. */
-struct stand {
+struct stream_runner {
     const struct stream_run *bench;
     struct stage stage;
     struct lane lanes[STREAM_LANES_MAX];
@@ -91,8 +91,8 @@ struct stand {
 };
 
 static enum status stream_evaluation_ended(void *user, const struct visit *visit, struct error *e) {
-    struct stand *stand = user;
-    stand->ended[visit->evaluation] = stand->run.sys->clock(stand->run.sys);
+    struct stream_runner *runner = user;
+    runner->ended[visit->evaluation] = runner->run.sys->clock(runner->run.sys);
     return e->code;
 }
 
@@ -102,19 +102,19 @@ static enum status stream_stage_ended(void *user, int stage, struct error *e) {
 }
 
 static bool stream_tick(void *user, const struct visit *visit, double done, struct error *e) {
-    const struct stream_run *run = ((const struct stand *)user)->bench;
+    const struct stream_run *run = ((const struct stream_runner *)user)->bench;
     (void)visit, (void)done;
     if (!run->go_on || run->go_on(run->user)) return true;
     error_set(e, CANCELLED, "cancelled");
     return false;
 }
 
-static enum status add_visits(const struct stream_run *run, struct stand *stand, struct error *e) {
+static enum status add_visits(const struct stream_run *run, struct stream_runner *runner, struct error *e) {
     int passes = run->branches_apart ? run->lanes : 1, n = run->model->n_blocks;
     for (int evaluation = 0; evaluation < run->evaluations; evaluation++)
         for (int pass = 0; pass < passes; pass++)
             for (int b = 0; b < n; b++)
-                visit_add(&stand->visits,
+                visit_add(&runner->visits,
                           (struct visit){.block = b,
                                          .first_lane = run->branches_apart ? pass : 0,
                                          .n_lanes = run->branches_apart ? 1 : run->lanes,
@@ -124,48 +124,48 @@ static enum status add_visits(const struct stream_run *run, struct stand *stand,
     return e->code;
 }
 
-static enum status stand_up(const struct stream_run *run, struct stand *stand, struct error *e) {
+static enum status runner_init(const struct stream_run *run, struct stream_runner *runner, struct error *e) {
     struct sys *sys = run->model->sys;
-    *stand = (struct stand){
+    *runner = (struct stream_runner){
         .bench = run,
         .stage = {.name = "denoise",
                   .component = &run->model->component,
                   .blocks = (const struct block **)run->model->list,
                   .n_blocks = run->model->n_blocks,
-                  .n_lasting = run->model->n_blocks,
-                  .lanes = stand->lanes,
+                  .n_model_blocks = run->model->n_blocks,
+                  .lanes = runner->lanes,
                   .n_lanes = run->lanes,
                   .n_groups = 1,
                   .evaluations = run->evaluations},
         .visits.sys = sys,
-        .hooks = {.user = stand,
+        .hooks = {.user = runner,
                   .evaluation_ended = stream_evaluation_ended,
                   .stage_ended = stream_stage_ended,
                   .tick = stream_tick},
-        .run = {sys, run->device, &stand->stage, 1, &stand->visits, &stand->hooks, run->readers, NULL, false},
+        .run = {sys, run->device, &runner->stage, 1, &runner->visits, &runner->hooks, run->readers, NULL, false},
     };
-    return add_visits(run, stand, e);
+    return add_visits(run, runner, e);
 }
 
 enum status stream_measure(const struct stream_run *run, struct run_need *need, struct error *e) {
-    struct stand stand;
+    struct stream_runner runner;
     memset(need, 0, sizeof *need);
     need->rates = run->rates;
     need->separate = true;
-    if (stand_up(run, &stand, e) == OK) executor_measure(&stand.run, true, need, e);
-    visit_list_destroy(&stand.visits);
+    if (runner_init(run, &runner, e) == OK) executor_measure(&runner.run, true, need, e);
+    visit_list_destroy(&runner.visits);
     return e->code;
 }
 
 enum status stream_execute(const struct stream_run *run, const struct run_need *need, const struct plan *plan,
                            struct stream_times *times, struct error *e) {
-    struct stand stand;
+    struct stream_runner runner;
     struct residents residents = {.sys = run->model->sys, .device = run->device};
     double began = run->model->sys->clock(run->model->sys);
-    if (stand_up(run, &stand, e) == OK) executor_run(&stand.run, need, plan, &residents, NULL, e);
+    if (runner_init(run, &runner, e) == OK) executor_run(&runner.run, need, plan, &residents, NULL, e);
     residents_destroy(&residents);
-    visit_list_destroy(&stand.visits);
-    times->first = stand.ended[0] - began;
-    times->steady = (stand.ended[run->evaluations - 1] - stand.ended[run->evaluations - 3]) / 2;
+    visit_list_destroy(&runner.visits);
+    times->first = runner.ended[0] - began;
+    times->steady = (runner.ended[run->evaluations - 1] - runner.ended[run->evaluations - 3]) / 2;
     return e->code;
 }

@@ -1,6 +1,6 @@
 /* The file around what is converted, and what became of it: see convert.h. */
 #include "engine/convert/convert.h"
-#include "engine/api/caller.h"
+#include "engine/api/arguments.h"
 
 #include "engine/open/model.h"
 #include "engine/open/paths.h"
@@ -63,12 +63,12 @@ static enum status convert_check_disk(const struct conversion *c, struct error *
 /* ---- what another GGUF file said: tokenizers, templates, numbers of heads ---- */
 
 /* What is said anew, and what is about how the tensors lay in the other file. */
-static bool is_of_the_file(const struct conversion *c, const char *key) {
+static bool is_file_key(const struct conversion *c, const char *key) {
     static const char *const anew[] = {"general.architecture", "general.quantization_version",
                                        "general.file_type", "general.alignment"};
     for (size_t i = 0; i < sizeof anew / sizeof *anew; i++)
         if (!strcmp(key, anew[i])) return true;
-    if (!strcmp(key, "config")) return c->config_beside;
+    if (!strcmp(key, "config")) return c->config_is_file;
     return !strncmp(key, "split.", 6) || !strncmp(key, "comfy.gguf.orig_shape.", 22);
 }
 
@@ -97,7 +97,7 @@ static void repeat_metadata(struct conversion *c, struct gguf_metadata *metadata
     for (int i = 0; c->header && gguf_pair_at(c->header, i, &key, &c->values[i]); i++) {
         memcpy(name, key.text, key.bytes);
         name[key.bytes] = 0;
-        if (strlen(name) == key.bytes && !is_of_the_file(c, name))
+        if (strlen(name) == key.bytes && !is_file_key(c, name))
             metadata[(*n)++] = (struct gguf_metadata){.key = name, .value = &c->values[i]};
         name += key.bytes + 1;
     }
@@ -155,7 +155,7 @@ static enum dtype main_type(const struct conversion *c) {
     uint64_t bytes[N_DTYPES] = {0};
     int most = DTYPE_F32;
     for (int i = 0; i < c->n_items; i++)
-        bytes[c->items[i].dtype] += (uint64_t)tensor_bytes(&c->items[i].made);
+        bytes[c->items[i].dtype] += (uint64_t)tensor_bytes(&c->items[i].shape);
     for (int i = 0; i < N_DTYPES; i++)
         if (bytes[i] > bytes[most]) most = i;
     return (enum dtype)most;
@@ -178,7 +178,7 @@ static void describe_gguf(struct conversion *c, struct gguf_metadata *metadata, 
         (struct gguf_metadata){.key = "general.quantization_version", .kind = GGUF_U32, .number = 2};
     metadata[(*n)++] = (struct gguf_metadata){
         .key = "general.file_type", .kind = GGUF_U32, .number = file_type(main_type(c))};
-    if (config && (c->config_beside || !c->header))
+    if (config && (c->config_is_file || !c->header))
         metadata[(*n)++] = (struct gguf_metadata){.key = "config", .kind = GGUF_STRING, .text = config};
     repeat_metadata(c, metadata, n);
 }
@@ -222,7 +222,7 @@ static enum status write_safetensors(struct conversion *c, const struct named_te
                                      const char *config, struct error *e) {
     struct safetensors_text metadata[3] = {{"format", "pt"}};
     struct tensor_maker maker = {c, convert_make};
-    char *layers = layers_text(c, json_losses());
+    char *layers = layers_text(c, failed_json_allocations());
     struct safetensors_content content = {
         .tensors = tensors, .n_tensors = c->n_items, .metadata = metadata, .n_metadata = 1};
     if (config) metadata[content.n_metadata++] = (struct safetensors_text){"config", config};
@@ -237,8 +237,8 @@ static enum status convert_write_file(struct conversion *c, struct error *e) {
         c->sys->alloc(c->sys, LINE_HOST, ((size_t)c->n_items + 1) * sizeof *tensors);
     if (!tensors) return error_set(e, MEMORY, "no memory for %d tensors", c->n_items);
     for (int i = 0; i < c->n_items; i++)
-        tensors[i] = (struct named_tensor){c->items[i].name, c->items[i].made};
-    unsigned losses = json_losses();
+        tensors[i] = (struct named_tensor){c->items[i].name, c->items[i].shape};
+    unsigned losses = failed_json_allocations();
     char *config = config_text(c, losses);
     c->to_gguf ? convert_write_gguf(c, tensors, config, e) : write_safetensors(c, tensors, config, e);
     free(config);
@@ -253,13 +253,13 @@ static json_t *convert_types_json(const struct conversion *c) {
     for (int i = 0; i < c->n_items; i++) {
         const char *name = dtype_name(c->items[i].dtype);
         json_int_t bytes = json_integer_value(json_object_get(types, name));
-        json_put(types, name, json_integer(bytes + (json_int_t)tensor_bytes(&c->items[i].made)));
+        json_put(types, name, json_integer(bytes + (json_int_t)tensor_bytes(&c->items[i].shape)));
     }
     return types;
 }
 
 static enum status convert_summarise(const struct conversion *c, char **json, struct error *e) {
-    unsigned losses = json_losses();
+    unsigned losses = failed_json_allocations();
     uint64_t from = 0;
     for (int i = 0; i < c->n_items; i++) from += c->items[i].what ? 0 : c->items[i].entry->bytes;
     json_t *summary =
@@ -287,7 +287,7 @@ int sluice_convert(const struct sluice_convert_options *options, char **json, st
     struct sluice_convert_options ours = {.struct_size = sizeof ours};
     struct error e = {0};
     struct sys machine;
-    if (!caller_filled(options, "options", &e) || !caller_has_stack(SLUICE_STACK_BYTES_TO_OPEN, &e))
+    if (!check_struct_size(options, "options", &e) || !check_stack(SLUICE_STACK_BYTES_TO_OPEN, &e))
         return publish_error(&e, error);
     copy_sized(&ours, sizeof ours, options);
     sys_init_machine(&machine);

@@ -7,7 +7,7 @@
 #ifndef SLUICE_CONVERT_CONVERT_H
 #define SLUICE_CONVERT_CONVERT_H
 
-#include "engine/base/team.h"
+#include "engine/base/thread_pool.h"
 #include "engine/convert/merge.h"
 #include "engine/open/contents.h"
 #include "engine/sluice.h"
@@ -19,12 +19,12 @@ enum { CONVERT_VALUES = 1 << 20 };
 
 /* A tensor of the output. What a weight needs stands before it: its form, then its scale or scales. */
 struct converted {
-    enum { CONVERTED_WEIGHT, CONVERTED_FORM, CONVERTED_SCALE, CONVERTED_ROW_SCALES } what;
+    enum { CONVERTED_WEIGHT, CONVERTED_QUANT_FORMAT, CONVERTED_SCALE, CONVERTED_ROW_SCALES } what;
     const struct index_entry *entry; /* the weight's */
     char *name;                      /* owned */
     enum dtype dtype;                /* what it becomes */
     float scale;                     /* of an F8 tensor: what its values are divided by */
-    struct tensor made;              /* as the file calls it, without data */
+    struct tensor shape;             /* as the file calls it, without data */
 };
 
 /* What rows go through. */
@@ -51,10 +51,10 @@ struct conversion {
     const char *prefix;              /* of names that is not written */
     int view;                        /* whose tensors are converted */
     const struct block_kind **kinds; /* of each entry, or NULL */
-    bool *beside;                    /* the entry lies beside quantised weights: no tensor of its own */
+    bool *auxiliary;                   /* the entry lies beside quantised weights: no tensor of its own */
     struct merge *merge;             /* adapters that are merged into it; NULL: none */
     struct config config;
-    bool config_beside; /* it lies beside the files */
+    bool config_is_file;/* it lies beside the files */
     /* what a GGUF file says that is converted to one */
     struct gguf *header;
     struct gguf_value *values;
@@ -65,11 +65,11 @@ struct conversion {
     uint64_t bytes; /* all that is written */
     uint64_t done;
     struct convert_buffers buffers;
-    struct team *team;
+    struct thread_pool *thread_pool;
 };
 
 /* Does what is written of a weight differ from what the file has? */
-static inline bool is_made_anew(const struct conversion *c, const struct converted *weight) {
+static inline bool is_rewritten(const struct conversion *c, const struct converted *weight) {
     return weight->dtype != weight->entry->dtype || merge_changes(c->merge, weight->entry);
 }
 

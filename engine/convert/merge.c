@@ -118,18 +118,18 @@ static enum status add_pieces(struct merge *m, struct merged_adapter *a, const s
 /* ---- whose adapter it is ---- */
 
 /* The part as that pipeline has it, and what of the adapter is for it there. */
-struct reading {
+struct candidate {
     struct component component;
     struct changes changes;
 };
 
-static void reading_end(struct reading *r) {
+static void candidate_close(struct candidate *r) {
     changes_destroy(&r->changes);
     component_destroy(&r->component);
 }
 
 static enum status find_in_slot(const struct merge_subject *s, const struct adapter *a,
-                                const struct recipe *recipe, int slot, struct reading *r, struct error *e) {
+                                const struct recipe *recipe, int slot, struct candidate *r, struct error *e) {
     struct adapter_match match = {0};
     enum config_origin origin;
     struct sluice_model *model = alloc_array(s->sys, 1, sizeof *model, e);
@@ -148,32 +148,32 @@ static enum status find_in_slot(const struct merge_subject *s, const struct adap
     if (e->code != OK || r->changes.n) return e->code;
     error_set(e, MISSING, "nothing of an adapter is for this part");
     error_where(e, "%s", a->index.sources[0].path);
-    return error_expected(e, "modules for the %s", s->family->word);
+    return error_expected(e, "modules for the %s", s->family->display_name);
 }
 
 static enum status fail_kind(const struct merge_subject *s, struct error *e) {
     error_set(e, UNSUPPORTED, "adapters are merged into transformers, UNets and text encoders alone");
     error_where(e, "%s", s->path);
-    return error_found(e, "%s", s->family->word);
+    return error_found(e, "%s", s->family->display_name);
 }
 
 /* The failure that is told is that of the usual pipeline, which comes first. */
-static enum status find_reading(const struct merge_subject *s, const struct adapter *a, struct reading *best,
+static enum status find_candidate(const struct merge_subject *s, const struct adapter *a, struct candidate *best,
                                 struct error *e) {
     if (s->family->kind != FAMILY_TEXT && s->family->kind != FAMILY_DENOISER) return fail_kind(s, e);
     for (const struct recipe *const *r = recipes; *r && e->code != MEMORY; r++)
         for (int i = 0; (*r)->slot[i].family; i++) {
             const struct slot *slot = &(*r)->slot[i];
             struct error failure = {0};
-            struct reading one = {0};
-            if (!slot_takes(slot, s->family, index_prefix(s->index)) || (slot->is && !slot->is(s->index)))
+            struct candidate one = {0};
+            if (!slot_takes(slot, s->family, index_prefix(s->index)) || (slot->matches && !slot->matches(s->index)))
                 continue;
             if (find_in_slot(s, a, *r, i, &one, &failure) == OK && one.changes.n > best->changes.n) {
-                reading_end(best);
+                candidate_close(best);
                 *best = one;
                 continue;
             }
-            reading_end(&one);
+            candidate_close(&one);
             if (failure.code != OK && (e->code == OK || failure.code == MEMORY)) *e = failure;
         }
     if (best->changes.n && e->code != MEMORY) *e = (struct error){0};
@@ -182,13 +182,13 @@ static enum status find_reading(const struct merge_subject *s, const struct adap
 
 static enum status find_changes(struct merge *m, const struct merge_subject *s, struct merged_adapter *a,
                                 struct error *e) {
-    struct reading best = {0};
-    if (find_reading(s, a->adapter, &best, e) == OK) {
+    struct candidate best = {0};
+    if (find_candidate(s, a->adapter, &best, e) == OK) {
         a->changes = best.changes;
         best.changes = (struct changes){0};
         add_pieces(m, a, &best.component, e);
     }
-    reading_end(&best);
+    candidate_close(&best);
     return e->code;
 }
 

@@ -67,8 +67,8 @@ static enum status open_files(struct conversion *c, struct error *e) {
 /* Where such a part stands: in pipelines of the denoiser that lies with it, or in any. */
 static const struct recipe *part_place(const struct conversion *c, const struct family *family,
                                        const char *prefix, int *slot) {
-    const struct recipe *recipe = c->denoiser ? models_place(family, prefix, c->denoiser, slot) : NULL;
-    return recipe ? recipe : models_place(family, prefix, NULL, slot);
+    const struct recipe *recipe = c->denoiser ? models_find_slot(family, prefix, c->denoiser, slot) : NULL;
+    return recipe ? recipe : models_find_slot(family, prefix, NULL, slot);
 }
 
 static const struct slot *part_slot(const struct conversion *c, const struct family *family,
@@ -85,7 +85,7 @@ static const char *part_name(const struct slot *slot) {
 
 /* By its flag without dashes, its folder in Hugging Face's layout, unless it is a guest there, its family, or
  * its prefix. */
-static bool is_called(const struct conversion *c, const struct family *family, const char *prefix,
+static bool part_matches(const struct conversion *c, const struct family *family, const char *prefix,
                       const char *name) {
     size_t n = strlen(prefix);
     const struct slot *slot = part_slot(c, family, prefix);
@@ -115,7 +115,7 @@ static enum status choose_part(struct conversion *c, const struct contents *cont
         if (contents->component[i].family->kind == FAMILY_DENOISER)
             c->denoiser = contents->component[i].family;
     for (int i = 0; i < contents->n && name; i++)
-        if (is_called(c, contents->component[i].family, contents->component[i].prefix, name)) chosen = i;
+        if (part_matches(c, contents->component[i].family, contents->component[i].prefix, name)) chosen = i;
     if (!contents->n) return OK;
     if (chosen < 0) return fail_part(c, contents, e);
     c->view = chosen;
@@ -131,7 +131,7 @@ static void note_kinds(struct conversion *c, const struct component *component, 
         const struct index_entry *entry = block_find_weight(ref, &ref->kind->weights[i], &component->index);
         if (!entry) continue;
         const struct block_kind **kind = &c->kinds[entry - c->whole.entries];
-        if (!*kind || ref->kind->keeps_types) *kind = ref->kind;
+        if (!*kind || ref->kind->never_quantised) *kind = ref->kind;
     }
 }
 
@@ -181,10 +181,10 @@ static enum status bind_readers(struct conversion *c, const char *prefix, struct
         for (int i = 0; (*r)->slot[i].family; i++) {
             const struct slot *slot = &(*r)->slot[i];
             struct config config = {0};
-            struct error misfit = {0};
+            struct error failure = {0};
             enum config_origin origin;
-            if (!slot_takes(slot, c->family, prefix) || (slot->is && !slot->is(&view))) continue;
-            if (bind_slot(c, *r, i, view, &config, &origin, &misfit) == MEMORY) *e = misfit;
+            if (!slot_takes(slot, c->family, prefix) || (slot->matches && !slot->matches(&view))) continue;
+            if (bind_slot(c, *r, i, view, &config, &origin, &failure) == MEMORY) *e = failure;
             config_destroy(&config);
         }
     return e->code;
@@ -199,7 +199,7 @@ static enum status bind_family(struct conversion *c, const char *prefix, struct 
     const struct recipe *recipe = part_place(c, c->family, prefix, &slot);
     if (bind_slot(c, recipe, slot, view, &c->config, &origin, e) != OK || merge_into(c, &view, e) != OK)
         return e->code;
-    c->config_beside = origin == CONFIG_BESIDE;
+    c->config_is_file = origin == CONFIG_BESIDE;
     if (c->family->kind == FAMILY_TEXT) return bind_readers(c, prefix, view, e);
     const struct family *encoder = recipe_family(recipe, FAMILY_ENCODER);
     if (c->family->kind != FAMILY_DECODER || !encoder || !encoder->probe(&view)) return OK;
@@ -220,9 +220,9 @@ enum status convert_open(struct conversion *c, struct error *e) {
     if (open_files(c, e) != OK) return e->code;
     size_t n = (size_t)c->whole.n_entries + 1;
     c->kinds = c->sys->alloc(c->sys, LINE_HOST, n * sizeof(void *));
-    c->beside = c->sys->alloc(c->sys, LINE_HOST, n * sizeof *c->beside);
-    if (!c->kinds || !c->beside) return error_set(e, MEMORY, "no memory for %zu tensors", n - 1);
-    for (int i = 0; i < c->whole.n_entries; i++) c->beside[i] = c->whole.entries[i].used;
+    c->auxiliary = c->sys->alloc(c->sys, LINE_HOST, n * sizeof *c->auxiliary);
+    if (!c->kinds || !c->auxiliary) return error_set(e, MEMORY, "no memory for %zu tensors", n - 1);
+    for (int i = 0; i < c->whole.n_entries; i++) c->auxiliary[i] = c->whole.entries[i].used;
     if (contents_find(c->sys, &c->whole, &contents, e) != OK) return e->code;
     if (choose_part(c, &contents, e) != OK) return e->code;
     if (!c->family && c->options->n_loras) return fail_unknown(c, e);
@@ -239,12 +239,12 @@ void convert_close(struct conversion *c) {
     sys->release(sys, c->values);
     sys->release(sys, c->keys);
     sys->release(sys, c->kinds);
-    sys->release(sys, c->beside);
+    sys->release(sys, c->auxiliary);
     sys->release(sys, c->buffers.stored);
     sys->release(sys, c->buffers.scales);
     sys->release(sys, c->buffers.out);
     sys->release(sys, c->buffers.numbers);
-    team_close(c->team);
+    thread_pool_close(c->thread_pool);
     config_destroy(&c->config);
     index_destroy(&c->whole);
     sys->release(sys, c->place);

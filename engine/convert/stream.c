@@ -49,8 +49,8 @@ enum status convert_prepare(struct conversion *c, struct error *e) {
     b->scales = c->sys->alloc(c->sys, LINE_HOST, scales + 1);
     if (!b->stored || !b->out || !b->numbers || !b->scales)
         return error_set(e, MEMORY, "no memory to convert in");
-    c->team = team_open(c->sys, machine_threads(""), e);
-    return c->team ? team_start(c->team, e) : e->code;
+    c->thread_pool = thread_pool_open(c->sys, machine_threads(""), e);
+    return c->thread_pool ? thread_pool_start(c->thread_pool, e) : e->code;
 }
 
 /* ---- some rows ---- */
@@ -126,7 +126,7 @@ static float work(struct conversion *c, struct convert_work w) {
     w.numbers = c->buffers.numbers;
     w.merge = merge_changes(c->merge, w.item->entry) ? c->merge : NULL;
     w.largest = &largest;
-    team_run(c->team, w.read->dim[0], convert_rows, &w);
+    thread_pool_run(c->thread_pool, w.read->dim[0], convert_rows, &w);
     return (union float_bits){.bits = atomic_load(&largest)}.value;
 }
 
@@ -152,7 +152,7 @@ static enum status check_held(const struct conversion *c, const struct converted
 
 /* ---- progress ---- */
 
-static enum status convert_tell(const struct conversion *c, const struct converted *item, struct error *e) {
+static enum status convert_report_progress(const struct conversion *c, const struct converted *item, struct error *e) {
     const struct sluice_convert_options *options = c->options;
     double fraction = c->bytes ? (double)c->done / (double)c->bytes : 1;
     if (!options->on_progress || options->on_progress(options->user, fraction, item->name)) return OK;
@@ -176,14 +176,14 @@ static enum status make_scale(struct conversion *c, struct converted *scale, str
     int64_t rows = tensor_rows(&whole), at_once = rows_at_once(c, &whole);
     float largest = 0;
     item->scale = entry->scale;
-    for (int64_t first = 0; first < rows && is_made_anew(c, item) && e->code == OK; first += at_once) {
-        if (convert_tell(c, item, e) != OK) break;
+    for (int64_t first = 0; first < rows && is_rewritten(c, item) && e->code == OK; first += at_once) {
+        if (convert_report_progress(c, item, e) != OK) break;
         if (read_rows(c, entry, first, convert_least(at_once, rows - first), &read, e) != OK) break;
         float here = work(c, (struct convert_work){.item = item, .read = &read});
         largest = here > largest ? here : largest;
         convert_check_finite(c, entry, here, e);
     }
-    if (is_made_anew(c, item)) item->scale = quantise_scale(item->dtype, largest);
+    if (is_rewritten(c, item)) item->scale = quantise_scale(item->dtype, largest);
     memcpy(c->buffers.out, &item->scale, sizeof item->scale);
     c->buffers.out_to = sizeof item->scale;
     return e->code;
@@ -197,7 +197,7 @@ static enum status make_rows(struct conversion *c, const struct converted *item,
     b->row += rows;
     b->out_to = (uint64_t)(dtype_bytes(item->dtype, read.dim[1]) * rows);
     struct convert_work w = {.item = item, .read = &read, .to = b->out};
-    if (is_made_anew(c, item)) return check_held(c, item, work(c, w), e);
+    if (is_rewritten(c, item)) return check_held(c, item, work(c, w), e);
     memcpy(b->out, b->stored, b->out_to);
     return OK;
 }
@@ -210,7 +210,7 @@ static enum status make_row_scales(struct conversion *c, const struct converted 
     struct convert_work w = {.item = item, .read = &read, .scales = (float *)(void *)b->out};
     b->row += rows;
     b->out_to = sizeof(float) * (uint64_t)rows;
-    if (!is_made_anew(c, item)) {
+    if (!is_rewritten(c, item)) {
         memcpy(b->out, b->scales + sizeof(float) * (uint64_t)first, b->out_to);
         return OK;
     }
@@ -228,9 +228,9 @@ static enum status make_more(struct conversion *c, int i, struct error *e) {
         if (read_scales(c, item->entry, e) != OK) return e->code;
         if (c->merge && merge_load(c->merge, item->entry, e) != OK) return e->code;
     }
-    if (convert_tell(c, item, e) != OK) return e->code;
+    if (convert_report_progress(c, item, e) != OK) return e->code;
     switch (item->what) {
-    case CONVERTED_FORM:
+    case CONVERTED_QUANT_FORMAT:
         return make_form(c, item + 2);
     case CONVERTED_SCALE:
         return make_scale(c, item, e);

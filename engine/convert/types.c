@@ -183,15 +183,15 @@ static enum status add_item(struct conversion *c, struct converted item, const c
     if (!item.name) return error_set(e, MEMORY, "no memory for a tensor's name");
     strcpy(item.name, name);
     c->items[c->n_items++] = item;
-    c->bytes += (uint64_t)tensor_bytes(&item.made);
+    c->bytes += (uint64_t)tensor_bytes(&item.shape);
     return OK;
 }
 
 static enum status add_weight(struct conversion *c, const struct index_entry *entry, const char *name,
                               enum dtype dtype, struct error *e) {
-    enum dtype called = dtype_is_rotated(dtype) ? DTYPE_I8 : dtype;
+    enum dtype file_dtype = dtype_is_rotated(dtype) ? DTYPE_I8 : dtype;
     struct converted item = {.entry = entry, .dtype = dtype};
-    item.made = tensor_make(NULL, called, entry->rank, entry->dim);
+    item.shape = tensor_make(NULL, file_dtype, entry->rank, entry->dim);
     return add_item(c, item, name, e);
 }
 
@@ -201,7 +201,7 @@ static enum status add_scale(struct conversion *c, const struct index_entry *ent
     char scale[LOADER_NAME_MAX + 32];
     snprintf(scale, sizeof scale, "%s_scale", name);
     struct converted item = {.what = of_rows ? CONVERTED_ROW_SCALES : CONVERTED_SCALE, .entry = entry};
-    item.made = tensor_make(NULL, DTYPE_F32, of_rows ? 2 : 0, (int32_t[]){entry->dim[0], 1});
+    item.shape = tensor_make(NULL, DTYPE_F32, of_rows ? 2 : 0, (int32_t[]){entry->dim[0], 1});
     return add_item(c, item, scale, e);
 }
 
@@ -211,8 +211,8 @@ static enum status add_form(struct conversion *c, const struct index_entry *entr
     char form[LOADER_NAME_MAX + 32];
     int layer = (int)(strlen(name) - strlen(".weight")), bytes = (int)strlen(quantised_form_text(dtype));
     snprintf(form, sizeof form, "%.*s.comfy_quant", layer, name);
-    struct converted item = {.what = CONVERTED_FORM, .entry = entry, .dtype = DTYPE_U8};
-    item.made = tensor_make(NULL, DTYPE_U8, 1, (int32_t[]){bytes});
+    struct converted item = {.what = CONVERTED_QUANT_FORMAT, .entry = entry, .dtype = DTYPE_U8};
+    item.shape = tensor_make(NULL, DTYPE_U8, 1, (int32_t[]){bytes});
     return add_item(c, item, form, e);
 }
 
@@ -259,7 +259,7 @@ static int convert_compare_places(const void *a, const void *b) {
 }
 
 /* Bytes beside the weights (a tokenizer), for which GGUF files have no type. */
-static bool stays_behind(const struct conversion *c, const struct index_entry *entry) {
+static bool is_dropped(const struct conversion *c, const struct index_entry *entry) {
     return c->to_gguf && entry->dtype == DTYPE_U8 && c->family && family_ignores(c->family, entry->name);
 }
 
@@ -268,7 +268,7 @@ static int sort_entries(const struct conversion *c, const struct index_entry **s
     int n = 0;
     for (int i = 0; i < c->whole.n_entries; i++) {
         const struct index_entry *entry = &c->whole.entries[i];
-        if (entry->view == c->view && !c->beside[i] && !stays_behind(c, entry)) sorted[n++] = entry;
+        if (entry->view == c->view && !c->auxiliary[i] && !is_dropped(c, entry)) sorted[n++] = entry;
     }
     qsort(sorted, (size_t)n, sizeof *sorted, convert_compare_places);
     return n;

@@ -1,4 +1,4 @@
-/* What an adapter's products are multiplied by: see adapter_alpha.h. */
+/* Reads alphas and scales of an adapter: see adapter_alpha.h. */
 #include "engine/open/adapter_alpha.h"
 
 #include "engine/base/half.h"
@@ -14,7 +14,7 @@
 
 enum { SCALAR_BYTES_MAX = 8 };
 
-/* Trainers keep alpha in whatever type a number becomes in PyTorch. False: it is none of these. */
+/* Value of a scalar in any of the types in which trainers store alpha. False: another type. */
 static bool scalar_value(const struct index_entry *entry, const void *from, double *value) {
     const char *type = index_type_name(entry);
     float f32;
@@ -56,28 +56,28 @@ static enum status read_scalar(const struct adapter *a, const struct index_entry
     char bytes[SCALAR_BYTES_MAX] = {0};
     for (int i = 0; i < entry->rank; i++) n = n && entry->dim[i] == 1;
     if (!n || entry->bytes > sizeof bytes) {
-        alpha_fail(a, entry, SHAPE, "is no scalar", e);
+        alpha_fail(a, entry, SHAPE, "is not a scalar", e);
         error_found(e, "%llu bytes", (unsigned long long)entry->bytes);
         return error_expected(e, "one number");
     }
     if (source_read(&a->index.sources[0], bytes, entry->bytes, entry->offset, e) != OK) return e->code;
     if (!scalar_value(entry, bytes, value)) {
-        alpha_fail(a, entry, UNSUPPORTED, "is of a type that is not read", e);
+        alpha_fail(a, entry, UNSUPPORTED, "has an unsupported type", e);
         error_found(e, "%s", index_type_name(entry));
         return error_expected(e, "F32, F16, BF16, F64, I32 or I64");
     }
     if (isfinite((float)*value)) return OK;
-    alpha_fail(a, entry, META, "is no finite number in 32 bits", e);
+    alpha_fail(a, entry, META, "is not finite in f32", e);
     return error_found(e, "%g", *value);
 }
 
-/* ---- what peft says ---- */
+/* ---- peft's configuration ---- */
 
 static int compare_key(const void *key, const void *value) {
     return strcmp(key, ((const struct config_value *)value)->key);
 }
 
-/* In a table that may be long, for it is asked many times of every module. */
+/* Value of the key NAME[:part] key end. Binary search: it is called several times per module. */
 static const struct config_value *peft_find(const struct config *peft, int part, const char *name,
                                             const char *key, const char *end) {
     char whole[2 * LOADER_NAME_MAX];
@@ -86,14 +86,15 @@ static const struct config_value *peft_find(const struct config *peft, int part,
     return bsearch(whole, peft->values, (size_t)peft->n_values, sizeof *peft->values, compare_key);
 }
 
-/* Of a module "transformer.blocks.0.to_q" what stands before its name there, "transformer."; or nothing. */
+/* Length of the component prefix of a module's name in the configuration ("transformer." of
+ * "transformer.blocks.0.to_q"); 0: the configuration has no such prefix. */
 static int peft_part(const struct config *peft, const char *name) {
     const char *dot = strchr(name, '.');
     int n = dot ? (int)(dot - name) + 1 : 0;
     return peft_find(peft, n, name, "lora_alpha", "") ? n : 0;
 }
 
-/* One of peft's patterns may be the module's whole name or its last parts. */
+/* The alpha_pattern entry of a module; a pattern is the whole name of a module or its last parts. */
 static const struct config_value *peft_pattern(const struct config *peft, int part, const char *name) {
     const struct config_value *value = NULL;
     for (const char *at = name + part; at && !value; at = strchr(at, '.')) {
@@ -103,21 +104,20 @@ static const struct config_value *peft_pattern(const struct config *peft, int pa
     return value;
 }
 
-/* Patterns are regular expressions; those that are names, as diffusers and trainers write them, need no more
- * than comparing. */
+/* Fails for patterns with regular expressions. diffusers and trainers write plain names, which are compared. */
 static enum status check_patterns(const struct config *config, struct error *e) {
     for (int i = 0; i < config->n_values; i++) {
         const char *at = strstr(config->values[i].key, "alpha_pattern.");
         if (!at || !strpbrk(at, "*+?[](){}|^$\\")) continue;
-        error_set(e, UNSUPPORTED, "an adapter's alpha_pattern is a regular expression");
+        error_set(e, UNSUPPORTED, "the adapter's alpha_pattern is a regular expression");
         error_where(e, "%s", config->path);
         error_found(e, "%s", at);
-        return error_expected(e, "names of modules");
+        return error_expected(e, "plain names of modules");
     }
     return OK;
 }
 
-/* Without any of it alpha is the rank. */
+/* Takes alpha from peft's configuration. Without it alpha is the rank (scale 1). */
 static enum status peft_alpha(const struct config *peft, struct adapter_module *m, struct error *e) {
     char name[LOADER_NAME_MAX + 1];
     snprintf(name, sizeof name, "%.*s", m->name_bytes, m->name);
@@ -127,7 +127,7 @@ static enum status peft_alpha(const struct config *peft, struct adapter_module *
     const struct config_value *by_root = peft_find(peft, part, name, "use_rslora", "");
     if (!alpha || alpha->kind == CONFIG_NULL) return OK;
     if (alpha->kind != CONFIG_NUMBER || !isfinite((float)alpha->number)) {
-        error_set(e, META, "an adapter's configuration value '%s' is no finite number", alpha->key);
+        error_set(e, META, "the adapter's configuration value '%s' is not a finite number", alpha->key);
         return error_where(e, "%s", peft->path);
     }
     double divisor = by_root && by_root->number != 0 ? sqrt((double)m->rank) : (double)m->rank;
@@ -163,9 +163,9 @@ static enum status read_peft(const struct adapter *a, struct config *config, str
     return e->code == OK ? check_patterns(config, e) : e->code;
 }
 
-/* ---- both ---- */
+/* ---- all modules ---- */
 
-/* LoKr of two whole matrices has no rank, and an alpha that means nothing. */
+/* Alpha of one module. LoKr of two whole matrices has no rank and ignores alpha. */
 static enum status read_alpha(const struct adapter *a, const struct config *peft, struct adapter_module *m,
                               struct error *e) {
     const struct index_entry *alpha = m->tensor[ADAPTER_ALPHA], *scale = m->tensor[ADAPTER_SCALE];

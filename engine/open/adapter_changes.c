@@ -1,4 +1,4 @@
-/* Which weights are changed: see adapter_changes.h. */
+/* Lists the weights that an adapter changes: see adapter_changes.h. */
 #include "engine/open/adapter_changes.h"
 
 #include "engine/open/adapter_keys.h"
@@ -13,12 +13,12 @@
 struct finding {
     const struct adapter *adapter;
     const struct sluice_model *model;
-    enum changes_for what_for;
+    enum changes_mode mode;
     struct adapter_prefixes prefixes;
     struct adapter_match *match;
     struct changes *changes;
-    const char *unmatched; /* the first tensor that fits nothing */
-    int n_matched, n_unmatched, n_idle, n_without_effect, n_twice;
+    const char *unmatched; /* the first tensor that fits no weight */
+    int n_matched, n_unmatched, n_unused, n_without_effect, n_twice;
     int n_absent[SLOTS_MAX];
 };
 
@@ -42,8 +42,8 @@ static enum status add_change(struct changes *c, struct change change, struct er
     return OK;
 }
 
-/* Something that a module changes: of the weight that is called as the module with that end. */
-struct wish {
+/* One tensor that a module changes: the module's name with this end. */
+struct change_target {
     const char *end;
     const struct index_entry *vector; /* NULL: the module's product */
     float scale;
@@ -56,42 +56,42 @@ static bool is_module(const struct weight_name *name) {
 }
 
 static enum status refuse_change(const struct finding *f, const struct change *c, struct error *e) {
-    const char *found = f->what_for == CHANGES_ADDED ? c->name->refused : NULL;
-    if (!found && !c->vector && c->name->rank < 2) found = "a vector, which is in no product";
-    if (!found && !c->vector && !is_module(c->name)) found = "what is in no product as it is stored";
+    const char *found = f->mode == CHANGES_AT_RUN_TIME ? c->name->refused : NULL;
+    if (!found && !c->vector && c->name->rank < 2) found = "a vector, which no matrix product uses";
+    if (!found && !c->vector && !is_module(c->name)) found = "a tensor that no matrix product uses";
     if (!found && !c->vector && c->module->tensor[ADAPTER_DORA])
-        found = "DoRA, which changes the length of what a weight's rows are";
+        found = "DoRA, which rescales the weight's rows";
     if (!found) return OK;
-    error_set(e, UNSUPPORTED, "module '%.*s' of an adapter cannot be added to '%s'", c->module->name_bytes,
+    error_set(e, UNSUPPORTED, "module '%.*s' of the adapter cannot be added to '%s'", c->module->name_bytes,
               c->module->name, c->name->name);
     error_where(e, "%s", path_of(f));
     error_found(e, "%s", found);
-    return error_expected(e, "factors of a matrix or a convolution that is in a product");
+    return error_expected(e, "a LoRA pair for the weight of a linear layer or a convolution");
 }
 
-/* The difference of a matrix is a product with one. */
-static const struct index_entry *vector_of(const struct wish *wish, const struct weight_name *name) {
-    return name->rank > 1 && is_module(name) ? NULL : wish->vector;
+/* The tensor to add; NULL for a matrix difference, which is treated as a product with the identity. */
+static const struct index_entry *vector_of(const struct change_target *target, const struct weight_name *name) {
+    return name->rank > 1 && is_module(name) ? NULL : target->vector;
 }
 
-static enum status take_names(struct finding *f, const struct adapter_module *m, const struct wish *wish,
+static enum status take_names(struct finding *f, const struct adapter_module *m, const struct change_target *target,
                               const struct weight_name *name, int n, struct error *e) {
-    bool idle = true;
+    bool unused = true;
     for (int i = 0; i < n && e->code == OK; i++) {
-        bool merged = f->what_for == CHANGES_MERGED;
-        const struct index_entry *vector = merged ? wish->vector : vector_of(wish, &name[i]);
-        struct change change = {m, &name[i], vector, wish->scale};
+        bool merged = f->mode == CHANGES_MERGED;
+        const struct index_entry *vector = merged ? target->vector : vector_of(target, &name[i]);
+        struct change change = {m, &name[i], vector, target->scale};
         if (refuse_change(f, &change, e) != OK || (name[i].block < 0 && !merged)) continue;
-        idle = false;
-        if (wish->scale != 0) add_change(f->changes, change, e);
+        unused = false;
+        if (target->scale != 0) add_change(f->changes, change, e);
     }
-    f->n_idle += idle;
-    f->n_without_effect += !idle && wish->scale == 0;
+    f->n_unused += unused;
+    f->n_without_effect += !unused && target->scale == 0;
     return e->code;
 }
 
-/* In all slots that a prefix of the name is for. */
-static bool find_name(struct finding *f, const struct adapter_module *m, const struct wish *wish,
+/* Looks up the name in all slots that its prefix may belong to. */
+static bool find_name(struct finding *f, const struct adapter_module *m, const struct change_target *target,
                       const char *text, struct error *e) {
     bool found = false;
     for (int slot = 0; slot < SLOTS_MAX; slot++)
@@ -102,7 +102,7 @@ static bool find_name(struct finding *f, const struct adapter_module *m, const s
                 rest ? weight_names_find(&f->changes->names, slot, rest, &n) : NULL;
             if (!name) continue;
             found = true;
-            take_names(f, m, wish, name, n, e);
+            take_names(f, m, target, name, n, e);
             break;
         }
     return found;
@@ -114,7 +114,7 @@ static bool begins_flat(const char *name, const char *prefix) {
     return !*prefix;
 }
 
-/* What may stand in a component's file without being used: so may what is added to it. */
+/* True for a module of a tensor that a component's file may contain unused (family.ignorable). */
 static bool find_ignored(struct finding *f, const char *text) {
     for (int slot = 0; slot < SLOTS_MAX; slot++) {
         const struct family *family = f->model->component[slot].family;
@@ -122,7 +122,7 @@ static bool find_ignored(struct finding *f, const char *text) {
             const char *rest = **prefix ? adapter_behind_prefix(text, *prefix) : NULL;
             for (const char *const *ignored = family->ignorable; rest && *ignored; ignored++)
                 if (begins_flat(rest, *ignored)) {
-                    f->n_idle++;
+                    f->n_unused++;
                     return true;
                 }
         }
@@ -130,7 +130,7 @@ static bool find_ignored(struct finding *f, const char *text) {
     return false;
 }
 
-/* A part that the model is without, whose prefix no other has. */
+/* True for a module of a component that the model lacks, by a prefix of its own. */
 static bool find_absent(struct finding *f, const char *text) {
     for (int slot = 0; slot < SLOTS_MAX; slot++) {
         if (f->model->component[slot].family) continue;
@@ -143,17 +143,18 @@ static bool find_absent(struct finding *f, const char *text) {
     return false;
 }
 
-/* Tensors that are no module's weight have the module's own name. */
-static bool find_wish(struct finding *f, const struct adapter_module *m, const struct wish *wish,
+/* Looks up one target of a module, under each of its names. A tensor that is not called ".weight" has the module's
+ * name itself. */
+static bool find_target(struct finding *f, const struct adapter_module *m, const struct change_target *target,
                       struct error *e) {
     char text[LOADER_NAME_MAX + 32];
-    bool weight = !strcmp(wish->end, ".weight");
+    bool weight = !strcmp(target->end, ".weight");
     for (int i = 0; adapter_module_name(m, i, text); i++) {
         size_t bytes = strlen(text);
-        strcat(text, wish->end);
-        if (find_name(f, m, wish, text, e)) return true;
+        strcat(text, target->end);
+        if (find_name(f, m, target, text, e)) return true;
         text[weight ? bytes : strlen(text)] = 0;
-        if (weight && find_name(f, m, wish, text, e)) return true;
+        if (weight && find_name(f, m, target, text, e)) return true;
         if (find_absent(f, text) || find_ignored(f, text)) return true;
     }
     return false;
@@ -161,17 +162,17 @@ static bool find_wish(struct finding *f, const struct adapter_module *m, const s
 
 /* ---- modules ---- */
 
-enum { WISHES_MAX = 4 };
+enum { TARGETS_MAX = 4 };
 
-static int list_wishes(const struct adapter_module *m, struct wish wishes[WISHES_MAX]) {
+static int list_targets(const struct adapter_module *m, struct change_target targets[TARGETS_MAX]) {
     int n = 0;
-    if (m->form != ADAPTER_DIFFERENCE) wishes[n++] = (struct wish){".weight", NULL, m->scale};
-    if (m->tensor[ADAPTER_DIFF]) wishes[n++] = (struct wish){".weight", m->tensor[ADAPTER_DIFF], 1};
-    if (m->tensor[ADAPTER_DIFF_BIAS]) wishes[n++] = (struct wish){".bias", m->tensor[ADAPTER_DIFF_BIAS], 1};
+    if (m->form != ADAPTER_DIFFERENCE) targets[n++] = (struct change_target){".weight", NULL, m->scale};
+    if (m->tensor[ADAPTER_DIFF]) targets[n++] = (struct change_target){".weight", m->tensor[ADAPTER_DIFF], 1};
+    if (m->tensor[ADAPTER_DIFF_BIAS]) targets[n++] = (struct change_target){".bias", m->tensor[ADAPTER_DIFF_BIAS], 1};
     if (m->tensor[ADAPTER_UP_BIAS])
-        wishes[n++] = (struct wish){".bias", m->tensor[ADAPTER_UP_BIAS], m->scale};
+        targets[n++] = (struct change_target){".bias", m->tensor[ADAPTER_UP_BIAS], m->scale};
     if (m->tensor[ADAPTER_DIFF_MODULATION])
-        wishes[n++] = (struct wish){".modulation", m->tensor[ADAPTER_DIFF_MODULATION], 1};
+        targets[n++] = (struct change_target){".modulation", m->tensor[ADAPTER_DIFF_MODULATION], 1};
     return n;
 }
 
@@ -187,10 +188,10 @@ static void count_unmatched(struct finding *f, const char *tensor) {
 }
 
 static enum status find_module(struct finding *f, const struct adapter_module *m, struct error *e) {
-    struct wish wishes[WISHES_MAX];
-    int n = list_wishes(m, wishes);
+    struct change_target targets[TARGETS_MAX];
+    int n = list_targets(m, targets);
     bool all = true;
-    for (int i = 0; i < n && e->code == OK; i++) all &= find_wish(f, m, &wishes[i], e);
+    for (int i = 0; i < n && e->code == OK; i++) all &= find_target(f, m, &targets[i], e);
     if (all)
         f->n_matched++;
     else
@@ -198,7 +199,7 @@ static enum status find_module(struct finding *f, const struct adapter_module *m
     return e->code;
 }
 
-/* ---- doubles ---- */
+/* ---- duplicates ---- */
 
 static int compare_places(const struct change *x, const struct change *y) {
     const struct weight_name *a = x->name, *b = y->name;
@@ -221,14 +222,14 @@ static int compare_changes(const void *a, const void *b) {
 
 static enum status fail_twice(const struct finding *f, const struct change *x, const struct change *y,
                               struct error *e) {
-    error_set(e, DUP, "two modules of an adapter are for '%s'", x->name->name);
+    error_set(e, DUP, "two modules of the adapter change '%s'", x->name->name);
     error_where(e, "%s", path_of(f));
     return error_found(e, "'%s' and '%s'", first_tensor(x->module), first_tensor(y->module));
 }
 
-/* Authors and diffusers may call a weight alike: one module found it twice then. Of a layer that the file has
- * in two namings diffusers takes its own, too. */
-static enum status settle_doubles(struct finding *f, struct error *e) {
+/* Sorts changes and drops duplicates. A module finds a weight twice if two namings agree. Of a layer in two namings
+ * the first naming wins, as in diffusers. DUP: two modules in one naming. */
+static enum status drop_duplicates(struct finding *f, struct error *e) {
     struct changes *c = f->changes;
     int kept = 0;
     if (c->n) qsort(c->at, (size_t)c->n, sizeof *c->at, compare_changes);
@@ -246,9 +247,9 @@ static enum status settle_doubles(struct finding *f, struct error *e) {
     return OK;
 }
 
-/* ---- what fits nothing ---- */
+/* ---- modules without a weight ---- */
 
-/* The rest of a tensor's name behind the longest prefix that it begins with, and whose that is; or -1. */
+/* The tensor's name after the longest known prefix, and that prefix's slot; slot -1: no prefix. */
 static const char *behind_any(const struct finding *f, const char *name, int *slot) {
     const char *rest = name;
     *slot = -1;
@@ -272,20 +273,20 @@ static void list_nearest(const struct finding *f, char *out, size_t bytes) {
     const char *rest = behind_any(f, f->unmatched, &slot);
     snprintf(name, sizeof name, "%.*s.weight", whole - (int)(rest - f->unmatched), rest);
     int n = weight_names_nearest(&f->changes->names, slot, name, nearest, SHOWN);
-    size_t at = (size_t)snprintf(out, bytes, n ? "nearest: " : "a name that the model has");
+    size_t at = (size_t)snprintf(out, bytes, n ? "nearest: " : "a name of the model's weights");
     for (int i = 0; i < n && at < bytes; i++)
         at += (size_t)snprintf(out + at, bytes - at, i ? " or '%s'" : "'%s'", nearest[i]->name);
 }
 
 static enum status fail_unmatched(const struct finding *f, struct error *e) {
     char nearest[160], more[32] = "";
-    if (f->n_unmatched > 1) snprintf(more, sizeof more, ", nor for %d others", f->n_unmatched - 1);
+    if (f->n_unmatched > 1) snprintf(more, sizeof more, ", nor %d others", f->n_unmatched - 1);
     list_nearest(f, nearest, sizeof nearest);
     f->changes->nothing = !f->n_matched;
     if (f->n_matched)
-        error_set(e, MISSING, "the model has nothing for '%s' of an adapter%s", f->unmatched, more);
+        error_set(e, MISSING, "the model has no weight for '%s' of the adapter%s", f->unmatched, more);
     else
-        error_set(e, MISSING, "nothing of an adapter fits the model: not '%s'%s", f->unmatched, more);
+        error_set(e, MISSING, "the adapter fits nothing in this model: not '%s'%s", f->unmatched, more);
     error_where(e, "%s", path_of(f));
     return error_expected(e, "%s", nearest);
 }
@@ -301,44 +302,44 @@ __attribute__((format(printf, 2, 3))) static void note(struct finding *f, const 
 }
 
 static const char *word_of(const struct slot *slot) {
-    return slot->word ? slot->word : slot->family->word;
+    return slot->display_name ? slot->display_name : slot->family->display_name;
 }
 
 static void write_notes(struct finding *f) {
     const struct slot *slots = f->model->recipe->slot;
     if (f->n_unmatched)
-        note(f, "left out of the adapter because it fits nothing: %d, '%.80s' first", f->n_unmatched,
+        note(f, "ignored modules of the adapter that fit nothing: %d, '%.80s' first", f->n_unmatched,
              f->unmatched);
     for (int i = 0; i < SLOTS_MAX; i++)
         if (f->n_absent[i])
-            note(f, "modules of the adapter for the %s, which the model is without: %d", word_of(&slots[i]),
+            note(f, "ignored modules of the adapter for the %s, which this model lacks: %d", word_of(&slots[i]),
                  f->n_absent[i]);
-    if (f->n_idle) note(f, "modules of the adapter for layers that nothing depends on: %d", f->n_idle);
+    if (f->n_unused) note(f, "ignored modules of the adapter for unused layers: %d", f->n_unused);
     if (f->n_without_effect)
-        note(f, "modules of the adapter that add nothing, because their alpha is 0: %d", f->n_without_effect);
+        note(f, "modules of the adapter without effect, because their alpha is 0: %d", f->n_without_effect);
     if (f->n_twice)
-        note(f, "layers that the adapter has in two namings, of which one is taken: %d", f->n_twice);
+        note(f, "layers that the adapter has in two namings (one is used): %d", f->n_twice);
     if (f->prefixes.named)
-        note(f, "the adapter is for the %s alone, as its file's or folder's name says",
+        note(f, "the adapter is for the %s only, by the name of its file or folder",
              word_of(f->prefixes.named));
     if (f->prefixes.for_all)
-        note(f, "the adapter is for both transformers: its name says neither \"%s\" nor \"%s\"", "high",
+        note(f, "the adapter is for both transformers: its name has neither \"%s\" nor \"%s\"", "high",
              "low");
 }
 
 /* ---- all of it ---- */
 
 enum status changes_find(const struct adapter *adapter, const struct sluice_model *model,
-                         enum changes_for what_for, bool partial, struct adapter_match *match,
+                         enum changes_mode mode, bool partial, struct adapter_match *match,
                          struct changes *changes, struct error *e) {
     struct finding f = {
-        .adapter = adapter, .model = model, .what_for = what_for, .match = match, .changes = changes};
+        .adapter = adapter, .model = model, .mode = mode, .match = match, .changes = changes};
     *changes = (struct changes){.sys = adapter->sys};
     adapter_find_prefixes(adapter, model->recipe, &f.prefixes);
     if (weight_names_list(model, &changes->names, e) != OK) return e->code;
     for (int i = 0; i < adapter->n_modules && e->code == OK; i++) find_module(&f, &adapter->modules[i], e);
-    for (int i = 0; i < adapter->n_strays; i++) count_unmatched(&f, adapter->strays[i]->name);
-    if (e->code != OK || settle_doubles(&f, e) != OK) return e->code;
+    for (int i = 0; i < adapter->n_unknown; i++) count_unmatched(&f, adapter->unknown[i]->name);
+    if (e->code != OK || drop_duplicates(&f, e) != OK) return e->code;
     match->n_unmatched = f.n_unmatched;
     if (f.n_unmatched && (!partial || !f.n_matched)) return fail_unmatched(&f, e);
     write_notes(&f);

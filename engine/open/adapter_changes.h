@@ -1,5 +1,5 @@
-/* Which weights the modules of an adapter change: every one finds the names of the model's weights that it
- * means, and of a layer that the file has in two namings one is taken. */
+/* Lists the weights that an adapter changes: looks up each module's weight by name. A layer that the file has in
+ * two namings is taken once. */
 #ifndef SLUICE_OPEN_ADAPTER_CHANGES_H
 #define SLUICE_OPEN_ADAPTER_CHANGES_H
 
@@ -8,11 +8,11 @@
 
 enum { PATH_SHOWN = 256 };
 
-/* One weight, or one of the parts of a fused tensor. */
+/* A change to one weight, or to one part of a fused tensor. */
 struct change {
     const struct adapter_module *module;
     const struct weight_name *name;
-    const struct index_entry *vector; /* is added to it, times scale; NULL: the module's product is */
+    const struct index_entry *vector; /* tensor to add, times scale; NULL: the module's product */
     float scale;
 };
 
@@ -22,16 +22,16 @@ struct changes {
     struct weight_names names;
     struct change *at;
     int n, room;
-    bool nothing; /* of the adapter fits the model */
+    bool nothing; /* no module fits the model */
 };
 
-/* What becomes of changes: operators add them, or they are merged into weights. Merging takes more: rows
- * that are looked up, and layers that nothing depends on; a whole matrix stays one. */
-enum changes_for { CHANGES_ADDED, CHANGES_MERGED };
+/* Purpose of the changes: operators add them at run time, or `convert --lora` merges them into weights. Merging also
+ * takes embedding tables and unused layers, and keeps a matrix difference whole. */
+enum changes_mode { CHANGES_AT_RUN_TIME, CHANGES_MERGED };
 
-/* Counts and notes go to *match. As adapter_match, but for shapes. */
+/* Fills *changes, and counts and notes of *match. Errors of adapter_match except those about shapes. */
 enum status changes_find(const struct adapter *adapter, const struct sluice_model *model,
-                         enum changes_for what_for, bool partial, struct adapter_match *match,
+                         enum changes_mode mode, bool partial, struct adapter_match *match,
                          struct changes *changes, struct error *e);
 void changes_destroy(struct changes *changes);
 

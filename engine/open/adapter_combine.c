@@ -1,5 +1,5 @@
-/* Several adapters at their strengths: see adapters.h. Products of one weight go beside each other as they
- * are; of vectors the sum is made here, in f32, in the order of the adapters. */
+/* Combines several adapters with their strengths: see adapters.h. Products for one weight are listed side by side;
+ * vectors are summed here, in f32, in the order of the adapters. */
 #include "engine/open/adapter_values.h"
 #include "engine/open/adapters.h"
 #include "loaders/memory.h"
@@ -18,7 +18,7 @@ struct adapter_combined {
 struct vector_change {
     const struct adapted_vector *of;
     float scale;
-    int i_use; /* what comes first is added first */
+    int i_use; /* order of addition */
     int64_t values;
 };
 
@@ -43,7 +43,7 @@ static bool same_vector(const struct vector_change *x, const struct vector_chang
 
 /* ---- values ---- */
 
-/* The base's, from as many pieces of its files as the vector is made of. */
+/* Reads the base's vector, which may lie in several pieces of its files. */
 static enum status read_base(const struct component *c, const struct adapted_vector *v, float *to,
                              struct error *e) {
     const struct block *block = &c->blocks[v->block];
@@ -68,7 +68,7 @@ static enum status add_piece(const struct factor *f, int64_t first, int64_t n, f
     return OK;
 }
 
-/* read: room for as many values. */
+/* Adds one change to the vector. read: buffer of change->values values. */
 static enum status add_change(const struct vector_change *change, float *read, float *to, struct error *e) {
     const struct factor *f = &change->of->values;
     int64_t columns = factor_columns(f);
@@ -103,7 +103,7 @@ static bool is_first(const struct vector_change *changes, int i) {
     return i == 0 || !same_vector(&changes[i - 1], &changes[i]);
 }
 
-/* Vectors one behind the other, and room for the longest change to one. */
+/* Allocates the vectors, and a buffer for the longest change. */
 static enum status take_memory(struct combining *x, struct error *e) {
     struct adapter_combination *to = x->to;
     uint64_t values = 0, longest = 0, bytes;
@@ -141,7 +141,7 @@ static enum status begin_vector(struct combining *x, const struct vector_change 
 }
 
 static enum status fail_scale(const struct factor *f, struct error *e) {
-    error_set(e, META, "strength times scale of '%s' of an adapter is too large", f->name);
+    error_set(e, META, "strength times scale of '%s' of the adapter is too large", f->name);
     return error_where(e, "%s", f->source->path);
 }
 

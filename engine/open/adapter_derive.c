@@ -1,4 +1,4 @@
-/* Factors that are multiplied out: see adapter_derive.h. */
+/* Multiplies out the factors of LoHa, LoKr and others: see adapter_derive.h. */
 #include "engine/open/adapter_derive.h"
 
 #include "engine/open/adapter_values.h"
@@ -24,17 +24,18 @@ bool adapter_is_derived(const struct adapter_module *m) {
 
 /* ---- sizes ---- */
 
-/* What of a tensor's dimensions from the third on there is at each place: a kernel's. */
+/* Values of a convolution kernel: product of the dimensions from the third on. */
 static int64_t kernel_of(const struct index_entry *entry) {
     return index_elements(entry) / entry->dim[0] / entry->dim[1];
 }
 
-/* Of the product of a, transposed where there is a core, and b through the core; or of a whole matrix. */
+/* One matrix of a LoHa or LoKr: whole, or a product a b, or with a core (t1, t2) a transposed times the core times b.
+ * Absent tensors are NULL. */
 struct part {
     const struct index_entry *whole, *a, *b, *core;
 };
 
-/* INT64_MAX where it is more. */
+/* Product; INT64_MAX on overflow. */
 static int64_t times(int64_t a, int64_t b) {
     int64_t product;
     return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
@@ -83,7 +84,7 @@ enum status adapter_derived_size(const struct adapter *a, const struct adapter_m
         size->rows = one.rows;
         size->columns = one.columns;
         if (one.rows != other.rows || one.columns != other.columns) {
-            error_set(e, SHAPE, "module '%.*s' of an adapter multiplies matrices that are unlike",
+            error_set(e, SHAPE, "the two matrices of module '%.*s' of the adapter differ in shape",
                       m->name_bytes, m->name);
             error_where(e, "%s", path);
             return error_found(e, "[%" PRId64 ", %" PRId64 "] and [%" PRId64 ", %" PRId64 "]", one.rows,
@@ -94,7 +95,7 @@ enum status adapter_derived_size(const struct adapter *a, const struct adapter_m
         size->columns = times(one.columns, other.columns);
     }
     if (size->rank <= INT32_MAX && size->rows <= INT32_MAX && size->columns <= INT32_MAX) return OK;
-    error_set(e, OVERFLOW, "module '%.*s' of an adapter is too large", m->name_bytes, m->name);
+    error_set(e, OVERFLOW, "module '%.*s' of the adapter is too large", m->name_bytes, m->name);
     return error_where(e, "%s", path);
 }
 
@@ -122,7 +123,7 @@ static struct matrix transposed(const struct adapter *a, struct matrix from, str
     return to;
 }
 
-static struct matrix unit(const struct adapter *a, int64_t n, struct error *e) {
+static struct matrix identity(const struct adapter *a, int64_t n, struct error *e) {
     struct matrix m = make(a, n, n, e);
     for (int64_t i = 0; m.at && i < n; i++) m.at[i * n + i] = 1;
     return m;
@@ -142,7 +143,8 @@ static void through_core(const struct matrix *core, int64_t kernel, const struct
             }
 }
 
-static struct matrix behind_core(const struct adapter *a, const struct index_entry *core_entry,
+/* b through the core of this tensor. Frees b. */
+static struct matrix apply_core(const struct adapter *a, const struct index_entry *core_entry,
                                  struct matrix b, struct error *e) {
     int64_t kernel = kernel_of(core_entry);
     struct matrix core = read_matrix(a, core_entry, e);
@@ -158,14 +160,14 @@ static struct factors read_part(const struct adapter *a, const struct part *p, s
     if (p->whole) {
         struct matrix whole = read_matrix(a, p->whole, e);
         bool wide = whole.rows < whole.columns;
-        struct matrix one = unit(a, wide ? whole.rows : whole.columns, e);
+        struct matrix one = identity(a, wide ? whole.rows : whole.columns, e);
         return wide ? (struct factors){one, whole} : (struct factors){whole, one};
     }
     f.up = read_matrix(a, p->a, e);
     f.down = read_matrix(a, p->b, e);
     if (!p->core || e->code != OK) return f;
     f.up = transposed(a, f.up, e);
-    f.down = behind_core(a, p->core, f.down, e);
+    f.down = apply_core(a, p->core, f.down, e);
     return f;
 }
 

@@ -1,5 +1,5 @@
-/* An adapter's file: see adapter_file.h. Its tensors are sorted by the names of their modules, which are then
- * runs of them, and every run is held to what its form needs. */
+/* Opens adapter files: see adapter_file.h. Tensors are sorted by module name, grouped into modules, and each module
+ * is checked for the tensors and shapes that its form needs. */
 #include "engine/open/adapter_file.h"
 
 #include "engine/open/adapter_alpha.h"
@@ -33,13 +33,13 @@ static const char *path_of(const struct adapter *a) {
     return a->index.sources[0].path;
 }
 
-/* Long names are shortened by their beginnings, which are alike. */
+/* Bytes of a name in messages. Longer names lose their beginning, which most modules share. */
 enum { NAME_SHOWN = 160 };
 
 static enum status module_fail(const struct adapter *a, const struct adapter_module *m, enum status code,
                                const char *what, struct error *e) {
     int skip = m->name_bytes > NAME_SHOWN ? m->name_bytes - NAME_SHOWN : 0;
-    error_set(e, code, "module '%.*s' of an adapter %s", m->name_bytes - skip, m->name + skip, what);
+    error_set(e, code, "module '%.*s' of the adapter %s", m->name_bytes - skip, m->name + skip, what);
     return error_where(e, "%s", path_of(a));
 }
 
@@ -62,7 +62,7 @@ static int compare_keyed(const void *a, const void *b) {
     return order ? order : strcmp(x->entry->name, y->entry->name);
 }
 
-/* A norm's vector is called "scale" in some files, which then hold it whole. */
+/* True for a norm's weight named "scale", as some files have it: more than one value. */
 static bool is_whole_vector(const struct keyed_entry *keyed) {
     return keyed->key.role == ADAPTER_SCALE && keyed->entry->bytes > sizeof(double);
 }
@@ -72,16 +72,16 @@ static enum status read_keys(struct adapter *a, struct keyed_entry *keyed, int *
         struct keyed_entry *k = &keyed[*n];
         *k = (struct keyed_entry){.entry = &a->index.entries[i]};
         if (!adapter_key_read(k->entry->name, &k->key) || (!k->key.refused && is_whole_vector(k))) {
-            a->strays[a->n_strays++] = k->entry;
+            a->unknown[a->n_unknown++] = k->entry;
             continue;
         }
         ++*n;
         if (!k->key.refused) continue;
-        error_set(e, UNSUPPORTED, "tensor '%s' of an adapter is of a kind that is not supported",
+        error_set(e, UNSUPPORTED, "tensor '%s' of the adapter is of an unsupported kind",
                   k->entry->name);
         error_where(e, "%s", path_of(a));
         error_found(e, "%s", k->key.refused);
-        return error_expected(e, "LoRA, LoHa, LoKr, or differences of vectors");
+        return error_expected(e, "LoRA, LoHa, LoKr, or weight differences");
     }
     return OK;
 }
@@ -90,7 +90,7 @@ static enum status add_to_module(struct adapter *a, const struct keyed_entry *ke
     struct adapter_module *m = &a->modules[a->n_modules - 1];
     const struct index_entry **place = &m->tensor[keyed->key.role];
     if (*place) {
-        error_set(e, DUP, "two tensors of an adapter are the same of one module");
+        error_set(e, DUP, "two tensors of the adapter have the same role in one module");
         error_where(e, "%s", path_of(a));
         return error_found(e, "'%s' and '%s'", (*place)->name, keyed->entry->name);
     }
@@ -114,19 +114,19 @@ static enum status find_modules(struct adapter *a, struct error *e) {
     int n = 0;
     struct keyed_entry *keyed = alloc_array(a->sys, all, sizeof *keyed, e);
     a->modules = keyed ? alloc_array(a->sys, all, sizeof *a->modules, e) : NULL;
-    a->strays = a->modules ? alloc_array(a->sys, all, sizeof *a->strays, e) : NULL;
-    if (a->strays && read_keys(a, keyed, &n, e) == OK) {
+    a->unknown = a->modules ? alloc_array(a->sys, all, sizeof *a->unknown, e) : NULL;
+    if (a->unknown && read_keys(a, keyed, &n, e) == OK) {
         qsort(keyed, (size_t)n, sizeof *keyed, compare_keyed);
         group(a, keyed, n, e);
     }
-    a->host_bytes = a->index.host_bytes + all * (sizeof *a->modules + sizeof *a->strays);
+    a->host_bytes = a->index.host_bytes + all * (sizeof *a->modules + sizeof *a->unknown);
     a->sys->release(a->sys, keyed);
     return e->code;
 }
 
-/* ---- what each form needs ---- */
+/* ---- completeness ---- */
 
-/* The first of two tensors of a module that it lacks while it has the other. */
+/* Roles that occur only together. */
 struct pair {
     enum adapter_role one, other;
 };
@@ -144,20 +144,21 @@ static bool has(const struct adapter_module *m, enum adapter_role role) {
     return m->tensor[role] != NULL;
 }
 
+/* Fails if a module lacks one of two tensors that belong together. */
 static enum status check_pairs(const struct adapter *a, const struct adapter_module *m, struct error *e) {
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
         if (has(m, pairs[i].one) != has(m, pairs[i].other))
-            return module_fail(a, m, MISSING, "has one of two factors, the other is missing", e);
+            return module_fail(a, m, MISSING, "has only one of its two factors", e);
     bool w1 = has(m, ADAPTER_LOKR_W1) || has(m, ADAPTER_LOKR_W1_A);
     bool w2 = has(m, ADAPTER_LOKR_W2) || has(m, ADAPTER_LOKR_W2_A);
-    if (w1 != w2) return module_fail(a, m, MISSING, "has one of two factors, the other is missing", e);
+    if (w1 != w2) return module_fail(a, m, MISSING, "has only one of its two factors", e);
     if ((has(m, ADAPTER_LOKR_W1) && has(m, ADAPTER_LOKR_W1_A)) ||
         (has(m, ADAPTER_LOKR_W2) && has(m, ADAPTER_LOKR_W2_A)))
-        return module_fail(a, m, DUP, "has a factor whole and as a product", e);
+        return module_fail(a, m, DUP, "has a factor both whole and as a product", e);
     if ((has(m, ADAPTER_MID) && !has(m, ADAPTER_DOWN)) ||
         (has(m, ADAPTER_HADA_T1) && !has(m, ADAPTER_HADA_W1_A)) ||
         (has(m, ADAPTER_LOKR_T2) && !has(m, ADAPTER_LOKR_W2_A)))
-        return module_fail(a, m, MISSING, "has a factor's middle without the factor", e);
+        return module_fail(a, m, MISSING, "has a middle factor without the factors around it", e);
     return OK;
 }
 
@@ -166,13 +167,13 @@ static enum status find_form(const struct adapter *a, struct adapter_module *m, 
     bool lokr = has(m, ADAPTER_LOKR_W1) || has(m, ADAPTER_LOKR_W1_A);
     bool changes = has(m, ADAPTER_DIFF) || has(m, ADAPTER_DIFF_BIAS) || has(m, ADAPTER_DIFF_MODULATION);
     if (lora + loha + lokr > 1 || (has(m, ADAPTER_DIFF) && lora + loha + lokr))
-        return module_fail(a, m, DUP, "says in two ways what is added to its weight", e);
+        return module_fail(a, m, DUP, "has tensors of two kinds of adapter", e);
     m->form = lora ? ADAPTER_LORA : loha ? ADAPTER_LOHA : lokr ? ADAPTER_LOKR : ADAPTER_DIFFERENCE;
     if (lora + loha + lokr || changes) return OK;
     return module_fail(a, m, MISSING, "has no factors", e);
 }
 
-/* ---- shapes, as far as they need no model ---- */
+/* ---- shapes that need no model ---- */
 
 struct role_shape {
     enum adapter_role role;
@@ -205,7 +206,7 @@ static const struct role_shape role_shapes[] = {
 static enum status tensor_fail(const struct adapter *a, const struct index_entry *entry, enum status code,
                                const char *what, struct error *e) {
     char shape[128];
-    error_set(e, code, "tensor '%s' of an adapter %s", entry->name, what);
+    error_set(e, code, "tensor '%s' of the adapter %s", entry->name, what);
     error_where(e, "%s", path_of(a));
     return error_found(e, "%s %s", index_type_name(entry), adapter_print_shape(entry, shape, sizeof shape));
 }
@@ -217,18 +218,18 @@ static enum status check_shape(const struct adapter *a, const struct index_entry
     if (entry->rank < shape->least || entry->rank > shape->most)
         return tensor_fail(a, entry, SHAPE, "has the wrong number of dimensions", e);
     if (entry->dtype == DTYPE_F32 || entry->dtype == DTYPE_F16 || entry->dtype == DTYPE_BF16) return OK;
-    tensor_fail(a, entry, UNSUPPORTED, "has an element type that cannot be computed with", e);
+    tensor_fail(a, entry, UNSUPPORTED, "has an unsupported element type", e);
     return error_expected(e, "F32, F16 or BF16");
 }
 
-/* Dimension number i of one tensor is number k of the other. */
+/* Checks that dimension i of one tensor equals dimension k of the other. */
 static enum status check_equal(const struct adapter *a, const struct adapter_module *m, enum adapter_role one,
                                int i, enum adapter_role other, int k, struct error *e) {
     const struct index_entry *x = m->tensor[one], *y = m->tensor[other];
     if (!x || !y || x->dim[i] == y->dim[k]) return OK;
     char shape[128];
-    tensor_fail(a, x, SHAPE, "has not the rank of the other factor", e);
-    return error_expected(e, "%" PRId32 ", as '%s' %s has", y->dim[k], y->name,
+    tensor_fail(a, x, SHAPE, "has another rank than its counterpart", e);
+    return error_expected(e, "%" PRId32 ", as in '%s' %s", y->dim[k], y->name,
                           adapter_print_shape(y, shape, sizeof shape));
 }
 
@@ -238,7 +239,7 @@ static enum status check_ranks(const struct adapter *a, const struct adapter_mod
         int i;
         enum adapter_role other;
         int k;
-        enum adapter_role without; /* only where this is not there */
+        enum adapter_role without; /* the check applies only without this tensor */
     } equal[] = {
         {ADAPTER_UP, 1, ADAPTER_DOWN, 0, ADAPTER_MID},
         {ADAPTER_UP, 1, ADAPTER_MID, 0, N_ADAPTER_ROLES},
@@ -263,7 +264,7 @@ static enum status check_ranks(const struct adapter *a, const struct adapter_mod
     return OK;
 }
 
-/* What alpha is divided by. */
+/* The rank that alpha is divided by. */
 static int rank_of(const struct adapter_module *m) {
     static const enum adapter_role roles[] = {ADAPTER_DOWN, ADAPTER_HADA_W1_B, ADAPTER_LOKR_W2_B,
                                               ADAPTER_LOKR_W1_B};
@@ -284,21 +285,21 @@ static enum status check_module(const struct adapter *a, struct adapter_module *
 
 /* ---- the file ---- */
 
-/* Nothing of it is an adapter's: what it is instead, if anybody knows. */
+/* No tensor is an adapter's: the error names the model in the file, if known. */
 static enum status fail_no_adapter(const struct adapter *a, struct error *e) {
     struct contents contents = {0};
     struct error ignored = {0};
     contents_find(a->sys, &a->index, &contents, &ignored);
-    error_set(e, UNSUPPORTED, "the file is no adapter");
+    error_set(e, UNSUPPORTED, "the file is not a LoRA or other adapter");
     error_where(e, "%s", path_of(a));
     if (contents.n)
-        error_found(e, "the weights of a model: %s (%s)", contents.component[0].family->word,
+        error_found(e, "the weights of a model: %s (%s)", contents.component[0].family->display_name,
                     contents.component[0].family->name);
     else if (a->index.n_entries)
         error_found(e, "'%s'", a->index.entries[0].name);
     else
         error_found(e, "no tensors");
-    return error_expected(e, "factors, such as 'NAME.lora_down.weight' or 'NAME.lora_A.weight'");
+    return error_expected(e, "tensors such as 'NAME.lora_down.weight' or 'NAME.lora_A.weight'");
 }
 
 static enum status read_adapter(struct adapter *a, struct error *e) {
@@ -325,7 +326,7 @@ void adapter_close(struct adapter *a) {
     if (!a) return;
     struct sys *sys = a->sys;
     sys->release(sys, a->modules);
-    sys->release(sys, a->strays);
+    sys->release(sys, a->unknown);
     index_destroy(&a->index);
     sys->release(sys, a);
 }

@@ -1,20 +1,20 @@
-/* What is in an adapter's file: modules, each with the tensors that say what becomes of its weight. Names are
- * the file's, prefix included; whose modules they are only a model can say (adapters.h). */
+/* Content of an adapter file: modules, each with its tensors. Names are those of the file, prefix included;
+ * adapters.h matches them to a model. */
 #ifndef SLUICE_OPEN_ADAPTER_FILE_H
 #define SLUICE_OPEN_ADAPTER_FILE_H
 
 #include "engine/open/adapters.h"
 
-/* What a tensor is to its module, by how its name ends. */
+/* Role of a tensor in its module, from the end of its name. */
 enum adapter_role {
     ADAPTER_DOWN, /* [r, in], [r, in, k, k] */
     ADAPTER_UP,   /* [out, r], [out, r, 1, 1] */
-    ADAPTER_MID,  /* [r, r, k, k], then the others are 1x1 around it */
+    ADAPTER_MID,  /* [r, r, k, k]; up and down are 1x1 then */
     ADAPTER_UP_BIAS,
     ADAPTER_ALPHA,
-    ADAPTER_SCALE, /* in place of alpha / r */
-    ADAPTER_DORA,  /* the norms of the sum's rows, or columns */
-    ADAPTER_DIFF,  /* what is added to a weight as it is; to a vector, where nothing is merged */
+    ADAPTER_SCALE, /* replaces alpha / r */
+    ADAPTER_DORA,  /* DoRA's magnitudes: norms of the sum's rows or columns */
+    ADAPTER_DIFF,  /* whole difference of a weight; of a vector, unless merged */
     ADAPTER_DIFF_BIAS,
     ADAPTER_DIFF_MODULATION,
     ADAPTER_HADA_W1_A,
@@ -35,18 +35,18 @@ enum adapter_role {
 
 enum adapter_form { ADAPTER_LORA, ADAPTER_LOHA, ADAPTER_LOKR, ADAPTER_DIFFERENCE };
 
-/* How keys are written: for messages. */
+/* Naming convention of the keys, for messages. */
 enum adapter_dialect { ADAPTER_KOHYA, ADAPTER_PEFT, ADAPTER_OLD_DIFFUSERS };
 
 struct adapter_module {
-    const char *name; /* its tensors' names without what tells their roles; borrowed, not ended by a NUL */
+    const char *name; /* its tensors' names without the end that gives the role; borrowed, not NUL-terminated */
     int name_bytes;
     const struct index_entry *tensor[N_ADAPTER_ROLES]; /* NULL: none */
     enum adapter_form form;
     enum adapter_dialect dialect;
-    int rank;    /* that alpha is divided by; of LoRA the rows of down. 0: none */
-    float alpha; /* as the file says, beside it or in its metadata; NaN: it says nothing */
-    float scale; /* alpha / rank, or what stands in its place */
+    int rank;    /* divisor of alpha; for LoRA the rows of down. 0: none */
+    float alpha; /* from the file or its configuration; NaN: absent */
+    float scale; /* alpha / rank, or its replacement */
 };
 
 struct adapter {
@@ -54,12 +54,12 @@ struct adapter {
     struct tensor_index index;      /* of one source */
     struct adapter_module *modules; /* sorted by name */
     int n_modules;
-    const struct index_entry **strays; /* tensors whose names say nothing of an adapter */
-    int n_strays;
+    const struct index_entry **unknown; /* tensors whose names are no adapter keys */
+    int n_unknown;
     uint64_t host_bytes;
 };
 
-/* "[3, 64]". Returns out. */
+/* Prints the shape as "[3, 64]". Returns out. */
 char *adapter_print_shape(const struct index_entry *entry, char *out, size_t bytes);
 
 const char *adapter_form_name(enum adapter_form form);

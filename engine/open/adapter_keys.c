@@ -1,10 +1,10 @@
-/* How keys are written: see adapter_keys.h. */
+/* Parses keys of adapter files: see adapter_keys.h. */
 #include "engine/open/adapter_keys.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Of several that end a name the longest counts. */
+/* Ends of keys; the longest match wins. */
 static const struct key_end {
     const char *end;
     enum adapter_role role;
@@ -66,13 +66,13 @@ static const struct refused_end {
     {".a2.weight", "GLoRA"},
     {".b1.weight", "GLoRA"},
     {".b2.weight", "GLoRA"},
-    {".set_weight", "a weight to set"},
-    {".reshape_weight", "a weight of another shape"},
-    {".w_norm", "a norm to set"},
-    {".b_norm", "a norm to set"},
+    {".set_weight", "a replacement of a weight"},
+    {".reshape_weight", "a reshaped weight"},
+    {".w_norm", "a replacement of a norm"},
+    {".b_norm", "a replacement of a norm"},
     {".lora_embedding_A", "an adapted embedding"},
     {".lora_embedding_B", "an adapted embedding"},
-    {".lora_C.weight", "a low rank of three factors"},
+    {".lora_C.weight", "LoRA with three factors"},
 };
 
 static bool ends_with(const char *text, size_t bytes, const char *end) {
@@ -99,10 +99,10 @@ bool adapter_key_read(const char *key, struct adapter_key *out) {
     return longest > 0;
 }
 
-/* ---- what old versions of diffusers called modules ---- */
+/* ---- module names of old diffusers versions ---- */
 
-/* Attention processors stood between a block and its products, which had other names there. In this order:
- * first as it is, then of a UNet or transformer, then of a text encoder. */
+/* Old diffusers files have ".processor" before the projections of attention, and other names for these. meant: names
+ * in a UNet or transformer, and in a text encoder. */
 static const struct old_end {
     const char *old, *meant[2];
 } old_ends[] = {

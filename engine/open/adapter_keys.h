@@ -1,22 +1,21 @@
-/* How keys of adapters' files are written: which module a tensor is for and what it is to it, both told by
- * how its name ends. */
+/* Parses the keys of adapter files: the end of a key gives the tensor's role, the rest is the module's name. */
 #ifndef SLUICE_OPEN_ADAPTER_KEYS_H
 #define SLUICE_OPEN_ADAPTER_KEYS_H
 
 #include "engine/open/adapter_file.h"
 
 struct adapter_key {
-    int name_bytes; /* of the module's name, which the key begins with */
+    int name_bytes; /* length of the module's name, at the beginning of the key */
     enum adapter_role role;
     enum adapter_dialect dialect;
-    const char *refused; /* what it is a part of that nothing here knows; NULL: role says what it is */
+    const char *refused; /* name of the unsupported kind of adapter; NULL: supported, role is set */
 };
 
-/* False: it is no key of an adapter's. */
+/* False: not a key of an adapter. */
 bool adapter_key_read(const char *key, struct adapter_key *out);
 
-/* Names that the module may have in the model: its own, or what old versions of diffusers meant by it. i
- * counts from 0; false: there are no more. out has LOADER_NAME_MAX + 1 bytes. */
+/* Name number i, from 0, that the module may have in the model: its own, or the ones that old diffusers names stand
+ * for. False: no more. out: LOADER_NAME_MAX + 1 bytes. */
 bool adapter_module_name(const struct adapter_module *module, int i, char *out);
 
 #endif

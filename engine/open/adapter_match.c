@@ -1,15 +1,15 @@
-/* What of an adapter fits a model: see adapters.h. In three steps: every change that a module asks for finds
- * its weights (adapter_changes.h), doubles among them are settled, and what is left becomes factors. */
+/* Matches an adapter to a model: see adapters.h. adapter_changes.h lists the changed weights without duplicates; this
+ * file checks shapes and makes factors. */
 #include "engine/open/adapter_shapes.h"
 #include "engine/base/checked.h"
-#include "engine/base/room.h"
+#include "engine/base/header_limit.h"
 #include "loaders/memory.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-/* In all of one adapter. */
+/* Limit for the multiplied-out factors of one adapter. */
 #define ADAPTER_DERIVED_BYTES_MAX (UINT64_C(1) << 30)
 
 struct adapter_derived {
@@ -18,7 +18,7 @@ struct adapter_derived {
     char path[PATH_SHOWN];
 };
 
-/* A module whose factors are multiplied out, and where they lie. */
+/* Size and place of a module's multiplied-out factors. */
 struct derivation {
     struct derived_size size;
     uint64_t up, down; /* offsets */
@@ -28,7 +28,7 @@ struct matching {
     const struct adapter *adapter;
     struct adapter_match *match;
     struct changes changes;
-    struct derivation *derivations; /* of each module; without a rank: of none */
+    struct derivation *derivations; /* one per module; rank 0: unused */
     uint64_t derived_bytes;
 };
 
@@ -50,7 +50,7 @@ static void take_parts(struct factor *f, const struct weight_name *name) {
     }
 }
 
-/* With the weight's own dimensions behind the rank, whichever axes of 1 the file has. */
+/* Sets the factors' shapes from the weight's, ignoring axes of length 1 in the file. */
 static void shape_pair(struct adapted_weight *w, const struct weight_name *name, int64_t rank) {
     w->down.rank = name->rank;
     memcpy(w->down.dim, name->dim, sizeof name->dim);
@@ -65,7 +65,7 @@ static uint64_t matrix_bytes(int64_t rows, int64_t columns) {
     return align_up((uint64_t)rows * (uint64_t)columns * sizeof(float), ARENA_ALIGN);
 }
 
-/* Bounded before it is taken: sizes are products of what a file says. */
+/* Reserves memory for multiplied-out factors. The limit applies before allocation: the file determines the sizes. */
 static enum status place_derived(struct matching *m, const struct change *c, struct derivation *d,
                                  struct error *e) {
     const char *path = m->adapter->index.sources[0].path;
@@ -73,26 +73,26 @@ static enum status place_derived(struct matching *m, const struct change *c, str
     d->down = d->up + matrix_bytes(d->size.rows, d->size.rank);
     m->derived_bytes = d->down + matrix_bytes(d->size.rank, d->size.columns);
     if (m->derived_bytes <= ADAPTER_DERIVED_BYTES_MAX) return OK;
-    error_set(e, UNSUPPORTED, "the factors of an adapter take too much memory when they are multiplied out");
+    error_set(e, UNSUPPORTED, "the adapter needs too much memory when its factors are multiplied out");
     error_where(e, "%s", path);
-    error_found(e, "%s of rank %" PRId64 " and others", adapter_form_name(c->module->form), d->size.rank);
-    return error_expected(e, "at most %d MiB in all; `convert --lora` merges them into the weights",
+    error_found(e, "%s of rank %" PRId64 ", among others", adapter_form_name(c->module->form), d->size.rank);
+    return error_expected(e, "at most %d MiB; `sluice convert --lora` merges it into the weights instead",
                           (int)(ADAPTER_DERIVED_BYTES_MAX >> 20));
 }
 
-/* Of a rank as high as the weight's the factors are larger than the weight, where they are not small. */
+/* Full-rank factors are larger than the weight itself; above this rank they are refused. */
 enum { LOW_RANK = 64 };
 static enum status check_rank(const struct matching *m, const struct change *c,
                               const struct derived_size *size, struct error *e) {
     const struct adapter_module *module = c->module;
     if (size->rank < (size->rows < size->columns ? size->rows : size->columns) || size->rank <= LOW_RANK)
         return OK;
-    error_set(e, UNSUPPORTED, "module '%.*s' of an adapter adds a matrix that no low rank equals",
+    error_set(e, UNSUPPORTED, "module '%.*s' of the adapter has full rank",
               module->name_bytes, module->name);
     error_where(e, "%s", m->adapter->index.sources[0].path);
     error_found(e, "%s of rank %" PRId64 " in [%" PRId64 ", %" PRId64 "]", adapter_form_name(module->form),
                 size->rank, size->rows, size->columns);
-    return error_expected(e, "factors; `convert --lora` merges them into the weights");
+    return error_expected(e, "a low rank; `sluice convert --lora` merges it into the weights instead");
 }
 
 static enum status add_derived(struct matching *m, const struct change *c, struct adapted_weight *w,
@@ -139,14 +139,14 @@ static enum status add_vector(struct matching *m, const struct change *c, struct
     return OK;
 }
 
-/* ---- what is multiplied out ---- */
+/* ---- multiplied-out factors ---- */
 
 static enum status derive_all(struct matching *m, struct error *e) {
     struct adapter_match *match = m->match;
     struct sys *sys = m->adapter->sys;
     const char *path = m->adapter->index.sources[0].path;
     struct adapter_derived *d = match->derived = alloc_array(sys, 1, sizeof *d, e);
-    if (!d || room_check(sys, path, m->derived_bytes, e) != OK) return e->code;
+    if (!d || header_limit_check(sys, path, m->derived_bytes, e) != OK) return e->code;
     d->values = alloc_array(sys, m->derived_bytes, 1, e);
     if (!d->values) return e->code;
     snprintf(d->path, sizeof d->path, "%s", path);
@@ -199,8 +199,8 @@ static enum status fill(struct matching *m, struct error *e) {
     return e->code;
 }
 
-/* An adapter of which nothing fits is most often another model's. */
-static enum status tell_recipes(const struct adapter *adapter, struct error *e) {
+/* Names the recipes that the adapter does fit: it is usually for another model. */
+static enum status name_fitting_recipes(const struct adapter *adapter, struct error *e) {
     enum { SHOWN = 4 };
     const struct recipe *fits[SHOWN];
     char text[128];
@@ -211,15 +211,15 @@ static enum status tell_recipes(const struct adapter *adapter, struct error *e) 
     return n ? error_found(e, "%s", text) : e->code;
 }
 
-/* deriving: it is for use, and what is multiplied out is; or how it fits alone is asked. */
+/* deriving: multiply out factors and explain failures; false: only test whether the adapter fits. */
 static enum status make_match(const struct adapter *adapter, const struct sluice_model *model, bool partial,
                               bool deriving, struct adapter_match *match, struct error *e) {
     struct matching m = {.adapter = adapter, .match = match};
     *match = (struct adapter_match){.sys = adapter->sys, .n_modules = adapter->n_modules};
-    if (changes_find(adapter, model, CHANGES_ADDED, partial, match, &m.changes, e) == OK &&
+    if (changes_find(adapter, model, CHANGES_AT_RUN_TIME, partial, match, &m.changes, e) == OK &&
         allocate(&m, e) == OK && fill(&m, e) == OK && deriving && m.derived_bytes)
         derive_all(&m, e);
-    if (m.changes.nothing && deriving) tell_recipes(adapter, e);
+    if (m.changes.nothing && deriving) name_fitting_recipes(adapter, e);
     match->host_bytes += match->derived_bytes;
     changes_destroy(&m.changes);
     adapter->sys->release(adapter->sys, m.derivations);

@@ -1,4 +1,4 @@
-/* What weights are called: see adapter_names.h. */
+/* All names of a model's weights: see adapter_names.h. */
 #include "engine/open/adapter_names.h"
 
 #include "loaders/memory.h"
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Names as they are listed; without memory for them they are only counted. */
+/* Names while they are listed. First pass: names->at NULL, counts only. */
 struct listing {
     struct weight_names *names;
     size_t text_bytes;
@@ -38,7 +38,7 @@ static void list_name(struct listing *l, const char *format, int number, const s
         struct weight_name *name = &l->names->at[l->n];
         *name = *like;
         name->name = memcpy(l->names->text + l->text_bytes, text, bytes);
-        if (like->naming == NAMED_FUSED) set_parts(name, &like->spec->fused, dims);
+        if (like->naming == NAMING_FUSED) set_parts(name, &like->spec->fused, dims);
     }
     l->n++;
     l->text_bytes += bytes;
@@ -47,15 +47,15 @@ static void list_name(struct listing *l, const char *format, int number, const s
 static void list_weight(struct listing *l, const struct block_ref *ref, struct weight_name like,
                         const int32_t *dims) {
     const struct weight_spec *spec = like.spec;
-    int original = ref->number + ref->original;
+    int original = ref->number + ref->number_offset;
     like.rank = spec->rank;
     for (int i = 0; i < spec->rank; i++) like.dim[i] = dims[spec->dim[i]];
     like.rows = like.dim[0];
     for (int i = 0; i < WEIGHT_NAMES_MAX && spec->names[i]; i++)
         list_name(l, spec->names[i], ref->number, &like, dims);
-    like.naming = NAMED_ORIGINALLY;
-    if (spec->original) list_name(l, spec->original, original, &like, dims);
-    like.naming = NAMED_FUSED;
+    like.naming = NAMING_CHECKPOINT;
+    if (spec->checkpoint_name) list_name(l, spec->checkpoint_name, original, &like, dims);
+    like.naming = NAMING_FUSED;
     if (spec->fused.name) list_name(l, spec->fused.name, original, &like, dims);
 }
 
@@ -67,7 +67,7 @@ static bool has_tensor(const struct block *block, size_t offset) {
     return false;
 }
 
-/* block: the ref's, or NULL where it is unused. */
+/* Lists a block's weights. block: the ref's, or NULL if unused. */
 static void list_block(struct listing *l, const struct component *c, const struct block_ref *ref,
                        const struct block *block, struct weight_name like) {
     int32_t dims[FAMILY_DIMS_MAX];
@@ -77,18 +77,18 @@ static void list_block(struct listing *l, const struct component *c, const struc
         like.weight = i;
         if (!block_has_weight(like.spec, dims)) continue;
         if (block && !has_tensor(block, like.spec->offset)) continue;
-        like.refused = like.spec->looked_up || ref->kind->gathers_rows ? "rows that are looked up" : NULL;
+        like.refused = like.spec->embedding_lookup || ref->kind->embedding_table ? "an embedding table" : NULL;
         list_weight(l, ref, like, dims);
     }
 }
 
-/* Blocks and tables were bound in the order of their refs. */
+/* Lists a component. Blocks and tables were bound in the order of their refs. */
 static void list_component(struct listing *l, const struct component *c, int slot, struct block_ref *refs) {
     int n = c->family->blocks(c, refs), blocks = 0, tables = 0;
     for (int i = 0; i < n; i++) {
         const struct block *block = NULL;
         struct weight_name like = {.slot = slot, .block = -1, .ref = refs[i]};
-        if (!refs[i].unused && refs[i].kind->gathers_rows) {
+        if (!refs[i].unused && refs[i].kind->embedding_table) {
             block = &c->tables[tables++];
         } else if (!refs[i].unused) {
             like.block = blocks;
@@ -151,7 +151,7 @@ void weight_names_destroy(struct weight_names *names) {
     *names = (struct weight_names){0};
 }
 
-/* ---- asking ---- */
+/* ---- lookup ---- */
 
 const struct weight_name *weight_names_find(const struct weight_names *names, int slot, const char *name,
                                             int *n) {
@@ -172,8 +172,7 @@ const struct weight_name *weight_names_find(const struct weight_names *names, in
     return *n ? &names->at[first] : NULL;
 }
 
-/* How many letters must be put in, left out or changed, up to `most`. Of names longer than these the rest is
- * not looked at. */
+/* Levenshtein distance of two names, or most + 1 if it is larger than `most`. Ignores bytes after NEAREST_BYTES. */
 enum { NEAREST_BYTES = 200 };
 static int edit_distance(const char *x, const char *y, int most) {
     int row[NEAREST_BYTES + 1], nx = 0, ny = 0;

@@ -1,32 +1,31 @@
-/* What the weights of a model's components are called, in every naming: by their authors, by diffusers, and
- * as parts of a fused tensor, whatever naming the files have that the model was opened from. Dots and
- * underscores are one. */
+/* All names of the weights of a model's components: diffusers', the original checkpoint's, and parts of fused
+ * tensors, independent of the naming in the model's files. Lookup treats dots and underscores as equal. */
 #ifndef SLUICE_OPEN_ADAPTER_NAMES_H
 #define SLUICE_OPEN_ADAPTER_NAMES_H
 
 #include "engine/open/model.h"
 
-/* Which of its names: where a file has one layer under several, the first counts. */
-enum weight_naming { NAMED_FIRST, NAMED_ORIGINALLY, NAMED_FUSED };
+/* The naming of a name. If an adapter has one layer in several namings, the first naming wins. */
+enum weight_naming { NAMING_PRIMARY, NAMING_CHECKPOINT, NAMING_FUSED };
 
 struct weight_name {
-    const char *name; /* with its ".weight" or ".bias" */
+    const char *name; /* with ".weight" or ".bias" */
     int slot;
-    int block, weight; /* places in component.blocks and kind->weights; block -1: nothing depends on it */
+    int block, weight; /* indices into component.blocks and kind->weights; block -1: unused layer */
     struct block_ref ref;
     const struct weight_spec *spec;
     enum weight_naming naming;
-    const char *refused; /* why nothing can be added to it; NULL: it can */
+    const char *refused; /* why no adapter can change it; NULL: one can */
     int rank;
     int32_t dim[WEIGHT_RANK_MAX]; /* the weight's shape */
-    int32_t rows;                 /* of the tensor of that name */
-    int n_parts;                  /* of its rows, which make up the weight in this order; 0: all of them */
+    int32_t rows;                 /* rows of the tensor of that name */
+    int n_parts;                  /* row ranges that make up the weight, in this order; 0: all rows */
     struct {
         int32_t first, rows;
     } part[WEIGHT_SLICES_MAX];
 };
 
-/* Values of a row of it, also of a convolution. */
+/* Values per row, for convolutions too. */
 static inline int64_t weight_name_columns(const struct weight_name *name) {
     int64_t columns = 1;
     for (int i = 1; i < name->rank; i++) columns *= name->dim[i];
@@ -38,19 +37,19 @@ struct weight_names {
     struct weight_name *at; /* sorted by slot and name */
     int n;
     char *text;
-    uint64_t bytes; /* of our allocator */
+    uint64_t bytes; /* memory, of our allocator */
 };
 
-/* Of the components that prompts and latents go through: text encoders and denoisers. MEMORY. */
+/* Lists the names of text encoders and denoisers. MEMORY. */
 enum status weight_names_list(const struct sluice_model *model, struct weight_names *names, struct error *e);
 void weight_names_destroy(struct weight_names *names);
 
-/* The first of that name in a slot; *n follow each other, as a fused tensor has parts. NULL: none. */
+/* The first entry of that name in a slot; *n adjacent entries share it, for the parts of a fused tensor. NULL: none. */
 const struct weight_name *weight_names_find(const struct weight_names *names, int slot, const char *name,
                                             int *n);
 
-/* Up to n_max names of that slot, or of any (-1), that differ least from this one, the nearest first. Returns
- * how many. */
+/* Lists up to n_max names of the slot (-1: all slots) with the smallest edit distance, nearest first. Returns their
+ * number. */
 int weight_names_nearest(const struct weight_names *names, int slot, const char *name,
                          const struct weight_name **nearest, int n_max);
 

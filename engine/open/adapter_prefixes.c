@@ -1,4 +1,4 @@
-/* Prefixes: see adapter_prefixes.h. */
+/* Prefixes of module names in adapters: see adapter_prefixes.h. */
 #include "engine/open/adapter_prefixes.h"
 
 #include "engine/base/text.h"
@@ -22,8 +22,8 @@ static const char *const of_denoisers[] = {
 };
 static const char second_denoiser[] = "transformer_2.";
 
-/* Kohya's names count the encoders of a pipeline, as the folders do. Of Flux's T5 some say that it is the
- * third. */
+/* Prefixes for text encoders. kohya numbers the encoders as Hugging Face's folders do; some trainers number Flux's
+ * T5 as the third. */
 static const struct {
     const struct family *family; /* NULL: any */
     const char *folder, *prefix;
@@ -50,7 +50,7 @@ const char *adapter_behind_prefix(const char *name, const char *prefix) {
     return begins(name, peft) ? name + sizeof peft - 1 : name;
 }
 
-/* Beside trainers' prefixes those that its tensors have in files of several components. */
+/* Lists the trainers' prefixes of an encoder, and the tensor prefixes of its slot. */
 static void list_encoder(const struct slot *slot, const char **to) {
     int n = 0;
     for (int i = 0; i < N_OF_ENCODERS; i++) {
@@ -67,8 +67,8 @@ static void list_denoiser(const char **to) {
 
 #define NOISE "noise"
 
-/* What may stand behind "high" where a file is called by the transformer that it is for; what has a digit
- * counts a version, a rank or bits. */
+/* True for a word that may follow "high" in the name of a file for one transformer: "noise", "lora", "model", and words
+ * with digits (version, rank, bits). */
 static bool says_no_more(const char *word, int bytes) {
     static const char *const plain[] = {NOISE, "lora", "model"};
     for (int i = 0; i < bytes; i++)
@@ -78,7 +78,8 @@ static bool says_no_more(const char *word, int bytes) {
     return false;
 }
 
-/* "low" alone begins many a style's name ("low-poly"): it counts with "noise" behind it, or at the end. */
+/* True if "high" or "low" before `at` names a transformer: "noise" follows, or only neutral words do. "low" also
+ * begins names of styles ("low-poly"). */
 static bool ends_name(const char *at, const char *end) {
     if (at < end && !strncasecmp(at + 1, NOISE, strlen(NOISE)) &&
         !isalnum((unsigned char)at[1 + strlen(NOISE)]))
@@ -105,19 +106,19 @@ static bool name_says(const char *name, const char *end, const char *word) {
 }
 
 static bool name_says_any(const char *name, const char *end, const struct slot *slot) {
-    for (const char *const *word = slot->called; *word; word++)
+    for (const char *const *word = slot->name_words; *word; word++)
         if (name_says(name, end, *word)) return true;
     return false;
 }
 
-/* The slot of both that a name is for, or -1. */
+/* The slot, of two, that the name selects; -1: none or both. */
 static int named_slot(const char *name, const char *end, const struct recipe *recipe, int first, int second) {
     bool of_first = name_says_any(name, end, &recipe->slot[first]);
     bool of_second = name_says_any(name, end, &recipe->slot[second]);
     return of_first == of_second ? -1 : of_first ? first : second;
 }
 
-/* What the file's name does not say, that of the folder that it lies in may. */
+/* The slot that the file's name selects, else the name of its folder; -1: neither. */
 static int find_named(const struct adapter *a, const struct recipe *recipe, int first, int second) {
     const char *path = a->index.sources[0].path, *file = path_last_part(path), *end = strrchr(file, '.');
     int slot = named_slot(file, end ? end : file + strlen(file), recipe, first, second);

@@ -1,4 +1,4 @@
-/* Which recipes an adapter fits: see adapters.h. Every one of them as it is published, without files. */
+/* Lists the recipes that an adapter fits: see adapters.h. Matches it to each recipe's published model, without files. */
 #include "engine/open/adapter_file.h"
 #include "engine/open/published.h"
 #include "loaders/memory.h"

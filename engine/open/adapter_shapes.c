@@ -1,4 +1,4 @@
-/* Do an adapter's tensors fit weights: see adapter_shapes.h. */
+/* Compares shapes of adapters and weights: see adapter_shapes.h. */
 #include "engine/open/adapter_shapes.h"
 
 #include <inttypes.h>
@@ -7,13 +7,13 @@
 static enum status shape_fail(const struct adapter *a, const struct change *c,
                               const struct index_entry *entry, const char *expected, struct error *e) {
     char shape[128];
-    error_set(e, SHAPE, "tensor '%s' of an adapter does not fit '%s'", entry->name, c->name->name);
+    error_set(e, SHAPE, "tensor '%s' of the adapter does not fit '%s'", entry->name, c->name->name);
     error_where(e, "%s", a->index.sources[0].path);
     error_found(e, "%s", adapter_print_shape(entry, shape, sizeof shape));
     return error_expected(e, "%s", expected);
 }
 
-/* Do dimensions agree when those of 1 are left out of both? */
+/* True if the dimensions agree, ignoring those of 1. */
 static bool same_dims(const int32_t *x, int nx, const int32_t *y, int ny) {
     int i = 0, k = 0;
     for (;; i++, k++) {
@@ -24,7 +24,7 @@ static bool same_dims(const int32_t *x, int nx, const int32_t *y, int ny) {
     }
 }
 
-/* "[r, 320, 3, 3]" */
+/* Prints the shape that down must have, "[r, 320, 3, 3]". */
 static char *print_down(const struct weight_name *name, char *out, size_t bytes) {
     size_t n = (size_t)snprintf(out, bytes, "[r");
     for (int i = 1; i < name->rank && n < bytes; i++)
@@ -44,7 +44,7 @@ static enum status check_pair(const struct adapter *a, const struct change *c, s
     return shape_fail(a, c, up, expected, e);
 }
 
-/* A kernel stands in the second matrix of LoKr, or is no axis of its own anywhere. */
+/* True if the axes of LoKr fit a convolution: the kernel is in the second matrix, or flattened. */
 static bool kron_fits(const struct adapter_module *m, const struct weight_name *name) {
     const struct index_entry *one = m->tensor[ADAPTER_LOKR_W1], *other = m->tensor[ADAPTER_LOKR_W2];
     if (one && !same_dims(one->dim + 2, one->rank - 2, NULL, 0)) return false;
@@ -64,11 +64,11 @@ static enum status check_derived(const struct adapter *a, const struct change *c
     if (module->form == ADAPTER_DIFFERENCE)
         fits = fits && same_dims(diff->dim + 1, diff->rank - 1, name->dim + 1, name->rank - 1);
     if (fits) return OK;
-    error_set(e, SHAPE, "module '%.*s' of an adapter does not fit '%s'", module->name_bytes, module->name,
+    error_set(e, SHAPE, "module '%.*s' of the adapter does not fit '%s'", module->name_bytes, module->name,
               name->name);
     error_where(e, "%s", a->index.sources[0].path);
-    error_found(e, "%s of [%" PRId64 ", %" PRId64 "]%s", adapter_form_name(module->form), size->rows,
-                size->columns, size->rows == rows && size->columns == columns ? " by other axes" : "");
+    error_found(e, "%s [%" PRId64 ", %" PRId64 "]%s", adapter_form_name(module->form), size->rows,
+                size->columns, size->rows == rows && size->columns == columns ? " with other axes" : "");
     return error_expected(e, "[%" PRId64 ", %" PRId64 "]", rows, columns);
 }
 

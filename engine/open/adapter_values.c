@@ -1,4 +1,4 @@
-/* Values of an adapter's tensors: see adapter_values.h. */
+/* Reads values of an adapter's tensors: see adapter_values.h. */
 #include "engine/open/adapter_values.h"
 
 #include "engine/base/half.h"
@@ -12,13 +12,14 @@ static float half_value(enum dtype dtype, uint16_t half) {
     return dtype == DTYPE_BF16 ? half_bf16_f32(half) : half_f16_f32(half);
 }
 
-/* Halves are read into the end of what they become, so that widening them from the front overtakes none. */
+/* Reads 16-bit values into the end of the output buffer, then converts them from the front: no conversion overwrites
+ * an unread value. */
 enum status adapter_read_values(const struct byte_source *source, uint64_t offset, enum dtype dtype,
                                 int64_t first, int64_t n, float *to, struct error *e) {
     uint64_t size = dtype == DTYPE_F32 ? sizeof(float) : sizeof(uint16_t);
     char *from = (char *)to + (uint64_t)n * (sizeof(float) - size);
     if (dtype != DTYPE_F32 && dtype != DTYPE_F16 && dtype != DTYPE_BF16) {
-        error_set(e, UNSUPPORTED, "a vector has an element type that cannot be added to");
+        error_set(e, UNSUPPORTED, "a vector of the model or adapter has an unsupported element type");
         error_where(e, "%s", source->path);
         error_found(e, "%s", dtype_name(dtype));
         return error_expected(e, "F32, F16 or BF16");
@@ -33,7 +34,7 @@ enum status adapter_read_values(const struct byte_source *source, uint64_t offse
     return OK;
 }
 
-/* ---- are they numbers? ---- */
+/* ---- NaN and infinity ---- */
 
 static enum status check_tensor(const struct adapter *a, const struct index_entry *entry, float *values,
                                 int64_t room, struct error *e) {
@@ -45,7 +46,7 @@ static enum status check_tensor(const struct adapter *a, const struct index_entr
             return e->code;
         for (int64_t i = 0; i < n; i++) finite &= isfinite(values[i]) != 0;
         if (finite) continue;
-        error_set(e, NONFINITE, "tensor '%s' of an adapter has values that are no finite numbers",
+        error_set(e, NONFINITE, "tensor '%s' of the adapter has values that are NaN or infinite",
                   entry->name);
         return error_where(e, "%s", a->index.sources[0].path);
     }

@@ -1,4 +1,4 @@
-/* The components of a model: see components.h. */
+/* The components of a model: see component_files.h. */
 #include "engine/open/component_files.h"
 
 #include "engine/open/paths.h"
@@ -15,7 +15,7 @@ static bool has_flag(const struct slot *slot, const char *flag) {
 }
 
 static bool has_with(const struct slot *slot, const char *flag) {
-    return slot->with && !strcmp(slot->with, flag);
+    return slot->shares_file_with && !strcmp(slot->shares_file_with, flag);
 }
 
 static bool is_first(int i_slot) {
@@ -55,12 +55,12 @@ bool part_flag_optional(const char *flag) {
     return false;
 }
 
-/* What people call what that flag chooses of that family. */
+/* Name for users of the component of that flag and family: the slot's word, else the family's. */
 static const char *word_of(const char *flag, const struct family *family) {
     const struct slot *slot;
     for (int i = 0; (slot = models_slot(i)); i++)
-        if (has_flag(slot, flag) && slot->family == family && slot->word) return slot->word;
-    return family->word;
+        if (has_flag(slot, flag) && slot->family == family && slot->display_name) return slot->display_name;
+    return family->display_name;
 }
 
 void part_flag_families(const char *flag, char *list, size_t bytes) {
@@ -89,20 +89,20 @@ bool part_is_none(const struct sluice_part *part) {
     return part->path && !strcmp(part->path, "none");
 }
 
-bool part_left_out(const struct sluice_model_options *o, const struct slot *slot) {
+bool part_disabled(const struct sluice_model_options *o, const struct slot *slot) {
     for (int i = 0; o && slot->flag && i < o->n_parts; i++)
         if (part_is_none(&o->parts[i]) && has_flag(slot, o->parts[i].flag)) return true;
     return false;
 }
 
-/* ---- which counts ---- */
+/* ---- preference ---- */
 
 enum { RANK_NONE, RANK_FOUND, RANK_FOLDER, RANK_WITH, RANK_FLAG };
 
-/* How much a component is worth where several are of a kind. */
+/* Preference among several components of a kind; higher wins. */
 static int rank_of(const struct component_file *file) {
     if (!file->family || file->misplaced) return RANK_NONE;
-    if (file->flag) return file->with ? RANK_WITH : RANK_FLAG;
+    if (file->flag) return file->bundled ? RANK_WITH : RANK_FLAG;
     return file->folder ? RANK_FOLDER : RANK_FOUND;
 }
 
@@ -136,28 +136,28 @@ const struct component_file *component_files_find_tiny(const struct component_fi
 
 enum { FITS_BY_ORDER = 1, FITS_BY_NAME, FITS_BY_PREFIX, FITS_BY_FOLDER, FITS_BY_FLAG };
 
-/* Does it lie in the folder that -m names? */
+/* True if the path lies in the folder of -m. */
 static bool is_below(const struct component_files *files, const char *path) {
     size_t folder = files->model ? strlen(files->model) : 0;
     if (!folder || strncmp(path, files->model, folder) != 0) return false;
     return path[folder] == '/' || (path[folder] && path[folder - 1] == '/');
 }
 
-/* What -m's own path says is about all of its files. */
+/* The part of the path below -m, else the file's name: words in the path of -m are about all of its files. */
 static const char *name_below(const struct component_files *files, const struct component_file *file) {
     const char *path = component_files_path(files, file);
     return is_below(files, path) ? path + strlen(files->model) : path_last_part(path);
 }
 
-static bool is_called(const struct component_files *files, const struct component_file *file,
+static bool name_matches_slot(const struct component_files *files, const struct component_file *file,
                       const struct slot *slot) {
-    for (const char *const *word = slot->called; *word; word++)
+    for (const char *const *word = slot->name_words; *word; word++)
         if (path_has_word(name_below(files, file), *word)) return true;
     return false;
 }
 
-/* Of what -m names the last part; in the cache of huggingface_hub, whose folders of one version are called by
- * a number, from the model's name on. */
+/* The model's name in the path of -m: its last part. In huggingface_hub's cache
+ * (models--A--B/snapshots/HASH) from the part before `snapshots` on. */
 static const char *model_part(const char *model) {
     static const char between[] = "/snapshots/";
     const char *part = path_last_part(model), *name = part;
@@ -168,7 +168,7 @@ static const char *model_part(const char *model) {
     return name;
 }
 
-/* Of "." and ".." the folder's own name says it. */
+/* True if the word stands in the model's name. "." and ".." are resolved to the folder's real name. */
 static bool model_name_says(const char *model, const char *word) {
     char real[PATH_MAX];
     const char *part = path_last_part(model);
@@ -177,70 +177,72 @@ static bool model_name_says(const char *model, const char *word) {
     return path_has_word(model_part(nameless && realpath(model, real) ? real : model), word);
 }
 
-bool parts_name_says(const struct component_files *files, const struct component_file *file,
+bool part_name_has_word(const struct component_files *files, const struct component_file *file,
                      const char *word) {
     const char *path = component_files_path(files, file);
     return (is_below(files, path) && model_name_says(files->model, word)) ||
            path_has_word(path_last_part(path), word);
 }
 
-/* A file of its own, as ComfyUI's are called: "clip_g.safetensors" is for --clip_g. */
+/* True for a file with one component that is named after the flag, as in ComfyUI: clip_g.safetensors for
+ * --clip_g. */
 static bool is_named_as_flag(const struct component_files *files, const struct component_file *file,
                              const struct slot *slot) {
     return !file->prefix && slot->flag &&
            path_has_word(name_below(files, file), slot->flag + strspn(slot->flag, "-"));
 }
 
-const char *parts_misnamed(const struct component_files *files, const struct component_file *file,
+const char *part_other_model_word(const struct component_files *files, const struct component_file *file,
                            const struct slot *slot) {
     const char *path = component_files_path(files, file);
     const struct slot *other;
-    if (!slot->known_as || path_has_word(path, slot->known_as)) return NULL;
+    if (!slot->weights_name || path_has_word(path, slot->weights_name)) return NULL;
     for (int i = 0; (other = models_slot(i)); i++)
-        if (other->known_as && path_has_word(path, other->known_as)) return other->known_as;
+        if (other->weights_name && path_has_word(path, other->weights_name)) return other->weights_name;
     return NULL;
 }
 
-const struct slot *parts_called(const struct component_files *files, const struct component_file *file) {
+const struct slot *part_slot_by_file_name(const struct component_files *files, const struct component_file *file) {
     const struct slot *slot;
     for (int i = 0; (slot = models_slot(i)); i++)
-        if (slot->family == file->family && is_called(files, file, slot)) return slot;
+        if (slot->family == file->family && name_matches_slot(files, file, slot)) return slot;
     return NULL;
 }
 
-/* Is it called as the flag of another slot, which its content fits? */
+/* True if the file is named after the flag of another slot, and its content fits that slot. */
 static bool is_named_as_other_flag(const struct component_files *files, const struct component_file *file,
                                    const struct slot *slot) {
     struct tensor_index view = parts_view(files, file);
     const struct slot *other;
-    if (*slot->called || is_named_as_flag(files, file, slot)) return false;
+    if (*slot->name_words || is_named_as_flag(files, file, slot)) return false;
     for (int i = 0; (other = models_slot(i)); i++)
         if (other->family == file->family && is_named_as_flag(files, file, other) &&
-            (!other->is || other->is(&view)))
+            (!other->matches || other->matches(&view)))
             return true;
     return false;
 }
 
-bool parts_is_called_otherwise(const struct component_files *files, const struct component_file *file,
+bool part_named_for_other_slot(const struct component_files *files, const struct component_file *file,
                                const struct slot *slot) {
     if (is_named_as_other_flag(files, file, slot)) return true;
-    return *slot->called && !is_called(files, file, slot) && parts_called(files, file);
+    return *slot->name_words && !name_matches_slot(files, file, slot) && part_slot_by_file_name(files, file);
 }
 
-/* How surely a component is for that slot; 0: it is not. */
+/* How well a component fits the slot: a FITS_BY_ value, or its rank if the family has only this slot (alone).
+ * 0: it does not fit. */
 static int component_files_fits(const struct component_files *files, const struct component_file *file,
                                 const struct slot *slot, bool alone) {
     if (file->family != slot->family || !rank_of(file)) return 0;
     if (slot_is_extra(slot) && !file->flag) return 0;
     struct tensor_index view = parts_view(files, file);
-    if (slot->is && !slot->is(&view)) return 0;
+    if (slot->matches && !slot->matches(&view)) return 0;
     if (alone) return rank_of(file);
-    if (file->flag) return (file->with ? has_with : has_flag)(slot, file->flag) ? FITS_BY_FLAG : 0;
+    if (file->flag) return (file->bundled ? has_with : has_flag)(slot, file->flag) ? FITS_BY_FLAG : 0;
     if (file->folder) return !strcmp(file->folder, slot->folder) ? FITS_BY_FOLDER : 0;
-    if (*slot->called ? is_called(files, file, slot) : is_named_as_flag(files, file, slot))
+    if (*slot->name_words ? name_matches_slot(files, file, slot) : is_named_as_flag(files, file, slot))
         return FITS_BY_NAME;
-    if (parts_is_called_otherwise(files, file, slot)) return 0;
-    if (!file->prefix || *slot->called) return FITS_BY_ORDER;
+    if (part_named_for_other_slot(files, file, slot)) return 0;
+    if (!file->prefix || *slot->name_words) return FITS_BY_ORDER;
     return slot_takes(slot, file->family, file->prefix) ? FITS_BY_PREFIX : 0;
 }
 
@@ -252,12 +254,13 @@ static const struct component_file *best_left(const struct component_files *file
     return NULL;
 }
 
-/* Slots that only names tell apart: a file without one goes where a flag has left one place. Who gives the
- * last of them alone by its flag gives the only one, of a pipeline that has one. */
+/* False for a slot that must stay empty. Where only file names tell slots of one family apart (WAN's two
+ * experts), a file without such a name may only fill the slot that a flag left over. A flag for the last of
+ * these slots alone means a pipeline with one denoiser. */
 static bool is_open(const struct recipe *recipe, const struct component_file *const in[SLOTS_MAX], int slot,
                     int surely) {
     bool by_flag = false;
-    if (!*recipe->slot[slot].called || surely > FITS_BY_NAME) return true;
+    if (!*recipe->slot[slot].name_words || surely > FITS_BY_NAME) return true;
     for (int i = 0; recipe->slot[i].family; i++) {
         bool sibling = i != slot && recipe->slot[i].family == recipe->slot[slot].family;
         if (sibling && i > slot && in[i] && in[i]->flag) return false;
@@ -272,8 +275,8 @@ void parts_assign(const struct component_files *files, const struct recipe *reci
     memset(in, 0, SLOTS_MAX * sizeof *in);
     for (int surely = FITS_BY_FLAG; surely > 0; surely--)
         for (int i = 0; recipe->slot[i].family; i++) {
-            bool alone = recipe_count(recipe, recipe->slot[i].family) == 1;
-            if (!in[i] && !part_left_out(files->options, &recipe->slot[i]) && is_open(recipe, in, i, surely))
+            bool alone = recipe_count_slots(recipe, recipe->slot[i].family) == 1;
+            if (!in[i] && !part_disabled(files->options, &recipe->slot[i]) && is_open(recipe, in, i, surely))
                 in[i] = best_left(files, &recipe->slot[i], alone, surely, given);
             if (in[i]) given[in[i] - files->file] = true;
         }
@@ -307,7 +310,7 @@ struct tensor_index parts_view(const struct component_files *files, const struct
 }
 
 static enum status too_many(const char *path, struct error *e) {
-    error_set(e, LIMIT, "too many parts of a model");
+    error_set(e, LIMIT, "too many components in the model's files");
     error_where(e, "%s", path);
     return error_expected(e, "at most %d", COMPONENT_FILES_MAX);
 }
@@ -333,7 +336,7 @@ enum status component_files_add(struct component_files *files, struct component_
 
 struct tensor_index component_files_take(struct component_files *files, const struct component_file *file) {
     struct tensor_index *whole = &files->opened[file->opened].index, taken = *whole;
-    *whole = index_view(whole, NULL, 0); /* those that take later borrow */
+    *whole = index_view(whole, NULL, 0); /* later views borrow */
     taken.prefix = file->prefix;
     taken.view = file->view;
     return taken;

@@ -1,73 +1,125 @@
-/* Finding the components of a model: see component_search.h. */
+/* Finds the components of a model in files: see component_search.h. */
 #include "engine/open/component_search.h"
 
 #include "engine/open/paths.h"
 #include "engine/open/pipeline.h"
 #include "loaders/loaders.h"
+#include "models/published_models.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
-/* ---- names ---- */
+/* ---- folders and options, before any file is opened ---- */
 
-/* A Hugging Face folder says so by its pipeline or by names that no other layout has. */
-static bool is_hugging_face(struct sys *sys, const char *model, struct error *e) {
-    static const char *const signs[] = {"model_index.json", "transformer", "unet", "text_encoder"};
-    for (size_t i = 0; i < sizeof signs / sizeof *signs; i++) {
-        char *sign = path_existing(sys, model, signs[i], e);
-        sys->release(sys, sign);
-        if (sign) return true;
+/* True if a folder has a file of its own. ComfyUI's placeholders ("put_unet_files_here") and hidden files do
+ * not count. True as well if the path is no folder, or one that cannot be read: opening it reports why. */
+static bool has_files(struct sys *sys, const char *path) {
+    DIR *folder = path_is_folder(path) ? opendir(path) : NULL;
+    bool found = !folder;
+    for (struct dirent *file; !found && (file = readdir(folder));) {
+        if (*file->d_name == '.' || !strncmp(file->d_name, "put_", 4)) continue;
+        char *inner = path_join(sys, path, file->d_name);
+        found = !inner || !path_is_folder(inner);
+        sys->release(sys, inner);
     }
-    return false;
+    if (folder) closedir(folder);
+    return found;
 }
 
-/* What a flag was given first; NULL: nothing. */
-static const struct sluice_part *part_given(const struct sluice_model_options *o, const char *flag) {
+/* True for a folder in Hugging Face's layout: it has model_index.json, or a component's folder by a name that
+ * only this layout uses, with files in it. ComfyUI's `models` folder has an empty `unet`. */
+static bool is_hugging_face(struct sys *sys, const char *model, struct error *e) {
+    static const char *const signs[] = {"model_index.json", "transformer", "unet", "text_encoder"};
+    bool found = false;
+    for (size_t i = 0; i < sizeof signs / sizeof *signs && !found; i++) {
+        char *sign = path_existing(sys, model, signs[i], e);
+        found = sign && has_files(sys, sign);
+        sys->release(sys, sign);
+    }
+    return found;
+}
+
+/* The first value of this component flag; NULL: the flag is absent. */
+static const struct sluice_part *first_part_option(const struct sluice_model_options *o, const char *flag) {
     for (int i = 0; i < o->n_parts; i++)
         if (o->parts[i].path && !strcmp(o->parts[i].flag, flag)) return &o->parts[i];
     return NULL;
 }
 
-/* Its path; NULL also where that part is left out. */
-static const char *path_given(const struct sluice_model_options *o, const char *flag) {
-    const struct sluice_part *part = part_given(o, flag);
+/* The path that this component flag gives; NULL: the flag is absent, or its value is "none". */
+static const char *part_option_path(const struct sluice_model_options *o, const char *flag) {
+    const struct sluice_part *part = first_part_option(o, flag);
     return part && !part_is_none(part) ? part->path : NULL;
 }
 
-static enum status check_given(const struct sluice_model_options *o, struct error *e) {
+static enum status check_part_options(const struct sluice_model_options *o, struct error *e) {
     bool any = o->model != NULL;
     for (int i = 0; i < o->n_parts; i++) {
         const char *known, *flag = o->parts[i].flag;
         char list[160];
         if (!o->parts[i].path) continue;
         for (int k = 0; (known = part_flag(k)) && strcmp(known, flag);) k++;
-        any |= known && path_given(o, flag);
+        any |= known && part_option_path(o, flag);
         if (known && part_is_none(&o->parts[i]) && !part_flag_optional(flag)) {
-            error_set(e, USAGE, "no model can be without this part");
+            error_set(e, USAGE, "every model needs this component");
             error_where(e, "%s", flag);
             error_found(e, "\"none\"");
-            return error_expected(e, "a path");
+            return error_expected(e, "the path of a file or folder");
         }
-        if (known && part_given(o, flag) == &o->parts[i]) continue;
-        error_set(e, USAGE, known ? "given twice" : "no model has such a part");
+        if (known && first_part_option(o, flag) == &o->parts[i]) continue;
+        error_set(e, USAGE, known ? "flag given twice" : "unknown component flag");
         error_where(e, "%s", flag);
         error_found(e, "\"%s\"", o->parts[i].path);
         part_flag_list(list, sizeof list);
         return known ? error_expected(e, "one path") : error_expected(e, "one of %s", list);
     }
-    return any ? OK : error_set(e, USAGE, "no model was given");
+    if (any) return OK;
+    error_set(e, USAGE, "no model was given");
+    return error_expected(e, "-m with a model folder or file; `sluice families` lists where to download one");
+}
+
+/* True if the path ends in this name, whatever the case of its letters. */
+static bool is_last_part(const char *path, const char *name) {
+    const char *part = path_last_part(path);
+    size_t bytes = strcspn(part, "/");
+    return strlen(name) == bytes && !strncasecmp(part, name, bytes);
+}
+
+/* The model path does not exist. A path that ends in the name of a published repository, or of a file in one,
+ * gets the command that downloads it. */
+static enum status fail_no_model(const char *model, struct error *e) {
+    error_set(e, MISSING, "there is no such model file or folder");
+    error_where(e, "%s", model);
+    for (const struct hf_source *s = hf_sources; s->repository; s++) {
+        if (s->flag) continue;
+        if (!s->files && is_last_part(model, path_last_part(s->repository)))
+            return error_expected(
+                e,
+                "an existing path; get it by: hf download %s --local-dir %s (see `sluice families`)",
+                s->repository, path_last_part(s->repository));
+        if (s->files && is_last_part(model, s->files))
+            return error_expected(
+                e,
+                "an existing path; get it by: hf download %s %s --local-dir . (see `sluice families`)",
+                s->repository, s->files);
+    }
+    return error_expected(
+        e, "an existing path; `sluice families` lists published models and where to download them");
 }
 
 enum status component_files_locate(struct sys *sys, const struct sluice_model_options *o,
                                    struct component_files *files, struct error *e) {
     *files = (struct component_files){.options = o, .model = o->model, .decodes_only = o->decodes_only};
-    if (check_given(o, e) != OK) return e->code;
-    if (o->model && !path_exists(o->model)) {
-        error_set(e, MISSING, "there is no such model");
-        return error_where(e, "%s", o->model);
+    if (check_part_options(o, e) != OK) return e->code;
+    if (o->model && !path_exists(o->model)) return fail_no_model(o->model, e);
+    if (o->model && path_same(o->model, "/")) {
+        error_set(e, USAGE, "the model is the root of the file system");
+        error_where(e, "%s", o->model);
+        return error_expected(e, "the folder of one model");
     }
     if (!o->model || !path_is_folder(o->model)) return OK;
     files->by_name = is_hugging_face(sys, o->model, e);
@@ -80,51 +132,52 @@ enum status component_files_locate(struct sys *sys, const struct sluice_model_op
     return e->code;
 }
 
-const char *parts_given(const struct sluice_model_options *o, enum family_kind kind) {
+const char *part_path_of_kind(const struct sluice_model_options *o, enum family_kind kind) {
     const char *flag, *path = NULL;
     for (int i = 0; (flag = part_flag(i)) && !path; i++)
-        if (part_flag_chooses(flag, kind)) path = path_given(o, flag);
+        if (part_flag_chooses(flag, kind)) path = part_option_path(o, flag);
     return path;
 }
 
 /* ---- by flags and by names ---- */
 
-/* Is it right where it was looked for? A folder may hold any of its kind: the pipeline says if it is its own.
- */
-static bool component_search_belongs(const struct component_file *place, enum family_kind kind,
-                                     const struct tensor_index *whole, const struct family *family,
-                                     const char *prefix) {
+/* True if the family belongs to the flag or folder where it was found. A folder may hold any family of its kind:
+ * whether the pipeline has that family is checked later. */
+static bool component_belongs(const struct component_file *place, enum family_kind kind,
+                              const struct tensor_index *whole, const struct family *family,
+                              const char *prefix) {
     const struct slot *slot;
     struct tensor_index view = index_view(whole, prefix, place->view);
     if (!place->flag && family->kind == kind) return true;
     for (int i = 0; (slot = models_slot(i)); i++) {
-        if (!slot_takes(slot, family, prefix) || (slot->is && !slot->is(&view))) continue;
+        if (!slot_takes(slot, family, prefix) || (slot->matches && !slot->matches(&view))) continue;
         if (place->flag && slot->flag && !strcmp(place->flag, slot->flag)) return true;
         if (place->folder && !strcmp(place->folder, slot->folder)) return true;
     }
     return false;
 }
 
-/* Is it looked for in the file that this flag chooses for another part? */
-static bool component_search_lies_with(const struct component_file *place, const struct family *family,
-                                       const char *prefix) {
+/* True if the file of this flag, which is another component's, may hold this family too (slot.with). */
+static bool component_is_bundled(const struct component_file *place, const struct family *family,
+                                 const char *prefix) {
     const struct slot *slot;
     for (int i = 0; place->flag && (slot = models_slot(i)); i++)
-        if (slot->with && !strcmp(slot->with, place->flag) && slot_takes(slot, family, prefix)) return true;
+        if (slot->shares_file_with && !strcmp(slot->shares_file_with, place->flag) && slot_takes(slot, family, prefix)) return true;
     return false;
 }
 
-/* What else the file added last holds: where only its decoder is looked for. */
-static void note_beside(struct component_files *files, const struct contents *contents) {
+/* With decodes_only: keeps the denoiser in the file added last, which identifies the model. */
+static void note_bundled_denoiser(struct component_files *files, const struct contents *contents) {
     for (int i = 0; i < contents->n && files->decodes_only; i++)
         if (contents->component[i].family->kind == FAMILY_DENOISER)
-            files->beside = (struct component_file){.family = contents->component[i].family,
-                                                    .opened = files->n_opened - 1,
-                                                    .prefix = contents->component[i].prefix,
-                                                    .view = i};
+            files->bundled_denoiser = (struct component_file){.family = contents->component[i].family,
+                                                              .opened = files->n_opened - 1,
+                                                              .prefix = contents->component[i].prefix,
+                                                              .view = i};
 }
 
-/* Of a file that one place names the components for it; else whatever else it holds, which is misplaced. */
+/* Opens the file of a flag or folder and adds the components that belong there. If there is none, adds the first
+ * component of the file, or an entry without family, as misplaced. */
 static enum status open_located(struct sys *sys, struct component_files *files, const char *path,
                                 struct component_file place, enum family_kind kind, struct error *e) {
     struct contents contents;
@@ -137,16 +190,16 @@ static enum status open_located(struct sys *sys, struct component_files *files, 
         place.family = contents.component[i].family;
         place.prefix = contents.component[i].prefix;
         place.view = i;
-        place.with = false;
-        bool belongs = component_search_belongs(&place, kind, &seen, place.family, place.prefix);
-        place.with = !belongs && component_search_lies_with(&place, place.family, place.prefix);
-        if (!belongs && !place.with) continue;
+        place.bundled = false;
+        bool belongs = component_belongs(&place, kind, &seen, place.family, place.prefix);
+        place.bundled = !belongs && component_is_bundled(&place, place.family, place.prefix);
+        if (!belongs && !place.bundled) continue;
         found |= belongs;
         component_files_add(files, place, e);
     }
-    if (found) note_beside(files, &contents);
+    if (found) note_bundled_denoiser(files, &contents);
     place.misplaced = true;
-    place.with = false;
+    place.bundled = false;
     return found ? e->code : component_files_add(files, place, e);
 }
 
@@ -154,7 +207,7 @@ static enum status open_flags(struct sys *sys, const struct sluice_model_options
                               struct component_files *files, struct error *e) {
     const char *flag;
     for (int i = 0; (flag = part_flag(i)) && e->code == OK; i++) {
-        const char *path = path_given(o, flag);
+        const char *path = part_option_path(o, flag);
         bool decodes =
             part_flag_chooses(flag, FAMILY_DECODER) || part_flag_chooses(flag, FAMILY_TINY_DECODER);
         if (path && (!o->decodes_only || decodes))
@@ -163,7 +216,7 @@ static enum status open_flags(struct sys *sys, const struct sluice_model_options
     return e->code;
 }
 
-/* Folders of one kind, in the order of the recipes that have them, each once. */
+/* Component folders of one kind in Hugging Face's layout, each once, in the order of the recipes. */
 static int list_folders(enum family_kind kind, const char *folders[SLOTS_MAX]) {
     const struct slot *slot;
     int n = 0;
@@ -175,15 +228,17 @@ static int list_folders(enum family_kind kind, const char *folders[SLOTS_MAX]) {
     return n;
 }
 
-/* Hugging Face's layout. */
+/* A folder in Hugging Face's layout. */
 struct model_folder {
     struct sys *sys;
     const char *path;
-    struct config index; /* model_index.json */
+    bool has_index;      /* model_index.json exists */
+    struct config index; /* its content */
 };
 
-/* A component [null, null] is absent, whatever lies there. */
-static bool is_nulled(const struct model_folder *model, const char *folder) {
+/* True if model_index.json has [null, null] for this folder: the component is absent, whatever the folder
+ * holds. */
+static bool is_declared_null(const struct model_folder *model, const char *folder) {
     char key[64];
     snprintf(key, sizeof key, "%s.0", folder);
     const struct config_value *library = config_find(&model->index, key);
@@ -193,31 +248,35 @@ static bool is_nulled(const struct model_folder *model, const char *folder) {
 static bool is_there(const struct model_folder *model, const char *folder) {
     struct error e = {0};
     char *path = path_existing(model->sys, model->path, folder, &e);
+    bool exists = path && (model->has_index || has_files(model->sys, path));
     model->sys->release(model->sys, path);
-    return path && !is_nulled(model, folder);
+    return exists && !is_declared_null(model, folder);
 }
 
-/* Does model_index.json have something for that folder, whether it is there or not? */
-static bool is_named(const struct model_folder *model, const char *folder) {
+/* True if model_index.json names a class for this folder, whether the folder exists or not. */
+static bool is_declared(const struct model_folder *model, const char *folder) {
     char key[64];
     snprintf(key, sizeof key, "%s.0", folder);
     return *config_string(&model->index, key, "");
 }
 
-/* Has it all denoisers of that recipe, or says so? One of several that a flag chooses leaves the others. */
+/* True if the folder has, or declares, all denoisers of that recipe. */
 static bool has_denoisers(const struct model_folder *model, const struct recipe *recipe) {
     for (const struct slot *s = recipe->slot; s->family; s++)
-        if (s->family->kind == FAMILY_DENOISER && !is_there(model, s->folder) && !is_named(model, s->folder))
+        if (s->family->kind == FAMILY_DENOISER && !is_there(model, s->folder) &&
+            !is_declared(model, s->folder))
             return false;
     return true;
 }
 
+/* True if a denoiser should be opened from this folder: there is none yet, or one of two came from a flag and
+ * this folder has the other. */
 static bool looks_for_denoiser(const struct model_folder *model, const struct component_files *files,
                                const char *folder) {
     const struct component_file *found = component_files_find_kind(files, FAMILY_DENOISER), *in[SLOTS_MAX];
     if (!found) return true;
     for (const struct recipe *const *r = recipes; *r; r++) {
-        if (recipe_count(*r, found->family) < 2 || !has_denoisers(model, *r)) continue;
+        if (recipe_count_slots(*r, found->family) < 2 || !has_denoisers(model, *r)) continue;
         parts_assign(files, *r, in);
         for (int i = 0; (*r)->slot[i].family; i++)
             if ((*r)->slot[i].family == found->family && !in[i] && !strcmp((*r)->slot[i].folder, folder))
@@ -226,7 +285,8 @@ static bool looks_for_denoiser(const struct model_folder *model, const struct co
     return false;
 }
 
-/* Unless a flag, or another folder's file, has said so already. */
+/* True if a component of that kind should be opened from this folder: no flag and no other folder has filled its
+ * slot. */
 static bool looks_in_folder(const struct model_folder *model, const struct component_files *files,
                             enum family_kind kind, const char *folder) {
     const struct component_file *in[SLOTS_MAX];
@@ -237,11 +297,11 @@ static bool looks_in_folder(const struct model_folder *model, const struct compo
     parts_assign(files, recipe, in);
     for (int i = 0; recipe->slot[i].family; i++)
         if (recipe->slot[i].family->kind == kind && !strcmp(recipe->slot[i].folder, folder))
-            return !in[i] && !part_left_out(files->options, &recipe->slot[i]);
+            return !in[i] && !part_disabled(files->options, &recipe->slot[i]);
     return false;
 }
 
-/* The denoiser's first: it tells which encoders there are. */
+/* The denoiser's folder comes first: the denoiser determines which encoders the pipeline has. */
 static enum status open_each_folder(const struct model_folder *model, struct component_files *files,
                                     struct error *e) {
     static const enum family_kind order[] = {FAMILY_DENOISER, FAMILY_TEXT, FAMILY_VISION, FAMILY_DECODER};
@@ -256,7 +316,7 @@ static enum status open_each_folder(const struct model_folder *model, struct com
                              e);
             model->sys->release(model->sys, path);
         }
-        pipeline_look(model->sys, files);
+        pipeline_detect_variant(model->sys, files);
     }
     return e->code;
 }
@@ -265,60 +325,63 @@ static int count_denoisers(const struct model_folder *model) {
     const char *folders[SLOTS_MAX];
     int named = 0;
     for (int i = 0, n = list_folders(FAMILY_DENOISER, folders); i < n; i++)
-        named += is_named(model, folders[i]);
+        named += is_declared(model, folders[i]);
     return named;
 }
 
-/* What is promised must be there: where its folder is not, its download has not ended, perhaps. */
-static void list_named(const struct model_folder *model, struct component_files *files) {
+/* Encoder folders that the model must have (an incomplete download lacks some), and those declared absent. */
+static void list_declared_folders(const struct model_folder *model, struct component_files *files) {
     static const enum family_kind kinds[] = {FAMILY_TEXT, FAMILY_VISION};
     const char *folders[SLOTS_MAX];
-    int n_named = 0, n_nulled = 0;
+    int n_declared = 0, n_absent = 0;
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
         for (int i = 0, n = list_folders(kinds[k], folders); i < n; i++) {
-            bool named = is_named(model, folders[i]) || is_there(model, folders[i]);
-            if (named && n_named < SLOTS_MAX) files->named[n_named++] = folders[i];
-            if (is_nulled(model, folders[i]) && n_nulled < SLOTS_MAX) files->nulled[n_nulled++] = folders[i];
+            bool declared = is_declared(model, folders[i]) || is_there(model, folders[i]);
+            if (declared && n_declared < SLOTS_MAX) files->declared[n_declared++] = folders[i];
+            if (is_declared_null(model, folders[i]) && n_absent < SLOTS_MAX)
+                files->declared_absent[n_absent++] = folders[i];
         }
 }
 
 static enum status open_folders(struct sys *sys, const char *path, struct component_files *files,
                                 struct error *e) {
-    struct model_folder model = {.sys = sys, .path = path};
-    bool reads = files->pipeline && !files->decodes_only; /* a decoder is there or not, whatever is said */
+    struct model_folder model = {.sys = sys, .path = path, .has_index = files->pipeline != NULL};
+    bool reads = files->pipeline && !files->decodes_only; /* decoding alone needs no class names */
     if (!reads || config_read(sys, files->pipeline, &model.index, e) == OK)
         open_each_folder(&model, files, e);
-    files->denoisers_named = count_denoisers(&model);
-    list_named(&model, files);
+    files->n_declared_denoisers = count_denoisers(&model);
+    list_declared_folders(&model, files);
     config_destroy(&model.index);
     return e->code;
 }
 
 /* ---- by content: one file ---- */
 
-/* Repositories of components have them two folders down (split_files/vae/ae.safetensors). */
-enum { FOLDERS_DOWN = 3, CANDIDATES_MAX = 256 };
+/* Depth 3 reaches split_files/vae/ae.safetensors in ComfyUI's repositories. Entries are files and folders of
+ * any kind: the bound ends a search of `/` or of a home folder early. */
+enum { FOLDERS_DOWN = 3, CANDIDATES_MAX = 256, ENTRIES_MAX = 100000 };
 
 struct search {
     struct sys *sys;
     const char *model;
     struct component_files *files;
-    char *candidate[CANDIDATES_MAX];
-    int n_candidates;
+    char *candidate[CANDIDATES_MAX]; /* paths of possible weight files; owned */
+    int n_candidates, n_entries;
 };
 
-/* The most slots that a recipe has for that family. */
+/* The largest number of slots that any recipe has for that family. */
 static int most_slots(const struct family *family) {
     int most = 0;
     for (const struct recipe *const *r = recipes; *r; r++) {
-        int n = recipe_count(*r, family);
+        int n = recipe_count_slots(*r, family);
         if (n > most) most = n;
     }
     return most;
 }
 
-/* Is the family still looked for, or one more of it than there are slots worth knowing of? A tiny decoder is
- * worth knowing of where there is nothing else: for whoever asks what that is. */
+/* True if a component of that family found by content should be kept: it is still missing, or it is one more
+ * than there are slots, for the error about duplicates. A tiny decoder is kept only if nothing else was found,
+ * so that `inspect` and errors can name it. */
 static bool is_wanted(const struct component_files *files, const struct family *family) {
     if (files->decodes_only && !family_decodes(family)) return false;
     if (family->kind == FAMILY_TINY_DECODER) return !files->n_files;
@@ -334,7 +397,8 @@ static bool is_wanted(const struct component_files *files, const struct family *
     return located < most_slots(family) && n <= most_slots(family);
 }
 
-/* A flag, or a folder, may have chosen a file that lies under -m too, and a file may have several names. */
+/* True if this component of this file has been added: a flag or folder may choose a file under -m, and one file
+ * may have several names. */
 static bool is_taken(const struct component_files *files, const char *path, const char *prefix) {
     for (int i = 0; i < files->n_files; i++) {
         const char *taken = files->file[i].prefix ? files->file[i].prefix : "";
@@ -356,12 +420,12 @@ static enum status take_contents(struct search *s, const char *path, struct tens
             .family = contents->component[i].family, .prefix = contents->component[i].prefix, .view = i};
         component_files_add(s->files, file, e);
     }
-    if (taken) note_beside(s->files, contents);
+    if (taken) note_bundled_denoiser(s->files, contents);
     if (!taken) index_destroy(whole);
     return e->code;
 }
 
-/* Does a component's prefix explain the name, or does its family know that it may stand there? */
+/* True if the tensor belongs to a component by its prefix, or the component's family ignores that name. */
 static bool is_explained(const char *name, const struct contents *contents) {
     for (int k = 0; k < contents->n; k++) {
         if (!strncmp(name, contents->component[k].prefix, strlen(contents->component[k].prefix))) return true;
@@ -370,13 +434,13 @@ static bool is_explained(const char *name, const struct contents *contents) {
     return false;
 }
 
-static void count_strangers(struct component_files *files, const struct tensor_index *whole,
-                            const struct contents *contents) {
+static void count_unknown_tensors(struct component_files *files, const struct tensor_index *whole,
+                                  const struct contents *contents) {
     for (int i = 0; i < whole->n_entries; i++) {
         const char *name = whole->entries[i].name;
         if (is_explained(name, contents)) continue;
-        if (!files->strangers.n++)
-            snprintf(files->strangers.first, sizeof files->strangers.first, "%s", name);
+        if (!files->unknown_tensors.n++)
+            snprintf(files->unknown_tensors.first, sizeof files->unknown_tensors.first, "%s", name);
     }
 }
 
@@ -384,7 +448,7 @@ static enum status search_file(struct search *s, struct error *e) {
     struct contents contents;
     struct tensor_index whole;
     if (contents_open(s->sys, s->model, &whole, &contents, e) != OK) return e->code;
-    count_strangers(s->files, &whole, &contents);
+    count_unknown_tensors(s->files, &whole, &contents);
     if (contents.n) return take_contents(s, s->model, &whole, &contents, e);
     index_check_quantised(&whole, &s->files->failure);
     if (component_files_add_file(s->sys, s->files, s->model, &whole, e) == OK)
@@ -392,14 +456,15 @@ static enum status search_file(struct search *s, struct error *e) {
     return e->code;
 }
 
-/* A quantised file whose names nobody knows is a failure too. */
+/* Opens one file of a folder. A file that cannot be read, or is quantised in an unknown way, is remembered for
+ * the error about missing components; only lack of memory ends the search. */
 static enum status try_candidate(struct search *s, const char *path, struct error *e) {
     struct contents contents;
     struct tensor_index whole;
     struct error failure = {0};
     if (contents_open(s->sys, path, &whole, &contents, &failure) == OK) {
         if (!contents.n) index_check_quantised(&whole, &failure);
-        count_strangers(s->files, &whole, &contents);
+        count_unknown_tensors(s->files, &whole, &contents);
         take_contents(s, path, &whole, &contents, e);
     }
     if (failure.code == MEMORY) *e = failure;
@@ -409,17 +474,28 @@ static enum status try_candidate(struct search *s, const char *path, struct erro
 
 /* ---- by content: a folder ---- */
 
-/* A folder of one component holds no other. */
+/* True for a component's folder that is opened already: it holds no other component. */
 static bool is_located(const struct search *s, const char *path) {
     for (int i = 0; i < s->files->n_opened; i++)
         if (path_same(s->files->opened[i].path, path)) return true;
     return false;
 }
 
-/* What model_index.json says is not there. */
-static bool is_left_alone(const struct search *s, const char *name, int down) {
-    for (const char *const *nulled = s->files->nulled; *nulled && down == FOLDERS_DOWN; nulled++)
-        if (!strcmp(*nulled, name)) return true;
+/* Folders of a ComfyUI `models` folder that hold no component of a pipeline, often hundreds of files. */
+static bool is_unrelated(const char *name, int down) {
+    static const char *const folders[] = {"loras",          "controlnet",    "embeddings", "hypernetworks",
+                                          "upscale_models", "model_patches", "gligen",     "photomaker",
+                                          "style_models",   "vae_approx",    "configs",    "audio_encoders"};
+    for (size_t i = 0; down == FOLDERS_DOWN && i < sizeof folders / sizeof *folders; i++)
+        if (!strcmp(folders[i], name)) return true;
+    return false;
+}
+
+/* True if model_index.json has [null, null] for this folder. */
+static bool is_declared_absent(const struct search *s, const char *name, int down) {
+    for (const char *const *declared_absent = s->files->declared_absent;
+         *declared_absent && down == FOLDERS_DOWN; declared_absent++)
+        if (!strcmp(*declared_absent, name)) return true;
     return false;
 }
 
@@ -430,12 +506,19 @@ static enum status list_file(struct search *s, const char *folder, const char *n
     char *path = path_join(s->sys, folder, name);
     if (!path) return error_set(e, MEMORY, "no memory for a path");
     bool is_folder = path_is_folder(path), candidate = !is_folder && component_is_candidate(name);
-    if (is_folder && down > 0 && !is_located(s, path) && !is_left_alone(s, name, down))
+    if (is_folder && down > 0 && !is_located(s, path) && !is_declared_absent(s, name, down) &&
+        !is_unrelated(name, down) && !path_is_on_kernel_files(path))
         list_folder(s, path, down - 1, e);
-    if (candidate && s->n_candidates == CANDIDATES_MAX) {
-        error_set(e, LIMIT, "too many files that could be a part of the model");
+    if (++s->n_entries > ENTRIES_MAX) {
+        error_set(e, LIMIT, "too many files to search for the model's components");
         error_where(e, "%s", s->model);
-        error_expected(e, "at most %d, or a flag for each part", CANDIDATES_MAX);
+        error_found(e, "more than %d files and folders", ENTRIES_MAX);
+        error_expected(e, "the folder of one model, or a flag for each component");
+    } else if (candidate && s->n_candidates == CANDIDATES_MAX) {
+        error_set(e, LIMIT, "too many weight files in the model's folder");
+        error_where(e, "%s", s->model);
+        error_found(e, "more than %d", CANDIDATES_MAX);
+        error_expected(e, "the folder of one model, or a flag for each component");
     } else if (candidate) {
         s->candidate[s->n_candidates++] = path;
         return OK;
@@ -444,17 +527,17 @@ static enum status list_file(struct search *s, const char *folder, const char *n
     return e->code;
 }
 
-/* It matters if a component is missing. */
+/* Remembers a folder without read permission, for the error about missing components. */
 static enum status note_unreadable(struct search *s, const char *path, int problem) {
     struct error *failure = &s->files->failure;
     if (failure->code != OK) return OK;
-    error_set(failure, IO, "a folder cannot be read");
+    error_set(failure, IO, "the folder cannot be read");
     error_where(failure, "%s", path);
     error_found(failure, "%s", strerror(problem));
     return OK;
 }
 
-/* Hidden files are caches of downloads. */
+/* Skips hidden files and folders: downloads keep their caches there. */
 static enum status list_folder(struct search *s, const char *path, int down, struct error *e) {
     DIR *folder = opendir(path);
     if (!folder) return note_unreadable(s, path, errno);
@@ -478,8 +561,8 @@ static enum status search_folder(struct search *s, struct error *e) {
     return e->code;
 }
 
-/* Of a folder only lack of memory, and too many files, end the search: one damaged file among many matters if
- * a component is missing, and then it is named (files->failure). */
+/* Searches -m by content. In a folder only MEMORY and LIMIT end the search: a damaged file matters only if a
+ * component is missing, and is then reported (files->failure). */
 static enum status search(struct sys *sys, const char *model, struct component_files *files,
                           struct error *e) {
     struct search *s = sys->alloc(sys, LINE_HOST, sizeof *s);
@@ -490,8 +573,9 @@ static enum status search(struct sys *sys, const char *model, struct component_f
     return e->code;
 }
 
-/* Parts that a model may be without are looked for, too, where no layout says that they are not there: also
- * the autoencoder that a tiny decoder stands for, whose encoder reads pictures. */
+/* True if optional components are missing and the layout does not exclude them, so that a search is worthwhile.
+ * The autoencoder counts as optional where a tiny decoder replaces its decoder: its encoder reads input
+ * images. */
 static bool lacks_any(const struct component_files *files, const struct recipe *recipe) {
     const struct component_file *in[SLOTS_MAX];
     if (!recipe || files->decodes_only || files->by_name) return false;
@@ -499,7 +583,7 @@ static bool lacks_any(const struct component_files *files, const struct recipe *
     for (int i = 0; recipe->slot[i].family; i++) {
         const struct slot *slot = &recipe->slot[i];
         bool needless = slot->optional || slot->family->kind == FAMILY_DECODER;
-        if (in[i] || slot_is_extra(slot) || part_left_out(files->options, slot)) continue;
+        if (in[i] || slot_is_extra(slot) || part_disabled(files->options, slot)) continue;
         if (needless) return true;
     }
     return false;
@@ -510,12 +594,12 @@ enum status component_files_open(struct sys *sys, const struct sluice_model_opti
                                  struct error *e) {
     struct missing_part missing[SLOTS_MAX];
     if (open_flags(sys, o, files, e) != OK) return e->code;
-    pipeline_look(sys, files);
+    pipeline_detect_variant(sys, files);
     if (files->by_name && open_folders(sys, o->model, files, e) != OK) return e->code;
     *guess = pipeline_guess(files);
     bool looks = pipeline_missing(files, *guess, missing) || lacks_any(files, *guess);
     if (o->model && looks) search(sys, o->model, files, e);
-    pipeline_look(sys, files);
+    pipeline_detect_variant(sys, files);
     *guess = pipeline_guess(files);
-    return e->code == OK ? pipeline_check_twice(files, *guess, o->model, e) : e->code;
+    return e->code == OK ? pipeline_check_duplicates(files, *guess, o->model, e) : e->code;
 }

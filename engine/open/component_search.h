@@ -1,26 +1,24 @@
-/* Finding the components of a model.
- *
- * A component is where its flag says; else in the folder of -m that Hugging Face's layout has for it; else in
- * whatever file under -m holds its tensors: the headers of all of them are read. */
+/* Finds the components of a model in files: by its flag, else in the folder of -m that Hugging Face's layout has
+ * for the component, else in any file under -m with its tensors. The search reads the headers of all files. */
 #ifndef SLUICE_OPEN_COMPONENT_SEARCH_H
 #define SLUICE_OPEN_COMPONENT_SEARCH_H
 
 #include "engine/open/component_files.h"
 #include "engine/sluice.h"
 
-/* What names say; opens nothing. USAGE without any component, for a flag that no recipe has, or one given
- * twice; MISSING if -m is not there. */
+/* Checks flags and the layout of -m without opening a weight file. USAGE: no component given, an unknown flag, a
+ * flag given twice, or -m is "/". MISSING: -m does not exist. */
 enum status component_files_locate(struct sys *sys, const struct sluice_model_options *options,
                                    struct component_files *files, struct error *e);
 
-/* Opens every component that a flag or a folder locates, and finds by content what then lacks; each family at
- * most once more than it has slots: that there are too many is refused if the pipeline wants that family. A
- * component that is not found is no error here, nor is one in the wrong place. *guess is pipeline_guess of
- * all that is found. UNSUPPORTED if two files, or two components of one file, could be the same component. */
+/* Opens every component that a flag or a folder locates, then searches the files under -m for missing ones. The
+ * search takes one component more per family than there are slots, to detect duplicates. *guess is
+ * pipeline_guess of the result. UNSUPPORTED: two files, or two components of one file, could be the same
+ * component. A missing or misplaced component is no error here (pipeline_check). */
 enum status component_files_open(struct sys *sys, const struct sluice_model_options *options,
                                  struct component_files *files, const struct recipe **guess, struct error *e);
 
-/* The path that a flag for that kind gave, or NULL. */
-const char *parts_given(const struct sluice_model_options *options, enum family_kind kind);
+/* The path given by a flag for components of that kind, or NULL. */
+const char *part_path_of_kind(const struct sluice_model_options *options, enum family_kind kind);
 
 #endif

@@ -13,21 +13,21 @@ enum { MEMBER_BYTES = 32 };
 const char *const config_origin_word[] = {
     [CONFIG_PUBLISHED] = "published values", [CONFIG_BESIDE] = "config.json", [CONFIG_METADATA] = "metadata"};
 
-/* What a GGUF file says it is; its other keys begin with that. */
+/* general.architecture of a GGUF file, which its other keys begin with; "": none. */
 static const char *architecture_of(const struct config *config) {
     return config_string(config, "general.architecture", "");
 }
 
-/* Does it say that it is this family's? */
+/* True if the configuration names this family's model. */
 static bool names_family(const struct config *config, const struct family *family) {
-    const char *said = config_string(config, family->config_key, "");
-    bool is = !strcmp(said, family->config_value);
+    const char *name = config_string(config, family->config_key, "");
+    bool is = !strcmp(name, family->config_value);
     for (const char *const *other = family->config_others; other && *other && !is; other++)
-        is = !strcmp(said, *other);
+        is = !strcmp(name, *other);
     return is || contents_is_architecture(family, architecture_of(config));
 }
 
-/* Does it say what it is at all? */
+/* True if the configuration names any model. */
 static bool names_model(const struct config *config) {
     return config_find(config, "_class_name") || config_find(config, "model_type") ||
            config_find(config, "general.architecture");
@@ -58,15 +58,15 @@ static enum status read_beside(struct sys *sys, const char *path, const struct f
     return e->code;
 }
 
-/* The name of a flag as files have it: "--diffusion-model" is "diffusion_model". */
+/* The flag's name as a JSON key: "--diffusion-model" becomes "diffusion_model". */
 static void flag_name(const char *flag, char name[MEMBER_BYTES]) {
     snprintf(name, MEMBER_BYTES, "%s", flag + strspn(flag, "-"));
     for (char *c = name; *c; c++)
         if (*c == '-') *c = '_';
 }
 
-/* Under the component's name, or its flag's; else the whole of it. A whole that names nothing is the
- * component's if the file holds nothing else, so has no prefixes. */
+/* Parses the metadata's `config`: its member named as the slot's folder or flag, else the whole object. A whole
+ * object that names no model is accepted only if the file holds one component (no prefix). */
 static enum status parse_metadata(struct sys *sys, const struct config_place *place, const char *text,
                                   struct config *config, struct error *e) {
     const char *path = place->index->sources[0].path;
@@ -79,12 +79,12 @@ static enum status parse_metadata(struct sys *sys, const struct config_place *pl
     if (!names_family(config, place->slot->family) && (names_model(config) || place->index->prefix))
         config_destroy(config);
 out:
-    return e->code == OK ? OK : error_expected(e, "JSON in the metadata's config");
+    return e->code == OK ? OK : error_expected(e, "JSON under the key `config` of the file's metadata");
 }
 
-/* Of a GGUF file's keys those about its model begin with the architecture. Diffusion models have none as a
- * rule: then nothing is said. */
-static void keep_if_told(struct config *config) {
+/* Drops a GGUF configuration without keys that begin with its architecture. Diffusion models usually have no
+ * such keys; the published values apply then. */
+static void drop_without_model_keys(struct config *config) {
     const char *architecture = architecture_of(config);
     size_t n = strlen(architecture);
     if (!n) return;
@@ -95,7 +95,7 @@ static void keep_if_told(struct config *config) {
     config_destroy(config);
 }
 
-/* A GGUF file has its metadata one by one, and among them perhaps what other files have under `config`. */
+/* Reads the configuration from metadata. A GGUF file has it as single keys, or as JSON under the key `config`. */
 static enum status configuration_read_metadata(struct sys *sys, const struct config_place *place,
                                                struct config *config, struct error *e) {
     const char *text = place->index->config;
@@ -103,7 +103,7 @@ static enum status configuration_read_metadata(struct sys *sys, const struct con
     const char *nested = config_string(config, "config", NULL);
     bool is_gguf = *architecture_of(config) || config_find(config, "general.quantization_version");
     if (!nested || !is_gguf) {
-        keep_if_told(config);
+        drop_without_model_keys(config);
         return OK;
     }
     struct config flat = *config;
@@ -124,9 +124,10 @@ static enum status find_configuration(struct sys *sys, const struct config_place
     return OK;
 }
 
-/* ---- how pictures are prepared ---- */
+/* ---- preprocessing of images ---- */
 
-/* The first that is there; transformers 5 writes one file for all that it calls a processor. */
+/* Places of the image processor's configuration; the first that exists is read. transformers 5 writes one
+ * processor_config.json. */
 static const struct {
     const char *file, *member;
 } pictures_files[] = {
@@ -137,7 +138,7 @@ static const struct {
     {"../image_processor/preprocessor_config.json", NULL},
 };
 
-/* What the engine does with every picture, and so cannot leave or do otherwise. */
+/* Fails if the configuration disables a preprocessing step that the engine always does, or wants another filter. */
 static enum status check_pictures(const struct config *config, struct error *e) {
     static const char *const done[] = {"do_resize", "do_rescale", "do_normalize", "do_convert_rgb"};
     enum { PILLOWS_BICUBIC = 3 };
@@ -146,7 +147,7 @@ static enum status check_pictures(const struct config *config, struct error *e) 
     for (size_t i = 0; i < sizeof done / sizeof *done; i++) {
         bool does = true;
         if (config_bool(config, done[i], &does, e) != OK || does) continue;
-        error_set(e, UNSUPPORTED, "pictures are to be prepared in another way");
+        error_set(e, UNSUPPORTED, "unsupported image preprocessing");
         error_where(e, "%s", config->path);
         error_found(e, "%s false", done[i]);
         return error_expected(e, "true");
@@ -197,19 +198,19 @@ void configuration_begin(const struct recipe *recipe, int slot, struct sys *sys,
     *c = (struct component){.family = recipe->slot[slot].family,
                             .sys = sys,
                             .published = recipe->slot[slot].published,
-                            .films = recipe->frames_max > 0};
+                            .video = recipe->frames_max > 0};
     for (int i = 0; i < recipe->n_conditions; i++) {
         const struct condition *condition = &recipe->condition[i];
         if (condition->slot != slot) continue;
         if (condition->what == CONDITION_POOLED) {
             c->reads.pooled = true;
             c->reads.projected = condition->projected;
-            if (condition->projected_of_class) c->reads.projected_class = recipe->slot[slot].text.classes[0];
+            if (condition->projected_if_class) c->reads.projected_class = recipe->slot[slot].text.classes[0];
             continue;
         }
         c->reads.tokens = true;
-        c->reads.layers_left_out = condition->layers_left_out;
-        c->reads.normed = condition->normed;
+        c->reads.hidden_state_from_end = condition->hidden_state_from_end;
+        c->reads.final_norm = condition->final_norm;
     }
 }
 
@@ -222,7 +223,7 @@ enum status configuration_bind(struct component *c, const char *path, const stru
     return call_with(c, path, slot, component_bind, origin, e);
 }
 
-enum status configuration_look(struct component *c, const char *path, const struct slot *slot,
+enum status configuration_apply(struct component *c, const char *path, const struct slot *slot,
                                struct error *e) {
     enum config_origin origin;
     return call_with(c, path, slot, component_configure, &origin, e);

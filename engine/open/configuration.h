@@ -1,5 +1,5 @@
-/* Where what shapes cannot tell comes from: config.json beside the weights, their metadata, or nothing, which
- * leaves the family's published values. */
+/* A component's configuration (settings that tensor shapes do not determine): from config.json next to the
+ * weights, else from their metadata, else the family's published values. */
 #ifndef SLUICE_OPEN_CONFIGURATION_H
 #define SLUICE_OPEN_CONFIGURATION_H
 
@@ -7,38 +7,39 @@
 
 enum config_origin { CONFIG_PUBLISHED, CONFIG_BESIDE, CONFIG_METADATA };
 
-/* In words: "config.json", "metadata", "published values". */
+/* Names of the origins for messages: "config.json", "metadata", "published values". */
 extern const char *const config_origin_word[];
 
-/* A component in its files. */
+/* Where a component's configuration is searched. */
 struct config_place {
     const char *path; /* file or folder */
     const struct slot *slot;
     const struct tensor_index *index;
 };
 
-/* How pictures are prepared for a vision encoder says transformers' image processor, beside the weights or in
- * the pipeline's folders `processor` and `image_processor`: config->pictures. UNSUPPORTED for what is not
- * done here.
+/* Reads the configuration of a component; an empty one if there is none.
  *
- * In a folder of its own config.json is the component's; beside a file, and in metadata, it must name the
- * family's model or be an object under the name of the slot's folder or flag. */
+ * A config.json in the component's own folder is taken as it is. Next to a single file, or in metadata, the
+ * configuration must name the family's model, or be an object under the name of the slot's folder or flag.
+ *
+ * For a vision encoder also reads transformers' image processor into config->pictures, from the component's
+ * folder or the pipeline's folders `processor` and `image_processor`. UNSUPPORTED: it asks for a preprocessing
+ * that the engine lacks. */
 enum status configuration_read(struct sys *sys, const struct config_place *place, struct config *config,
                                enum config_origin *origin, struct error *e);
 
-/* A component of that slot before its index is set: all that the recipe, and no file, says of it. */
+/* Initialises a component with what the recipe knows of its slot; the index is not set yet. */
 void configuration_begin(const struct recipe *recipe, int slot, struct sys *sys, struct component *c);
 
-/* It lies in its pipeline's folder, which takes it for the class of its slot whatever its configuration says.
- */
+/* Marks the component as lying in its pipeline's folder. Its class is then that of the slot, whatever config.json
+ * names. */
 void configuration_in_pipeline(struct component *c);
 
-/* Binds a component of that slot whose index is set, with its configuration. UNSUPPORTED for quantised
- * weights. */
+/* Reads the configuration and binds a component whose index is set. UNSUPPORTED: quantised in an unknown way. */
 enum status configuration_bind(struct component *c, const char *path, const struct slot *slot,
                                enum config_origin *origin, struct error *e);
-/* Only configures it: it owns nothing then. */
-enum status configuration_look(struct component *c, const char *path, const struct slot *slot,
+/* Reads the configuration and derives the component's sizes without binding weights: c owns nothing then. */
+enum status configuration_apply(struct component *c, const char *path, const struct slot *slot,
                                struct error *e);
 
 #endif

@@ -1,4 +1,4 @@
-/* What a file holds: see contents.h. */
+/* Detects the components in a weight file: see contents.h. */
 #include "engine/open/contents.h"
 
 #include "loaders/loaders.h"
@@ -12,7 +12,7 @@ const struct family *contents_family(const struct tensor_index *view) {
     return NULL;
 }
 
-/* Has an earlier slot the same? Recipes share families. */
+/* True if an earlier slot has the same family and prefix: recipes share families. */
 static bool contents_is_listed(int i_slot, const struct family *family, const char *prefix) {
     for (int i = 0; i < i_slot; i++)
         if (slot_takes(models_slot(i), family, prefix)) return true;
@@ -37,7 +37,7 @@ bool contents_alike(const struct family *one, const struct family *other) {
     return one == other || (one->kind == other->kind && !encodes);
 }
 
-/* Has a recipe a slot for each, by their prefixes? */
+/* True if some recipe has a slot for each of the two, by their prefixes. */
 static bool stand_apart(const struct family *one, const char *prefix, const struct family *other,
                         const char *second) {
     for (const struct recipe *const *r = recipes; *r; r++)
@@ -47,7 +47,7 @@ static bool stand_apart(const struct family *one, const char *prefix, const stru
     return false;
 }
 
-/* One place twice, or two components whose tensors cannot be told apart. */
+/* Fails if two components have the same prefix, or are of one kind and no recipe has slots for both. */
 static enum status check_contents(const struct tensor_index *whole, const struct contents *contents,
                                   struct error *e) {
     for (int i = 0; i < contents->n; i++)
@@ -56,15 +56,15 @@ static enum status check_contents(const struct tensor_index *whole, const struct
             const char *prefix = contents->component[k].prefix, *second = contents->component[i].prefix;
             bool apart = !contents_alike(one, other) || stand_apart(one, prefix, other, second);
             if (apart && strcmp(prefix, second)) continue;
-            error_set(e, UNSUPPORTED, "one file holds two parts that cannot be told apart");
+            error_set(e, UNSUPPORTED, "the file holds two components that cannot be told apart");
             error_where(e, "%s", whole->sources[0].path);
-            error_found(e, "%s behind '%s' and %s behind '%s'", one->word, prefix, other->word, second);
-            return error_expected(e, "one %s, or prefixes", other->word);
+            error_found(e, "%s with tensor prefix '%s' and %s with '%s'", one->display_name, prefix, other->display_name, second);
+            return error_expected(e, "one %s, or the tensor prefixes of a known checkpoint", other->display_name);
         }
     return OK;
 }
 
-/* Bytes of whole words ("a.b.") that a name has in common with a prefix. */
+/* Length of the common beginning of a name and a prefix, in bytes up to a dot. */
 static size_t in_common(const char *name, const char *prefix) {
     size_t common = 0;
     for (size_t i = 0; name[i] && name[i] == prefix[i]; i++)
@@ -72,9 +72,8 @@ static size_t in_common(const char *name, const char *prefix) {
     return common;
 }
 
-/* A tensor belongs to the longest prefix that it has. What has none but stands beside a component
- * ("text_encoders.qwen3_4b.logit_scale") is the leftover of that component whose prefix is most like its
- * name. */
+/* The component of a tensor: the one with the longest matching prefix. Without a full match
+ * ("text_encoders.qwen3_4b.logit_scale") the one whose prefix has the longest common beginning. */
 static int part_of(const char *name, const struct contents *contents) {
     int view = 0;
     size_t most = 0;
@@ -91,11 +90,11 @@ static int part_of(const char *name, const struct contents *contents) {
     return view;
 }
 
-/* ---- what a GGUF file says of itself ---- */
+/* ---- general.architecture of GGUF files ---- */
 
 enum { ARCHITECTURE_BYTES = 64 };
 
-/* "" where nothing says it. */
+/* Reads general.architecture; "": absent. */
 static enum status contents_read_architecture(struct sys *sys, const struct tensor_index *whole,
                                               char name[ARCHITECTURE_BYTES], struct error *e) {
     static const char key[] = "general.architecture";
@@ -114,7 +113,7 @@ bool contents_is_architecture(const struct family *family, const char *name) {
     return false;
 }
 
-/* "flux, lumina2, ...": of one family, or of all where that is NULL. */
+/* Lists the architectures of one family, or of all (NULL): "flux, lumina2, ...". */
 static void list_architectures(const struct family *only, char *list, size_t bytes) {
     size_t n = 0;
     *list = 0;
@@ -123,12 +122,12 @@ static void list_architectures(const struct family *only, char *list, size_t byt
             if (!only || only == *f) n += (size_t)snprintf(list + n, bytes - n, "%s%s", n ? ", " : "", *a);
 }
 
-/* Some converters write their own name in place of the model's. */
+/* True for an absent architecture, and for names that some converters write instead of the model's. */
 static bool tells_nothing(const char *architecture) {
     return !*architecture || !strcmp(architecture, "pig") || !strcmp(architecture, "cow");
 }
 
-/* A file that says it is something else than its tensors are is taken for neither. */
+/* Fails if general.architecture is unknown or contradicts the tensors. */
 static enum status check_architecture(struct sys *sys, const struct tensor_index *whole,
                                       const struct contents *contents, struct error *e) {
     char name[ARCHITECTURE_BYTES], known[160];
@@ -140,12 +139,12 @@ static enum status check_architecture(struct sys *sys, const struct tensor_index
         is |= contents_is_architecture(*f, name);
     if (is) return OK;
     list_architectures(first, known, sizeof known);
-    error_set(e, UNSUPPORTED, "a model of this architecture is not supported");
+    error_set(e, UNSUPPORTED, first ? "the GGUF architecture contradicts the tensors" : "unsupported GGUF architecture");
     error_where(e, "%s, general.architecture", whole->sources[0].path);
     error_found(e, "\"%s\"", name);
-    if (first && *known) return error_expected(e, "%s, which its tensors are, or none", known);
-    return first ? error_expected(e, "none, for its tensors are %s's", first->name)
-                 : error_expected(e, "%s, or none", known);
+    if (first && *known) return error_expected(e, "%s, as its tensors are, or no such key", known);
+    return first ? error_expected(e, "no such key: the tensors are those of %s", first->name)
+                 : error_expected(e, "%s, or no such key", known);
 }
 
 enum status contents_find(struct sys *sys, const struct tensor_index *whole, struct contents *contents,

@@ -1,4 +1,4 @@
-/* Weights of words: see emphasis.h. */
+/* Prompt emphasis: see emphasis.h. */
 #include "engine/open/emphasis.h"
 
 #include "engine/base/text.h"
@@ -7,12 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Open brackets of one kind: where the pieces begin that each will weigh. */
+/* Open brackets of one kind: number of the first piece inside each. */
 struct brackets {
-    int first[EMPHASIS_MARKS_MAX], n;
+    int first[EMPHASIS_BRACKETS_MAX], n;
 };
 
-/* Goes through a text twice: first it only counts. */
+/* The parser's state. The first pass only counts. */
 struct reading {
     struct emphasis *emphasis;
     bool counts;
@@ -20,7 +20,7 @@ struct reading {
     struct brackets round, square;
     size_t bytes;
     int n_pieces, n_marks;
-    bool divided; /* a bracket stands between the last piece and what comes */
+    bool divided; /* a bracket ended the last piece */
 };
 
 static const double round_weight = 1.1, square_weight = 1 / 1.1;
@@ -29,7 +29,7 @@ static bool is_space(char c) {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* What is beyond ASCII counts as letters. */
+/* Bytes beyond ASCII count as letters. */
 static bool is_of_word(char c) {
     return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_' ||
            (unsigned char)c >= 0x80;
@@ -69,9 +69,9 @@ static void close_bracket(struct reading *r, struct brackets *of, double weight)
     r->divided = true;
 }
 
-/* ---- marks ---- */
+/* ---- brackets ---- */
 
-/* The BREAK at or behind this place, and the spaces around it; NULL: none up to the end. */
+/* The next BREAK from `from` on, including the white space around it; *behind: its end. NULL: none. */
 static const char *find_break(const char *from, const char *begin, const char *end, const char **behind) {
     static const char word[] = "BREAK";
     const size_t n = sizeof word - 1;
@@ -87,7 +87,7 @@ static const char *find_break(const char *from, const char *begin, const char *e
     return NULL;
 }
 
-/* Characters without marks, up to end. */
+/* Reads text without brackets up to `end`. */
 static void read_run(struct reading *r, const char *end) {
     const char *begin = r->at, *behind;
     for (const char *at; (at = find_break(r->at, begin, end, &behind)); r->at = behind) {
@@ -98,7 +98,7 @@ static void read_run(struct reading *r, const char *end) {
     r->at = end;
 }
 
-/* ": 1.3 )" at this place: what follows it, or NULL. */
+/* Reads ": 1.3 )" here. Returns the position after it; NULL: no weight. */
 static const char *read_weight(const char *at, const char *end, double *weight) {
     char number[32];
     size_t n = 0;
@@ -157,9 +157,9 @@ static enum status read_all(struct reading *r, const char *text, size_t bytes, s
             continue;
         }
         r->n_marks += *r->at == '(' || *r->at == '[';
-        if (r->n_marks > EMPHASIS_MARKS_MAX) {
-            error_set(e, USAGE, "the prompt has too many brackets that weigh words");
-            return error_expected(e, "at most %d, or --prompt-weights off", EMPHASIS_MARKS_MAX);
+        if (r->n_marks > EMPHASIS_BRACKETS_MAX) {
+            error_set(e, USAGE, "the prompt has too many emphasis brackets");
+            return error_expected(e, "at most %d, or --prompt-weights off", EMPHASIS_BRACKETS_MAX);
         }
         read_mark(r);
     }
@@ -168,7 +168,7 @@ static enum status read_all(struct reading *r, const char *text, size_t bytes, s
     return OK;
 }
 
-/* Neighbours that came to weigh the same. Their texts are neighbours too. */
+/* Merges adjacent pieces of equal weight; their texts are adjacent too. */
 static void merge(struct emphasis *m) {
     int n = 0;
     for (int i = 0; i < m->n_pieces; i++) {
@@ -185,7 +185,7 @@ static enum status check_weights(const struct emphasis *m, struct error *e) {
     for (int i = 0; i < m->n_pieces; i++) {
         if (m->piece[i].breaks || fabs(m->piece[i].weight) <= EMPHASIS_WEIGHT_MAX) continue;
         int bytes = m->piece[i].bytes < 40 ? (int)m->piece[i].bytes : 40;
-        error_set(e, USAGE, "the prompt weighs a word too much");
+        error_set(e, USAGE, "emphasis weight out of range in the prompt");
         error_where(e, "\"%.*s\"", bytes, m->text + m->piece[i].first);
         error_found(e, "%g", m->piece[i].weight);
         return error_expected(e, "%d to %d, or --prompt-weights off", -EMPHASIS_WEIGHT_MAX,
@@ -218,9 +218,9 @@ out:
     return e->code;
 }
 
-/* ---- who expects it ---- */
+/* ---- detection ---- */
 
-/* The number of a weight, as 1.3 in "(word:1.3)", up to the bracket. */
+/* True if ":NUMBER" stands before the closing bracket, as in "(word:1.3)". */
 static bool ends_in_weight(const char *from, const char *bracket) {
     const char *colon = bracket;
     while (colon > from && *colon != ':') colon--;
@@ -228,7 +228,7 @@ static bool ends_in_weight(const char *from, const char *bracket) {
     return length > 0 && colon + 1 + length == bracket;
 }
 
-bool emphasis_is_in(const char *text) {
+bool emphasis_detect(const char *text) {
     const char *open = NULL;
     for (; *text; text++) {
         if (*text == '(') open = text;

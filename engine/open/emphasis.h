@@ -1,8 +1,7 @@
-/* Weights that a prompt's own marks give its words, as AUTOMATIC1111's web UI reads them: (word) counts 1.1
- * times as much, [word] 1/1.1 times, (word:1.3) 1.3 times, marks within marks multiply, a backslash before a
- * bracket or another backslash makes it a character, what stays open lasts to the end. BREAK, a word of its
- * own, ends a window. Source: stable-diffusion-webui 1.10, modules/prompt_parser.py, parse_prompt_attention;
- * other than there BREAK breaks within brackets too, and a weight that is no number is text. */
+/* Prompt emphasis as in AUTOMATIC1111's web UI: (word) weighs 1.1, [word] 1/1.1, (word:1.3) 1.3; nested brackets
+ * multiply; a backslash escapes a bracket or a backslash; an unclosed bracket lasts to the end. BREAK as a
+ * separate word ends a window. Source: stable-diffusion-webui 1.10, modules/prompt_parser.py,
+ * parse_prompt_attention. Differences: BREAK works inside brackets too, and a weight that is no number is text. */
 #ifndef SLUICE_OPEN_EMPHASIS_H
 #define SLUICE_OPEN_EMPHASIS_H
 
@@ -11,27 +10,27 @@
 
 #include <stdbool.h>
 
-/* Neighbours of one weight are one piece: a tokenizer sees each by itself. */
+/* A run of text with one weight, tokenized on its own. Adjacent runs of equal weight are merged. */
 struct emphasis_piece {
     size_t first, bytes; /* in emphasis.text */
     double weight;
-    bool breaks; /* it is a BREAK, without text */
+    bool breaks; /* a BREAK, without text */
 };
 
 struct emphasis {
-    char *text; /* without the marks */
+    char *text; /* the prompt without brackets, weights and escapes */
     struct emphasis_piece *piece;
     int n_pieces;
 };
 
-/* More marks, and weights beyond this, are refused. */
-enum { EMPHASIS_MARKS_MAX = 1000, EMPHASIS_WEIGHT_MAX = 1000 };
+/* Limits: number of opening brackets, and magnitude of a weight. */
+enum { EMPHASIS_BRACKETS_MAX = 1000, EMPHASIS_WEIGHT_MAX = 1000 };
 
-/* USAGE for too many marks and weights out of range, MEMORY. To be destroyed also after failure. */
+/* Parses a prompt. USAGE: too many brackets, or a weight out of range. MEMORY. Destroy also after failure. */
 enum status emphasis_read(struct sys *sys, const char *text, size_t bytes, struct emphasis *emphasis,
                           struct error *e);
-/* Does whoever wrote this text expect that words are weighed: is there a "(word:1.3)"? */
-bool emphasis_is_in(const char *text);
+/* True if the text has emphasis with a number, "(word:1.3)": its author expects emphasis to work. */
+bool emphasis_detect(const char *text);
 void emphasis_destroy(struct sys *sys, struct emphasis *emphasis);
 
 #endif

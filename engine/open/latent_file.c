@@ -13,7 +13,7 @@ enum status latent_open(struct sys *sys, const char *path, struct tensor_index *
     if (safetensors_open(sys, path, index, e) != OK) return e->code;
     const struct index_entry *entry = index_find(index, "latent");
     if (!entry) {
-        error_set(e, MISSING, "there is no tensor 'latent'");
+        error_set(e, MISSING, "the file has no tensor 'latent'");
         error_where(e, "%s", path);
         return error_found(e, "%d other tensors", index->n_entries);
     }
@@ -24,14 +24,14 @@ enum status latent_open(struct sys *sys, const char *path, struct tensor_index *
         memcpy(dim + 3, entry->dim + 2 + frames, 2 * sizeof *dim);
         return OK;
     }
-    error_set(e, SHAPE, "the tensor 'latent' cannot be used");
+    error_set(e, SHAPE, "unsupported type or shape of the tensor 'latent'");
     error_where(e, "%s", path);
     error_found(e, "%s of rank %d and %" PRIu64 " bytes", dtype_name(entry->dtype), entry->rank,
                 entry->bytes);
-    return error_expected(e, "F32 [N, C, h, w], or [N, C, F, h, w] of a video");
+    return error_expected(e, "F32 [N, C, h, w], or [N, C, F, h, w] for a video");
 }
 
-struct latent_origin latent_look(struct sys *sys, const char *path) {
+struct latent_origin latent_read_origin(struct sys *sys, const char *path) {
     struct latent_origin origin = {0};
     struct tensor_index index;
     struct config config = {0};

@@ -1,11 +1,11 @@
-/* Opening models: see model.h. */
+/* Opens models: see model.h. */
 #include "engine/open/model.h"
 #include "engine/open/component_search.h"
 #include "engine/open/latent_file.h"
 #include "engine/open/pipeline.h"
 #include "engine/open/prompt.h"
 #include "engine/open/published.h"
-#include "engine/open/recognition.h"
+#include "engine/open/prediction_type.h"
 #include "engine/open/settings.h"
 #include "engine/open/tokenizers.h"
 
@@ -21,7 +21,7 @@ void copy_sized(void *to, size_t to_bytes, const void *from) {
 
 /* ---- components ---- */
 
-/* An autoencoder's encoder lies in its decoder's files, or the model has none. */
+/* Opens the autoencoder's encoder, whose weights are in the decoder's files. Without them the model has none. */
 static enum status open_encoder(struct sluice_model *m, const char *path, struct error *e) {
     int slot = recipe_slot(m->recipe, FAMILY_ENCODER);
     const struct tensor_index *index = &model_component(m, FAMILY_DECODER)->index;
@@ -29,13 +29,13 @@ static enum status open_encoder(struct sluice_model *m, const char *path, struct
     struct component *c = &m->component[slot];
     configuration_begin(m->recipe, slot, m->sys, c);
     c->index = index_view(index, index->prefix, index->view);
-    c->index.claimed_bytes = 0; /* what is wrong with the files the decoder says */
+    c->index.claimed_bytes = 0; /* the decoder reports errors of these files */
     configuration_bind(c, path, &m->recipe->slot[slot], &m->config_origin[slot], e);
     c->n_unknown = 0;
     return e->code;
 }
 
-/* Takes the component's index. */
+/* Opens the component of one slot. Takes the component's index. */
 static enum status open_slot(struct sluice_model *m, int slot, struct component_files *files,
                              const struct component_file *file, struct error *e) {
     struct component *c = &m->component[slot];
@@ -43,7 +43,7 @@ static enum status open_slot(struct sluice_model *m, int slot, struct component_
     configuration_begin(m->recipe, slot, m->sys, c);
     if (file->folder) configuration_in_pipeline(c);
     if (slot_is_extra(&m->recipe->slot[slot]))
-        m->misnamed = parts_misnamed(files, file, &m->recipe->slot[slot]);
+        m->other_model_word = part_other_model_word(files, file, &m->recipe->slot[slot]);
     c->index = component_files_take(files, file);
     if (configuration_bind(c, path, &m->recipe->slot[slot], &m->config_origin[slot], e) != OK) return e->code;
     return file->family->kind == FAMILY_DECODER ? open_encoder(m, path, e) : OK;
@@ -53,22 +53,22 @@ static enum status open_slot(struct sluice_model *m, int slot, struct component_
 
 static enum status mismatch(const struct component *c, const char *what, int a, const char *of_a, int b,
                             const char *of_b, struct error *e) {
-    error_set(e, SHAPE, "the parts of this model do not fit together: %s", what);
+    error_set(e, SHAPE, "the components of this model do not fit together: %s", what);
     error_where(e, "%s", c->index.sources[0].path);
     error_found(e, "%d in the %s", a, of_a);
     return error_expected(e, "%d as in the %s", b, of_b);
 }
 
-/* Embeddings are padded with rows that no token has: Qwen3's 151,669 ids have 151,936, Qwen2.5's 151,665 have
- * 152,064. More than that is another encoder's tokenizer. */
+/* Published embedding tables have unused rows at the end: 151,936 for Qwen3's 151,669 ids, 152,064 for
+ * Qwen2.5's 151,665. A larger difference means a tokenizer of another encoder. */
 enum { PADDING_ROWS_MOST = 512 };
 
-/* A text encoder and its tokenizer. */
+/* Checks that the tokenizer's ids fit the text encoder's embedding table. */
 static enum status check_tokenizer(const struct sluice_model *m, int slot, struct error *e) {
     const struct component *text = &m->component[slot];
     int ids = tokenizer_size(m->tokenizer[slot]), rows = text->tables[0].tensors[0].shape.dim[0];
     char table[64];
-    snprintf(table, sizeof table, "%s's embedding rows", text->family->word);
+    snprintf(table, sizeof table, "%s's embedding rows", text->family->display_name);
     if (ids > rows || rows - ids > PADDING_ROWS_MOST)
         return mismatch(text, "token ids", ids, "tokenizer", rows, table, e);
     return OK;
@@ -91,9 +91,9 @@ int32_t model_condition_columns(const struct sluice_model *m, int condition) {
     return left > 0 ? left : 0;
 }
 
-/* Those of the conditions that lie beside the first, itself included; of is an encoder of them that is there.
- * Returns the first behind them. */
-static int add_beside(const struct sluice_model *m, int first, const struct component **of, int *columns) {
+/* Sums the columns of the conditions that lie side by side from `first` on. *of: one of their encoders that is
+ * present, or NULL. Returns the number of the next condition. */
+static int add_adjacent(const struct sluice_model *m, int first, const struct component **of, int *columns) {
     const struct recipe *recipe = m->recipe;
     enum condition_kind what = recipe->condition[first].what;
     int i = first;
@@ -101,14 +101,14 @@ static int add_beside(const struct sluice_model *m, int first, const struct comp
     *columns = 0;
     for (; i < recipe->n_conditions; i++) {
         const struct condition *c = &recipe->condition[i];
-        if (c->what != what || (what == CONDITION_TOKENS && i > first && !c->beside)) break;
+        if (c->what != what || (what == CONDITION_TOKENS && i > first && !c->concat_columns)) break;
         if (!*of && m->component[c->slot].family) *of = &m->component[c->slot];
         *columns += model_condition_columns(m, i);
     }
     return i;
 }
 
-/* What lies beside each other of prompts is as wide as the denoiser reads, or has zeros behind it. */
+/* Checks that the text features side by side are as wide as the denoiser reads, or may be zero-padded. */
 static enum status check_columns(const struct sluice_model *m, const struct component *denoiser,
                                  struct error *e) {
     for (int i = 0; i < m->recipe->n_conditions;) {
@@ -116,24 +116,24 @@ static enum status check_columns(const struct sluice_model *m, const struct comp
         bool pools = first->what == CONDITION_POOLED;
         int wanted = pools ? denoiser->pooled_columns : denoiser->text_columns, columns;
         const struct component *of;
-        i = add_beside(m, i, &of, &columns);
-        if (!of || columns == wanted || (first->widened && columns < wanted)) continue;
-        return mismatch(of, pools ? "features of a whole prompt" : "text features", columns, of->family->word,
-                        wanted, denoiser->family->word, e);
+        i = add_adjacent(m, i, &of, &columns);
+        if (!of || columns == wanted || (first->zero_padded && columns < wanted)) continue;
+        return mismatch(of, pools ? "pooled text features" : "text features", columns, of->family->display_name,
+                        wanted, denoiser->family->display_name, e);
     }
     return OK;
 }
 
-/* What a mask, or given frames, add to a latent. */
+/* Channels that the recipe concatenates to the latent: mask, image latents, control video. */
 static int concat_wanted(const struct sluice_model *m, const struct component *decoder) {
     switch (m->recipe->concat) {
-    case CONCAT_MASKED:
+    case CONCAT_FILL:
         return decoder->latent_channels + decoder->pixel_factor * decoder->pixel_factor;
     case CONCAT_INPAINT:
         return decoder->latent_channels + 1;
-    case CONCAT_FRAMES:
+    case CONCAT_I2V:
         return decoder->latent_channels + component_frame_factor(decoder);
-    case CONCAT_LED:
+    case CONCAT_CONTROL:
         return 2 * decoder->latent_channels + decoder->pixel_factor * decoder->pixel_factor;
     case CONCAT_NONE:
         break;
@@ -147,72 +147,73 @@ static enum status check_denoiser(const struct sluice_model *m, const struct com
     if (check_columns(m, denoiser, e) != OK) return e->code;
     int channels = decoder->latent_channels, latent = denoiser->latent_channels;
     if (channels != latent)
-        return mismatch(decoder, "latent channels", channels, decoder->family->word, latent,
-                        denoiser->family->word, e);
+        return mismatch(decoder, "latent channels", channels, decoder->family->display_name, latent,
+                        denoiser->family->display_name, e);
     int concat = concat_wanted(m, decoder), has = denoiser->concat_channels;
     if (concat != has)
-        return mismatch(denoiser, "channels beside the latent", has, denoiser->family->word, concat,
-                        "latent and mask of the autoencoder", e);
+        return mismatch(denoiser, "channels concatenated to the latent", has, denoiser->family->display_name, concat,
+                        "mask and image latents of this autoencoder", e);
     return OK;
 }
 
-/* Both halves of the autoencoder have one latent. */
+/* Checks that the autoencoder's encoder and decoder have the same latent. */
 static enum status check_encoder(const struct sluice_model *m, const struct component *encoder,
                                  struct error *e) {
     const struct component *decoder = model_component(m, FAMILY_DECODER);
     if (encoder->latent_channels != decoder->latent_channels)
-        return mismatch(encoder, "latent channels", encoder->latent_channels, encoder->family->word,
+        return mismatch(encoder, "latent channels", encoder->latent_channels, encoder->family->display_name,
                         decoder->latent_channels, "autoencoder's decoder", e);
     if (encoder->pixel_factor != decoder->pixel_factor)
-        return mismatch(encoder, "pixels under a latent pixel's side", encoder->pixel_factor,
-                        encoder->family->word, decoder->pixel_factor, "autoencoder's decoder", e);
+        return mismatch(encoder, "pixels per latent pixel and axis", encoder->pixel_factor,
+                        encoder->family->display_name, decoder->pixel_factor, "autoencoder's decoder", e);
     return OK;
 }
 
-/* A tiny decoder stands for the large one, if that is there. */
+/* Checks a tiny decoder against the decoder that it replaces, if that is present. */
 static enum status check_tiny(const struct sluice_model *m, const struct component *tiny, struct error *e) {
     const struct component *large = model_decoder(m);
     if (tiny->latent_channels != large->latent_channels)
-        return mismatch(tiny, "latent channels", tiny->latent_channels, tiny->family->word,
-                        large->latent_channels, large->family->word, e);
+        return mismatch(tiny, "latent channels", tiny->latent_channels, tiny->family->display_name,
+                        large->latent_channels, large->family->display_name, e);
     if (tiny->pixel_factor != large->pixel_factor)
-        return mismatch(tiny, "pixels under a latent pixel's side", tiny->pixel_factor, tiny->family->word,
-                        large->pixel_factor, large->family->word, e);
+        return mismatch(tiny, "pixels per latent pixel and axis", tiny->pixel_factor, tiny->family->display_name,
+                        large->pixel_factor, large->family->display_name, e);
     if (component_frame_factor(tiny) != component_frame_factor(large))
-        return mismatch(tiny, "frames behind a latent's frame", component_frame_factor(tiny),
-                        tiny->family->word, component_frame_factor(large), large->family->word, e);
+        return mismatch(tiny, "frames per latent frame", component_frame_factor(tiny),
+                        tiny->family->display_name, component_frame_factor(large), large->family->display_name, e);
     return OK;
 }
 
-/* Where a denoiser has a place for each row of pictures, those are of one or of two. */
+/* A denoiser with a position embedding for each image token has them for one image, or for two (WAN's first and
+ * last frame). */
 static enum status check_picture_rows(const struct sluice_model *m, const struct component *vision,
                                       const struct component *denoiser, struct error *e) {
-    struct sight sight = vision->family->sees(vision, m->width, m->height);
+    struct vision_grid sight = vision->family->vision_grid(vision, m->width, m->height);
     int rows = sight.columns * sight.rows, places = denoiser->image_rows;
     if (!places || places == rows || places == 2 * rows) return OK;
-    return mismatch(denoiser, "places for rows of pictures", places, denoiser->family->word, rows,
-                    "rows that the vision encoder makes of one, or twice that", e);
+    return mismatch(denoiser, "image token positions", places, denoiser->family->display_name, rows,
+                    "image tokens of the vision encoder, or twice that", e);
 }
 
-/* Rows of pictures stand among those of a text encoder's tokens, or a denoiser reads them. */
+/* Checks the vision encoder's features against the denoiser or the text encoder that reads them. */
 static enum status check_vision(const struct sluice_model *m, const struct component *vision,
                                 struct error *e) {
     const struct recipe *recipe = m->recipe;
     const struct component *denoiser = model_component(m, FAMILY_DENOISER);
     if (denoiser->image_columns && denoiser->image_columns != vision->text_columns)
-        return mismatch(vision, "features of a picture's tokens", vision->text_columns, vision->family->word,
-                        denoiser->image_columns, denoiser->family->word, e);
+        return mismatch(vision, "image features", vision->text_columns, vision->family->display_name,
+                        denoiser->image_columns, denoiser->family->display_name, e);
     if (denoiser->image_columns && check_picture_rows(m, vision, denoiser, e) != OK) return e->code;
     for (int slot = 0; recipe->slot[slot].family && e->code == OK; slot++) {
         const struct component *text = &m->component[slot];
-        if (recipe->slot[slot].text.pictured.pad && text->text_columns != vision->text_columns)
-            mismatch(vision, "features of a picture's tokens", vision->text_columns, vision->family->word,
-                     text->text_columns, text->family->word, e);
+        if (recipe->slot[slot].text.image_prompt.pad && text->text_columns != vision->text_columns)
+            mismatch(vision, "image features", vision->text_columns, vision->family->display_name,
+                     text->text_columns, text->family->display_name, e);
     }
     return e->code;
 }
 
-/* Each component with what it works with. */
+/* Checks that each component fits those it works with. */
 static enum status model_check_parts(const struct sluice_model *m, struct error *e) {
     for (int slot = 0; slot < SLOTS_MAX && m->recipe->slot[slot].family && e->code == OK; slot++) {
         const struct component *c = &m->component[slot];
@@ -248,20 +249,20 @@ static enum status name_model(struct sluice_model *m, const char *path, struct e
     return OK;
 }
 
-/* Which pipeline this is follows from the denoiser's weights. */
-static enum status settle_recipe(struct sluice_model *m, const struct component_files *files,
+/* Determines the recipe from the denoiser's weights and the pipeline's name. */
+static enum status resolve_recipe(struct sluice_model *m, const struct component_files *files,
                                  const char *name, const struct sluice_model_options *o, struct error *e) {
     const struct recipe *guess = m->recipe;
-    if (pipeline_settle(m->sys, files, name, o->edit, &m->recipe, e) != OK) return e->code;
-    m->named = o->edit || pipeline_names(files, name);
-    if (!m->named || !m->recipe->references_if_unnamed) m->references_max = m->recipe->references_max;
+    if (pipeline_resolve(m->sys, files, name, o->edit, &m->recipe, e) != OK) return e->code;
+    m->pipeline_named = o->edit || pipeline_names(files, name);
+    if (!m->pipeline_named || !m->recipe->references_if_unnamed) m->references_max = m->recipe->references_max;
     const struct component_file *denoiser = component_files_find_kind(files, FAMILY_DENOISER);
-    if (denoiser && recipe_count(m->recipe, denoiser->family) == 1) m->half = parts_called(files, denoiser);
-    /* It may have other encoders than what was found pointed to. */
+    if (denoiser && recipe_count_slots(m->recipe, denoiser->family) == 1) m->lone_expert = part_slot_by_file_name(files, denoiser);
+    /* The recipe may need other encoders than the guess. */
     return m->recipe == guess ? OK : pipeline_check(files, m->recipe, o->model, e);
 }
 
-/* Denoisers first: what is wrong with them says most. */
+/* Opens the denoisers, or all other components. Denoisers go first: their errors are the most helpful. */
 static enum status open_kind(struct sluice_model *m, struct component_files *files, bool denoisers,
                              struct error *e) {
     const struct component_file *in[SLOTS_MAX];
@@ -277,26 +278,26 @@ static enum status fill_from(struct sluice_model *m, struct component_files *fil
                              const struct sluice_model_options *o, const char *name, struct error *e) {
     if (pipeline_check(files, m->recipe, o->model, e) != OK) return e->code;
     if (m->decodes_only) {
-        struct latent_origin latent = latent_look(m->sys, o->latent);
+        struct latent_origin latent = latent_read_origin(m->sys, o->latent);
         m->recipe = pipeline_of_decoder(m->sys, files, name, &latent, &m->decoder_assumed);
         if (pipeline_check_flags(files, m->recipe, e) != OK) return e->code;
     }
-    if (!m->decodes_only && settle_recipe(m, files, name, o, e) == OK && open_kind(m, files, true, e) == OK)
+    if (!m->decodes_only && resolve_recipe(m, files, name, o, e) == OK && open_kind(m, files, true, e) == OK)
         open_tokenizers(m, files, o, e);
     if (e->code == OK) open_kind(m, files, false, e);
     if (e->code == OK) settings_read_schedule(m, files->scheduler, e);
-    if (e->code == OK && !m->decodes_only) recognise_sampling(m, e);
+    if (e->code == OK && !m->decodes_only) prediction_type_detect(m, e);
     if (e->code == OK) settings_read_pipeline(m, m->decodes_only ? NULL : files->pipeline, e);
     if (e->code == OK) settings_read_defaults(m, files->defaults, e);
     return e->code == OK ? model_check_parts(m, e) : e->code;
 }
 
-/* For a decoder any pipeline's name will do, also one that nobody knows, or none. */
+/* Reads the pipeline's name from model_index.json. Decoding alone accepts unknown names. */
 static enum status read_name(struct sys *sys, const struct component_files *files,
                              char name[PIPELINE_NAME_BYTES], struct error *e) {
-    struct error misfit = {0};
-    if (!files->pipeline || pipeline_read(sys, files->pipeline, name, &misfit) == OK) return OK;
-    if (!files->decodes_only || misfit.code == MEMORY) *e = misfit;
+    struct error failure = {0};
+    if (!files->pipeline || pipeline_read(sys, files->pipeline, name, &failure) == OK) return OK;
+    if (!files->decodes_only || failure.code == MEMORY) *e = failure;
     return e->code;
 }
 
@@ -304,8 +305,8 @@ static enum status fill_from_files(struct sluice_model *m, const struct sluice_m
                                    struct error *e) {
     struct component_files files;
     char name[PIPELINE_NAME_BYTES] = "";
-    const char *file = parts_given(o, o->decodes_only ? FAMILY_DECODER : FAMILY_DENOISER);
-    if (!file && o->decodes_only) file = parts_given(o, FAMILY_TINY_DECODER);
+    const char *file = part_path_of_kind(o, o->decodes_only ? FAMILY_DECODER : FAMILY_DENOISER);
+    if (!file && o->decodes_only) file = part_path_of_kind(o, FAMILY_TINY_DECODER);
     m->decodes_only = o->decodes_only;
     if (component_files_locate(m->sys, o, &files, e) == OK)
         name_model(m, o->model ? o->model : file ? file : "parts", e);
@@ -316,29 +317,29 @@ static enum status fill_from_files(struct sluice_model *m, const struct sluice_m
     return e->code;
 }
 
-/* Parts that are somewhere: not those that are left out. */
+/* True if a component flag has a path, not "none". */
 static bool has_parts(const struct sluice_model_options *o) {
     for (int i = 0; i < o->n_parts; i++)
         if (o->parts[i].path && !part_is_none(&o->parts[i])) return true;
     return false;
 }
 
-/* With what is published where files would say it. */
+/* --family: a model without files, with published sizes and settings. */
 static enum status fill_published(struct sluice_model *m, const struct sluice_model_options *o,
                                   struct error *e) {
     struct sizes sizes;
-    m->published = m->named = true;
+    m->published = m->pipeline_named = true;
     m->recipe = sizes_find_recipe(o->family, e);
     if (!m->recipe || sizes_read(&sizes, m->recipe, SLOTS_MAX, o->dimensions, e) != OK) return e->code;
     if (o->model || has_parts(o) || o->tokenizer || o->edit || o->decodes_only || sizes.dtype) {
-        error_set(e, USAGE, "--family plans a run without files: what says which they are cannot be used");
+        error_set(e, USAGE, "--family plans without files and excludes the flags for a model's files");
         error_where(e, "--family %s", o->family);
         return error_expected(e,
-                              "no --model, part of one but \"none\", --tokenizer, --edit, latent or dtype");
+                              "no --model, --tokenizer, --edit, latent or dtype, and component flags only with \"none\"");
     }
-    if (pipeline_check_left_out(o, m->recipe, o->family, e) == OK && name_model(m, o->family, e) == OK)
+    if (pipeline_check_disabled_parts(o, m->recipe, o->family, e) == OK && name_model(m, o->family, e) == OK)
         published_bind(m->sys, m->recipe, &sizes, o, m->component, &m->tokenizer_bytes, e);
-    /* No file is at fault where sizes that were chosen do not fit together. */
+    /* Sizes that do not fit together come from --dims, not from a file. */
     if (e->code != OK && e->code != MEMORY) error_is_usage(e);
     m->references_max = m->recipe->references_max;
     if (e->code == OK) settings_read_schedule(m, NULL, e);
@@ -360,10 +361,10 @@ static enum status fill_model(struct sluice_model *m, const struct sluice_model_
 
 static int note_schedule(const struct sluice_model *m, char line[MODEL_NOTE_BYTES]) {
     const struct flow_shift_line *s = &m->shift_line;
-    if (!m->sampling.prediction->mixes)
+    if (!m->sampling.prediction->is_flow)
         return snprintf(line, MODEL_NOTE_BYTES,
                         "no scheduler_config.json: %s, prediction %s and sampler %s are the default of %s",
-                        sampling_class(&m->sampling), m->sampling.prediction->name, m->sampling.sampler->name,
+                        sampling_class_name(&m->sampling), m->sampling.prediction->name, m->sampling.sampler->name,
                         m->recipe->name);
     if (m->shift_rule == FLOW_SHIFT_FIXED)
         return snprintf(line, MODEL_NOTE_BYTES,
@@ -379,8 +380,8 @@ static int note_schedule(const struct sluice_model *m, char line[MODEL_NOTE_BYTE
 
 void model_note_absent(const struct recipe *recipe, int i, char line[MODEL_NOTE_BYTES]) {
     const struct slot *slot = &recipe->slot[i];
-    const char *word = slot->word ? slot->word : slot->family->word;
-    int rows = slot->text.tokens_max - slot->text.dropped;
+    const char *word = slot->display_name ? slot->display_name : slot->family->display_name;
+    int rows = slot->text.tokens_max - slot->text.drop_idx;
     int n = snprintf(line, MODEL_NOTE_BYTES, "no %s (%s): ", word, slot->flag);
     if (recipe_condition(recipe, i, CONDITION_POOLED))
         snprintf(line + n, MODEL_NOTE_BYTES - (size_t)n,
@@ -401,7 +402,7 @@ int model_notes(const struct sluice_model *m, char lines[MODEL_NOTES_MAX][MODEL_
     int n = 0;
     if (m->published) {
         snprintf(lines[n++], MODEL_NOTE_BYTES,
-                 "no files: planned with the published sizes of %s, in bf16 where nothing else is said",
+                 "no files: planned with the published sizes of %s, in bf16 by default",
                  m->recipe->name);
         return note_all_absent(m, lines, n);
     }
@@ -409,30 +410,30 @@ int model_notes(const struct sluice_model *m, char lines[MODEL_NOTES_MAX][MODEL_
         if (m->component[i].family && m->component[i].family->kind != FAMILY_ENCODER &&
             m->config_origin[i] != CONFIG_BESIDE)
             snprintf(lines[n++], MODEL_NOTE_BYTES,
-                     "no config.json for the %s: what shapes cannot tell is from %s (%s)",
-                     m->component[i].family->word, config_origin_word[m->config_origin[i]],
+                     "no config.json for the %s: settings are from %s (%s)",
+                     m->component[i].family->display_name, config_origin_word[m->config_origin[i]],
                      m->component[i].family->name);
     if (m->decoder_assumed)
         snprintf(
             lines[n++], MODEL_NOTE_BYTES,
-            "neither model_index.json, config.json nor the latent says whose the autoencoder is: it scales "
-            "as %s's",
+            "model_index.json, config.json and the latent do not identify the autoencoder: its latents are "
+            "scaled as those of %s",
             m->recipe->name);
     if (m->decodes_only) return n;
     n = note_all_absent(m, lines, n);
     if (!m->has_schedule) note_schedule(m, lines[n++]);
-    if (pipeline_note_called(m->recipe, lines[n], MODEL_NOTE_BYTES) ||
-        (!m->named && pipeline_note_alike(m->recipe, lines[n], MODEL_NOTE_BYTES)))
+    if (pipeline_note_by_name(m->recipe, lines[n], MODEL_NOTE_BYTES) ||
+        (!m->pipeline_named && pipeline_note_ambiguous(m->recipe, lines[n], MODEL_NOTE_BYTES)))
         n++;
-    if (m->misnamed)
+    if (m->other_model_word)
         snprintf(lines[n++], MODEL_NOTE_BYTES,
-                 "the tiny decoder's path says \"%s\", another model's than %s: it may draw in wrong colours",
-                 m->misnamed, m->recipe->name);
-    if (m->half)
+                 "the tiny decoder's path has \"%s\", which is for another model than %s: colours may be wrong",
+                 m->other_model_word, m->recipe->name);
+    if (m->lone_expert)
         snprintf(
             lines[n++], MODEL_NOTE_BYTES,
-            "its file's name (\"%s\") says that the %s is one of two, and it is used alone, for all steps",
-            m->half->called[0], m->half->family->word);
+            "the file name has \"%s\", so this %s is one of two; it is used alone, for all steps",
+            m->lone_expert->name_words[0], m->lone_expert->family->display_name);
     return n;
 }
 
@@ -458,22 +459,22 @@ const struct component *model_decoder(const struct sluice_model *m) {
 
 enum status model_open(struct sys *sys, const struct sluice_model_options *options,
                        struct sluice_model **model, struct error *e) {
-    return model_open_beside(sys, options, 0, model, e);
+    return model_open_reserving(sys, options, 0, model, e);
 }
 
-enum status model_open_beside(struct sys *sys, const struct sluice_model_options *options,
-                              uint64_t beside_bytes, struct sluice_model **model, struct error *e) {
+enum status model_open_reserving(struct sys *sys, const struct sluice_model_options *options,
+                              uint64_t reserved_bytes, struct sluice_model **model, struct error *e) {
     struct sys machine;
     sys_init_machine(&machine);
     struct sys *from = sys ? sys : &machine;
     struct sluice_model *m = from->alloc(from, LINE_HOST, sizeof *m);
     *model = NULL;
     if (!m) return error_set(e, MEMORY, "no memory for a model");
-    m->machine = machine; /* with the counters that the allocation above has moved */
+    m->machine = machine; /* includes the counters of the allocation above */
     m->sys = sys ? sys : &m->machine;
     struct sluice_model_options o;
     copy_sized(&o, sizeof o, options);
-    m->sys->room = (struct sys_room){o.max_ram_bytes > 0 ? (uint64_t)o.max_ram_bytes : 0, beside_bytes};
+    m->sys->header_limit = (struct sys_header_limit){o.max_ram_bytes > 0 ? (uint64_t)o.max_ram_bytes : 0, reserved_bytes};
     if (fill_model(m, &o, e) != OK) {
         model_close(m);
         return e->code;
@@ -487,7 +488,7 @@ void model_close(struct sluice_model *m) {
     for (int i = 0; i < SLOTS_MAX; i++) component_destroy(&m->component[i]);
     for (int i = 0; i < SLOTS_MAX; i++) tokenizer_close(m->tokenizer[i]);
     m->sys->release(m->sys, m->name);
-    struct sys machine = m->machine; /* the table must outlive the memory that holds it */
+    struct sys machine = m->machine; /* sys must outlive the memory it manages */
     struct sys *sys = m->sys == &m->machine ? &machine : m->sys;
     sys->release(sys, m);
 }

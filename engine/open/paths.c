@@ -3,9 +3,11 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <linux/magic.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 
 char *path_join(struct sys *sys, const char *folder, const char *name) {
     size_t a = strlen(folder), b = strlen(name);
@@ -33,6 +35,17 @@ bool path_same(const char *a, const char *b) {
 bool path_is_folder(const char *path) {
     struct stat s;
     return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
+}
+
+bool path_is_on_kernel_files(const char *path) {
+    static const unsigned long kinds[] = {PROC_SUPER_MAGIC,   SYSFS_MAGIC,      DEVPTS_SUPER_MAGIC,
+                                          DEBUGFS_MAGIC,      TRACEFS_MAGIC,    CGROUP2_SUPER_MAGIC,
+                                          CGROUP_SUPER_MAGIC, SECURITYFS_MAGIC, BPF_FS_MAGIC};
+    struct statfs s;
+    if (statfs(path, &s)) return false;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if ((unsigned long)s.f_type == kinds[i]) return true;
+    return false;
 }
 
 static char *no_memory(struct error *e) {

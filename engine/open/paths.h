@@ -1,4 +1,4 @@
-/* Paths, and whether something is there. */
+/* Paths: joining, copying, and tests on the file system. */
 #ifndef SLUICE_OPEN_PATHS_H
 #define SLUICE_OPEN_PATHS_H
 
@@ -9,24 +9,26 @@
 
 /* Joins two parts of a path; freed with sys->release. NULL: no memory. */
 char *path_join(struct sys *sys, const char *folder, const char *name);
-/* A link that leads nowhere is there: what it should lead to is missing, and reading it says so. So is what
- * nobody may look at. */
+/* True if something has that path. A broken symbolic link counts, and so does a path without permission to
+ * look: reading it then reports the reason. */
 bool path_exists(const char *path);
-/* Do both lead to one file? Through links of either kind too. */
+/* True if both paths lead to the same file, through symbolic or hard links too. */
 bool path_same(const char *a, const char *b);
 bool path_is_folder(const char *path);
-/* From its last part on, which slashes may follow. */
+/* True in /proc, /sys and other file systems that the kernel makes up: no model lies there, and links in
+ * /proc lead anywhere. */
+bool path_is_on_kernel_files(const char *path);
+/* Pointer to the last part of the path; slashes may follow that part. */
 const char *path_last_part(const char *path);
-/* Is that one of the name's words, between other characters than letters and digits, in letters of any size?
- */
+/* True if `word` stands in `name` between characters that are neither letters nor digits; ignores case. */
 bool path_has_word(const char *name, const char *word);
 
-/* These give new paths, freed with sys->release, or NULL with MEMORY in *e. A copy has no slashes at its end:
- * a file's name must not have one. */
+/* These return new paths, freed with sys->release, or NULL with MEMORY in *e. The copy has no trailing slash,
+ * because open() refuses a file name with one. */
 char *path_copy(struct sys *sys, const char *path, struct error *e);
-/* The folder in which a file or folder lies. */
+/* The parent folder of a file or folder; "." for a bare name. */
 char *path_folder(struct sys *sys, const char *path, struct error *e);
-/* What is there under that name; NULL also where nothing is. */
+/* folder/name if it exists; NULL without an error if it does not. */
 char *path_existing(struct sys *sys, const char *folder, const char *name, struct error *e);
 
 #endif

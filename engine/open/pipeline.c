@@ -1,4 +1,4 @@
-/* Which pipeline the components make up: see pipeline.h. */
+/* Determines the recipe of a model: see pipeline.h. */
 #include "engine/open/pipeline.h"
 
 #include "engine/open/configuration.h"
@@ -28,7 +28,7 @@ const struct recipe *pipeline_guess(const struct component_files *files) {
         if (denoiser && recipe_family(*r, FAMILY_DENOISER) != denoiser->family) continue;
         if (denoiser && files->has_variant && (*r)->variant != files->variant) continue;
         int n = encoders_found(files, *r) + parts_of_kind(files, *r, FAMILY_DENOISER);
-        if (n) n += parts_of_kind(files, *r, FAMILY_DECODER); /* alone it is many recipes' */
+        if (n) n += parts_of_kind(files, *r, FAMILY_DECODER); /* a decoder alone fits many recipes */
         if (n <= most) continue;
         best = *r;
         most = n;
@@ -36,15 +36,15 @@ const struct recipe *pipeline_guess(const struct component_files *files) {
     return best;
 }
 
-void pipeline_look(struct sys *sys, struct component_files *files) {
+void pipeline_detect_variant(struct sys *sys, struct component_files *files) {
     const struct component_file *denoiser = component_files_find_kind(files, FAMILY_DENOISER);
     const struct recipe *recipe = pipeline_guess(files);
-    struct error misfit = {0};
+    struct error failure = {0};
     if (!denoiser || files->has_variant) return;
     const struct slot *slot = &recipe->slot[recipe_slot(recipe, FAMILY_DENOISER)];
     struct component c = {.sys = sys, .family = denoiser->family, .index = parts_view(files, denoiser)};
-    configuration_look(&c, component_files_path(files, denoiser), slot, &misfit);
-    files->has_variant = misfit.code == OK;
+    configuration_apply(&c, component_files_path(files, denoiser), slot, &failure);
+    files->has_variant = failure.code == OK;
     files->variant = c.variant;
 }
 
@@ -54,27 +54,27 @@ static bool has_pipeline(const struct recipe *recipe, const char *name) {
     return false;
 }
 
-/* 2: its weights are that recipe's; 1: they are of that family, as far as they can be read; 0: neither. */
+/* 2: the denoiser has the recipe's family and variant; 1: only the family matches; 0: neither. */
 static int denoiser_fit(struct sys *sys, const struct component_files *files,
                         const struct component_file *denoiser, const struct recipe *recipe) {
     struct component c = {.sys = sys, .family = denoiser->family};
-    struct error misfit = {0};
+    struct error failure = {0};
     if (!denoiser->family || recipe_family(recipe, FAMILY_DENOISER) != denoiser->family) return 0;
     c.index = parts_view(files, denoiser);
     const struct slot *slot = &recipe->slot[recipe_slot(recipe, FAMILY_DENOISER)];
-    configuration_look(&c, component_files_path(files, denoiser), slot, &misfit);
-    return 1 + (misfit.code == OK && c.variant == recipe->variant);
+    configuration_apply(&c, component_files_path(files, denoiser), slot, &failure);
+    return 1 + (failure.code == OK && c.variant == recipe->variant);
 }
 
-/* What is known of where a decoder is from. */
+/* Evidence for the recipe of a decoder that is used alone. */
 struct decoder_origin {
-    const char *pipeline; /* that its folder names; "": none */
+    const char *pipeline; /* named by model_index.json; "": none */
     const struct latent_origin *latent;
 };
 
-/* How well a recipe goes with a decoder, least first: its family, the latent's channels as published, what
- * the latent says, what the decoder's configuration says, the folder's pipeline, and the denoiser in the same
- * file; 0: not at all. *format: how it would scale a latent. */
+/* Score of a recipe for a decoder; 0: another family. Evidence from weak to strong: video, published number of
+ * latent channels, the latent's metadata, the decoder's configuration, the pipeline's name, the denoiser in
+ * the same file. *format: the latent scale under that recipe. */
 static int decoder_fit(struct sys *sys, const struct component_files *files,
                        const struct component_file *decoder, const struct recipe *recipe,
                        const struct decoder_origin *from, struct latent_format *format) {
@@ -82,7 +82,7 @@ static int decoder_fit(struct sys *sys, const struct component_files *files,
     const struct slot *slot = &recipe->slot[i];
     struct component c, published;
     struct config config = {0};
-    struct error misfit = {0};
+    struct error failure = {0};
     enum config_origin origin;
     if (i == SLOTS_MAX || slot->family != decoder->family) return 0;
     configuration_begin(recipe, i, sys, &c);
@@ -92,16 +92,16 @@ static int decoder_fit(struct sys *sys, const struct component_files *files,
     component_derive(&published, chosen);
     c.index = parts_view(files, decoder);
     struct config_place place = {component_files_path(files, decoder), slot, &c.index};
-    configuration_look(&c, place.path, slot, &misfit);
-    if (misfit.code == OK) configuration_read(sys, &place, &config, &origin, &misfit);
+    configuration_apply(&c, place.path, slot, &failure);
+    if (failure.code == OK) configuration_read(sys, &place, &config, &origin, &failure);
     *format = c.latent_format;
-    bool fits = misfit.code == OK && c.latent_channels == published.latent_channels;
-    bool said =
+    bool fits = failure.code == OK && c.latent_channels == published.latent_channels;
+    bool configured =
         !strcmp(config_string(&config, slot->family->config_key, ""), component_config_value(&published));
     bool saved = !strcmp(from->latent->recipe, recipe->name);
     config_destroy(&config);
-    return 1 + (from->latent->video && recipe->frames_max) + 2 * fits + 4 * saved + 8 * said +
-           16 * has_pipeline(recipe, from->pipeline) + 32 * denoiser_fit(sys, files, &files->beside, recipe);
+    return 1 + (from->latent->video && recipe->frames_max) + 2 * fits + 4 * saved + 8 * configured +
+           16 * has_pipeline(recipe, from->pipeline) + 32 * denoiser_fit(sys, files, &files->bundled_denoiser, recipe);
 }
 
 const struct recipe *pipeline_of_decoder(struct sys *sys, const struct component_files *files,
@@ -125,13 +125,13 @@ const struct recipe *pipeline_of_decoder(struct sys *sys, const struct component
     return best;
 }
 
-/* Is it the denoiser's, or whose it may be if that is NULL? */
+/* True if the recipe has this denoiser's family and variant, or if denoiser is NULL. */
 static bool is_of(const struct recipe *recipe, const struct component *denoiser) {
     return !denoiser || (recipe_family(recipe, FAMILY_DENOISER) == denoiser->family &&
                          recipe->variant == denoiser->variant);
 }
 
-/* The pipelines of this denoiser, or of all if that is NULL, each once. */
+/* Lists the pipelines of this denoiser (NULL: of all recipes), each once, for messages. */
 static void list_pipelines(const struct component *denoiser, char *list, size_t bytes) {
     size_t n = 0;
     *list = 0;
@@ -155,7 +155,7 @@ enum status pipeline_read(struct sys *sys, const char *path, char name[PIPELINE_
     for (const struct recipe *const *r = recipes; *r; r++) found |= has_pipeline(*r, named);
     if (*named && !found) {
         list_pipelines(NULL, known, sizeof known);
-        error_set(e, UNSUPPORTED, "this pipeline is not supported");
+        error_set(e, UNSUPPORTED, "unsupported pipeline in model_index.json");
         error_where(e, "%s", path);
         error_found(e, "\"%s\"", named);
         error_expected(e, "%s", known);
@@ -164,16 +164,15 @@ enum status pipeline_read(struct sys *sys, const char *path, char name[PIPELINE_
     return e->code;
 }
 
-/* Has the recipe as many denoisers as the model's folder says that it has? Then one that is not there is
- * missing, and does not make another pipeline of the rest. Whoever chooses one by a flag says what there is.
- */
-static bool has_those_named(const struct component_files *files, const struct recipe *recipe) {
+/* True if the recipe has as many denoisers as model_index.json declares. An absent one is then a missing file,
+ * not a sign of another pipeline. False if a flag chose the denoiser. */
+static bool has_declared_denoisers(const struct component_files *files, const struct recipe *recipe) {
     const struct component_file *denoiser = component_files_find_kind(files, FAMILY_DENOISER);
-    return !denoiser->flag && recipe_count(recipe, denoiser->family) == files->denoisers_named;
+    return !denoiser->flag && recipe_count_slots(recipe, denoiser->family) == files->n_declared_denoisers;
 }
 
-static bool is_called(const struct component_files *files, const struct recipe *recipe) {
-    return parts_name_says(files, component_files_find_kind(files, FAMILY_DENOISER), recipe->called);
+static bool name_matches(const struct component_files *files, const struct recipe *recipe) {
+    return part_name_has_word(files, component_files_find_kind(files, FAMILY_DENOISER), recipe->name_word);
 }
 
 enum status pipeline_choose(const struct component_files *files, const char *name,
@@ -183,23 +182,23 @@ enum status pipeline_choose(const struct component_files *files, const char *nam
     for (const struct recipe *const *r = recipes; *r; r++) {
         if (recipe_family(*r, FAMILY_DENOISER) != denoiser->family || (*r)->variant != denoiser->variant)
             continue;
-        if ((*r)->called && !is_called(files, *r)) continue;
+        if ((*r)->name_word && !name_matches(files, *r)) continue;
         int n = parts_of_kind(files, *r, FAMILY_DENOISER) + parts_of_kind(files, *r, FAMILY_DECODER);
-        if ((*r)->called) n += SLOTS_MAX;
-        if (has_those_named(files, *r)) n += SLOTS_MAX;
+        if ((*r)->name_word) n += SLOTS_MAX;
+        if (has_declared_denoisers(files, *r)) n += SLOTS_MAX;
         if ((*name && !has_pipeline(*r, name)) || n <= most) continue;
         *recipe = *r;
         most = n;
     }
     if (most) return OK;
     list_pipelines(denoiser, known, sizeof known);
-    error_set(e, UNSUPPORTED, "the pipeline that model_index.json names has another transformer");
+    error_set(e, UNSUPPORTED, "the transformer does not belong to the pipeline in model_index.json");
     error_where(e, "%s", denoiser->index.sources[0].path);
     error_found(e, "\"%s\"", name);
     return error_expected(e, "%s for these weights", known);
 }
 
-/* Of the recipes with this denoiser the one that is called so. */
+/* Chooses the recipe with this denoiser whose `edit` name is the value of --edit. */
 static enum status choose_edit(const char *edit, const struct component *denoiser,
                                const struct recipe **recipe, struct error *e) {
     const char *known[] = {"", "", ""};
@@ -216,7 +215,7 @@ static enum status choose_edit(const char *edit, const struct component *denoise
     error_set(e, USAGE, "--edit cannot be used with this model");
     error_where(e, "%s", denoiser->index.sources[0].path);
     error_found(e, "%s of %s", edit, denoiser->family->name);
-    if (!n) return error_expected(e, "nothing: its weights have no editing pipelines");
+    if (!n) return error_expected(e, "no --edit: there is no editing pipeline for these weights");
     return error_expected(e, "%s%s%s%s%s", known[0], n > 2 ? ", " : "", n > 2 ? known[1] : "",
                           n > 1 ? " or " : "", n > 1 ? known[n - 1] : "");
 }
@@ -230,48 +229,48 @@ bool pipeline_names(const struct component_files *files, const char *name) {
     return false;
 }
 
-enum status pipeline_settle(struct sys *sys, const struct component_files *files, const char *name,
+enum status pipeline_resolve(struct sys *sys, const struct component_files *files, const char *name,
                             const char *edit, const struct recipe **recipe, struct error *e) {
     const struct component_file *in[SLOTS_MAX];
     int i = 0;
     parts_assign(files, *recipe, in);
     while (!in[i] || in[i]->family->kind != FAMILY_DENOISER) i++;
     struct component c = {.sys = sys, .family = in[i]->family, .index = parts_view(files, in[i])};
-    if (configuration_look(&c, component_files_path(files, in[i]), &(*recipe)->slot[i], e) != OK)
+    if (configuration_apply(&c, component_files_path(files, in[i]), &(*recipe)->slot[i], e) != OK)
         return e->code;
     if (edit) return choose_edit(edit, &c, recipe, e);
     return pipeline_choose(files, pipeline_names(files, name) ? name : "", &c, recipe, e);
 }
 
-/* The recipe of the same weights and pipelines that a name tells from this one; NULL: none is. */
-static const struct recipe *recipe_called_else(const struct recipe *recipe) {
+/* The recipe with the same denoiser and pipeline that is chosen by a word in the model's name; NULL: none. */
+static const struct recipe *recipe_by_other_name(const struct recipe *recipe) {
     for (const struct recipe *const *r = recipes; *r; r++)
-        if ((*r)->called && *r != recipe && (*r)->variant == recipe->variant &&
+        if ((*r)->name_word && *r != recipe && (*r)->variant == recipe->variant &&
             recipe_family(*r, FAMILY_DENOISER) == recipe_family(recipe, FAMILY_DENOISER) &&
             has_pipeline(recipe, (*r)->pipelines[0]))
             return *r;
     return NULL;
 }
 
-bool pipeline_note_called(const struct recipe *recipe, char *line, size_t bytes) {
-    const struct recipe *other = recipe_called_else(recipe);
-    if (recipe->called)
-        snprintf(line, bytes, "taken for %s, because its name has the word \"%s\"", recipe->name,
-                 recipe->called);
+bool pipeline_note_by_name(const struct recipe *recipe, char *line, size_t bytes) {
+    const struct recipe *other = recipe_by_other_name(recipe);
+    if (recipe->name_word)
+        snprintf(line, bytes, "taken for %s, because the model's name has the word \"%s\"", recipe->name,
+                 recipe->name_word);
     else if (other)
         snprintf(line, bytes,
-                 "taken for %s: its name has no word \"%s\", as that of %s would (--steps %d --cfg-scale %g)",
-                 recipe->name, other->called, other->name, other->steps, other->cfg_scale);
-    return recipe->called || other;
+                 "taken for %s: the model's name lacks the word \"%s\" of %s (which needs --steps %d --cfg-scale %g)",
+                 recipe->name, other->name_word, other->name, other->steps, other->cfg_scale);
+    return recipe->name_word || other;
 }
 
-bool pipeline_note_alike(const struct recipe *recipe, char *line, size_t bytes) {
+bool pipeline_note_ambiguous(const struct recipe *recipe, char *line, size_t bytes) {
     size_t n = 0;
     int listed = 0;
     const struct family *denoiser = recipe_family(recipe, FAMILY_DENOISER);
     for (const struct recipe *const *r = recipes; *r && n < bytes; r++) {
         bool alike = recipe_family(*r, FAMILY_DENOISER) == denoiser && (*r)->variant == recipe->variant &&
-                     recipe_count(*r, denoiser) == recipe_count(recipe, denoiser) &&
+                     recipe_count_slots(*r, denoiser) == recipe_count_slots(recipe, denoiser) &&
                      recipe_family(*r, FAMILY_DECODER) == recipe_family(recipe, FAMILY_DECODER);
         if (!alike || *r == recipe) continue;
         if (!n)
@@ -280,6 +279,6 @@ bool pipeline_note_alike(const struct recipe *recipe, char *line, size_t bytes) 
                                   recipe->name);
         if (n < bytes) n += (size_t)snprintf(line + n, bytes - n, "%s %s", listed++ ? "," : "", (*r)->name);
     }
-    if (n && n < bytes && recipe_is_edited(recipe)) snprintf(line + n, bytes - n, " (--edit)");
+    if (n && n < bytes && recipe_has_edit_variant(recipe)) snprintf(line + n, bytes - n, " (--edit)");
     return n > 0;
 }

@@ -1,85 +1,73 @@
-/* Which pipeline the components make up: the recipe follows from what is found, never the other way round. */
+/* Determines the recipe (pipeline) of a model from the components that were found. */
 #ifndef SLUICE_OPEN_PIPELINE_H
 #define SLUICE_OPEN_PIPELINE_H
 
 #include "engine/open/component_files.h"
 #include "engine/open/latent_file.h"
 
-/* The recipe that the families found so far point to: of those with this denoiser, else of all, the first
- * with the most of its encoders there. NULL: nothing points anywhere. */
+/* The most likely recipe for the families found so far: among recipes with this denoiser, or all if there is
+ * none yet, the first with the most of its components present. NULL: no recipe has any of them. */
 const struct recipe *pipeline_guess(const struct component_files *files);
-/* Looks into the denoiser that counts, if there is one, for which of its family's pipelines it can be. What
- * is wrong with it is said when it is opened. */
-void pipeline_look(struct sys *sys, struct component_files *files);
-/* Where only a decoder was looked for: the first recipe that decodes with it, of those that a denoiser in its
- * file, the pipeline of that name, its configuration and the latent say, in this order, and whose latents
- * have as many channels, if there are any; where these leave a choice, one of videos for a video. name: ""
- * where nothing names one. NULL: none was found. *assumed: another that it might as well be scales latents
- * otherwise.
- */
+/* Reads the variant of the preferred denoiser, if any, into files->variant. Errors are left to its opening. */
+void pipeline_detect_variant(struct sys *sys, struct component_files *files);
+/* For decoding alone: the best recipe for the decoder found. Evidence, strongest first: a denoiser in the same
+ * file, the pipeline's name, the decoder's configuration, the latent's metadata, its number of channels, and
+ * a video recipe for a video. name: "" if unknown. NULL: no decoder was found. *assumed: recipes with another
+ * latent scale fit equally well. */
 const struct recipe *pipeline_of_decoder(struct sys *sys, const struct component_files *files,
                                          const char *name, const struct latent_origin *latent, bool *assumed);
 
-/* A component that was not found. */
+/* A missing component. */
 struct missing_part {
-    const struct slot *slot; /* NULL where nothing tells which pipeline it is */
+    const struct slot *slot; /* NULL: the pipeline is unknown */
     const char *folder, *flag, *word;
 };
 
-/* What a pipeline of that recipe lacks, or any pipeline where that is NULL: without any of several text
- * encoders, of which one is enough, it lacks all of them. Returns how many. */
+/* Lists the missing components of that recipe, or of any pipeline (recipe NULL). If all text encoders are
+ * optional and none is present, all of them are listed. Returns the number. */
 int pipeline_missing(const struct component_files *files, const struct recipe *recipe,
                      struct missing_part missing[SLOTS_MAX]);
 
-/* UNSUPPORTED if two files hold a component of which the recipe has use for one; NULL: of which any has.
- * model:
- * -m.
- */
-enum status pipeline_check_twice(const struct component_files *files, const struct recipe *recipe,
+/* UNSUPPORTED: two files hold a component that the recipe (NULL: any recipe) has once. model: path of -m. */
+enum status pipeline_check_duplicates(const struct component_files *files, const struct recipe *recipe,
                                  const char *model, struct error *e);
 
-/* USAGE if a part is left out ("none") that a model of the recipe cannot be without, or all of its text
- * encoders are. model:
- * -m, or NULL. */
-enum status pipeline_check_left_out(const struct sluice_model_options *options, const struct recipe *recipe,
+/* USAGE: a required component, or every text encoder, is disabled with "none". model: path of -m, or NULL. */
+enum status pipeline_check_disabled_parts(const struct sluice_model_options *options, const struct recipe *recipe,
                                     const char *model, struct error *e);
 
-/* UNSUPPORTED where a flag chose what does not stand in its slot, naming what it is and what was wanted;
- * USAGE for the flag of a component that a pipeline of the recipe has not. recipe: NULL if nothing tells
- * which. */
+/* UNSUPPORTED: the file of a flag holds another component; the error names both. USAGE: the recipe has no
+ * component for a flag. recipe: NULL if unknown. */
 enum status pipeline_check_flags(const struct component_files *files, const struct recipe *recipe,
                                  struct error *e);
 
-/* OK if every component of the recipe is found; NULL: what every pipeline has. Else UNSUPPORTED where one
- * stands in the wrong place, naming what it is and what was wanted; USAGE for the flag of a component that
- * the pipeline has not; MISSING with all that are missing, or the reason why a file that may be one was not
- * opened. model:
- * -m, or NULL. */
+/* OK if every component of the recipe (NULL: of any pipeline) is present. UNSUPPORTED and USAGE as
+ * pipeline_check_flags and pipeline_check_disabled_parts, also for folders. MISSING: the error lists the missing
+ * components, or has the reason why a candidate file could not be read. model: path of -m, or NULL. */
 enum status pipeline_check(const struct component_files *files, const struct recipe *recipe,
                            const char *model, struct error *e);
 
-/* The pipeline that a model_index.json names; UNSUPPORTED for one that no recipe has, with the known ones.
- * name stays empty if the file names none. */
+/* Reads _class_name of a model_index.json; "" if it has none. UNSUPPORTED: no recipe has that pipeline. */
 enum { PIPELINE_NAME_BYTES = 64 };
 enum status pipeline_read(struct sys *sys, const char *path, char name[PIPELINE_NAME_BYTES], struct error *e);
 
-/* The recipe for a configured denoiser, with the most of what draws there. name: the pipeline's, "" if
- * nothing names it. UNSUPPORTED for a pipeline that has other weights. */
+/* The recipe for a configured denoiser, with the most of its denoisers and decoders present. name: the
+ * pipeline's, "" if unknown. UNSUPPORTED: the named pipeline has another denoiser. */
 enum status pipeline_choose(const struct component_files *files, const char *name,
                             const struct component *denoiser, const struct recipe **recipe, struct error *e);
 
-/* Does a model_index.json of that name say which pipeline this is? It stands for the whole folder, so not
- * where a flag gives another denoiser; but who gives one beside an editing pipeline's parts means to edit. */
+/* True if the pipeline's name in model_index.json applies. It does not if a flag replaces the denoiser, unless
+ * the name is that of an editing pipeline of the same family. */
 bool pipeline_names(const struct component_files *files, const char *name);
 
-/* From the recipe that was guessed to the one that the denoiser's weights say, and that name where it names.
- * edit: what a flag calls it whatever it is named, or NULL; USAGE where these weights have no such recipe. */
-enum status pipeline_settle(struct sys *sys, const struct component_files *files, const char *name,
+/* Replaces the guessed recipe by the one that the denoiser's weights and the pipeline's name determine. edit:
+ * value of --edit, which overrides the name, or NULL. USAGE: these weights have no such editing pipeline. */
+enum status pipeline_resolve(struct sys *sys, const struct component_files *files, const char *name,
                             const char *edit, const struct recipe **recipe, struct error *e);
 
-/* One line for a recipe that a name told from another of the same weights, or told from none. */
-bool pipeline_note_called(const struct recipe *recipe, char *line, size_t bytes);
-/* One line for a recipe that nothing named, where others have weights of the same shapes. */
-bool pipeline_note_alike(const struct recipe *recipe, char *line, size_t bytes);
+/* One line if the recipe was chosen by a word of the model's name (recipe.name_word) or by its absence. */
+bool pipeline_note_by_name(const struct recipe *recipe, char *line, size_t bytes);
+/* One line if other recipes have weights of the same shapes and no name decides. */
+bool pipeline_note_ambiguous(const struct recipe *recipe, char *line, size_t bytes);
 
 #endif

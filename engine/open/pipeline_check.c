@@ -1,4 +1,4 @@
-/* What a pipeline has twice, in the wrong place, or not at all: see pipeline.h. */
+/* Errors about duplicate, misplaced and missing components: see pipeline.h. */
 #include "engine/open/pipeline.h"
 
 #include "loaders/loaders.h"
@@ -6,13 +6,14 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- what is there twice ---- */
+/* ---- duplicates ---- */
 
-/* The flag for a second one, where some recipe has two of that family that nothing but names tells apart. */
+/* The flag of a second slot of that family, in recipes where only file names tell the slots apart (WAN's two
+ * experts); NULL: none. */
 static const char *flag_of_another(const struct family *family, const char *flag) {
     const struct slot *slot;
     for (int i = 0; (slot = models_slot(i)); i++)
-        if (slot->family == family && *slot->called && strcmp(slot->flag, flag) != 0) return slot->flag;
+        if (slot->family == family && *slot->name_words && strcmp(slot->flag, flag) != 0) return slot->flag;
     return NULL;
 }
 
@@ -23,19 +24,19 @@ static enum status two_files(const struct component_files *files, const struct c
     const char *names[2] = {component_files_path(files, one), component_files_path(files, other)};
     for (int i = 0; i < 2; i++)
         if (!strncmp(names[i], model, folder) && names[i][folder]) names[i] += folder;
-    error_set(e, UNSUPPORTED, "two files hold the %s", one->family->word);
+    error_set(e, UNSUPPORTED, "two files hold the %s", one->family->display_name);
     error_where(e, "%s", model);
     error_found(e, "%s and %s", names[0] + (*names[0] == '/'), names[1] + (*names[1] == '/'));
     const char *another = flag_of_another(one->family, flag);
     if (!another) return error_expected(e, "%s with the one to use", flag);
-    return error_expected(e, "%s with the one to use, and %s where they are two of one model", flag, another);
+    return error_expected(e, "%s with the one to use; %s as well if both belong to one model", flag, another);
 }
 
 static bool was_searched(const struct component_file *file) {
     return file->family && !file->flag && !file->folder;
 }
 
-/* The recipe's; of a family that it has not, any recipe's. */
+/* The flag of the family in this recipe, else in any recipe. */
 static const char *flag_of(const struct recipe *recipe, const struct family *family) {
     const struct slot *slot = recipe ? recipe->slot : NULL;
     while (slot && slot->family && slot->family != family) slot++;
@@ -43,16 +44,15 @@ static const char *flag_of(const struct recipe *recipe, const struct family *fam
     return slot->flag;
 }
 
-/* Is it in a slot? With several slots of one family two files of it are no mistake. */
+/* True if the component is in a slot. Two files of a family with two slots are no duplicates. */
 static bool is_used(const struct component_file *file, const struct component_file *const in[SLOTS_MAX]) {
     for (int i = 0; i < SLOTS_MAX; i++)
         if (in[i] == file) return true;
     return false;
 }
 
-/* Could both stand in one slot of the recipe, as far as prefixes and contents say, which no flag and no
- * folder fills? Of SDXL's encoders Flux has one; of one that a flag chooses nobody asks which else there is.
- */
+/* True if both could be the component of one slot that neither a flag nor a folder fills, judged by prefixes and
+ * content. Not so for SDXL's second text encoder next to Flux's CLIP, nor for a slot chosen by a flag. */
 static bool share_place(const struct component_files *files, const struct recipe *recipe,
                         const struct component_file *const in[SLOTS_MAX], const struct component_file *one,
                         const struct component_file *other) {
@@ -62,14 +62,14 @@ static bool share_place(const struct component_files *files, const struct recipe
         if (!slot_takes(s, one->family, one->prefix) || !slot_takes(s, other->family, other->prefix))
             continue;
         if (in[i] && !was_searched(in[i])) continue;
-        if (part_left_out(files->options, s)) continue;
-        if (parts_is_called_otherwise(files, one, s) || parts_is_called_otherwise(files, other, s)) continue;
-        if (!s->is || (s->is(&view) && s->is(&other_view))) return true;
+        if (part_disabled(files->options, s)) continue;
+        if (part_named_for_other_slot(files, one, s) || part_named_for_other_slot(files, other, s)) continue;
+        if (!s->matches || (s->matches(&view) && s->matches(&other_view))) return true;
     }
     return false;
 }
 
-enum status pipeline_check_twice(const struct component_files *files, const struct recipe *recipe,
+enum status pipeline_check_duplicates(const struct component_files *files, const struct recipe *recipe,
                                  const char *model, struct error *e) {
     const struct component_file *in[SLOTS_MAX] = {0};
     if (recipe) parts_assign(files, recipe, in);
@@ -82,33 +82,33 @@ enum status pipeline_check_twice(const struct component_files *files, const stru
             if (recipe && one->family == other->family && !share_place(files, recipe, in, one, other))
                 continue;
             bool encodes = one->family->kind == FAMILY_TEXT || one->family->kind == FAMILY_VISION;
-            if (encodes && !(recipe && recipe_count(recipe, one->family))) continue;
+            if (encodes && !(recipe && recipe_count_slots(recipe, one->family))) continue;
             return two_files(files, one, other, flag_of(recipe, one->family), model, e);
         }
     return OK;
 }
 
-/* ---- what is misplaced ---- */
+/* ---- misplaced components ---- */
 
 static enum status misplaced(const struct component_files *files, const struct component_file *file,
                              const char *wanted, const char *flag, struct error *e) {
     struct tensor_index view = parts_view(files, file);
     if (!view.n_entries) {
-        error_set(e, MISSING, "there are no tensors");
+        error_set(e, MISSING, "the file has no tensors");
         error_where(e, "%s", component_files_path(files, file));
         return error_expected(e, "the weights of %s", wanted);
     }
     if (index_check_quantised(&view, e) != OK) return e->code;
-    error_set(e, UNSUPPORTED, "these weights do not fit their slot");
+    error_set(e, UNSUPPORTED, "this file holds another component");
     error_where(e, "%s", component_files_path(files, file));
     if (file->family)
-        error_found(e, "%s (%s)", file->family->word, file->family->name);
+        error_found(e, "%s (%s)", file->family->display_name, file->family->name);
     else
-        error_found(e, "an unknown kind with %d tensors", view.n_entries);
+        error_found(e, "%d tensors of no known component", view.n_entries);
     return error_expected(e, "%s for %s", wanted, flag);
 }
 
-/* The recipe's slot with that flag that is for it, or for others. NULL: there is none. */
+/* The recipe's slot with the flag of this component: the one of its family, else another; NULL: none. */
 static const struct slot *slot_of_flag(const struct recipe *recipe, const struct component_file *file) {
     const struct slot *of_others = NULL;
     for (const struct slot *s = recipe->slot; s->family; s++) {
@@ -119,11 +119,11 @@ static const struct slot *slot_of_flag(const struct recipe *recipe, const struct
     return of_others;
 }
 
-static enum status cannot_lack(const char *word, const char *flag, const char *model, struct error *e) {
-    error_set(e, USAGE, "this model cannot be without its %s", word);
+static enum status fail_required(const char *word, const char *flag, const char *model, struct error *e) {
+    error_set(e, USAGE, "this model needs its %s", word);
     error_where(e, "%s", model ? model : "no model given");
     error_found(e, "%s none", flag);
-    return error_expected(e, "its path, or no %s", flag);
+    return error_expected(e, "%s with a path, or no %s", flag, flag);
 }
 
 static const struct slot *slot_of(const struct recipe *recipe, const char *flag) {
@@ -132,26 +132,26 @@ static const struct slot *slot_of(const struct recipe *recipe, const char *flag)
     return NULL;
 }
 
-static enum status no_use(const struct recipe *recipe, const char *flag, const char *where, struct error *e) {
-    error_set(e, USAGE, "this model has no use for %s", flag);
+static enum status fail_unused_flag(const struct recipe *recipe, const char *flag, const char *where, struct error *e) {
+    error_set(e, USAGE, "this model does not use %s", flag);
     error_where(e, "%s", where);
-    return error_expected(e, "the parts of %s only", recipe_family(recipe, FAMILY_DENOISER)->name);
+    return error_expected(e, "only components of %s", recipe_family(recipe, FAMILY_DENOISER)->name);
 }
 
-enum status pipeline_check_left_out(const struct sluice_model_options *o, const struct recipe *recipe,
+enum status pipeline_check_disabled_parts(const struct sluice_model_options *o, const struct recipe *recipe,
                                     const char *model, struct error *e) {
     const char *last = NULL;
     for (int i = 0; i < o->n_parts; i++) {
         if (!part_is_none(&o->parts[i])) continue;
         const char *flag = o->parts[i].flag;
         const struct slot *slot = slot_of(recipe, flag);
-        if (!slot) return no_use(recipe, flag, "none", e);
-        if (!slot->optional) return cannot_lack(slot->word ? slot->word : slot->family->word, flag, model, e);
+        if (!slot) return fail_unused_flag(recipe, flag, "none", e);
+        if (!slot->optional) return fail_required(slot->display_name ? slot->display_name : slot->family->display_name, flag, model, e);
         if (slot->family->kind == FAMILY_TEXT) last = flag;
     }
     for (const struct slot *s = recipe->slot; s->family; s++)
-        if (s->family->kind == FAMILY_TEXT && !part_left_out(o, s)) return OK;
-    return last ? cannot_lack("text encoders", last, model, e) : OK;
+        if (s->family->kind == FAMILY_TEXT && !part_disabled(o, s)) return OK;
+    return last ? fail_required("text encoders", last, model, e) : OK;
 }
 
 enum status pipeline_check_flags(const struct component_files *files, const struct recipe *recipe,
@@ -165,19 +165,19 @@ enum status pipeline_check_flags(const struct component_files *files, const stru
     }
     for (int i = 0; i < files->n_files && recipe; i++) {
         const struct component_file *file = &files->file[i];
-        if (!file->flag || file->with) continue;
+        if (!file->flag || file->bundled) continue;
         const struct slot *slot = slot_of_flag(recipe, file);
         if (slot && slot->family == file->family) continue;
-        if (slot) return misplaced(files, file, slot->family->word, file->flag, e);
+        if (slot) return misplaced(files, file, slot->family->display_name, file->flag, e);
         const struct family *denoiser = recipe_family(recipe, FAMILY_DENOISER);
-        no_use(recipe, file->flag, component_files_path(files, file), e);
-        return error_found(e, "%s (%s) beside the %s (%s)", file->family->word, file->family->name,
-                           denoiser->word, denoiser->name);
+        fail_unused_flag(recipe, file->flag, component_files_path(files, file), e);
+        return error_found(e, "%s (%s) with the %s (%s)", file->family->display_name, file->family->name,
+                           denoiser->display_name, denoiser->name);
     }
     return OK;
 }
 
-/* A folder that the layout has for a missing component holds something else. */
+/* Fails if the folder of a missing component holds another component. */
 static enum status check_folders(const struct component_files *files, const struct missing_part *missing,
                                  int n_missing, struct error *e) {
     for (int m = 0; m < n_missing; m++)
@@ -186,9 +186,9 @@ static enum status check_folders(const struct component_files *files, const stru
             const struct family *family = missing[m].slot ? missing[m].slot->family : NULL;
             char wanted[96];
             if (!file->folder || strcmp(file->folder, missing[m].folder) != 0) continue;
-            /* Which transformer it is, or would be, nothing else tells. */
+            /* Without the denoiser its family is unknown: name all families of the flag. */
             if (family && family->kind != FAMILY_DENOISER)
-                snprintf(wanted, sizeof wanted, "%s (%s)", family->word, family->name);
+                snprintf(wanted, sizeof wanted, "%s (%s)", family->display_name, family->name);
             else
                 part_flag_families(missing[m].flag, wanted, sizeof wanted);
             return misplaced(files, file, wanted, missing[m].flag, e);
@@ -196,9 +196,10 @@ static enum status check_folders(const struct component_files *files, const stru
     return OK;
 }
 
-/* ---- what is missing ---- */
+/* ---- missing components ---- */
 
-/* What every pipeline has, where nothing tells which it is; its text encoders are not known to be missing. */
+/* Missing components if the pipeline is unknown: denoiser and autoencoder, which every pipeline has. Its text
+ * encoders are unknown. */
 static int missing_of_any(const struct component_files *files, struct missing_part missing[SLOTS_MAX]) {
     static const struct {
         enum family_kind kind;
@@ -216,16 +217,16 @@ static int missing_of_any(const struct component_files *files, struct missing_pa
     return n;
 }
 
-/* Has it a folder of its own, by model_index.json or in fact? */
-static bool is_promised(const struct component_files *files, const struct slot *slot) {
-    if (slot->prefix) return false; /* which it shares */
-    for (const char *const *folder = files->named; *folder; folder++)
-        if (!strcmp(*folder, slot->folder)) return !part_left_out(files->options, slot);
+/* True if the model's folder declares or has a folder of this slot's own. */
+static bool is_declared(const struct component_files *files, const struct slot *slot) {
+    if (slot->prefix) return false; /* the folder is shared with another slot */
+    for (const char *const *folder = files->declared; *folder; folder++)
+        if (!strcmp(*folder, slot->folder)) return !part_disabled(files->options, slot);
     return false;
 }
 
-/* Of text encoders each of which may be absent one at least is there. */
-static bool lacks_texts(const struct recipe *recipe, const struct component_file *const in[SLOTS_MAX]) {
+/* True if all text encoders of the recipe are optional and none is present: one is required. */
+static bool has_no_text_encoder(const struct recipe *recipe, const struct component_file *const in[SLOTS_MAX]) {
     bool encodes = false;
     for (int i = 0; recipe->slot[i].family; i++) {
         if (recipe->slot[i].family->kind != FAMILY_TEXT) continue;
@@ -235,11 +236,11 @@ static bool lacks_texts(const struct recipe *recipe, const struct component_file
     return encodes;
 }
 
-static bool may_lack(const struct component_files *files, const struct slot *slot, bool no_text) {
+static bool may_be_missing(const struct component_files *files, const struct slot *slot, bool no_text) {
     if (slot->family->kind == FAMILY_ENCODER) return true;
     if (slot->family->kind == FAMILY_DECODER && component_files_find_tiny(files)) return true;
     if (slot->family->kind == FAMILY_TEXT && no_text) return false;
-    return slot->optional && !is_promised(files, slot);
+    return slot->optional && !is_declared(files, slot);
 }
 
 int pipeline_missing(const struct component_files *files, const struct recipe *recipe,
@@ -248,12 +249,12 @@ int pipeline_missing(const struct component_files *files, const struct recipe *r
     int n = 0;
     if (!recipe) return missing_of_any(files, missing);
     parts_assign(files, recipe, in);
-    bool no_text = lacks_texts(recipe, in);
+    bool no_text = has_no_text_encoder(recipe, in);
     for (int i = 0; recipe->slot[i].family; i++) {
         const struct slot *slot = &recipe->slot[i];
-        if (!in[i] && !may_lack(files, slot, no_text))
+        if (!in[i] && !may_be_missing(files, slot, no_text))
             missing[n++] = (struct missing_part){slot, slot->folder, slot->flag,
-                                                 slot->word ? slot->word : slot->family->word};
+                                                 slot->display_name ? slot->display_name : slot->family->display_name};
     }
     return n;
 }
@@ -271,16 +272,16 @@ static void pipeline_add_word(struct words *list, const char *word, const char *
                         word, quote);
 }
 
-/* What else would do, or be needed. */
-static const char *say_more(const struct component_files *files, const struct missing_part *missing, int n) {
+/* End of the advice about missing components. */
+static const char *missing_advice(const struct component_files *files, const struct missing_part *missing, int n) {
     if (!missing[0].slot) return files->decodes_only ? "" : ", and its text encoders";
     for (int i = 0; i < n; i++)
-        if (missing[i].slot->optional && !is_promised(files, missing[i].slot))
+        if (missing[i].slot->optional && !is_declared(files, missing[i].slot))
             return "; one text encoder is enough";
-    return n == 1 && missing[0].slot->optional ? ", or \"none\"" : "";
+    return n == 1 && missing[0].slot->optional ? ", or \"none\" to go without" : "";
 }
 
-static enum status say_missing(const struct component_files *files, const struct missing_part *missing, int n,
+static enum status fail_missing(const struct component_files *files, const struct missing_part *missing, int n,
                                const char *model, struct error *e) {
     struct words folders = {0}, flags = {0}, words = {0};
     for (int i = 0; i < n; i++) {
@@ -291,24 +292,24 @@ static enum status say_missing(const struct component_files *files, const struct
     error_set(e, MISSING, "the model has no %s", folders.text);
     error_where(e, "%s", model ? model : "no model given");
     const struct component_file *tiny = component_files_find_kind(files, FAMILY_TINY_DECODER);
-    if (tiny && !tiny->flag) /* which was nearly meant */
-        error_found(e, "a %s (%s), which only %s brings", tiny->family->word, tiny->family->name,
+    if (tiny && !tiny->flag) /* a tiny decoder is used only if its flag chooses it */
+        error_found(e, "a %s (%s), which is used only with %s", tiny->family->display_name, tiny->family->name,
                     flag_of(NULL, tiny->family));
-    else if (files->strangers.n)
-        error_found(e, "'%s' and %d other tensors, which are no known part", files->strangers.first,
-                    files->strangers.n - 1);
-    return error_expected(e, "%s there, or %s with the %s%s", n > 1 ? "them" : "it", flags.text, words.text,
-                          say_more(files, missing, n));
+    else if (files->unknown_tensors.n)
+        error_found(e, "'%s' and %d other tensors of no known component", files->unknown_tensors.first,
+                    files->unknown_tensors.n - 1);
+    return error_expected(e, "all files of the model, or %s with the %s%s", flags.text, words.text,
+                          missing_advice(files, missing, n));
 }
 
 enum status pipeline_check(const struct component_files *files, const struct recipe *recipe,
                            const char *model, struct error *e) {
     struct missing_part missing[SLOTS_MAX];
     if (pipeline_check_flags(files, recipe, e) != OK) return e->code;
-    if (recipe && pipeline_check_left_out(files->options, recipe, model, e) != OK) return e->code;
+    if (recipe && pipeline_check_disabled_parts(files->options, recipe, model, e) != OK) return e->code;
     int n = pipeline_missing(files, recipe, missing);
     if (!n || check_folders(files, missing, n, e) != OK) return e->code;
-    if (files->failure.code == OK) return say_missing(files, missing, n, model, e);
+    if (files->failure.code == OK) return fail_missing(files, missing, n, model, e);
     *e = files->failure;
     return e->code;
 }

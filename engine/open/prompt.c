@@ -1,8 +1,8 @@
-/* Prompts: see prompt.h. */
+/* Encodes prompts to tokens: see prompt.h. */
 #include "engine/open/prompt.h"
 
 #include "engine/open/prompt_clean.h"
-#include "engine/open/windows.h"
+#include "engine/open/prompt_windows.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -11,27 +11,27 @@
 static enum status check_special(const struct tokenizer *tokenizer, const char *token, struct error *e) {
     if (!token || tokenizer_special(tokenizer, token) >= 0) return e->code;
     error_set(e, META, "the tokenizer lacks the token '%s'", token);
-    return error_expected(e, "it among the added tokens: prompts are seen with it");
+    return error_expected(e, "a tokenizer whose added tokens include it, as the model's own");
 }
 
 enum status prompt_check(const struct text_recipe *recipe, const struct tokenizer *tokenizer,
                          struct error *e) {
     const char *kind = tokenizer_kind(tokenizer);
     if (strcmp(kind, recipe->tokenizer) != 0) {
-        error_set(e, META, "the tokenizer is of another kind");
+        error_set(e, META, "wrong kind of tokenizer for this model");
         error_found(e, "%s", kind);
         return error_expected(e, "%s", recipe->tokenizer);
     }
-    for (int i = 0; recipe->special[i]; i++) check_special(tokenizer, recipe->special[i], e);
-    check_special(tokenizer, recipe->first, e);
-    check_special(tokenizer, recipe->last, e);
-    check_special(tokenizer, recipe->pictured.pad, e);
+    for (int i = 0; recipe->special_tokens[i]; i++) check_special(tokenizer, recipe->special_tokens[i], e);
+    check_special(tokenizer, recipe->bos, e);
+    check_special(tokenizer, recipe->eos, e);
+    check_special(tokenizer, recipe->image_prompt.pad, e);
     return check_special(tokenizer, recipe->pad, e);
 }
 
 /* ---- the text ---- */
 
-/* A text that grows; without `at` it is only counted. */
+/* A text that is appended to; at NULL: only counts bytes. */
 struct growing {
     char *at;
     size_t bytes;
@@ -42,7 +42,7 @@ static void grow(struct growing *whole, const char *text, size_t bytes) {
     whole->bytes += bytes;
 }
 
-/* text may be NULL; a %d in it is the number. */
+/* Appends a text, with its %d replaced by the number. text NULL: nothing. */
 static void grow_by(struct growing *whole, const char *text, int number) {
     const char *mark = text ? strstr(text, "%d") : NULL;
     char digits[16];
@@ -53,10 +53,10 @@ static void grow_by(struct growing *whole, const char *text, int number) {
     grow(whole, mark + 2, strlen(mark + 2));
 }
 
-/* The prompt with the text around it, and one token of each picture. */
+/* Writes the prompt with its template, and one placeholder token for each image. */
 static void write_prompt(struct growing *whole, const struct text_recipe *recipe, const char *text,
                          size_t bytes, int n_pictures) {
-    const struct pictured *pictured = &recipe->pictured;
+    const struct image_prompt *pictured = &recipe->image_prompt;
     grow_by(whole, n_pictures ? pictured->template_before : recipe->template_before, 0);
     for (int i = 0; i < n_pictures; i++) {
         grow_by(whole, pictured->before, i + 1);
@@ -77,7 +77,7 @@ static enum status encode_written(struct sys *sys, const struct text_recipe *rec
     if (!whole.at) return error_set(e, MEMORY, "no memory for a prompt of %zu bytes", bytes);
     write_prompt(&whole, recipe, text, bytes, n_pictures);
     tokenizer_encode(tokenizer, whole.at, whole.bytes, &tokens->ids, &tokens->n_ids, e);
-    tokens->dropped = n_pictures ? recipe->pictured.dropped : recipe->dropped;
+    tokens->drop_idx = n_pictures ? recipe->image_prompt.drop_idx : recipe->drop_idx;
     sys->release(sys, whole.at);
     return e->code;
 }
@@ -86,7 +86,7 @@ static enum status encode_text(struct sys *sys, const struct text_recipe *recipe
                                const struct tokenizer *tokenizer, const char *text, size_t bytes,
                                int n_pictures, struct prompt_tokens *tokens, struct error *e) {
     char *cleaned = NULL;
-    if (recipe->cleaned && prompt_clean(sys, text, bytes, &cleaned, &bytes, e) != OK) return e->code;
+    if (recipe->clean_html && prompt_clean(sys, text, bytes, &cleaned, &bytes, e) != OK) return e->code;
     encode_written(sys, recipe, tokenizer, cleaned ? cleaned : text, bytes, n_pictures, tokens, e);
     sys->release(sys, cleaned);
     return e->code;
@@ -95,11 +95,11 @@ static enum status encode_text(struct sys *sys, const struct text_recipe *recipe
 /* ---- tokens around it ---- */
 
 static bool is_framed(const struct text_recipe *recipe) {
-    return recipe->first || recipe->last || recipe->pad || recipe->pads_with_0;
+    return recipe->bos || recipe->eos || recipe->pad || recipe->pad_with_id_0;
 }
 
 static bool pads(const struct text_recipe *recipe) {
-    return recipe->pad || recipe->pads_with_0;
+    return recipe->pad || recipe->pad_with_id_0;
 }
 
 int32_t prompt_pad(const struct text_recipe *recipe, const struct tokenizer *tokenizer) {
@@ -107,31 +107,31 @@ int32_t prompt_pad(const struct text_recipe *recipe, const struct tokenizer *tok
     return recipe->pad ? tokenizer_special(tokenizer, recipe->pad) : 0;
 }
 
-/* The first `last`, as transformers finds the end of a prompt. */
+/* Position of the first `last` token, as transformers finds the end of a prompt. */
 static int find_last(const struct prompt_tokens *tokens, int32_t last) {
     int i = 0;
     while (i + 1 < tokens->n_ids && tokens->ids[i] != last) i++;
     return i;
 }
 
-/* Tokens around the content, of which the first are kept, and padding behind it. */
+/* Adds the recipe's first and last tokens and padding; truncates the content in between. */
 static enum status frame(struct sys *sys, const struct text_recipe *recipe, const struct tokenizer *tokenizer,
                          struct prompt_tokens *tokens, struct error *e) {
-    int around = (recipe->first != NULL) + (recipe->last != NULL), content = tokens->n_ids, n = 0;
+    int around = (recipe->bos != NULL) + (recipe->eos != NULL), content = tokens->n_ids, n = 0;
     if (content > recipe->tokens_max - around) content = recipe->tokens_max - around;
     int n_ids = pads(recipe) ? recipe->tokens_max : content + around;
     int32_t *ids = sys->alloc(sys, LINE_HOST, (size_t)(n_ids + 1) * sizeof *ids);
     if (!ids) return error_set(e, MEMORY, "no memory for %d tokens", n_ids);
-    int32_t last = recipe->last ? tokenizer_special(tokenizer, recipe->last) : -1;
-    if (recipe->first) ids[n++] = tokenizer_special(tokenizer, recipe->first);
+    int32_t last = recipe->eos ? tokenizer_special(tokenizer, recipe->eos) : -1;
+    if (recipe->bos) ids[n++] = tokenizer_special(tokenizer, recipe->bos);
     for (int i = 0; i < content; i++) ids[n++] = tokens->ids[i];
-    if (recipe->last) ids[n++] = last;
+    if (recipe->eos) ids[n++] = last;
     while (n < n_ids) ids[n++] = prompt_pad(recipe, tokenizer);
     tokens->cut = content < tokens->n_ids;
     sys->release(sys, tokens->ids);
     tokens->ids = ids;
     tokens->n_ids = n_ids;
-    if (recipe->last) tokens->pooled_row = find_last(tokens, last);
+    if (recipe->eos) tokens->pooled_row = find_last(tokens, last);
     return OK;
 }
 
@@ -141,8 +141,8 @@ enum status prompt_encode(struct sys *sys, const struct text_recipe *recipe,
     *tokens = (struct prompt_tokens){0};
     if (recipe->windows_max) {
         if (windows_encode(sys, recipe, tokenizer, text, bytes, weighs, tokens, e) == OK)
-            tokens->pooled_row = find_last(tokens, tokenizer_special(tokenizer, recipe->last));
-        tokens->dropped = recipe->dropped;
+            tokens->pooled_row = find_last(tokens, tokenizer_special(tokenizer, recipe->eos));
+        tokens->drop_idx = recipe->drop_idx;
         return e->code;
     }
     if (encode_text(sys, recipe, tokenizer, text, bytes, 0, tokens, e) != OK) return e->code;
@@ -152,14 +152,14 @@ enum status prompt_encode(struct sys *sys, const struct text_recipe *recipe,
     return OK;
 }
 
-/* The first n_pictures pads, which the recipe's text has ahead of any in the prompt, become as many tokens as
- * their pictures have. */
+/* Repeats each image's placeholder token to the image's number of tokens. The template puts its placeholders
+ * before the prompt, so the first n_pictures are those of the images. */
 static enum status make_room(struct sys *sys, const char *token, int32_t pad, const int32_t *pictures,
                              int n_pictures, struct prompt_tokens *tokens, struct error *e) {
     int n_ids = tokens->n_ids, found = 0, n = 0, at = 0;
     for (int i = 0; i < tokens->n_ids; i++) found += tokens->ids[i] == pad;
-    if (found < n_pictures) { /* another added token begins earlier and swallows it */
-        error_set(e, META, "the tokenizer does not find the token '%s' where a picture stands", token);
+    if (found < n_pictures) { /* an overlapping added token matched first */
+        error_set(e, META, "the tokenizer does not recognise its image token '%s'", token);
         return error_found(e, "%d of %d", found, n_pictures);
     }
     for (int i = 0; i < n_pictures; i++) n_ids += pictures[i] - 1;
@@ -184,7 +184,7 @@ enum status prompt_encode_pictured(struct sys *sys, const struct text_recipe *re
                                    struct error *e) {
     *tokens = (struct prompt_tokens){0};
     if (encode_text(sys, recipe, tokenizer, text, bytes, n_pictures, tokens, e) != OK) return e->code;
-    const char *pad = recipe->pictured.pad;
+    const char *pad = recipe->image_prompt.pad;
     return make_room(sys, pad, tokenizer_special(tokenizer, pad), pictures, n_pictures, tokens, e);
 }
 

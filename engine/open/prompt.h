@@ -1,5 +1,5 @@
-/* A prompt as the model sees it: the recipe's template around it, its tokens, in windows or cut to the
- * longest, with places for pictures among them. */
+/* Encodes a prompt to tokens: adds the recipe's template, splits long prompts into windows or truncates them, and
+ * inserts placeholder tokens for images. */
 #ifndef SLUICE_OPEN_PROMPT_H
 #define SLUICE_OPEN_PROMPT_H
 
@@ -8,30 +8,30 @@
 
 struct prompt_tokens {
     int32_t *ids;
-    float *weights; /* of each token; NULL: all weigh 1 */
+    float *weights; /* weight of each token; NULL: all 1 */
     int n_ids;
-    int window;                       /* of so many tokens each; 0: there is one */
-    bool cut;                         /* the text was longer than the model sees */
-    int dropped;                      /* of the first ids, whose rows denoisers do not see */
-    int picture[LANE_REFERENCES_MAX]; /* the place of the first token of each picture */
-    int pooled_row;                   /* the place of the recipe's first `last` token, if it has one */
+    int window;                       /* tokens per window; 0: one window with all tokens */
+    bool cut;                         /* the text was truncated */
+    int drop_idx;                     /* number of first ids whose embeddings the denoiser does not get */
+    int picture[LANE_REFERENCES_MAX]; /* position of the first token of each image */
+    int pooled_row;                   /* position of the first `last` token of the recipe, if it has one */
 };
 
-/* META when the tokenizer lacks a token of the recipe, which would be spelled out in other tokens, or is of
- * another kind. */
+/* META: the tokenizer has another kind, or lacks a special token of the recipe, which it would then spell out in
+ * several tokens. */
 enum status prompt_check(const struct text_recipe *recipe, const struct tokenizer *tokenizer,
                          struct error *e);
 
-/* What shorter texts are padded with: as the tokenizer's folder says, else the recipe. */
+/* Id of the padding token: from the tokenizer's configuration, else from the recipe. */
 int32_t prompt_pad(const struct text_recipe *recipe, const struct tokenizer *tokenizer);
 
-/* weighs: where the recipe has windows, marks in the text weigh its words (emphasis.h). To be destroyed also
- * after failure. */
+/* Encodes a prompt of `bytes` bytes. weighs: parse emphasis such as "(word:1.3)" (emphasis.h), for recipes with
+ * windows. Destroy tokens also after failure. */
 enum status prompt_encode(struct sys *sys, const struct text_recipe *recipe,
                           const struct tokenizer *tokenizer, const char *text, size_t bytes, bool weighs,
                           struct prompt_tokens *tokens, struct error *e);
-/* The same of a recipe that is told pictures, with so many of them, and with so many tokens in the place of
- * each: 1 or more. */
+/* As prompt_encode, for recipes whose text encoder reads images. pictures: for each of the n_pictures images its
+ * number of tokens, at least 1. */
 enum status prompt_encode_pictured(struct sys *sys, const struct text_recipe *recipe,
                                    const struct tokenizer *tokenizer, const char *text, size_t bytes,
                                    const int32_t *pictures, int n_pictures, struct prompt_tokens *tokens,

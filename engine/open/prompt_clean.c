@@ -1,7 +1,7 @@
-/* Cleaning prompts: see prompt_clean.h. */
+/* Cleans prompts: see prompt_clean.h. */
 #include "engine/open/prompt_clean.h"
 
-#include "engine/open/entities.h"
+#include "engine/open/html_entities.h"
 #include "loaders/tokenizer/tokenizer.h"
 
 #include <stdbool.h>
@@ -9,7 +9,8 @@
 #include <string.h>
 #include <utf8proc.h>
 
-/* A text that is written, into room enough; perhaps over the one that is read, behind which it stays. */
+/* Output text. Its buffer is large enough and may be the input's: the write position never passes the read
+ * position. */
 struct writing {
     char *at;
     size_t bytes;
@@ -25,17 +26,17 @@ static void put_code(struct writing *out, int32_t code) {
     put(out, (const char *)bytes, (size_t)utf8proc_encode_char(code, bytes));
 }
 
-/* ---- characters of HTML ---- */
+/* ---- HTML entities ---- */
 
 enum { REPLACEMENT = 0xFFFD, CODE_MOST = 0x10FFFF };
 
-/* Of 0x80 and on, as Windows' code page 1252 has them. */
+/* Characters 0x80 to 0x9F of Windows code page 1252. */
 static const int32_t code_page[32] = {0x20AC, 0x81,   0x201A, 0x192,  0x201E, 0x2026, 0x2020, 0x2021,
                                       0x2C6,  0x2030, 0x160,  0x2039, 0x152,  0x8D,   0x17D,  0x8F,
                                       0x90,   0x2018, 0x2019, 0x201C, 0x201D, 0x2022, 0x2013, 0x2014,
                                       0x2DC,  0x2122, 0x161,  0x203A, 0x153,  0x9D,   0x17E,  0x178};
 
-/* Those that stand for nothing. */
+/* True for codes that html.unescape drops. */
 static bool is_no_character(int32_t code) {
     return (code >= 1 && code <= 8) || code == 0xB || (code >= 0xE && code <= 0x1F) || code == 0x7F ||
            (code >= 0xFDD0 && code <= 0xFDEF) || (code & 0xFFFE) == 0xFFFE;
@@ -57,7 +58,7 @@ static int digit_of(char c, int base) {
     return digit < base ? digit : -1;
 }
 
-/* "#38;", "#x26": how many bytes it is; 0: it is none. */
+/* Decodes "#38;" or "#x26;". Returns the length read; 0: no number. */
 static size_t unescape_number(struct writing *out, const char *text, size_t bytes) {
     int base = bytes > 1 && (text[1] == 'x' || text[1] == 'X') ? 16 : 10;
     size_t first = base == 16 ? 2 : 1, n = first;
@@ -79,7 +80,8 @@ static size_t put_entity(struct writing *out, const struct entity *entity, size_
     return bytes;
 }
 
-/* "amp;", or the longest beginning that does without a semicolon: likewise. */
+/* Decodes "amp;", or the longest beginning that is an entity without a semicolon. Returns the length read; 0: none.
+ */
 static size_t unescape_name(struct writing *out, const char *text, size_t bytes) {
     const struct entity *entity;
     size_t n = 0;
@@ -108,14 +110,14 @@ static size_t unescape(struct writing *out, const char *text, size_t bytes) {
 
 /* ---- white space and quotes ---- */
 
-/* Unicode's. */
+/* True for Unicode white space. */
 static bool is_space(int32_t c) {
     return (c >= 9 && c <= 13) || c == ' ' || c == 0x85 || c == 0xA0 || c == 0x1680 ||
            (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
            c == 0x3000;
 }
 
-/* What Python strips off the ends: ASCII's separators too. */
+/* True for characters that Python's str.strip removes: white space and ASCII separators. */
 static bool is_stripped(int32_t c) {
     return is_space(c) || (c >= 0x1C && c <= 0x1F);
 }
@@ -125,8 +127,8 @@ static int32_t straight(int32_t c) {
     return c >= 0x201C && c <= 0x201F ? '"' : c;
 }
 
-/* One blank for white space between what is kept, and nothing for what is stripped: `kept` bytes end with the
- * last that is not. */
+/* Replaces runs of white space by one blank, strips both ends, and makes quotes straight. Returns the length up to
+ * the last character that is not stripped. */
 static size_t collapse(struct writing *out, const char *text, size_t bytes) {
     bool spaced = false;
     size_t kept = 0;
@@ -147,9 +149,9 @@ static size_t collapse(struct writing *out, const char *text, size_t bytes) {
 
 /* ---- all ---- */
 
-enum { GROWTH = 2 }; /* of the longest that a name becomes ("&nGt;": 6 bytes) */
+enum { GROWTH = 2 }; /* largest output per input: "&nGt;" becomes 6 bytes */
 
-/* A copy with room for it. */
+/* A decoded copy; *bytes becomes its length. */
 static char *unescaped(struct sys *sys, const char *text, size_t *bytes, struct error *e) {
     struct writing out = {.at = sys->alloc(sys, LINE_HOST, GROWTH * *bytes + 1)};
     if (!out.at)

@@ -10,7 +10,7 @@
 
 enum { NAME_BYTES = 2 * BLOCK_NAME_MAX };
 
-/* Entries of an index as they are listed; without entries they are only counted. */
+/* An index while it is listed. First pass: entries NULL, counts only. */
 struct listing {
     struct index_entry *entries;
     char *names;
@@ -47,8 +47,8 @@ static void list_weights(struct listing *l, const struct component *c, const str
     }
 }
 
-/* Sorted, each name once: several weights may be parts of one tensor. */
-static void settle_entries(struct tensor_index *index, int n) {
+/* Sorts the entries and drops duplicates: several weights may be slices of one tensor. */
+static void sort_entries_by_name(struct tensor_index *index, int n) {
     uint64_t offset = 0;
     qsort(index->entries, (size_t)n, sizeof *index->entries, index_compare_names);
     for (int i = 0; i < n; i++) {
@@ -61,7 +61,7 @@ static void settle_entries(struct tensor_index *index, int n) {
     }
 }
 
-/* One source, whose path is what errors say. */
+/* Makes one source without a file; its path appears in errors. */
 static enum status published_make_source(struct tensor_index *index, const char *name, struct error *e) {
     struct sys *sys = index->sys;
     size_t bytes = strlen(name) + 1;
@@ -75,7 +75,7 @@ static enum status published_make_source(struct tensor_index *index, const char 
     return OK;
 }
 
-/* What all slots need in turn: a component of the sizes that were chosen, and its blocks. */
+/* Shared by all slots: room for a component of the requested sizes, and for its blocks. */
 struct binding {
     struct sys *sys;
     const struct recipe *recipe;
@@ -89,7 +89,7 @@ static void derive_slot(const struct binding *b, int slot) {
     component_derive(b->made, b->sizes->of[slot]);
 }
 
-/* The slot's weights, and those of an autoencoder's other half, which lie in one file. */
+/* Lists the slot's weights, and for a decoder those of the encoder in the same file. */
 static void list_file(struct listing *l, const struct binding *b, int slot) {
     const struct slot *all = b->recipe->slot, *of = &all[slot];
     for (int i = 0; all[i].family; i++) {
@@ -111,11 +111,11 @@ static enum status published_make_index(const struct binding *b, int slot, struc
     index->host_bytes = (uint64_t)l.n * sizeof *index->entries + l.name_bytes;
     l = (struct listing){.entries = index->entries, .names = index->names};
     list_file(&l, b, slot);
-    settle_entries(index, l.n);
+    sort_entries_by_name(index, l.n);
     return published_make_source(index, b->recipe->slot[slot].family->name, e);
 }
 
-/* What shapes cannot tell: the configuration that such sizes have. */
+/* Binds with the config.json that a model of these sizes would have. */
 static enum status bind_configured(struct component *c, const struct component *made, struct error *e) {
     char text[4096];
     struct config config = {0};
@@ -125,7 +125,7 @@ static enum status bind_configured(struct component *c, const struct component *
     return e->code;
 }
 
-/* An encoder sees what is its decoder's, which has been bound before it. */
+/* An autoencoder's encoder borrows the index of its decoder, which was bound before. */
 static enum status bind_slot(const struct binding *b, int slot, struct component *all, struct error *e) {
     struct component *c = &all[slot];
     int decoder = recipe_slot(b->recipe, FAMILY_DECODER);
@@ -138,8 +138,8 @@ static enum status bind_slot(const struct binding *b, int slot, struct component
     return bind_configured(c, b->made, e);
 }
 
-/* Measured with made-up tokenizers of published sizes (bench checkpoint): 25.5 bytes an id of BPE, 23.0 of
- * CLIP's, 173.5 of a unigram model's. */
+/* Bytes per token id, measured with made-up tokenizers of published sizes (bench checkpoint): BPE 25.5, CLIP 23.0,
+ * unigram 173.5. */
 static uint64_t tokenizer_bytes_of(const struct slot *slot, const struct component *c) {
     enum { BYTES_OF_MERGES = 26, BYTES_OF_UNIGRAMS = 174 };
     if (slot->family->kind != FAMILY_TEXT) return 0;
@@ -155,7 +155,7 @@ enum status published_bind(struct sys *sys, const struct recipe *recipe, const s
     *tokenizer_bytes = 0;
     if (!b.made || !b.refs) error_set(e, MEMORY, "no memory for a list of blocks");
     for (int slot = 0; recipe->slot[slot].family && e->code == OK; slot++)
-        if (!slot_is_extra(&recipe->slot[slot]) && !part_left_out(options, &recipe->slot[slot]) &&
+        if (!slot_is_extra(&recipe->slot[slot]) && !part_disabled(options, &recipe->slot[slot]) &&
             bind_slot(&b, slot, component, e) == OK)
             *tokenizer_bytes += tokenizer_bytes_of(&recipe->slot[slot], &component[slot]);
     sys->release(sys, b.made);

@@ -1,15 +1,14 @@
-/* Components as they are published, without files: indexes of tensors that lie nowhere, for plans, which need
- * their names, shapes and types alone. */
+/* Components with published sizes and without files (--family): their indexes list tensor names, shapes and types,
+ * which is all that a plan needs. */
 #ifndef SLUICE_OPEN_PUBLISHED_H
 #define SLUICE_OPEN_PUBLISHED_H
 
 #include "engine/open/sizes.h"
 #include "engine/sluice.h"
 
-/* Binds the component of each slot of the recipe, in bf16: what families read of files they read of these
- * indexes; none of slots that the options leave out. component: SLOTS_MAX, to be destroyed also after a
- * failure; nothing can be read of their sources. tokenizer_bytes: what tokenizers of their embeddings' sizes
- * take, roughly. MEMORY, or what a family says of sizes that do not fit each other. */
+/* Binds a component in bf16 for each slot of the recipe that the options do not disable. component: SLOTS_MAX
+ * entries, to be destroyed also after failure; reading from their sources fails. *tokenizer_bytes: estimated
+ * memory of the tokenizers. MEMORY, or a family's error about sizes that do not fit together. */
 enum status published_bind(struct sys *sys, const struct recipe *recipe, const struct sizes *sizes,
                            const struct sluice_model_options *options, struct component *component,
                            uint64_t *tokenizer_bytes, struct error *e);

@@ -1,4 +1,4 @@
-/* How a model draws where a request does not say: see settings.h. */
+/* Reads the defaults of a model: see settings.h. */
 #include "engine/open/settings.h"
 
 #include <string.h>
@@ -7,7 +7,7 @@
 
 enum { SHIFT_TOKENS_MAX = 1 << 20 };
 
-/* What is absent is diffusers' default, which is Flux's. */
+/* Reads a resolution-dependent shift. Absent keys have diffusers' defaults, which are Flux's values. */
 static enum status read_shift_line(const struct config *config, struct flow_shift_line *line,
                                    struct error *e) {
     *line = (struct flow_shift_line){0.5, 1.15, 256, 4096};
@@ -17,20 +17,21 @@ static enum status read_shift_line(const struct config *config, struct flow_shif
     config_int(config, "base_image_seq_len", 1, SHIFT_TOKENS_MAX, &line->base_tokens, e);
     config_int(config, "max_image_seq_len", 1, SHIFT_TOKENS_MAX, &line->max_tokens, e);
     if (e->code != OK || line->max_tokens > line->base_tokens) return e->code;
-    error_set(e, META, "'max_image_seq_len' cannot be used");
+    error_set(e, META, "'max_image_seq_len' is too small");
     error_where(e, "%s", config->path);
     error_found(e, "%d", line->max_tokens);
     return error_expected(e, "more than 'base_image_seq_len', %d", line->base_tokens);
 }
 
-/* Its class's own; of files that were another class's before, that one's. */
+/* The key of the shift: that of the scheduler's class, else that of the other flow scheduler (files converted from
+ * one class to another keep the old key). */
 static const char *shift_key(const struct sluice_model *m, const struct config *config) {
     const char *own = m->sampling.schedule->shift_key, *other = schedule_flow.shift_key;
     if (!strcmp(own, other)) other = schedule_flow_unipc.shift_key;
     return config_find(config, other) && !config_find(config, own) ? other : own;
 }
 
-/* A shift by size is read where the recipe knows of it. */
+/* Reads the flow shift. A resolution-dependent shift is refused if the recipe has none. */
 static enum status read_shift(struct sluice_model *m, const struct config *config, struct error *e) {
     bool dynamic = m->shift_rule == FLOW_SHIFT_BY_TOKENS;
     m->shift_terminal = 0;
@@ -53,7 +54,7 @@ enum status settings_read_schedule(struct sluice_model *m, const char *path, str
     m->shift_terminal = m->recipe->shift_terminal;
     if (!path) return OK;
     config_read(m->sys, path, &config, e);
-    if (e->code == OK && sampling_read(&config, &m->sampling, e) == OK && m->sampling.prediction->mixes)
+    if (e->code == OK && sampling_read(&config, &m->sampling, e) == OK && m->sampling.prediction->is_flow)
         read_shift(m, &config, e);
     if (m->shift_rule == FLOW_SHIFT_BY_TOKENS) m->flow_shift = 0;
     m->has_schedule = true;
@@ -61,7 +62,8 @@ enum status settings_read_schedule(struct sluice_model *m, const char *path, str
     return e->code;
 }
 
-static void read_given_shift(struct sluice_model *m, const struct config *config, struct error *e) {
+/* Reads flow_shift of sluice.json, which replaces the scheduler's shift. */
+static void read_default_shift(struct sluice_model *m, const struct config *config, struct error *e) {
     if (!config_find(config, "flow_shift")) return;
     m->shift_rule = FLOW_SHIFT_FIXED;
     m->shift_terminal = 0;
@@ -72,17 +74,17 @@ static void read_given_shift(struct sluice_model *m, const struct config *config
 
 /* ---- the pipeline ---- */
 
-/* Timesteps of each token are what a given frame of the latent needs, which then has 0 of its own. What reads
- * a picture beside the latent has the same for all. */
+/* Reads expand_timesteps: a timestep per token, 0 for those of the input image's latent frame. Models that read
+ * the image in concat channels have one timestep for all tokens and refuse the key. */
 static enum status read_expansion(struct sluice_model *m, const struct config *config, struct error *e) {
-    bool beside = m->recipe->concat != CONCAT_NONE, expands = m->init == INIT_FRAME && !beside;
+    bool beside = m->recipe->concat != CONCAT_NONE, expands = m->init == INIT_FIRST_FRAME && !beside;
     if (beside) return config_refuse(config, "expand_timesteps", e);
     if (config_bool(config, "expand_timesteps", &expands, e) == OK)
-        m->init = expands ? INIT_FRAME : INIT_NONE;
+        m->init = expands ? INIT_FIRST_FRAME : INIT_NONE;
     return e->code;
 }
 
-/* null or 0: the first denoiser works alone, as in diffusers. */
+/* boundary_ratio null or 0: the first denoiser runs alone, as in diffusers. */
 static void read_boundary(struct sluice_model *m, const struct config *config, struct error *e) {
     const struct config_value *value = config_find(config, "boundary_ratio");
     if (value && value->kind == CONFIG_NULL)
@@ -91,15 +93,14 @@ static void read_boundary(struct sluice_model *m, const struct config *config, s
         config_float(config, "boundary_ratio", 0, 1, &m->boundary, e);
 }
 
-/* What model_index.json says of an absent negative prompt, of two denoisers, and of a picture to start from.
- */
+/* Reads from model_index.json: force_zeros_for_empty_prompt, boundary_ratio, expand_timesteps. */
 enum status settings_read_pipeline(struct sluice_model *m, const char *path, struct error *e) {
     struct config config = {0};
-    m->zero_negative = m->recipe->zero_negative;
+    m->force_zeros_for_empty_prompt = m->recipe->force_zeros_for_empty_prompt;
     m->init = m->recipe->init;
     m->boundary = m->recipe->span[1].below;
     if (path && config_read(m->sys, path, &config, e) == OK) {
-        config_bool(&config, "force_zeros_for_empty_prompt", &m->zero_negative, e);
+        config_bool(&config, "force_zeros_for_empty_prompt", &m->force_zeros_for_empty_prompt, e);
         if (m->boundary > 0) read_boundary(m, &config, e);
         if (m->recipe->frames_max) read_expansion(m, &config, e);
     }
@@ -107,11 +108,12 @@ enum status settings_read_pipeline(struct sluice_model *m, const char *path, str
     return e->code;
 }
 
-/* Which is not said anywhere: by what its files have in common (models.h). */
+/* True for a distilled model (sd-turbo, sdxl-turbo). No key names it: it has trailing timesteps without zero-SNR
+ * rescaling, and a smaller latent (recipe.distilled). */
 static bool is_distilled(const struct sluice_model *m) {
     const struct sampling *s = &m->sampling;
     return m->recipe->distilled.steps && m->has_schedule && s->grid.spacing == SPACING_TRAILING &&
-           s->noise.zero_snr == ZERO_SNR_NO &&
+           s->noise.rescale_zero_snr == ZERO_SNR_NO &&
            model_component(m, FAMILY_DENOISER)->latent_side == m->recipe->distilled.latent_side;
 }
 
@@ -142,7 +144,7 @@ enum status settings_read_defaults(struct sluice_model *m, const char *path, str
         if (m->recipe->frames_max) config_int(&config, "frames", 1, m->recipe->frames_max, &m->frames, e);
         if (m->recipe->frames_max) config_int(&config, "fps", 1, SLUICE_FPS_MAX, &m->fps, e);
         if (m->recipe->takes_guidance) config_float(&config, "guidance", 0, 1000, &m->guidance, e);
-        read_given_shift(m, &config, e);
+        read_default_shift(m, &config, e);
     }
     config_destroy(&config);
     return e->code;

@@ -1,16 +1,16 @@
-/* How a model draws where a request does not say: its schedule, what its pipeline does with prompts, sizes,
- * steps and guidance. Each by a file of its folder, else as its recipe has it. */
+/* Defaults of a model: schedule, treatment of negative prompts and input images, sizes, steps and guidance. Each
+ * is read from a file of the model's folder, else taken from the recipe. */
 #ifndef SLUICE_OPEN_SETTINGS_H
 #define SLUICE_OPEN_SETTINGS_H
 
 #include "engine/open/model.h"
 
-/* path: scheduler_config.json; NULL: there is none. UNSUPPORTED for schedules that nothing here computes;
- * what config_read and the like fail with. */
+/* path: scheduler_config.json, or NULL. UNSUPPORTED: a schedule that the engine lacks. Also errors of
+ * config_read and of single values. */
 enum status settings_read_schedule(struct sluice_model *m, const char *path, struct error *e);
-/* path: model_index.json. */
+/* path: model_index.json, or NULL. */
 enum status settings_read_pipeline(struct sluice_model *m, const char *path, struct error *e);
-/* path: sluice.json. After the schedule and all components. */
+/* path: sluice.json, or NULL. Call after the schedule and all components have been read. */
 enum status settings_read_defaults(struct sluice_model *m, const char *path, struct error *e);
 
 #endif

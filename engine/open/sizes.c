@@ -1,4 +1,4 @@
-/* Sizes of a pipeline: see sizes.h. */
+/* Sizes of a pipeline without files: see sizes.h. */
 #include "engine/open/sizes.h"
 
 #include <stdio.h>
@@ -13,7 +13,7 @@ const struct recipe *sizes_find_recipe(const char *name, struct error *e) {
         size_t n = strlen(known);
         snprintf(known + n, sizeof known - n, " %s", (*r)->name);
     }
-    error_set(e, USAGE, "there is no such family");
+    error_set(e, USAGE, "unknown family");
     error_where(e, "known:%s", known);
     error_found(e, "'%s'", name);
     return NULL;
@@ -29,7 +29,7 @@ static bool sizes_has(const struct sizes *sizes, const struct recipe *recipe, co
     return sizes->only < SLOTS_MAX ? slot == &recipe->slot[sizes->only] : !slot_is_extra(slot);
 }
 
-/* One name may be two families'. */
+/* Lists the known names, each once: families share some. */
 static enum status list_choices(const struct sizes *sizes, const struct recipe *recipe, struct error *e) {
     char names[320] = " dtype ";
     size_t n = strlen(names);
@@ -42,9 +42,7 @@ static enum status list_choices(const struct sizes *sizes, const struct recipe *
     return error_where(e, "known:%.*s", (int)strlen(names) - 1, names);
 }
 
-/* Is a name's "clip_g." this slot's flag, or "text_encoder_2." its folder? Without such a part it may be
- * any's.
- */
+/* True if the part before the dot ("clip_g.", "text_encoder_2.") is the slot's flag or folder, or is empty. */
 static bool sizes_are_for(const struct slot *slot, const char *part, size_t part_bytes) {
     const char *flag = slot->flag ? slot->flag + strspn(slot->flag, "-") : "";
     bool by_flag = strlen(flag) + 1 == part_bytes && !strncmp(flag, part, part_bytes - 1);
@@ -52,7 +50,7 @@ static bool sizes_are_for(const struct slot *slot, const char *part, size_t part
     return !part_bytes || by_flag || by_folder;
 }
 
-/* One "name=value" for every family that has a dimension of that name, or "part.name=value" for one slot. */
+/* Sets "name=value" in every slot whose family has that dimension, or "part.name=value" in one slot. */
 static enum status sizes_choose(struct sizes *sizes, const struct recipe *recipe, const char *name,
                                 size_t name_bytes, long value, struct error *e) {
     const char *part = name, *dot = memchr(name, '.', name_bytes);
@@ -68,24 +66,24 @@ static enum status sizes_choose(struct sizes *sizes, const struct recipe *recipe
             if (!sizes_are_for(&recipe->slot[s], part, part_bytes)) continue;
             known = true;
             if (value < d->least || value > d->most) {
-                error_set(e, USAGE, "the dimension '%s' cannot be used", d->name);
+                error_set(e, USAGE, "the dimension '%s' is out of range", d->name);
                 error_found(e, "%ld", value);
                 return error_expected(e, "%d to %d", d->least, d->most);
             }
             sizes->of[s][i] = (int)value;
         }
     if (known) return OK;
-    error_set(e, USAGE, "there is no dimension '%.*s'", (int)(part_bytes + name_bytes), part);
+    error_set(e, USAGE, "unknown dimension '%.*s'", (int)(part_bytes + name_bytes), part);
     return list_choices(sizes, recipe, e);
 }
 
-/* One "name=value" of length bytes. */
+/* Reads one "name=value" of `length` bytes. */
 static enum status read_choice(struct sizes *sizes, const struct recipe *recipe, const char *text,
                                size_t length, struct error *e) {
     const char *equals = memchr(text, '=', length);
     char *end = NULL;
     if (!equals) {
-        error_set(e, USAGE, "dimensions are not readable");
+        error_set(e, USAGE, "--dims has an entry without '='");
         error_found(e, "'%.*s'", (int)length, text);
         return error_expected(e, "name=value,name=value");
     }
@@ -97,13 +95,13 @@ static enum status read_choice(struct sizes *sizes, const struct recipe *recipe,
     }
     long number = strtol(equals + 1, &end, 10);
     if (end == equals + 1 || end != text + length) {
-        error_set(e, USAGE, "the dimension '%.*s' is no number", (int)name, text);
+        error_set(e, USAGE, "the dimension '%.*s' is not a number", (int)name, text);
         return error_found(e, "'%.*s'", (int)bytes, equals + 1);
     }
     return sizes_choose(sizes, recipe, text, name, number, e);
 }
 
-/* Has the name at `at`, up to its "=", come before in text? */
+/* True if the name at `at`, up to its "=", occurs earlier in text. */
 static bool came_before(const char *text, const char *at) {
     size_t bytes = strcspn(at, "=,") + 1;
     while (text < at && strncmp(text, at, bytes)) text += strcspn(text, ",") + 1;

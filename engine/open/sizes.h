@@ -1,22 +1,22 @@
-/* Sizes of a pipeline that no file tells: the published ones, and what is typed instead of some. */
+/* Sizes of a pipeline without files: the published ones, with those of --dims in their place. */
 #ifndef SLUICE_OPEN_SIZES_H
 #define SLUICE_OPEN_SIZES_H
 
 #include "models/models.h"
 
 struct sizes {
-    int only; /* sizes are of that slot alone; SLOTS_MAX: of all that are parts of a model */
+    int only; /* the only slot to size; SLOTS_MAX: all components of the model */
     int of[SLOTS_MAX][DIMENSIONS_MAX]; /* each slot's family's dimensions, as component_derive takes them */
-    const char *dtype;                 /* what is said of stored types, not ended by a NUL; NULL: nothing */
+    const char *dtype;                 /* value of "dtype=", not NUL-terminated; NULL: absent */
     size_t dtype_bytes;
 };
 
-/* The recipe of that name; NULL with USAGE, which lists them. */
+/* The recipe of that name; NULL with USAGE, which lists the names. */
 const struct recipe *sizes_find_recipe(const char *name, struct error *e);
-/* only: as above. text: "name=value,..." with families' names of dimensions ("clip_g.name=value" or
- * "text_encoder_2.name=value": of the slot alone with this flag or folder) and "dtype=TYPE", or NULL. Borrows
- * it. USAGE for a name that is unknown, which lists them, or given twice, and for a value beyond its range.
- */
+/* Reads --dims. only: as sizes.only. text: "name=value,..." with names of the families' dimensions and
+ * "dtype=TYPE"; borrowed; NULL: published sizes. "clip_g.name=value" or "text_encoder_2.name=value" sets only
+ * the slot with that flag or folder. USAGE: an unknown name (lists them), a name given twice, a value out of
+ * range. */
 enum status sizes_read(struct sizes *sizes, const struct recipe *recipe, int only, const char *text,
                        struct error *e);
 

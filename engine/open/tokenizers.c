@@ -1,23 +1,24 @@
-/* Tokenizers of text encoders: see tokenizers.h. */
+/* Finds the tokenizers of text encoders: see tokenizers.h. */
 #include "engine/open/tokenizers.h"
 
-#include "engine/base/room.h"
+#include "engine/base/header_limit.h"
 #include "engine/open/paths.h"
 #include "engine/open/prompt.h"
 #include "loaders/gguf/gguf.h"
 #include "loaders/loaders.h"
+#include "models/published_models.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-/* One tokenizer being looked for. */
+/* The search for one tokenizer. */
 struct lookup {
     struct tokenizer_search *search;
     int slot;
     const struct text_recipe *text;
     struct tokenizer *found;
-    char other[160]; /* of another kind, and where */
+    char other[160]; /* kind and path of a tokenizer of the wrong kind; "": none */
 };
 
 static bool is_model_file(const char *path) {
@@ -25,7 +26,7 @@ static bool is_model_file(const char *path) {
     return n >= 6 && !strcmp(path + n - 6, ".model");
 }
 
-/* Opened from there: it is it if it is of the kind. */
+/* Takes an opened tokenizer if its kind is right, else closes it. */
 static enum status try_tokenizer(struct lookup *l, struct tokenizer *tokenizer, const char *path,
                                  struct error *e) {
     const char *kind = tokenizer_kind(tokenizer);
@@ -43,7 +44,7 @@ static void needs_to_open(struct lookup *l, uint64_t bytes) {
     if (bytes > l->search->open_bytes) l->search->open_bytes = bytes;
 }
 
-/* Opens what may be it; takes the path, NULL for nothing. */
+/* Opens the tokenizer at the path and keeps it if its kind is right. Frees the path; NULL does nothing. */
 static enum status try_path(struct lookup *l, char *path, struct error *e) {
     struct sys *sys = l->search->sys;
     struct tokenizer *tokenizer = NULL;
@@ -58,12 +59,12 @@ out:
     return e->code;
 }
 
-/* What is padded with, where a folder of the encoder's own says it: another encoder's would be the wrong one.
- */
+/* Reads the padding token from the configuration in the encoder's own tokenizer folder. Another encoder's folder
+ * may have another one. */
 static enum status read_pad(struct lookup *l, const char *folder, struct error *e) {
     static const char *const names[] = {"tokenizer_config.json", "special_tokens_map.json"};
     struct sys *sys = l->search->sys;
-    if (!l->text->pad && !l->text->pads_with_0) return OK;
+    if (!l->text->pad && !l->text->pad_with_id_0) return OK;
     for (int i = 0; i < 2 && tokenizer_pad(l->found) < 0 && e->code == OK; i++) {
         struct config config = {0};
         char *path = path_existing(sys, folder, names[i], e);
@@ -78,7 +79,7 @@ static enum status read_pad(struct lookup *l, const char *folder, struct error *
     return e->code;
 }
 
-/* In the encoder's own folder within another. */
+/* Tries the encoder's tokenizer folder (tokenizer_2) inside `folder`. */
 static enum status try_own(struct lookup *l, const char *folder, struct error *e) {
     struct sys *sys = l->search->sys;
     char *own = path_existing(sys, folder, l->text->tokenizer_folder, e);
@@ -95,7 +96,8 @@ static bool tokenizers_holds(struct sys *sys, const char *folder, const char *na
     return path != NULL;
 }
 
-/* In a folder that may hold other things too: under the role's own name, or another's, or loose in it. */
+/* Tries `folder`: the encoder's tokenizer folder in it, a tokenizer.json, the first encoder's tokenizer folder, or
+ * the files of a tokenizer without a folder of their own. */
 static enum status try_folder(struct lookup *l, const char *folder, struct error *e) {
     static const char *const loose[] = {"vocab.json", "spiece.model", "tokenizer.model"};
     struct sys *sys = l->search->sys;
@@ -111,7 +113,7 @@ static enum status try_folder(struct lookup *l, const char *folder, struct error
     return e->code;
 }
 
-/* PATH/tokenizer_2, or another's of its kind, where PATH has such folders, else PATH itself. */
+/* Tries --tokenizer PATH: its subfolders tokenizer, tokenizer_2, ... if it has any, else PATH itself. */
 static enum status try_flag(struct lookup *l, struct error *e) {
     struct sys *sys = l->search->sys;
     const char *path = l->search->options->tokenizer;
@@ -124,7 +126,7 @@ static enum status try_flag(struct lookup *l, struct error *e) {
     return e->code;
 }
 
-/* In the encoder's folder, or the one above. */
+/* Tries the folder of the text encoder's file and the folder above. */
 static enum status try_beside(struct lookup *l, const char *encoder, struct error *e) {
     struct sys *sys = l->search->sys;
     char *folder = path_is_folder(encoder) ? path_copy(sys, encoder, e) : path_folder(sys, encoder, e);
@@ -138,37 +140,70 @@ static enum status try_beside(struct lookup *l, const char *encoder, struct erro
     return e->code;
 }
 
-static enum status not_found(const struct lookup *l, const char *encoder, struct error *e) {
-    const struct sluice_model_options *o = l->search->options;
-    const char *where = encoder ? encoder : o->model;
-    if (o->tokenizer && *l->other) {
-        error_set(e, META, "the tokenizer is of another kind");
-        error_where(e, "%s", o->tokenizer);
-        error_found(e, "%s", l->other);
-        return error_expected(e, "%s: %s", l->text->tokenizer, l->text->tokenizer_from);
-    }
-    error_set(e, MISSING, "the model has no '%s'", l->text->tokenizer_folder);
-    error_where(e, "%s", where ? where : "no model given");
-    if (*l->other)
-        error_found(e, "%s", l->other);
-    else
-        error_found(e, "no tokenizer in the text encoder's file, beside it or above, and no --tokenizer");
-    return error_expected(e, "%s", l->text->tokenizer_from);
-}
-
 /* The text encoder in that slot, or NULL. */
 static const struct component_file *find_encoder(const struct tokenizer_search *search, int slot) {
     const struct component_file *file = parts_in_slot(search->files, search->recipe, slot);
     return file && file->family->kind == FAMILY_TEXT ? file : NULL;
 }
 
-/* Its file or folder, or NULL. */
+/* The repository with all of a pipeline in Hugging Face's layout, tokenizers included; NULL: none is known.
+ */
+static const char *published_folder(const struct recipe *recipe) {
+    for (const struct hf_source *s = hf_sources; s->repository; s++)
+        if (!s->flag && !s->files && hf_source_has_recipe(s, recipe)) return s->repository;
+    return NULL;
+}
+
+/* What to give as --tokenizer. One folder has to serve all encoders of the model: where these need tokenizers
+ * of several kinds (CLIP and T5), each kind has a subfolder of its own. */
+static enum status expect_tokenizer(const struct lookup *l, struct error *e) {
+    const struct recipe *recipe = l->search->recipe;
+    const char *kind[SLOTS_MAX], *repository = published_folder(recipe);
+    char folders[64] = "";
+    size_t bytes = 0;
+    int n = 0;
+    for (int i = 0; recipe->slot[i].family; i++) {
+        const struct text_recipe *text = &recipe->slot[i].text;
+        bool listed = !text->tokenizer || !find_encoder(l->search, i);
+        for (int k = 0; k < n && !listed; k++) listed = !strcmp(kind[k], text->tokenizer);
+        if (listed || bytes >= sizeof folders) continue;
+        kind[n] = text->tokenizer;
+        bytes += (size_t)snprintf(folders + bytes, sizeof folders - bytes, "%s%s/", n++ ? " and " : "",
+                                  text->tokenizer_folder);
+    }
+    if (n < 2 || !repository) return error_expected(e, "%s", l->text->tokenizer_from);
+    return error_expected(
+        e, "--tokenizer DIR with %s in DIR: hf download %s --include 'tokenizer*' --local-dir DIR", folders,
+        repository);
+}
+
+static enum status not_found(const struct lookup *l, const char *encoder, struct error *e) {
+    const struct sluice_model_options *o = l->search->options;
+    const struct slot *slot = &l->search->recipe->slot[l->slot];
+    const char *where = encoder ? encoder : o->model, *word = slot->display_name ? slot->display_name : slot->family->display_name;
+    if (o->tokenizer && *l->other) {
+        error_set(e, META, "the %s needs a %s tokenizer", word, l->text->tokenizer);
+        error_where(e, "%s", o->tokenizer);
+        error_found(e, "%s", l->other);
+        return expect_tokenizer(l, e);
+    }
+    error_set(e, MISSING, "no tokenizer for the %s", word);
+    error_where(e, "%s", where ? where : "no model given");
+    if (*l->other)
+        error_found(e, "%s", l->other);
+    else
+        error_found(e, "no %s tokenizer in the text encoder's file, beside it or in the folder above",
+                    l->text->tokenizer);
+    return expect_tokenizer(l, e);
+}
+
+/* File or folder of the text encoder in that slot, or NULL. */
 static const char *encoder_path(const struct tokenizer_search *search, int slot) {
     const struct component_file *file = find_encoder(search, slot);
     return file ? component_files_path(search->files, file) : NULL;
 }
 
-/* A spiece.model that ComfyUI's files of T5 and umT5 have as a tensor of bytes; NULL: none. */
+/* The spiece.model that ComfyUI's T5 and umT5 files contain as a tensor of bytes; NULL: none. */
 static const struct index_entry *find_stored(const struct tensor_index *index) {
     static const char name[] = "spiece_model";
     for (int i = 0; i < index->n_entries; i++) {
@@ -185,7 +220,7 @@ static enum status try_stored(struct lookup *l, const struct tensor_index *index
     struct sys *sys = l->search->sys;
     const struct byte_source *source = &index->sources[entry->source];
     struct tokenizer *tokenizer = NULL;
-    if (room_check(sys, source->path, entry->bytes, e) != OK) return e->code;
+    if (header_limit_check(sys, source->path, entry->bytes, e) != OK) return e->code;
     void *bytes = sys->alloc(sys, LINE_HOST, entry->bytes);
     if (!bytes) return error_set(e, MEMORY, "no memory for a tokenizer of %" PRIu64 " bytes", entry->bytes);
     needs_to_open(l, TOKENIZER_HEAP_BYTES);
@@ -198,7 +233,8 @@ static enum status try_stored(struct lookup *l, const struct tensor_index *index
     return e->code;
 }
 
-/* In the encoder's own file: a GGUF file's metadata, whose scalars the index has as JSON, or a tensor. */
+/* Tries the encoder's own file: a tensor `spiece_model`, or GGUF metadata (scalars are in index.config as JSON).
+ */
 static enum status try_encoder(struct lookup *l, struct error *e) {
     const struct component_file *file = find_encoder(l->search, l->slot);
     const struct tensor_index *index = file ? &l->search->files->opened[file->opened].index : NULL;
@@ -215,7 +251,7 @@ enum status tokenizer_find(struct tokenizer_search *search, int slot, struct tok
     if (o->tokenizer) try_flag(&l, e);
     if (!l.found && e->code == OK && o->model && path_is_folder(o->model)) try_folder(&l, o->model, e);
     if (!l.found && e->code == OK) try_encoder(&l, e);
-    /* Its own encoder's neighbours first; encoders often share a folder, and so do their tokenizers. */
+    /* Its own encoder's neighbours first, then those of others: encoders often share a folder. */
     for (int i = 0; i < SLOTS_MAX && !l.found && e->code == OK; i++) {
         const char *encoder = encoder_path(search, (slot + i) % SLOTS_MAX);
         if (encoder) try_beside(&l, encoder, e);
@@ -232,7 +268,7 @@ enum status tokenizer_check_flag(const struct tokenizer_search *search, struct e
     for (const struct slot *s = search->recipe->slot; s->family && n < sizeof kinds; s++)
         if (s->text.tokenizer && !strstr(kinds, s->text.tokenizer))
             n += (size_t)snprintf(kinds + n, sizeof kinds - n, "%s%s", n ? " or " : "", s->text.tokenizer);
-    error_set(e, META, "the tokenizer is of no kind that this model has");
+    error_set(e, META, "--tokenizer is of the wrong kind for this model");
     error_where(e, "%s", search->options->tokenizer);
     return error_expected(e, "%s", kinds);
 }

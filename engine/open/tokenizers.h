@@ -1,7 +1,7 @@
-/* The tokenizers of a pipeline's text encoders: each is where --tokenizer says, in the model's folder, in the
- * encoder's own file (a GGUF file's metadata, or a tensor `spiece_model`), or beside an encoder, in this
- * order, and of the kind that its recipe wants. What a model's folder has says more of added tokens than an
- * encoder's file does; a file that merely lies beside the encoder may be another model's. */
+/* Finds the tokenizers of a pipeline's text encoders. Each must have the kind of its recipe. Places, in order:
+ * --tokenizer; the model's folder; the encoder's own file (GGUF metadata, or a tensor `spiece_model`); beside an
+ * encoder. The model's folder precedes the encoder's file because it has more of the added tokens. Files beside
+ * the encoder come last because they may belong to another model. */
 #ifndef SLUICE_OPEN_TOKENIZERS_H
 #define SLUICE_OPEN_TOKENIZERS_H
 
@@ -14,16 +14,16 @@ struct tokenizer_search {
     const struct sluice_model_options *options;
     const struct component_files *files;
     const struct recipe *recipe;
-    bool flag_serves;    /* --tokenizer had one of them */
-    uint64_t open_bytes; /* the most that opening one needed for a while */
+    bool flag_serves;    /* a tokenizer was found in --tokenizer */
+    uint64_t open_bytes; /* largest temporary memory that opening a tokenizer took */
 };
 
-/* The tokenizer of this slot's text encoder, for tokenizer_close. MISSING where there is none, META where it
- * is of another kind or lacks a token of the recipe. */
+/* The tokenizer of this slot's text encoder; free with tokenizer_close. MISSING: none found. META: --tokenizer
+ * has another kind, or the tokenizer lacks a token of the recipe. */
 enum status tokenizer_find(struct tokenizer_search *search, int slot, struct tokenizer **tokenizer,
                            struct error *e);
 
-/* After all were found: META if --tokenizer is given and had none of them. */
+/* After all searches: META if --tokenizer was given and no encoder uses it. */
 enum status tokenizer_check_flag(const struct tokenizer_search *search, struct error *e);
 
 #endif

@@ -1,4 +1,4 @@
-/* Fitting: see fit.h. */
+/* Resizing of input pictures (--fit): see fit.h. */
 #include "engine/pictures/fit.h"
 
 #include "engine/open/model.h"
@@ -15,7 +15,7 @@ enum status fit_find(const char *name, enum fit *fit, struct error *e) {
     for (*fit = FIT_CROP; name && *fit < N_FITS; ++*fit)
         if (!strcmp(name, fit_names[*fit])) break;
     if (*fit < N_FITS) return OK;
-    error_set(e, USAGE, "pictures cannot be made to fit (--fit) like this");
+    error_set(e, USAGE, "unknown way to resize pictures (--fit)");
     error_found(e, "%s", name);
     return error_expected(e, "crop, pad or stretch");
 }
@@ -26,16 +26,16 @@ static int at_least_one(int64_t n) {
     return n < 1 ? 1 : (int)n;
 }
 
-/* The picture's aspect at which it covers all of `size`, or lies within it. */
+/* The size with the picture's aspect ratio that covers `size`, or that lies within it. */
 static struct picture_size scaled(struct picture_size from, struct picture_size size, bool covers) {
     int64_t width = (int64_t)size.height * from.width / from.height;
     int64_t height = (int64_t)size.width * from.height / from.width;
-    bool flatter = (int64_t)size.width * from.height > (int64_t)from.width * size.height; /* what is drawn */
+    bool flatter = (int64_t)size.width * from.height > (int64_t)from.width * size.height; /* size is flatter than the picture */
     if (flatter == covers) return (struct picture_size){size.width, at_least_one(height)};
     return (struct picture_size){at_least_one(width), size.height};
 }
 
-/* Where the middle of the one lies on the other: diffusers halves both first. */
+/* Offset that centres inner in outer; diffusers halves both first. */
 static int middle(int outer, int inner) {
     return outer / 2 - inner / 2;
 }
@@ -70,22 +70,22 @@ static uint64_t rgb_bytes(struct picture_size size) {
     return 3 * (uint64_t)size.width * (uint64_t)size.height;
 }
 
-static bool comes_in_rows(const struct sluice_picture *given) {
+static bool has_rows(const struct sluice_picture *given) {
     return given->rgb || given->read_rows;
 }
 
 uint64_t fit_bytes(const struct sluice_picture *given, const struct fitting *f) {
     uint64_t bytes = given->reading_bytes;
     if (!fit_changes(f)) return bytes;
-    return bytes + resample_bytes(f->from, &f->part) + (comes_in_rows(given) ? 0 : rgb_bytes(f->from));
+    return bytes + resample_bytes(f->from, &f->part) + (has_rows(given) ? 0 : rgb_bytes(f->from));
 }
 
-static void fit_take(void *to, const uint8_t *row) {
-    resample_take(to, row);
+static void push_row(void *to, const uint8_t *row) {
+    resample_push_row(to, row);
 }
 
 static void take_all(struct resampling *r, const uint8_t *rgb, struct picture_size size) {
-    for (size_t y = 0; y < (size_t)size.height; y++) resample_take(r, rgb + 3 * y * (size_t)size.width);
+    for (size_t y = 0; y < (size_t)size.height; y++) resample_push_row(r, rgb + 3 * y * (size_t)size.width);
 }
 
 static enum status fit_no_memory(const struct sluice_picture *given, struct error *e) {
@@ -94,7 +94,7 @@ static enum status fit_no_memory(const struct sluice_picture *given, struct erro
     return e->code;
 }
 
-/* A reader that cannot hand rows over has all of them in memory for as long as it takes. */
+/* Reads a picture without row reader as a whole, then passes its rows on. */
 static enum status take_whole(struct sys *sys, const struct sluice_picture *given, struct resampling *r,
                               struct error *e) {
     struct picture_size size = {given->width, given->height};
@@ -116,16 +116,16 @@ static enum status take_rows(struct sys *sys, const struct sluice_picture *given
         take_all(r, given->rgb, (struct picture_size){given->width, given->height});
     else if (!given->read_rows)
         return take_whole(sys, given, r, e);
-    else if (given->read_rows(given, fit_take, r, &failed))
+    else if (given->read_rows(given, push_row, r, &failed))
         return adopt_error(&failed, e);
     if (resample_done(r)) return OK;
-    error_set(e, IO, "a picture's reader handed over too few rows");
+    error_set(e, IO, "read_rows of a picture delivered too few rows");
     if (given->name) error_where(e, "%s", given->name);
     error_found(e, "%d", r->taken);
     return error_expected(e, "%d", given->height);
 }
 
-/* What lies around the part becomes its edges, first beside each row and then above and below. */
+/* Pads with edge pixels, first left and right of each row, then above and below. */
 static void pad(const struct fitting *f, uint8_t *to) {
     size_t pitch = 3 * (size_t)f->size.width;
     int right = f->left + f->part.size.width, bottom = f->top + f->part.size.height;

@@ -1,9 +1,6 @@
-/* Pictures of another size than what is drawn, made to fit: which part of the resampled picture is seen and
- * where it lies, and how its pixels come to memory. A picture whose reader hands rows over is resampled on
- * the way and never held whole.
- *
- * Source of crop's and pad's sizes: diffusers 0.42, image_processor.py (resize_mode "crop" and "fill",
- * "default" is stretch). */
+/* Fits input pictures of another size to the size of the run (--fit crop|pad|stretch) and reads their
+ * pixels. Pictures whose reader delivers rows are resampled row by row and never held whole. Sizes of crop
+ * and pad follow diffusers 0.42, image_processor.py (resize_mode "crop" and "fill"; "default" is stretch). */
 #ifndef SLUICE_PICTURES_FIT_H
 #define SLUICE_PICTURES_FIT_H
 
@@ -11,8 +8,7 @@
 
 enum fit { FIT_CROP, FIT_PAD, FIT_STRETCH, N_FITS };
 
-/* The part of the picture that is made lies at (left, top) of `size`; the rest goes on as the part's edges.
- */
+/* The resampled part is at (left, top) of `size`; the rest repeats its edge pixels. */
 struct fitting {
     struct picture_size from, size;
     struct picture_part part;
@@ -20,17 +16,17 @@ struct fitting {
 };
 
 const char *fit_name(enum fit fit);
-/* NULL is crop. USAGE for names that are none. */
+/* Finds a mode by name; NULL is crop. USAGE for unknown names. */
 enum status fit_find(const char *name, enum fit *fit, struct error *e);
-/* Sides of 1 to 16384. */
+/* Sides from 1 to 16384. */
 struct fitting fit_make(enum fit fit, struct picture_size from, struct picture_size size);
 bool fit_changes(const struct fitting *fitting);
 
-/* Memory for a while, beside the pixels that are made: resampling, the whole picture where its reader hands
- * over nothing less, and what the reader itself takes. */
+/* Temporary bytes beside the resulting pixels: resampling, the whole picture if its reader delivers no
+ * rows, and the reader itself. */
 uint64_t fit_bytes(const struct sluice_picture *given, const struct fitting *fitting);
-/* to: size.height rows of size.width RGB triples, packed. Takes fit_bytes; whatever the caller's function
- * fails with, MEMORY, IO for a reader of too few rows. */
+/* Reads and fits a picture. to: size.height packed rows of size.width RGB triples. Needs fit_bytes of
+ * memory. Returns the status of the caller's read function, MEMORY, or IO for too few rows. */
 enum status fit_read(struct sys *sys, const struct sluice_picture *given, const struct fitting *fitting,
                      uint8_t *to, struct error *e);
 

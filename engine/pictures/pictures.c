@@ -1,12 +1,12 @@
-/* Pictures of a request: see pictures.h. */
+/* Input pictures: see pictures.h. */
 #include "engine/pictures/pictures.h"
 
 #include <assert.h>
 #include <math.h>
 
-/* ---- what may be read ---- */
+/* ---- checks ---- */
 
-static void error_of_picture(const struct sluice_picture *picture, struct error *e) {
+static void where_picture(const struct sluice_picture *picture, struct error *e) {
     if (picture->name) error_where(e, "%s", picture->name);
 }
 
@@ -15,30 +15,30 @@ enum status picture_check(const struct sluice_picture *picture, const char *what
                  picture->height <= PICTURE_SIDE_MAX;
     if (sized && (picture->rgb || picture->read)) return OK;
     if (!picture->struct_size) {
-        error_set(e, USAGE, "%s does not say how large its struct is", what);
-        error_found(e, "a struct_size of 0");
-        return error_expected(e, "its sizeof");
+        error_set(e, USAGE, "%s: struct_size is not set", what);
+        error_found(e, "0");
+        return error_expected(e, "sizeof(struct sluice_picture)");
     }
     if (sized) {
-        error_set(e, USAGE, "%s has no pixels", what);
-        error_of_picture(picture, e);
-        return error_expected(e, "%d by %d of them", picture->width, picture->height);
+        error_set(e, USAGE, "%s has no pixels and no read function", what);
+        where_picture(picture, e);
+        return error_expected(e, "rgb with %dx%d pixels, or read", picture->width, picture->height);
     }
-    error_set(e, LIMIT, "%s has a size that is not allowed", what);
-    error_of_picture(picture, e);
+    error_set(e, LIMIT, "%s has an unsupported size", what);
+    where_picture(picture, e);
     error_found(e, "%dx%d", picture->width, picture->height);
     return error_expected(e, "sides of 1 to %d pixels", PICTURE_SIDE_MAX);
 }
 
-/* ---- numbers of pixels ---- */
+/* ---- pixels to tensors ---- */
 
-/* Grey as Pillow's convert("L") rounds it (ITU-R 601 in 16 bits). */
+/* Grey with the rounding of Pillow's convert("L") (ITU-R 601 in 16 bits). */
 static uint8_t grey_of(const uint8_t *rgb) {
     return (uint8_t)((rgb[0] * 19595 + rgb[1] * 38470 + rgb[2] * 7471 + 0x8000) >> 16);
 }
 
-/* Half of white is 127.5. */
-static bool draws(const uint8_t *rgb) {
+/* A mask pixel repaints from half of white (127.5) on. */
+static bool repaints(const uint8_t *rgb) {
     return grey_of(rgb) >= 128;
 }
 
@@ -50,30 +50,31 @@ float mask_level(const struct sluice_picture *mask, int y, int x) {
     return (value_of(grey_of(mask->rgb + 3 * ((size_t)y * (size_t)mask->width + (size_t)x))) + 1) / 2;
 }
 
-void picture_to_part(const struct sluice_picture *picture, const struct sluice_picture *mask, bool drawn,
+void picture_to_masked(const struct sluice_picture *picture, const struct sluice_picture *mask, bool repainted,
                      struct tensor out) {
     float *to = out.data;
     size_t pixels = (size_t)picture->width * (size_t)picture->height;
     assert(out.dtype == DTYPE_F32 && tensor_elements(&out) == (int64_t)pixels * 3 && tensor_packed(&out));
     assert(!mask || (mask->width == picture->width && mask->height == picture->height));
     for (size_t i = 0; i < pixels; i++) {
-        bool shown = !mask || draws(mask->rgb + 3 * i) == drawn;
-        for (size_t c = 3 * i; c < 3 * i + 3; c++) to[c] = shown ? value_of(picture->rgb[c]) : 0;
+        bool visible = !mask || repaints(mask->rgb + 3 * i) == repainted;
+        for (size_t c = 3 * i; c < 3 * i + 3; c++) to[c] = visible ? value_of(picture->rgb[c]) : 0;
     }
 }
 
 void picture_to_tensor(const struct sluice_picture *picture, const struct sluice_picture *mask,
                        struct tensor out) {
-    picture_to_part(picture, mask, false, out);
+    picture_to_masked(picture, mask, false, out);
 }
 
-/* A position between two pixels' centres: the first, and the second's weight. */
+/* Linear interpolation between two pixels: indices and the second one's weight. */
 struct between {
     int first, second;
     float weight;
 };
 
-/* Where output i of n lies in m values, pixels being areas: PyTorch's interpolate without antialiasing. */
+/* Source position of output i of n in m pixels, as in PyTorch's interpolate without antialiasing
+ * (align_corners=False). */
 static struct between between_of(int i, int n, int m) {
     float at = ((float)i + 0.5F) * ((float)m / (float)n) - 0.5F;
     int first = at < 0 ? 0 : (int)at;
@@ -90,28 +91,28 @@ static float bilinear(const struct sluice_picture *p, struct between y, struct b
     return over * (1 - y.weight) + under * y.weight;
 }
 
-struct picture_size picture_canvas_size(struct picture_size from, struct picture_size canvas) {
-    double down = (double)canvas.height / from.height, across = (double)canvas.width / from.width;
+struct picture_size picture_letterbox_size(struct picture_size from, struct picture_size out_size) {
+    double down = (double)out_size.height / from.height, across = (double)out_size.width / from.width;
     double scale = down < across ? down : across;
     return (struct picture_size){(int)(from.width * scale), (int)(from.height * scale)};
 }
 
-void picture_to_canvas(const struct sluice_picture *picture, struct tensor out) {
-    struct picture_size canvas = {out.dim[1], out.dim[0]};
+void picture_letterbox(const struct sluice_picture *picture, struct tensor out) {
+    struct picture_size out_size = {out.dim[1], out.dim[0]};
     struct picture_size size =
-        picture_canvas_size((struct picture_size){picture->width, picture->height}, canvas);
-    int top = (canvas.height - size.height) / 2, left = (canvas.width - size.width) / 2;
+        picture_letterbox_size((struct picture_size){picture->width, picture->height}, out_size);
+    int top = (out_size.height - size.height) / 2, left = (out_size.width - size.width) / 2;
     float *to = out.data;
-    for (int y = 0; y < canvas.height; y++)
-        for (int x = 0; x < canvas.width; x++) {
-            bool shown = y >= top && y < top + size.height && x >= left && x < left + size.width;
+    for (int y = 0; y < out_size.height; y++)
+        for (int x = 0; x < out_size.width; x++) {
+            bool inside = y >= top && y < top + size.height && x >= left && x < left + size.width;
             struct between down = between_of(y - top, size.height, picture->height),
                            across = between_of(x - left, size.width, picture->width);
-            for (size_t c = 0; c < 3; c++) *to++ = shown ? bilinear(picture, down, across, c) : 1;
+            for (size_t c = 0; c < 3; c++) *to++ = inside ? bilinear(picture, down, across, c) : 1;
         }
 }
 
-void picture_to_seen(const struct sluice_picture *picture, const float mean[3], const float deviation[3],
+void picture_to_vision(const struct sluice_picture *picture, const float mean[3], const float deviation[3],
                      struct tensor out) {
     float *to = out.data;
     size_t pixels = (size_t)picture->width * (size_t)picture->height;
@@ -130,7 +131,7 @@ void mask_to_channels(const struct sluice_picture *mask, int factor, struct tens
     for (size_t y = 0; y < Y * side; y++)
         for (size_t x = 0; x < X * side; x++) {
             size_t channel = y % side * side + x % side;
-            to[(channel * Y + y / side) * X + x / side] = draws(mask->rgb + 3 * (y * width + x)) ? 1 : 0;
+            to[(channel * Y + y / side) * X + x / side] = repaints(mask->rgb + 3 * (y * width + x)) ? 1 : 0;
         }
 }
 
@@ -141,7 +142,7 @@ void mask_to_latent(const struct sluice_picture *mask, int factor, struct tensor
     assert(Y == (size_t)mask->height / side && X == width / side);
     for (size_t y = 0; y < Y; y++)
         for (size_t x = 0; x < X; x++)
-            to[y * X + x] = draws(mask->rgb + 3 * (y * side * width + x * side)) ? 1 : 0;
+            to[y * X + x] = repaints(mask->rgb + 3 * (y * side * width + x * side)) ? 1 : 0;
 }
 
 void posterior_sample(struct tensor moments, const float *noise, const struct latent_format *format,
@@ -164,11 +165,10 @@ void posterior_sample(struct tensor moments, const float *noise, const struct la
     }
 }
 
-/* ---- sizes of pictures to refer to ---- */
+/* ---- sizes of reference images ---- */
 
-/* The sizes that FLUX.1 Kontext was trained with, and the rule of choosing by aspect: diffusers 0.42,
- * pipeline_flux_kontext.py, PREFERRED_KONTEXT_RESOLUTIONS. By width, so that the first of equals is theirs.
- */
+/* FLUX.1 Kontext's training sizes; the nearest aspect ratio is chosen as in diffusers 0.42,
+ * pipeline_flux_kontext.py, PREFERRED_KONTEXT_RESOLUTIONS. Sorted by width, so that ties resolve as there. */
 static const struct picture_size trained[] = {
     {672, 1568}, {688, 1504}, {720, 1456},  {752, 1392}, {800, 1328}, {832, 1248},
     {880, 1184}, {944, 1104}, {1024, 1024}, {1104, 944}, {1184, 880}, {1248, 832},
@@ -195,8 +195,8 @@ struct picture_size picture_area_size(struct picture_size from, int64_t area, in
 }
 
 static enum status refuse_reference(const struct sluice_picture *picture, const char *why, struct error *e) {
-    error_set(e, SHAPE, "the reference picture is too %s", why);
-    error_of_picture(picture, e);
+    error_set(e, SHAPE, "the reference image is too %s", why);
+    where_picture(picture, e);
     return error_found(e, "%dx%d", picture->width, picture->height);
 }
 
@@ -210,8 +210,8 @@ enum status picture_reference_size(const struct sluice_picture *picture, int mul
     }
     bool large = (int64_t)width * height > TRAINED_PIXELS_MAX;
     if (large && (width > (int64_t)height * ASPECT_MAX || height > (int64_t)width * ASPECT_MAX)) {
-        refuse_reference(picture, "large for its aspect", e);
-        return error_expected(e, "at most %d pixels, or sides within %d to 1", TRAINED_PIXELS_MAX,
+        refuse_reference(picture, "large for its aspect ratio", e);
+        return error_expected(e, "at most %d pixels, or an aspect ratio within %d to 1", TRAINED_PIXELS_MAX,
                               ASPECT_MAX);
     }
     if (large) *size = nearest_trained(width, height);

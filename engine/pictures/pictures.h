@@ -1,10 +1,10 @@
-/* What is done with the pictures of a request before a model sees them, and with what an autoencoder's
- * encoder makes of them. Pure functions over host memory; must not know of jobs, devices or files.
+/* Input pictures as tensors: pixel values, masks, sizes of references, and sampling from an autoencoder's
+ * output. Pure functions over host memory; no jobs, devices or files.
  *
  * Source of the arithmetic: diffusers 0.42, image_processor.py (VaeImageProcessor), pipelines/wan
- * (pipeline_wan_vace.py), pipelines/flux
- * (pipeline_flux_fill.py, pipeline_flux_kontext.py), pipelines/qwenimage (pipeline_qwenimage_edit.py),
- * models/autoencoders/vae.py; transformers 5.23, image_processing_backends.py (TorchvisionBackend). */
+ * (pipeline_wan_vace.py), pipelines/flux (pipeline_flux_fill.py, pipeline_flux_kontext.py),
+ * pipelines/qwenimage (pipeline_qwenimage_edit.py), models/autoencoders/vae.py; transformers 5.23,
+ * image_processing_backends.py (TorchvisionBackend). */
 #ifndef SLUICE_PICTURES_PICTURES_H
 #define SLUICE_PICTURES_PICTURES_H
 
@@ -16,54 +16,55 @@
 
 enum { PICTURE_SIDE_MAX = SLUICE_SIDE_MAX };
 
-/* Pictures as the public header has them, whole (copy_sized). what: how messages call it, "the mask". */
+/* Pictures are full structs of the public header (copy_sized). what: their name in messages, such as "the
+ * mask". */
 
-/* USAGE without pixels or what reads them, LIMIT unless both sides are 1 to PICTURE_SIDE_MAX. */
+/* USAGE without pixels and read function; LIMIT unless both sides are 1 to PICTURE_SIDE_MAX. */
 enum status picture_check(const struct sluice_picture *picture, const char *what, struct error *e);
-/* out [Y, X, 3] f32, packed, of the picture's size: 2 (v / 255) - 1. mask, of the same size, or NULL: where
- * it draws, out is 0 (the grey that a model that fills has seen there). */
+/* out [Y, X, 3] f32, packed, of the picture's size: 2 (v / 255) - 1. mask: of the same size, or NULL; where
+ * it repaints, out is 0, the grey that inpainting models were trained with. */
 void picture_to_tensor(const struct sluice_picture *picture, const struct sluice_picture *mask,
                        struct tensor out);
-/* The same of the part that a mask draws, or of that which it leaves: out is 0 elsewhere. mask NULL: all. */
-void picture_to_part(const struct sluice_picture *picture, const struct sluice_picture *mask, bool drawn,
+/* The same for one side of the mask: its repainted part, or the rest; out is 0 elsewhere. mask NULL: the
+ * whole picture. */
+void picture_to_masked(const struct sluice_picture *picture, const struct sluice_picture *mask, bool repainted,
                      struct tensor out);
-/* Its grey there, from 0 to 1; it draws from half on. */
+/* Grey of a mask pixel, 0 to 1; from 0.5 on the pixel is repainted. */
 float mask_level(const struct sluice_picture *mask, int y, int x);
 
-/* A picture of that size on a canvas: as large as fits into it. A side may be 0. */
-struct picture_size picture_canvas_size(struct picture_size from, struct picture_size canvas);
-/* out [Y, X, 3] f32, packed, of any size: the picture in its middle at that size, bilinear as PyTorch's
- * interpolate of f32 is without antialiasing, and white around it. */
-void picture_to_canvas(const struct sluice_picture *picture, struct tensor out);
+/* The largest size with the picture's aspect ratio that fits into out_size. A side may be 0. */
+struct picture_size picture_letterbox_size(struct picture_size from, struct picture_size out_size);
+/* out [Y, X, 3] f32, packed, of any size: the picture scaled to fit and centred on white; bilinear as
+ * PyTorch's interpolate in f32 without antialiasing. */
+void picture_letterbox(const struct sluice_picture *picture, struct tensor out);
 
-/* (v / 255 - mean) / deviation, a colour each, rounded as transformers 5 rounds it. */
-void picture_to_seen(const struct sluice_picture *picture, const float mean[3], const float deviation[3],
+/* Input of a vision encoder: (v / 255 - mean) / deviation per colour, with the rounding of transformers 5. */
+void picture_to_vision(const struct sluice_picture *picture, const float mean[3], const float deviation[3],
                      struct tensor out);
 
-/* out [factor^2, Y, X] f32, packed, of a mask of Y factor by X factor pixels: channel y factor + x of a
- * latent pixel is 1 where the mask draws at (y, x) within its square, else 0. A mask draws where its grey, as
- * Pillow converts to "L", is at least half of white. */
+/* out [factor^2, Y, X] f32, packed, from a mask of Y * factor by X * factor pixels: channel y * factor + x
+ * of a latent pixel is 1 if the mask repaints pixel (y, x) of its square, else 0. A mask repaints where its
+ * grey, as from Pillow's convert("L"), is at least half of white. */
 void mask_to_channels(const struct sluice_picture *mask, int factor, struct tensor out);
 
-/* out [Y, X] f32, packed, of such a mask: 1 where it draws at the upper left pixel of a latent pixel's
- * square, else 0: nearest, as PyTorch makes a picture smaller. */
+/* out [Y, X] f32, packed, from the same mask: 1 where the upper left pixel of a latent pixel's square is
+ * repainted, else 0 (nearest, as in PyTorch's interpolate). */
 void mask_to_latent(const struct sluice_picture *mask, int factor, struct tensor out);
 
-/* The size that a picture to refer to is read at: its own where that has whole multiples and no more pixels
- * than the largest of Kontext's trained sizes; with fewer pixels each side is rounded down to a multiple;
- * with more it is the trained size of the nearest aspect. SHAPE for a side below a multiple, and for aspects
- * beyond 4 to 1 that would be squeezed into a trained size. multiple: 1 to 672. */
+/* The size at which a reference image is encoded. Up to the largest Kontext training size: its own, each
+ * side rounded down to a multiple; above: the training size of the nearest aspect ratio. SHAPE for a side
+ * below a multiple, and for large images with an aspect ratio beyond 4 to 1. multiple: 1 to 672. */
 enum status picture_reference_size(const struct sluice_picture *picture, int multiple,
                                    struct picture_size *size, struct error *e);
 
-/* Of about so many pixels, with that aspect, both sides rounded to multiples; a side may be 0. area: up to
- * 2^40. */
+/* The size with about `area` pixels and the aspect ratio of `from`, both sides rounded to multiples; a side
+ * may be 0. area: up to 2^40. */
 struct picture_size picture_area_size(struct picture_size from, int64_t area, int multiple);
 
-/* Draws a latent from what the encoder says of it: out [C, Y, X] f32, packed, or [C, Y X] with rows apart, =
- * (mean + exp(logvar / 2) noise - shift) scale, from moments [Y, X, 2 C] f32 with the C means first; logvar
- * is clamped to -30 to 20. noise: C Y X values in out's order, which may be out itself if that is packed, or
- * NULL: the mean. */
+/* Samples the diagonal Gaussian of an autoencoder: out [C, Y, X] f32, packed, or [C, Y X] with rows apart,
+ * = (mean + exp(logvar / 2) noise - shift) * scale. moments [Y, X, 2 C] f32: C means, then C logvars,
+ * clamped to -30 to 20. noise: C Y X values in the order of out, which may be out itself if packed; NULL:
+ * the mean. */
 void posterior_sample(struct tensor moments, const float *noise, const struct latent_format *format,
                       struct tensor out);
 

@@ -7,38 +7,39 @@
 
 /* ---- factors ---- */
 
-/* Of the rows that are taken. */
-/* The rows that are taken, as a matrix. */
+/* The used rows as a matrix. */
 static struct tensor factor_tensor(const struct factor *f) {
     return tensor_make(NULL, f->dtype, 2, (int32_t[]){factor_rows(f), (int32_t)factor_columns(f)});
 }
 
-static enum status factor_misfit(const struct factor *f, const struct packed_tensor *t, enum status status,
-                                 struct error *e) {
+static enum status factor_mismatch(const struct factor *f, const struct packed_tensor *t, enum status status,
+                                   struct error *e) {
     char found[128];
     block_print_shape(f->rank, f->dim, found, sizeof found);
-    error_set(e, status, "tensor '%s' does not fit the weight '%s'", f->name, t->entry->name);
+    error_set(e, status, "adapter tensor '%s' does not fit the weight '%s'", f->name, t->entry->name);
     error_where(e, "%s", f->source->path);
     return error_found(e, "%s %s", dtype_name(f->dtype), found);
 }
 
-/* Rows that stand by themselves, of a type that needs nothing from elsewhere; parts that there are. */
+/* Checks that the type needs no data from other tensors, that rows are whole blocks, and that all row ranges
+ * exist. */
 static enum status check_factor(const struct factor *f, const struct packed_tensor *t, struct error *e) {
     bool computed = dtype_is_weight(f->dtype) && !dtype_tiled_values(f->dtype) && !dtype_is_rotated(f->dtype);
     if (!computed || factor_columns(f) % dtype_block_values(f->dtype)) {
-        factor_misfit(f, t, UNSUPPORTED, e);
-        return error_expected(e, "F32, F16, BF16, or rows of whole blocks");
+        factor_mismatch(f, t, UNSUPPORTED, e);
+        return error_expected(e, "F32, F16, BF16, or a quantised type whose block size divides the rows");
     }
     for (int i = 0; i < f->n_parts; i++) {
         int32_t first = f->part[i].first, rows = f->part[i].rows;
         if (first >= 0 && rows > 0 && rows <= f->dim[0] - first) continue;
-        factor_misfit(f, t, SHAPE, e);
+        factor_mismatch(f, t, SHAPE, e);
         return error_expected(e, "rows %" PRId32 " to %" PRId64, first, (int64_t)first + rows);
     }
     return OK;
 }
 
-/* A row of both has the same axes, those of 1 apart; or the factor's has one for all. */
+/* True if a row of both has the same axes, ignoring axes of size 1, or if the factor's rows are flat and of
+ * equal length. */
 static bool same_columns(const struct factor *f, const struct tensor *weight) {
     int32_t left[WEIGHT_FILE_RANK_MAX] = {0}, right[TENSOR_RANK_MAX] = {0};
     int n = 0, m = 0;
@@ -50,7 +51,7 @@ static bool same_columns(const struct factor *f, const struct tensor *weight) {
     return n == m && !memcmp(left, right, (size_t)n * sizeof *left);
 }
 
-/* A convolution's are added to all outputs. */
+/* A convolution's factors must cover all outputs. */
 static bool rows_fit(const struct adapted_weight *a, const struct tensor *weight) {
     int32_t n = factor_rows(&a->up);
     if (weight->rank > 2) return !a->row && n == weight->dim[0];
@@ -68,12 +69,12 @@ static enum status check_pair(const struct adapted_weight *a, const struct packe
         memcpy(down, weight->dim, sizeof down);
         down[0] = a->down.dim[0];
         block_print_shape(weight->rank, down, expected, sizeof expected);
-        factor_misfit(&a->down, t, SHAPE, e);
+        factor_mismatch(&a->down, t, SHAPE, e);
         return error_expected(e, "%s", expected);
     }
     if (factor_columns(&a->up) == up[1] && rows_fit(a, weight)) return OK;
     block_print_shape(2, up, expected, sizeof expected);
-    factor_misfit(&a->up, t, SHAPE, e);
+    factor_mismatch(&a->up, t, SHAPE, e);
     return error_expected(e, "%s, or some of its rows", expected);
 }
 
@@ -84,19 +85,20 @@ static enum status check_vector(const struct replaced_vector *v, const struct pa
     if (check_factor(f, t, e) != OK) return e->code;
     if (factor_rows(f) * factor_columns(f) == tensor_elements(&t->shape)) return OK;
     block_print_shape(t->shape.rank, t->shape.dim, expected, sizeof expected);
-    factor_misfit(f, t, SHAPE, e);
+    factor_mismatch(f, t, SHAPE, e);
     return error_expected(e, "%s", expected);
 }
 
-/* ---- what a side is known by ---- */
+/* ---- identity of adapter bytes ---- */
 
-/* FNV-1a, by words: a product carries bits up alone, so the upper half goes into the lower one after it. */
+/* FNV-1a by words. A multiplication moves bits upwards only, so the upper half is folded into the lower one.
+ */
 static void hash_word(uint64_t *hash, uint64_t word) {
     *hash = (*hash ^ word) * 0x100000001b3;
     *hash ^= *hash >> 32;
 }
 
-/* Where files lie does not matter, and what lies in memory is known by what it says. */
+/* Hashes content for memory, identity for files; paths do not matter. */
 static void hash_segment(uint64_t *hash, const struct packed_segment *g) {
     const struct byte_source *source = g->source;
     hash_word(hash, g->packed_offset);
@@ -115,17 +117,17 @@ static void hash_segment(uint64_t *hash, const struct packed_segment *g) {
     hash_word(hash, (uint64_t)source->identity.modified_ns);
 }
 
-static uint64_t hash_side(const struct block *block) {
+static uint64_t hash_adapter_bytes(const struct block *block) {
     uint64_t hash = 0xcbf29ce484222325;
-    for (int i = 0; i < block->n_segments && block->segments[i].packed_offset < block->side_bytes; i++)
+    for (int i = 0; i < block->n_segments && block->segments[i].packed_offset < block->adapter_bytes; i++)
         hash_segment(&hash, &block->segments[i]);
     return hash;
 }
 
-/* ---- sides ---- */
+/* ---- adapter bytes ---- */
 
-/* One block of an adaptation, as it is made. */
-struct adapting {
+/* One block being adapted. */
+struct block_adapter {
     const struct adaptation *all;
     int block;
     struct block *to;
@@ -135,20 +137,20 @@ static int factor_segments(const struct factor *f) {
     return f->n_parts ? f->n_parts : 1;
 }
 
-/* Rows of it follow what the side has already. Returns where they begin. */
+/* Appends the used rows of a factor to the adapter bytes. Returns their offset. */
 static uint64_t add_factor(struct block *to, const struct factor *f) {
-    uint64_t row_bytes = (uint64_t)dtype_bytes(f->dtype, factor_columns(f)), at = to->side_bytes;
+    uint64_t row_bytes = (uint64_t)dtype_bytes(f->dtype, factor_columns(f)), at = to->adapter_bytes;
     for (int i = 0; i < factor_segments(f); i++) {
         int32_t first = f->n_parts ? f->part[i].first : 0, rows = f->n_parts ? f->part[i].rows : f->dim[0];
         uint64_t bytes = (uint64_t)rows * row_bytes;
         to->segments[to->n_segments++] =
             (struct packed_segment){.source = f->source,
                                     .file_offset = f->offset + (uint64_t)first * row_bytes,
-                                    .packed_offset = to->side_bytes,
+                                    .packed_offset = to->adapter_bytes,
                                     .bytes = bytes};
-        to->side_bytes += bytes;
+        to->adapter_bytes += bytes;
     }
-    to->side_bytes = align_up(to->side_bytes, ARENA_ALIGN);
+    to->adapter_bytes = align_up(to->adapter_bytes, ARENA_ALIGN);
     return at;
 }
 
@@ -160,8 +162,9 @@ static bool same_factor(const struct factor *a, const struct factor *b) {
     return same;
 }
 
-/* The pair of the block, by its number there, that brings this pair's `down` already; or its own number. */
-static int down_of(const struct adapting *x, int i_pair) {
+/* Number, among the pairs of the block, of the first one with the same `down`; the pair's own number if there
+ * is none. */
+static int down_of(const struct block_adapter *x, int i_pair) {
     int n = 0;
     for (int i = 0; i < i_pair; i++) {
         const struct adapted_weight *other = &x->all->weights[i];
@@ -172,19 +175,20 @@ static int down_of(const struct adapting *x, int i_pair) {
     return n;
 }
 
-static struct packed_tensor *find_tensor(const struct adapting *x, int weight, const struct factor *f,
+static struct packed_tensor *find_tensor(const struct block_adapter *x, int weight, const struct factor *f,
                                          struct error *e) {
     const struct block_kind *kind = x->to->kind;
     struct packed_tensor *t = NULL;
     for (int i = 0; i < x->to->n_tensors && weight >= 0 && weight < kind->n_weights; i++)
         if (x->to->tensors[i].offset == kind->weights[weight].offset) t = &x->to->tensors[i];
     if (t) return t;
-    error_set(e, MISSING, "tensor '%s' is for a weight that block '%s' does not have", f->name, x->to->name);
+    error_set(e, MISSING, "adapter tensor '%s' changes a weight that block '%s' does not have", f->name,
+              x->to->name);
     error_where(e, "%s", f->source->path);
     return NULL;
 }
 
-static enum status add_pair(struct adapting *x, int i, struct error *e) {
+static enum status add_pair(struct block_adapter *x, int i, struct error *e) {
     const struct adapted_weight *a = &x->all->weights[i];
     struct packed_tensor *t = find_tensor(x, a->weight, &a->down, e);
     if (!t || check_pair(a, t, e) != OK) return e->code;
@@ -198,7 +202,7 @@ static enum status add_pair(struct adapting *x, int i, struct error *e) {
     return OK;
 }
 
-static enum status replace_vector(struct adapting *x, const struct replaced_vector *v, struct error *e) {
+static enum status replace_vector(struct block_adapter *x, const struct replaced_vector *v, struct error *e) {
     struct packed_tensor *t = find_tensor(x, v->weight, &v->values, e);
     if (!t || check_vector(v, t, e) != OK) return e->code;
     t->shape = tensor_make(NULL, v->values.dtype, t->shape.rank, t->shape.dim);
@@ -208,24 +212,24 @@ static enum status replace_vector(struct adapting *x, const struct replaced_vect
     return OK;
 }
 
-/* The base's bytes, behind the side. */
-static void add_own(const struct block *from, struct block *to) {
+/* Appends the base weights after the adapter bytes. */
+static void add_base(const struct block *from, struct block *to) {
     for (int i = 0; i < to->n_tensors; i++) {
         struct packed_tensor *t = &to->tensors[i];
         if (t->replaced) continue;
-        t->packed_offset += to->side_bytes;
-        if (t->scales_offset) t->scales_offset += to->side_bytes;
+        t->packed_offset += to->adapter_bytes;
+        if (t->scales_offset) t->scales_offset += to->adapter_bytes;
     }
     for (int i = 0; i < from->n_segments; i++) {
         struct packed_segment *g = &to->segments[to->n_segments++];
         *g = from->segments[i];
-        g->packed_offset += to->side_bytes;
+        g->packed_offset += to->adapter_bytes;
     }
-    to->bytes = from->bytes + to->side_bytes;
+    to->bytes = from->bytes + to->adapter_bytes;
 }
 
-/* Room for what concerns the block. */
-static enum status adapt_begin(struct sys *sys, const struct block *from, const struct adapting *x,
+/* Allocates the layout of the adapted block. */
+static enum status adapt_begin(struct sys *sys, const struct block *from, const struct block_adapter *x,
                                struct error *e) {
     int n = 0, segments = from->n_segments;
     for (int i = 0; i < x->all->n_weights; i++) {
@@ -246,18 +250,18 @@ static enum status adapt_begin(struct sys *sys, const struct block *from, const 
     return error_set(e, MEMORY, "no memory for the layout of block '%s'", from->name);
 }
 
-/* block: place of what concerns it; -1: nothing does. */
+/* block: index of the block in the adaptation; -1: no adapter applies. */
 static enum status block_adapt(struct sys *sys, const struct block *from, const struct adaptation *all,
                                int block, struct block *to, struct error *e) {
-    struct adapting x = {all, block, to};
+    struct block_adapter x = {all, block, to};
     if (adapt_begin(sys, from, &x, e) != OK) return e->code;
     for (int i = 0; i < all->n_vectors && e->code == OK; i++)
         if (all->vectors[i].block == block) replace_vector(&x, &all->vectors[i], e);
     for (int i = 0; i < all->n_weights && e->code == OK; i++)
         if (all->weights[i].block == block) add_pair(&x, i, e);
-    add_own(from, to);
-    to->own = block_own(from);
-    to->side_hash = to->side_bytes ? hash_side(to) : 0;
+    add_base(from, to);
+    to->base = block_base(from);
+    to->adapter_hash = to->adapter_bytes ? hash_adapter_bytes(to) : 0;
     return e->code;
 }
 
@@ -277,7 +281,7 @@ enum status component_adapt(const struct component *from, const struct adaptatio
     return e->code;
 }
 
-/* Behind a side all is in the order of the other block. */
+/* After the adapter bytes, segments are in the order of the base block. */
 void component_adapt_scales(const struct component *from, struct component *adapted) {
     for (int b = 0; b < from->n_blocks; b++) {
         const struct block *own = &from->blocks[b];

@@ -1,12 +1,12 @@
-/* Components with adapters: blocks whose packed bytes have in front what adapters bring, their side.
+/* Components with adapters (LoRA, LoHa, LoKr, differences): packed blocks that start with adapter bytes.
  *
- * The base's weights stay as they are, in whatever type they are stored; factors lie in the side in the type
- * that their file has. Operators add their product (struct low_rank), so forwards, executor and store know
- * nothing of adapters but that blocks are larger. What is no product, vectors, is replaced: the side has the
- * whole of it.
+ * Base weights keep their stored type. The factors of adapters lie in the adapter bytes, in the type of their
+ * file. Operators add the low-rank products (struct low_rank), so forwards, executor and store see only
+ * larger blocks. Vectors (norms, biases) are no operand of a product and are replaced: the adapter bytes hold
+ * the new vector.
  *
- * The side comes first, because who computes waits for a block's bytes in their order: behind the base's
- * bytes a block's first product would wait for all of them. */
+ * Adapter bytes come first because a computing thread waits for the bytes of a block in order. After the base
+ * weights, the first product of a block would wait for all of the block. */
 #ifndef SLUICE_RUN_ADAPT_H
 #define SLUICE_RUN_ADAPT_H
 
@@ -14,21 +14,21 @@
 
 enum { ADAPT_PARTS_MAX = WEIGHT_SLICES_MAX };
 
-/* A tensor of an adapter's file, or of memory, of which all rows are taken, or parts of them. */
+/* A tensor of an adapter file, or in memory, of which all rows or some ranges of rows are used. */
 struct factor {
-    const char *name;                 /* in its file, for errors; borrowed for the call */
+    const char *name;                 /* in its file, for errors; borrowed during the call */
     const struct byte_source *source; /* borrowed: must outlive the component */
     uint64_t offset;
-    enum dtype dtype; /* a weight's */
+    enum dtype dtype; /* must be a weight type */
     int rank;
-    int32_t dim[WEIGHT_FILE_RANK_MAX]; /* of all its rows */
+    int32_t dim[WEIGHT_FILE_RANK_MAX]; /* shape of the whole tensor */
     int n_parts;                       /* 0: all rows */
     struct {
         int32_t first, rows;
-    } part[ADAPT_PARTS_MAX]; /* the rows taken, in this order */
+    } part[ADAPT_PARTS_MAX]; /* used ranges of rows, in this order */
 };
 
-/* Rows that are taken, and values of each. */
+/* Number of used rows, and of values in a row. */
 static inline int32_t factor_rows(const struct factor *f) {
     int32_t rows = f->n_parts ? 0 : f->dim[0];
     for (int i = 0; i < f->n_parts; i++) rows += f->part[i].rows;
@@ -41,21 +41,20 @@ static inline int64_t factor_columns(const struct factor *f) {
     return columns;
 }
 
-/* What is added to rows of a weight: scale up . down, to as many from `row` on as `up` has. down is [r, ...]
- * with the weight's own dimensions behind, or a matrix of as many columns; up [n, r]. Axes of 1 may follow
- * either. */
+/* Adds scale * up . down to the rows of a weight from `row` on. down: [r, ...] followed by the inner dims of
+ * the weight, or a matrix with as many columns; up: [n, r]. Trailing axes of size 1 are allowed. */
 struct adapted_weight {
-    int block;  /* place in component.blocks */
-    int weight; /* place in its kind's table */
+    int block;  /* index in component.blocks */
+    int weight; /* index in the weight table of the block's kind */
     struct factor down, up;
     int32_t row;
-    float scale; /* strength alpha / r */
+    float scale; /* strength * alpha / r */
 };
 
-/* A weight that is read from elsewhere instead: a norm's or a bias, which no product has in it. */
+/* Replaces a vector (norm or bias). */
 struct replaced_vector {
     int block, weight;
-    struct factor values; /* of as many values as the weight has */
+    struct factor values; /* as many values as the weight has */
 };
 
 struct adaptation {
@@ -64,13 +63,13 @@ struct adaptation {
     int n_weights, n_vectors;
 };
 
-/* A component that borrows everything from another but its blocks, which have sides where something concerns
- * them: in any order, several of one weight add up. The other must outlive it. Freed with component_destroy.
- * SHAPE where factors do not fit the weight, UNSUPPORTED where their type is no weight's, MISSING where a
- * block has no such weight; MEMORY. Reads factors that lie in memory. */
+/* Makes a component that borrows everything from `from` except the blocks, which get adapter bytes where
+ * adapters apply. Several adapters of one weight add up. `from` must outlive the result; free it with
+ * component_destroy. SHAPE: factors do not fit the weight. UNSUPPORTED: their type is not a weight type.
+ * MISSING: a block has no such weight. MEMORY. Reads factors that lie in memory. */
 enum status component_adapt(const struct component *from, const struct adaptation *adaptation,
                             struct component *adapted, struct error *e);
-/* Scales of converted weights that were found since (see requantise_set_scale) are taken over. */
+/* Copies scales of converted weights that were computed later (see requantise_set_scale). */
 void component_adapt_scales(const struct component *from, struct component *adapted);
 
 #endif

@@ -1,7 +1,7 @@
 /* Advice: see advice.h. */
 #include "engine/run/advice.h"
 
-#include "engine/run/pace.h"
+#include "engine/run/timing.h"
 
 #include <string.h>
 
@@ -14,16 +14,17 @@ static int longest_stage(const struct plan *plan) {
     return longest;
 }
 
-/* Whether computing alone sets the time of a step. */
+/* True if computation alone limits the time of a step. */
 static bool computing_decides(const struct run_need *need, const struct plan *plan, int stage,
                               double step_seconds) {
-    struct course course;
-    course_make(&need->stage[stage], &need->rates, need->separate, plan->stage[stage].pictures_on_host,
-                &course);
-    return step_seconds <= 1.005 * course_later_load(&course, &plan->stage[stage]).busy[BOUND_COMPUTE];
+    struct block_stream block_stream;
+    block_stream_make(&need->stage[stage], &need->rates, need->separate, plan->stage[stage].pictures_on_host,
+                      &block_stream);
+    return step_seconds <=
+           1.005 * block_stream_later_load(&block_stream, &plan->stage[stage]).busy[BOUND_COMPUTE];
 }
 
-/* What advice is asked about: the run in all the ways that it may be grouped, and its plan. */
+/* Input: the run in all its groupings, and its plan. */
 struct question {
     const struct run_need *const *needs;
     int n;
@@ -31,7 +32,7 @@ struct question {
     int stage;
 };
 
-/* Solves with so many bytes more of a memory. */
+/* Solves with `extra` more bytes of one memory. */
 static struct advice ask(const struct question *q, enum advice_kind kind, uint64_t extra) {
     struct plan plan;
     struct advice a = {.kind = kind, .extra_bytes = extra};
@@ -41,11 +42,11 @@ static struct advice ask(const struct question *q, enum advice_kind kind, uint64
     a.seconds = plan.seconds;
     a.step_seconds = plan_step_seconds(&plan.stage[q->stage]);
     a.computing_decides =
-        computing_decides(need, &plan, q->stage, pace_predict(need, &plan, q->stage).evaluation_seconds);
+        computing_decides(need, &plan, q->stage, timing_predict(need, &plan, q->stage).evaluation_seconds);
     return a;
 }
 
-/* On a separate device the pool helps against the disk, and only against it. */
+/* On a separate device host memory (the pool) helps only against the disk. */
 static enum advice_kind binding_memory(const struct run_need *need, const struct plan *plan, int stage) {
     return need->separate && plan->stage[stage].bound != BOUND_DISK ? ADVICE_VRAM : ADVICE_RAM;
 }
@@ -70,7 +71,7 @@ static void advise_memory(const struct question *q, struct plan_advice *out) {
     }
 }
 
-/* The lanes that compute together stay as they are. */
+/* Solves with a link of twice the rate. The grouping of lanes stays. */
 static void advise_link(const struct run_need *need, const struct plan *plan, enum advice_kind kind,
                         struct plan_advice *out) {
     struct run_need faster;
@@ -93,7 +94,7 @@ void plan_advise(const struct run_need *const *needs, int n, int chosen, const s
     struct question q = {needs, n, plan, stage};
     advice->seconds = plan->seconds;
     advice->step_seconds = plan_step_seconds(&plan->stage[stage]);
-    if (!computing_decides(need, plan, stage, pace_predict(need, plan, stage).evaluation_seconds))
+    if (!computing_decides(need, plan, stage, timing_predict(need, plan, stage).evaluation_seconds))
         advise_memory(&q, advice);
     if (need->separate) advise_link(need, plan, ADVICE_BUS, advice);
     advise_link(need, plan, ADVICE_DISK, advice);

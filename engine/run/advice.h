@@ -1,5 +1,5 @@
-/* Advice: what would make a run faster, by how much. Each line is the solver's own answer to a changed budget
- * or rate, so it is as good as its plans. A pure function. */
+/* Advice on what would make a run faster, and by how much. Each line is the solver's answer to a changed
+ * budget or rate, and as accurate as its plans. A pure function. */
 #ifndef SLUICE_RUN_ADVICE_H
 #define SLUICE_RUN_ADVICE_H
 
@@ -13,21 +13,22 @@ struct advice {
     enum advice_kind kind;
     uint64_t extra_bytes;   /* of that memory */
     double factor;          /* of that rate, else 0 */
-    double seconds;         /* of the whole run then */
-    double step_seconds;    /* of one step of the stage that takes longest now, all groups, on average */
-    bool computing_decides; /* from there on more of it would not help: computing binds that stage */
+    double seconds;         /* of the whole run with the change */
+    double step_seconds;    /* of one step of the currently longest stage, all groups, on average */
+    bool computing_decides; /* more of it would not help: computation limits that stage */
 };
 
 struct plan_advice {
-    double seconds, step_seconds; /* as things are */
-    int stage;                    /* the one that takes longest */
+    double seconds, step_seconds; /* without a change */
+    int stage;                    /* the longest stage */
     struct advice advice[ADVICE_MAX];
     int n;
 };
 
-/* Asks for a quarter, a half and twice the budget that binds (up to the least that makes computing decide,
- * found to a 32nd of the step before), where other lanes may compute together too, and for links of twice the
- * rate. The plan was chosen from these needs (it is of needs[chosen]) and has its budgets. */
+/* Tries a quarter, a half and the whole of the limiting budget on top of it (up to the smallest budget at
+ * which computation limits, found to 1/32 of the last increment), where other groupings of lanes are allowed,
+ * and links of twice the rate. The plan was chosen from these needs (it is a plan of needs[chosen]) and
+ * carries its budgets. */
 void plan_advise(const struct run_need *const *needs, int n, int chosen, const struct plan *plan,
                  struct plan_advice *advice);
 

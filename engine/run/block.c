@@ -20,13 +20,14 @@ char *block_weight_name(const char *format, int number, char *out) {
     return out;
 }
 
-/* Where a weight lies: an entry, or so many of its rows, or a slice in time of a kernel, or some inputs. */
+/* Where a weight lies: a whole entry, some of its rows, a time slice of its kernel, or a range of its inputs.
+ */
 struct place {
     struct index_entry *entry;
-    const struct weight_slice *slice; /* NULL: all of it */
-    int32_t slices;                   /* in time or of inputs; 1: none but itself */
-    int32_t at;                       /* which of them */
-    int axis;                         /* of the weight, that a slice begins with */
+    const struct weight_slice *slice; /* NULL: all rows */
+    int32_t slices;                   /* number of slices in time or input parts; 1: not sliced */
+    int32_t at;                       /* index of the slice */
+    int axis;                         /* axis of the weight at which a slice starts */
 };
 
 int block_file_shape(const struct weight_spec *spec, const int32_t *dims, int32_t dim[WEIGHT_FILE_RANK_MAX]) {
@@ -59,11 +60,11 @@ static struct place block_find_place(const struct block_ref *ref, const struct w
                                      const struct tensor_index *index) {
     char name[2 * BLOCK_NAME_MAX];
     struct place place = {.slices = 1};
-    int original = ref->number + ref->original;
+    int original = ref->number + ref->number_offset;
     for (int i = 0; i < WEIGHT_NAMES_MAX && spec->names[i] && !place.entry; i++)
         place.entry = index_find(index, block_weight_name(spec->names[i], ref->number, name));
-    if (!place.entry && spec->original)
-        place.entry = index_find(index, block_weight_name(spec->original, original, name));
+    if (!place.entry && spec->checkpoint_name)
+        place.entry = index_find(index, block_weight_name(spec->checkpoint_name, original, name));
     if (!place.entry && spec->fused.name) {
         place.entry = index_find(index, block_weight_name(spec->fused.name, original, name));
         place.slice = &spec->fused;
@@ -76,8 +77,8 @@ struct index_entry *block_find_weight(const struct block_ref *ref, const struct 
     return block_find_place(ref, spec, index).entry;
 }
 
-/* What holds at least as much as a type with blocks of 256, in blocks of 32; the same rotated in smaller
- * groups; or the type itself. */
+/* A type with blocks of 32 that is at least as accurate as a type with blocks of 256; a rotated type with
+ * smaller groups; or the same type. */
 static enum dtype in_smaller_blocks(enum dtype dtype) {
     if (dtype == DTYPE_I8_ROT256) return DTYPE_I8_ROT64;
     if (dtype == DTYPE_I8_ROT64) return DTYPE_I8_ROT16;
@@ -91,7 +92,7 @@ enum dtype block_stored_type(const struct block_kind *kind, const struct index_e
     const int32_t *dim = entry->dim;
     if (!dtype_is_weight(entry->dtype) || entry->rank != 2 || dim[0] == 1) return entry->dtype;
     if (dim[1] % dtype_block_values(entry->dtype)) return entry->dtype;
-    if (kind && (kind->keeps_types || kind->gathers_rows)) return entry->dtype;
+    if (kind && (kind->never_quantised || kind->embedding_table)) return entry->dtype;
     if ((int64_t)dim[0] * dim[1] <= KEPT_VALUES) return entry->dtype;
     while (dim[1] % dtype_block_values(wanted) && in_smaller_blocks(wanted) != wanted)
         wanted = in_smaller_blocks(wanted);
@@ -105,8 +106,8 @@ void block_print_shape(int rank, const int32_t *dim, char *out, size_t bytes) {
     if (n < bytes) snprintf(out + n, bytes - n, "]");
 }
 
-/* Shapes agree when they do after leading and trailing ones are dropped: a 1x1 convolution is a matrix, and
- * GGUF files leave out leading ones. */
+/* Shapes match if they are equal after dropping leading and trailing axes of size 1: a 1x1 convolution is a
+ * matrix, and GGUF files omit leading axes of size 1. */
 static bool same_shape(const struct index_entry *entry, int rank, const int32_t *dim) {
     int from = 0, to = entry->rank;
     for (; rank > entry->rank && dim[0] == 1; rank--) dim++;
@@ -118,7 +119,7 @@ static bool same_shape(const struct index_entry *entry, int rank, const int32_t 
     return true;
 }
 
-/* Of a kernel with slices in time, whose axis not every file can have besides the others. */
+/* The same for a kernel with time slices whose two outermost axes are merged in the file. */
 static bool same_merged_shape(const struct index_entry *entry, int rank, const int32_t *dim) {
     int32_t merged[WEIGHT_FILE_RANK_MAX];
     int64_t outer = (int64_t)dim[0] * dim[1];
@@ -128,8 +129,8 @@ static bool same_merged_shape(const struct index_entry *entry, int rank, const i
     return same_shape(entry, rank - 1, merged);
 }
 
-/* Rows are whole blocks, or blocks run on from row to row of all of a matrix or convolution: operators read
- * matrices eight values at a time. */
+/* True if rows are whole quantisation blocks, or if blocks run on across the rows of a whole matrix or
+ * convolution. Operators read matrices eight values at a time. */
 static bool fills_blocks(const struct place *place, const struct block_kind *kind, int rank,
                          const int32_t *dim) {
     enum { EIGHT = 8 };
@@ -139,21 +140,22 @@ static bool fills_blocks(const struct place *place, const struct block_kind *kin
     for (int i = 0; i < rank; i++) all *= dim[i];
     if (dim[rank - 1] % values == 0) return true;
     bool grouped = entry->scales.bytes || dtype_is_rotated(entry->dtype);
-    bool alone = !place->slice && place->slices == 1 && !kind->gathers_rows && !grouped;
+    bool alone = !place->slice && place->slices == 1 && !kind->embedding_table && !grouped;
     return alone && all % values == 0 && (rank == 4 || (rank == 2 && dim[1] % EIGHT == 0));
 }
 
-/* What a weight's type must be, where this one cannot be used; NULL if it can. Blocks of values do not go on
- * in the next row, scales are those of a matrix's rows, and rows of an embedding table are read alone. */
+/* The type that is expected if this one cannot be used; NULL if it can. Sliced vectors and embedding rows
+ * must be separable, and row scales need a matrix. */
 static const char *wanted_type(const struct place *place, const struct block_kind *kind, int rank,
                                const int32_t *dim) {
     const struct index_entry *entry = place->entry;
     int values = dtype_block_values(entry->dtype);
     if (!dtype_is_weight(entry->dtype)) return "F32, F16, BF16 or a quantised type";
     if (!fills_blocks(place, kind, rank, dim) || (place->slice && rank == 1 && values > 1))
-        return "rows of whole blocks";
-    if (entry->scales.bytes && rank != 2) return "one scale for all";
-    if (dtype_tiled_values(entry->dtype) && kind->gathers_rows) return "a type whose rows can be read alone";
+        return "rows that are a multiple of the type's block size";
+    if (entry->scales.bytes && rank != 2) return "one scale for the whole tensor";
+    if (dtype_tiled_values(entry->dtype) && kind->embedding_table)
+        return "a type whose rows can be read separately";
     return NULL;
 }
 
@@ -168,8 +170,7 @@ static enum status check_weight(const struct place *place, const struct block *b
         block_print_shape(rank, dim, expected, sizeof expected);
         error_set(e, SHAPE, "tensor '%s' has the wrong shape", entry->name);
     } else if ((wanted = wanted_type(place, block->kind, rank, dim))) {
-        error_set(e, UNSUPPORTED, "tensor '%s' has an element type that cannot be computed with",
-                  entry->name);
+        error_set(e, UNSUPPORTED, "tensor '%s' has an unsupported element type", entry->name);
         snprintf(found, sizeof found, "%s", index_type_name(entry));
         snprintf(expected, sizeof expected, "%s", wanted);
     } else {
@@ -180,7 +181,8 @@ static enum status check_weight(const struct place *place, const struct block *b
     return error_expected(e, "%s", expected);
 }
 
-/* Of several names the one of the file's own style: some tensor shares what stands before the number. */
+/* Among alternative names, the one in the style of the file: some tensor has the same text before the number.
+ */
 static const char *name_in_style(const struct weight_spec *spec, const struct tensor_index *index) {
     for (int i = 0; i < WEIGHT_NAMES_MAX && spec->names[i]; i++)
         for (int k = 0; k < index->n_entries; k++) {
@@ -197,17 +199,17 @@ char *block_missing_name(const struct block_ref *ref, const struct weight_spec *
 
 static enum status missing_weight(const struct block_ref *ref, const struct weight_spec *spec,
                                   const struct tensor_index *index, struct error *e) {
-    const char *other = spec->original ? spec->original : spec->fused.name;
+    const char *other = spec->checkpoint_name ? spec->checkpoint_name : spec->fused.name;
     char name[2 * BLOCK_NAME_MAX];
     error_set(e, MISSING, "tensor '%s%s' is missing", index_prefix(index),
               block_missing_name(ref, spec, index, name));
     error_where(e, "%s", index->n_sources ? index->sources[0].path : "no file");
     if (!other) return e->code;
-    return error_expected(e, "it, or '%s%s'", index_prefix(index),
-                          block_weight_name(other, ref->number + ref->original, name));
+    return error_expected(e, "that tensor, or '%s%s'", index_prefix(index),
+                          block_weight_name(other, ref->number + ref->number_offset, name));
 }
 
-/* Rows of a slice's parts above this one; -1, which no tensor has, where a file claims too many. */
+/* Number of rows before part `part` of a fused tensor; -1, which matches no shape, on overflow. */
 static int32_t rows_above(const struct weight_slice *slice, const int32_t *dims, int part) {
     int64_t rows = 0;
     for (int i = 0; i < part; i++) rows += dims[slice->rows[i]];
@@ -218,7 +220,7 @@ static const struct byte_source *source_of(const struct block *block, int source
     return &block->index->sources[source];
 }
 
-/* Bytes of a file follow what the block has already. */
+/* Appends bytes of a file to the packed block. */
 static struct packed_segment *add_segment(struct block *block, const struct byte_source *source,
                                           uint64_t file_offset, uint64_t bytes) {
     struct packed_segment *segment = &block->segments[block->n_segments++];
@@ -228,7 +230,7 @@ static struct packed_segment *add_segment(struct block *block, const struct byte
     return segment;
 }
 
-/* Rows of a tensor that a weight is made of, in turn. */
+/* Ranges of rows of a tensor that make up a weight, in order. */
 struct row_part {
     int32_t first, rows;
 };
@@ -246,15 +248,15 @@ static int row_parts(const struct place *place, const int32_t *dims, int32_t all
     return slice->n_taken;
 }
 
-/* A vector's rows are its values. */
+/* Bytes of `rows` rows; the rows of a vector are its values. */
 static uint64_t rows_bytes(const struct tensor *shape, int32_t rows) {
     if (rows == shape->dim[0]) return (uint64_t)tensor_bytes(shape);
     if (shape->rank == 1) return (uint64_t)dtype_bytes(shape->dtype, rows);
     return (uint64_t)(tensor_bytes(shape) / shape->dim[0] * rows);
 }
 
-/* Scales that lie apart follow the values. Tiles are of 128 rows: what is cut within one is found again by
- * the row that it begins with, if nothing else follows it. */
+/* Appends scales stored in a separate tensor, after the values. Tiles cover 128 rows. A slice that starts
+ * within a tile is addressed by its first row, which works only if no other slice follows. */
 static enum status lay_out_scales(struct block *block, const struct index_entry *entry,
                                   const struct row_part *parts, int n, struct packed_tensor *t,
                                   struct error *e) {
@@ -267,7 +269,8 @@ static enum status lay_out_scales(struct block *block, const struct index_entry 
     for (int i = 0; i < n; i++) {
         int32_t from = parts[i].first / step, to = (parts[i].first + parts[i].rows + step - 1) / step;
         if ((i > 0 && parts[i].first % step) || (i + 1 < n && (parts[i].first + parts[i].rows) % step)) {
-            error_set(e, UNSUPPORTED, "tensor '%s' is cut where its scales cannot be", entry->name);
+            error_set(e, UNSUPPORTED, "fused tensor '%s' is split at a row where its scales cannot be split",
+                      entry->name);
             error_where(e, "%s", block->index->sources[entry->source].path);
             error_found(e, "rows %" PRId32 " to %" PRId32, parts[i].first, parts[i].first + parts[i].rows);
             return error_expected(e, "multiples of %d rows", TILE_ROWS);
@@ -279,7 +282,7 @@ static enum status lay_out_scales(struct block *block, const struct index_entry 
     return OK;
 }
 
-/* Rows of a weight that are in the file as they are, or whose kernels lie there among other slices. */
+/* Appends rows of a weight, stored contiguously or as kernels between other slices. */
 static void add_rows(struct block *block, const struct place *place, const struct tensor *shape,
                      struct row_part part) {
     const struct index_entry *entry = place->entry;
@@ -328,7 +331,7 @@ static enum status bind_weight(struct block *block, const struct block_ref *ref,
     return lay_out_weight(block, &place, dims, t, e);
 }
 
-/* No table has more. */
+/* Upper bound of the segments of a block of this kind. */
 static int segments_most(const struct block_kind *kind) {
     int n = 1;
     for (int i = 0; i < kind->n_weights; i++) {
@@ -367,7 +370,7 @@ static enum status check_id(const struct block *table, int32_t id, struct error 
     return error_expected(e, "an id below %" PRId32, rows);
 }
 
-/* So many ids, from the first, follow each other in the file: their rows are read as one. */
+/* Number of leading ids that are consecutive; their rows are read as one range. */
 static int run_of(const int32_t *ids, int n) {
     int run = 1;
     while (run < n && ids[run] == ids[0] + run) run++;
@@ -380,7 +383,7 @@ static int count_runs(const int32_t *ids, int n) {
     return runs;
 }
 
-/* Of the bytes that a segment of the table covers, those of the rows asked for, each of so many bytes. */
+/* Appends the requested rows of a table segment; row_bytes: bytes of one row. */
 static void gather_segments(struct block *rows, const struct packed_segment *from, const int32_t *ids, int n,
                             uint64_t row_bytes) {
     for (int i = 0, run; i < n; i += run) {
@@ -410,7 +413,7 @@ enum status block_gather_rows(struct sys *sys, const struct block *table, const 
     return OK;
 }
 
-/* Chains of adapters lie behind the structure. */
+/* The low-rank descriptors follow the weights structure. */
 static size_t structure_bytes(const struct block *block) {
     return (size_t)align_up(block->kind->weights_bytes, _Alignof(struct low_rank));
 }
@@ -427,7 +430,7 @@ static struct tensor factor_at(const struct block *block, const struct packed_pl
     return t;
 }
 
-/* From the last to the first, each in front of those before: chains have the blocks' order. */
+/* Builds the chains from the last adapter to the first, so that each chain keeps the order of the block. */
 static void point_adapters(const struct block *block, const struct packed_place *place, char *weights) {
     struct low_rank *nodes = (struct low_rank *)(weights + structure_bytes(block));
     for (int i = block->n_adapters - 1; i >= 0; i--) {

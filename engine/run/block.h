@@ -1,12 +1,4 @@
-/* Blocks: what streams as one.
- *
- * A block kind is a weight table plus a forward function. Everything else about a block's weights is derived
- * from the table: binding to a checkpoint, shape checks, the layout of the packed block, what `inspect`
- * prints, and the checkpoints that `bench checkpoint` writes.
- *
- * A packed block is a block's tensors at 256-byte-aligned offsets, a pure function of the table and of the
- * stored type of each tensor. Its layout is the same wherever it lies, and its bytes keep the file's element
- * type. */
+/* no such axis. */
 #ifndef SLUICE_RUN_BLOCK_H
 #define SLUICE_RUN_BLOCK_H
 
@@ -22,59 +14,59 @@ enum {
 };
 enum { WEIGHT_SLICES_MAX = 4 };
 
-/* Rows of a tensor that holds several parts one below the other: which of them make up the weight, and in
- * which order. */
+/* A weight as rows of a fused tensor (such as qkv), which holds several parts one below the other. */
 struct weight_slice {
-    const char *name; /* NULL: none */
+    const char *name; /* name of the fused tensor; NULL: not fused */
     int n_parts;
-    int rows[WEIGHT_SLICES_MAX]; /* of each part, as places in the family's dimensions */
+    int rows[WEIGHT_SLICES_MAX]; /* rows of each part, as indices into the family's dims */
     int n_taken, taken[WEIGHT_SLICES_MAX];
-    int all; /* place of how many rows all parts have, where what is published has them so; 0: it has the
-                weight apart */
+    int all; /* index of the dim with the total number of rows, if published files fuse this weight; 0: they
+                store it separately */
 };
 
-/* One row of a weight table. It is looked for under its names, then under the original one, then as a slice.
- */
+/* One row of a weight table. The weight is searched under its names, then under its original checkpoint name,
+ * then as a slice of a fused tensor. */
 struct weight_spec {
-    size_t offset;                       /* of a struct tensor in the kind's weights structure */
-    const char *names[WEIGHT_NAMES_MAX]; /* alternatives; see block_weight_name */
-    const char *original;                /* the name that the family's authors gave it; NULL: none */
-    struct weight_slice fused;           /* where the authors keep it with others in one tensor */
+    size_t offset;                       /* of a struct tensor in the weights structure of the kind */
+    const char *names[WEIGHT_NAMES_MAX]; /* alternative names; see block_weight_name */
+    const char *checkpoint_name;                /* name in checkpoints of the model's authors; NULL: none */
+    struct weight_slice fused;           /* where the authors fuse it with other weights in one tensor */
     int rank;
-    int dim[WEIGHT_RANK_MAX]; /* shape as places in the family's dimensions, outermost first */
-    int ones;       /* place of how many axes of 1 files have behind these; read in any case. 0: none */
-    bool one_first; /* files have an axis of 1 before these; read in any case */
-    /* Place of how many slices in time a kernel has in files, an axis before its last two of which the last
-     * slice is the weight: what a causal convolution sees of a picture alone. The others take no memory and
-     * are not moved. Files may have the two outermost axes as one. 0: no such axis. */
+    int dim[WEIGHT_RANK_MAX]; /* shape as indices into the family's dims, outermost first */
+    int ones;       /* index of the dim that counts trailing axes of size 1 in files; files without them are
+                       accepted. 0: none */
+    bool one_first; /* files have a leading axis of size 1; files without it are accepted */
+    /* Index of the dim that counts the time slices of a convolution kernel in files, an axis before the last
+     * two. The weight is the last slice, which a causal convolution applies to a single image; other slices
+     * are not loaded. Files may merge the two outermost axes. */
     int slices;
-    int before_last; /* with slices: the weight is not the last one, but so many before it */
-    /* Kernels of so many weights stand side by side in files, each with inputs of its own, and this is that
-     * of number input_part. 0: it has its tensor alone. Not with slices. */
+    int before_last; /* with slices: the weight is this many slices before the last */
+    /* Files store the kernels of input_parts weights side by side along the input axis; this weight is number
+     * input_part. 0: the weight has a tensor of its own. Not combined with slices. */
     int input_parts, input_part;
-    bool optional;  /* absent: a tensor of rank 0 */
-    bool looked_up; /* rows of it are copied or added: it is in no product */
-    int when; /* place of what is 0 in blocks that have no such weight: there it is of rank 0; 0: all have it
+    bool optional;         /* may be absent; it is then a tensor of rank 0 */
+    bool embedding_lookup; /* the model copies or adds rows of it; no matrix product reads it */
+    int if_dim; /* index of a dim; blocks where that dim is 0 lack this weight (rank 0). 0: every block has it
                */
-    double spread; /* made-up weights: uniform in +- this times 1/sqrt(inputs); 0: around 1 */
+    double init_scale; /* random weights: uniform within this value / sqrt(inputs) around 0; 0: around 1 */
 };
 
-/* A row of a weight table: the field of a weights structure, how made-up values spread, the tensor's name,
- * and rank and places of its dimensions. */
-#define BLOCK_WEIGHT(structure, field, spread_, name, rank_, ...)                                            \
+/* A row of a weight table: field of the weights structure, scale of random values, tensor name, rank and
+ * dims. */
+#define BLOCK_WEIGHT(structure, field, init_scale_, name, rank_, ...)                                        \
     {                                                                                                        \
         .offset = offsetof(struct structure, field), .names = {name}, .rank = rank_, .dim = {__VA_ARGS__},   \
-        .spread = spread_                                                                                    \
+        .init_scale = init_scale_                                                                            \
     }
 
-/* The same with the authors' name, in blocks that have it. */
-#define BLOCK_WEIGHT_WHEN(when_, structure, field, spread_, name, original_, rank_, ...)                     \
+/* The same, with the name in the authors' checkpoints, in blocks where dim `when_` is not 0. */
+#define BLOCK_WEIGHT_IF(when_, structure, field, init_scale_, name, original_, rank_, ...)                 \
     {                                                                                                        \
-        .offset = offsetof(struct structure, field), .names = {name}, .original = original_, .rank = rank_,  \
-        .dim = {__VA_ARGS__}, .spread = spread_, .when = when_                                               \
+        .offset = offsetof(struct structure, field), .names = {name}, .checkpoint_name = original_, .rank = rank_,  \
+        .dim = {__VA_ARGS__}, .init_scale = init_scale_, .if_dim = when_                                       \
     }
-/* In all. */
-#define BLOCK_WEIGHT_ORIGINALLY(...) BLOCK_WEIGHT_WHEN(0, __VA_ARGS__)
+/* The same in all blocks. */
+#define BLOCK_WEIGHT_NAMED(...) BLOCK_WEIGHT_IF(0, __VA_ARGS__)
 
 /* A block kind over a table and its weights structure; more initialisers may follow. */
 #define BLOCK_KIND(name_, format_, table, structure, forward_, ...)                                          \
@@ -87,65 +79,70 @@ struct weight_spec {
 
 struct visit_scope;
 
-/* How often what a block computes changes. */
-enum cadence {
-    CADENCE_EVALUATION,
-    CADENCE_PROMPT, /* with the prompt, whose lanes share it: computed before the first evaluation */
-    /* Rows that depend on the timestep alone, which all lanes share; or on timestep and prompt. One visit
-     * computes them for as many evaluations as it is told: all before the first (then they are hoisted: the
-     * weights are read once), or each its own. One row has the same bits either way, so its products go
-     * through op_linear_few (R4). */
-    CADENCE_TIMESTEP,
-    CADENCE_TIMESTEP_AND_PROMPT,
+/* How often the result of a block changes. */
+enum update_rate {
+    UPDATE_PER_EVALUATION,
+    UPDATE_PER_PROMPT, /* with the prompt; computed before the first evaluation and shared by the lanes of the
+                          prompt */
+    /* Rows that depend on the timestep alone and are shared by all lanes, or on timestep and prompt. Either
+     * one visit computes the rows of all evaluations before the first (hoisted: the weights are read once),
+     * or each evaluation computes its own. A row has the same bits either way, because its products use
+     * op_linear_few. */
+    UPDATE_PER_TIMESTEP,
+    UPDATE_PER_TIMESTEP_AND_PROMPT,
 };
 
 struct block_kind {
-    const char *name;   /* "layer" */
-    const char *format; /* a block's name, with %d for its number: "layers.%d" */
+    const char *name;   /* such as "layer" */
+    const char *format; /* name of a block, with %d for its number, such as "layers.%d" */
     const struct weight_spec *weights;
     int n_weights;
     size_t weights_bytes; /* size of the structure that the offsets point into */
-    bool gathers_rows;    /* a table: only the rows asked for are read, see family.rows */
-    /* Its weights stay as they are stored when others are quantised: small ones that everything passes
-     * through, embedders and final layers, and those of autoencoders. Embedding tables stay too. */
-    bool keeps_types;
-    bool left_out; /* lanes may leave it out, by its number: what goes through it then stays as it is */
-    enum cadence cadence;
-    /* Computes one visit for one lane. weights: the structure, bound. Never looks at tensor values (R0). */
+    bool embedding_table; /* an embedding table: only the rows asked for are read, see family.rows */
+    /* The weights keep their stored type when the model is quantised: small weights that everything depends
+     * on (embedders, final layers), and the weights of VAEs. Embedding tables keep their type too. */
+    bool never_quantised;
+    bool skippable; /* skip-layer guidance may skip such a block by its number; its input then passes unchanged
+                    */
+    enum update_rate update_rate;
+    /* Computes one visit for one lane. weights: the bound structure. Must not read tensor values: a dry run
+     * has none. */
     void (*forward)(struct context *x, const void *weights, const struct visit_scope *scope);
 };
 
-/* What it computes can be hoisted out of the evaluations. */
+/* True if the result can be hoisted out of the evaluations. */
 static inline bool block_hoists(const struct block_kind *kind) {
-    return kind->cadence == CADENCE_TIMESTEP || kind->cadence == CADENCE_TIMESTEP_AND_PROMPT;
+    return kind->update_rate == UPDATE_PER_TIMESTEP || kind->update_rate == UPDATE_PER_TIMESTEP_AND_PROMPT;
 }
 
-/* A block that a checkpoint of a family has. */
+/* A block in a checkpoint of the family. */
 struct block_ref {
     const struct block_kind *kind;
     int number;
-    bool unused;  /* in the file, but nothing that is wanted depends on it: never bound, never read */
-    int original; /* what the original names' number is above this one's, for families that count otherwise */
+    bool unused;  /* present in files, but its results are not needed: never bound, never read */
+    int number_offset; /* added to the number in original checkpoint names, for families that count differently
+                     there */
 };
 
-/* What becomes of bytes between file and packed block: see requantise.h. */
+/* Conversion of bytes between file and packed block: see requantise.h. */
 struct packed_conversion {
-    enum dtype from, to; /* alike: nothing */
-    float from_scale;    /* as tensor.scale, of either */
+    enum dtype from, to; /* equal: no conversion */
+    float from_scale;    /* tensor.scale of the source; to_scale: of the result */
     float to_scale;
 };
 
-/* Bytes of one source that lie together in the packed block, and in the file or as runs of one length
- * that are equally far apart; a tensor is one or several. */
+/* Bytes of one source that are contiguous in the packed block. In the file they are contiguous too, or runs
+ * of equal length at a constant stride. A tensor has one or several segments. */
 struct packed_segment {
     const struct byte_source *source; /* borrowed */
     uint64_t file_offset, packed_offset;
-    uint64_t bytes;       /* in the packed block */
-    uint64_t run, stride; /* in the file: bytes of a run, and from one to the next; 0: all is one */
+    uint64_t bytes; /* bytes in the packed block */
+    uint64_t run,
+        stride; /* in the file: bytes of a run, and from one run to the next; stride 0: contiguous */
     struct packed_conversion conversion;
 };
 
-/* Where the file has byte `at` of what the segment is made of. */
+/* File offset of byte `at` of the segment. */
 static inline uint64_t packed_file_byte(const struct packed_segment *segment, uint64_t at) {
     if (!segment->stride) return segment->file_offset + at;
     return segment->file_offset + at / segment->run * segment->stride + at % segment->run;
@@ -158,13 +155,14 @@ static inline bool packed_converts(const struct packed_segment *segment) {
 struct packed_tensor {
     size_t offset; /* as in weight_spec */
     uint64_t packed_offset;
-    uint64_t scales_offset;          /* of what tensor.scales points to, behind the values; 0: none */
-    struct tensor shape;             /* without data */
-    const struct index_entry *entry; /* whose bytes these are, or some rows of it */
-    bool replaced;                   /* they are not, but of an adapter's side: see adapt.h */
+    uint64_t scales_offset; /* offset of the data of tensor.scales, after the values; 0: none */
+    struct tensor shape;    /* without data */
+    const struct index_entry
+        *entry;    /* entry that holds the bytes; the weight may use only some of its rows */
+    bool replaced; /* the bytes come from an adapter instead: see adapt.h */
 };
 
-/* What is added to rows of a weight: see struct low_rank, which is made of it. */
+/* A low-rank product added to rows of a weight; block_point makes a struct low_rank of it. */
 struct packed_adapter {
     size_t offset;                   /* of the weight, as in weight_spec */
     uint64_t down_offset, up_offset; /* in the packed block */
@@ -182,112 +180,113 @@ struct block {
     struct packed_tensor tensors[BLOCK_WEIGHTS_MAX];
     int n_tensors;
     uint64_t bytes; /* of the packed block, a multiple of 256 */
-    /* Of a block with adapters, see adapt.h. Its side is the first so many bytes, a multiple of 256; those
-     * behind are another block's, of which it tells everything else. */
-    uint64_t side_bytes;
-    uint64_t side_hash;      /* of what the side is read from, and of its layout */
-    const struct block *own; /* that block; NULL: itself */
+    /* Of a block with adapters, see adapt.h: the first adapter_bytes bytes, a multiple of 256. The base
+     * weights follow, laid out as in block `base`. */
+    uint64_t adapter_bytes;
+    uint64_t adapter_hash;   /* hash of the layout and the origin of the adapter bytes */
+    const struct block *base; /* the block without adapters; NULL: this block */
     struct packed_adapter *adapters;
     int n_adapters;
 };
 
-/* Whose the own bytes are. */
-static inline const struct block *block_own(const struct block *block) {
-    return block->own ? block->own : block;
+/* The block that the base weights belong to. */
+static inline const struct block *block_base(const struct block *block) {
+    return block->base ? block->base : block;
 }
 
-/* What a packed block is made of, in its order: what adapters bring, and the weights' own bytes. Where blocks
- * stay, the parts lie in memories of their own: so the own part stays where it is when adapters change. */
-enum packed_part { PACKED_SIDE, PACKED_OWN, PACKED_PARTS };
+/* Parts of a packed block, in order: adapter bytes, then base weights. Resident blocks keep the parts in
+ * separate memory, so that base weights stay in place when adapters change. */
+enum packed_part { PACKED_ADAPTER, PACKED_BASE, PACKED_PARTS };
 
 static inline uint64_t packed_part_bytes(const struct block *block, enum packed_part part) {
-    return part == PACKED_SIDE ? block->side_bytes : block->bytes - block->side_bytes;
+    return part == PACKED_ADAPTER ? block->adapter_bytes : block->bytes - block->adapter_bytes;
 }
 
-/* The part that this byte of the packed block is in; of the end the last. */
+/* The part that contains this byte of the packed block; the last part for the end. */
 static inline enum packed_part packed_part_of(const struct block *block, uint64_t at) {
-    return at < block->side_bytes ? PACKED_SIDE : PACKED_OWN;
+    return at < block->adapter_bytes ? PACKED_ADAPTER : PACKED_BASE;
 }
 
-/* Where the parts begin; NULL under the dry device, and where they have no bytes. */
+/* Start address of each part; NULL on the dry device and for parts without bytes. */
 struct packed_place {
     char *part[PACKED_PARTS];
 };
 
-/* A packed block in one piece. */
+/* A packed block whose parts are contiguous. */
 static inline struct packed_place packed_together(const struct block *block, void *packed) {
     char *base = (char *)packed;
-    return (struct packed_place){{base, base ? base + block->side_bytes : NULL}};
+    return (struct packed_place){{base, base ? base + block->adapter_bytes : NULL}};
 }
 
-/* Byte `at` of the packed block; NULL under the dry device. */
+/* Address of byte `at` of the packed block; NULL on the dry device. */
 static inline char *packed_byte(const struct block *block, const struct packed_place *place, uint64_t at) {
     enum packed_part part = packed_part_of(block, at);
     char *base = place->part[part];
-    return base ? base + at - (part == PACKED_OWN ? block->side_bytes : 0) : NULL;
+    return base ? base + at - (part == PACKED_BASE ? block->adapter_bytes : 0) : NULL;
 }
 
-/* Blocks that are counted twice ("up_blocks.2.resnets.1") have the number 100 * 2 + 1, those that are counted
- * three times go on likewise. Where blocks stand in several rows which their names tell apart, a row's
- * numbers begin at a multiple of BLOCK_ROW_STEP. */
+/* Numbers of nested blocks: "up_blocks.2.resnets.1" is 100 * 2 + 1; three levels continue likewise. If a
+ * model has several rows of blocks that differ by name, the numbers of each row start at a multiple of
+ * BLOCK_ROW_STEP. */
 enum { BLOCK_NUMBER_STEP = 100, BLOCK_ROW_STEP = 1000000 };
 
-/* Prints a table's name for a block: the last %d is the block's number in its row; where there are more, its
- * last two digits, and the one before is the number without them. out has BLOCK_NAME_MAX * 2 bytes. Returns
- * out. */
+/* Formats a table's name for a block. The last %d is the number of the block in its row; with several %d,
+ * each takes two decimal digits of the number and the first takes the rest. out has BLOCK_NAME_MAX * 2 bytes.
+ * Returns out. */
 char *block_weight_name(const char *format, int number, char *out);
 
-/* Does a block of these dimensions have the weight? */
+/* True if a block of these dims has the weight. */
 static inline bool block_has_weight(const struct weight_spec *spec, const int32_t *dims) {
-    return !spec->when || dims[spec->when];
+    return !spec->if_dim || dims[spec->if_dim];
 }
 
-/* The shape that files give a weight of these dimensions, without axes of 1: returns its rank. */
+/* Shape of a weight in files, without axes of size 1. Returns its rank. */
 int block_file_shape(const struct weight_spec *spec, const int32_t *dims, int32_t dim[WEIGHT_FILE_RANK_MAX]);
-/* A row of a table as the published files have it, which keep some weights with others in one tensor: its
- * first name and its shape are those of that. */
+/* A table row as in published files: for weights that these fuse, name and shape are those of the fused
+ * tensor. */
 struct weight_spec block_published_weight(const struct weight_spec *spec);
-/* That one's shape there, its axes of 1 included; returns its rank. */
+/* Shape of such a row in published files, including axes of size 1. Returns its rank. */
 int block_published_shape(const struct weight_spec *spec, const int32_t *dims,
                           int32_t dim[WEIGHT_FILE_RANK_MAX]);
 
-/* The entry that holds a weight of the block, whole or as a slice, or NULL. */
+/* The entry that holds a weight of the block, whole or as a slice; NULL if absent. */
 struct index_entry *block_find_weight(const struct block_ref *ref, const struct weight_spec *spec,
                                       const struct tensor_index *index);
 
-/* What a weight that no entry holds is called in messages; out as in block_weight_name. */
+/* Name of a missing weight for messages; out as in block_weight_name. */
 char *block_missing_name(const struct block_ref *ref, const struct weight_spec *spec,
                          const struct tensor_index *index, char *out);
 
-/* The type that a weight has when weights are to be of the type `wanted`: that, a larger type with blocks of
- * 32 (of rotated types one with smaller groups) where rows are no whole blocks of 256, or its own. Matrices
- * of kinds that do not keep their types change; vectors, convolutions, tensors of at most 1,024 values and
- * whatever no type suits stay. kind: NULL where no family knows the tensor. One answer for all who ask, so
- * that quantising beforehand and while loading give the same picture. */
+/* The stored type of a weight when weights are quantised to `wanted`: that type; a larger type with blocks of
+ * 32 (for rotated types, one with smaller groups) if rows are not whole blocks of 256; or its own type. Only
+ * matrices of kinds that may be quantised change. Vectors, convolutions and tensors of at most 1,024 values
+ * keep their type, as do tensors that fit no type. kind: NULL if no family has the tensor. `convert` and
+ * --type use this same function, so both give the same picture. */
 enum dtype block_stored_type(const struct block_kind *kind, const struct index_entry *entry,
                              enum dtype wanted);
 
-/* "[3072, 64]". Out is cut off where it does not fit. */
+/* Formats a shape such as "[3072, 64]"; truncated to `bytes`. */
 void block_print_shape(int rank, const int32_t *dim, char *out, size_t bytes);
 
-/* Finds a block's tensors in the index (marking them used), checks shapes and types, lays out the packed
- * block. MISSING, SHAPE, UNSUPPORTED name tensor, file, found and expected. dims: the family's dimensions. */
+/* Finds the tensors of a block in the index and marks them used, checks shapes and types, lays out the packed
+ * block. MISSING, SHAPE and UNSUPPORTED name tensor, file, found and expected. dims: the dims of the family.
+ */
 enum status block_bind(struct sys *sys, const struct block_ref *ref, const struct tensor_index *index,
                        const int32_t *dims, struct block *block, struct error *e);
 
-/* From a bound table (kind->gathers_rows) the block of just these rows, in this order: its only
- * tensor is [n_ids, columns]. An id outside the table is SHAPE. */
+/* Makes a block of the given rows of a bound embedding table, in this order. Its only tensor is [n_ids,
+ * columns]. An id outside the table is SHAPE. */
 enum status block_gather_rows(struct sys *sys, const struct block *table, const int32_t *ids, int n_ids,
                               struct block *rows, struct error *e);
 
-/* Bytes of what block_point fills: the weights structure, and behind it what its tensors' adapters are told
- * by. */
+/* Bytes that block_point fills: the weights structure, followed by the low-rank descriptors of its tensors.
+ */
 size_t block_weights_bytes(const struct block *block);
-/* Points the structure's tensors into a packed block. */
+/* Points the tensors of the weights structure into a packed block. */
 void block_point(const struct block *block, struct packed_place place, void *weights);
 
 void block_destroy(struct sys *sys, struct block *block);
-/* Of our allocator, besides itself. */
+/* Host memory of the block's layout, besides struct block itself. */
 uint64_t block_layout_bytes(const struct block *block);
 
 #endif

@@ -67,7 +67,7 @@ static void setting_read_word(const struct setting *s, const struct config *conf
     char list[96] = "";
     size_t n = 0;
     if (!found) {
-        config_expect(config, s->keys[0], s->keys[1], e); /* or nothing */
+        config_expect(config, s->keys[0], s->keys[1], e); /* reports a value that is not a string */
         return;
     }
     for (int i = 1; i < SETTING_KEYS_MAX && s->keys[i] && n < sizeof list; i++) {
@@ -76,7 +76,7 @@ static void setting_read_word(const struct setting *s, const struct config *conf
         *word = i - 1;
         return;
     }
-    error_set(e, UNSUPPORTED, "the configuration asks for '%s', which is not supported", s->keys[0]);
+    error_set(e, UNSUPPORTED, "unsupported value of '%s' in the configuration", s->keys[0]);
     error_where(e, "%s", config->path);
     error_found(e, "\"%s\"", found);
     error_expected(e, "%s", list);
@@ -88,41 +88,41 @@ static double setting_published(const struct component *c, const struct setting 
     return s->published;
 }
 
-/* The first of those that are published, as many as there are of both. */
+/* Writes the first published values, up to the length of the list. */
 static void setting_publish_list(struct component *c, const struct setting_list *s) {
     int n = c->dims[s->count] < s->n_published ? c->dims[s->count] : s->n_published;
     if (n) memcpy(c->settings + s->offset, s->published, (size_t)n * sizeof *s->published);
 }
 
-static void setting_misfit(const struct component *c, const struct setting_list *s,
-                           const struct config *config, int said, struct error *e) {
+static void setting_mismatch(const struct component *c, const struct setting_list *s,
+                             const struct config *config, int declared, struct error *e) {
     int n = c->dims[s->count];
     if (n > s->room) {
-        error_set(e, SHAPE, "there are too many numbers in '%s'", s->key);
+        error_set(e, SHAPE, "'%s' has too many values", s->key);
         error_where(e, "%s", c->index.sources[0].path);
         error_found(e, "%d", n);
         error_expected(e, "at most %d", s->room);
         return;
     }
-    error_set(e, META, "'%s' is not as many numbers as it must be", s->key);
+    error_set(e, META, "'%s' has the wrong number of values", s->key);
     error_where(e, "%s", config->path ? config->path : c->index.sources[0].path);
-    error_found(e, said > n ? "more than %d" : "%d", said > n ? n : said);
+    error_found(e, declared > n ? "more than %d" : "%d", declared > n ? n : declared);
     error_expected(e, "%d", n);
 }
 
-/* As many as there are, or META; where a configuration has none of them they are the published ones, if those
- * are as many. */
+/* Reads a list of exactly the required length, else META. Without values in the configuration the published
+ * ones are used, if their number matches. */
 static void setting_read_list(struct component *c, const struct setting_list *s, const struct config *config,
                               struct error *e) {
     const struct config_value *number = config_find(config, s->key);
-    int n = c->dims[s->count], said = config_list_length(config, s->key);
+    int n = c->dims[s->count], declared = config_list_length(config, s->key);
     char key[64];
-    bool none = !said && (!number || number->kind == CONFIG_NULL);
+    bool none = !declared && (!number || number->kind == CONFIG_NULL);
     bool published = none && n == s->n_published;
-    bool fits = said == n || published || (none && s->follows);
-    if (n > s->room || !fits) setting_misfit(c, s, config, said, e);
+    bool fits = declared == n || published || (none && s->derived);
+    if (n > s->room || !fits) setting_mismatch(c, s, config, declared, e);
     if (published) setting_publish_list(c, s);
-    for (int i = 0; i < said && e->code == OK; i++) {
+    for (int i = 0; i < declared && e->code == OK; i++) {
         double value = 0;
         snprintf(key, sizeof key, "%s.%d", s->key, i);
         config_float(config, key, s->least, s->most, &value, e);
@@ -145,7 +145,8 @@ static void setting_read_number(const struct setting *s, const char *key, const 
     }
 }
 
-/* "size" may be a number, or the object that another of the setting's keys, "size.shortest_edge", lies in. */
+/* "size" may be a number, or an object that contains another key of the setting, such as
+ * "size.shortest_edge". */
 static bool setting_may_be_object(const struct setting *s, int i_key) {
     size_t n = strlen(s->keys[i_key]);
     for (int i = 0; i < i_key; i++)
@@ -164,8 +165,8 @@ static void setting_read(struct component *c, const struct setting *s, const str
     setting_put(c, s, s->type == SETTING_WORD ? word : value);
 }
 
-/* Sizes are those of the tensors that are there. Blocks may be missing without leaving a gap: then a
- * configuration that counts more, or other ones, tells. */
+/* Checks block counts of the configuration against the tensors. Missing blocks may leave no gap in the names;
+ * then only a configuration with another count reveals them. */
 static void dimension_check_blocks(const struct component *c, const struct dimension *d,
                                    const struct config *config, struct error *e) {
     if (d->blocks[0] && d->key && e->code == OK)
@@ -192,7 +193,7 @@ enum status component_configure(struct component *c, const struct config *config
     return OK;
 }
 
-/* ---- made up ---- */
+/* ---- synthetic components ---- */
 
 void component_derive(struct component *c, const int *chosen) {
     const struct family *family = c->family;
@@ -206,7 +207,7 @@ void component_derive(struct component *c, const int *chosen) {
     for (int i = 0; i < family->n_picture_settings; i++)
         setting_put(c, &family->picture_settings[i], setting_published(c, &family->picture_settings[i]));
     for (int i = 0; i < family->n_lists; i++) setting_publish_list(c, &family->lists[i]);
-    if (family->follow) family->follow(c);
+    if (family->derive_dims) family->derive_dims(c);
     if (family->derive) family->derive(c);
 }
 
@@ -216,7 +217,7 @@ struct config_text {
     char *out;
     size_t bytes;
     int n;
-    const char *last; /* the key before, whose objects and arrays are open; NULL: none is */
+    const char *last; /* the previous key, whose objects and arrays are open; NULL: none */
 };
 
 static void config_text_add(struct config_text *text, const char *format, ...) {
@@ -228,7 +229,7 @@ static void config_text_add(struct config_text *text, const char *format, ...) {
     va_end(arguments);
 }
 
-/* Bytes of what two keys have in common, up to behind a dot. */
+/* Number of leading bytes that two keys share, up to and including a dot. */
 static size_t config_text_shared(const char *one, const char *other) {
     size_t shared = 0;
     for (size_t i = 0; one && other && one[i] && one[i] == other[i]; i++)
@@ -236,18 +237,19 @@ static size_t config_text_shared(const char *one, const char *other) {
     return shared;
 }
 
-/* The places of an array are numbers. */
+/* Array indices are numbers. */
 static bool config_text_is_place(const char *part) {
     return *part >= '0' && *part <= '9';
 }
 
-/* Closes what stands behind the first bytes of the last key, the innermost first. */
+/* Closes the objects and arrays after the first `kept` bytes of the last key, innermost first. */
 static void config_text_close(struct config_text *text, size_t kept) {
     for (size_t i = text->last ? strlen(text->last) : 0; i-- > kept;)
         if (text->last[i] == '.') config_text_add(text, config_text_is_place(text->last + i + 1) ? "]" : "}");
 }
 
-/* The key, in the objects and arrays that its dots mean: "axes.0" begins one, "axes.1" goes on in it. */
+/* Writes the key with the objects and arrays that its dots denote: "axes.0" opens an array, "axes.1"
+ * continues it. */
 static void config_text_key(struct config_text *text, const char *key) {
     size_t shared = config_text_shared(text->last, key);
     const char *between = ", ";
@@ -278,7 +280,7 @@ static void config_text_dimension(struct config_text *text, const struct dimensi
         config_text_add(text, "%d", value);
 }
 
-/* With as many digits as it takes to read the same number again. */
+/* With as many digits as are needed to read the same number again. */
 static void config_text_number(struct config_text *text, double value, bool narrow) {
     char digits[32] = "";
     for (int n = 6; n <= 17; n++) {

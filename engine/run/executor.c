@@ -14,18 +14,19 @@ struct execution {
     struct context *context;
     struct store *store;
     struct store_counters *counters;
-    double done, done_before; /* FLOPs of the visits behind us; where computing again would begin */
-    int n_ended;              /* visits up to the last that the host has had its turn after */
+    double done, done_before; /* FLOPs of completed visits; done_before: the value at the point where a
+                                 repeated evaluation would start */
+    int n_ended;              /* index after the last visit whose evaluation_ended hook has run */
 
     const struct run_need *need;
     const struct residents *residents;
-    const struct plan *plan;  /* the present one */
-    struct plan lesser[2];    /* in turn, once residents have been evicted */
-    int n_evicted, n_retries; /* how often; of those because memory was not to be had, in this stage */
-    bool operator_failed;     /* for want of memory, in the last visit */
+    const struct plan *plan;  /* current plan */
+    struct plan reduced[2];   /* used alternately after evictions */
+    int n_evicted, n_retries; /* number of evictions; of those caused by lack of memory in this stage */
+    bool operator_failed;     /* the last visit failed for lack of memory */
 };
 
-/* One visit: the block's forward for each of its lanes that the evaluation's group has. A dry run has no
+/* Runs one visit: the forward of the block for each lane of the evaluation's group. A dry run passes an empty
  * place for the weights. */
 static enum status run_visit(struct context *x, const struct stage *stage, const struct visit *visit,
                              struct packed_place place, void *weights) {
@@ -43,14 +44,14 @@ static enum status run_visit(struct context *x, const struct stage *stage, const
             .n_timesteps = visit->evaluation < 0 ? visit->n_hoisted : 1,
             .timesteps = stage->timesteps ? stage->timesteps + timestep : NULL,
         };
-        if (lanes[i].idle) continue;
+        if (lanes[i].padding) continue;
         x->scratch->used = 0;
         block->kind->forward(x, weights, &scope);
     }
     return x->error->code;
 }
 
-/* ---- dry ---- */
+/* ---- dry runs ---- */
 
 enum status executor_state_bytes(struct sys *sys, struct stage *stage, uint64_t *bytes,
                                  uint64_t *picture_bytes, struct error *e) {
@@ -74,8 +75,8 @@ static void describe_stage(const struct run *run, int i_stage, struct stage_need
     need->n_blocks = stage->n_blocks;
     for (int i = 0; i < stage->n_blocks; i++) {
         need->block_bytes[i] = stage->blocks[i]->bytes;
-        need->block_side_bytes[i] = stage->blocks[i]->side_bytes;
-        need->block_lasts[i] = i < stage->n_lasting;
+        need->block_adapter_bytes[i] = stage->blocks[i]->adapter_bytes;
+        need->block_keepable[i] = i < stage->n_model_blocks;
     }
 }
 
@@ -83,19 +84,19 @@ static bool same_size(const struct tensor *a, const struct tensor *b) {
     return a->rank == b->rank && !memcmp(a->dim, b->dim, sizeof *a->dim * (size_t)a->rank);
 }
 
-/* So many evaluations, from the first, have all shapes that there are. Those of a group are alike; where
- * pictures of several sizes are gone through, each has its own. */
-static int unlike_evaluations(const struct stage *stage) {
+/* Number of leading evaluations that cover all shapes. Evaluations of a group have equal shapes; pictures of
+ * different sizes each have their own. */
+static int distinct_evaluations(const struct stage *stage) {
     for (int i = 1; i < stage->n_lanes; i++)
         if (!same_size(&stage->lanes[i].picture, &stage->lanes->picture)) return stage->evaluations;
     return stage->n_groups * (stage->n_chunks ? stage->n_chunks : 1);
 }
 
-/* Do both compute the same, on tensors of the same shapes? */
+/* True if both lanes compute the same on tensors of the same shapes. */
 static bool lanes_alike(const struct lane *a, const struct lane *b) {
     bool same = a->prompt == b->prompt && a->n_tokens == b->n_tokens && a->pooled_row == b->pooled_row &&
-                a->given == b->given && a->hoisted == b->hoisted && a->tiled == b->tiled &&
-                a->idle == b->idle;
+                a->n_clean_frames == b->n_clean_frames && a->hoisted == b->hoisted && a->tiled == b->tiled &&
+                a->padding == b->padding;
     for (int i = 0; i < LANE_REFERENCES_MAX; i++)
         same = same && same_size(&a->reference[i], &b->reference[i]);
     return same && same_size(&a->text, &b->text) && same_size(&a->pooled, &b->pooled) &&
@@ -104,8 +105,8 @@ static bool lanes_alike(const struct lane *a, const struct lane *b) {
            same_size(&a->picture, &b->picture) && same_size(&a->moments, &b->moments);
 }
 
-/* Of n lanes, how many from the first are alike. */
-static int alike_lanes(const struct lane *lanes, int n) {
+/* Number of leading lanes that are alike. */
+static int count_alike_lanes(const struct lane *lanes, int n) {
     int i = 1;
     while (i < n && lanes_alike(lanes, lanes + i)) i++;
     return i;
@@ -118,7 +119,7 @@ static bool groups_alike(const struct stage *stage, int a, int b) {
     return true;
 }
 
-/* Evaluations that the same lanes are of: their first, and how many they are. */
+/* A range of evaluations that are computed for the same lanes. */
 struct phase {
     int first, n;
 };
@@ -131,8 +132,8 @@ static struct phase phase_of(const struct stage *stage, int evaluation) {
     return (struct phase){first ? 0 : n, stage->evaluations - n};
 }
 
-/* One measured for others: how many evaluations from this one have groups that are alike; 0 if the one before
- * is another of them. Chunks of frames are each their own. */
+/* Number of evaluations from this one on whose groups are alike, so that one measurement is enough; 0 if the
+ * previous evaluation already covers this one. Chunks of video frames are always measured one by one. */
 static int alike_evaluations(const struct stage *stage, int evaluation, int unlike) {
     int n = 1;
     if (evaluation < 0 || stage->n_groups != unlike) return 1;
@@ -146,7 +147,7 @@ struct measured {
     uint64_t picture_bytes;
 };
 
-/* Lanes that are alike are gone through once. */
+/* Measures one visit; lanes that are alike are run once. */
 static enum status measure_visit(struct context *x, struct dry *dry, const struct stage *stage,
                                  const struct visit *visit, void *weights, struct measured *m) {
     int evaluation = visit->evaluation < 0 ? 0 : visit->evaluation;
@@ -154,7 +155,7 @@ static enum status measure_visit(struct context *x, struct dry *dry, const struc
     struct visit one = *visit;
     *m = (struct measured){0};
     for (int left = visit->n_lanes, n; left; left -= n, one.first_lane += n) {
-        n = alike_lanes(lanes + one.first_lane, left);
+        n = count_alike_lanes(lanes + one.first_lane, left);
         one.n_lanes = 1;
         x->flops = x->adapter_flops = dry->seconds = 0;
         dry->picture_bytes = 0;
@@ -171,8 +172,9 @@ static enum status measure_visit(struct context *x, struct dry *dry, const struc
     return x->error->code;
 }
 
-/* Of an evaluation the mean of `of`, so many of which this one was measured for, and of phases. */
-static void note_visit(const struct stage *stage, const struct visit *visit, const struct measured *m,
+/* Adds a measurement to the block: n_alike of `of` distinct evaluations share it, and it is weighted by the
+ * length of its phase. */
+static void add_measurement(const struct stage *stage, const struct visit *visit, const struct measured *m,
                        int n_alike, int of, struct stage_need *need) {
     int evaluations = visit->evaluation < 0 ? 1 : phase_of(stage, visit->evaluation).n;
     double share = visit->evaluation < 0 ? 1 : (double)evaluations / stage->evaluations;
@@ -186,20 +188,20 @@ static void note_visit(const struct stage *stage, const struct visit *visit, con
 static enum status measure_visits(const struct run *run, int i_stage, struct context *x, struct dry *dry,
                                   void *weights, struct stage_need *need) {
     const struct stage *stage = &run->stages[i_stage];
-    int unlike = unlike_evaluations(stage), evaluation = -1, n_alike = 1;
+    int unlike = distinct_evaluations(stage), evaluation = -1, n_alike = 1;
     for (int i = 0; i < run->visits->n_visits; i++) {
         const struct visit *visit = &run->visits->visits[i];
         struct measured m;
         if (visit->stage != i_stage) continue;
         if (visit->evaluation >= 0) need->block_repeats[visit->block] = true;
-        int of_phase = visit->evaluation; /* its number there */
+        int of_phase = visit->evaluation; /* its index within its phase */
         if (of_phase > 0) of_phase -= phase_of(stage, visit->evaluation).first;
         if (of_phase >= unlike) continue;
         if (visit->evaluation != evaluation) n_alike = alike_evaluations(stage, of_phase, unlike);
         evaluation = visit->evaluation;
         if (!n_alike) continue;
         if (measure_visit(x, dry, stage, visit, weights, &m) != OK) break;
-        note_visit(stage, visit, &m, n_alike, visit->evaluation < 0 ? 1 : unlike, need);
+        add_measurement(stage, visit, &m, n_alike, visit->evaluation < 0 ? 1 : unlike, need);
     }
     return x->error->code;
 }
@@ -210,19 +212,21 @@ static enum status measure_stage(const struct run *run, int i_stage, struct dry 
     struct stage_memory memory = stage_memory_counting();
     struct context x = {
         .device = &dry->device, .precision = stage->precision, .scratch = &memory.scratch, .error = e};
-    dry->workspace_bytes = dry->hidden_bytes = 0;
+    dry->workspace_bytes = dry->internal_bytes = 0;
     dry->pictures = &memory.pictures;
     if (stage_memory_open(run->sys, stage, &memory, e) != OK) goto out;
     need->picture_bytes = memory.pictures.peak;
     if (need->picture_bytes && stage->n_blocks > PLAN_PICTURE_BLOCKS_MAX) {
-        error_set(e, UNSUPPORTED, "a decoder of %d blocks", stage->n_blocks);
+        error_set(e, UNSUPPORTED, "the decoder has too many blocks");
+        error_found(e, "%d", stage->n_blocks);
+        error_expected(e, "at most %d", PLAN_PICTURE_BLOCKS_MAX);
         goto out;
     }
     measure_visits(run, i_stage, &x, dry, memory.weights, need);
     need->state_bytes = memory.state.peak;
     need->activation_bytes = memory.scratch.peak;
     need->workspace_bytes = dry->workspace_bytes;
-    need->library_bytes = dry->hidden_bytes;
+    need->library_bytes = dry->internal_bytes;
 out:
     stage_memory_close(run->sys, &memory);
     return e->code;
@@ -235,19 +239,19 @@ enum status executor_measure(const struct run *run, bool prepare, struct run_nee
     memset(need->stage, 0, (size_t)run->n_stages * sizeof *need->stage);
     need->n_stages = run->n_stages;
     need->separate = run->device->memory != NULL;
-    need->device_bytes = run->device->own_bytes;
+    need->device_bytes = run->device->overhead_bytes;
     for (int i = 0; i < run->n_stages && e->code == OK; i++) {
         describe_stage(run, i, &need->stage[i]);
         measure_stage(run, i, &dry, &need->stage[i], e);
     }
-    /* Primitives are built before the first visit and live through all stages. */
+    /* Primitives are built before the first visit and stay for all stages. */
     need->primitives_bytes = dry.primitives_bytes;
     for (int i = 0; i < run->n_stages; i++) need->stage[i].library_bytes += dry.primitives_bytes;
     dry_destroy(&dry);
     return e->code;
 }
 
-/* ---- wet ---- */
+/* ---- real runs ---- */
 
 static bool execution_tick(void *user) {
     struct execution *x = user;
@@ -255,14 +259,15 @@ static bool execution_tick(void *user) {
     return x->run->hooks->tick(x->run->hooks->user, x->visit, x->done + x->context->flops, x->e);
 }
 
-/* An operator waits for the weights that it reads, and for what lies before them in the packed block. */
+/* Called by operators: waits for the weight that the operator reads, and for all bytes before it in the
+ * packed block. */
 static bool execution_await(void *user, const struct tensor *tensor) {
     struct execution *x = user;
     int i_visit = (int)(x->visit - x->run->visits->visits);
     return !tensor->weight_end || store_await(x->store, i_visit, tensor->weight_end, x->e) == OK;
 }
 
-/* The host is about to look at what was computed. */
+/* Waits for the device before the host reads results. */
 static enum status wait_for_device(struct execution *x) {
     double stalled = 0;
     device_wait(x->run->device, &stalled, x->e);
@@ -280,14 +285,14 @@ static enum status execute_visit(struct execution *x, int i_visit, struct stage_
     if (store_acquire(x->store, i_visit, &place, x->e) != OK) return x->e->code;
     run_visit(x->context, &run->stages[visit->stage], visit, place, memory->weights);
     x->operator_failed = x->e->code == MEMORY;
-    if (x->e->code == OK) /* what nobody has read */
+    if (x->e->code == OK) /* bytes that no operator has read */
         store_await(x->store, i_visit, run->stages[visit->stage].blocks[visit->block]->bytes, x->e);
     store_release(x->store, i_visit);
     x->done += x->context->flops;
     x->context->flops = 0;
     if (x->e->code != OK || !visit->ends_evaluation || wait_for_device(x) != OK) return x->e->code;
     if (x->counters) *x->counters = store_count(x->store);
-    if (i_visit < x->n_ended) return OK; /* it is made once more */
+    if (i_visit < x->n_ended) return OK; /* a repeated evaluation: its hook has already run */
     x->n_ended = i_visit + 1;
     return run->hooks->evaluation_ended(run->hooks->user, visit, x->e);
 }
@@ -297,8 +302,9 @@ static bool begins_evaluation(const struct visit_list *visits, int i) {
     return !i || v[-1].stage != v->stage || v[-1].evaluation != v->evaluation;
 }
 
-/* Does it begin what can be computed again by itself: an evaluation, of a lane's chunks the first? */
-static bool begins_anew(const struct run *run, int i) {
+/* True if computation can restart at this visit: first of an evaluation and, for video, of the lane's first
+ * chunk. */
+static bool can_restart_at(const struct run *run, int i) {
     const struct visit *v = &run->visits->visits[i];
     int n_chunks = run->stages[v->stage].n_chunks;
     if (n_chunks && v->evaluation % n_chunks) return false;
@@ -307,7 +313,7 @@ static bool begins_anew(const struct run *run, int i) {
 
 /* ---- evicting ---- */
 
-/* Stages whose residents lie in memory now, and the one that has them or is about to take them. */
+/* Set of stages whose residents are in memory now, including `stage`, which has them or is about to. */
 static uint32_t held_stages(const struct execution *x, int stage) {
     uint32_t held = (uint32_t)1 << stage;
     for (int s = 0; s < x->plan->n_stages; s++)
@@ -315,20 +321,21 @@ static uint32_t held_stages(const struct execution *x, int stage) {
     return held;
 }
 
-/* From this visit on, the first of an evaluation. False if there is nothing to evict or an error is set. */
+/* Evicts residents before visit i_visit, the first of an evaluation. Returns false if nothing can be evicted
+ * or an error is set. */
 static bool evict(struct execution *x, uint64_t bytes, int i_visit, enum evict_reason reason) {
     const struct visit *first = &x->run->visits->visits[i_visit];
-    struct plan *lesser = &x->lesser[x->n_evicted % 2];
-    uint64_t given = plan_evict(x->need, x->plan, first->stage, held_stages(x, first->stage), bytes, lesser);
-    if (!given || store_replan(x->store, lesser, i_visit, x->e) != OK) return false;
-    x->plan = lesser;
+    struct plan *reduced = &x->reduced[x->n_evicted % 2];
+    uint64_t given = plan_evict(x->need, x->plan, first->stage, held_stages(x, first->stage), bytes, reduced);
+    if (!given || store_replan(x->store, reduced, i_visit, x->e) != OK) return false;
+    x->plan = reduced;
     x->n_evicted++;
     if (x->run->hooks->evicted) x->run->hooks->evicted(x->run->hooks->user, first, given, reason);
     return true;
 }
 
-/* Memory was not to be had: half of the residents make room, the second time all of them. Then there is
- * nothing left, and the error stands. */
+/* Handles lack of memory: evicts half of the residents, at the second attempt all. If none are left, the
+ * error remains. */
 static bool evict_more(struct execution *x, int i_visit, enum evict_reason reason) {
     struct error found = *x->e;
     uint64_t bytes = 0;
@@ -341,11 +348,11 @@ static bool evict_more(struct execution *x, int i_visit, enum evict_reason reaso
     return false;
 }
 
-/* For an operator: its evaluation is computed again, and the chunks before it. */
+/* After a failed operator: restarts its evaluation, including earlier chunks of video. */
 static void retry_evaluation(struct execution *x, int *i_visit) {
     int first = *i_visit;
     if (!x->operator_failed) return;
-    while (!begins_anew(x->run, first)) first--;
+    while (!can_restart_at(x->run, first)) first--;
     if (!evict_more(x, first, EVICT_OPERATOR)) return;
     *i_visit = first;
     x->done = x->done_before;
@@ -353,7 +360,7 @@ static void retry_evaluation(struct execution *x, int *i_visit) {
 
 /* ---- stages ---- */
 
-/* The host's turn before it: nobody may be reading what it writes. */
+/* Calls the hook before an evaluation; the device must not be reading what the hook writes. */
 static enum status begin_evaluation(struct execution *x) {
     const struct run_hooks *hooks = x->run->hooks;
     x->operator_failed = false;
@@ -361,12 +368,12 @@ static enum status begin_evaluation(struct execution *x) {
     return wait_for_device(x) == OK ? hooks->evaluation_begins(hooks->user, x->visit, x->e) : x->e->code;
 }
 
-/* One visit and what follows from how it ended. Returns the next. */
+/* Executes one visit and handles failure or eviction. Returns the index of the next visit. */
 static int execute_next(struct execution *x, int i_visit, struct stage_memory *memory) {
     const struct visit_list *visits = x->run->visits;
     const struct run_hooks *hooks = x->run->hooks;
     x->visit = &visits->visits[i_visit];
-    if (begins_anew(x->run, i_visit)) x->done_before = x->done;
+    if (can_restart_at(x->run, i_visit)) x->done_before = x->done;
     if (begins_evaluation(visits, i_visit) && begin_evaluation(x) != OK) return i_visit;
     if (execute_visit(x, i_visit, memory) != OK) {
         retry_evaluation(x, &i_visit);
@@ -380,7 +387,7 @@ static int execute_next(struct execution *x, int i_visit, struct stage_memory *m
     return i_visit;
 }
 
-/* The store comes first: it gives back what of the last stage's ring is not for this one. */
+/* Begins the store first: it returns the part of the last stage's ring that this stage does not use. */
 static enum status take_stage(struct execution *x, int i_stage, struct stage_memory *memory) {
     const struct run *run = x->run;
     if (store_begin_stage(x->store, i_stage, x->e) != OK) return x->e->code;
@@ -396,10 +403,10 @@ enum status executor_explain(struct device *device, struct error *e) {
     return e->code;
 }
 
-/* Takes what the stage needs, with fewer residents where it is not to be had. */
+/* Allocates what the stage needs, with fewer residents if memory is short. */
 static enum status begin_stage(struct execution *x, int i_visit, struct stage_memory *memory) {
     int i_stage = x->run->visits->visits[i_visit].stage;
-    bool goes_on = memory->lane_states; /* with the state of the stage before */
+    bool goes_on = memory->lane_states; /* inherits the lane state of the previous stage */
     x->n_retries = 0;
     while (take_stage(x, i_stage, memory) != OK) {
         store_end_stage(x->store, i_stage);
@@ -428,7 +435,7 @@ static enum status execute_stage(struct execution *x, int *i_visit, struct stage
     while (x->e->code == OK && *i_visit < run->visits->n_visits &&
            run->visits->visits[*i_visit].stage == i_stage)
         *i_visit = execute_next(x, *i_visit, memory);
-    /* Behind an evaluation it was waited for, and what came of that may have been handed out. */
+    /* Visits that end an evaluation have already waited, and their results may have been passed on. */
     if (x->e->code == OK && !x->visit->ends_evaluation) wait_for_device(x);
     store_end_stage(x->store, i_stage);
     if (x->e->code == OK) run->hooks->stage_ended(run->hooks->user, i_stage, x->e);
@@ -436,15 +443,15 @@ static enum status execute_stage(struct execution *x, int *i_visit, struct stage
     return x->e->code;
 }
 
-/* All of the device's memory that the plan has, before the first visit. */
-static enum status provide(struct execution *x) {
+/* Reserves all device memory of the plan before the first visit, so that a lack of memory shows early. */
+static enum status reserve_device_memory(struct execution *x) {
     const struct device_memory *own = x->run->device->memory;
-    if (!own || !own->provide || x->run->within) return OK;
-    return own->provide(x->run->device, x->plan->vram_peak_bytes - x->need->device_bytes, x->e);
+    if (!own || !own->preallocate || x->run->nested) return OK;
+    return own->preallocate(x->run->device, x->plan->vram_peak_bytes - x->need->device_bytes, x->e);
 }
 
-/* Both queues are done. What stays for another run counts as filled, though its copy may be what failed, also
- * after everybody has stopped asking. */
+/* Discards residents after a device failure. They count as filled, but their copies may be what failed, also
+ * after the last wait. */
 static void discard_after_failure(const struct run *run, struct residents *residents, const struct error *e) {
     struct error late = {0};
     double stalled = 0;
@@ -459,8 +466,8 @@ enum status executor_run(const struct run *run, const struct run_need *need, con
     struct stage_memory memory = {0};
     struct store_stage stages[PLAN_STAGES_MAX];
     for (int i = 0; i < run->n_stages; i++)
-        stages[i] =
-            (struct store_stage){run->stages[i].blocks, run->stages[i].n_blocks, run->stages[i].n_lasting};
+        stages[i] = (struct store_stage){run->stages[i].blocks, run->stages[i].n_blocks,
+                                         run->stages[i].n_model_blocks};
     struct store_options options = {
         .sys = run->sys,
         .stages = stages,
@@ -474,7 +481,7 @@ enum status executor_run(const struct run *run, const struct run_need *need, con
         .tick_user = &x,
     };
     if (store_open(&options, &x.store, e) != OK) return e->code;
-    provide(&x);
+    reserve_device_memory(&x);
     for (int i = 0; i < run->visits->n_visits && e->code == OK;) execute_stage(&x, &i, &memory);
     stage_memory_leave(run, &memory, false);
     if (counters) *counters = store_count(x.store);

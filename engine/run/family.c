@@ -19,12 +19,13 @@ const char *component_either(const struct component *c, const char *name, const 
 
 enum status component_check_count(const struct component *c, const struct config *config, const char *key,
                                   int found, struct error *e) {
-    int said = found;
-    if (config_int(config, key, 1, FAMILY_BLOCKS_MAX, &said, e) != OK || said == found) return e->code;
-    error_set(e, META, "'%s' is not the number of blocks", key);
+    int declared = found;
+    if (config_int(config, key, 1, FAMILY_BLOCKS_MAX, &declared, e) != OK || declared == found)
+        return e->code;
+    error_set(e, META, "'%s' differs from the number of blocks in the weights", key);
     error_where(e, "%s", config->path ? config->path : c->index.sources[0].path);
-    error_found(e, "%d", said);
-    return error_expected(e, "%d, as %s has", found, c->index.sources[0].path);
+    error_found(e, "%d", declared);
+    return error_expected(e, "%d, as in %s", found, c->index.sources[0].path);
 }
 
 enum status component_check_blocks(const struct component *c, const struct config *config, int found,
@@ -64,7 +65,7 @@ enum status component_refuse_relatives(const struct component *c, const struct r
     for (const struct relative *r = relatives; r->prefix; r++) {
         const struct index_entry *entry = find_prefix(c, r->prefix);
         if (!entry) continue;
-        error_set(e, UNSUPPORTED, "%s", r->what);
+        error_set(e, UNSUPPORTED, "unsupported model: %s", r->what);
         error_where(e, "%s", c->index.sources[0].path);
         error_found(e, "'%s'", entry->name);
         return error_expected(e, "%s", expected);
@@ -72,8 +73,8 @@ enum status component_refuse_relatives(const struct component *c, const struct r
     return OK;
 }
 
-/* CLIP's temperature, under whatever name an encoder was stripped of, and which ComfyUI writes for encoders
- * of any kind: no scale of weights. */
+/* True for CLIP's temperature (logit_scale) under any prefix; ComfyUI writes it for encoders of all kinds. It
+ * is not a scale of weights. */
 static bool is_temperature(const char *name) {
     static const char temperature[] = "logit_scale";
     size_t n = strlen(name), tail = sizeof temperature - 1;
@@ -94,7 +95,8 @@ static enum status check_leftovers(struct component *c, struct error *e) {
         c->n_unknown++;
         if (!strstr(entry->name, "scale")) continue;
         error_set(e, UNUSED,
-                  "tensor '%s' looks like the scale of quantised weights, and nothing would apply it",
+                  "tensor '%s' looks like a scale of quantised weights in an unsupported format; ignoring it "
+                  "would change the weights",
                   entry->name);
         return error_where(e, "%s", c->index.sources[entry->source].path);
     }
@@ -120,9 +122,9 @@ static enum status bind_ref(struct component *c, const struct block_ref *ref, st
     }
     int32_t dims[FAMILY_DIMS_MAX];
     component_block_dims(c, ref, dims);
-    if (ref->kind->gathers_rows && c->n_tables == TABLES_MAX)
+    if (ref->kind->embedding_table && c->n_tables == TABLES_MAX)
         return error_set(e, UNSUPPORTED, "more than %d tables in the family %s", TABLES_MAX, c->family->name);
-    struct block *block = ref->kind->gathers_rows ? &c->tables[c->n_tables++] : &c->blocks[c->n_blocks++];
+    struct block *block = ref->kind->embedding_table ? &c->tables[c->n_tables++] : &c->blocks[c->n_blocks++];
     return block_bind(c->sys, ref, &c->index, dims, block, e);
 }
 
@@ -139,8 +141,8 @@ enum status component_bind(struct component *c, const struct config *config, str
     return e->code == OK ? check_leftovers(c, e) : e->code;
 }
 
-static void tell_missing(const struct component *c, const struct block_ref *ref,
-                         void (*tell)(void *user, const char *name), void *user) {
+static void report_missing(const struct component *c, const struct block_ref *ref,
+                           void (*report)(void *user, const char *name), void *user) {
     char name[2 * BLOCK_NAME_MAX];
     int32_t dims[FAMILY_DIMS_MAX];
     component_block_dims(c, ref, dims);
@@ -151,17 +153,17 @@ static void tell_missing(const struct component *c, const struct block_ref *ref,
         if (entry)
             entry->used = true;
         else if (!spec->optional && !ref->unused)
-            tell(user, block_missing_name(ref, spec, &c->index, name));
+            report(user, block_missing_name(ref, spec, &c->index, name));
     }
 }
 
-enum status component_list_missing(struct component *c, void (*tell)(void *user, const char *name),
+enum status component_list_missing(struct component *c, void (*report)(void *user, const char *name),
                                    void *user, struct error *e) {
-    if (!c->blocks) return OK; /* what is not configured has no blocks to speak of */
+    if (!c->blocks) return OK; /* a component that is not configured has no blocks */
     struct block_ref *refs = c->sys->alloc(c->sys, LINE_HOST, FAMILY_BLOCKS_MAX * sizeof *refs);
     if (!refs) return error_set(e, MEMORY, "no memory for a list of blocks");
     int n = c->family->blocks(c, refs);
-    for (int i = 0; i < n; i++) tell_missing(c, &refs[i], tell, user);
+    for (int i = 0; i < n; i++) report_missing(c, &refs[i], report, user);
     c->sys->release(c->sys, refs);
     return OK;
 }

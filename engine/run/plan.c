@@ -1,4 +1,4 @@
-/* What stages take at least, and whether a plan can work. See plan.h. */
+/* Least memory of stages, and the check of a plan. See plan.h. */
 #include "engine/run/plan.h"
 
 #include "engine/base/text.h"
@@ -6,10 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* With less pinned, copies wait for each other more than they move. */
+/* Below this size of pinned staging, copies mostly wait for each other. */
 enum { STAGING_WORTH = 1 << 20 };
 
-/* A plan is hashed byte by byte, so nothing may lie between its fields. */
+/* A plan is hashed byte by byte, so its structs must have no padding. */
 _Static_assert(sizeof(struct plan_stage) ==
                    40 + 6 * 4 + (2 * (PLAN_BLOCKS_MAX / 64) + 6 + 6) * 8 + 3 * 8 + 4 * 2,
                "padding in struct plan_stage");
@@ -24,22 +24,22 @@ uint64_t plan_least_ring(const struct stage_need *need, const struct plan_stage 
     return plan_pages(largest);
 }
 
-/* Pinned in any case: what crosses stages, what a run within this one takes, and pictures where they lie in
- * the host's memory. */
+/* Host memory that is always pinned: inter-stage tensors, memory of nested runs, and full-frame buffers
+ * placed in host memory. */
 static uint64_t shared_bytes(const struct run_need *need, const struct plan_stage *stage, int i_stage) {
     uint64_t pictures = stage->pictures_on_host ? plan_pages(need->stage[i_stage].picture_bytes) : 0;
-    return need->cross_bytes + need->stage[i_stage].turn_ram_bytes + pictures;
+    return need->interstage_bytes + need->stage[i_stage].callback_ram_bytes + pictures;
 }
 
-/* For staging and pool. */
+/* Pinned memory that remains for staging and pool. */
 static uint64_t pins_left(const struct run_need *need, const struct plan_stage *stage, int i_stage) {
     uint64_t taken = shared_bytes(need, stage, i_stage), limit = need->pin_limit_bytes;
     if (!limit) return UINT64_MAX;
     return taken < limit ? limit - taken : 0;
 }
 
-/* Pooled blocks are read into the pool itself, but pass through staging where the pool cannot all be pinned;
- * residents and all others always do. It takes no more than can be pinned, if that is worth the while. */
+/* Least staging: pooled blocks bypass staging unless the pool cannot be pinned entirely; all other blocks
+ * pass through it. Limited to what can be pinned, if that is at least STAGING_WORTH. */
 uint64_t plan_least_staging(const struct run_need *need, const struct plan_stage *stage, int i_stage) {
     const struct stage_need *n = &need->stage[i_stage];
     uint64_t largest = 0;
@@ -57,8 +57,9 @@ void plan_limit_pins(struct run_need *need, uint64_t bytes) {
     need->pin_limit_bytes = bytes < PLAN_PAGE ? PLAN_PAGE : bytes / PLAN_PAGE * PLAN_PAGE;
     for (int s = 0; s < need->n_stages; s++) {
         struct stage_need *n = &need->stage[s];
-        bool fits = need->cross_bytes + n->turn_ram_bytes + plan_pages(n->picture_bytes) + PLAN_STAGING <=
-                    need->pin_limit_bytes;
+        bool fits =
+            need->interstage_bytes + n->callback_ram_bytes + plan_pages(n->picture_bytes) + PLAN_STAGING <=
+            need->pin_limit_bytes;
         if (n->picture_bytes && n->pictures_place == PICTURES_ANYWHERE && !fits)
             n->pictures_place = PICTURES_ON_DEVICE;
     }
@@ -74,8 +75,8 @@ uint64_t plan_kept_bytes(const struct stage_need *need, const uint64_t blocks[PL
     uint64_t own = 0, sides = 0;
     for (int i = 0; i < need->n_blocks; i++) {
         if (!(blocks[i / 64] >> (i % 64) & 1)) continue;
-        sides += need->block_side_bytes[i];
-        own += need->block_bytes[i] - need->block_side_bytes[i];
+        sides += need->block_adapter_bytes[i];
+        own += need->block_bytes[i] - need->block_adapter_bytes[i];
     }
     return plan_pages(own) + plan_pages(sides);
 }
@@ -84,7 +85,7 @@ uint64_t plan_state_bytes(const struct stage_need *n, bool pictures_on_host) {
     return plan_pages(n->state_bytes + (pictures_on_host ? 0 : n->picture_bytes));
 }
 
-/* What a stage computes in, but for pictures on the host. */
+/* Bytes that a stage computes in, except full-frame buffers in host memory. */
 static uint64_t stage_memory_bytes(const struct stage_need *n, bool pictures_on_host) {
     return n->library_bytes + plan_state_bytes(n, pictures_on_host) + plan_pages(n->activation_bytes) +
            plan_pages(n->workspace_bytes);
@@ -92,24 +93,25 @@ static uint64_t stage_memory_bytes(const struct stage_need *n, bool pictures_on_
 
 uint64_t plan_fixed_ram(const struct run_need *need, int stage, bool pictures_on_host) {
     const struct stage_need *n = &need->stage[stage];
-    return need->base_bytes + need->host_bytes + need->cross_bytes + need->bounce_bytes + n->image_bytes +
-           n->turn_ram_bytes + (pictures_on_host ? plan_pages(n->picture_bytes) : 0) +
+    return need->base_bytes + need->host_bytes + need->interstage_bytes + need->bounce_bytes +
+           n->image_bytes + n->callback_ram_bytes + (pictures_on_host ? plan_pages(n->picture_bytes) : 0) +
            (need->separate ? 0 : stage_memory_bytes(n, false));
 }
 
 uint64_t plan_fixed_vram(const struct run_need *need, int stage, bool pictures_on_host) {
     const struct stage_need *n = &need->stage[stage];
     if (!need->separate) return 0;
-    return need->device_bytes + n->turn_vram_bytes + stage_memory_bytes(n, pictures_on_host);
+    return need->device_bytes + n->callback_vram_bytes + stage_memory_bytes(n, pictures_on_host);
 }
 
 static enum status over_budget(const char *flag, uint64_t budget, uint64_t peak, uint64_t least,
                                struct error *e) {
     char size[SIZE_TEXT_BYTES], expected[SIZE_TEXT_BYTES];
-    error_set(e, BUDGET, "does not fit the memory budget: the least that would do is %s %" PRIu64 "B (%s)",
-              flag, least, size_text(least, size));
+    error_set(e, BUDGET,
+              "does not fit the memory budget; the smallest budget that works is %s %" PRIu64 "B (%s)", flag,
+              least, size_text(least, size));
     error_where(e, "memory");
-    /* As people write them, but for a budget that would read the same. */
+    /* Sizes are rounded for people, except where both would read the same. */
     if (!strcmp(size_text(budget, size), size_text(peak, expected))) {
         error_found(e, "a budget of %" PRIu64 " bytes", budget);
         return error_expected(e, "at least %" PRIu64 " bytes for this plan", peak);
@@ -121,7 +123,9 @@ static enum status over_budget(const char *flag, uint64_t budget, uint64_t peak,
 static enum status check_room(const char *what, const struct plan_stage *stage, uint64_t found,
                               uint64_t least, struct error *e) {
     if (found >= least) return OK;
-    error_set(e, BUDGET, "the plan cannot work: the %s of stage '%s' is smaller than a block that must pass",
+    error_set(e, BUDGET,
+              "the plan cannot work: the %s of stage '%s' is smaller than the largest block that streams "
+              "through it",
               what, stage->name);
     char size[SIZE_TEXT_BYTES];
     error_found(e, "a %s of %s", what, size_text(found, size));
@@ -133,7 +137,7 @@ static enum status check_shared(const struct run_need *need, const struct plan_s
     char size[SIZE_TEXT_BYTES];
     uint64_t bytes = shared_bytes(need, stage, s), limit = need->pin_limit_bytes;
     if (!limit || bytes <= limit) return OK;
-    error_set(e, BUDGET, "needs more of the host's memory pinned than the system lets be");
+    error_set(e, BUDGET, "needs more pinned host memory than the system allows");
     error_where(e, "stage '%s'", stage->name);
     error_found(e, "%s", size_text(bytes, size));
     return error_expected(e, "at most %s%s", size_text(limit, size),
@@ -158,7 +162,7 @@ enum status plan_check(const struct run_need *need, const struct plan *plan, str
     return OK;
 }
 
-/* FNV-1a over the structure, which is zeroed before it is filled. */
+/* FNV-1a over the structure, which plan_begin zeroes. */
 char *plan_hash(const struct plan *plan, char *out) {
     uint64_t hash = 14695981039346656037u;
     const unsigned char *bytes = (const unsigned char *)plan;

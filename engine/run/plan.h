@@ -1,8 +1,8 @@
-/* The plan: where bytes lie and when they move; never what is computed, nor in what shapes.
+/* The plan: where bytes lie and when they move. The plan never changes what is computed or in which shapes.
  *
- * A plain structure without pointers: printable, hashable, readable back. A pure function of visits, images,
- * the dry run and budgets. What a stage needs (struct stage_need) comes from the dry run and from nowhere
- * else. */
+ * A plain structure without pointers, which can be printed, hashed and parsed. The planner is a pure function
+ * of visits, dry-run measurements and budgets. The dry run is the only source of what a stage needs (struct
+ * stage_need). */
 #ifndef SLUICE_RUN_PLAN_H
 #define SLUICE_RUN_PLAN_H
 
@@ -17,9 +17,9 @@
 
 enum { PLAN_STAGES_MAX = 10, PLAN_BLOCKS_MAX = 1088, PLAN_PAGE = 4096 };
 
-/* Blocks travel in pieces of at most this: from files to host memory; to a device with memory of its own, out
- * of the pool or from the disk. What the pool does not keep passes staging buffers of such a piece:
- * PLAN_STAGING is two for each reader, of which one is filled while the other leaves for the device. */
+/* Blocks move in pieces of at most these sizes: READ from files to host memory; COPY from the pool to a
+ * device with its own memory; STAGED from the disk to such a device through a staging buffer. PLAN_STAGING
+ * holds two staging buffers for each reader: one is filled while the other is copied to the device. */
 enum {
     PLAN_READ_PIECE = 8 << 20,
     PLAN_COPY_PIECE = 16 << 20,
@@ -27,9 +27,9 @@ enum {
     PLAN_STAGING = 32 << 20
 };
 
-/* Threads of the store that read files: two through the page cache, which reads ahead by itself and gets
- * confused by more; four past it, for a disk is busy only with what is asked of it, and the bounce memory
- * that each of those needs. Measured: bench/LOG.md. */
+/* Number of store threads that read files. Through the page cache two: the kernel reads ahead, and more
+ * threads disturb it. Past the page cache four, because the disk works only on requests in flight; each needs
+ * bounce memory. Measured: bench/LOG.md. */
 enum {
     PLAN_READERS = 2,
     PLAN_DIRECT_READERS = 4,
@@ -38,108 +38,113 @@ enum {
     PLAN_BOUNCE = PLAN_DIRECT_READERS * PLAN_BOUNCE_PIECE,
 };
 
-/* Blocks that a stage with whole-picture buffers may have: decoders have tens. */
+/* Most blocks of a stage with full-frame activation buffers; decoders have tens. */
 enum { PLAN_PICTURE_BLOCKS_MAX = 128 };
 
-/* On a separate device: where the request has whole-picture buffers lie. */
+/* Placement of full-frame buffers that the request asks for, on a device with its own memory. */
 enum pictures_place { PICTURES_ANYWHERE, PICTURES_ON_DEVICE, PICTURES_ON_HOST };
 
 /* What one stage needs, measured by the dry run. */
 struct stage_need {
     char name[16], family[24];
     int evaluations, n_blocks;
-    int lanes, groups; /* that compute together; so many of those take turns in the same memory */
-    bool hoists;       /* computed once, before the evaluations of the next stage */
+    int lanes,
+        groups;  /* lanes that compute together; number of such groups, which take turns in the same memory */
+    bool hoists; /* the stage computes values once, before the evaluations of the next stage */
     uint64_t block_bytes[PLAN_BLOCKS_MAX];
-    uint64_t
-        block_side_bytes[PLAN_BLOCKS_MAX]; /* of them, what adapters bring: where blocks stay it lies apart */
-    bool block_repeats[PLAN_BLOCKS_MAX];   /* visited anew in every evaluation */
-    bool block_lasts[PLAN_BLOCKS_MAX];     /* the model's, not this request's: may stay for the next run */
-    double block_fill_seconds[PLAN_BLOCKS_MAX]; /* of filling beyond reading the packed block: what a file
-                                                   has more, and converting it */
-    double block_seconds[PLAN_BLOCKS_MAX]; /* of computing, lanes of one group, in one evaluation (or before
-                                              the first) */
-    /* Of whole-picture buffers; what each block's operators read and write there in that time. */
+    uint64_t block_adapter_bytes[PLAN_BLOCKS_MAX]; /* part of block_bytes that adapters add; resident blocks
+                                                      keep it in separate memory */
+    bool block_repeats[PLAN_BLOCKS_MAX];           /* block is visited in every evaluation */
+    bool block_keepable[PLAN_BLOCKS_MAX]; /* block belongs to the model, not to this request: it may stay for
+                                             the next run */
+    double block_fill_seconds[PLAN_BLOCKS_MAX]; /* seconds to fill the block beyond reading its packed bytes:
+                                                   extra bytes in the file, and type conversion */
+    double block_seconds[PLAN_BLOCKS_MAX]; /* seconds to compute the block for the lanes of one group, in one
+                                              evaluation (or before the first) */
+    /* Bytes of full-frame buffers, and bytes that the operators of each block read and write there in that
+     * time. */
     uint64_t picture_bytes, block_picture_bytes[PLAN_PICTURE_BLOCKS_MAX];
-    bool tiled; /* those are as small as can be, and some of it is computed twice */
+    bool tiled; /* full-frame buffers are as small as possible; some of the work is done twice */
     enum pictures_place pictures_place;
     uint64_t state_bytes, activation_bytes, workspace_bytes, library_bytes;
-    uint64_t image_bytes; /* of the host's, held meanwhile by who is handed pictures */
-    /* What a run within this one takes in the host's turns between evaluations (run.within), beside all else:
-     * of the host's memory (where the device has its own, pinned), and of a separate device's. */
-    uint64_t turn_ram_bytes, turn_vram_bytes;
-    double turn_seconds;         /* of all such turns, predicted */
-    double flops, adapter_flops; /* of those, what adapters bring */
+    uint64_t image_bytes; /* bytes of host memory held by the caller for images that it receives */
+    /* Memory of a nested run (a decoded preview) between two evaluations, on top of everything else: host
+     * memory (pinned, if the device has its own) and memory of a separate device. */
+    uint64_t callback_ram_bytes, callback_vram_bytes;
+    double callback_seconds;     /* predicted seconds of all nested runs of the stage */
+    double flops, adapter_flops; /* FLOPs of the stage; adapter_flops: the part that adapters add */
 };
 
 struct run_need {
-    struct rates rates;       /* given, not measured */
-    bool separate;            /* the device has memory of its own: copies, a pinned pool, two budgets */
-    enum precision precision; /* the request's: what a plan is for is part of its hash */
-    enum dtype weights;       /* the type that they are converted to; N_DTYPES: as they are stored */
+    struct rates rates; /* input of the planner, not measured by the dry run */
+    bool separate;      /* the device has its own memory (discrete GPU): copies, a pinned pool, two budgets */
+    enum precision precision; /* precision of the request; part of the plan hash */
+    enum dtype weights;       /* type that weights are converted to while loading; N_DTYPES: as stored */
     int n_stages;
-    uint64_t adapters;     /* tells one choice of adapters from another; 0: none. In the hash, too */
-    uint64_t base_bytes;   /* the process as it stands: a constant of the build */
-    uint64_t host_bytes;   /* descriptors of model and request */
-    uint64_t cross_bytes;  /* tensors that cross stages */
-    uint64_t open_bytes;   /* peak before the first stage beyond base and host: tokenizer parsing */
-    uint64_t bounce_bytes; /* of all readers, in pages: files are read past the page cache; 0: through it */
+    uint64_t adapters;         /* identifies the choice of adapters; 0: none. Part of the plan hash */
+    uint64_t base_bytes;       /* memory of the idle process: a constant of the build */
+    uint64_t host_bytes;       /* descriptors of model and request */
+    uint64_t interstage_bytes; /* tensors passed between stages (inter-stage buffer) */
+    uint64_t open_bytes;       /* peak before the first stage beyond base and host bytes: tokenizer parsing */
+    uint64_t bounce_bytes; /* bounce buffers of all readers, whole pages: files bypass the page cache; 0: they
+                              go through it */
     uint64_t device_bytes; /* taken on a separate device before any stage: context, handles, kernels */
-    uint64_t
-        primitives_bytes; /* of what libraries build of operators, which every stage's library_bytes has */
-    uint64_t pin_limit_bytes; /* what of the host's memory can be pinned together; 0: no limit is known */
+    uint64_t primitives_bytes; /* compiled primitives of libraries (oneDNN); included in library_bytes of
+                                  every stage */
+    uint64_t pin_limit_bytes;  /* limit of pinned host memory in total; 0: unknown */
     struct stage_need stage[PLAN_STAGES_MAX];
 };
 
-/* Of a need with so many stages: those behind them need not be there, so that many needs are small. */
+/* Size of a run_need with n_stages stages. The unused stages at the end may be left unallocated. */
 static inline size_t run_need_bytes(int n_stages) {
     return offsetof(struct run_need, stage) + (size_t)n_stages * sizeof(struct stage_need);
 }
 
-/* What a time follows from. */
+/* The resource that limits the time of a stage. */
 enum bound { BOUND_COMPUTE, BOUND_BUS, BOUND_DISK, N_BOUNDS };
 
 struct plan_stage {
     char name[16], family[24];
     int32_t evaluations, lanes, n_blocks;
-    /* How far the copier may run ahead. Solved plans leave these 0: as far as the ring allows, over
-     * evaluations, without waiting. Others are made by hand, to compare. */
-    int32_t depth;   /* 0: any; n: at most n visits ahead of the one that computes */
-    int32_t no_wrap; /* 1: nothing of the next evaluation before this one has ended */
-    int32_t waits;   /* 1: a copy begins only when the visit before it has ended: nothing overlaps */
-    uint64_t resident[PLAN_BLOCKS_MAX / 64]; /* bit set: stays on the device while the stage lasts */
-    /* On a separate device: bit set: a streamed block stays in the pinned pool; else it is read from the disk
-     * again each time, through the staging buffers. */
+    /* Limits on prefetching. Solved plans set all three to 0: prefetch as far as the ring allows, across
+     * evaluations, without waiting. Other values are set by hand, for comparison. */
+    int32_t depth;   /* n: prefetch at most n visits ahead; 0: no limit */
+    int32_t no_wrap; /* 1: no prefetch across the end of an evaluation */
+    int32_t waits;   /* 1: a copy starts only after the previous visit has ended: no overlap */
+    uint64_t resident[PLAN_BLOCKS_MAX / 64]; /* bit set: block stays on the device for the whole stage */
+    /* On a separate device. Bit set: the streamed block stays in the pinned pool. Bit clear: it is read from
+     * the disk each time, through the staging buffers. */
     uint64_t pooled[PLAN_BLOCKS_MAX / 64];
     uint64_t ring_bytes, resident_bytes, streamed_bytes_per_evaluation;
     uint64_t pool_bytes, staging_bytes;
-    uint64_t pinned_bytes; /* of the pool, its first: what lies behind them passes through staging, too */
+    uint64_t pinned_bytes; /* leading bytes of the pool that are pinned; the rest passes through staging */
     uint64_t state_bytes, activation_bytes, workspace_bytes, library_bytes, peak_ram_bytes, peak_vram_bytes;
     double flops;
-    double seconds, floor_seconds; /* of the whole stage, predicted; floor: max of compute, bus and disk */
+    double seconds, floor_seconds; /* predicted seconds of the whole stage; floor: the maximum of compute, bus
+                                      and disk time */
     int16_t bound;                 /* enum bound */
-    /* On a separate device: 1: whole-picture buffers lie in the host's memory, where operators of the device
-     * reach them over the bus; else they are a part of the state. */
+    /* On a separate device, 1: full-frame buffers lie in host memory and operators access them over the bus;
+     * 0: they are part of the device state. */
     int16_t pictures_on_host;
-    int16_t groups, tiled; /* the need's */
+    int16_t groups, tiled; /* copied from the stage_need */
 };
 
 struct plan {
     int32_t n_stages;
-    int32_t keep; /* residents and pools of all stages stay, for later stages and the session's next run */
+    int32_t keep; /* residents and pools of all stages stay for later stages and for the next run of the
+                     session */
     struct plan_stage stage[PLAN_STAGES_MAX];
-    uint64_t base_bytes, host_bytes, cross_bytes;
-    uint64_t bounce_bytes; /* the need's: see there */
+    uint64_t base_bytes, host_bytes, interstage_bytes;
+    uint64_t bounce_bytes; /* copied from the run_need */
     uint64_t ram_budget_bytes, ram_peak_bytes, ram_least_bytes;
-    uint64_t vram_budget_bytes, vram_peak_bytes,
-        vram_least_bytes; /* 0 where device and host are one memory */
-    uint64_t adapters;    /* the need's */
+    uint64_t vram_budget_bytes, vram_peak_bytes, vram_least_bytes; /* 0 if device and host share one memory */
+    uint64_t adapters;                                             /* copied from the run_need */
     double seconds, floor_seconds;
     int32_t bound;
-    int16_t precision, weights; /* the need's */
+    int16_t precision, weights; /* copied from the run_need */
 };
 
-/* Of a run on a separate device or not, with bounce memory or without. */
+/* Number of reader threads. */
 static inline int plan_readers(bool separate, uint64_t bounce_bytes) {
     if (separate) return PLAN_SEPARATE_READERS;
     return bounce_bytes ? PLAN_DIRECT_READERS : PLAN_READERS;
@@ -163,85 +168,87 @@ static inline void plan_set_resident(struct plan_stage *stage, int block, bool r
     stage->resident[block / 64] = (stage->resident[block / 64] & ~bit) | (resident ? bit : 0);
 }
 
-/* Sizes are whole pages. */
+/* Rounds up to whole pages. */
 static inline uint64_t plan_pages(uint64_t bytes) {
     return align_up(bytes, PLAN_PAGE);
 }
 
-/* Of one step, all groups, on average: the first one, which reads what stays, counts like the others. */
+/* Mean seconds of one step over all groups, including the first step, which also reads the residents. */
 static inline double plan_step_seconds(const struct plan_stage *stage) {
     return stage->seconds / stage->evaluations * stage->groups;
 }
 
-/* What these blocks take where they stay, in whole pages: their own parts and their sides apart. */
+/* Bytes that these blocks take when they stay in memory, in whole pages: base weights and adapter bytes
+ * separately. */
 uint64_t plan_kept_bytes(const struct stage_need *need, const uint64_t blocks[PLAN_BLOCKS_MAX / 64]);
 
-/* Chooses residents, rings, pools, staging and where pictures lie for budgets of host and device memory;
- * where they are one memory, vram_budget_bytes is not read. Always gives a plan: below the least budgets it
- * is the least plan, whose peak is then above its budget. A least budget is the one that would do with the
- * other as given; where the other never does, with the least of that. Sizes are rounded to pages. See
- * plan_search.c. */
+/* Solves the plan: chooses residents, rings, pools, staging and placement of full-frame buffers for budgets
+ * of host and device memory. vram_budget_bytes is ignored if both are one memory. Always returns a plan:
+ * below the least budgets it is the least plan, whose peak exceeds its budget. Each least budget is the
+ * smallest one that works with the other budget as given; if none does, with the least of the other. Sizes
+ * are whole pages. See plan_search.c. */
 void plan_solve(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t vram_budget_bytes,
                 struct plan *plan);
 
-/* What plan_solve begins with: the least plan, with the same least budgets. Cheap. */
+/* Returns the least plan with the same least budgets as plan_solve. Cheap. */
 void plan_least(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t vram_budget_bytes,
                 struct plan *plan);
 
-/* No plan is predicted to be faster, under any budget, but for rounding; 0 where rates are unknown. Cheap. */
+/* Lower bound of the predicted seconds of any plan under any budget, up to rounding; 0 if rates are unknown.
+ * Cheap. */
 double plan_bound_seconds(const struct run_need *need);
 
-/* Whether any plan works. */
+/* True if some plan fits both budgets. */
 bool plan_exists(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t vram_budget_bytes);
 
-/* The same run may be needed in several ways, which differ in how many lanes compute together (lanes, groups,
- * and what follows from them) and in whether a decoder keeps whole pictures (tiled). Solves for each of the n
- * needs and takes the fastest plan that works; of those that are as fast the first. The least budgets are
- * those of all of them. Returns its need's place. See plan_choose.c. */
+/* Chooses among n needs of the same run. They differ in how many lanes compute together (lanes, groups and
+ * what depends on them) and in full-frame or low-memory decoding (tiled). Solves each need and returns the
+ * index of the fastest plan that works; ties go to the first. The least budgets are the minimum over all
+ * needs. See plan_choose.c. */
 int plan_choose(const struct run_need *const *needs, int n, uint64_t ram_budget_bytes,
                 uint64_t vram_budget_bytes, struct plan *plan);
 
-/* Recomputes everything that follows from residents, rings, pools, staging and keep: sums, peaks, seconds.
- * For plans that were read back. */
+/* Recomputes everything that depends on residents, rings, pools, staging and keep: sums, peaks, seconds. For
+ * plans read from JSON. */
 void plan_evaluate(const struct run_need *need, struct plan *plan);
 
-/* The plan with fewer residents, so that at least `bytes` of their memory go back while `stage` is active, or
- * as much as there is. held: set of the stages whose residents lie in memory now; those that are not active
- * give first, then the active one, each spread evenly over its blocks. A ring grows to hold the largest block
- * that now streams, or two of them where that leaves enough; never by more than its stage frees, so that
- * no peak rises. Returns what goes back now, counting only pages that a block has for itself wherever it
- * lies; 0: nothing can be evicted, and *lesser is the plan itself. See plan_evict.c. */
+/* Reduces a plan during a run: evicts residents so that at least `bytes` are returned while `stage` is
+ * active, or as much as possible. held: set of stages whose residents are in memory now. Inactive stages give
+ * first, then the active one; evicted blocks are spread evenly over a stage. The ring grows to hold the
+ * largest block that now streams, or two of them if enough memory remains, and never by more than its stage
+ * frees, so that no peak rises. Returns the bytes returned now, counting only pages that a block occupies
+ * alone; 0: nothing can be evicted and *reduced equals the plan. See plan_evict.c. */
 uint64_t plan_evict(const struct run_need *need, const struct plan *plan, int stage, uint32_t held,
-                    uint64_t bytes, struct plan *lesser);
+                    uint64_t bytes, struct plan *reduced);
 
-/* BUDGET if the plan cannot work: a peak above its budget (naming the least that would do), a ring that is
- * smaller than a block that must pass through it, or too little staging. */
+/* BUDGET if the plan cannot work: a peak above its budget (the error names the least budget), a ring smaller
+ * than a block that streams through it, or too little staging. */
 enum status plan_check(const struct run_need *need, const struct plan *plan, struct error *e);
 
-/* A plan of nothing: no residents, rings of 0; what follows from the need alone is filled in. */
+/* Initialises a plan without residents and with rings of 0 bytes, and copies the fields that depend on the
+ * need alone. */
 void plan_begin(const struct run_need *need, struct plan *plan);
-/* May they lie there? */
+/* True if full-frame buffers may lie in host memory (on_host) or in device memory. */
 static inline bool plan_pictures_may(const struct stage_need *need, bool on_host) {
     return need->pictures_place == PICTURES_ANYWHERE || (need->pictures_place == PICTURES_ON_HOST) == on_host;
 }
-/* The state that lies on the device: with whole-picture buffers, unless those lie in the host's memory. */
+/* Bytes of state on the device, including full-frame buffers unless these lie in host memory. */
 uint64_t plan_state_bytes(const struct stage_need *need, bool pictures_on_host);
-/* From here on the need knows that no more than that can be pinned together, at least a page. Pictures that
- * could lie on either side lie on the device where the host's cannot hold them: it would have to be pinned.
- */
+/* Sets the limit of pinned memory in the need, at least one page. Full-frame buffers in host memory must be
+ * pinned; where they exceed the limit, the need places them on the device. */
 void plan_limit_pins(struct run_need *need, uint64_t bytes);
-/* What of a stage's pool can be pinned. */
+/* Bytes of the pool of a stage that can be pinned. */
 uint64_t plan_pinnable(const struct run_need *need, const struct plan_stage *stage, int i_stage);
-/* What a stage takes besides residents, ring, pool and staging: of host memory, and of device memory where
- * that is separate. pictures_on_host: as in its plan. */
+/* Memory of a stage besides residents, ring, pool and staging: of the host, and of a separate device.
+ * pictures_on_host: as in the plan of the stage. */
 uint64_t plan_fixed_ram(const struct run_need *need, int stage, bool pictures_on_host);
 uint64_t plan_fixed_vram(const struct run_need *need, int stage, bool pictures_on_host);
-/* The least that must be there for the stage to work, in whole pages: a ring for the largest streamed block;
- * staging for what comes from the disk to a separate device. */
+/* Least ring (the largest streamed block) and least staging (for blocks from the disk to a separate device)
+ * with which the stage works, in whole pages. */
 uint64_t plan_least_ring(const struct stage_need *need, const struct plan_stage *stage);
 uint64_t plan_least_staging(const struct run_need *need, const struct plan_stage *stage, int i_stage);
 
-/* 16 hexadecimal digits over everything in the plan; out has 17 bytes. Returns out. */
+/* Writes 16 hexadecimal digits that hash the whole plan; out has 17 bytes. Returns out. */
 char *plan_hash(const struct plan *plan, char *out);
 
 #endif

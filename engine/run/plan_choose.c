@@ -1,12 +1,13 @@
-/* Choosing how many lanes compute together: see plan.h. Each grouping of the images is a need of its own,
- * solved by itself; fewer groups stream less, more groups hold fewer lanes' state. */
+/* Chooses how many lanes compute together: see plan.h. Each grouping of the images is solved as a need of its
+ * own. Fewer groups stream less; more groups hold the state of fewer lanes. */
 #include "engine/run/plan.h"
 
-/* Rounding apart, as fast is as good: then the first in the list. */
+/* Times within this factor are equal; the first in the list wins. */
 static const double TIE = 1 + 1e-9;
 
-/* The other budget as given, where that does at all: see SURFACE's `least`. */
-static void note_least(const struct run_need *need, const struct plan *found, uint64_t *ram, uint64_t *vram) {
+/* Collects the least budgets over all needs: the least of one memory with the other budget as given, if that
+ * works at all. */
+static void collect_least(const struct run_need *need, const struct plan *found, uint64_t *ram, uint64_t *vram) {
     bool ram_does = plan_exists(need, found->ram_budget_bytes, found->vram_least_bytes);
     bool vram_does = !need->separate || plan_exists(need, found->ram_least_bytes, found->vram_budget_bytes);
     if (vram_does && found->ram_least_bytes < *ram) *ram = found->ram_least_bytes;
@@ -20,8 +21,8 @@ static double streamed(const struct plan *plan) {
     return bytes;
 }
 
-/* Of plans that work the faster one, without rates the one that streams less; of others the one that takes
- * least. */
+/* Prefers plans that work. Among those the faster wins, or without rates the one that streams less; among
+ * others the one that needs least memory. */
 static bool is_better(const struct plan *found, bool found_works, const struct plan *best, bool best_works) {
     if (found_works != best_works) return found_works;
     if (!found_works)
@@ -31,7 +32,7 @@ static bool is_better(const struct plan *found, bool found_works, const struct p
     return streamed(found) < streamed(best);
 }
 
-/* Whether no plan of this need could be the better one. */
+/* True if no plan of this need can be better. */
 static bool cannot_win(const struct run_need *need, const struct plan *best, bool best_works) {
     static const double ROUNDED = 1 + 1e-11;
     return best_works && best->seconds > 0 && plan_bound_seconds(need) * TIE >= best->seconds * ROUNDED;
@@ -46,7 +47,7 @@ int plan_choose(const struct run_need *const *needs, int n, uint64_t ram_budget_
         struct plan found;
         bool hopeless = best >= 0 && cannot_win(needs[i], plan, best_works);
         (hopeless ? plan_least : plan_solve)(needs[i], ram_budget_bytes, vram_budget_bytes, &found);
-        note_least(needs[i], &found, &least_ram, &least_vram);
+        collect_least(needs[i], &found, &least_ram, &least_vram);
         if (hopeless) continue;
         bool found_works = plan_check(needs[i], &found, &(struct error){0}) == OK;
         if (best >= 0 && !is_better(&found, found_works, plan, best_works)) continue;

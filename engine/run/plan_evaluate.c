@@ -1,5 +1,5 @@
-/* What follows from a need and from a plan: sums, peaks, seconds. See plan.h. */
-#include "engine/run/pace.h"
+/* Values derived from a need and a plan: sums, peaks, seconds. See plan.h. */
+#include "engine/run/timing.h"
 
 #include <string.h>
 
@@ -8,7 +8,7 @@ void plan_begin(const struct run_need *need, struct plan *plan) {
     plan->n_stages = need->n_stages;
     plan->base_bytes = need->base_bytes;
     plan->host_bytes = need->host_bytes;
-    plan->cross_bytes = need->cross_bytes;
+    plan->interstage_bytes = need->interstage_bytes;
     plan->bounce_bytes = need->bounce_bytes;
     plan->adapters = need->adapters;
     plan->precision = (int16_t)need->precision;
@@ -55,14 +55,14 @@ static void time_stages(const struct run_need *need, struct plan *plan) {
     plan->seconds = plan->floor_seconds = 0;
     for (int s = 0; s < need->n_stages; s++) {
         struct plan_stage *stage = &plan->stage[s];
-        struct pace pace = pace_predict(need, plan, s);
-        double turns = pace.seconds > 0 ? need->stage[s].turn_seconds : 0;
-        stage->seconds = pace.seconds + turns;
-        stage->floor_seconds = pace.floor_seconds + turns;
-        stage->bound = (int16_t)pace.bound;
+        struct timing timing = timing_predict(need, plan, s);
+        double turns = timing.seconds > 0 ? need->stage[s].callback_seconds : 0;
+        stage->seconds = timing.seconds + turns;
+        stage->floor_seconds = timing.floor_seconds + turns;
+        stage->bound = (int16_t)timing.bound;
         plan->seconds += stage->seconds;
         plan->floor_seconds += stage->floor_seconds;
-        if (pace.seconds > longest) plan->bound = stage->bound, longest = pace.seconds;
+        if (timing.seconds > longest) plan->bound = stage->bound, longest = timing.seconds;
     }
 }
 
@@ -70,8 +70,8 @@ static uint64_t most(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
-/* Pools that are kept stay pinned: each stage's gets what staging and pictures of all leave, the first first.
- */
+/* Assigns pinned memory to pools. Pools that are kept stay pinned, so they share what staging and full-frame
+ * buffers of all stages leave; earlier stages are served first. */
 static void pin_pools(const struct run_need *need, struct plan *plan) {
     uint64_t kept = 0, left = UINT64_MAX;
     for (int s = 0; s < need->n_stages; s++) {

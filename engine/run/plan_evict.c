@@ -1,23 +1,23 @@
-/* Giving residents up in mid-run: which of them, and what ring then holds what streams. See plan.h. */
+/* Evicts residents during a run: which blocks, and how large the ring becomes. See plan.h. */
 #include "engine/run/plan.h"
 
-/* Whole pages that a block occupies alone wherever it begins: no others go back (see resident_memory_evict).
- */
+/* Whole pages that a block of this size occupies alone wherever it starts; only these can be returned (see
+ * resident_memory_reduce). */
 static uint64_t pages_alone(uint64_t bytes) {
     uint64_t n = bytes / PLAN_PAGE;
     return n > 1 ? (n - 1) * PLAN_PAGE : 0;
 }
 
 static uint64_t block_pages_alone(const struct stage_need *need, int block) {
-    uint64_t side = need->block_side_bytes[block];
+    uint64_t side = need->block_adapter_bytes[block];
     return pages_alone(side) + pages_alone(need->block_bytes[block] - side);
 }
 
-/* One stage's residents that are worth giving up. */
+/* Residents of one stage that are worth evicting. */
 struct givers {
     const struct stage_need *need;
-    const struct plan_stage *stage; /* as it is */
-    bool active;                    /* its ring takes its pages now */
+    const struct plan_stage *stage; /* the current plan of the stage */
+    bool active;                    /* its ring takes pages now */
     int place[PLAN_BLOCKS_MAX], n;
 };
 
@@ -27,9 +27,9 @@ static void givers_find(struct givers *g) {
         if (plan_is_resident(g->stage, i) && block_pages_alone(g->need, i)) g->place[g->n++] = i;
 }
 
-/* The stage without k of them, evenly spread: a prefix would leave the copier idle for the rest of the
- * evaluation. n_ring: largest streamed blocks that the ring is to hold. Returns what goes back now; 0 if the
- * ring would take it all. */
+/* Evicts k residents, spread evenly: evicting a prefix would leave the copier idle for the rest of the
+ * evaluation. n_ring: number of largest streamed blocks that the ring must hold. Returns the bytes returned
+ * now; 0 if the ring would take them all. */
 static uint64_t plan_evict_give(const struct givers *g, int k, int n_ring, struct plan_stage *to) {
     uint64_t freed = 0;
     *to = *g->stage;
@@ -47,7 +47,8 @@ static uint64_t plan_evict_give(const struct givers *g, int k, int n_ring, struc
     return g->active ? freed - growth : freed;
 }
 
-/* As few as are enough; a ring for two blocks overlaps reading with computing, one for one block does not. */
+/* Evicts as few as suffice. A ring for two blocks, which overlaps reading with computation, is tried before a
+ * ring for one. */
 static uint64_t give_enough(const struct givers *g, uint64_t bytes, struct plan_stage *to) {
     for (int n_ring = 2; n_ring >= 1; n_ring--)
         for (int k = 1; k <= g->n; k++) {
@@ -58,19 +59,19 @@ static uint64_t give_enough(const struct givers *g, uint64_t bytes, struct plan_
 }
 
 uint64_t plan_evict(const struct run_need *need, const struct plan *plan, int stage, uint32_t held,
-                    uint64_t bytes, struct plan *lesser) {
+                    uint64_t bytes, struct plan *reduced) {
     uint64_t given = 0;
-    *lesser = *plan;
+    *reduced = *plan;
     for (int i = 0; i <= plan->n_stages && given < bytes; i++) {
-        int s = i < plan->n_stages ? i : stage; /* the active one comes last */
+        int s = i < plan->n_stages ? i : stage; /* the active stage comes last */
         if ((i == stage && i < plan->n_stages) || !(held >> s & 1)) continue;
         struct plan_stage to;
         struct givers g = {.need = &need->stage[s], .stage = &plan->stage[s], .active = s == stage};
         givers_find(&g);
         uint64_t more = g.n ? give_enough(&g, bytes - given, &to) : 0;
-        if (more) lesser->stage[s] = to;
+        if (more) reduced->stage[s] = to;
         given += more;
     }
-    if (given) plan_evaluate(need, lesser);
+    if (given) plan_evaluate(need, reduced);
     return given;
 }

@@ -1,72 +1,72 @@
-/* The search for a stage's plan: of all that it knows, the one that is predicted to be fastest within the
- * budgets.
+/* Searches for the plan of one stage that is predicted to be fastest within the budgets.
  *
- * A stage's plans are a list that does not depend on the budget: sets of residents (paced in time for every
- * GRID-th of the stage's bytes; on small stages improved block by block, or simply all sets) times some sizes
- * of the ring (sizes.h), and on a separate device times sets of pooled blocks, paced in the same way or all
- * of them, and sizes of staging. A budget only says which of them may be used. Hence *more memory is never
- * slower*: it can only add to what is chosen from. Stages do not share memory over time, so each is solved by
- * itself; on a separate device one with whole-picture buffers is solved for either place of those.
+ * The candidates do not depend on the budget. They are sets of residents times ring sizes (plan_sizes.h), and
+ * on a separate device times sets of pooled blocks and sizes of staging. Sets of residents are evenly spread
+ * (block_stream_thin) for every GRID-th of the stage's bytes; on small stages they are improved block by
+ * block, or all sets are tried. Pooled sets are chosen likewise. A budget only excludes candidates, hence
+ * *more memory is never slower*. Stages do not share memory over time, so each is solved alone. On a separate
+ * device a stage with full-frame buffers is solved for both placements.
  *
- * Nothing is stored: the list is gone through twice, once for the best time and once for the cheapest plan
- * that is as good. What cannot be chosen is passed over early, by bounds. They rely on more of anything never
- * being predicted slower: certain for what is simulated, while what is extrapolated broke it in 1 of 9
- * million random pairs, by 2 % (a rhythm of three evaluations).
+ * No candidates are stored. Two passes enumerate them: the first finds the best time, the second the cheapest
+ * plan as fast as that. Bounds skip candidates early. They assume that more of a resource is never predicted
+ * slower: certain for simulated times; extrapolated times broke it in 1 of 9 million random pairs, by 2 % (a
+ * rhythm of three evaluations).
  *
- * Of plans that are as fast (TIE is for rounding) the one that streams least is taken, of those the one whose
- * ring comes nearest to room for two blocks, and of those the one of the fewest bytes. So memory that is
- * given is used even where computing binds and residents beyond the useful residency (reference/streaming.md,
- * r*) are predicted to buy nothing: rates are assumed or were measured on another day, a bus or a disk may be
- * slower than they say, and then what is resident need not be waited for.
+ * Among plans of equal time (TIE allows for rounding) the one that streams least wins; then the one whose
+ * ring is closest to space for two blocks; then the one with the fewest bytes. Memory is thus used even where
+ * computation is the limit and more residents are predicted to gain nothing: rates are assumed or were
+ * measured on another day, and if bus or disk is slower than that, residents need no waiting.
  *
- * Where a rate is unknown there are no times to compare: then fewer streamed bytes are better. */
+ * If a rate is unknown, times cannot be compared, and fewer streamed bytes are better. */
 #include "engine/run/plan_search.h"
 
-#include "engine/run/sizes.h"
+#include "engine/run/plan_sizes.h"
 
 #include <string.h>
 
 enum {
     SET = PLAN_BLOCKS_MAX / 64,
-    GRID = 256,       /* of a stage's bytes */
-    POOLED_GRID = 64, /* where the pool cannot hold all: choosing it multiplies the work */
+    GRID = 256,       /* steps of a stage's bytes */
+    POOLED_GRID = 64, /* where the pool cannot hold everything: choosing it multiplies the work */
     POOL_GRID = 16,
-    EXACT_POOL = 8,       /* all sets of pooled blocks are tried */
-    EXACT_BLOCKS = 16,    /* all sets of residents are tried */
-    EXACT_SEPARATE = 12,  /* and with each all sets of pooled blocks */
-    EXACT_VISITS = 16,    /* but only where all blocks are few: each costs time in every simulation */
-    IMPROVED_BLOCKS = 16, /* paced sets are improved */
+    EXACT_POOL = 8,      /* up to this many blocks, all sets of pooled blocks are tried */
+    EXACT_BLOCKS = 16,   /* up to this many blocks, all sets of residents are tried */
+    EXACT_SEPARATE = 12, /* the same on a separate device, with all sets of pooled blocks for each */
+    EXACT_VISITS =
+        16, /* all sets only if the stage has at most this many blocks: each costs time in every simulation */
+    IMPROVED_BLOCKS = 16, /* up to this many blocks, evenly spread sets are improved */
     IMPROVE_EVERY = 8,
     ROUNDS = 6,
-    DISK_WEIGHT = 8, /* against the bus, where rates are unknown */
+    DISK_WEIGHT = 8, /* weight of disk bytes against bus bytes, where rates are unknown */
 };
 static const double TIE = 1 + 1e-9;
-static const double ROUNDED = 1e-12; /* of sums of the same seconds in another order */
+static const double ROUNDED = 1e-12; /* rounding of sums of the same seconds in another order */
 static const double NEVER = 1e300;
 
-/* What decides between plans that are as fast: the first of these that differs, the less the better. */
+/* Order among plans of equal time: the first field that differs decides, less is better. */
 struct cost {
-    uint64_t streamed; /* bytes in an evaluation */
-    uint64_t narrow;   /* bytes that the ring lacks for any two streamed blocks: room for what comes late */
-    uint64_t bytes;    /* of the device */
+    uint64_t streamed; /* bytes per evaluation */
+    uint64_t narrow;   /* bytes that the ring lacks for two of the largest streamed blocks; slack for late
+                          arrivals */
+    uint64_t bytes;    /* device bytes */
 };
 
 struct search {
     const struct run_need *run;
     const struct stage_need *need;
-    const struct course *course;
+    const struct block_stream *block_stream;
     int stage;
-    bool timed;                        /* rates are known */
-    double picture_traffic;            /* bytes in an evaluation, of pictures on the host */
-    bool exact;                        /* all sets of residents and pooled blocks are tried */
-    uint64_t device_bytes, host_bytes; /* room for residents and ring; for pool and staging */
-    uint64_t worth[SET], worth_bytes;  /* worth residence or pooling */
-    int worth_place[PLAN_BLOCKS_MAX], n_worth;
+    bool timed;                             /* rates are known */
+    double picture_traffic;                 /* bytes per evaluation of full-frame buffers in host memory */
+    bool exact;                             /* all sets of residents and pooled blocks are tried */
+    uint64_t device_bytes, host_bytes;      /* memory for residents and ring; for pool and staging */
+    uint64_t eligible[SET], eligible_bytes; /* blocks that may be resident or pooled */
+    int eligible_place[PLAN_BLOCKS_MAX], n_eligible;
     uint64_t all[SET];
-    double tie;       /* how far from the best is as good */
-    double best;      /* of the first pass */
-    bool choosing;    /* the second pass: what streams least within TIE of the best */
-    struct cost cost; /* of the chosen, like its seconds */
+    double tie;       /* factor within which times count as equal */
+    double best;      /* best time of the first pass */
+    bool choosing;    /* second pass: choose the cheapest plan within `tie` of the best */
+    struct cost cost; /* cost of the chosen plan */
     double seconds;
     struct plan_stage chosen;
 };
@@ -92,8 +92,8 @@ static uint64_t plan_search_set_bytes(const struct search *s, const uint64_t *se
 
 /* ---- one plan ---- */
 
-/* Bytes of an evaluation stand for time; a ring that has no room for two blocks would keep the copier
- * waiting, for at most half the time: we guess an eighth. */
+/* Substitute for time if rates are unknown: bytes per evaluation. A ring without space for two blocks delays
+ * the copier, at most by half of the time; an eighth is assumed. */
 static double untimed(const struct search *s, const struct plan_stage *stage) {
     double bus = 0, disk = 0, least = (double)plan_least_ring(s->need, stage);
     for (int i = 0; i < s->need->n_blocks; i++) {
@@ -105,40 +105,40 @@ static double untimed(const struct search *s, const struct plan_stage *stage) {
     return (bus + DISK_WEIGHT * disk) * (1 + (narrow > 0 ? narrow / 8 : 0)) + s->picture_traffic;
 }
 
-/* Slower plans are of no interest. */
+/* Plans slower than this are rejected. */
 static double limit(const struct search *s) {
     return s->choosing ? s->best * s->tie : s->best;
 }
 
-/* Of plans that are too slow, maybe less than they take. */
+/* Predicted seconds of a plan; may be an underestimate for plans that are rejected anyway. */
 static double score(const struct search *s, const struct plan_stage *stage) {
     double enough = limit(s) * (1 + ROUNDED);
-    return s->timed ? course_seconds(s->course, stage, enough) : untimed(s, stage);
+    return s->timed ? block_stream_seconds(s->block_stream, stage, enough) : untimed(s, stage);
 }
 
-/* Whether nothing that is not faster than these seconds is of interest: in the first pass, what is as fast as
- * the best is not either. */
+/* True if plans of at least these seconds are rejected. The first pass also rejects plans as fast as the
+ * best. */
 static bool too_slow(const struct search *s, double seconds) {
     return s->choosing ? seconds > limit(s) * (1 + ROUNDED) : seconds * (1 + ROUNDED) >= s->best;
 }
 
-/* Whether no ring and no staging that fit would do, with these residents and this pool: all room that is left
- * for both, which is tried after the cheap bound. */
-static bool hopeless(const struct search *s, const struct plan_stage *stage) {
+/* True if no ring and staging that fit can make a better plan with these residents and this pool. Tries the
+ * cheap bound first, then all remaining memory for both. */
+static bool cannot_fit_better(const struct search *s, const struct plan_stage *stage) {
     struct plan_stage widest = *stage;
     if (!s->timed) return false;
-    if (too_slow(s, course_bound(s->course, stage))) return true;
+    if (too_slow(s, block_stream_bound(s->block_stream, stage))) return true;
     widest.ring_bytes = s->device_bytes - stage->resident_bytes;
     widest.staging_bytes = s->host_bytes - stage->pool_bytes;
     return too_slow(s, score(s, &widest));
 }
 
-/* Whether what no pool can hold is too much for the disk. */
+/* True if the disk is too slow for the bytes that no pool can hold. */
 static bool pool_too_small(const struct search *s, const struct plan_stage *stage) {
     uint64_t streamed = stage->streamed_bytes_per_evaluation;
     if (!s->timed || !s->run->separate || streamed <= s->host_bytes) return false;
     double again = (double)(streamed - s->host_bytes) / s->run->rates.disk;
-    return too_slow(s, s->course->start.busy[BOUND_DISK] + (s->course->evaluations - 1) * again);
+    return too_slow(s, s->block_stream->start.busy[BOUND_DISK] + (s->block_stream->evaluations - 1) * again);
 }
 
 static int compare(const struct cost *a, const struct cost *b) {
@@ -154,19 +154,18 @@ static struct cost cost_of(const struct search *s, const struct plan_stage *stag
                          .bytes = stage->resident_bytes + stage->ring_bytes};
 }
 
-/* Whether no ring with these residents costs less than what is chosen. Without times it may cost as much:
- * then nothing but the order tells even sets from others. */
-static bool dear(const struct search *s, const struct plan_stage *stage) {
+/* True if every ring with these residents costs at least as much as the chosen plan. Without times equal
+ * costs are allowed, because only the order then distinguishes evenly spread sets. */
+static bool costs_more(const struct search *s, const struct plan_stage *stage) {
     struct plan_stage ideal = *stage;
     uint64_t two = 2 * plan_least_ring(s->need, stage), room = s->device_bytes - stage->resident_bytes;
-    ideal.ring_bytes = two < room ? two : room; /* what is narrower costs more */
+    ideal.ring_bytes = two < room ? two : room; /* a narrower ring costs more */
     struct cost least = cost_of(s, &ideal);
     return s->choosing && compare(&least, &s->cost) >= (s->timed ? 0 : 1);
 }
 
-/* Takes note of a plan that fits; of equals the last, because of sets that take as much the last is the most
- * even. Returns its seconds, or less. Bounds only save time: a plan that they rule out would not be chosen.
- */
+/* Evaluates a plan that fits. Of equal plans the last wins: among sets of equal bytes that is the most even
+ * one. Returns its seconds, or less. Bounds only save time; a plan that they skip would not be chosen. */
 static double try_plan(struct search *s, const struct plan_stage *stage) {
     struct cost cost = cost_of(s, stage);
     int dearer = s->choosing ? compare(&cost, &s->cost) : -1;
@@ -185,8 +184,8 @@ static double try_plan(struct search *s, const struct plan_stage *stage) {
 
 /* ---- rings ---- */
 
-/* Sizes from the largest: where one is too slow, smaller ones are not faster. Returns the seconds of the
- * largest that fits, or less; for none that fits, for ever. */
+/* Tries ring sizes from the largest; once one is too slow, smaller ones are too. Returns the seconds of the
+ * largest that fits, or less; NEVER if none fits. */
 static double try_rings(struct search *s, struct plan_stage *stage, const uint64_t *sizes, int n) {
     double fastest = NEVER;
     for (int i = 0; i < n; i++) {
@@ -201,47 +200,49 @@ static double try_rings(struct search *s, struct plan_stage *stage, const uint64
 
 /* ---- pool and staging ---- */
 
-/* Returns true if other pools with these residents need not be tried: in the second pass, if this one does,
- * since they would cost as much. */
+/* Tries one pool. Returns true if other pools with these residents need not be tried: in the second pass,
+ * after a success, because they cost the same. */
 static bool try_pool(struct search *s, struct plan_stage *stage, const uint64_t *rings, int n_rings) {
     uint64_t sizes[SIZES_MAX];
     stage->pool_bytes = plan_kept_bytes(s->need, stage->pooled);
     if (stage->pool_bytes + plan_least_staging(s->run, stage, s->stage) > s->host_bytes) return false;
-    if (hopeless(s, stage)) return false;
+    if (cannot_fit_better(s, stage)) return false;
     bool done = false;
-    int n = sizes_of_staging(s->run, s->stage, s->course, stage, sizes);
+    int n = sizes_of_staging(s->run, s->stage, s->block_stream, stage, sizes);
     stage->staging_bytes = 0;
     uint64_t pinnable = plan_pinnable(s->run, stage, s->stage);
     for (int i = 0; i < n; i++) {
         stage->staging_bytes = sizes[i];
         if (stage->pool_bytes + sizes[i] > s->host_bytes) continue;
-        if (sizes[i] > pinnable && i + 1 < n) continue; /* the last is the least */
+        if (sizes[i] > pinnable && i + 1 < n)
+            continue; /* sizes are in descending order: the last is the least */
         stage->pinned_bytes = plan_pinnable(s->run, stage, s->stage);
         double seconds = try_rings(s, stage, rings, n_rings);
-        if (too_slow(s, seconds) && !s->run->pin_limit_bytes) break; /* less staging leaves more to pin */
+        if (too_slow(s, seconds) && !s->run->pin_limit_bytes)
+            break; /* less staging leaves more pinned memory for the pool */
         done = s->choosing && !too_slow(s, seconds);
     }
     stage->pinned_bytes = UINT64_MAX;
     return done;
 }
 
-/* All sets of pooled blocks, where there are few. */
+/* State for trying all sets of pooled blocks. */
 struct pools {
     struct plan_stage *stage;
     const uint64_t *rings;
     int n_rings, n, place[EXACT_SEPARATE];
 };
 
-/* Of the blocks before place i those with so many bytes are chosen; the others are still all pooled. Only
- * what is chosen takes from staging: so what is hopeless here is hopeless with every set that begins like
- * this. */
+/* Tries all pools that agree on the first i blocks; bytes: size of the pooled ones among them. The other
+ * blocks count as pooled for the bound, and only decided blocks use staging, so a failed bound excludes all
+ * pools with this beginning. */
 static bool try_pools_from(struct search *s, struct pools *p, int i, uint64_t bytes) {
     if (i == p->n) return try_pool(s, p->stage, p->rings, p->n_rings);
     uint64_t more = bytes + s->need->block_bytes[p->place[i]];
     if (more <= s->host_bytes && try_pools_from(s, p, i + 1, more)) return true;
     toggle(p->stage->pooled, p->place[i]);
     p->stage->pool_bytes = bytes;
-    bool done = !hopeless(s, p->stage) && try_pools_from(s, p, i + 1, bytes);
+    bool done = !cannot_fit_better(s, p->stage) && try_pools_from(s, p, i + 1, bytes);
     toggle(p->stage->pooled, p->place[i]);
     return done;
 }
@@ -249,15 +250,15 @@ static bool try_pools_from(struct search *s, struct pools *p, int i, uint64_t by
 static void try_all_pools(struct search *s, struct plan_stage *stage, const uint64_t *poolable,
                           const uint64_t *rings, int n_rings) {
     struct pools p = {.stage = stage, .rings = rings, .n_rings = n_rings};
-    for (int i = 0; i < s->n_worth; i++)
-        if (plan_search_has(poolable, s->worth_place[i])) p.place[p.n++] = s->worth_place[i];
+    for (int i = 0; i < s->n_eligible; i++)
+        if (plan_search_has(poolable, s->eligible_place[i])) p.place[p.n++] = s->eligible_place[i];
     memcpy(stage->pooled, poolable, sizeof stage->pooled);
     try_pools_from(s, &p, 0, 0);
 }
 
 static int plan_search_count(const struct search *s, const uint64_t *set) {
     int n = 0;
-    for (int i = 0; i < s->n_worth; i++) n += plan_search_has(set, s->worth_place[i]);
+    for (int i = 0; i < s->n_eligible; i++) n += plan_search_has(set, s->eligible_place[i]);
     return n;
 }
 
@@ -269,7 +270,7 @@ static void try_pools(struct search *s, struct plan_stage *stage, const uint64_t
     }
     for (int i = 0; i < SET; i++) {
         stream[i] = s->all[i] & ~stage->resident[i];
-        poolable[i] = s->worth[i] & ~stage->resident[i];
+        poolable[i] = s->eligible[i] & ~stage->resident[i];
     }
     uint64_t bytes = plan_search_set_bytes(s, poolable);
     memcpy(stage->pooled, poolable, sizeof stage->pooled);
@@ -279,81 +280,84 @@ static void try_pools(struct search *s, struct plan_stage *stage, const uint64_t
         return;
     }
     for (int i = POOL_GRID - 1; i >= 0; i--) {
-        struct spread spread = {stream, poolable, bytes * (uint64_t)i / POOL_GRID, 0};
-        course_spread(s->course, &spread, stage->pooled);
+        struct thinning thinning = {stream, poolable, bytes * (uint64_t)i / POOL_GRID, 0};
+        block_stream_thin(s->block_stream, &thinning, stage->pooled);
         try_pool(s, stage, rings, n_rings);
     }
 }
 
 static void try_residents(struct search *s, const uint64_t *set) {
-    struct plan_stage stage = {.pinned_bytes = UINT64_MAX}; /* until staging is chosen: no plan is faster */
+    struct plan_stage stage = {
+        .pinned_bytes =
+            UINT64_MAX}; /* until staging is chosen everything counts as pinned, a lower bound of the time */
     uint64_t sizes[SIZES_MAX];
     memcpy(stage.resident, set, sizeof stage.resident);
     stage.resident_bytes = plan_kept_bytes(s->need, set);
     if (stage.resident_bytes + plan_least_ring(s->need, &stage) > s->device_bytes) return;
-    for (int i = 0; i < s->n_worth; i++)
-        if (!plan_search_has(set, s->worth_place[i]))
-            stage.streamed_bytes_per_evaluation += s->need->block_bytes[s->worth_place[i]];
-    if (dear(s, &stage)) return;
+    for (int i = 0; i < s->n_eligible; i++)
+        if (!plan_search_has(set, s->eligible_place[i]))
+            stage.streamed_bytes_per_evaluation += s->need->block_bytes[s->eligible_place[i]];
+    if (costs_more(s, &stage)) return;
     memcpy(stage.pooled, s->all, sizeof stage.pooled);
-    if (pool_too_small(s, &stage) || hopeless(s, &stage)) return;
+    if (pool_too_small(s, &stage) || cannot_fit_better(s, &stage)) return;
     memset(stage.pooled, 0, sizeof stage.pooled);
-    enum sizes_kind kind = s->n_worth <= IMPROVED_BLOCKS ? SIZES_ALL : SIZES_SOME;
+    enum sizes_kind kind = s->n_eligible <= IMPROVED_BLOCKS ? SIZES_ALL : SIZES_SOME;
     if (!s->timed) kind = SIZES_UNTIMED;
-    try_pools(s, &stage, sizes, sizes_of_ring(s->need, s->course, &stage, kind, sizes));
+    try_pools(s, &stage, sizes, sizes_of_ring(s->need, s->block_stream, &stage, kind, sizes));
 }
 
 /* ---- sets of residents ---- */
 
-/* Whether nothing that streams as much as this, and perhaps more, would be chosen. */
-static bool fruitless(const struct search *s, const struct plan_stage *stage) {
+/* True if no plan that streams at least as much as this one would be chosen. */
+static bool cannot_improve(const struct search *s, const struct plan_stage *stage) {
     if (s->choosing && stage->streamed_bytes_per_evaluation > s->cost.streamed) return true;
-    return s->timed && too_slow(s, course_bound(s->course, stage));
+    return s->timed && too_slow(s, block_stream_bound(s->block_stream, stage));
 }
 
-/* All sets that go on from this one, in which the first i places are not decided yet but still resident;
- * bytes: of the others that are. What has no room, or streams too much already, has no more room and streams
- * no less with any of them. */
+/* Tries all sets of residents that extend this one. The first i blocks are undecided and count as resident;
+ * bytes: size of the decided residents. A set that exceeds memory or streams too much cannot improve by
+ * further decisions. */
 static void try_sets_from(struct search *s, struct plan_stage *stage, int i, uint64_t bytes) {
     if (!i) {
         try_residents(s, stage->resident);
         return;
     }
-    int place = s->worth_place[i - 1];
+    int place = s->eligible_place[i - 1];
     uint64_t more = s->need->block_bytes[place];
     toggle(stage->resident, place);
     stage->streamed_bytes_per_evaluation += more;
-    if (!fruitless(s, stage)) try_sets_from(s, stage, i - 1, bytes);
+    if (!cannot_improve(s, stage)) try_sets_from(s, stage, i - 1, bytes);
     stage->streamed_bytes_per_evaluation -= more;
     toggle(stage->resident, place);
     if (plan_pages(bytes + more) <= s->device_bytes) try_sets_from(s, stage, i - 1, bytes + more);
 }
 
-/* With everything that is worth it resident and all else pooled: no plan streams less. */
+/* All eligible blocks resident and all others pooled: no plan streams less. */
 static struct plan_stage ideal_of(const struct search *s) {
     struct plan_stage ideal = {0};
-    memcpy(ideal.resident, s->worth, sizeof ideal.resident);
+    memcpy(ideal.resident, s->eligible, sizeof ideal.resident);
     memcpy(ideal.pooled, s->all, sizeof ideal.pooled);
     return ideal;
 }
 
-/* Seconds with a ring for any n_ring blocks and everything pooled: what sets are compared by. */
+/* Seconds with a ring for n_ring blocks and everything pooled; used to compare sets. */
 static double plan_search_seconds_of(const struct search *s, const uint64_t *set, int n_ring) {
     struct plan_stage stage = {0};
     memcpy(stage.resident, set, sizeof stage.resident);
-    for (int i = 0; i < SET; i++) stage.pooled[i] = s->worth[i] & ~set[i];
+    for (int i = 0; i < SET; i++) stage.pooled[i] = s->eligible[i] & ~set[i];
     stage.ring_bytes = (uint64_t)n_ring * plan_least_ring(s->need, &stage);
     stage.staging_bytes = PLAN_STAGING;
-    return course_pace(s->course, &stage).seconds;
+    return block_stream_timing(s->block_stream, &stage).seconds;
 }
 
-/* The best of: one block more, or one for another, within the bytes. Returns false if none is better. */
+/* Best improvement by adding a block or exchanging two, within `most` bytes. Returns false if there is none.
+ */
 static bool improve_once(const struct search *s, uint64_t *set, uint64_t most, int n_ring, double *seconds) {
     uint64_t used = plan_search_set_bytes(s, set);
     int best_in = -1, best_out = -1;
-    for (int in = 0; in < s->n_worth; in++)
-        for (int out = -1; out < s->n_worth; out++) {
-            int a = s->worth_place[in], b = out < 0 ? -1 : s->worth_place[out];
+    for (int in = 0; in < s->n_eligible; in++)
+        for (int out = -1; out < s->n_eligible; out++) {
+            int a = s->eligible_place[in], b = out < 0 ? -1 : s->eligible_place[out];
             if (plan_search_has(set, a) || (b >= 0 && !plan_search_has(set, b))) continue;
             uint64_t less = b < 0 ? 0 : s->need->block_bytes[b];
             if (used - less + s->need->block_bytes[a] > most) continue;
@@ -380,35 +384,35 @@ static void try_improved(struct search *s, const uint64_t *from, uint64_t most) 
     }
 }
 
-/* How far the stream may run ahead of computing before a block is kept instead: the more, the larger the
- * ring. */
+/* Tries evenly spread sets. allowance: bytes that the stream may run ahead of computation before a block is
+ * kept; larger rings allow more. */
 static void try_paced(struct search *s, double allowance) {
     uint64_t set[SET] = {0}, last[SET] = {0};
-    bool improves = s->timed && !s->exact && s->n_worth <= IMPROVED_BLOCKS;
-    bool pool_chosen = s->run->separate && s->host_bytes < s->worth_bytes + 2 * PLAN_STAGING;
-    uint64_t grid = pool_chosen ? POOLED_GRID : GRID; /* the first is a part of the second */
+    bool improves = s->timed && !s->exact && s->n_eligible <= IMPROVED_BLOCKS;
+    bool pool_chosen = s->run->separate && s->host_bytes < s->eligible_bytes + 2 * PLAN_STAGING;
+    uint64_t grid = pool_chosen ? POOLED_GRID : GRID; /* the coarse grid is a subset of the fine one */
     for (uint64_t i = grid; i > 0; i--) {
-        struct spread spread = {s->all, s->worth, s->worth_bytes * i / grid, allowance};
-        course_spread(s->course, &spread, set);
+        struct thinning thinning = {s->all, s->eligible, s->eligible_bytes * i / grid, allowance};
+        block_stream_thin(s->block_stream, &thinning, set);
         if (memcmp(set, last, sizeof set)) try_residents(s, set);
-        if (improves && i % IMPROVE_EVERY == 0) try_improved(s, set, spread.most);
+        if (improves && i % IMPROVE_EVERY == 0) try_improved(s, set, thinning.most);
         memcpy(last, set, sizeof last);
     }
 }
 
 static void try_sets(struct search *s) {
     uint64_t largest = 0;
-    for (int i = 0; i < s->n_worth; i++) {
-        uint64_t bytes = s->need->block_bytes[s->worth_place[i]];
+    for (int i = 0; i < s->n_eligible; i++) {
+        uint64_t bytes = s->need->block_bytes[s->eligible_place[i]];
         if (bytes > largest) largest = bytes;
     }
     struct plan_stage ideal = ideal_of(s);
-    try_residents(s, s->worth);
-    if (s->choosing ? !s->cost.streamed : fruitless(s, &ideal)) return;
-    for (int i = 0; i <= 2 && s->n_worth; i += s->run->separate ? 2 : 1)
+    try_residents(s, s->eligible);
+    if (s->choosing ? !s->cost.streamed : cannot_improve(s, &ideal)) return;
+    for (int i = 0; i <= 2 && s->n_eligible; i += s->run->separate ? 2 : 1)
         try_paced(s, 0.4995 * i * (double)largest);
-    if (s->n_worth) try_residents(s, (uint64_t[SET]){0});
-    if (s->exact) try_sets_from(s, &ideal, s->n_worth, 0);
+    if (s->n_eligible) try_residents(s, (uint64_t[SET]){0});
+    if (s->exact) try_sets_from(s, &ideal, s->n_eligible, 0);
 }
 
 /* ---- stages ---- */
@@ -419,11 +423,11 @@ static bool timed(const struct run_need *run, const struct stage_need *need) {
     return compute > 0 && run->rates.disk > 0 && (!run->separate || run->rates.h2d > 0);
 }
 
-/* The sooner what does not fit is ruled out. */
+/* Sorts blocks by size, largest first, so that sets that do not fit are excluded early. */
 static void largest_first(struct search *s) {
-    for (int i = 1; i < s->n_worth; i++)
+    for (int i = 1; i < s->n_eligible; i++)
         for (int k = i; k; k--) {
-            int *a = &s->worth_place[k - 1], *b = &s->worth_place[k], first = *a;
+            int *a = &s->eligible_place[k - 1], *b = &s->eligible_place[k], first = *a;
             if (s->need->block_bytes[*b] <= s->need->block_bytes[*a]) break;
             *a = *b;
             *b = first;
@@ -431,39 +435,40 @@ static void largest_first(struct search *s) {
 }
 
 static void search_begin(struct search *s, const struct run_need *run, int stage, bool pictures_on_host,
-                         struct course *course) {
+                         struct block_stream *block_stream) {
     memset(s, 0, sizeof *s);
     const struct stage_need *need = &run->stage[stage];
-    course_make(need, &run->rates, run->separate, pictures_on_host, course);
+    block_stream_make(need, &run->rates, run->separate, pictures_on_host, block_stream);
     for (int i = 0; pictures_on_host && i < need->n_blocks; i++)
         s->picture_traffic += (double)need->block_picture_bytes[i];
     s->run = run;
     s->need = need;
-    s->course = course;
+    s->block_stream = block_stream;
     s->stage = stage;
     s->timed = timed(run, need);
     for (int i = 0; i < need->n_blocks; i++) {
         add(s->all, i);
-        bool worth = need->block_repeats[i] && need->block_lasts[i] && need->evaluations > 1;
-        if (!worth || !need->block_bytes[i]) continue;
-        add(s->worth, i);
-        s->worth_bytes += need->block_bytes[i];
-        s->worth_place[s->n_worth++] = i;
+        bool eligible = need->block_repeats[i] && need->block_keepable[i] && need->evaluations > 1;
+        if (!eligible || !need->block_bytes[i]) continue;
+        add(s->eligible, i);
+        s->eligible_bytes += need->block_bytes[i];
+        s->eligible_place[s->n_eligible++] = i;
     }
     int most = run->separate ? EXACT_SEPARATE : EXACT_BLOCKS;
-    s->exact = s->timed && s->n_worth <= most && need->n_blocks <= EXACT_VISITS;
+    s->exact = s->timed && s->n_eligible <= most && need->n_blocks <= EXACT_VISITS;
     if (s->exact) largest_first(s);
 }
 
 double plan_search_bound(const struct run_need *need, int stage) {
     struct search s;
-    struct course course;
-    search_begin(&s, need, stage, false, &course);
+    struct block_stream block_stream;
+    search_begin(&s, need, stage, false, &block_stream);
     struct plan_stage ideal = ideal_of(&s);
-    return s.timed ? course_bound(&course, &ideal) : 0;
+    return s.timed ? block_stream_bound(&block_stream, &ideal) : 0;
 }
 
-/* Runs both passes over the sets; residents: only this one. Writes what it chose to stage. */
+/* Runs both passes and writes the choice to *stage. residents: tries only this set; NULL: all. Returns false
+ * if nothing fits. */
 static bool search_run(struct search *s, const uint64_t *residents, struct plan_stage *stage) {
     s->best = NEVER;
     s->tie = residents ? 1 : TIE;
@@ -483,17 +488,17 @@ static bool search_run(struct search *s, const uint64_t *residents, struct plan_
     return true;
 }
 
-/* Residents and ring on the device, pool and staging on the host: in what is left beside the fixed bytes and
- * what other stages keep. Returns the seconds, or what stands for them; NEVER if nothing fits. */
+/* Searches with one placement of full-frame buffers, in the memory that fixed bytes and other stages leave.
+ * Returns the seconds, or their substitute without rates; NEVER if nothing fits. */
 static double search_place(const struct plan_question *q, bool pictures_on_host, struct plan_stage *stage) {
     struct search s;
-    struct course course;
+    struct block_stream block_stream;
     const struct run_need *need = q->need;
     uint64_t fixed_ram = plan_fixed_ram(need, q->stage, pictures_on_host),
              fixed = need->separate ? plan_fixed_vram(need, q->stage, pictures_on_host) : fixed_ram;
     uint64_t device = need->separate ? q->budget->vram_budget_bytes : q->budget->ram_budget_bytes;
     if (fixed + q->kept > device || fixed_ram > q->budget->ram_budget_bytes) return NEVER;
-    search_begin(&s, need, q->stage, pictures_on_host, &course);
+    search_begin(&s, need, q->stage, pictures_on_host, &block_stream);
     s.device_bytes = device - fixed - q->kept;
     s.host_bytes = q->budget->ram_budget_bytes - fixed_ram;
     if (!search_run(&s, q->residents, stage)) return NEVER;
@@ -501,7 +506,7 @@ static double search_place(const struct plan_question *q, bool pictures_on_host,
     return s.seconds;
 }
 
-/* Of two places that are as fast the device, which frees the bus. */
+/* Of equally fast placements device memory wins, because it leaves the bus free. */
 void plan_search(const struct plan_question *q, struct plan_stage *stage) {
     struct plan_stage host = *stage;
     const struct stage_need *need = &q->need->stage[q->stage];

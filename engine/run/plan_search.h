@@ -1,22 +1,22 @@
-/* The search for one stage's plan: see plan_search.c. Pure functions. */
+/* Search for the plan of one stage: see plan_search.c. Pure functions. */
 #ifndef SLUICE_RUN_PLAN_SEARCH_H
 #define SLUICE_RUN_PLAN_SEARCH_H
 
 #include "engine/run/plan.h"
 
-/* What a stage is solved for. */
+/* Input of the search. */
 struct plan_question {
     const struct run_need *need;
     const struct plan *budget;
     int stage;
-    uint64_t kept;             /* on the device, by other stages */
-    const uint64_t *residents; /* NULL: to be chosen */
+    uint64_t kept;             /* device bytes that other stages keep */
+    const uint64_t *residents; /* NULL: the search chooses them */
 };
 
-/* Writes residents, ring, pool, staging and where pictures lie to *stage, which stays as it is where nothing
- * fits. */
+/* Writes residents, ring, pool, staging and placement of full-frame buffers to *stage. Leaves *stage
+ * unchanged if nothing fits. */
 void plan_search(const struct plan_question *question, struct plan_stage *stage);
-/* No plan of this stage is predicted to be faster, but for rounding; 0 where rates are unknown. */
+/* Lower bound of the predicted seconds of any plan of this stage, up to rounding; 0 if rates are unknown. */
 double plan_search_bound(const struct run_need *need, int stage);
 
 #endif

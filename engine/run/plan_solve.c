@@ -1,6 +1,5 @@
-/* The solver: residents, rings and pools of all stages within two budgets, the least that would do, and
- * whether everything stays for the next run. What one stage takes is searched for by itself: see
- * plan_search.c. */
+/* Solves all stages within two budgets: residents, rings and pools, the least budgets, and whether everything
+ * stays for the next run. Each stage is searched alone: see plan_search.c. */
 #include "engine/run/plan_search.h"
 
 #include <string.h>
@@ -10,8 +9,8 @@ static bool plan_solve_fits(const struct run_need *need, const struct plan *plan
            (!need->separate || plan->vram_peak_bytes <= plan->vram_budget_bytes);
 }
 
-/* The least with these residents: nothing pooled, a ring for the largest block; pictures on the device, which
- * takes the least of the host, unless they do not fit there. */
+/* The least plan with these residents: no pool, a ring for the largest block. Full-frame buffers lie on the
+ * device, which needs the least host memory, unless they do not fit there. */
 static void solve_least(const struct run_need *need, struct plan *plan) {
     for (int s = 0; s < need->n_stages; s++) {
         plan->stage[s].ring_bytes = plan_least_ring(&need->stage[s], &plan->stage[s]);
@@ -29,8 +28,8 @@ static void solve_least(const struct run_need *need, struct plan *plan) {
     if (moved) plan_evaluate(need, plan);
 }
 
-/* Of the device, of that least plan in either place: pictures on the host, unless they may not lie there or
- * that is too small for them but not for the rest. */
+/* Least device memory of the least plan: full-frame buffers count in host memory, unless that is not allowed,
+ * or host memory is too small for them but sufficient for the rest. */
 static uint64_t least_vram(const struct run_need *need, const struct plan *least) {
     uint64_t most = 0, ram = least->ram_budget_bytes;
     for (int s = 0; s < need->n_stages; s++) {
@@ -45,16 +44,16 @@ static uint64_t least_vram(const struct run_need *need, const struct plan *least
     return most;
 }
 
-/* Everything that lasts is resident and kept; the rings are the least. */
+/* All model blocks resident and kept, with the least rings. */
 static void all_resident(const struct run_need *need, struct plan *plan) {
     plan->keep = true;
     for (int s = 0; s < need->n_stages; s++)
         for (int i = 0; i < need->stage[s].n_blocks; i++)
-            plan_set_resident(&plan->stage[s], i, need->stage[s].block_lasts[i]);
+            plan_set_resident(&plan->stage[s], i, need->stage[s].block_keepable[i]);
     solve_least(need, plan);
 }
 
-/* The best rings that fit, with these residents. */
+/* Chooses the best rings that fit with these residents. */
 static void widen_rings(const struct run_need *need, struct plan *plan) {
     uint64_t all = 0;
     if (!plan_solve_fits(need, plan)) return;
@@ -68,16 +67,15 @@ static void widen_rings(const struct run_need *need, struct plan *plan) {
     plan_evaluate(need, plan);
 }
 
-/* The same plan with every lasting block that streams in a pool that is kept: the next run reads nothing.
- * Where only so much can be pinned, pools that stay leave others less, which may cost more than it is worth.
- */
+/* Tries the same plan with all streamed model blocks in a kept pool, so that the next run reads nothing from
+ * the disk. Rejected if slower: if pinned memory is limited, kept pools leave less for other stages. */
 static void keep_pools(const struct run_need *need, struct plan *plan) {
     struct plan kept = *plan;
     kept.keep = true;
     for (int s = 0; s < need->n_stages; s++)
         for (int i = 0; i < need->stage[s].n_blocks; i++)
             plan_set_pooled(&kept.stage[s], i,
-                            need->stage[s].block_lasts[i] && !plan_is_resident(&kept.stage[s], i));
+                            need->stage[s].block_keepable[i] && !plan_is_resident(&kept.stage[s], i));
     plan_evaluate(need, &kept);
     bool slower = kept.seconds > plan->seconds * (1 + 1e-9);
     if (need->separate && plan_solve_fits(need, &kept) && !slower) *plan = kept;
@@ -92,7 +90,7 @@ bool plan_exists(const struct run_need *need, uint64_t ram_budget_bytes, uint64_
     return plan_solve_fits(need, &plan);
 }
 
-/* Writes the least plan, and with everything resident. */
+/* Writes the least plan, and the plan with everything resident. */
 static void solve_leasts(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t vram_budget_bytes,
                          struct plan *plan, struct plan *all) {
     plan_begin(need, plan);
@@ -118,7 +116,7 @@ double plan_bound_seconds(const struct run_need *need) {
     double seconds = 0;
     for (int s = 0; s < need->n_stages; s++) {
         double bound = plan_search_bound(need, s);
-        seconds += bound > 0 ? bound + need->stage[s].turn_seconds : 0;
+        seconds += bound > 0 ? bound + need->stage[s].callback_seconds : 0;
     }
     return seconds;
 }
@@ -134,7 +132,7 @@ void plan_solve(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t
         plan_evaluate(need, plan);
         keep_pools(need, plan);
     }
-    /* Keeping costs nothing: rings that are smaller for its sake could, a little. */
+    /* Keeping everything is preferred unless its smaller rings make it slower. */
     if (plan_solve_fits(need, &all) &&
         (!plan_solve_fits(need, plan) || all.seconds <= plan->seconds * (1 + 1e-9)))
         *plan = all;

@@ -1,15 +1,15 @@
-/* Rates: what turns work into seconds. Measured by `bench bus` and `bench ops` or stated defaults; the plan
- * is a pure function of them like of everything else. */
+/* Throughput rates, which convert work to seconds. Measured by `bench bus` and `bench ops`, or stated
+ * defaults. The plan is a pure function of them and its other inputs. */
 #ifndef SLUICE_RUN_RATES_H
 #define SLUICE_RUN_RATES_H
 
 #include "kernels/ops.h"
 
 struct rates {
-    struct op_rates ops; /* of the device that computes */
-    double disk;         /* bytes a second from files to host memory, several readers at once */
-    double host_copy;    /* bytes a second from host memory to host memory */
-    double h2d; /* bytes a second from pinned host memory to device memory; unused where they are one */
+    struct op_rates ops; /* of the computing device */
+    double disk;         /* bytes per second from files to host memory, with several readers */
+    double host_copy;    /* bytes per second from host memory to host memory */
+    double h2d; /* bytes per second from pinned host memory to device memory; unused if both are one memory */
 };
 
 #endif

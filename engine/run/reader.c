@@ -12,9 +12,9 @@ static enum status reader_read_bytes(struct reader *reader, const struct byte_so
     return source_read_direct(source, &reader->bounce, to, bytes, offset, e);
 }
 
-/* Bytes [at, at + bytes) of what the file has of a segment, as if its runs followed each other. What lies
- * between them is read too, into the part of `to` that is still empty, and the runs move to the front of it:
- * a run is shorter than what disks read, and this way memory is needed for the last few alone. */
+/* Reads bytes [at, at + bytes) of the stored form of a segment, as if its runs were contiguous. Gaps between
+ * runs are read too, into the still unused part of `to`, and the runs are then moved together: a run is
+ * shorter than the unit of disks, and only the last runs need extra memory. */
 static enum status read_stored(struct reader *reader, const struct packed_segment *g, uint64_t at,
                                uint64_t bytes, char *to, struct error *e) {
     enum { LAST_BYTES = 16 << 10 };
@@ -24,7 +24,8 @@ static enum status read_stored(struct reader *reader, const struct packed_segmen
     while (bytes && e->code == OK) {
         uint64_t skip = at % run, n = run - skip < bytes ? run - skip : bytes, runs = 1;
         uint64_t room = bytes > LAST_BYTES ? bytes : LAST_BYTES;
-        if (n == run && room > stride) runs = (room - run) / stride + 1; /* the last alone is cut */
+        if (n == run && room > stride)
+            runs = (room - run) / stride + 1; /* only the last run may be partial */
         if (runs > bytes / n) runs = bytes / n;
         uint64_t span = (runs - 1) * stride + n;
         char *read = bytes > LAST_BYTES ? to + bytes - span : last;
@@ -38,14 +39,14 @@ static enum status read_stored(struct reader *reader, const struct packed_segmen
     return e->code;
 }
 
-/* The least that stands by itself in both types; block sizes are powers of 2. */
+/* Smallest number of values that is whole blocks in both types; block sizes are powers of 2. */
 static int64_t unit_values(const struct packed_conversion *c) {
     int from = dtype_block_values(c->from), to = dtype_block_values(c->to);
     return from > to ? from : to;
 }
 
-/* Bytes [first, last) of a segment that is converted, to where its byte 0 would be. Where a unit is cut, all
- * of it is made, and the part that is wanted copied. */
+/* Writes bytes [first, last) of a converted segment; `packed` is the address of its byte 0. A partly wanted
+ * unit is converted entirely and the wanted part copied. */
 static enum status read_converted(struct reader *reader, const struct packed_segment *g, uint64_t first,
                                   uint64_t last, char *packed, struct error *e) {
     const struct packed_conversion *c = &g->conversion;
@@ -77,8 +78,8 @@ uint64_t reader_phase(const struct block *block, uint64_t from, uint64_t to) {
         if (last > to) last = to;
         if (packed_converts(g) || g->stride || first >= last || last - first <= most) continue;
         most = last - first;
-        phase =
-            (g->file_offset - g->packed_offset + from) % SYS_DIRECT_BLOCK; /* whole blocks wrap round 2^64 */
+        phase = (g->file_offset - g->packed_offset + from) %
+                SYS_DIRECT_BLOCK; /* unsigned wrap-around is harmless modulo a power of 2 */
     }
     return phase;
 }

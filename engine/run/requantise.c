@@ -12,7 +12,8 @@ static int64_t requantise_values_of(const struct packed_segment *segment, enum d
     return (int64_t)segment->bytes / dtype_block_bytes(dtype) * dtype_block_values(dtype);
 }
 
-/* Of rows, behind the values, as a file would have them: from none, so they can only be planned with. */
+/* Reserves space for row scales after the values. They have no source, so such blocks serve for planning
+ * only. */
 static void add_scales(struct packed_tensor *t, struct block *to) {
     struct packed_segment *segment = &to->segments[to->n_segments];
     *segment = segment[-1];
@@ -23,7 +24,7 @@ static void add_scales(struct packed_tensor *t, struct block *to) {
     to->bytes += segment->bytes;
 }
 
-/* Rows are whole blocks of either type, so segments are too. */
+/* Converts one tensor. Rows are whole blocks of both types, so segments are too. */
 static void convert_tensor(const struct block *from, const struct packed_tensor *t, enum dtype wanted,
                            struct block *to) {
     struct packed_tensor *out = &to->tensors[to->n_tensors++];
@@ -44,7 +45,7 @@ static void convert_tensor(const struct block *from, const struct packed_tensor 
     to->bytes = align_up(to->bytes, ARENA_ALIGN);
 }
 
-/* With its scales. */
+/* Copies one tensor unconverted, with its scales. */
 static void keep_tensor(const struct block *from, int i_tensor, struct block *to) {
     const struct packed_tensor *t = &from->tensors[i_tensor];
     bool last = i_tensor + 1 == from->n_tensors;
@@ -66,7 +67,7 @@ static void keep_tensor(const struct block *from, int i_tensor, struct block *to
 static enum status block_requantise(struct sys *sys, const struct block *from, enum dtype wanted,
                                     struct block *to, struct error *e) {
     *to = *from;
-    to->own = NULL;
+    to->base = NULL;
     to->n_segments = to->n_tensors = 0;
     to->bytes = 0;
     size_t most = (size_t)(from->n_segments + from->n_tensors);
@@ -93,13 +94,13 @@ enum status component_requantise(const struct component *from, enum dtype wanted
     if (!to->blocks) error_set(e, MEMORY, "no memory for %d blocks", from->n_blocks);
     for (int i = 0; i < from->n_blocks && e->code == OK; i++)
         block_requantise(sys, &from->blocks[i], wanted, &to->blocks[to->n_blocks++], e);
-    for (int i = 0; i < from->n_tables && e->code == OK; i++) /* which stay as they are */
+    for (int i = 0; i < from->n_tables && e->code == OK; i++) /* embedding tables keep their type */
         block_requantise(sys, &from->tables[i], wanted, &to->tables[to->n_tables++], e);
     if (e->code != OK) component_destroy(to);
     return e->code;
 }
 
-/* Converted, of that entry. */
+/* True if the tensor is converted from that entry. */
 static bool is_made_of(const struct packed_tensor *t, const struct index_entry *entry) {
     return t->entry == entry && t->shape.dtype != entry->dtype;
 }

@@ -32,7 +32,8 @@ void weights_unreserve(struct sys *sys, struct device *device, void *memory, uin
         sys->unreserve(sys, memory, bytes);
 }
 
-/* Address space too, for it may be what is limited; a device's goes back as it was taken, in one. */
+/* Returns pages; on the host also address space, which may be limited. A device's address space is returned
+ * as a whole. */
 static void give_pages_back(struct sys *sys, struct device *device, char *memory, uint64_t bytes) {
     weights_decommit(sys, device, memory, bytes);
     if (!on_device(device)) sys->unreserve(sys, memory, bytes);
@@ -54,13 +55,13 @@ static bool has_bit(const uint64_t *set, int i) {
 
 /* ---- layouts ---- */
 
-/* Of what the blocks that last are known by, in their order (FNV-1a, by words): of own parts that is whose
- * they are, of sides what they are read from. */
-static uint64_t fingerprint(const struct store_stage *stage, enum packed_part part) {
+/* Identity of the model blocks in order (FNV-1a by words): base weights by their block, adapter bytes by
+ * their hash. */
+static uint64_t blocks_fingerprint(const struct store_stage *stage, enum packed_part part) {
     uint64_t hash = 0xcbf29ce484222325;
-    for (int i = 0; i < stage->n_lasting; i++) {
+    for (int i = 0; i < stage->n_model_blocks; i++) {
         const struct block *block = stage->blocks[i];
-        uint64_t known = part == PACKED_OWN ? (uint64_t)(uintptr_t)block_own(block) : block->side_hash;
+        uint64_t known = part == PACKED_BASE ? (uint64_t)(uintptr_t)block_base(block) : block->adapter_hash;
         hash = (hash ^ known) * 0x100000001b3;
     }
     return hash;
@@ -68,7 +69,7 @@ static uint64_t fingerprint(const struct store_stage *stage, enum packed_part pa
 
 static struct resident_part laid_out(const struct store_stage *stage, enum packed_part part,
                                      const uint64_t *member) {
-    struct resident_part p = {.blocks = fingerprint(stage, part), .n_blocks = stage->n_blocks};
+    struct resident_part p = {.blocks = blocks_fingerprint(stage, part), .n_blocks = stage->n_blocks};
     uint64_t at = 0;
     memcpy(p.member, member, sizeof p.member);
     for (int i = 0; i < stage->n_blocks; i++) {
@@ -80,22 +81,23 @@ static struct resident_part laid_out(const struct store_stage *stage, enum packe
     return p;
 }
 
-static bool same_layout(const struct resident_part *part, const struct resident_part *wanted, int n_lasting) {
+static bool same_layout(const struct resident_part *part, const struct resident_part *wanted,
+                        int n_model_blocks) {
     if (!part->base || part->evicted || part->bytes != wanted->bytes || part->blocks != wanted->blocks)
         return false;
-    for (int i = 0; i < n_lasting; i++)
+    for (int i = 0; i < n_model_blocks; i++)
         if (resident_memory_has(part, i) != resident_memory_has(wanted, i) ||
             (resident_memory_has(wanted, i) && part->offset[i] != wanted->offset[i]))
             return false;
     return true;
 }
 
-/* The place of memory for these blocks that no stage of its own wants; -1: there is none. */
-static int unclaimed(const struct resident_memory *memory, enum packed_part part,
-                     const struct store_stage *stages, int n_stages, uint64_t blocks) {
+/* Index of memory for these blocks that belongs to no stage of its own index; -1: none. */
+static int find_unclaimed(const struct resident_memory *memory, enum packed_part part,
+                          const struct store_stage *stages, int n_stages, uint64_t blocks) {
     for (int i = 0; i < PLAN_STAGES_MAX; i++)
         if (memory[i].part[part].base && memory[i].part[part].blocks == blocks &&
-            (i >= n_stages || fingerprint(&stages[i], part) != blocks))
+            (i >= n_stages || blocks_fingerprint(&stages[i], part) != blocks))
             return i;
     return -1;
 }
@@ -103,10 +105,10 @@ static int unclaimed(const struct resident_memory *memory, enum packed_part part
 static void match_part(struct resident_memory *memory, enum packed_part part,
                        const struct store_stage *stages, int n_stages) {
     for (int i = 0; i < n_stages; i++) {
-        uint64_t blocks = fingerprint(&stages[i], part);
+        uint64_t blocks = blocks_fingerprint(&stages[i], part);
         struct resident_part *to = &memory[i].part[part];
         if (to->base && to->blocks == blocks) continue;
-        int from = unclaimed(memory, part, stages, n_stages, blocks);
+        int from = find_unclaimed(memory, part, stages, n_stages, blocks);
         if (from < 0) continue;
         struct resident_part found = memory[from].part[part];
         memory[from].part[part] = *to;
@@ -121,8 +123,8 @@ void resident_memory_match(struct resident_memory memory[PLAN_STAGES_MAX], const
 
 /* ---- one part ---- */
 
-/* [first, last): the pages that only this block of the layout occupies. */
-static void own_pages(const struct resident_part *part, int block, uint64_t *first, uint64_t *last) {
+/* Pages [first, last) that only this block of the layout occupies. */
+static void exclusive_pages(const struct resident_part *part, int block, uint64_t *first, uint64_t *last) {
     *first = align_up(resident_memory_offset(part, block), PLAN_PAGE);
     *last = resident_memory_offset(part, block + 1) / PLAN_PAGE * PLAN_PAGE;
     if (*last < *first) *last = *first;
@@ -134,7 +136,7 @@ static void part_end(struct resident_part *part, struct sys *sys, struct device 
     pins_end(&part->pins);
     for (int i = 0; part->evicted && i < part->n_blocks; i++) {
         if (!has_bit(part->gone, i)) continue;
-        own_pages(part, i, &first, &last);
+        exclusive_pages(part, i, &first, &last);
         if (first > start) give_pages_back(sys, device, part->base + start, first - start);
         start = last;
     }
@@ -150,7 +152,7 @@ static void part_evict(struct resident_part *part, struct sys *sys, struct devic
     uint64_t first, last;
     clear_bit(part->member, block);
     clear_bit(part->ready, block);
-    own_pages(part, block, &first, &last);
+    exclusive_pages(part, block, &first, &last);
     if (!part->base || first == last) return;
     give_pages_back(sys, device, part->base + first, last - first);
     set_bit(part->gone, block);
@@ -166,7 +168,7 @@ static enum status part_begin(struct resident_part *part, struct sys *sys, struc
         base = NULL;
     }
     if (!base)
-        return error_set(e, MEMORY, "no memory for %llu bytes of weights that stay",
+        return error_set(e, MEMORY, "no memory for %llu bytes of resident weights",
                          (unsigned long long)part->bytes);
     part->base = base;
     part->evicted = false;
@@ -175,28 +177,29 @@ static enum status part_begin(struct resident_part *part, struct sys *sys, struc
 
 /* ---- moving ---- */
 
-/* From one layout to another in memory of its own: pages are taken as bytes arrive and given back as they
- * leave, in steps. */
+/* Moves blocks between layouts in separate address ranges: pages are allocated as bytes arrive and returned
+ * as they leave, in steps. */
 struct moving {
     struct sys *sys;
     struct device *device;
     struct resident_part *from, *to;
-    int n_lasting;
-    uint64_t taken, given; /* pages below this are there; have gone */
+    int n_model_blocks;
+    uint64_t taken, given; /* pages below `taken` are allocated in the new range; below `given` returned from
+                              the old one */
     bool failed;
 };
 
 static bool moves(const struct moving *m, int block) {
-    return block < m->n_lasting && resident_memory_has(m->to, block) && has_bit(m->from->ready, block);
+    return block < m->n_model_blocks && resident_memory_has(m->to, block) && has_bit(m->from->ready, block);
 }
 
-/* Is there something to move, and never more at a time than one of both layouts takes, a step apart? That is
- * so where no block moves up by more than there will be more. */
+/* True if there is a block to move, and the move never needs more than the larger layout plus one step: no
+ * block moves up by more than the layout grows. */
 static bool may_move(const struct moving *m) {
     uint64_t growth = m->to->bytes > m->from->bytes ? m->to->bytes - m->from->bytes : 0;
     int n = 0;
     if (!m->from->base || m->from->evicted || m->from->blocks != m->to->blocks) return false;
-    for (int i = 0; i < m->n_lasting; i++) {
+    for (int i = 0; i < m->n_model_blocks; i++) {
         if (!moves(m, i)) continue;
         n++;
         if (resident_memory_offset(m->to, i) > resident_memory_offset(m->from, i) + growth) return false;
@@ -239,7 +242,7 @@ static void move_block(struct moving *m, int block) {
     if (!m->failed) set_bit(m->to->ready, block);
 }
 
-/* Nothing of it is there any more if pages were not to be had. */
+/* Moves the part; if pages cannot be allocated, nothing of the part remains. */
 static void move_part(struct moving *m) {
     m->to->base = weights_reserve(m->sys, m->device, m->to->bytes);
     if (!m->to->base) {
@@ -247,7 +250,7 @@ static void move_part(struct moving *m) {
         return;
     }
     pins_end(&m->from->pins);
-    for (int i = 0; i < m->n_lasting && !m->failed; i++)
+    for (int i = 0; i < m->n_model_blocks && !m->failed; i++)
         if (moves(m, i)) move_block(m, i);
     give_pages(m, m->from->bytes);
     if (on_device(m->device)) weights_unreserve(m->sys, m->device, m->from->base, m->from->bytes);
@@ -260,12 +263,13 @@ static void move_part(struct moving *m) {
 }
 
 static void part_lay_out(struct resident_part *part, struct sys *sys, struct device *device,
-                         struct resident_part *wanted, int n_lasting) {
-    struct moving m = {.sys = sys, .device = device, .from = part, .to = wanted, .n_lasting = n_lasting};
-    if (same_layout(part, wanted, n_lasting)) {
+                         struct resident_part *wanted, int n_model_blocks) {
+    struct moving m = {
+        .sys = sys, .device = device, .from = part, .to = wanted, .n_model_blocks = n_model_blocks};
+    if (same_layout(part, wanted, n_model_blocks)) {
         wanted->base = part->base;
         wanted->pins = part->pins;
-        for (int i = 0; i < n_lasting; i++)
+        for (int i = 0; i < n_model_blocks; i++)
             if (has_bit(part->ready, i)) set_bit(wanted->ready, i);
     } else if (may_move(&m)) {
         move_part(&m);
@@ -275,14 +279,14 @@ static void part_lay_out(struct resident_part *part, struct sys *sys, struct dev
     *part = *wanted;
 }
 
-/* ---- both ---- */
+/* ---- both parts ---- */
 
 void resident_memory_lay_out(struct resident_memory *memory, struct sys *sys, struct device *device,
                              const struct store_stage *stage, const uint64_t *member, bool grows) {
     for (int p = 0; p < PACKED_PARTS; p++) {
         struct resident_part *part = &memory->part[p], wanted = laid_out(stage, p, member);
         if ((wanted.bytes > (part->base ? part->bytes : 0)) != grows) continue;
-        part_lay_out(part, sys, device, &wanted, stage->n_lasting);
+        part_lay_out(part, sys, device, &wanted, stage->n_model_blocks);
     }
 }
 

@@ -1,36 +1,37 @@
-/* Resident memory: for the blocks of one stage that stay there, each at a fixed offset.
+/* Resident memory: holds blocks of one stage that stay in memory, each at a fixed offset.
  *
- * Residents on the device and blocks in the host's pool are both kept in it. It belongs to the session,
- * so that a plan that keeps them finds them again in the next run. A block is ready once it has been filled;
- * nothing else is known here of how it gets there. */
+ * Used for resident blocks on the device and for blocks in the host pool. Owned by the session, so that the
+ * next run finds the blocks that the plan keeps. A block is ready once it is filled; the store does the
+ * filling. */
 #ifndef SLUICE_RUN_RESIDENT_MEMORY_H
 #define SLUICE_RUN_RESIDENT_MEMORY_H
 
 #include "engine/run/block.h"
-#include "engine/run/pins.h"
+#include "engine/run/pinned_memory.h"
 #include "engine/run/plan.h"
 
-/* What the store must know of a stage. */
+/* A stage as the store sees it. */
 struct store_stage {
     const struct block *const *blocks;
     int n_blocks;
-    int n_lasting; /* the first n_lasting are the model's; the others belong to this request */
+    int n_model_blocks; /* the first n_model_blocks belong to the model; the others hold embedding rows
+                           gathered for this request */
 };
 
-/* One part of the stage's packed blocks: what adapters bring lies apart, so that it comes and goes while the
- * rest stays where it is. */
+/* One part (adapter bytes or base weights) of the resident blocks of a stage. The parts have separate memory,
+ * so that adapters can change while base weights stay in place. */
 struct resident_part {
-    char *base; /* NULL until the stage begins, and where it has no bytes */
+    char *base; /* NULL until the stage begins, and if the part has no bytes */
     uint64_t bytes;
-    uint64_t blocks; /* tells one list of blocks from another: of one component, and of those it visits */
+    uint64_t blocks; /* fingerprint of the list of blocks, equal for the same component and blocks */
     int n_blocks;
     uint64_t member[PLAN_BLOCKS_MAX / 64];
     uint32_t offset[PLAN_BLOCKS_MAX +
-                    1]; /* of ARENA_ALIGN bytes, as laid out; a block ends where the next begins */
+                    1]; /* offset of each block in units of ARENA_ALIGN; a block ends where the next begins */
     uint64_t ready[PLAN_BLOCKS_MAX / 64];
-    struct pins pins;                    /* of a pool, for a device with memory of its own */
-    bool evicted;                        /* some have been: not to be kept for another run */
-    uint64_t gone[PLAN_BLOCKS_MAX / 64]; /* of those the pages have been given back */
+    struct pins pins; /* pinned ranges of a pool, for a device with its own memory */
+    bool evicted;     /* some blocks were evicted: the memory is not reused by another run */
+    uint64_t gone[PLAN_BLOCKS_MAX / 64]; /* evicted blocks whose pages have been returned */
 };
 
 struct resident_memory {
@@ -41,7 +42,7 @@ static inline bool resident_memory_has(const struct resident_part *part, int blo
     return part->member[block / 64] >> (block % 64) & 1;
 }
 
-/* Has this part of the block been filled? */
+/* True if this part of the block has been filled. */
 static inline bool resident_memory_ready(const struct resident_memory *memory, enum packed_part part,
                                          int block) {
     return memory->part[part].ready[block / 64] >> (block % 64) & 1;
@@ -51,38 +52,38 @@ static inline uint64_t resident_memory_offset(const struct resident_part *part, 
     return (uint64_t)part->offset[block] * ARENA_ALIGN;
 }
 
-/* Address space and pages of the device, or of the host (LINE_STORE) where device is NULL or has no memory of
- * its own: as in sys. */
+/* Reserve and commit memory for weights: of the device, or of the host (LINE_STORE) if device is NULL or has
+ * no memory of its own. Same contract as the functions of struct sys. */
 void *weights_reserve(struct sys *sys, struct device *device, uint64_t bytes);
 int weights_commit(struct sys *sys, struct device *device, void *memory, uint64_t bytes);
 void weights_decommit(struct sys *sys, struct device *device, void *memory, uint64_t bytes);
 void weights_unreserve(struct sys *sys, struct device *device, void *memory, uint64_t bytes);
 
-/* Of what an earlier run left moves each to a stage of the same blocks, which may be another one's number
- * now: a run may have fewer stages than the last. Before any is laid out. */
+/* Assigns memory left by an earlier run to the stages of this run that have the same blocks; stage numbers
+ * may differ between runs. Call before any layout. */
 void resident_memory_match(struct resident_memory memory[PLAN_STAGES_MAX], const struct store_stage *stages,
                            int n_stages);
-/* Lays out the members of parts that take no more than before; grows: of the others, which have their turn
- * when all stages have given back what they do. What an earlier run left of the same blocks stays, or moves
- * where others are members now; anything else is given back. While a part moves there is a 64th more of it
- * (at most 2 MiB) and two pages than before or after, whichever is more: the run has taken nothing else by
- * then. */
+/* Lays out the blocks in `member`. grows = false handles parts that need at most their previous memory; grows
+ * = true the others, after all stages have returned what they can. Memory that an earlier run left for the
+ * same blocks stays, or is moved if the members differ; other memory is freed. During a move the part needs
+ * 1/64 of its size (at most 2 MiB) plus two pages more than the larger of both layouts. The run has taken no
+ * other memory by then. */
 void resident_memory_lay_out(struct resident_memory *memory, struct sys *sys, struct device *device,
                              const struct store_stage *stage, const uint64_t *member, bool grows);
-/* Is there memory? */
+/* True if memory is allocated. */
 bool resident_memory_held(const struct resident_memory *memory);
-/* Where a member lies. */
+/* The place of a member block. */
 struct packed_place resident_memory_place(const struct resident_memory *memory, int block);
-/* All of it has been filled. */
+/* Marks all parts of a block as filled. */
 void resident_memory_set_ready(struct resident_memory *memory, int block);
-/* Lays out again what has no memory yet, and gives the pages that only blocks occupy which are no members any
- * more back, for good. Nobody may be using them. */
+/* Lays out parts that have no memory yet. Returns for good the pages that only blocks outside `member`
+ * occupy; these blocks must be unused. */
 void resident_memory_reduce(struct resident_memory *memory, struct sys *sys, struct device *device,
                             const struct store_stage *stage, const uint64_t *member);
-/* Takes the memory if it is not there yet. MEMORY. */
+/* Allocates the memory if it is not allocated yet. MEMORY. */
 enum status resident_memory_begin(struct resident_memory *memory, struct sys *sys, struct device *device,
                                   struct error *e);
-/* Gives the memory back and forgets what was ready, not the layout. */
+/* Frees the memory and clears the ready bits; keeps the layout. */
 void resident_memory_end(struct resident_memory *memory, struct sys *sys, struct device *device);
 
 #endif

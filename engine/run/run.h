@@ -1,5 +1,4 @@
-/* A run: its stages in the order in which they compute, their visits, and the host's hooks between those.
- * What the executor goes through, and what a stage's room is taken for. */
+/* A run as data: stages in order of computation, their visits, and the hooks between visits. */
 #ifndef SLUICE_RUN_RUN_H
 #define SLUICE_RUN_RUN_H
 
@@ -9,46 +8,48 @@
 struct stage {
     char name[16];
     const struct component *component;
-    const struct block **blocks; /* the component's, with this request's in place of embedding tables */
-    int n_blocks, n_lasting;
-    /* Of n_lanes that compute together there are n_groups, one behind the other in lanes: lane i of every
-     * group computes in the same state. Evaluation k is one of group k % n_groups at timestep k / n_groups.
-     */
+    const struct block **blocks; /* blocks of the component; embedding tables are replaced by the rows that
+                                    this request needs */
+    int n_blocks, n_model_blocks;
+    /* n_groups groups of n_lanes lanes, one group after the other in `lanes`. The lanes of a group compute
+     * together; lane i of every group shares one state. Evaluation k belongs to group k % n_groups, at
+     * timestep k / n_groups. */
     struct lane *lanes;
     int n_lanes, n_groups;
-    /* Of frames, that an autoencoder's half computes of each lane one after another, with state that goes
-     * from one to the next; of other stages 0. */
+    /* Chunks of video frames that a VAE encoder or decoder computes for each lane in order, carrying state
+     * from chunk to chunk; 0 in other stages. */
     int n_chunks;
     int evaluations;
     enum precision precision;
-    const float *timesteps; /* or NULL where the family does not ask */
-    /* It computes once what the next stage reads: that one has the same component, lanes and timesteps, and
-     * goes on with the lanes' state. */
+    const float *timesteps; /* NULL if the family uses no timesteps */
+    /* Computes once what the next stage reads. The next stage has the same component, lanes and timesteps,
+     * and inherits the lane state. */
     bool hoists;
 };
 
-/* Why residents were given up. */
+/* Why residents were evicted. */
 enum evict_reason {
-    EVICT_ASKED,    /* other programs need their memory */
-    EVICT_OPERATOR, /* one found no memory; its evaluation is computed once more */
-    EVICT_STAGE,    /* a stage found no memory to begin with; it begins once more */
+    EVICT_ASKED,    /* other programs need the memory */
+    EVICT_OPERATOR, /* an operator found no memory; its evaluation is computed again */
+    EVICT_STAGE,    /* a stage found no memory when it began; it begins again */
 };
 
 struct run_hooks {
     void *user;
-    /* The host's turn before an evaluation, with this visit its first: what it is to read. Also where it is
-     * computed again. May be NULL. */
+    /* Called before an evaluation, including a repeated one, with its first visit: prepares the inputs. May
+     * be NULL. */
     enum status (*evaluation_begins)(void *user, const struct visit *visit, struct error *e);
-    /* The host's turn after an evaluation: sampler update, picture out. */
+    /* Called after an evaluation: sampler update, output of a frame. */
     enum status (*evaluation_ended)(void *user, const struct visit *visit, struct error *e);
     enum status (*stage_ended)(void *user, int stage, struct error *e);
-    /* Between operators and while waiting; done: work of all visits so far, in FLOPs. False cancels; *e is
-     * then set. */
+    /* Called between operators and while waiting. done: FLOPs of all visits so far. Returns false to cancel,
+     * with *e set. */
     bool (*tick)(void *user, const struct visit *visit, double done, struct error *e);
-    /* Asked between two evaluations: bytes of residents that other programs need; 0: none. May be NULL. */
+    /* Called between two evaluations. Returns the bytes of residents that other programs need; 0: none. May
+     * be NULL. */
     uint64_t (*bytes_needed)(void *user);
-    /* So many bytes of residents went back (at least), or will not be taken, before the evaluation that
-     * begins with this visit. May be NULL. */
+    /* Reports that at least `bytes` of residents were freed, or will not be allocated, before the evaluation
+     * that starts with `first`. May be NULL. */
     void (*evicted)(void *user, const struct visit *first, uint64_t bytes, enum evict_reason reason);
 };
 
@@ -59,9 +60,10 @@ struct run {
     int n_stages;
     const struct visit_list *visits;
     const struct run_hooks *hooks;
-    int readers; /* of the store: see there, as of converter */
+    int readers; /* readers and converter: see struct store_options */
     packed_converter *converter;
-    bool within; /* in a host's turn of another run, whose plan has this one's memory (turn_vram_bytes) */
+    bool nested; /* runs between two evaluations of another run, whose plan includes this memory
+                    (callback_vram_bytes) */
 };
 
 #endif

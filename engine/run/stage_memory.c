@@ -1,11 +1,11 @@
 /* Stage memory: see stage_memory.h. */
 #include "engine/run/stage_memory.h"
 
-#include "engine/run/pins.h"
+#include "engine/run/pinned_memory.h"
 
 /* ---- memory ---- */
 
-/* Zeroed or not: nobody reads what he has not written. */
+/* Contents are undefined: forwards write before they read. */
 static bool stage_memory_take_arena(const struct run *run, enum memory_line line, struct arena *arena) {
     const struct device_memory *own = run->device->memory;
     if (!arena->bytes) return true;
@@ -17,7 +17,7 @@ static bool stage_memory_take_arena(const struct run *run, enum memory_line line
     return arena->base;
 }
 
-/* The store has ended the stage: both queues of the device are done. */
+/* The store has ended the stage, so both queues of the device are finished. */
 static void give_back(const struct run *run, enum memory_line line, struct arena *arena) {
     const struct device_memory *own = run->device->memory;
     if (!own) {
@@ -52,7 +52,7 @@ enum status stage_memory_take(const struct run *run, const struct stage_need *ne
     return there ? OK : error_set(e, MEMORY, "no memory for the activations of stage '%s'", plan->name);
 }
 
-/* ---- the host's side ---- */
+/* ---- host structures ---- */
 
 static size_t largest_weights(const struct stage *stage) {
     size_t largest = 1;

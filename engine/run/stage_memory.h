@@ -1,9 +1,9 @@
-/* Stage memory: what a stage computes in. Taken in a run, counted in a dry one.
+/* Memory that a stage computes in: allocated in a run, counted in a dry run.
  *
- * State, scratch and workspace are the device's memory where it has its own, as the plan counts them; else
- * the host's, each under its line. Whole-picture buffers are part of the state, unless the plan has them in
- * the host's memory. What only the host reads is the host's either way. Forwards are handed tensors and
- * cannot tell. */
+ * State, scratch and workspace lie in device memory if the device has its own, as the plan counts them; else
+ * in host memory, each under its memory line. Full-frame buffers are part of the state unless the plan keeps
+ * them in host memory. Structures that only the host reads are always in host memory. Forward functions
+ * receive tensors and do not depend on the placement. */
 #ifndef SLUICE_RUN_STAGE_MEMORY_H
 #define SLUICE_RUN_STAGE_MEMORY_H
 
@@ -12,26 +12,26 @@
 
 struct stage_memory {
     struct arena state, scratch, workspace;
-    struct arena pictures; /* empty where they lie in the state */
-    void *lane_states;     /* the families' structures, one a lane; from the stage before, if that hoists */
-    void *weights;         /* what block_point fills */
+    struct arena pictures; /* empty if full-frame buffers are part of the state */
+    void *lane_states; /* structures of the family, one per lane; inherited if the previous stage hoists */
+    void *weights;     /* filled by block_point */
 };
 
-/* For a dry run. */
+/* Memory of a dry run. */
 struct stage_memory stage_memory_counting(void);
 
-/* Takes what need and plan say; of a stage that went on with the state of the one before only what that left.
- * MEMORY, with what was taken still there for stage_memory_leave. */
+/* Allocates what need and plan say; a stage that inherits lane states allocates only the rest. MEMORY;
+ * stage_memory_leave then frees what was allocated. */
 enum status stage_memory_take(const struct run *run, const struct stage_need *need,
                               const struct plan_stage *plan, struct stage_memory *memory, struct error *e);
 
-/* The host's side of either kind: structures of lanes and weights; lanes declare their state. */
+/* Allocates the host structures of lanes and weights, and declares the lane state. For real and dry runs. */
 enum status stage_memory_open(struct sys *sys, struct stage *stage, struct stage_memory *memory,
                               struct error *e);
 void stage_memory_close(struct sys *sys, struct stage_memory *memory);
 
-/* Closes it and gives everything back. keeps_state: the next stage goes on with the lanes' state. Else a
- * second time does nothing. */
+/* Closes and frees everything. keeps_state: leaves the lane state for the next stage. Otherwise a second call
+ * does nothing. */
 void stage_memory_leave(const struct run *run, struct stage_memory *memory, bool keeps_state);
 
 #endif

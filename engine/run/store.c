@@ -1,5 +1,5 @@
-/* The store: see store.h for the states and the invariants. Here are its opening, its stages and what happens
- * at a visit; the rest is told in store_state.h. */
+/* The store: opening, stages, and what happens at a visit. store.h describes states and invariants,
+ * store_state.h the other files. */
 #include "engine/run/store_state.h"
 
 #include <string.h>
@@ -13,7 +13,7 @@ static enum status allocate(struct store *s, struct error *e) {
     s->fill_of_visit = sys->alloc(sys, LINE_HOST, n * sizeof *s->fill_of_visit);
     if (s->fills && s->fill_of_visit)
         return ring_reserve(s, e) == OK && pieces_take_bounces(s, e) == OK ? pieces_take_work(s, e) : e->code;
-    return error_set(e, MEMORY, "no memory for the store of %zu visits", n);
+    return error_set(e, MEMORY, "no memory for the weight store (%zu visits)", n);
 }
 
 static void lay_out_stages(struct store *s, bool grow) {
@@ -33,7 +33,7 @@ static void lay_out_resident_memory(struct store *s) {
     if (!s->o.plan->keep) residents_destroy(r);
     resident_memory_match(r->memory, s->o.stages, n);
     resident_memory_match(r->pool, s->o.stages, n);
-    for (int i = n; i < PLAN_STAGES_MAX; i++) { /* of a run of more stages */
+    for (int i = n; i < PLAN_STAGES_MAX; i++) { /* left by a run with more stages */
         resident_memory_end(&r->memory[i], s->o.sys, s->device);
         resident_memory_end(&r->pool[i], s->o.sys, NULL);
     }
@@ -45,7 +45,7 @@ enum status store_open(const struct store_options *options, struct store **store
     struct sys *sys = options->sys;
     struct store *s = sys->alloc(sys, LINE_HOST, sizeof *s);
     *store = s;
-    if (!s) return error_set(e, MEMORY, "no memory for the store");
+    if (!s) return error_set(e, MEMORY, "no memory for the weight store");
     s->o = *options;
     if (s->o.readers > STORE_READERS_MAX) s->o.readers = STORE_READERS_MAX;
     s->device = options->residents->device;
@@ -53,7 +53,7 @@ enum status store_open(const struct store_options *options, struct store **store
     pthread_mutex_init(&s->lock, NULL);
     sys_cond_init(&s->work);
     sys_cond_init(&s->ready);
-    lay_out_resident_memory(s); /* what is not kept goes back before anything is taken */
+    lay_out_resident_memory(s); /* memory that is not kept is freed before anything is allocated */
     if (allocate(s, e) != OK) goto out;
     fills_list(s, 0);
     pieces_start_readers(s, e);
@@ -88,8 +88,8 @@ void store_close(struct store *s) {
 
 /* ---- stages ---- */
 
-/* What can be pinned of it is the own parts' first. */
-static void begin_pool(struct store *s, struct resident_memory *pool, uint64_t pinned_bytes) {
+/* Base weights are pinned first, then adapter bytes, up to pinned_bytes. */
+static void begin_pinning(struct store *s, struct resident_memory *pool, uint64_t pinned_bytes) {
     for (int p = PACKED_PARTS - 1; p >= 0; p--) {
         struct resident_part *part = &pool->part[p];
         uint64_t bytes = pinned_bytes < part->bytes ? pinned_bytes : part->bytes;
@@ -102,12 +102,13 @@ static void begin_pool(struct store *s, struct resident_memory *pool, uint64_t p
 enum status store_begin_stage(struct store *s, int stage, struct error *e) {
     const struct plan_stage *p = &s->o.plan->stage[stage];
     struct residents *r = s->o.residents;
-    if (ring_renew(s, p->ring_bytes)) /* live bytes lie within the ring of both stages (I7) */
+    if (ring_renew(
+            s, p->ring_bytes)) /* blocks prefetched for this stage lie within the rings of both stages (I7) */
         return error_set(e, MEMORY, "no memory for a ring of %llu bytes", (unsigned long long)p->ring_bytes);
     if (resident_memory_begin(&r->memory[stage], s->o.sys, s->device, e) != OK ||
         (s->device && resident_memory_begin(&r->pool[stage], s->o.sys, NULL, e) != OK))
         return e->code;
-    begin_pool(s, &r->pool[stage], p->pinned_bytes);
+    begin_pinning(s, &r->pool[stage], p->pinned_bytes);
     pthread_mutex_lock(&s->lock);
     if (pieces_open_staging(s, p->staging_bytes, e) == OK) s->stage = stage;
     s->o.sys->wake(s->o.sys, &s->work);
@@ -117,7 +118,7 @@ enum status store_begin_stage(struct store *s, int stage, struct error *e) {
 
 void store_end_stage(struct store *s, int stage) {
     pthread_mutex_lock(&s->lock);
-    s->stage = -1; /* nothing is placed until the next stage has its memory */
+    s->stage = -1; /* no fill is placed until the next stage has its memory */
     pieces_abandon(s, stage);
     pieces_close_staging(s);
     pthread_mutex_unlock(&s->lock);
@@ -136,8 +137,8 @@ void residents_destroy(struct residents *residents) {
 
 /* ---- another plan ---- */
 
-/* Residents that the new plan has not: their pages if they are there, else only their place. */
-static void drop_residents(struct store *s, const struct plan *plan) {
+/* Evicts residents that the new plan lacks: returns their pages if allocated, else only drops their place. */
+static void evict_residents(struct store *s, const struct plan *plan) {
     for (int k = 0; k < plan->n_stages; k++)
         resident_memory_reduce(&s->o.residents->memory[k], s->o.sys, s->device, &s->o.stages[k],
                                plan->stage[k].resident);
@@ -146,15 +147,15 @@ static void drop_residents(struct store *s, const struct plan *plan) {
 enum status store_replan(struct store *s, const struct plan *plan, int visit, struct error *e) {
     int stage = s->stage;
     pthread_mutex_lock(&s->lock);
-    s->stage = -1; /* nothing is placed meanwhile */
+    s->stage = -1; /* no fill is placed meanwhile */
     for (int k = 0; k < s->o.plan->n_stages; k++) pieces_abandon(s, k);
     if (s->device) s->device->memory->finish(s->device);
-    drop_residents(s, plan);
-    fills_forget_from(s, visit);
+    evict_residents(s, plan);
+    fills_drop_from(s, visit);
     s->o.plan = plan;
     fills_list(s, visit);
     s->stage = stage;
-    s->current_visit = visit - 1; /* an evaluation that is computed again goes back */
+    s->current_visit = visit - 1; /* a repeated evaluation starts at an earlier visit */
     uint64_t ring_bytes = stage < 0 ? 0 : plan->stage[stage].ring_bytes;
     if (ring_renew(s, ring_bytes))
         error_set(e, MEMORY, "no memory for a ring of %llu bytes", (unsigned long long)ring_bytes);
@@ -166,15 +167,16 @@ enum status store_replan(struct store *s, const struct plan *plan, int visit, st
 /* ---- visits ---- */
 
 static bool has_arrived(const struct store *s, const struct fill *f, uint64_t to) {
-    return (f->state == FILL_FILLING || f->state == FILL_READY) && pieces_there(s, f) >= to;
+    return (f->state == FILL_FILLING || f->state == FILL_READY) && pieces_arrived(s, f) >= to;
 }
 
-/* Until the fill has its place and bytes [0, to) of it are there. Lets go of the lock. */
+/* Waits until the fill has a place and bytes [0, to) of it have arrived. Releases the lock meanwhile. */
 static enum status wait_for(struct store *s, struct fill *f, uint64_t to, struct error *e) {
     const double poll_seconds = 20e-3;
     double since = s->o.sys->clock(s->o.sys);
     bool go_on = true;
-    if (!s->n_threads && s->error.code == OK) return error_set(e, INTERNAL, "a visit found no place");
+    if (!s->n_threads && s->error.code == OK)
+        return error_set(e, INTERNAL, "a weight block found no place in the ring");
     while (!has_arrived(s, f, to) && s->error.code == OK && go_on) {
         s->o.sys->wait(s->o.sys, &s->ready, &s->lock, poll_seconds);
         pthread_mutex_unlock(&s->lock);
@@ -183,9 +185,10 @@ static enum status wait_for(struct store *s, struct fill *f, uint64_t to, struct
     }
     s->counters.stall_seconds += s->o.sys->clock(s->o.sys) - since;
     bool arrived = has_arrived(s, f, to);
-    if (!arrived && s->error.code != OK && e->code == OK) *e = s->error; /* I4 */
+    if (!arrived && s->error.code != OK && e->code == OK)
+        *e = s->error; /* a failed fill is reported here (I4) */
     if (!arrived && !go_on) error_set(e, CANCELLED, "cancelled while waiting for weights");
-    return arrived ? OK : e->code; /* I2 */
+    return arrived ? OK : e->code; /* success means that the bytes have arrived (I2) */
 }
 
 enum status store_acquire(struct store *s, int visit, struct packed_place *place, struct error *e) {
@@ -197,7 +200,7 @@ enum status store_acquire(struct store *s, int visit, struct packed_place *place
     s->o.sys->wake(s->o.sys, &s->work);
     pieces_move_inline(s);
     enum status status = has_arrived(s, f, 0) ? OK : wait_for(s, f, 0, e);
-    if (status == OK && !s->device) f->awaited = pieces_there(s, f);
+    if (status == OK && !s->device) f->awaited = pieces_arrived(s, f);
     pthread_mutex_unlock(&s->lock);
     if (status == OK) *place = f->place;
     return status;
@@ -208,7 +211,7 @@ enum status store_await(struct store *s, int visit, uint64_t to, struct error *e
     struct fill *f = &s->fills[s->fill_of_visit[visit]];
     uint64_t fence = 0;
     if (to > f->block->bytes) to = f->block->bytes;
-    if (to <= f->awaited) return OK; /* most calls, so without the lock */
+    if (to <= f->awaited) return OK; /* the usual case: no lock needed */
     pthread_mutex_lock(&s->lock);
     enum status status = has_arrived(s, f, to) ? OK : wait_for(s, f, to, e);
     if (status == OK) fence = pieces_last_fence(s, f, &to);
@@ -216,7 +219,8 @@ enum status store_await(struct store *s, int visit, uint64_t to, struct error *e
     if (status != OK) return status;
     f->awaited = to;
     if (!s->device) return OK;
-    store_add_stall(s, s->device->memory->await_copy(s->device, fence)); /* readers go on meanwhile */
+    store_add_stall(
+        s, s->device->memory->await_copy(s->device, fence)); /* outside the lock, so that readers continue */
     return OK;
 }
 
@@ -226,9 +230,10 @@ void store_release(struct store *s, int visit) {
     uint64_t event = s->device ? s->device->memory->record_event(s->device) : 0;
     bool empties = !f->resident && f->last_visit == visit;
     pthread_mutex_lock(&s->lock);
-    if (empties && f->state != FILL_READY) pieces_cancel(s, f); /* I1: nobody writes what is nobody's */
+    if (empties && f->state != FILL_READY)
+        pieces_cancel(s, f); /* I1: no reader may write memory that is about to be freed */
     pthread_mutex_unlock(&s->lock);
-    if (empties && !s->device) s->o.sys->discard(s->o.sys, fill_begin(f), f->block->bytes);
+    if (empties && !s->device) s->o.sys->discard(s->o.sys, fill_address(f), f->block->bytes);
     pthread_mutex_lock(&s->lock);
     s->event = event;
     if (empties) fills_empty(f, event);

@@ -1,38 +1,42 @@
-/* The store ("the pager"): weights flow through it, and nobody else knows where they lie.
+/* The store: the pager of weights. It moves the weights of each visit from files to the memory that computes,
+ * and decides where they lie and when each byte is read.
  *
- * Every visit's weights are one fill. A fill goes
+ * The weights of one visit are one fill. States of a fill:
  *
- *     EMPTY --placed--> FILLING --all pieces there--> READY --release--> EMPTY
- *                          \--a read failed, or cancelled--> FAILED --release--> EMPTY
+ *       EMPTY --placed--> FILLING --all pieces arrived--> READY --release--> EMPTY
+ *                            \--read failed or cancelled--> FAILED --release--> EMPTY
  *
- * A visit acquires its fill as soon as that has its place, and awaits each tensor before it reads it: a large
- * block begins when its first tensors are there. A piece is there when its bytes are, or, on a device with
- * memory of its own, when its copy is queued: then await lets the device wait, not the host. There a piece
- * comes from the pinned pool, or through a staging buffer: from the disk, or from what of the pool could not
- * be pinned.
+ * A visit acquires its fill once the fill has a place in memory, and awaits each tensor before an operator
+ * reads it. Computation of a large block therefore starts when its first tensors have arrived.
  *
- * Invariants, cited where they are kept:
- *   I1  a slot is written only while FILLING, by readers, each byte by one of them;
- *   I2  acquire yields only a place, await only bytes that are there;
- *   I3  a slot in use is never refilled: ring space comes back in the order of the visits, at release, and a
- *       copy into it waits for the device's event of that release and for no later one. Memory that is handed
- *       on otherwise (another stage's, another plan's) was waited for by the host;
- *   I4  a failed fill surfaces at acquire or await, never as stale bytes;
- *   I5  fills are placed in the order of the visit list, so whatever is acquired next has its place: no
- *       deadlock;
- *   I6  a resident block is a slot that is not recycled: its first visit fills it, later ones find it READY.
- *       What an earlier run filled of its parts (the side, the own bytes) is not filled again;
- *   I7  in a stage, the ring lies within that stage's ring_bytes; what is fetched ahead for the next stage
- * lies within both stages' ring_bytes; I8  a staging buffer is read into only when the copy out of it has
- * passed.
+ * A fill moves in pieces. Where weights are used in host memory, a piece has arrived when its bytes are read.
+ * On a device with its own memory (a discrete GPU), a piece has arrived when its copy is queued; store_await
+ * then makes the device wait, not the host. The source of that copy is the pinned host pool, or a staging
+ * buffer for bytes from the disk and for the part of the pool that could not be pinned.
  *
- * Where the plan has bounce memory, sources that have been opened for direct reads (source_open_direct) are
- * read past the page cache, each reader through a part of that memory; the others through the page cache.
+ * Invariants; the code cites these numbers:
  *
- * Readers are threads that move pieces. They run ahead along the visit list as far as the ring has room and
- * the plan's depth, no_wrap and waits allow, over evaluations and into the next stage. Without readers (0)
- * the thread that acquires and releases does their work in between: that is the order of a virtual clock. One
- * thread acquires, awaits and releases. The store knows nothing of families, operators or pixels. */
+ *     I1  Only readers write a slot, only while it is FILLING, and one reader writes each byte.
+ *     I2  Acquire returns a place only; await returns only after the bytes have arrived.
+ *     I3  A slot in use is never refilled. Ring space is freed in visit order, at release. A copy into it
+ *         waits for the device event of that release and for no later event. Before memory passes to
+ *         another stage or another plan, the host waits for the device.
+ *     I4  A failed fill is reported by acquire or await; stale bytes are never returned.
+ *     I5  Fills are placed in visit order. The next visit to be acquired therefore always gets a place:
+ *         no deadlock.
+ *     I6  A resident block is a slot that is not recycled. Its first visit fills it; later visits find it
+ *         READY. Parts (adapter bytes, base weights) that an earlier run filled are not filled again.
+ *     I7  During a stage the ring lies within ring_bytes of that stage. Blocks prefetched for the next
+ *         stage lie within ring_bytes of both stages.
+ *     I8  A staging buffer is read into only after the copy out of it has completed.
+ *
+ * With bounce memory in the plan, files opened for direct reads (source_open_direct) bypass the page cache;
+ * each reader uses its part of the bounce memory. Other files are read through the page cache.
+ *
+ * Readers are threads that move pieces. They run ahead along the visit list, across evaluations and into the
+ * next stage, as far as the ring has space and the plan allows (depth, no_wrap, waits). With 0 readers the
+ * calling thread moves pieces inside acquire and release; a virtual clock needs that order. A single thread
+ * calls acquire, await and release. The store does not depend on families, operators or pixels. */
 #ifndef SLUICE_RUN_STORE_H
 #define SLUICE_RUN_STORE_H
 
@@ -42,12 +46,13 @@
 
 enum { STORE_READERS_MAX = 8 };
 
-/* What stays from run to run. Belongs to the session. */
+/* Weights and memory that outlive a run. Owned by the session. */
 struct residents {
     struct sys *sys;
-    struct device *device;                          /* NULL where weights lie in the host's memory */
-    struct resident_memory memory[PLAN_STAGES_MAX]; /* on the device */
-    struct resident_memory pool[PLAN_STAGES_MAX];   /* on the host, for a device with memory of its own */
+    struct device *device;                          /* NULL: weights are used in host memory */
+    struct resident_memory memory[PLAN_STAGES_MAX]; /* resident blocks of each stage, in device memory */
+    struct resident_memory pool[PLAN_STAGES_MAX];   /* pooled blocks of each stage, in host memory; only for a
+                                                       device with its own memory */
 };
 
 void residents_destroy(struct residents *residents);
@@ -59,55 +64,58 @@ struct store_options {
     const struct run_need *need;
     const struct plan *plan;
     struct residents *residents;
-    int readers;                 /* threads, at most STORE_READERS_MAX; 0: none, see above */
-    packed_converter *converter; /* where blocks are to be converted; else NULL */
-    bool (*tick)(void *user); /* called while the store waits; false ends the wait with the error set by it */
+    int readers; /* number of reader threads, at most STORE_READERS_MAX; 0: the calling thread reads */
+    packed_converter *converter; /* converts element types while reading (--type); NULL: no conversion */
+    bool (*tick)(void *user); /* called while the store waits; returns false to stop waiting, with the error
+                                 already set */
     void *tick_user;
 };
 
 struct store_counters {
-    int64_t bytes_moved;    /* to where weights are used: from files, or over the bus */
-    double stall_seconds;   /* that computing waited for them */
-    int64_t bytes_read;     /* from files */
-    int64_t bytes_direct;   /* of those, past the page cache */
-    int64_t bytes_unpinned; /* over the bus out of memory that could not be pinned: slower, and in the way */
-    int64_t bytes_windowed; /* out of such memory by way of staging that could */
+    int64_t bytes_moved;    /* bytes moved to where weights are used: from files, or over the bus */
+    double stall_seconds;   /* seconds that computation waited for weights */
+    int64_t bytes_read;     /* bytes read from files */
+    int64_t bytes_direct;   /* part of bytes_read that bypassed the page cache */
+    int64_t bytes_unpinned; /* bytes copied over the bus from memory that could not be pinned: slower, and not
+                               concurrent with computation */
+    int64_t bytes_windowed; /* bytes copied from unpinned memory through pinned staging buffers */
 };
 
 struct store;
 
-/* Allocates everything that the run needs but pages, starts readers; they wait for the first stage. Options
- * are copied, what they point to must live as long. */
+/* Allocates what the run needs except pages, and starts the readers; they wait for the first stage. The
+ * options are copied; the objects that they point to must outlive the store. MEMORY; DEVICE if a reader
+ * thread cannot be started. */
 enum status store_open(const struct store_options *options, struct store **store, struct error *e);
-/* Stops readers (a read in flight is waited for) and frees everything but kept residents. */
+/* Stops the readers after their current reads, and frees everything except residents that the plan keeps. */
 void store_close(struct store *store);
 
-/* Takes and gives back a stage's memory. Between them its visits are acquired, in order. A stage that did not
- * begin is ended too. MEMORY. */
+/* Take and return the memory of a stage. Between both calls the visits of the stage are acquired in order.
+ * Call store_end_stage also after a failed store_begin_stage. MEMORY. */
 enum status store_begin_stage(struct store *store, int stage, struct error *e);
 void store_end_stage(struct store *store, int stage);
 
-/* Where a visit's packed block lies, waiting until it has its place: nothing of it need be there. Fills *e
- * with the fill's failure. */
+/* Waits until the packed block of a visit has a place, and returns the place. None of the bytes need have
+ * arrived. Fills *e with the error of the fill. */
 enum status store_acquire(struct store *store, int visit, struct packed_place *place, struct error *e);
-/* Waits until bytes [0, to) of the acquired packed block are there; what lies beyond its end is not waited
- * for. On a device with memory of its own, operators from here on wait for them. Free once they have been
- * awaited. Fills *e with the fill's failure. */
+/* Waits until bytes [0, to) of the acquired packed block have arrived; `to` may lie beyond the end. On a
+ * device with its own memory, operators queued after this call wait for the bytes, not the host. Costs
+ * nothing for bytes awaited before. Fills *e with the error of the fill. */
 enum status store_await(struct store *store, int visit, uint64_t to, struct error *e);
-/* A visit that ends well has awaited all of its packed block. What another has not awaited is cancelled with
- * its place: the run ends, or goes on from an earlier visit (store_replan). */
+/* Releases a visit. A successful visit has awaited its whole packed block. Otherwise bytes that were not
+ * awaited are cancelled with their place: the run ends, or resumes from an earlier visit (store_replan). */
 void store_release(struct store *store, int visit);
 
-/* From this visit on (the first of an evaluation; everything acquired has been released) the stage goes on
- * under another plan: the same but for residents evicted, whose pages go back at once, and a ring that may
- * be larger. Visits from this one on that have been made already will be made again. The plan must live as
- * long as the store. What was fetched ahead is fetched again. Between two stages the same, with the first
- * visit of the next; the ring's pages go back until that begins. */
+/* Continues the stage under another plan from `visit` on, the first visit of an evaluation; all acquired
+ * visits must be released. The new plan differs only in evicted residents, whose pages are returned at once,
+ * and may have a larger ring. Visits from `visit` on run again if they ran already; prefetched blocks are
+ * read again. Between two stages pass the first visit of the next stage: pages of the ring are returned until
+ * that stage begins. The plan must outlive the store. MEMORY. */
 enum status store_replan(struct store *store, const struct plan *plan, int visit, struct error *e);
 
-/* Operators have waited this long for copies, as the device says after the fact. */
+/* Adds seconds that operators waited for copies on the device, reported by the device afterwards. */
 void store_add_stall(struct store *store, double seconds);
-/* Since store_open. */
+/* Counters since store_open. */
 struct store_counters store_count(struct store *store);
 
 #endif

@@ -1,4 +1,4 @@
-/* Fills and their places: see store_state.h. */
+/* The list of fills and their places: see store_state.h. */
 #include "engine/run/store_state.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@ static bool joins_previous(const struct store *s, const struct visit *v, bool re
     return last && !resident && !last->resident && last->stage == v->stage && last->number == v->block;
 }
 
-/* The first fill of a resident block, or -1. */
+/* Index of the first fill of a resident block, or -1. */
 static int resident_fill(const struct store *s, const struct visit *v) {
     for (int i = 0; i < s->n_fills; i++)
         if (s->fills[i].resident && s->fills[i].stage == v->stage && s->fills[i].number == v->block) return i;
@@ -19,10 +19,10 @@ static int resident_fill(const struct store *s, const struct visit *v) {
 
 void fills_skip_kept(const struct store *s, struct fill *f) {
     const struct resident_memory *memory = &s->o.residents->memory[f->stage];
-    uint64_t own = f->block->side_bytes;
+    uint64_t own = f->block->adapter_bytes;
     if (!f->resident) return;
-    if (!f->claimed && resident_memory_ready(memory, PACKED_SIDE, f->number)) f->claimed = own;
-    if (f->claimed == own && resident_memory_ready(memory, PACKED_OWN, f->number))
+    if (!f->claimed && resident_memory_ready(memory, PACKED_ADAPTER, f->number)) f->claimed = own;
+    if (f->claimed == own && resident_memory_ready(memory, PACKED_BASE, f->number))
         f->claimed = f->block->bytes;
 }
 
@@ -56,17 +56,17 @@ void fills_list(struct store *s, int first_visit) {
     for (int i = first_visit; i < s->o.visits->n_visits; i++) list_fill(s, i);
 }
 
-void fills_forget_from(struct store *s, int visit) {
+void fills_drop_from(struct store *s, int visit) {
     int n = s->n_fills;
     while (n && s->fills[n - 1].first_visit >= visit) n--;
     s->n_fills = s->oldest_fill = n;
     if (s->next_place > n) s->next_place = n;
     if (s->next_claim > n) s->next_claim = n;
-    for (int i = 0; i < n; i++) /* one that visits before and after share is read again */
+    for (int i = 0; i < n; i++) /* a fill shared by visits before and after `visit` is read again */
         if (!s->fills[i].resident) s->fills[i].state = FILL_EMPTY;
-    s->ring_turn = n;
+    s->ring_wrap = n;
     s->ring_head = 0;
-    s->ring_above = NULL;
+    s->ring_older = NULL;
 }
 
 /* ---- the ring's memory ---- */
@@ -110,41 +110,42 @@ int ring_renew(struct store *s, uint64_t bytes) {
 /* ---- places ---- */
 
 static char *end_of(const struct fill *f) {
-    return fill_begin(f) + f->block->bytes;
+    return fill_address(f) + f->block->bytes;
 }
 
-/* The head goes back to the beginning: what lies below it lies above it now. */
-static void turn_ring(struct store *s) {
-    for (int i = s->next_place - 1; i >= s->ring_turn; i--) {
+/* Returns the head of the ring to offset 0; the fills below the head join the list ring_older. */
+static void wrap_ring(struct store *s) {
+    for (int i = s->next_place - 1; i >= s->ring_wrap; i--) {
         if (s->fills[i].resident) continue;
-        s->fills[i].above = s->ring_above;
-        s->ring_above = &s->fills[i];
+        s->fills[i].above = s->ring_older;
+        s->ring_older = &s->fills[i];
     }
-    s->ring_turn = s->next_place;
+    s->ring_wrap = s->next_place;
     s->ring_head = 0;
 }
 
-/* False if the fill does not fit. What it covers whole is nobody's room any more when it is over. */
+/* Places a fill in the ring; false if it does not fit. Older fills that it covers entirely leave the list
+ * ring_older. */
 static bool place_in_ring(struct store *s, struct fill *f) {
     uint64_t here = s->o.plan->stage[s->stage].ring_bytes, there = s->o.plan->stage[f->stage].ring_bytes;
-    uint64_t limit = here < there ? here : there /* I7 */;
+    uint64_t limit = here < there ? here : there /* the ring of both stages (I7) */;
     if (f->block->bytes > limit) return false;
-    if (s->ring_head + f->block->bytes > limit) turn_ring(s);
+    if (s->ring_head + f->block->bytes > limit) wrap_ring(s);
     f->place = packed_together(f->block, s->ring + s->ring_head);
-    f->over = s->ring_above;
+    f->over = s->ring_older;
     s->ring_head += f->block->bytes;
-    while (s->ring_above && end_of(s->ring_above) <= end_of(f)) s->ring_above = s->ring_above->above;
+    while (s->ring_older && end_of(s->ring_older) <= end_of(f)) s->ring_older = s->ring_older->above;
     return true;
 }
 
-/* Plans that hold the copier back do so in the device's time too, ahead of which the host may be: what is
- * placed then waits for the release before. */
-static bool holds_back(const struct plan_stage *p) {
+/* True if the plan limits prefetching. The limit must also hold in device time, which the host may be ahead
+ * of, so the fill then waits for the event of the last release. */
+static bool limits_prefetch(const struct plan_stage *p) {
     return p->depth || p->no_wrap || p->waits;
 }
 
-/* What the plan allows beyond room: see depth, no_wrap and waits in plan.h. */
-static bool may_run_ahead(const struct store *s, const struct fill *f) {
+/* True if depth, no_wrap and waits of the plan (see plan.h) allow to place this fill now. */
+static bool may_prefetch(const struct store *s, const struct fill *f) {
     const struct plan_stage *p = &s->o.plan->stage[s->stage];
     const struct visit *visits = s->o.visits->visits;
     if (f->first_visit <= s->current_visit) return true;
@@ -157,23 +158,25 @@ static bool may_run_ahead(const struct store *s, const struct fill *f) {
 bool fills_place_next(struct store *s) {
     if (s->next_place == s->n_fills || s->next_claim < s->next_place || s->stage < 0) return false;
     struct fill *f = &s->fills[s->next_place];
-    if (f->stage > s->stage + (f->resident || f->pooled ? 0 : 1) || !may_run_ahead(s, f)) return false;
+    if (f->stage > s->stage + (f->resident || f->pooled ? 0 : 1) || !may_prefetch(s, f)) return false;
     if (f->resident) {
         f->place = resident_memory_place(&s->o.residents->memory[f->stage], f->number);
     } else if (!place_in_ring(s, f)) {
         return false;
     }
-    f->event = holds_back(&s->o.plan->stage[s->stage]) ? s->event : 0;
-    f->state = f->claimed == f->block->bytes ? FILL_READY : FILL_FILLING; /* kept: nobody fills it (I6) */
-    s->next_place++;                                                      /* I5 */
+    f->event = limits_prefetch(&s->o.plan->stage[s->stage]) ? s->event : 0;
+    f->state = f->claimed == f->block->bytes
+                   ? FILL_READY
+                   : FILL_FILLING; /* kept from an earlier run: not filled again (I6) */
+    s->next_place++;               /* in visit order (I5) */
     return true;
 }
 
 bool fills_place_is_free(struct fill *f, uint64_t from, uint64_t to, uint64_t *event) {
     *event = f->event;
     if (f->resident) return true;
-    while (f->over && end_of(f->over) <= fill_begin(f) + from) f->over = f->over->above;
-    for (const struct fill *o = f->over; o && fill_begin(o) < fill_begin(f) + to; o = o->above) {
+    while (f->over && end_of(f->over) <= fill_address(f) + from) f->over = f->over->above;
+    for (const struct fill *o = f->over; o && fill_address(o) < fill_address(f) + to; o = o->above) {
         if (o->state != FILL_EMPTY) return false;
         if (o->released > *event) *event = o->released;
     }
@@ -182,5 +185,5 @@ bool fills_place_is_free(struct fill *f, uint64_t from, uint64_t to, uint64_t *e
 
 void fills_empty(struct fill *f, uint64_t event) {
     f->released = event;
-    f->state = FILL_EMPTY; /* I3 */
+    f->state = FILL_EMPTY; /* only now may its space be refilled (I3) */
 }

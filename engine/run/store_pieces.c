@@ -1,11 +1,11 @@
-/* Pieces and what moves them: see store_state.h. */
+/* Pieces and their transport: see store_state.h. */
 #include "engine/run/store_state.h"
 
 #include <string.h>
 
 /* ---- claiming ---- */
 
-/* The part that this byte is in. */
+/* True if the part that contains byte `at` is already in the host pool. */
 static bool part_in_pool(const struct store *s, const struct fill *f, uint64_t at) {
     enum packed_part part = packed_part_of(f->block, at);
     return f->pooled && resident_memory_ready(&s->o.residents->pool[f->stage], part, f->number);
@@ -15,7 +15,8 @@ static bool in_pool(const struct store *s, const struct fill *f) {
     return part_in_pool(s, f, 0) && part_in_pool(s, f, f->block->bytes);
 }
 
-/* Memory of the pool that byte `at` of the packed block lies in, and where. */
+/* The resident part of the pool that contains byte `at` of the packed block; pool_byte: the address of that
+ * byte. */
 static struct resident_part *pool_part(const struct store *s, const struct fill *f, uint64_t at) {
     return &s->o.residents->pool[f->stage].part[packed_part_of(f->block, at)];
 }
@@ -25,7 +26,8 @@ static char *pool_byte(const struct store *s, const struct fill *f, uint64_t at)
     return packed_byte(f->block, &place, at);
 }
 
-/* Several fills of a pooled block may be under way: the first reads, the others wait for it. */
+/* Several fills of a pooled block may exist at once: the first reads the block from the disk, the others wait
+ * for it. */
 static bool pool_allows(struct store *s, struct fill *f) {
     if (!f->pooled || in_pool(s, f)) return true;
     if (f->claimed) return f->reads_pool;
@@ -41,8 +43,9 @@ static uint64_t largest_piece(const struct store *s, const struct fill *f, bool 
     return s->staging_open ? s->staging_piece - s->staging_slack : 0;
 }
 
-/* Whether the next piece passes through staging: what comes from the disk, and what of the pool could not be
- * pinned, if staging is. *most: bytes from there on of which that is true. */
+/* True if the next piece passes through staging: it comes from the disk, or from a part of the pool that
+ * could not be pinned while staging could. *most: number of following bytes for which the answer is the same.
+ */
 static bool passes_staging(const struct store *s, const struct fill *f, uint64_t *most) {
     *most = UINT64_MAX;
     if (!s->device || !f->pooled) return s->device;
@@ -56,14 +59,14 @@ static bool passes_staging(const struct store *s, const struct fill *f, uint64_t
     return refused;
 }
 
-/* Stretches of whole pieces, as the first one is cut: then one is over when its last piece is. Pieces that
- * are cut otherwise in the next stage make it wait for more than it must, never for less. */
+/* Length of a section that shares one fence: whole pieces, as the first piece is cut. Pieces cut differently
+ * in the next stage make a wait longer than necessary, never shorter. */
 static uint64_t fence_bytes(uint64_t packed_bytes, uint64_t piece_bytes) {
     uint64_t all = piece_bytes * FILL_FENCES;
     return piece_bytes * ((packed_bytes + all - 1) / all);
 }
 
-/* The staging buffer that nobody reads into and whose last copy is the oldest; -1 if there is none. */
+/* Index of the free staging buffer whose last copy is the oldest; -1 if none is free. */
 static int free_staging(const struct store *s) {
     int oldest = -1;
     for (int i = 0; i < s->n_staging; i++)
@@ -72,17 +75,17 @@ static int free_staging(const struct store *s) {
     return oldest;
 }
 
-/* The next piece of this fill, if it can set out now. A reader without a buffer claims nothing: the piece
- * would come later than those that others claim after it, and hold up whoever awaits it. */
+/* Cuts the next piece of this fill, if it can start now. A reader without a staging buffer claims nothing:
+ * its piece would be late and delay waiters that already have later pieces. */
 static bool cut_piece(struct store *s, struct fill *f, struct piece *piece) {
     const struct block *block = f->block;
     uint64_t from = f->claimed, alike;
-    uint64_t left = (from < block->side_bytes ? block->side_bytes : block->bytes) - from;
+    uint64_t left = (from < block->adapter_bytes ? block->adapter_bytes : block->bytes) - from;
     bool staged = passes_staging(s, f, &alike);
     uint64_t most = largest_piece(s, f, staged), n = left < most ? left : most;
     uint64_t to = from + (n < alike ? n : alike);
     int buffer = staged ? free_staging(s) : -1;
-    if (!most || (staged && buffer < 0)) return false; /* between two stages there is no staging */
+    if (!most || (staged && buffer < 0)) return false; /* there is no staging between two stages */
     uint64_t event;
     if (!fills_place_is_free(f, from, to, &event)) return false;
     *piece = (struct piece){f, from, to, event, buffer, s->pieces_claimed++};
@@ -91,7 +94,7 @@ static bool cut_piece(struct store *s, struct fill *f, struct piece *piece) {
     return true;
 }
 
-/* Takes the next unread piece of the earliest placed fill. */
+/* Claims the next unread piece of the earliest placed fill. */
 static bool claim_piece(struct store *s, struct piece *piece) {
     for (; s->next_claim < s->next_place; s->next_claim++) {
         struct fill *f = &s->fills[s->next_claim];
@@ -113,9 +116,9 @@ static void count_reads(struct store *s, const struct reader *reader) {
     s->counters.bytes_direct += (int64_t)reader->bytes_direct;
 }
 
-/* One queue carries all copies. One that waits for a later event than others that are on their way and were
- * claimed before it would hold them up. */
-static bool comes_too_soon(const struct store *s, const struct piece *piece) {
+/* True if the copy of this piece must be delayed. One queue carries all copies, so a copy that waits for a
+ * later device event than earlier-claimed pieces in flight would block them. */
+static bool would_block_queue(const struct store *s, const struct piece *piece) {
     for (int i = 0; i < STORE_READERS_MAX; i++) {
         const struct piece *other = &s->readers[i].piece;
         if (other->fill && other->number < piece->number && other->event < piece->event) return true;
@@ -123,7 +126,7 @@ static bool comes_too_soon(const struct store *s, const struct piece *piece) {
     return false;
 }
 
-/* The chunk that holds this byte is pinned now, if the caller has claimed it. Without the lock. */
+/* Pins the chunk that contains byte `from`, which the caller has claimed. Call without the lock. */
 static void pin_claimed(struct store *s, struct pins *pins, uint64_t from) {
     pins_pin(pins, from);
     pthread_mutex_lock(&s->lock);
@@ -131,10 +134,10 @@ static void pin_claimed(struct store *s, struct pins *pins, uint64_t from) {
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Pins the chunk that holds this byte, unless it is or cannot be, or waits until another has. *end: of the
- * chunk. Without the lock. */
-static bool cover(struct store *s, struct pins *pins, uint64_t from, uint64_t *end) {
-    if (pins_state(pins, from, end) == PIN_DONE) return true; /* nearly always */
+/* Ensures that the chunk with byte `from` is pinned, or refused: pins it, or waits for the thread that does.
+ * *end: end of the chunk. Returns true if pinned. Call without the lock. */
+static bool ensure_pinned(struct store *s, struct pins *pins, uint64_t from, uint64_t *end) {
+    if (pins_state(pins, from, end) == PIN_DONE) return true; /* the usual case */
     pthread_mutex_lock(&s->lock);
     bool mine = pins_claim(pins, from);
     while (!mine && pins_state(pins, from, end) == PIN_UNDER_WAY)
@@ -144,14 +147,14 @@ static bool cover(struct store *s, struct pins *pins, uint64_t from, uint64_t *e
     return pins_state(pins, from, end) == PIN_DONE;
 }
 
-/* Queues the copy of a piece, in as many parts as the chunks that it lies in are pinned in. Returns the last
- * fence. Without the lock. */
+/* Queues the copy of a piece, split at the borders of pinned chunks. Returns the last fence. Call without the
+ * lock. */
 static uint64_t copy_piece(struct store *s, const struct piece *piece, struct pins *pins, const char *from,
                            int64_t *unpinned) {
     uint64_t fence = 0, at = piece->from;
     while (at < piece->to) {
         uint64_t offset = (uint64_t)(from + at - pins->memory), end, n = piece->to - at;
-        bool pinned = cover(s, pins, offset, &end);
+        bool pinned = ensure_pinned(s, pins, offset, &end);
         if (pins->memory && n > end - offset) n = end - offset;
         if (!pinned) *unpinned += (int64_t)n;
         fence = s->device->memory->copy(s->device, packed_byte(piece->fill->block, &piece->fill->place, at),
@@ -161,9 +164,9 @@ static uint64_t copy_piece(struct store *s, const struct piece *piece, struct pi
     return fence;
 }
 
-/* Host memory that a piece is copied out of: what of it is pinned, and where byte 0 of the packed block would
- * be there. */
-static struct pins *passes(struct store *s, const struct piece *piece, char **packed) {
+/* Pinning state of the host memory that a piece is copied from; *packed: the address that byte 0 of the
+ * packed block would have there. */
+static struct pins *copy_source(struct store *s, const struct piece *piece, char **packed) {
     const struct fill *f = piece->fill;
     if (piece->buffer < 0) {
         *packed = pool_byte(s, f, piece->from) - piece->from;
@@ -174,25 +177,27 @@ static struct pins *passes(struct store *s, const struct piece *piece, char **pa
     return &s->staging_pins;
 }
 
-/* Moves one piece to a device with memory of its own. The lock is held on entry and exit. */
+/* Moves one piece to a device with its own memory. The lock is held on entry and exit. */
 static uint64_t move_to_device(struct store *s, const struct piece *piece, struct reader *reader,
                                struct error *e) {
     struct fill *f = piece->fill;
     bool reads = !part_in_pool(s, f, piece->from);
     int buffer = piece->buffer;
     char *from, *read;
-    struct pins *pins = passes(s, piece, &from);
+    struct pins *pins = copy_source(s, piece, &from);
     read = f->pooled ? pool_byte(s, f, piece->from) - piece->from : from;
     uint64_t passed = buffer < 0 ? 0 : s->staging[buffer].fence, fence = 0;
     int64_t unpinned = 0;
     pthread_mutex_unlock(&s->lock);
     if (reads && f->pooled) reader_read(reader, f->block, piece->from, piece->to, read, e);
-    if (passed) s->device->memory->wait_copy(s->device, passed); /* I8 */
+    if (passed)
+        s->device->memory->wait_copy(s->device,
+                                     passed); /* the previous copy out of the buffer must be complete (I8) */
     if (!f->pooled) reader_read(reader, f->block, piece->from, piece->to, read, e);
     if (from != read && e->code == OK)
         memcpy(from + piece->from, read + piece->from, piece->to - piece->from);
     pthread_mutex_lock(&s->lock);
-    while (comes_too_soon(s, piece)) s->o.sys->wait(s->o.sys, &s->ready, &s->lock, 0);
+    while (would_block_queue(s, piece)) s->o.sys->wait(s->o.sys, &s->ready, &s->lock, 0);
     pthread_mutex_unlock(&s->lock);
     if (e->code == OK) fence = copy_piece(s, piece, pins, from, &unpinned);
     pthread_mutex_lock(&s->lock);
@@ -208,12 +213,13 @@ static uint64_t move_to_device(struct store *s, const struct piece *piece, struc
     return piece->to - piece->from;
 }
 
-static uint64_t move_within_host(struct store *s, const struct piece *piece, struct reader *reader,
+static uint64_t move_to_host(struct store *s, const struct piece *piece, struct reader *reader,
                                  struct error *e) {
     const struct fill *f = piece->fill;
     char *packed = packed_byte(f->block, &f->place, piece->from) - piece->from;
     pthread_mutex_unlock(&s->lock);
-    reader_read(reader, f->block, piece->from, piece->to, packed, e); /* I1 */
+    reader_read(reader, f->block, piece->from, piece->to, packed,
+                e); /* only this reader writes these bytes (I1) */
     pthread_mutex_lock(&s->lock);
     count_reads(s, reader);
     return reader->bytes_read;
@@ -226,7 +232,7 @@ static void finish_piece(struct store *s, const struct piece *piece, uint64_t mo
     s->o.sys->wake(s->o.sys, &s->ready);
     if (e->code != OK) {
         if (s->error.code == OK) s->error = *e;
-        f->state = FILL_FAILED; /* I4 */
+        f->state = FILL_FAILED; /* reported by acquire or await (I4) */
     } else {
         s->counters.bytes_moved += (int64_t)moved;
     }
@@ -239,12 +245,12 @@ static void finish_piece(struct store *s, const struct piece *piece, uint64_t mo
     }
 }
 
-/* A reader that has nothing under way pins one of the next chunks of the pool, before others come to it; the
- * other half of the readers go on reading. Lets go of the lock. */
+/* Lets a reader without work pin one of the next chunks of the pool before copies reach it; at most half of
+ * the readers pin, the others read on. Releases the lock meanwhile. */
 static void pin_ahead(struct store *s, const struct piece *piece) {
     enum { CHUNKS_AHEAD = 4 };
     char *packed;
-    struct pins *pins = passes(s, piece, &packed);
+    struct pins *pins = copy_source(s, piece, &packed);
     if (!pins->memory || 2 * s->pinning > s->n_threads) return;
     uint64_t at = (uint64_t)(packed + piece->to - 1 - pins->memory), next;
     bool mine = false;
@@ -254,7 +260,7 @@ static void pin_ahead(struct store *s, const struct piece *piece) {
     }
     if (!mine) return;
     s->pinning++;
-    s->pieces_in_flight++; /* the memory stays as long */
+    s->pieces_in_flight++; /* keeps the memory allocated meanwhile */
     pthread_mutex_unlock(&s->lock);
     pin_claimed(s, pins, at);
     pthread_mutex_lock(&s->lock);
@@ -263,14 +269,15 @@ static void pin_ahead(struct store *s, const struct piece *piece) {
     s->o.sys->wake(s->o.sys, &s->ready);
 }
 
-/* One thing that can be done now: a piece, or a place for the next fill. False if there is none. */
+/* Does one thing that is possible now: moves a piece, or places the next fill. Returns false if there was
+ * nothing to do. */
 static bool work_once(struct store *s, struct store_reader *r) {
     struct piece *piece = &r->piece;
     if (s->error.code != OK) return false;
     if (claim_piece(s, piece)) {
         struct error e = {0};
         uint64_t moved =
-            s->device ? move_to_device(s, piece, &r->reader, &e) : move_within_host(s, piece, &r->reader, &e);
+            s->device ? move_to_device(s, piece, &r->reader, &e) : move_to_host(s, piece, &r->reader, &e);
         struct piece done = *piece;
         finish_piece(s, piece, moved, &e);
         piece->fill = NULL;
@@ -285,7 +292,7 @@ static bool work_once(struct store *s, struct store_reader *r) {
 
 /* ---- what is there ---- */
 
-uint64_t pieces_there(const struct store *s, const struct fill *f) {
+uint64_t pieces_arrived(const struct store *s, const struct fill *f) {
     uint64_t there = f->claimed;
     for (int i = 0; i < STORE_READERS_MAX && f->pieces_in_flight; i++) {
         const struct piece *piece = &s->readers[i].piece;
@@ -295,7 +302,7 @@ uint64_t pieces_there(const struct store *s, const struct fill *f) {
 }
 
 uint64_t pieces_last_fence(const struct store *s, const struct fill *f, uint64_t *to) {
-    uint64_t last = 0, there = pieces_there(s, f), from = 0;
+    uint64_t last = 0, there = pieces_arrived(s, f), from = 0;
     for (int i = 0; from < *to && f->fence_bytes; i++, from += f->fence_bytes)
         if (f->fence[i] > last) last = f->fence[i];
     *to = from && from < there ? from : there;
@@ -363,7 +370,7 @@ void pieces_cancel(struct store *s, struct fill *f) {
     f->state = FILL_FAILED;
     f->claimed = f->block->bytes;
     while (f->pieces_in_flight) s->o.sys->wait(s->o.sys, &s->ready, &s->lock, 0);
-    f->reads_pool = false; /* now another may */
+    f->reads_pool = false; /* another fill may now read the block into the pool */
 }
 
 void pieces_abandon(struct store *s, int stage) {
@@ -375,7 +382,8 @@ void pieces_abandon(struct store *s, int stage) {
 
 /* ---- staging ---- */
 
-/* At once, before a pool takes what may be pinned: all of what cannot passes here. */
+/* Pins all staging at once, before the pool uses up the limit of pinned memory, because unpinned parts of the
+ * pool pass through staging. */
 static void pin_staging(struct store *s, uint64_t bytes) {
     struct pins *pins = &s->staging_pins;
     pins_begin(pins, s->device, s->staging_memory, bytes);
@@ -393,7 +401,7 @@ enum status pieces_open_staging(struct store *s, uint64_t bytes, struct error *e
     if (!s->staging_memory)
         return error_set(e, MEMORY, "no memory for %llu bytes of staging", (unsigned long long)bytes);
     s->o.sys->use_large_pages(s->o.sys, s->staging_memory, bytes);
-    pthread_mutex_unlock(&s->lock); /* readers may have pools to copy out of */
+    pthread_mutex_unlock(&s->lock); /* readers may be waiting for the lock to copy out of pools */
     pin_staging(s, bytes);
     pthread_mutex_lock(&s->lock);
     s->staging_unpinned = pins_refuse(&s->staging_pins);

@@ -1,4 +1,5 @@
-/* Visits: a run is a list of them, computed before it starts, from text encoder to decoder. */
+/* Visits and lanes. A run is a list of visits, computed before the run starts, from text encoder to decoder.
+ */
 #ifndef SLUICE_RUN_VISIT_H
 #define SLUICE_RUN_VISIT_H
 
@@ -8,64 +9,66 @@
 
 #include <stdbool.h>
 
-enum { LANE_REFERENCES_MAX = 3, LANE_NUMBERS_MAX = 6 };
+enum { LANE_REFERENCES_MAX = 3, ADD_TIME_IDS_MAX = 6 };
 
-/* A picture in a prompt. Its tokens are a grid, row by row, of those that a vision encoder made of it. */
-struct seen_picture {
-    struct tensor rows;           /* [height width, C]: written by a vision encoder */
-    int32_t first, height, width; /* its first token's place in the prompt, and the grid; 0: no picture */
+/* An image inside a prompt. Its tokens form a grid, row by row, computed by a vision encoder. */
+struct vision_span {
+    struct tensor rows; /* [height width, C]: written by the vision encoder */
+    int32_t first, height,
+        width; /* index of its first token in the prompt, and size of the grid; 0: no image */
 };
 
-/* One thing being worked on in a stage: a prompt, one image under one guidance branch, one picture.
- * The tensors cross stages and belong to the session; which of them a family reads and writes its role says.
- */
+/* One sequence being computed in a stage: a prompt, an image under one guidance branch, or a picture to
+ * encode or decode. The tensors pass between stages and belong to the session. The kind of family decides
+ * which tensors are read and written. */
 struct lane {
-    struct tensor text;   /* [T, C]: conditioning, written by a text encoder, read by the denoiser */
-    struct tensor pooled; /* [1, C]: the same of the whole prompt, written by a text encoder that pools */
+    struct tensor text;   /* [T, C]: prompt_embeds, written by a text encoder, read by the denoiser */
+    struct tensor pooled; /* [1, C]: pooled_projections, written by a text encoder that pools */
     struct tensor latent; /* [C, F, Y, X]: read by the denoiser and the decoder */
-    struct tensor concat; /* [C, F, Y, X]: read beside the latent by a denoiser that fills masks, continues
-                             pictures or is led by a video */
-    /* [T, C]: of a picture, or of several one below the other: rows that a vision encoder made, read by the
-     * denoiser beside the text. */
+    struct tensor concat; /* [C, F, Y, X]: concat channels, read with the latent by denoisers for inpainting,
+                             image-to-video and control video (VACE) */
+    /* [T, C]: image embeddings of one or several images, one below the other, written by a vision encoder and
+     * read by the denoiser in addition to the text. */
     struct tensor image;
-    struct tensor reference[LANE_REFERENCES_MAX]; /* [C, 1, Y, X], of any sizes: pictures to refer to, read by
-                                                     the denoiser; those that are absent have rank 0 */
+    struct tensor reference[LANE_REFERENCES_MAX]; /* [C, 1, Y, X], of any sizes: latents of reference images
+                                                     for the denoiser; absent ones have rank 0 */
     struct tensor prediction;                     /* [C, F, Y, X]: written by the denoiser */
-    /* [N, Y, X, 3], -1 to 1 and a little beyond: frames of a chunk, written by the decoder, read by encoders.
-     * N is the longest chunk's; a shorter one's come first. */
+    /* [N, Y, X, 3], about -1 to 1: frames of a chunk, written by the decoder, read by encoders. N is the
+     * frame count of the longest chunk; a shorter chunk uses the first frames. */
     struct tensor picture;
-    struct tensor moments; /* [Y, X, 2 C]: mean and logarithm of the variance of a chunk's frame of the
-                              latent, written by the encoder */
-    const int32_t *tokens; /* of the prompt, in a text encoder's stage */
+    struct tensor moments; /* [Y, X, 2 C]: mean and log variance of one latent frame of a chunk, written by
+                              the encoder */
+    const int32_t *tokens; /* token ids of the prompt, in a text encoder's stage */
     int n_tokens;
-    /* In a text encoder's stage, in the order of their places: their rows stand where embeddings of tokens
-     * would. Those that are absent come last. */
-    struct seen_picture seen[LANE_REFERENCES_MAX];
-    int window;     /* so many tokens see each other, and positions begin anew behind them; 0: all */
-    int clip_skip;  /* 1: the last layer's tokens are given, 2: the one's before; 0: the recipe's */
-    int pooled_row; /* the token whose row is the pooled one */
-    float guidance; /* distilled guidance */
-    int given; /* frames of the latent, from the first, that are given: they have no noise, and their timestep
-                  is 0 */
-    /* Told to the denoiser beside the pooled row: sizes, an aesthetic score. Lanes of one prompt have the
-     * same. */
-    float numbers[LANE_NUMBERS_MAX];
-    int n_numbers;
-    int prompt; /* which prompt it is conditioned on: lanes of one prompt share what depends on it only */
-    /* Numbers of the blocks that it leaves out, of kinds that may be left out; and the evaluations that it is
-     * of, n 0: all. Lanes that are not of all are all of the same ones, and come behind those that are. */
-    const int *left_out;
-    int n_left_out;
+    /* In a text encoder's stage: images of the prompt in order of position. Their rows replace token
+     * embeddings. Absent images come last. */
+    struct vision_span vision_spans[LANE_REFERENCES_MAX];
+    int window;     /* attention and positions are limited to windows of this many tokens; 0: no windows */
+    int clip_skip;  /* 1: output of the last layer, 2: of the layer before; 0: as in the recipe */
+    int pooled_row; /* index of the token whose row is pooled */
+    float guidance; /* distilled guidance scale (guidance embedding) */
+    int n_clean_frames; /* leading latent frames that come from the input image: no noise, timestep 0 */
+    /* Micro-conditioning read with the pooled row: sizes, aesthetic score (SDXL's add_time_ids). Equal in all
+     * lanes of one prompt. */
+    float add_time_ids[ADD_TIME_IDS_MAX];
+    int n_add_time_ids;
+    int prompt; /* index of the prompt; lanes of one prompt share what depends on the prompt alone */
+    /* Skip-layer guidance: numbers of the blocks that this lane skips, among kinds that may be skipped.
+     * evaluations: the range in which the lane is computed, n = 0: all. Lanes with a range all have the same
+     * range and come after lanes without one. */
+    const int *skip_layers;
+    int n_skip_layers;
     struct {
         int first, n;
     } evaluations;
-    /* The type of what products and attention read where it is computed, see context_operand: of state that
-     * nothing else reads. */
+    /* Operand type of matrix products and attention (see context_operand), for state that nothing else reads.
+     */
     enum dtype operand;
-    int hoisted; /* timesteps whose rows its state holds at once: all if they are hoisted, else 0 */
-    bool tiled;  /* of a decoder: whole-picture buffers are as small as can be; its state is the same else */
-    bool idle;   /* of a group that has fewer lanes than others: never computed */
-    void *state; /* the family's own structure of tensors, declared by family->declare */
+    int hoisted;  /* number of timesteps whose rows the state holds at once: all of them if hoisted, else 0 */
+    bool tiled;   /* of a decoder: full-frame buffers are as small as possible; the rest of the state is the
+                     same */
+    bool padding; /* fills up a group that has fewer lanes than the others; never computed */
+    void *state;  /* the family's own structure of tensors, declared by family->declare */
 };
 
 static inline bool lane_is_of(const struct lane *lane, int evaluation) {
@@ -73,13 +76,14 @@ static inline bool lane_is_of(const struct lane *lane, int evaluation) {
     return !lane->evaluations.n || (after >= 0 && after < lane->evaluations.n);
 }
 
-/* A latent [C, F, Y, X] as planes [C, F Y, X]: patches never straddle frames, whose rows are whole ones. */
+/* A latent [C, F, Y, X] as planes [C, F Y, X]. Patches never cross frames, because each frame is whole rows
+ * of patches. */
 static inline struct tensor latent_planes(struct tensor latent) {
     return tensor_reshape(latent, 3,
                           (int32_t[]){latent.dim[0], latent.dim[1] * latent.dim[2], latent.dim[3]});
 }
 
-/* One frame of a latent [C, F, Y, X] as a matrix [C, Y X], whose rows are F frames apart. */
+/* One frame of a latent [C, F, Y, X] as a matrix [C, Y X]; the stride between its rows covers F frames. */
 static inline struct tensor latent_frame(struct tensor latent, int32_t frame) {
     int32_t pixels = latent.dim[2] * latent.dim[3];
     struct tensor rows = tensor_reshape(latent, 2, (int32_t[]){latent.dim[0], latent.dim[1] * pixels});
@@ -91,38 +95,39 @@ static inline struct tensor lane_picture(const struct lane *lane) {
     return tensor_reshape(tensor_slice(lane->picture, 0, 1), 3, lane->picture.dim + 1);
 }
 
-/* What a forward is told besides its weights. */
+/* Inputs of a forward function besides the weights. */
 struct visit_scope {
-    const void *settings; /* the family's configuration */
+    const void *settings; /* configuration structure of the family */
     const struct lane *lane;
-    int number; /* the block's */
-    int chunk;  /* of frames, in an autoencoder's half */
-    /* The timesteps it is for: that of this evaluation; all of them where its rows are hoisted; none for
-     * other visits before the first. */
+    int number; /* number of the block */
+    int chunk;  /* index of the chunk of frames, in a VAE encoder or decoder */
+    /* Range of timesteps of the visit: the one of this evaluation; all of them if the rows are hoisted; empty
+     * in other visits before the first evaluation. */
     int timestep, n_timesteps;
-    const float *timesteps; /* these, as the family's recipe defines them */
+    const float *timesteps; /* values of these timesteps, as the family's recipe defines them */
 };
 
-/* Of rows that depend on the timestep, [all timesteps or 1, C], those of this visit, [n_timesteps, C]: where
- * they are not hoisted there is one, of the evaluation under way. */
+/* Slices rows [all timesteps or 1, C] that depend on the timestep to the rows [n_timesteps, C] of this visit.
+ * Without hoisting there is one row, of the current evaluation. */
 static inline struct tensor scope_rows(struct tensor rows, const struct visit_scope *scope) {
     return tensor_slice(rows, rows.dim[0] == 1 ? 0 : scope->timestep, scope->n_timesteps);
 }
 
-/* The same of this block in all blocks', [blocks, rows, C]. */
+/* The same for this block within rows of all blocks, [blocks, rows, C]. */
 static inline struct tensor scope_rows_of_block(struct tensor all, const struct visit_scope *scope) {
     return scope_rows(tensor_reshape(tensor_slice(all, scope->number, 1), 2, all.dim + 1), scope);
 }
 
 struct visit {
-    int stage, block; /* block: place in the stage's list */
+    int stage, block; /* block: index in the stage's list of blocks */
     int first_lane, n_lanes;
-    int evaluation;       /* -1: once before the first */
-    int n_hoisted;        /* if -1: timesteps whose rows it computes, see block_hoists; 0: it has none */
-    bool ends_evaluation; /* the host's turn comes after it: sampler update, picture out */
+    int evaluation; /* -1: runs once, before the first evaluation */
+    int n_hoisted;  /* with evaluation -1: number of timesteps whose rows it computes (see block_hoists); 0:
+                       none */
+    bool ends_evaluation; /* the hook evaluation_ended follows: sampler update, output of a frame */
 };
 
-/* The first lane of lane i's prompt. */
+/* The first lane that has the same prompt as lane i. */
 int lane_first_of_prompt(const struct lane *lanes, int i);
 
 struct visit_list {
@@ -131,10 +136,9 @@ struct visit_list {
     int n_visits, capacity;
 };
 
-/* Appends; MEMORY. The list grows only while it is computed. */
+/* Appends a visit; MEMORY. The list grows only while it is built. */
 enum status visit_add(struct visit_list *list, struct visit visit, struct error *e);
-/* The same for the first lane of every prompt in turn: for what depends on the prompt, which its lanes share.
- */
+/* Appends the visit for the first lane of each prompt: for values that depend on the prompt alone. */
 enum status visit_add_prompts(struct visit_list *list, struct visit visit, const struct lane *lanes,
                               int n_lanes, struct error *e);
 void visit_list_destroy(struct visit_list *list);

@@ -4,8 +4,8 @@
 #include <float.h>
 #include <math.h>
 
-/* The continued fraction of the incomplete beta function by Lentz's method (Abramowitz and Stegun 26.5.8),
- * which converges fast for x up to a half. */
+/* Continued fraction of the incomplete beta function by Lentz's method (Abramowitz and Stegun 26.5.8);
+ * converges fast for x up to 1/2. */
 static double fraction(double x, double a) {
     double c = 1, d = 1 / (1 - x * 2 * a / (a + 1)), value = d;
     for (int m = 1; m < 500; m++) {
@@ -22,18 +22,18 @@ static double fraction(double x, double a) {
     return value;
 }
 
-/* The part below x, at most a half. */
+/* The cumulative distribution at x, for x up to 1/2. */
 static double part_below(double x, double a, double log_beta) {
     return exp(a * (log(x) + log1p(-x)) - log_beta) * fraction(x, a) / a;
 }
 
-/* lgamma() writes a variable that threads share. */
+/* lgamma() is not thread-safe: it sets the global signgam. */
 static double log_gamma(double x) {
     int sign;
     return lgamma_r(x, &sign);
 }
 
-/* Below the middle, by halving: the logarithm of x is as exact as doubles are after 60 times. */
+/* Bisection in log(x) for quantiles below 1/2; exact to double after about 60 rounds. */
 static double lower_quantile(double part, double a) {
     double log_beta = 2 * log_gamma(a) - log_gamma(2 * a), low = log(DBL_MIN), high = log(0.5);
     if (part <= 0) return 0;

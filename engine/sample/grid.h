@@ -1,21 +1,21 @@
-/* Grids: the noise levels that the steps of a run go through, each with the timestep that a denoiser is told.
+/* Noise grids: the noise levels that the steps of a run go through, each with its timestep.
  *
- * A sample holds signal parts of the picture and noise parts of standard noise; which, is the grid's form:
+ * A sample is signal * image + noise * standard noise. The form of the grid gives both factors for a sigma:
  *
- *   ADDED      1, sigma                                          Euler, Heun, DPM2, LMS
- *   PRESERVED  1 / sqrt(1 + sigma^2), sigma / sqrt(1 + sigma^2)  DDIM, PNDM, DPM-Solver++, UniPC, LCM, TCD
- *   MIXED      1 - sigma, sigma                                  flow matching
+ *   GRID_VARIANCE_EXPLODING   1, sigma                                          Euler, Heun, DPM2, LMS
+ *   GRID_VARIANCE_PRESERVING  1 / sqrt(1 + sigma^2), sigma / sqrt(1 + sigma^2)  DDIM, PNDM, DPM-Solver++,
+ * UniPC, LCM, TCD
+ *   GRID_FLOW                 1 - sigma, sigma                                  flow matching
  *
- * The first two are one thing twice: the one is the other divided by its signal. Each scheduler of diffusers
- * has one of them, and a run has that of its scheduler, so that its latents are diffusers' at every step,
- * with nothing of the picture left at the first step (PRESERVED: signal 0) as with something left at the end.
- * Samplers are written for any signal and noise; so sampler and grid are chosen apart. Denoisers read samples
- * of variance 1, PRESERVED as they are, ADDED divided by sqrt(1 + sigma^2); those of flow matching read
- * theirs as they are.
+ * The first two are equivalent: dividing the second by its signal gives the first. A run uses the form of
+ * its diffusers scheduler, so that its latents match diffusers at every step, also with zero terminal SNR
+ * (signal 0). Samplers work for any signal and noise, so sampler and grid are independent choices.
+ * Denoisers read samples of variance 1: variance-preserving and flow samples as they are,
+ * variance-exploding ones divided by sqrt(1 + sigma^2).
  *
- * A step goes from its `at` to its `to`. That is the next step's `at`, but for schedulers that leap over a
- * fixed number of timesteps (DDIM, PNDM): with other spacings than `leading` they end a little beside where
- * the next step takes the sample to be. */
+ * A step goes from its `at` to its `to`. `to` is the next step's `at`, except for DDIM and PNDM: their
+ * steps span a fixed number of timesteps, so with spacings other than `leading` they end slightly off the
+ * next step's start. */
 #ifndef SLUICE_SAMPLE_GRID_H
 #define SLUICE_SAMPLE_GRID_H
 
@@ -23,13 +23,13 @@
 
 #include <stdint.h>
 
-enum grid_form { GRID_MIXED, GRID_ADDED, GRID_PRESERVED };
+enum grid_form { GRID_FLOW, GRID_VARIANCE_EXPLODING, GRID_VARIANCE_PRESERVING };
 
 struct grid_point {
-    float timestep;      /* what training calls it; 0 at the end */
-    float sigma;         /* MIXED: the part of noise; else noise for one of signal, at most FLT_MAX */
-    float signal, noise; /* of the sample */
-    float input_scale;   /* what the denoiser reads of the sample, before the prediction's own */
+    float timestep;      /* as in training, 0 to 999; 0 at the end */
+    float sigma;         /* flow: the noise factor; else noise / signal, at most FLT_MAX */
+    float signal, noise; /* factors in the sample */
+    float input_scale;   /* factor on the sample for the denoiser, unless the prediction has its own */
 };
 
 struct grid_step {
@@ -38,33 +38,33 @@ struct grid_step {
 
 struct grid {
     enum grid_form form;
-    int n, n_whole;                  /* steps; and as many as there were before any was left out */
-    struct grid_step *step;          /* room for n asked for and GRID_STEPS_MORE: its owner's */
-    float start;                     /* of standard noise, where a run begins without a picture */
-    int leap;                        /* timesteps that a step leaps over; 0: from point to point */
-    bool continuous;                 /* a timestep is log(sigma) / 4 */
-    const struct noise_table *table; /* of models that add noise; else NULL */
+    int n, n_total;                  /* steps to run; steps before the first were skipped (img2img) */
+    struct grid_step *step;          /* room for the requested steps + GRID_EXTRA_STEPS; owned by the caller */
+    float start;                     /* standard deviation of the initial noise (init_noise_sigma in diffusers) */
+    int timestep_stride;                        /* timesteps that every step spans (DDIM, PNDM); 0: steps go from point to point */
+    bool continuous_timesteps;                 /* timesteps are log(sigma) / 4 (EDM) */
+    const struct noise_table *table; /* NULL for flow models */
 };
 
-/* What a sampler may add to a grid (see sampler.h). */
-enum { GRID_STEPS_MORE = 1 };
+/* Steps that a sampler may add to a grid (adjust_grid in sampler.h). */
+enum { GRID_EXTRA_STEPS = 1 };
 
 struct grid_point grid_point_of_sigma(enum grid_form form, float sigma, float timestep);
-/* PRESERVED. */
-struct grid_point grid_point_of_abar(float abar, float timestep);
+/* Variance preserving, from alphas_cumprod. */
+struct grid_point grid_point_of_alpha(float alpha, float timestep);
 
-/* What models are told of a sigma that are told the level itself (grid.continuous). */
+/* The timestep of a sigma where continuous_timesteps is set: log(sigma) / 4. */
 float grid_continuous_timestep(float sigma);
-/* A point within a step: its timestep is the one that training calls that sigma, where there
- * is no table the one that lies between the ends' as sigma does. */
+/* A point within a step. Its timestep comes from the training table, or without one by linear interpolation
+ * in sigma. */
 struct grid_point grid_between(const struct grid *grid, int step, float sigma);
-/* Leaves out the first steps. */
+/* Removes the first steps (img2img). */
 void grid_skip(struct grid *grid, int first);
 
-/* Standard noise to the sample that a run begins with, in place: of picture and noise at the first step,
- * where there is a picture; n values. */
-void grid_begin(const struct grid *grid, float *noise, const float *picture, int64_t n);
-/* out := the sample that picture and noise are at that point. out may be either. */
-void grid_mix(const struct grid_point *at, const float *picture, const float *noise, float *out, int64_t n);
+/* Turns standard noise into the first sample, in place: noised to the first step's level if there is an
+ * image latent (n values), else scaled by init_noise_sigma. */
+void grid_initial_sample(const struct grid *grid, float *noise, const float *picture, int64_t n);
+/* out := at->signal * picture + at->noise * noise. out may be picture or noise. */
+void grid_add_noise(const struct grid_point *at, const float *picture, const float *noise, float *out, int64_t n);
 
 #endif

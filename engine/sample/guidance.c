@@ -3,37 +3,37 @@
 
 #include <math.h>
 
-void guidance_plain(struct tensor cond, struct tensor uncond, int patch, double scale) {
+void guidance_cfg(struct tensor cond, struct tensor uncond, int patch, double scale) {
     float g = (float)(scale - 1), *c = cond.data;
     const float *u = uncond.data;
     (void)patch;
     for (int64_t i = 0; i < tensor_elements(&cond); i++) c[i] = c[i] + g * (c[i] - u[i]);
 }
 
-/* Where a token's values lie: channels of `plane` values each, in each patch rows of `row` values. */
+/* Strides of one token's values: `plane` between channels, `row` between its pixel rows. */
 struct token_values {
     int channels, patch;
     int64_t plane, row;
 };
 
-/* Of one token, from its first value on. */
+/* Guides one token; pointers are to its first value. */
 static void guide_token(float *cond, const float *uncond, const struct token_values *at, float scale) {
-    double kept = 0, guided = 0;
+    double before = 0, after = 0;
     for (int c = 0; c < at->channels; c++)
         for (int y = 0; y < at->patch; y++)
             for (int x = 0; x < at->patch; x++) {
                 int64_t i = c * at->plane + y * at->row + x;
-                kept += (double)cond[i] * (double)cond[i];
+                before += (double)cond[i] * (double)cond[i];
                 cond[i] = uncond[i] + scale * (cond[i] - uncond[i]);
-                guided += (double)cond[i] * (double)cond[i];
+                after += (double)cond[i] * (double)cond[i];
             }
-    float factor = guided > 0 ? (float)sqrt(kept) / (float)sqrt(guided) : 1;
+    float factor = after > 0 ? (float)sqrt(before) / (float)sqrt(after) : 1;
     for (int c = 0; c < at->channels; c++)
         for (int y = 0; y < at->patch; y++)
             for (int x = 0; x < at->patch; x++) cond[c * at->plane + y * at->row + x] *= factor;
 }
 
-void guidance_keep_norm(struct tensor cond, struct tensor uncond, int patch, double scale) {
+void guidance_cfg_keep_norm(struct tensor cond, struct tensor uncond, int patch, double scale) {
     int32_t X = cond.dim[3], rows = cond.dim[1] * cond.dim[2];
     struct token_values at = {cond.dim[0], patch, (int64_t)rows * X, X};
     for (int32_t y = 0; y < rows; y += patch)
@@ -43,13 +43,13 @@ void guidance_keep_norm(struct tensor cond, struct tensor uncond, int patch, dou
         }
 }
 
-void guidance_begin_skipped(struct tensor skipped, struct tensor cond, double scale) {
+void guidance_slg_begin(struct tensor skipped, struct tensor cond, double scale) {
     float *s = skipped.data, factor = (float)scale;
     const float *c = cond.data;
     for (int64_t i = 0; i < tensor_elements(&cond); i++) s[i] = (c[i] - s[i]) * factor;
 }
 
-void guidance_add_skipped(struct tensor guided, struct tensor skipped) {
+void guidance_slg_add(struct tensor guided, struct tensor skipped) {
     float *g = guided.data;
     const float *s = skipped.data;
     for (int64_t i = 0; i < tensor_elements(&guided); i++) g[i] += s[i];

@@ -1,4 +1,4 @@
-/* Evenly spaced values: see linspace.h. Contraction into fused multiply-adds is off for the whole build. */
+/* Evenly spaced values: see linspace.h. The build never contracts to fused multiply-adds by itself. */
 #include "engine/sample/linspace.h"
 
 #include <math.h>

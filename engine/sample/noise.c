@@ -1,4 +1,4 @@
-/* PyTorch's CPU noise: see noise.h. MT19937 after Matsumoto and Nishimura, 1998. */
+/* PyTorch's CPU random generator: see noise.h. MT19937 after Matsumoto and Nishimura, 1998. */
 #include "engine/sample/noise.h"
 
 #include <math.h>
@@ -38,7 +38,7 @@ static double uniform_double(struct generator *g) {
     return (double)((high << 32 | low) & ((1ull << 53) - 1)) * 0x1p-53;
 }
 
-/* Sixteen uniforms in place to sixteen normals: cosines of the first eight, sines of the second. */
+/* Box-Muller: turns 16 uniforms into 16 normals in place, cosines first, then sines. */
 static void transform_sixteen(float *v) {
     for (int i = 0; i < 8; i++) {
         double radius = sqrt(-2 * log((double)(1 - v[i]))), angle = TWO_PI * (double)v[i + 8];

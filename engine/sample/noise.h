@@ -1,11 +1,11 @@
-/* Initial noise as PyTorch's CPU generator draws it: uniforms bit for bit, normals computed in double and
- * rounded (PyTorch's own differ between instruction sets by up to 1.9e-6). */
+/* Random noise as PyTorch's CPU generator draws it: uniforms match bit for bit, normals are computed in
+ * double and rounded (PyTorch's own differ between instruction sets by up to 1.9e-6). */
 #ifndef SLUICE_SAMPLE_NOISE_H
 #define SLUICE_SAMPLE_NOISE_H
 
 #include <stdint.h>
 
-/* MT19937, as torch.Generator("cpu").manual_seed: the lower 32 bits of the seed count. */
+/* MT19937, as torch.Generator("cpu").manual_seed: only the lower 32 bits of the seed matter. */
 struct generator {
     uint32_t state[624];
     int next;
@@ -15,8 +15,8 @@ void generator_seed(struct generator *g, uint64_t seed);
 uint32_t generator_draw(struct generator *g);
 /* torch.rand: 24 bits, in [0, 1). */
 float generator_uniform(struct generator *g);
-/* torch.randn of n values in memory order. From 16 values on PyTorch fills uniforms and transforms them by
- * sixteens, a ragged end being drawn anew; below, it draws pairs in double. Source:
+/* torch.randn of n values in memory order. From 16 values on PyTorch draws uniforms and transforms them in
+ * groups of 16; the last 16 are drawn again if n is no multiple. Below 16 it draws pairs in double. Source:
  * ATen/native/cpu/DistributionTemplates.h. */
 void generator_normals(struct generator *g, float *out, int64_t n);
 

@@ -1,4 +1,4 @@
-/* The noise that a model was trained to see: see noise_table.h. */
+/* Training noise levels: see noise_table.h. */
 #include "engine/sample/noise_table.h"
 
 #include "engine/sample/linspace.h"
@@ -13,51 +13,51 @@ static double cosine_abar(double part) {
     return c * c;
 }
 
-static float beta_of(const struct noise_settings *s, int i) {
-    if (s->betas == BETAS_LINEAR) return linspace_torch((float)s->beta_start, (float)s->beta_end, i, N);
-    if (s->betas == BETAS_COSINE)
+static float beta_of(const struct training_noise *s, int i) {
+    if (s->beta_schedule == BETAS_LINEAR) return linspace_torch((float)s->beta_start, (float)s->beta_end, i, N);
+    if (s->beta_schedule == BETAS_COSINE)
         return (float)fmin(1 - cosine_abar((i + 1.0) / N) / cosine_abar((double)i / N), 0.999);
     float root = linspace_torch((float)sqrt(s->beta_start), (float)sqrt(s->beta_end), i, N);
     return root * root;
 }
 
-static void fill_abar(const float beta[N], float abar[N]) {
+static void fill_abar(const float beta[N], float alpha[N]) {
     double product = 1;
     for (int i = 0; i < N; i++) {
         product *= (double)(1 - beta[i]);
-        abar[i] = (float)product;
+        alpha[i] = (float)product;
     }
 }
 
-/* Its roots are shifted and stretched until the last is 0 and the first as it was (Lin et al., "Common
- * Diffusion Noise Schedules and Sample Steps are Flawed", 2023). */
-static void rescale_betas(float beta[N], float abar[N]) {
-    float last = sqrtf(abar[N - 1]), first = sqrtf(abar[0]), factor = first / (first - last), before = 0;
+/* Zero terminal SNR: shifts and scales sqrt(alphas_cumprod) so that the last is 0 and the first unchanged
+ * (Lin et al., "Common Diffusion Noise Schedules and Sample Steps are Flawed", 2023). */
+static void rescale_betas(float beta[N], float alpha[N]) {
+    float last = sqrtf(alpha[N - 1]), first = sqrtf(alpha[0]), factor = first / (first - last), before = 0;
     for (int i = 0; i < N; i++) {
-        float root = (sqrtf(abar[i]) - last) * factor, now = root * root;
+        float root = (sqrtf(alpha[i]) - last) * factor, now = root * root;
         beta[i] = 1 - (i ? now / before : now);
         before = now;
     }
-    fill_abar(beta, abar);
+    fill_abar(beta, alpha);
 }
 
-float sigma_of_abar(float abar) {
-    return abar > 0 ? sqrtf((1 - abar) / abar) : FLT_MAX;
+float sigma_of_alpha(float alpha) {
+    return alpha > 0 ? sqrtf((1 - alpha) / alpha) : FLT_MAX;
 }
 
-void noise_table_fill(struct noise_table *table, const struct noise_settings *settings) {
-    float *beta = table->sigma; /* room that is written over below */
+void noise_table_fill(struct noise_table *table, const struct training_noise *settings) {
+    float *beta = table->sigma; /* scratch; filled with sigmas below */
     for (int i = 0; i < N; i++) beta[i] = beta_of(settings, i);
-    fill_abar(beta, table->abar);
-    if (settings->zero_snr != ZERO_SNR_NO) rescale_betas(beta, table->abar);
-    if (settings->zero_snr == ZERO_SNR_NEARLY) table->abar[N - 1] = 0x1p-24f;
+    fill_abar(beta, table->alpha);
+    if (settings->rescale_zero_snr != ZERO_SNR_NO) rescale_betas(beta, table->alpha);
+    if (settings->rescale_zero_snr == ZERO_SNR_CLAMPED) table->alpha[N - 1] = 0x1p-24f;
     for (int i = 0; i < N; i++) {
-        table->sigma[i] = sigma_of_abar(table->abar[i]);
+        table->sigma[i] = sigma_of_alpha(table->alpha[i]);
         table->log_sigma[i] = (float)log((double)table->sigma[i]);
     }
 }
 
-/* Where between two entries. */
+/* Index of the table entry at or below a timestep. */
 static int place_of(double timestep) {
     int low = (int)floor(timestep);
     return low < 0 ? 0 : low > N - 2 ? N - 2 : low;

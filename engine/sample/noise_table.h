@@ -1,11 +1,10 @@
-/* The noise that a model was trained to see: 1000 levels, told by their timesteps. Of models that add noise;
- * flow matching needs no table.
+/* The 1000 noise levels of training, by timestep; not for flow models.
  *
- * A level is abar, the part of the picture's variance that is left (alphas_cumprod), or sigma = sqrt((1 -
- * abar) / abar), noise for one of picture. In float32 and in diffusers' order of operations (0.42,
- * schedulers/scheduling_euler_discrete.py), products summed up in double as PyTorch does; square roots and
- * logarithms are rounded correctly, which those of PyTorch and NumPy are not: theirs differ by a last bit
- * between processors. */
+ * A level is alpha (alphas_cumprod in diffusers: the image's share of the variance), or sigma = sqrt((1 -
+ * alpha) / alpha). Computed in float32 in diffusers' order of operations (0.42,
+ * schedulers/scheduling_euler_discrete.py), with products accumulated in double as in PyTorch. Square roots
+ * and logarithms are correctly rounded; those of PyTorch and NumPy differ in the last bit between
+ * processors. */
 #ifndef SLUICE_SAMPLE_NOISE_TABLE_H
 #define SLUICE_SAMPLE_NOISE_TABLE_H
 
@@ -13,40 +12,40 @@
 
 enum { TRAINED_TIMESTEPS = 1000 };
 
-/* How beta, the noise that a timestep adds, grows. */
-enum betas {
+/* beta_schedule of diffusers: how the noise added per timestep grows. */
+enum beta_schedule {
     BETAS_LINEAR,
-    BETAS_SCALED_LINEAR, /* its square root does */
+    BETAS_SCALED_LINEAR, /* sqrt(beta) grows linearly */
     BETAS_COSINE,        /* squaredcos_cap_v2 */
 };
 
-enum zero_snr {
+enum rescale_zero_snr {
     ZERO_SNR_NO,
-    ZERO_SNR_NEARLY, /* nothing of the picture is left at the last timestep, but for a variance of 2^-24 */
-    ZERO_SNR_WHOLLY, /* nothing at all */
+    ZERO_SNR_CLAMPED, /* last alpha is 2^-24 instead of 0, as in EulerDiscreteScheduler */
+    ZERO_SNR_EXACT, /* last alpha is 0 */
 };
 
-struct noise_settings {
-    enum betas betas;
+struct training_noise {
+    enum beta_schedule beta_schedule;
     double beta_start, beta_end;
-    enum zero_snr zero_snr;
+    enum rescale_zero_snr rescale_zero_snr;
 };
 
 struct noise_table {
-    float abar[TRAINED_TIMESTEPS], sigma[TRAINED_TIMESTEPS], log_sigma[TRAINED_TIMESTEPS];
+    float alpha[TRAINED_TIMESTEPS], sigma[TRAINED_TIMESTEPS], log_sigma[TRAINED_TIMESTEPS];
 };
 
-void noise_table_fill(struct noise_table *table, const struct noise_settings *settings);
+void noise_table_fill(struct noise_table *table, const struct training_noise *settings);
 
-/* sqrt((1 - abar) / abar); FLT_MAX where nothing of the picture is left. */
-float sigma_of_abar(float abar);
-/* Linear in sigma between two timesteps, the ends' outside (numpy.interp). */
+/* sqrt((1 - alpha) / alpha); FLT_MAX for alpha 0. */
+float sigma_of_alpha(float alpha);
+/* Sigma of a timestep, linear between entries and clamped outside (numpy.interp). */
 double noise_table_sigma(const struct noise_table *table, double timestep);
-/* The same, linear in its logarithm (k-diffusion, DiscreteSchedule.t_to_sigma). */
+/* Sigma of a timestep, linear in log(sigma) (k-diffusion, DiscreteSchedule.t_to_sigma). */
 double noise_table_sigma_of_log(const struct noise_table *table, double timestep);
-/* The timestep whose sigma that is, by the logarithm; from 0 to 999 (_sigma_to_t). */
+/* Timestep of a sigma, by log(sigma), 0 to 999 (_sigma_to_t in diffusers). */
 double noise_table_timestep(const struct noise_table *table, double sigma);
-/* The same in float32: as diffusers has it for a sigma within a step. */
+/* The same in float32, as diffusers does for a sigma within a step. */
 float noise_table_timestep_f32(const struct noise_table *table, float sigma);
 
 #endif

@@ -1,4 +1,4 @@
-/* Predictions: see prediction.h. */
+/* Prediction types: see prediction.h. */
 #include "engine/sample/prediction.h"
 
 #include <math.h>
@@ -10,15 +10,15 @@ float prediction_input_scale(const struct prediction *prediction, const struct g
 
 /* ---- flow ---- */
 
-static float prediction_told_noise(float timestep) {
+static float timestep_input_sigma(float timestep) {
     return timestep / 1000;
 }
 
-static float prediction_told_picture(float timestep) {
+static float timestep_input_one_minus_sigma(float timestep) {
     return (1000 - timestep) / 1000;
 }
 
-static float prediction_told_timestep(float timestep) {
+static float timestep_input_unscaled(float timestep) {
     return timestep;
 }
 
@@ -28,7 +28,7 @@ static void prediction_convert_flow(float *output, const float *sample, int64_t 
     for (int64_t i = 0; i < n; i++) output[i] = sample[i] - at->noise * output[i];
 }
 
-/* ---- noise that is added ---- */
+/* ---- eps and v ---- */
 
 static void prediction_convert_eps(float *output, const float *sample, int64_t n, const struct grid_point *at,
                                    enum prediction_form form) {
@@ -50,12 +50,12 @@ static void prediction_convert_v(float *output, const float *sample, int64_t n, 
 /* ---- the table ---- */
 
 const struct prediction prediction_flow = {
-    .name = "flow", .mixes = true, .told = prediction_told_noise, .convert = prediction_convert_flow};
-const struct prediction prediction_flow_of_picture = {
-    .name = "flow", .mixes = true, .told = prediction_told_picture, .convert = prediction_convert_flow};
-const struct prediction prediction_flow_of_timestep = {
-    .name = "flow", .mixes = true, .told = prediction_told_timestep, .convert = prediction_convert_flow};
+    .name = "flow", .is_flow = true, .timestep_input = timestep_input_sigma, .convert = prediction_convert_flow};
+const struct prediction prediction_flow_inverted = {
+    .name = "flow", .is_flow = true, .timestep_input = timestep_input_one_minus_sigma, .convert = prediction_convert_flow};
+const struct prediction prediction_flow_timestep = {
+    .name = "flow", .is_flow = true, .timestep_input = timestep_input_unscaled, .convert = prediction_convert_flow};
 const struct prediction prediction_eps = {
-    .name = "eps", .told = prediction_told_timestep, .convert = prediction_convert_eps};
+    .name = "eps", .timestep_input = timestep_input_unscaled, .convert = prediction_convert_eps};
 const struct prediction prediction_v = {
-    .name = "v", .told = prediction_told_timestep, .convert = prediction_convert_v};
+    .name = "v", .timestep_input = timestep_input_unscaled, .convert = prediction_convert_v};

@@ -1,4 +1,4 @@
-/* Samplers by name: see sampler.h. */
+/* The list of samplers: see sampler.h. */
 #include "engine/sample/sampler.h"
 
 #include <stdio.h>
@@ -36,7 +36,7 @@ enum status sampler_find(const char *name, const struct sampler **sampler, struc
             length += (size_t)snprintf(names + length, sizeof names - length, "%s%s", length ? ", " : "",
                                        (*s)->name);
     }
-    error_set(e, USAGE, "there is no such sampler (--sampler)");
+    error_set(e, USAGE, "unknown sampler (--sampler)");
     error_found(e, "%s", name);
     return error_expected(e, "%s", names);
 }

@@ -1,12 +1,12 @@
-/* Samplers: how a sample moves from one point of a grid to the next. One row a sampler; the rest
- * of the engine knows no more of it than the row says: evaluations of a step, past tensors that are kept (and
- * so planned), noise that is drawn, the update. Plain loops on the host.
+/* Samplers: how a sample moves from one noise level to the next. One table entry per sampler gives
+ * evaluations per step, history tensors (memory is planned from it), noise draws, and the update. Plain
+ * loops on the host.
  *
- * An update is a sum of tensors, each with a factor that follows from the step's points; factors are computed
- * in double. With sigma and x' = x / signal where noise is added, sigma and x of flow matching, the formulas
- * are those of k-diffusion (Karras et al. 2022); solvers in the logarithm of signal / noise are written for
- * any signal and noise. Sources: diffusers 0.42, schedulers/, each by its row; k-diffusion's sampling.py
- * where diffusers lacks it; the flow forms of ancestral samplers are stable-diffusion.cpp's and ComfyUI's. */
+ * An update is a weighted sum of tensors; weights are computed in double from the step's noise levels. In
+ * terms of sigma and sample / signal (flow matching: sigma and sample) the formulas are those of
+ * k-diffusion (Karras et al. 2022). Solvers in log(signal / noise) work for any signal and noise. Sources:
+ * diffusers 0.42, schedulers/; k-diffusion's sampling.py where diffusers lacks one; the flow forms of
+ * ancestral samplers follow stable-diffusion.cpp and ComfyUI. */
 #ifndef SLUICE_SAMPLE_SAMPLER_H
 #define SLUICE_SAMPLE_SAMPLER_H
 
@@ -17,53 +17,51 @@
 
 enum { SAMPLER_EVALUATIONS_MAX = 2, SAMPLER_HISTORY_MAX = 4 };
 
-/* What some rows of samplers read; scheduler_config.json may say it. */
+/* Options of solvers; scheduler_config.json may set them. */
 struct solver {
-    int order;             /* of DPM-Solver++, DEIS and UniPC: 1 to 3 */
-    bool heun;             /* DPM-Solver++'s second order by Heun's formula, not the midpoint's */
-    bool same_order_final; /* orders do not fall towards the end of runs of under 15 steps */
+    int order;             /* solver_order of DPM-Solver++, DEIS and UniPC: 1 to 3 */
+    bool heun;             /* solver_type "heun" of second-order DPM-Solver++; else "midpoint" */
+    bool no_lower_order_final; /* lower_order_final is false: orders stay up at the end of runs of under 15 steps */
     bool euler_at_final;
-    bool bh1;         /* UniPC's B(h) = h, not e^h - 1 */
-    bool at_boundary; /* LCM: what is left of the sample near timestep 0 stays, as it was distilled with */
+    bool bh1;         /* solver_type "bh1" of UniPC: B(h) = h, not e^h - 1 */
+    bool lcm_boundary_used; /* LCM: apply the boundary condition of the distillation */
 };
 
-/* What an update after one evaluation is given. All tensors have n values. */
+/* Arguments of an update after one evaluation. All tensors have n values. */
 struct sampler_update {
     const struct grid *grid;
     const struct prediction *prediction;
     const struct solver *solver;
     int step, evaluation;
-    float *sample;         /* moves to where the next evaluation, or the next step, reads it */
-    float *output;         /* the denoiser's, guided, in the sampler's form; may be overwritten */
-    float *const *history; /* the sampler's own tensors of this image; what they hold before the first step
-                              nobody may read */
-    const float *noise;    /* standard normals, where the row draws them; NULL where the sample ends without
-                              noise */
+    float *sample;         /* in and out: the sample, moved to the next evaluation or step */
+    float *output;         /* guided prediction in the form of the sampler; may be overwritten */
+    float *const *history; /* the sampler's tensors for this image; undefined before the first step */
+    const float *noise;    /* standard normals if the sampler draws noise; NULL at a step that ends without noise */
     int64_t n;
 };
 
-enum sampler_draws { DRAWS_NOTHING, DRAWS_AT_ENDS, DRAWS_ALWAYS };
+enum sampler_noise { NOISE_NEVER, NOISE_AT_STEP_END, NOISE_EVERY_EVALUATION };
 
 struct sampler {
-    const char *name;  /* that people choose it by: stable-diffusion.cpp's, where it has one */
-    const char *alias; /* ComfyUI's; or NULL */
+    const char *name;  /* for --sampler: stable-diffusion.cpp's name, where it has one */
+    const char *alias; /* ComfyUI's name; or NULL */
     enum prediction_form form;
-    int order;       /* of a solver, where nothing else is said */
-    int evaluations; /* of a step, at most */
-    int history;     /* tensors kept for each image */
-    /* Noise: once a step, when it ends; or after every evaluation. Never where a step ends without any. */
-    enum sampler_draws draws;
-    bool counts_timesteps; /* it reads trained levels by timesteps from 0 to 999 */
-    /* The grid that its class has of flow matching, for models of which each class has its own (sampling.h);
-     * NULL: Euler's. */
-    const struct schedule *flow;
-    /* Why it cannot be used where signal and noise are mixed, or from a point without any signal; or NULL. */
-    const char *lacks_mixing, *lacks_bare_noise;
-    /* What it makes of a grid before any step is left out: writes at most GRID_STEPS_MORE. May be NULL. */
-    void (*arrange)(struct grid *grid);
-    /* Where evaluation 1 and on of a step stands; false: this step has no more. NULL with one evaluation,
-     * which stands at the step's own point. */
-    bool (*stands)(const struct grid *grid, int step, int evaluation, struct grid_point *at);
+    int order;       /* default order of a solver */
+    int evaluations; /* per step, at most */
+    int history;     /* history tensors per image */
+    /* When noise is drawn. Never at a step that ends without noise. */
+    enum sampler_noise draws_noise;
+    bool needs_timesteps; /* reads the training table by timesteps from 0 to 999 */
+    /* Schedule of its diffusers class for flow models, where each class has its own (grid_from_class in
+     * sampling.h); NULL: schedule_flow. */
+    const struct schedule *flow_schedule;
+    /* Reasons why it cannot be used with flow models, or from zero terminal SNR; NULL: it can. */
+    const char *no_flow_reason, *no_zero_snr_reason;
+    /* Changes the grid before steps are skipped; adds at most GRID_EXTRA_STEPS. NULL: no change. */
+    void (*adjust_grid)(struct grid *grid);
+    /* Noise level of evaluations 1 and up of a step; false: the step has no more. NULL with one evaluation
+     * per step. */
+    bool (*evaluation_point)(const struct grid *grid, int step, int evaluation, struct grid_point *at);
     void (*update)(const struct sampler_update *u);
 };
 
@@ -74,7 +72,7 @@ extern const struct sampler sampler_euler, sampler_euler_a, sampler_heun, sample
 
 extern const struct sampler *const samplers[]; /* NULL-terminated */
 
-/* USAGE, with all names, if there is no such sampler. */
+/* Finds a sampler by name or alias. USAGE, with all names, if there is none. */
 enum status sampler_find(const char *name, const struct sampler **sampler, struct error *e);
 
 #endif

@@ -1,5 +1,5 @@
-/* Samplers that follow the derivative: Euler, Heun, DPM2, and those that remember its past. */
-#include "engine/sample/update.h"
+/* Derivative-based samplers: Euler, Heun, DPM2, DPM2 ancestral, LMS, iPNDM and PNDM. */
+#include "engine/sample/sampler_update.h"
 
 #include <math.h>
 
@@ -7,39 +7,39 @@
 
 static void sampler_update_euler(const struct sampler_update *u) {
     const struct grid_step *s = update_step(u);
-    update_along(u, u->sample, &s->at, &s->to, u->output);
+    update_along_derivative(u, u->sample, &s->at, &s->to, u->output);
 }
 
 /* ---- two evaluations ---- */
 
-/* At the step's end, unless that has no noise. */
-static bool stands_at_end(const struct grid *grid, int step, int evaluation, struct grid_point *at) {
+/* Heun's second evaluation is at the step's end, unless that has no noise. */
+static bool evaluation_at_end(const struct grid *grid, int step, int evaluation, struct grid_point *at) {
     (void)evaluation;
     *at = grid->step[step].to;
     return at->noise > 0;
 }
 
-/* The mean of both derivatives. */
+/* Heun: steps with the mean of both derivatives. */
 static void sampler_update_heun(const struct sampler_update *u) {
     const struct grid_step *s = update_step(u);
     float *sample = u->history[0], *first = u->history[1];
     if (!u->evaluation) {
-        update_keep(sample, u->sample, u->n);
-        update_keep(first, u->output, u->n);
-        update_along(u, sample, &s->at, &s->to, first);
+        update_copy(sample, u->sample, u->n);
+        update_copy(first, u->output, u->n);
+        update_along_derivative(u, sample, &s->at, &s->to, first);
         return;
     }
     update_sum(u->output, u->n, (struct term[]){{0.5, first}, {0.5, u->output}}, 2);
-    update_along(u, sample, &s->at, &s->to, u->output);
+    update_along_derivative(u, sample, &s->at, &s->to, u->output);
 }
 
-/* Between two sigmas by their logarithms, as torch.lerp rounds it in float32. */
+/* Geometric mean of two sigmas, with the float32 rounding of torch.lerp. */
 static float middle(float sigma, float other) {
     float from = (float)log((double)sigma), to = (float)log((double)other);
     return (float)exp((double)(to - (to - from) * 0.5f));
 }
 
-static bool stands_in_middle(const struct grid *grid, int step, int evaluation, struct grid_point *at) {
+static bool evaluation_at_middle(const struct grid *grid, int step, int evaluation, struct grid_point *at) {
     const struct grid_step *s = &grid->step[step];
     (void)evaluation;
     if (!(s->to.noise > 0)) return false;
@@ -47,27 +47,27 @@ static bool stands_in_middle(const struct grid *grid, int step, int evaluation, 
     return true;
 }
 
-/* The middle's derivative for the whole step. */
+/* DPM2: uses the derivative at the middle for the whole step. */
 static void sampler_update_dpm2(const struct sampler_update *u) {
     const struct grid_step *s = update_step(u);
     struct grid_point at = s->to;
     if (u->evaluation) {
-        update_along(u, u->history[0], &s->at, &s->to, u->output);
+        update_along_derivative(u, u->history[0], &s->at, &s->to, u->output);
         return;
     }
-    update_keep(u->history[0], u->sample, u->n);
-    stands_in_middle(u->grid, u->step, 1, &at);
-    update_along(u, u->sample, &s->at, &at, u->output);
+    update_copy(u->history[0], u->sample, u->n);
+    evaluation_at_middle(u->grid, u->step, 1, &at);
+    update_along_derivative(u, u->sample, &s->at, &at, u->output);
 }
 
-/* In float32, as diffusers has it. */
+/* The sigma that an ancestral step goes down to before adding noise; in float32, as in diffusers. */
 static float sigma_down(const struct grid_step *s) {
     float from = s->at.sigma * s->at.sigma, to = s->to.sigma * s->to.sigma;
     float up = sqrtf(to * (from - to) / from);
     return sqrtf(to - up * up);
 }
 
-static bool stands_above_down(const struct grid *grid, int step, int evaluation, struct grid_point *at) {
+static bool evaluation_above_down(const struct grid *grid, int step, int evaluation, struct grid_point *at) {
     const struct grid_step *s = &grid->step[step];
     (void)evaluation;
     if (!(s->to.noise > 0)) return false;
@@ -79,9 +79,9 @@ static void sampler_update_dpm2_a(const struct sampler_update *u) {
     const struct grid_step *s = update_step(u);
     struct grid_point at = s->to;
     if (!u->evaluation) {
-        update_keep(u->history[0], u->sample, u->n);
-        stands_above_down(u->grid, u->step, 1, &at);
-        update_along(u, u->sample, &s->at, &at, u->output);
+        update_copy(u->history[0], u->sample, u->n);
+        evaluation_above_down(u->grid, u->step, 1, &at);
+        update_along_derivative(u, u->sample, &s->at, &at, u->output);
         return;
     }
     double from = (double)s->at.sigma, scale = update_scale(u->grid, &s->to);
@@ -92,25 +92,25 @@ static void sampler_update_dpm2_a(const struct sampler_update *u) {
     update_sum(u->sample, u->n, terms, 3);
 }
 
-/* ---- the past ---- */
+/* ---- multistep: LMS, iPNDM ---- */
 
-enum { PAST = 3 };
+enum { HISTORY = 3 };
 
-static void along_past(const struct sampler_update *u, const double *factor, int order) {
+static void multistep_update(const struct sampler_update *u, const double *factor, int order) {
     const struct grid_step *s = update_step(u);
     double scale = update_scale(u->grid, &s->to);
-    struct term terms[PAST + 2] = {{scale / update_scale(u->grid, &s->at), u->sample},
+    struct term terms[HISTORY + 2] = {{scale / update_scale(u->grid, &s->at), u->sample},
                                    {scale * factor[0], u->output}};
     for (int k = 1; k < order; k++) terms[k + 1] = (struct term){scale * factor[k], u->history[k - 1]};
     update_sum(u->sample, u->n, terms, order + 1);
-    update_push(u->history, PAST, u->output, u->n);
+    update_push(u->history, HISTORY, u->output, u->n);
 }
 
 static int order_of(const struct sampler_update *u) {
-    return u->step < PAST ? u->step + 1 : PAST + 1;
+    return u->step < HISTORY ? u->step + 1 : HISTORY + 1;
 }
 
-/* The Lagrange polynomial that is 1 at sigma number j of the last `order`, and 0 at the others. */
+/* Lagrange basis polynomial: 1 at sigma j of the last `order` sigmas, 0 at the others. */
 static double lagrange(const struct sampler_update *u, int order, int j, double sigma) {
     const struct grid_step *now = update_step(u);
     double product = 1, at = (double)now[-j].at.sigma;
@@ -121,123 +121,124 @@ static double lagrange(const struct sampler_update *u, int order, int j, double 
     return product;
 }
 
-/* Its integral over the step, by Gauss' rule of two points, which is exact up to degree 3. */
+/* LMS: integrates the Lagrange polynomials over the step by two-point Gauss quadrature, exact up to degree
+ * 3. */
 static void sampler_update_lms(const struct sampler_update *u) {
-    double from = (double)update_step(u)->at.sigma, to = (double)update_step(u)->to.sigma, factor[PAST + 1];
+    double from = (double)update_step(u)->at.sigma, to = (double)update_step(u)->to.sigma, factor[HISTORY + 1];
     double half = (to - from) / 2, middle_at = (from + to) / 2, off = half / sqrt(3);
     int order = order_of(u);
     for (int j = 0; j < order; j++)
         factor[j] = half * (lagrange(u, order, j, middle_at - off) + lagrange(u, order, j, middle_at + off));
-    along_past(u, factor, order);
+    multistep_update(u, factor, order);
 }
 
-/* Adams and Bashforth's, as if steps were equal. */
-static const double adams[PAST + 1][PAST + 1] = {
+/* Adams-Bashforth coefficients, for equal steps. */
+static const double adams[HISTORY + 1][HISTORY + 1] = {
     {1}, {1.5, -0.5}, {23.0 / 12, -16.0 / 12, 5.0 / 12}, {55.0 / 24, -59.0 / 24, 37.0 / 24, -9.0 / 24}};
 
 static void sampler_update_ipndm(const struct sampler_update *u) {
     int order = order_of(u);
-    double factor[PAST + 1], step = (double)update_step(u)->to.sigma - (double)update_step(u)->at.sigma;
+    double factor[HISTORY + 1], step = (double)update_step(u)->to.sigma - (double)update_step(u)->at.sigma;
     for (int k = 0; k < order; k++) factor[k] = step * adams[order - 1][k];
-    along_past(u, factor, order);
+    multistep_update(u, factor, order);
 }
 
 /* ---- PNDM ---- */
 
-/* The second point is evaluated twice: its first evaluation corrects the step to it. */
-static void arrange_pndm(struct grid *grid) {
+/* PNDM evaluates its second point twice: the first evaluation corrects the step to it. Inserts that step. */
+static void repeat_second_point(struct grid *grid) {
     if (grid->n < 2) return;
     for (int i = grid->n; i > 1; i--) grid->step[i] = grid->step[i - 1];
     grid->n++;
-    grid->n_whole++;
+    grid->n_total++;
 }
 
-/* What the correcting step goes through again. */
+/* The interval of a PNDM step; step 1 repeats step 0 with the corrected derivative. */
 static struct grid_step pndm_step(const struct sampler_update *u) {
     struct grid_step s = *update_step(u);
     if (u->step != 1) return s;
     s.to = s.at;
     s.at = u->grid->step[0].at;
-    if (!u->grid->leap) return s;
-    int timestep = (int)s.to.timestep + u->grid->leap;
+    if (!u->grid->timestep_stride) return s;
+    int timestep = (int)s.to.timestep + u->grid->timestep_stride;
     if (timestep > TRAINED_TIMESTEPS - 1) timestep = TRAINED_TIMESTEPS - 1;
-    s.at = grid_point_of_abar(u->grid->table->abar[timestep], (float)timestep);
+    s.at = grid_point_of_alpha(u->grid->table->alpha[timestep], (float)timestep);
     return s;
 }
 
-/* Outputs are added up before they are converted, by what is said of the step's beginning. */
+/* PNDM sums outputs before converting them, with the noise level of the step's begin. */
 static void sampler_update_pndm(const struct sampler_update *u) {
     const struct grid_step s = pndm_step(u);
-    int order = u->step < 2 ? 1 : u->step < 4 ? u->step : PAST + 1;
-    struct term terms[PAST + 1] = {{adams[order - 1][0], u->output}};
+    int order = u->step < 2 ? 1 : u->step < 4 ? u->step : HISTORY + 1;
+    struct term terms[HISTORY + 1] = {{adams[order - 1][0], u->output}};
     float *saved = u->history[1];
     if (u->step == 1) {
         update_sum(u->output, u->n, (struct term[]){{0.5, u->output}, {0.5, u->history[0]}}, 2);
-        update_keep(u->sample, saved, u->n);
+        update_copy(u->sample, saved, u->n);
     } else {
         for (int k = 1; k < order; k++) terms[k] = (struct term){adams[order - 1][k], u->history[k - 1]};
-        if (u->step == 0) update_keep(saved, u->sample, u->n);
-        float *sum = u->history[PAST];
+        if (u->step == 0) update_copy(saved, u->sample, u->n);
+        float *sum = u->history[HISTORY];
         update_sum(sum, u->n, terms, order);
-        if (u->step) update_push(u->history, PAST, u->output, u->n);
-        if (!u->step) update_keep(u->history[0], u->output, u->n);
-        update_keep(u->output, sum, u->n);
+        if (u->step) update_push(u->history, HISTORY, u->output, u->n);
+        if (!u->step) update_copy(u->history[0], u->output, u->n);
+        update_copy(u->output, sum, u->n);
     }
     u->prediction->convert(u->output, u->sample, u->n, &s.at, PREDICTION_DERIVATIVE);
-    update_along(u, u->sample, &s.at, &s.to, u->output);
+    update_along_derivative(u, u->sample, &s.at, &s.to, u->output);
 }
 
 /* ---- the table ---- */
 
-#define BARE "it divides by what the first step has left of the picture, which is nothing"
+#define ZERO_SNR_REASON "its first step divides by the signal, which is 0 (zero terminal SNR)"
 
 const struct sampler sampler_euler = {.name = "euler",
                                       .form = PREDICTION_DERIVATIVE,
                                       .evaluations = 1,
-                                      .lacks_bare_noise = BARE,
+                                      .no_zero_snr_reason = ZERO_SNR_REASON,
                                       .update = sampler_update_euler};
 const struct sampler sampler_heun = {.name = "heun",
                                      .form = PREDICTION_DERIVATIVE,
                                      .evaluations = 2,
                                      .history = 2,
-                                     .lacks_bare_noise = BARE,
-                                     .stands = stands_at_end,
+                                     .no_zero_snr_reason = ZERO_SNR_REASON,
+                                     .evaluation_point = evaluation_at_end,
                                      .update = sampler_update_heun};
 const struct sampler sampler_dpm2 = {.name = "dpm2",
                                      .alias = "dpm_2",
                                      .form = PREDICTION_DERIVATIVE,
                                      .evaluations = 2,
                                      .history = 1,
-                                     .lacks_bare_noise = BARE,
-                                     .stands = stands_in_middle,
+                                     .no_zero_snr_reason = ZERO_SNR_REASON,
+                                     .evaluation_point = evaluation_at_middle,
                                      .update = sampler_update_dpm2};
 const struct sampler sampler_dpm2_a = {.name = "dpm2_a",
                                        .alias = "dpm_2_ancestral",
                                        .form = PREDICTION_DERIVATIVE,
                                        .evaluations = 2,
                                        .history = 1,
-                                       .draws = DRAWS_AT_ENDS,
-                                       .lacks_bare_noise = BARE,
-                                       .stands = stands_above_down,
+                                       .draws_noise = NOISE_AT_STEP_END,
+                                       .no_zero_snr_reason = ZERO_SNR_REASON,
+                                       .evaluation_point = evaluation_above_down,
                                        .update = sampler_update_dpm2_a};
 const struct sampler sampler_lms = {.name = "lms",
                                     .form = PREDICTION_DERIVATIVE,
                                     .evaluations = 1,
-                                    .history = PAST,
-                                    .lacks_bare_noise = BARE,
+                                    .history = HISTORY,
+                                    .no_zero_snr_reason = ZERO_SNR_REASON,
                                     .update = sampler_update_lms};
 const struct sampler sampler_ipndm = {.name = "ipndm",
                                       .form = PREDICTION_DERIVATIVE,
                                       .evaluations = 1,
-                                      .history = PAST,
-                                      .lacks_bare_noise = BARE,
+                                      .history = HISTORY,
+                                      .no_zero_snr_reason = ZERO_SNR_REASON,
                                       .update = sampler_update_ipndm};
 const struct sampler sampler_pndm = {.name = "pndm",
                                      .alias = "plms",
                                      .form = PREDICTION_OUTPUT,
                                      .evaluations = 1,
-                                     .history = PAST + 1,
-                                     .lacks_mixing = "nothing says how it treats flow models",
-                                     .lacks_bare_noise = BARE,
-                                     .arrange = arrange_pndm,
+                                     .history = HISTORY + 1,
+                                     .no_flow_reason = "PNDM is not defined for flow models",
+                                     .no_zero_snr_reason = ZERO_SNR_REASON,
+                                     .adjust_grid = repeat_second_point,
                                      .update = sampler_update_pndm};

@@ -1,13 +1,11 @@
-/* Sampling: all that decides how a run goes from noise to a picture, as a recipe has it, as a model's
- * scheduler_config.json changes it, and as a request chooses.
+/* Sampling: prediction type, schedule, sampler and their options, from the recipe, the model's
+ * scheduler_config.json and the request.
  *
- * A file's class says schedule and sampler, its keys the rest; keys of other classes are ignored, as
- * diffusers ignores them, and keys of none, and classes and values that nothing here computes, refused by
- * name. A request's sampler changes the update alone and keeps the grid, but of flow models whose pipelines
- * leave the grid to the scheduler's class. Its schedule replaces the grid:
- * leading, trailing and linspace are the model's own with that spacing and no spread, the others
- * stable-diffusion.cpp's.
- */
+ * The class in scheduler_config.json determines schedule and sampler, its keys the rest. Keys of other
+ * classes are ignored, as in diffusers; unknown keys and unsupported classes or values are refused by name.
+ * --sampler changes only the update and keeps the grid, except for flow models whose pipelines leave the
+ * grid to the scheduler class. --scheduler replaces the grid: leading, trailing and linspace are the
+ * model's own with that spacing and without Karras or similar sigmas, the others stable-diffusion.cpp's. */
 #ifndef SLUICE_SAMPLE_SAMPLING_H
 #define SLUICE_SAMPLE_SAMPLING_H
 
@@ -19,54 +17,54 @@ struct sampling {
     const struct prediction *prediction;
     const struct schedule *schedule;
     const struct sampler *sampler;
-    struct schedule_options grid; /* but n, shift and table */
-    struct noise_settings noise;  /* of models that add noise */
+    struct schedule_options grid; /* without n, shift and table */
+    struct training_noise noise;  /* eps and v models only */
     struct solver solver;
-    /* Diffusers' pipelines of such a model take steps_offset for 1 and clip_sample for false, whatever the
-     * file says (pipelines/stable_diffusion). */
-    bool mends_old_files;
-    /* Of a flow model: its pipelines take any class that has flow matching, and the grid is its own. Else
-     * they make it themselves, for all alike. */
-    bool grid_of_class;
+    /* Stable Diffusion 1 and 2: steps_offset is 1 and clip_sample false whatever the file says, as in
+     * diffusers' pipelines (pipelines/stable_diffusion). */
+    bool fixes_legacy_config;
+    /* Flow models: the scheduler class makes the grid (WAN, SD3); else the pipeline makes one grid for all
+     * classes. */
+    bool grid_from_class;
 };
 
-/* Stable Diffusion's noise: the square root of beta grows evenly. */
-#define NOISE_OF_STABLE_DIFFUSION                                                                            \
-    { .betas = BETAS_SCALED_LINEAR, .beta_start = 0.00085, .beta_end = 0.012 }
+/* Stable Diffusion's training noise: sqrt(beta) grows linearly. */
+#define NOISE_STABLE_DIFFUSION                                                                            \
+    { .beta_schedule = BETAS_SCALED_LINEAR, .beta_start = 0.00085, .beta_end = 0.012 }
 
-/* Of a model whose pipeline mixes signal and noise, or not: the class of diffusers that makes its schedule
- * and sampler. For files that are written. */
-const char *sampling_class(const struct sampling *sampling);
+/* The diffusers class with this schedule and sampler, for files that are written. */
+const char *sampling_class_name(const struct sampling *sampling);
 
-/* As a request would choose its schedule: a spacing, or a schedule's name. */
+/* The schedule as --scheduler would name it: a spacing or a schedule name. */
 const char *sampling_schedule_name(const struct sampling *sampling);
 
-/* What a scheduler_config.json says of a model whose sampling is as its recipe has it, but of flow matching
- * its shift (schedule.shift_key) and what belongs to that. UNSUPPORTED, META. */
+/* Applies a scheduler_config.json to the sampling of a recipe. For flow models without shift and what
+ * belongs to it (schedule.shift_key). UNSUPPORTED, META. */
 enum status sampling_read(const struct config *config, struct sampling *sampling, struct error *e);
 
-/* What a request chooses; each name NULL: as it is. USAGE, by name, for what there is not, and for what the
- * model's kind of noise makes no sense of. */
+/* Choices of a request; NULL: unchanged. USAGE for unknown names and for combinations that the model does
+ * not support. */
 struct sampling_choice {
     const char *sampler, *schedule, *prediction;
     int steps;
 };
 enum status sampling_choose(const struct sampling_choice *choice, struct sampling *sampling, struct error *e);
 
-/* Of n steps those that a picture to start from leaves to run: the last n * strength, rounded up for flow
- * models and down for others (diffusers 0.42, get_timesteps of pipelines/flux/pipeline_flux_img2img.py and of
- * pipelines/stable_diffusion/pipeline_stable_diffusion_img2img.py). Returns the first. */
+/* First step to run for img2img: the last n * strength steps run, rounded up for flow models and down for
+ * others (diffusers 0.42, get_timesteps of pipelines/flux/pipeline_flux_img2img.py and of
+ * pipelines/stable_diffusion/pipeline_stable_diffusion_img2img.py). */
 int sampling_first_step(const struct sampling *sampling, int n, double strength);
 
-/* The grid of a request with such options (n, shift; table: where the schedule needs one), arranged for the
- * sampler. grid->step: the caller's, room for n and GRID_STEPS_MORE. */
+/* Fills the grid for these options (n, shift; table where the schedule needs one) and adjusts it for the
+ * sampler. grid->step: the caller's, with room for n + GRID_EXTRA_STEPS. */
 void sampling_fill(const struct sampling *sampling, const struct schedule_options *options,
                    struct grid *grid);
 
-/* Recognition of what a model predicts, from what its file holds beside weights that are bound: names of
- * tensors as "v_pred", "ztsnr", "edm_vpred.sigma_max". */
-typedef bool sampling_has(void *user, const char *name);
-/* UNSUPPORTED for "edm_mean": a denoiser and an autoencoder of another variance (Playground 2.5). */
-enum status sampling_recognise(sampling_has *has, void *user, struct sampling *sampling, struct error *e);
+/* Returns whether the model file has an unused tensor of that name, such as "v_pred", "ztsnr" or
+ * "edm_vpred.sigma_max". */
+typedef bool sampling_has_tensor(void *user, const char *name);
+/* Detects v prediction, zero terminal SNR and EDM from such tensors. UNSUPPORTED for "edm_mean": latents of
+ * another variance (Playground 2.5). */
+enum status sampling_detect(sampling_has_tensor *has, void *user, struct sampling *sampling, struct error *e);
 
 #endif

@@ -1,4 +1,4 @@
-/* Schedules: see schedule.h. */
+/* Flow-matching schedules: see schedule.h. */
 #include "engine/sample/schedule.h"
 
 #include "engine/sample/linspace.h"
@@ -10,18 +10,19 @@ const char *const spacing_names[] = {
     [SPACING_LINSPACE] = "linspace", [SPACING_LEADING] = "leading", [SPACING_TRAILING] = "trailing", NULL};
 
 float schedule_timestep(const struct schedule_options *options, double sigma) {
-    return options->continuous ? grid_continuous_timestep((float)sigma)
+    return options->continuous_timesteps ? grid_continuous_timestep((float)sigma)
                                : (float)noise_table_timestep(options->table, sigma);
 }
 
-/* ---- flow matching, by Euler ---- */
+/* ---- FlowMatchEulerDiscreteScheduler ---- */
 
-/* One step alone, or steps that are all noise, have nothing that could be stretched. */
+/* shift_terminal: stretches sigmas so that the last step begins at that sigma. A single step, or steps that
+ * are all noise, stay as they are. */
 static void stretch_to_terminal(struct grid *grid, double terminal) {
     float scale = (1 - grid->step[grid->n - 1].at.sigma) / (float)(1 - terminal);
     for (int i = 0; i < grid->n && scale > 0; i++) {
         float sigma = 1 - (1 - grid->step[i].at.sigma) / scale;
-        grid->step[i].at = grid_point_of_sigma(GRID_MIXED, sigma, sigma * 1000);
+        grid->step[i].at = grid_point_of_sigma(GRID_FLOW, sigma, sigma * 1000);
     }
 }
 
@@ -33,8 +34,8 @@ static double shifted(const struct schedule_options *o, double u) {
     return o->shift * u / (1 + (o->shift - 1) * u);
 }
 
-/* As a scheduler makes them that nobody hands any sigmas: between its largest and smallest timestep, which
- * are shifted already. */
+/* Sigmas that the scheduler makes when its pipeline passes none: evenly spaced between its largest and
+ * smallest timestep, which are shifted already, and shifted again. */
 static float sigma_again(const struct schedule_options *o, int i) {
     double most = (double)shifted_f32(o, 1), least = (double)shifted_f32(o, 1.0f / TRAINED_TIMESTEPS);
     double timestep = linspace_numpy(most * TRAINED_TIMESTEPS, least * TRAINED_TIMESTEPS, i, o->n);
@@ -45,24 +46,24 @@ static float sigma_once(const struct schedule_options *o, int i) {
     float s = (float)o->shift;
     float u = o->grid_f64 ? (float)linspace_numpy(1, 1.0 / o->n, i, o->n)
                           : linspace_torch(1, (float)(1.0 / o->n), i, o->n);
-    return o->exponential ? s / (s + (1 / u - 1)) : shifted_f32(o, u);
+    return o->exponential_shift ? s / (s + (1 / u - 1)) : shifted_f32(o, u);
 }
 
 static void schedule_fill_flow(const struct schedule_options *options, struct grid *grid) {
     int n = options->n;
-    *grid = (struct grid){.form = GRID_MIXED, .step = grid->step, .start = 1, .n = n, .n_whole = n};
+    *grid = (struct grid){.form = GRID_FLOW, .step = grid->step, .start = 1, .n = n, .n_total = n};
     for (int i = 0; i < n; i++) {
-        float sigma = options->again ? sigma_again(options, i) : sigma_once(options, i);
-        grid->step[i].at = grid_point_of_sigma(GRID_MIXED, sigma, sigma * 1000);
+        float sigma = options->shift_twice ? sigma_again(options, i) : sigma_once(options, i);
+        grid->step[i].at = grid_point_of_sigma(GRID_FLOW, sigma, sigma * 1000);
     }
     if (options->terminal > 0) stretch_to_terminal(grid, options->terminal);
     for (int i = 1; i < n; i++) grid->step[i - 1].to = grid->step[i].at;
-    grid->step[n - 1].to = grid_point_of_sigma(GRID_MIXED, 0, 0);
+    grid->step[n - 1].to = grid_point_of_sigma(GRID_FLOW, 0, 0);
 }
 
-/* ---- flow matching, of solvers ---- */
+/* ---- use_flow_sigmas of UniPC and DPM-Solver++ ---- */
 
-/* Whose logarithm of signal / noise has no end. */
+/* Subtracted from a sigma of 1, where log(signal / noise) is infinite. */
 #define NEARLY_ALL_NOISE 1e-6
 
 typedef double flow_rule(int i, int n);
@@ -78,16 +79,16 @@ static double flow_dpm(int i, int n) {
 static void fill_solver_flow(const struct schedule_options *o, flow_rule *rule, struct grid *grid) {
     int n = o->n;
     double last = shifted(o, rule(n - 1, n)), stretch = o->terminal > 0 ? (1 - last) / (1 - o->terminal) : 0;
-    *grid = (struct grid){.form = GRID_MIXED, .step = grid->step, .start = 1, .n = n, .n_whole = n};
+    *grid = (struct grid){.form = GRID_FLOW, .step = grid->step, .start = 1, .n = n, .n_total = n};
     for (int i = 0; i < n; i++) {
         double sigma = shifted(o, rule(i, n));
         if (stretch > 0) sigma = 1 - (1 - sigma) / stretch;
         if (!i && fabs(sigma - 1) < NEARLY_ALL_NOISE) sigma -= NEARLY_ALL_NOISE;
         float timestep = (float)trunc(sigma * TRAINED_TIMESTEPS);
-        grid->step[i].at = grid_point_of_sigma(GRID_MIXED, (float)sigma, timestep);
+        grid->step[i].at = grid_point_of_sigma(GRID_FLOW, (float)sigma, timestep);
         if (i) grid->step[i - 1].to = grid->step[i].at;
     }
-    grid->step[n - 1].to = grid_point_of_sigma(GRID_MIXED, 0, 0);
+    grid->step[n - 1].to = grid_point_of_sigma(GRID_FLOW, 0, 0);
 }
 
 static void schedule_fill_flow_unipc(const struct schedule_options *options, struct grid *grid) {
@@ -98,7 +99,7 @@ static void schedule_fill_flow_dpm(const struct schedule_options *options, struc
     fill_solver_flow(options, flow_dpm, grid);
 }
 
-/* ---- the table ---- */
+/* ---- schedules ---- */
 
 const struct schedule schedule_flow = {.name = "flow",
                                        .class_name = "FlowMatchEulerDiscreteScheduler",

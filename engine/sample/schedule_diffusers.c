@@ -1,4 +1,4 @@
-/* Schedules of diffusers' schedulers for noise that is added: see schedule.h. */
+/* Schedules of diffusers' schedulers for eps and v models: see schedule.h. */
 #include "engine/sample/beta_quantile.h"
 #include "engine/sample/linspace.h"
 #include "engine/sample/schedule.h"
@@ -10,8 +10,8 @@
 
 /* ---- timesteps ---- */
 
-/* Timestep number i of n, falling. numpy.arange's length is off by one for some n of `trailing` (61, 103):
- * what it has too many is left out here. */
+/* Timestep i of n, descending. For `trailing` numpy.arange yields one value too many for some n (61, 103);
+ * it is dropped here. */
 static double spaced_timestep(const struct schedule_options *o, int i, int n) {
     if (o->spacing == SPACING_LINSPACE) return linspace_numpy(0, T - 1, n - 1 - i, n);
     if (o->spacing == SPACING_LEADING) return (n - 1 - i) * (T / n) + o->steps_offset;
@@ -22,116 +22,116 @@ static int within(double timestep) {
     return timestep > T - 1 ? T - 1 : (int)timestep;
 }
 
-/* ---- spreads ---- */
+/* ---- Karras, exponential and beta sigmas ---- */
 
 struct ends {
     double from, to;
 };
 
-static double spread_sigma(const struct schedule_options *o, struct ends ends, int i) {
+static double spaced_sigma(const struct schedule_options *o, struct ends ends, int i) {
     double from = o->sigma_max > 0 ? o->sigma_max : ends.from, to = o->sigma_min > 0 ? o->sigma_min : ends.to;
     double part = linspace_numpy(0, 1, i, o->n);
-    if (o->spread == SPREAD_KARRAS) {
+    if (o->sigma_spacing == SIGMAS_KARRAS) {
         double root_from = pow(from, 1 / 7.0), root_to = pow(to, 1 / 7.0);
         return pow(root_from + part * (root_to - root_from), 7);
     }
-    if (o->spread == SPREAD_BETA) return to + beta_quantile(1 - part, 0.6) * (from - to);
+    if (o->sigma_spacing == SIGMAS_BETA) return to + beta_quantile(1 - part, 0.6) * (from - to);
     return exp(linspace_numpy(log(from), log(to), i, o->n));
 }
 
 /* ---- grids ---- */
 
 static struct grid *begin(const struct schedule_options *o, enum grid_form form, struct grid *grid) {
-    *grid = (struct grid){.form = form, .step = grid->step, .start = 1, .continuous = o->continuous};
+    *grid = (struct grid){.form = form, .step = grid->step, .start = 1, .continuous_timesteps = o->continuous_timesteps};
     grid->table = o->table;
-    grid->n = grid->n_whole = o->n;
+    grid->n = grid->n_total = o->n;
     return grid;
 }
 
-/* What one step ends with the next begins with. */
+/* Each step ends where the next begins; the last one ends at `end`. */
 static void join(struct grid *grid, struct grid_point end) {
     for (int i = 0; i + 1 < grid->n; i++) grid->step[i].to = grid->step[i + 1].at;
     grid->step[grid->n - 1].to = end;
 }
 
-static void schedule_fill_spaced(const struct schedule_options *o, struct grid *grid) {
-    begin(o, GRID_ADDED, grid);
+static void schedule_fill_euler(const struct schedule_options *o, struct grid *grid) {
+    begin(o, GRID_VARIANCE_EXPLODING, grid);
     float largest = 0;
     struct ends ends = {noise_table_sigma(o->table, (double)(float)spaced_timestep(o, 0, o->n)),
                         noise_table_sigma(o->table, (double)(float)spaced_timestep(o, o->n - 1, o->n))};
     for (int i = 0; i < o->n; i++) {
         float timestep = (float)spaced_timestep(o, i, o->n);
         double sigma = noise_table_sigma(o->table, (double)timestep);
-        if (o->spread != SPREAD_NONE) {
-            sigma = spread_sigma(o, ends, i);
+        if (o->sigma_spacing != SIGMAS_OF_TIMESTEPS) {
+            sigma = spaced_sigma(o, ends, i);
             timestep = schedule_timestep(o, sigma);
-        } else if (o->continuous) {
+        } else if (o->continuous_timesteps) {
             timestep = schedule_timestep(o, sigma);
         }
-        if (o->spread == SPREAD_KARRAS && o->rounds_timesteps) timestep = rintf(timestep);
+        if (o->sigma_spacing == SIGMAS_KARRAS && o->round_timesteps) timestep = rintf(timestep);
         grid->step[i].at = grid_point_of_sigma(grid->form, (float)sigma, timestep);
         if (grid->step[i].at.sigma > largest) largest = grid->step[i].at.sigma;
     }
-    join(grid, grid_point_of_sigma(grid->form, o->ends_at_sigma_min ? o->table->sigma[0] : 0, 0));
+    join(grid, grid_point_of_sigma(grid->form, o->final_sigma_min ? o->table->sigma[0] : 0, 0));
     grid->start = o->spacing == SPACING_LEADING ? sqrtf(largest * largest + 1) : largest;
 }
 
-/* Timesteps of n + 1 points, of which the last is left out; of `trailing` of n. */
-static double solver_timestep(const struct schedule_options *o, int i) {
+/* Whole timestep i of n + 1 without the last; of n for `trailing`. */
+static double whole_timestep(const struct schedule_options *o, int i) {
     return o->spacing == SPACING_TRAILING ? spaced_timestep(o, i, o->n)
                                           : rint(spaced_timestep(o, i, o->n + 1));
 }
 
 static void schedule_fill_solver(const struct schedule_options *o, struct grid *grid) {
-    begin(o, GRID_PRESERVED, grid);
+    begin(o, GRID_VARIANCE_PRESERVING, grid);
     struct ends ends = {(double)o->table->sigma[T - 1], (double)o->table->sigma[0]};
     for (int i = 0; i < o->n; i++) {
-        double timestep = solver_timestep(o, i), sigma = noise_table_sigma(o->table, timestep);
-        if (o->spread != SPREAD_NONE) {
-            sigma = spread_sigma(o, ends, i);
+        double timestep = whole_timestep(o, i), sigma = noise_table_sigma(o->table, timestep);
+        if (o->sigma_spacing != SIGMAS_OF_TIMESTEPS) {
+            sigma = spaced_sigma(o, ends, i);
             timestep = noise_table_timestep(o->table, sigma);
-            if (o->spread == SPREAD_KARRAS) timestep = rint(timestep);
+            if (o->sigma_spacing == SIGMAS_KARRAS) timestep = rint(timestep);
         }
         grid->step[i].at = grid_point_of_sigma(grid->form, (float)sigma, (float)trunc(timestep));
     }
-    float least = o->ends_where_it_begins && o->spread != SPREAD_NONE ? grid->step[o->n - 1].at.sigma
+    float least = o->final_sigma_of_spacing && o->sigma_spacing != SIGMAS_OF_TIMESTEPS ? grid->step[o->n - 1].at.sigma
                                                                       : o->table->sigma[0];
-    join(grid, grid_point_of_sigma(grid->form, o->ends_at_sigma_min ? least : 0, 0));
+    join(grid, grid_point_of_sigma(grid->form, o->final_sigma_min ? least : 0, 0));
 }
 
 static struct grid_point trained(const struct schedule_options *o, double timestep) {
     int t = within(timestep);
-    return grid_point_of_abar(o->table->abar[t], (float)t);
+    return grid_point_of_alpha(o->table->alpha[t], (float)t);
 }
 
-static void schedule_fill_whole(const struct schedule_options *o, struct grid *grid) {
-    begin(o, GRID_PRESERVED, grid);
+static void schedule_fill_ddpm(const struct schedule_options *o, struct grid *grid) {
+    begin(o, GRID_VARIANCE_PRESERVING, grid);
     for (int i = 0; i < o->n; i++) grid->step[i].at = trained(o, rint(spaced_timestep(o, i, o->n)));
-    join(grid, grid_point_of_abar(1, 0));
+    join(grid, grid_point_of_alpha(1, 0));
 }
 
-static void schedule_fill_leaping(const struct schedule_options *o, struct grid *grid) {
-    schedule_fill_whole(o, grid);
-    grid->leap = T / o->n;
-    struct grid_point end = grid_point_of_abar(o->ends_with_picture ? 1 : o->table->abar[0], 0);
+static void schedule_fill_ddim(const struct schedule_options *o, struct grid *grid) {
+    schedule_fill_ddpm(o, grid);
+    grid->timestep_stride = T / o->n;
+    struct grid_point end = grid_point_of_alpha(o->set_alpha_to_one ? 1 : o->table->alpha[0], 0);
     for (int i = 0; i < o->n; i++) {
-        int to = (int)grid->step[i].at.timestep - grid->leap;
+        int to = (int)grid->step[i].at.timestep - grid->timestep_stride;
         grid->step[i].to = to < 0 ? end : trained(o, to);
     }
 }
 
-static void schedule_fill_distilled(const struct schedule_options *o, struct grid *grid) {
-    begin(o, GRID_PRESERVED, grid);
+static void schedule_fill_original_steps(const struct schedule_options *o, struct grid *grid) {
+    begin(o, GRID_VARIANCE_PRESERVING, grid);
     for (int i = 0; i < o->n; i++) {
         int place = (int)floor(i * ((double)o->original_steps / o->n));
         grid->step[i].at = trained(o, (o->original_steps - place) * (T / o->original_steps) - 1);
     }
-    join(grid, grid_point_of_abar(1, 0));
+    join(grid, grid_point_of_alpha(1, 0));
 }
 
-const struct schedule schedule_spaced = {.name = "spaced", .steps_max = T, .fill = schedule_fill_spaced};
-const struct schedule schedule_solver = {.name = "solver", .steps_max = T - 1, .fill = schedule_fill_solver};
-const struct schedule schedule_whole = {.name = "whole", .steps_max = T, .fill = schedule_fill_whole};
-const struct schedule schedule_leaping = {.name = "leaping", .steps_max = T, .fill = schedule_fill_leaping};
-const struct schedule schedule_distilled = {
-    .name = "distilled", .steps_max = T, .fill = schedule_fill_distilled};
+const struct schedule schedule_diffusers_euler = {.name = "spaced", .steps_max = T, .fill = schedule_fill_euler};
+const struct schedule schedule_diffusers_solver = {.name = "solver", .steps_max = T - 1, .fill = schedule_fill_solver};
+const struct schedule schedule_diffusers_ddpm = {.name = "whole", .steps_max = T, .fill = schedule_fill_ddpm};
+const struct schedule schedule_diffusers_ddim = {.name = "leaping", .steps_max = T, .fill = schedule_fill_ddim};
+const struct schedule schedule_diffusers_lcm = {
+    .name = "distilled", .steps_max = T, .fill = schedule_fill_original_steps};

@@ -1,16 +1,16 @@
-/* scheduler_config.json: see sampling.h. Classes, their keys and defaults are those
- * of diffusers 0.42, schedulers/. */
+/* Reads scheduler_config.json: see sampling.h. Classes, keys and defaults are those of diffusers 0.42,
+ * schedulers/. */
 #include "engine/sample/sampling.h"
 
 #include <string.h>
 
-/* What a class reads beside what all read. */
+/* Keys and defaults that only some classes have. */
 enum {
-    READS_SPREADS = 1 << 0,     /* use_karras_sigmas, use_exponential_sigmas, use_beta_sigmas */
+    READS_SIGMA_SPACING = 1 << 0,     /* use_karras_sigmas, use_exponential_sigmas, use_beta_sigmas */
     READS_FINAL_SIGMA = 1 << 1, /* final_sigmas_type */
     READS_ENDS = 1 << 2,        /* sigma_min, sigma_max */
     READS_CONTINUOUS = 1 << 3,  /* timestep_type */
-    READS_DPM = 1 << 4,         /* algorithm_type and what belongs to it */
+    READS_DPM = 1 << 4,         /* algorithm_type and related keys */
     READS_UNIPC = 1 << 5,
     READS_DEIS = 1 << 15,
     READS_PRK = 1 << 6,       /* skip_prk_steps, false by default */
@@ -19,58 +19,58 @@ enum {
     READS_DISTILLED = 1 << 9, /* original_inference_steps */
     ROUNDS_TIMESTEPS = 1 << 10,
     ALPHA_IS_ONE = 1 << 11,   /* set_alpha_to_one is true by default */
-    CLIPS = 1 << 12,          /* clip_sample is */
-    STABLE_BETAS = 1 << 13,   /* beta_start and beta_end are Stable Diffusion's by default */
+    CLIPS = 1 << 12,          /* clip_sample is true by default */
+    STABLE_BETAS = 1 << 13,   /* beta_start and beta_end default to Stable Diffusion's */
     SCALED_BETAS = 1 << 14,   /* beta_schedule is scaled_linear by default */
     READS_VARIANCE = 1 << 16, /* variance_type */
-    READS_FLOW = 1 << 17,     /* flow matching, which it may be asked for by use_flow_sigmas */
+    READS_FLOW = 1 << 17,     /* use_flow_sigmas, flow matching */
 };
 
 struct scheduler_class {
     const char *name;
-    const struct schedule *schedule; /* NULL: it adds no noise */
+    const struct schedule *schedule; /* NULL: flow matching only */
     const struct sampler *sampler;
-    enum spacing spacing;   /* the default */
-    enum zero_snr zero_snr; /* what rescale_betas_zero_snr means; NO: it is not read */
+    enum spacing spacing;   /* default timestep_spacing */
+    enum rescale_zero_snr rescale_zero_snr; /* meaning of rescale_betas_zero_snr; NO: key not read */
     unsigned reads;
 };
 
-#define EULER_READS   (READS_SPREADS | READS_FINAL_SIGMA | READS_ENDS | READS_CONTINUOUS)
-#define TWICE_READS   (READS_SPREADS | STABLE_BETAS)
+#define EULER_READS   (READS_SIGMA_SPACING | READS_FINAL_SIGMA | READS_ENDS | READS_CONTINUOUS)
+#define TWICE_READS   (READS_SIGMA_SPACING | STABLE_BETAS)
 #define LEAPING_READS (READS_ALPHA_ONE | ALPHA_IS_ONE | READS_CLIP | CLIPS)
 #define LCM_READS     (READS_CLIP | READS_DISTILLED | STABLE_BETAS | SCALED_BETAS)
 
 static const struct scheduler_class classes[] = {
     {"FlowMatchEulerDiscreteScheduler", NULL, &sampler_euler, SPACING_LINSPACE, ZERO_SNR_NO, READS_FLOW},
-    {"EulerDiscreteScheduler", &schedule_spaced, &sampler_euler, SPACING_LINSPACE, ZERO_SNR_NEARLY,
+    {"EulerDiscreteScheduler", &schedule_diffusers_euler, &sampler_euler, SPACING_LINSPACE, ZERO_SNR_CLAMPED,
      EULER_READS},
-    {"EulerAncestralDiscreteScheduler", &schedule_spaced, &sampler_euler_a, SPACING_LINSPACE, ZERO_SNR_NEARLY,
+    {"EulerAncestralDiscreteScheduler", &schedule_diffusers_euler, &sampler_euler_a, SPACING_LINSPACE, ZERO_SNR_CLAMPED,
      0},
-    {"HeunDiscreteScheduler", &schedule_spaced, &sampler_heun, SPACING_LINSPACE, ZERO_SNR_NO,
+    {"HeunDiscreteScheduler", &schedule_diffusers_euler, &sampler_heun, SPACING_LINSPACE, ZERO_SNR_NO,
      TWICE_READS | READS_CLIP},
-    {"KDPM2DiscreteScheduler", &schedule_spaced, &sampler_dpm2, SPACING_LINSPACE, ZERO_SNR_NO,
+    {"KDPM2DiscreteScheduler", &schedule_diffusers_euler, &sampler_dpm2, SPACING_LINSPACE, ZERO_SNR_NO,
      TWICE_READS | ROUNDS_TIMESTEPS},
-    {"KDPM2AncestralDiscreteScheduler", &schedule_spaced, &sampler_dpm2_a, SPACING_LINSPACE, ZERO_SNR_NO,
+    {"KDPM2AncestralDiscreteScheduler", &schedule_diffusers_euler, &sampler_dpm2_a, SPACING_LINSPACE, ZERO_SNR_NO,
      TWICE_READS | ROUNDS_TIMESTEPS},
-    {"LMSDiscreteScheduler", &schedule_spaced, &sampler_lms, SPACING_LINSPACE, ZERO_SNR_NO, READS_SPREADS},
-    {"DPMSolverMultistepScheduler", &schedule_solver, &sampler_dpmpp_2m, SPACING_LINSPACE, ZERO_SNR_NEARLY,
-     READS_SPREADS | READS_FINAL_SIGMA | READS_DPM | READS_FLOW},
-    {"UniPCMultistepScheduler", &schedule_solver, &sampler_unipc, SPACING_LINSPACE, ZERO_SNR_NEARLY,
-     READS_SPREADS | READS_FINAL_SIGMA | READS_ENDS | READS_UNIPC | READS_FLOW},
-    {"DEISMultistepScheduler", &schedule_solver, &sampler_deis, SPACING_LINSPACE, ZERO_SNR_NO,
-     READS_SPREADS | READS_DEIS},
-    {"DDIMScheduler", &schedule_leaping, &sampler_ddim, SPACING_LEADING, ZERO_SNR_WHOLLY, LEAPING_READS},
-    {"PNDMScheduler", &schedule_leaping, &sampler_pndm, SPACING_LEADING, ZERO_SNR_NO,
+    {"LMSDiscreteScheduler", &schedule_diffusers_euler, &sampler_lms, SPACING_LINSPACE, ZERO_SNR_NO, READS_SIGMA_SPACING},
+    {"DPMSolverMultistepScheduler", &schedule_diffusers_solver, &sampler_dpmpp_2m, SPACING_LINSPACE, ZERO_SNR_CLAMPED,
+     READS_SIGMA_SPACING | READS_FINAL_SIGMA | READS_DPM | READS_FLOW},
+    {"UniPCMultistepScheduler", &schedule_diffusers_solver, &sampler_unipc, SPACING_LINSPACE, ZERO_SNR_CLAMPED,
+     READS_SIGMA_SPACING | READS_FINAL_SIGMA | READS_ENDS | READS_UNIPC | READS_FLOW},
+    {"DEISMultistepScheduler", &schedule_diffusers_solver, &sampler_deis, SPACING_LINSPACE, ZERO_SNR_NO,
+     READS_SIGMA_SPACING | READS_DEIS},
+    {"DDIMScheduler", &schedule_diffusers_ddim, &sampler_ddim, SPACING_LEADING, ZERO_SNR_EXACT, LEAPING_READS},
+    {"PNDMScheduler", &schedule_diffusers_ddim, &sampler_pndm, SPACING_LEADING, ZERO_SNR_NO,
      READS_ALPHA_ONE | READS_PRK},
-    {"DDPMScheduler", &schedule_whole, &sampler_euler_a, SPACING_LEADING, ZERO_SNR_WHOLLY,
+    {"DDPMScheduler", &schedule_diffusers_ddpm, &sampler_euler_a, SPACING_LEADING, ZERO_SNR_EXACT,
      READS_CLIP | CLIPS | READS_VARIANCE},
-    {"LCMScheduler", &schedule_distilled, &sampler_lcm, SPACING_LEADING, ZERO_SNR_WHOLLY, LCM_READS},
-    {"TCDScheduler", &schedule_distilled, &sampler_tcd, SPACING_LEADING, ZERO_SNR_WHOLLY, LCM_READS},
+    {"LCMScheduler", &schedule_diffusers_lcm, &sampler_lcm, SPACING_LEADING, ZERO_SNR_EXACT, LCM_READS},
+    {"TCDScheduler", &schedule_diffusers_lcm, &sampler_tcd, SPACING_LEADING, ZERO_SNR_EXACT, LCM_READS},
 };
 
 enum { N_CLASSES = sizeof classes / sizeof *classes };
 
-/* Of any class: others are nobody's. */
+/* Keys of all classes; any other key is refused. */
 static const char *const known_keys[] = {
     "algorithm_type",
     "base_image_seq_len",
@@ -135,7 +135,7 @@ static enum status refused(const struct config *config, const char *what, const 
     return expected ? error_expected(e, "%s", expected) : e->code;
 }
 
-/* A key, or an entry of it. */
+/* True for the key itself and for its entries ("key.0"). */
 static bool is_key(const char *key, const char *known) {
     size_t n = strlen(known);
     return !strncmp(key, known, n) && (!key[n] || key[n] == '.');
@@ -147,31 +147,31 @@ static enum status check_keys(const struct config *config, struct error *e) {
         size_t k = 0, n = sizeof known_keys / sizeof *known_keys;
         while (k < n && !is_key(key, known_keys[k])) k++;
         if (k < n || *key == '_') continue;
-        return refused(config, "the scheduler has a key that is not known", key, NULL, e);
+        return refused(config, "unknown key in the scheduler configuration", key, NULL, e);
     }
     return OK;
 }
 
-static bool is_for(const struct scheduler_class *of, const struct prediction *prediction) {
-    return prediction->mixes ? (of->reads & READS_FLOW) != 0 : of->schedule != NULL;
+static bool class_handles(const struct scheduler_class *of, const struct prediction *prediction) {
+    return prediction->is_flow ? (of->reads & READS_FLOW) != 0 : of->schedule != NULL;
 }
 
 static const struct scheduler_class *find_class(const struct config *config, const struct sampling *s,
                                                 struct error *e) {
-    const char *name = config_string(config, "_class_name", s->prediction->mixes ? sampling_class(s) : "");
-    if (s->prediction->mixes && !s->grid_of_class)
+    const char *name = config_string(config, "_class_name", s->prediction->is_flow ? sampling_class_name(s) : "");
+    if (s->prediction->is_flow && !s->grid_from_class)
         config_expect(config, "_class_name", s->schedule->class_name, e);
     if (e->code != OK) return NULL;
     for (int i = 0; i < N_CLASSES; i++)
-        if (!strcmp(classes[i].name, name) && is_for(&classes[i], s->prediction)) return &classes[i];
-    refused(config, "the model's scheduler is none that is known", *name ? name : "no _class_name", NULL, e);
-    error_expected(e, "one of those that engine/sample/README.md lists, as %s",
-                   s->prediction->mixes ? "UniPCMultistepScheduler or FlowMatchEulerDiscreteScheduler"
+        if (!strcmp(classes[i].name, name) && class_handles(&classes[i], s->prediction)) return &classes[i];
+    refused(config, "unsupported scheduler class", *name ? name : "no _class_name", NULL, e);
+    error_expected(e, "a class listed in engine/sample/README.md, such as %s",
+                   s->prediction->is_flow ? "UniPCMultistepScheduler or FlowMatchEulerDiscreteScheduler"
                                         : "EulerDiscreteScheduler or PNDMScheduler");
     return NULL;
 }
 
-/* The place of a key's string among names; the default where it is absent. UNSUPPORTED for others. */
+/* Index of a key's string among names; the default if absent. UNSUPPORTED for other strings. */
 static int one_of(const struct config *config, const char *key, const char *const *names, int otherwise,
                   struct error *e) {
     const char *found = config_string(config, key, names[otherwise]);
@@ -182,22 +182,22 @@ static int one_of(const struct config *config, const char *key, const char *cons
     return otherwise;
 }
 
-/* ---- noise ---- */
+/* ---- training noise ---- */
 
 static enum status read_noise(const struct config *config, const struct scheduler_class *of,
-                              struct noise_settings *noise, struct error *e) {
+                              struct training_noise *noise, struct error *e) {
     static const char *const names[] = {"linear", "scaled_linear", "squaredcos_cap_v2", NULL};
     bool rescaled = false, stable = of->reads & STABLE_BETAS;
     int timesteps = TRAINED_TIMESTEPS;
     *noise =
-        (struct noise_settings){.beta_start = stable ? 0.00085 : 0.0001, .beta_end = stable ? 0.012 : 0.02};
+        (struct training_noise){.beta_start = stable ? 0.00085 : 0.0001, .beta_end = stable ? 0.012 : 0.02};
     config_int(config, "num_train_timesteps", TRAINED_TIMESTEPS, TRAINED_TIMESTEPS, &timesteps, e);
     config_float(config, "beta_start", 1e-7, 0.5, &noise->beta_start, e);
     config_float(config, "beta_end", 1e-7, 0.5, &noise->beta_end, e);
     config_refuse(config, "trained_betas", e);
-    noise->betas = (enum betas)one_of(config, "beta_schedule", names, of->reads & SCALED_BETAS ? 1 : 0, e);
-    if (of->zero_snr != ZERO_SNR_NO) config_bool(config, "rescale_betas_zero_snr", &rescaled, e);
-    if (rescaled) noise->zero_snr = of->zero_snr;
+    noise->beta_schedule = (enum beta_schedule)one_of(config, "beta_schedule", names, of->reads & SCALED_BETAS ? 1 : 0, e);
+    if (of->rescale_zero_snr != ZERO_SNR_NO) config_bool(config, "rescale_betas_zero_snr", &rescaled, e);
+    if (rescaled) noise->rescale_zero_snr = of->rescale_zero_snr;
     return e->code;
 }
 
@@ -208,40 +208,40 @@ static enum status read_spread(const struct config *config, struct schedule_opti
     for (int i = 0; i < 3; i++) {
         bool given = false;
         if (config_bool(config, keys[i], &given, e) != OK) return e->code;
-        if (given && grid->spread != SPREAD_NONE) return config_refuse(config, keys[i], e);
-        if (given) grid->spread = (enum sigma_spread)(SPREAD_KARRAS + i);
+        if (given && grid->sigma_spacing != SIGMAS_OF_TIMESTEPS) return config_refuse(config, keys[i], e);
+        if (given) grid->sigma_spacing = (enum sigma_spacing)(SIGMAS_KARRAS + i);
     }
     return OK;
 }
 
-/* The largest of a spread's ends; those of EDM models are given. */
-#define SIGMA_MOST 1e4
+/* Upper limit of sigma_min and sigma_max. */
+#define SIGMA_LIMIT 1e4
 
-static enum status read_grid(const struct config *config, const struct scheduler_class *of, bool mends,
+static enum status read_grid(const struct config *config, const struct scheduler_class *of, bool fix_legacy,
                              struct schedule_options *grid, struct error *e) {
     static const char *const finals[] = {"zero", "sigma_min", NULL};
     static const char *const types[] = {"discrete", "continuous", NULL};
-    *grid = (struct schedule_options){.original_steps = 50, .aligned = grid->aligned};
-    grid->rounds_timesteps = of->reads & ROUNDS_TIMESTEPS;
-    grid->ends_with_picture = of->reads & ALPHA_IS_ONE;
-    grid->ends_where_it_begins = of->reads & (READS_UNIPC | READS_DEIS);
-    grid->ends_at_sigma_min = of->reads & READS_DEIS;
+    *grid = (struct schedule_options){.original_steps = 50, .ays_sigmas = grid->ays_sigmas};
+    grid->round_timesteps = of->reads & ROUNDS_TIMESTEPS;
+    grid->set_alpha_to_one = of->reads & ALPHA_IS_ONE;
+    grid->final_sigma_of_spacing = of->reads & (READS_UNIPC | READS_DEIS);
+    grid->final_sigma_min = of->reads & READS_DEIS;
     grid->spacing = (enum spacing)one_of(config, "timestep_spacing", spacing_names, (int)of->spacing, e);
     config_int(config, "steps_offset", 0, TRAINED_TIMESTEPS - 1, &grid->steps_offset, e);
-    if (mends) grid->steps_offset = 1;
-    if (of->reads & READS_SPREADS) read_spread(config, grid, e);
+    if (fix_legacy) grid->steps_offset = 1;
+    if (of->reads & READS_SIGMA_SPACING) read_spread(config, grid, e);
     if (of->reads & READS_FINAL_SIGMA)
-        grid->ends_at_sigma_min = one_of(config, "final_sigmas_type", finals, 0, e);
+        grid->final_sigma_min = one_of(config, "final_sigmas_type", finals, 0, e);
     if (of->reads & READS_ENDS) {
-        config_float(config, "sigma_min", 1e-6, SIGMA_MOST, &grid->sigma_min, e);
-        config_float(config, "sigma_max", grid->sigma_min > 0 ? grid->sigma_min : 1e-6, SIGMA_MOST,
+        config_float(config, "sigma_min", 1e-6, SIGMA_LIMIT, &grid->sigma_min, e);
+        config_float(config, "sigma_max", grid->sigma_min > 0 ? grid->sigma_min : 1e-6, SIGMA_LIMIT,
                      &grid->sigma_max, e);
     }
     if (of->reads & READS_CONTINUOUS) {
-        grid->continuous = one_of(config, "timestep_type", types, 0, e);
+        grid->continuous_timesteps = one_of(config, "timestep_type", types, 0, e);
         config_expect(config, "interpolation_type", "linear", e);
     }
-    if (of->reads & READS_ALPHA_ONE) config_bool(config, "set_alpha_to_one", &grid->ends_with_picture, e);
+    if (of->reads & READS_ALPHA_ONE) config_bool(config, "set_alpha_to_one", &grid->set_alpha_to_one, e);
     if (of->reads & READS_DISTILLED)
         config_int(config, "original_inference_steps", 1, TRAINED_TIMESTEPS, &grid->original_steps, e);
     return e->code;
@@ -252,21 +252,21 @@ static enum status read_grid(const struct config *config, const struct scheduler
 static enum status read_dpm(const struct config *config, struct sampling *s, struct error *e) {
     static const char *const algorithms[] = {"dpmsolver++", "sde-dpmsolver++", NULL};
     static const char *const types[] = {"midpoint", "heun", "logrho", "bh1", "bh2", NULL};
-    bool lower = true, draws = one_of(config, "algorithm_type", algorithms, 0, e);
+    bool lower = true, draws_noise = one_of(config, "algorithm_type", algorithms, 0, e);
     s->solver.order = 2;
-    config_int(config, "solver_order", 1, draws ? 2 : 3, &s->solver.order, e);
+    config_int(config, "solver_order", 1, draws_noise ? 2 : 3, &s->solver.order, e);
     s->solver.heun = one_of(config, "solver_type", types, 0, e) == 1;
     config_bool(config, "lower_order_final", &lower, e);
     config_bool(config, "euler_at_final", &s->solver.euler_at_final, e);
     config_refuse(config, "use_lu_lambdas", e);
     config_refuse(config, "lambda_min_clipped", e);
-    s->solver.same_order_final = !lower;
-    if (draws) s->sampler = &sampler_dpmpp_2m_sde;
+    s->solver.no_lower_order_final = !lower;
+    if (draws_noise) s->sampler = &sampler_dpmpp_2m_sde;
     if (s->solver.order > 2) s->sampler = &sampler_dpmpp_3m;
     return e->code;
 }
 
-/* Other solvers' names of what there is one of mean that. */
+/* DEIS has one algorithm; names of other solvers map to it, as in diffusers. */
 static enum status read_deis(const struct config *config, struct solver *solver, struct error *e) {
     static const char *const algorithms[] = {"deis", "dpmsolver", "dpmsolver++", NULL};
     static const char *const types[] = {"logrho", "midpoint", "heun", "bh1", "bh2", NULL};
@@ -276,14 +276,14 @@ static enum status read_deis(const struct config *config, struct solver *solver,
     config_bool(config, "lower_order_final", &lower, e);
     one_of(config, "algorithm_type", algorithms, 0, e);
     one_of(config, "solver_type", types, 0, e);
-    solver->same_order_final = !lower;
+    solver->no_lower_order_final = !lower;
     return e->code;
 }
 
-/* A list of steps, whose first entry may be step 0. */
+/* Refuses a non-empty list of steps; `first` is the key of its first entry. */
 static enum status refuse_list(const struct config *config, const char *first, struct error *e) {
     if (!config_find(config, first)) return OK;
-    return refused(config, "the configuration asks for something that is not supported", first,
+    return refused(config, "unsupported key in the scheduler configuration", first,
                    "an empty list", e);
 }
 
@@ -294,30 +294,30 @@ static enum status read_unipc(const struct config *config, struct solver *solver
     config_int(config, "solver_order", 1, 3, &solver->order, e);
     config_bool(config, "lower_order_final", &lower, e);
     config_bool(config, "predict_x0", &predicts_picture, e);
-    solver->same_order_final = !lower;
+    solver->no_lower_order_final = !lower;
     solver->bh1 = one_of(config, "solver_type", types, 0, e) == 1;
     refuse_list(config, "disable_corrector.0", e);
     config_refuse(config, "solver_p", e);
     if (predicts_picture || e->code != OK) return e->code;
-    return refused(config, "UniPC that predicts noise is not there", "predict_x0 false", "true", e);
+    return refused(config, "unsupported UniPC variant", "predict_x0 false", "true", e);
 }
 
-/* ---- all ---- */
+/* ---- the whole file ---- */
 
-/* Steps of another kind, and bounds on pictures that latents do not have. */
-static enum status refuse_rest(const struct config *config, const struct scheduler_class *of, bool mends,
+/* Refuses clipping, thresholding and Runge-Kutta steps. */
+static enum status refuse_rest(const struct config *config, const struct scheduler_class *of, bool fix_legacy,
                                struct error *e) {
     static const char *const variances[] = {"fixed_small", "fixed_small_log", NULL};
-    bool clips = of->reads & CLIPS, skips = !(of->reads & READS_PRK) || mends;
+    bool clips = of->reads & CLIPS, skips = !(of->reads & READS_PRK) || fix_legacy;
     if (of->reads & READS_CLIP) config_bool(config, "clip_sample", &clips, e);
     if (of->reads & READS_PRK) config_bool(config, "skip_prk_steps", &skips, e);
     config_refuse(config, "thresholding", e);
     if (of->reads & READS_VARIANCE) one_of(config, "variance_type", variances, 0, e);
     if (e->code != OK) return e->code;
-    if (clips && !mends)
-        return refused(config, "the scheduler clips what it predicts", "clip_sample is true", "false", e);
+    if (clips && !fix_legacy)
+        return refused(config, "unsupported scheduler option: clipping of predictions", "clip_sample is true", "false", e);
     return skips ? OK
-                 : refused(config, "the scheduler begins with Runge-Kutta steps", "skip_prk_steps is false",
+                 : refused(config, "unsupported scheduler option: Runge-Kutta steps", "skip_prk_steps is false",
                            "true", e);
 }
 
@@ -327,27 +327,27 @@ static enum status read_prediction(const struct config *config, struct sampling 
     return e->code;
 }
 
-/* Grids that would be others are refused: those that spread sigmas take no shift, and a last step from the
- * last sigma to itself diffusers makes NaN of. */
+/* Refuses keys whose grid differs: Karras and similar sigmas take no shift, and final_sigmas_type
+ * "sigma_min" makes NaN in diffusers. */
 static enum status read_flow(const struct config *config, const struct scheduler_class *of,
                              struct sampling *s, struct error *e) {
     static const char *const refused_keys[] = {"use_karras_sigmas", "use_exponential_sigmas",
                                                "use_beta_sigmas", "invert_sigmas", "stochastic_sampling"};
     bool flows = !of->schedule;
     int timesteps = TRAINED_TIMESTEPS;
-    s->schedule = of->sampler->flow ? of->sampler->flow : &schedule_flow;
+    s->schedule = of->sampler->flow_schedule ? of->sampler->flow_schedule : &schedule_flow;
     for (size_t i = 0; i < sizeof refused_keys / sizeof *refused_keys; i++)
         config_refuse(config, refused_keys[i], e);
     config_int(config, "num_train_timesteps", TRAINED_TIMESTEPS, TRAINED_TIMESTEPS, &timesteps, e);
     config_bool(config, "use_flow_sigmas", &flows, e);
     if (!of->schedule || e->code != OK) return e->code;
     if (!flows)
-        return refused(config, "the scheduler adds noise, which a flow model does not",
+        return refused(config, "the scheduler configuration is not for flow matching",
                        "no use_flow_sigmas, or false", "true", e);
     config_expect(config, "final_sigmas_type", "zero", e);
     return config_find(config, "prediction_type")
                ? config_expect(config, "prediction_type", "flow_prediction", e)
-               : refused(config, "the scheduler predicts no flow", "no prediction_type",
+               : refused(config, "the scheduler configuration is not for flow matching", "no prediction_type",
                          "\"flow_prediction\"", e);
 }
 
@@ -357,28 +357,28 @@ static enum status read_added(const struct config *config, const struct schedule
     config_refuse(config, "use_flow_sigmas", e);
     read_prediction(config, s, e);
     read_noise(config, of, &s->noise, e);
-    return read_grid(config, of, s->mends_old_files, &s->grid, e);
+    return read_grid(config, of, s->fixes_legacy_config, &s->grid, e);
 }
 
 enum status sampling_read(const struct config *config, struct sampling *sampling, struct error *e) {
-    const char *only = sampling->prediction->mixes ? NULL : sampling->schedule->class_name;
+    const char *only = sampling->prediction->is_flow ? NULL : sampling->schedule->class_name;
     if (only) return config_expect(config, "_class_name", only, e);
     const struct scheduler_class *of = find_class(config, sampling, e);
     if (!of || check_keys(config, e) != OK) return e->code;
     sampling->sampler = of->sampler;
-    sampling->solver = (struct solver){.at_boundary = of->sampler == &sampler_lcm};
-    sampling->prediction->mixes ? read_flow(config, of, sampling, e) : read_added(config, of, sampling, e);
+    sampling->solver = (struct solver){.lcm_boundary_used = of->sampler == &sampler_lcm};
+    sampling->prediction->is_flow ? read_flow(config, of, sampling, e) : read_added(config, of, sampling, e);
     if (of->reads & READS_DPM) read_dpm(config, sampling, e);
     if (of->reads & READS_DEIS) read_deis(config, &sampling->solver, e);
     if (of->reads & READS_UNIPC) read_unipc(config, &sampling->solver, e);
-    return refuse_rest(config, of, sampling->mends_old_files, e);
+    return refuse_rest(config, of, sampling->fixes_legacy_config, e);
 }
 
-const char *sampling_class(const struct sampling *sampling) {
+const char *sampling_class_name(const struct sampling *sampling) {
     if (sampling->schedule->class_name) return sampling->schedule->class_name;
     for (int i = 0; i < N_CLASSES; i++)
-        if (is_for(&classes[i], sampling->prediction) && classes[i].sampler == sampling->sampler &&
-            (sampling->prediction->mixes || classes[i].schedule == sampling->schedule))
+        if (class_handles(&classes[i], sampling->prediction) && classes[i].sampler == sampling->sampler &&
+            (sampling->prediction->is_flow || classes[i].schedule == sampling->schedule))
             return classes[i].name;
     return NULL;
 }

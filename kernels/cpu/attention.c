@@ -1,17 +1,17 @@
-/* Attention: per head, up to 128 queries and 512 keys at a time, softmax, and the product with the values.
+/* Attention: per head, up to 128 queries and 512 keys at a time: scores, softmax, product with the values.
  *
- * Heads lie side by side in rows, oneDNN wants packed matrices (onednn.h), so a few key heads' k and v are
- * packed into the workspace, in oneDNN's own layout where it reads that without copying: else each chunk of
- * queries would copy all of k again. The copies are O(S D) beside the O(T S D) of the products. Then members
- * of the team take turns with those heads' chunks of queries, each computing whole chunks alone.
+ * Heads lie side by side in rows, but oneDNN needs packed matrices (onednn.h). So k and v of a few key heads
+ * are packed into the workspace, in oneDNN's own layout if it reads that without copying; otherwise each
+ * chunk of queries would copy all of k again. The copies cost O(S D), the products O(T S D). Then threads
+ * take turns with chunks of queries of these heads, one thread per chunk.
  *
- * A chunk goes through the keys block by block and keeps, for each query, the largest score so far, the sum
- * of exponentials about it and the sum of values; a block with a larger score rescales both sums (Milakov and
- * Gimelshein 2018; Dao et al. 2022). So scores stay in the cache, and what a member needs does not grow with
- * the number of keys.
+ * A chunk goes over the keys block by block (online softmax, Milakov and Gimelshein 2018; Dao et al. 2022).
+ * Per query it keeps the largest score so far, the sum of exponentials relative to it and the sum of values.
+ * A larger score rescales both sums. So scores stay in the cache, and the memory per thread does not grow
+ * with the number of keys.
  *
- * out may be q: a chunk's queries are dead once they are packed, and no other chunk or head reads them.
- * Invariants: chunks and blocks follow from the shapes alone; a query's scores are summed in one order. */
+ * out may alias q: a chunk's queries are not needed once they are packed, and no other chunk or head reads
+ * them. Invariants: chunks and blocks depend on shapes alone; a query's scores are summed in one order. */
 #include "kernels/cpu/operators.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/weights.h"
@@ -21,27 +21,28 @@
 
 enum { CHUNK = 128, BLOCK = 512, TILE = 64 };
 
-/* Workspace for packed heads; one has it always. At 4224 tokens of head size 128 a head takes 4.3 MB. */
+/* Workspace for packed heads; at least one head is packed. At 4224 tokens of head size 128 a head takes 4.3
+ * MB. */
 static const uint64_t heads_bytes = 4 << 20;
 
-/* A query's scores so far. */
+/* Softmax state of a query. */
 struct attention_query {
-    float largest, sum; /* sum: of e^(scale (score - largest)) */
+    float largest, sum; /* sum of e^(scale (score - largest)) */
     bool any;
 };
 
 struct attention_layout {
-    int32_t head_size, keys, group; /* group: query heads of one key head */
-    int32_t chunks, chunk;          /* of queries; the last chunk's missing ones are zeros */
-    int32_t block, rows;            /* keys at a time; keys with the zeros that fill the last tile */
-    int32_t heads;                  /* key heads packed at once */
+    int32_t head_size, keys, group; /* group: query heads per key head */
+    int32_t chunks, chunk; /* number of query chunks, and queries per chunk; the last chunk is zero-padded */
+    int32_t block, rows;   /* keys per block; keys zero-padded to whole tiles */
+    int32_t heads;         /* key heads packed at a time */
     enum onednn_kind scores_kind, values_kind;
-    uint64_t head_bytes;                          /* of a key head's packed k; v has as many */
-    uint64_t k, v, members;                       /* offsets; members: where the first one's part begins */
-    uint64_t q, scores, out, sum, state, scratch; /* offsets in a member's part */
+    uint64_t head_bytes;                          /* packed k of one key head; v has the same size */
+    uint64_t k, v, members;                       /* offsets; members: start of the threads' parts */
+    uint64_t q, scores, out, sum, state, scratch; /* offsets in a thread's part */
     uint64_t member_bytes;
-    struct onednn_key
-        keys_of[4]; /* scores and values of full blocks, then of the last (M 0: there is none) */
+    struct onednn_key keys_of[4]; /* keys of score and value products of full blocks, then of the last block
+                                     (M 0: unused) */
 };
 
 static struct onednn_key scores_key(const struct attention_layout *l, int32_t block) {
@@ -52,7 +53,7 @@ static struct onednn_key values_key(const struct attention_layout *l, int32_t bl
     return (struct onednn_key){l->values_kind, {block ? l->chunk : 0, l->head_size, block}};
 }
 
-/* Chunks of equal size, as few as there can be. */
+/* As few chunks as possible, of equal size. */
 static void lay_chunks(struct attention_layout *l, int32_t queries) {
     l->chunks = (queries + CHUNK - 1) / CHUNK;
     l->chunk = (queries + l->chunks - 1) / l->chunks;
@@ -73,7 +74,7 @@ static void lay_blocks(const struct cpu *cpu, struct attention_layout *l) {
     l->keys_of[3] = values_key(l, rest);
 }
 
-/* As few turns as have room, of equal numbers of heads. */
+/* As few rounds as the workspace allows, with equal numbers of heads. */
 static void lay_heads(struct attention_layout *l, int32_t key_heads) {
     l->head_bytes = align_up(sizeof(float) * (uint64_t)l->rows * (uint64_t)l->head_size, ARENA_ALIGN);
     uint64_t room = heads_bytes / (2 * l->head_bytes);
@@ -128,12 +129,12 @@ struct attention_work {
     struct cpu *cpu;
     const struct op *op;
     const struct attention_layout *layout;
-    int first_head; /* of the key heads that are packed */
+    int first_head; /* first of the packed key heads */
     char *workspace;
-    struct team_error *failed;
+    struct thread_pool_error *failed;
 };
 
-/* Columns of one head, rows [first, first + n); rows beyond the tensor's are zeros. */
+/* Copies columns of one head, rows [first, first + n); rows beyond the tensor are zero. */
 static void cpu_attention_pack_rows(const struct tensor *from, int32_t first, int32_t n, int64_t column,
                                     int64_t d, float *to) {
     for (int32_t i = first; i < first + n; i++, to += d)
@@ -143,7 +144,7 @@ static void cpu_attention_pack_rows(const struct tensor *from, int32_t first, in
             memset(to, 0, (size_t)d * sizeof *to);
 }
 
-/* 64 keys as [D,64]. */
+/* Packs 64 keys as [D,64]. */
 static void pack_key_tile(const struct tensor *k, int32_t first, int64_t column, int64_t d, float *to) {
     int32_t n = k->dim[0] - first < TILE ? k->dim[0] - first : TILE;
     if (n == TILE) {
@@ -161,14 +162,14 @@ static void pack_key_tile(const struct tensor *k, int32_t first, int64_t column,
         for (int64_t j = 0; j < d; j++) to[TILE * j + i] = (tensor_row(k, first + i) + column)[j];
 }
 
-/* Rows [first, first + n) of a block of so many, at to, as [D/64,rows,64]. */
+/* Packs rows [first, first + n) of a block of `rows` rows to [D/64,rows,64]. */
 static void pack_value_slabs(const struct tensor *v, int32_t first, int32_t n, int64_t column, int64_t d,
                              int64_t rows, float *to) {
     for (int64_t j = 0; j < d; j += TILE)
         cpu_attention_pack_rows(v, first, n, column + j, TILE, to + j * rows);
 }
 
-/* Tiles of 64 keys of the heads that are packed at once, one head's after the other's. */
+/* Packs tiles of 64 keys of all heads of this round, head after head. */
 static void pack_tiles(const void *context, int64_t first, int64_t end, int member) {
     (void)member;
     const struct attention_work *w = context;
@@ -195,8 +196,8 @@ static void pack_tiles(const void *context, int64_t first, int64_t end, int memb
 
 /* --- softmax --- */
 
-/* Orders floats as integers: gcc does not vectorise comparisons that may trap. Positive NaN is above all,
- * negative below; either ends up in the sum. */
+/* Maps floats to integers of the same order: gcc does not vectorise float comparisons, which may trap.
+ * Positive NaN is largest, negative NaN smallest; both reach the sum. */
 static inline int32_t ordered(float value) {
     int32_t bits = (int32_t)(union float_bits){.value = value}.bits;
     return bits ^ (bits >> 31 & 0x7fffffff);
@@ -208,7 +209,7 @@ WIDE static float cpu_row_max(const float *s, int64_t n) {
     return (union float_bits){.bits = (uint32_t)(max ^ (max >> 31 & 0x7fffffff))}.value;
 }
 
-/* s[i] becomes e^(scale (s[i] - offset)); returns their sum. */
+/* Replaces s[i] by e^(scale (s[i] - offset)) and returns the sum. */
 WIDE static float row_exp(float *s, int64_t n, float scale, float offset) {
     float part[16] = {0};
     int64_t i = 0;
@@ -224,8 +225,8 @@ WIDE static float row_exp(float *s, int64_t n, float scale, float offset) {
     return sum_16(part);
 }
 
-/* The scores of one query with a block's keys, of which the first n count; the others' become 0. What came
- * before is multiplied by the factor that is returned. A negative scale makes the least the largest. */
+/* Online softmax of one query over a block's keys: the first n are visible, the others become 0. Returns the
+ * factor for earlier sums. A negative scale makes the smallest score the largest. */
 static float row_softmax(struct attention_query *query, float *s, int64_t n, int64_t block, float scale) {
     memset(s + n, 0, (size_t)(block - n) * sizeof *s);
     if (n == 0) return 1;
@@ -248,14 +249,14 @@ WIDE static void row_bias(float *s, const float *bias, float scale, int64_t n) {
     for (int64_t i = 0; i < n; i++) s[i] = scale * s[i] + bias[i];
 }
 
-/* Queries of one head, and where its k and v lie. */
+/* A chunk: queries of one head and its packed k and v. */
 struct chunk {
     int head;
     int32_t first, n;
     const float *k, *v;
 };
 
-/* How many of a block's keys a query sees. */
+/* Number of a block's keys that are visible to a query. */
 static int32_t seen_keys(const struct op *op, int32_t query, int32_t first_key, int32_t block) {
     int32_t seen = op->in[1].dim[0];
     if (op->causal) seen += query + 1 - op->in[0].dim[0];
@@ -271,7 +272,7 @@ static float softmax_row(const struct op *op, const struct chunk *c, int32_t i, 
     return row_softmax(query, scores, seen, block, 1);
 }
 
-/* sum becomes factor sum + more. */
+/* sum = factor sum + more. */
 WIDE static void add_scaled(float *restrict sum, const float *restrict more, float factor, int64_t n) {
     for (int64_t i = 0; i < n; i++) sum[i] = sum[i] * factor + more[i];
 }
@@ -283,7 +284,7 @@ WIDE static void divide_row(float *restrict to, const float *restrict from, floa
 
 /* --- running --- */
 
-/* Chunk i of all those of the query heads that share the packed key heads. */
+/* Chunk i of the query heads that share the packed key heads. */
 static struct chunk chunk_of(const struct attention_work *w, int32_t i) {
     const struct attention_layout *l = w->layout;
     int32_t head = i / l->chunks, left;
@@ -296,7 +297,7 @@ static struct chunk chunk_of(const struct attention_work *w, int32_t i) {
     return c;
 }
 
-/* A block's part of the chunk: the first one's sums are its own. */
+/* Adds one block of keys to a chunk; the first block initialises the sums. */
 static enum status run_block(const struct attention_work *w, const struct chunk *c, int32_t first, char *part,
                              struct error *e) {
     const struct attention_layout *l = w->layout;
@@ -343,26 +344,26 @@ static void run_chunks(const void *context, int64_t first, int64_t end, int memb
     for (int64_t i = first; i < end; i++) {
         struct error own = {0};
         struct chunk c = chunk_of(w, (int32_t)i);
-        if (c.n && run_chunk(w, &c, part, &own)) team_error_report(w->failed, &own);
+        if (c.n && run_chunk(w, &c, part, &own)) thread_pool_error_report(w->failed, &own);
     }
 }
 
 static enum status cpu_attention_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     struct attention_layout l = cpu_attention_layout_of(cpu, op);
-    struct team_error failed = {ATOMIC_FLAG_INIT, e};
+    struct thread_pool_error failed = {ATOMIC_FLAG_INIT, e};
     int32_t key_heads = op->n / l.group, tiles = (l.rows + TILE - 1) / TILE;
     for (int head = 0; head < key_heads && !e->code; head += l.heads) {
         int32_t heads = key_heads - head < l.heads ? key_heads - head : l.heads;
         struct attention_work work = {cpu, op, &l, head, workspace, &failed};
-        team_run(cpu->team, (int64_t)heads * tiles, pack_tiles, &work);
-        team_run(cpu->team, (int64_t)heads * l.group * l.chunks, run_chunks, &work);
+        thread_pool_run(cpu->thread_pool, (int64_t)heads * tiles, pack_tiles, &work);
+        thread_pool_run(cpu->thread_pool, (int64_t)heads * l.group * l.chunks, run_chunks, &work);
     }
     return e->code;
 }
 
 const struct cpu_operator cpu_attention = {attention_cost, attention_prepare, cpu_attention_run};
 
-/* One distance of all heads: a row of the table. */
+/* Relative bias of one distance for all heads: one row of the table. */
 static void bias_column(const struct op *op, int32_t place) {
     const struct tensor *table = &op->in[0];
     int32_t bucket = distance_bucket(place - op->out.dim[1] / 2, table->dim[0], op->max_distance);
@@ -378,7 +379,7 @@ static void bias_columns(const void *context, int64_t first, int64_t end, int me
 static enum status bias_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     (void)workspace;
     (void)e;
-    team_run(cpu->team, op->out.dim[1], bias_columns, op);
+    thread_pool_run(cpu->thread_pool, op->out.dim[1], bias_columns, op);
     return OK;
 }
 

@@ -1,9 +1,9 @@
-/* Blocks to values. Layouts and the order of multiplications are those of ggml (ggml-quants.c,
- * dequantize_row_*); F8 and E8M0 after OCP's 8-bit and Microscaling specifications.
+/* Decodes quantised blocks. Layouts and order of multiplications are those of ggml (ggml-quants.c,
+ * dequantize_row_*); F8 and E8M0 follow OCP's 8-bit and Microscaling specifications.
  *
- * Each type first spreads its codes to bytes, then multiplies them, a group with one scale at a time: two
- * loops that compilers vectorise, with a few hundred bytes in between. Shifts are of unsigned numbers, sizes
- * are constants: no bytes can do harm. */
+ * Each type first unpacks its codes to bytes, then multiplies them, one scale per group: two loops that
+ * compilers vectorise, with a few hundred bytes in between. Shifts use unsigned numbers and sizes are
+ * constants, so no input bytes cause undefined behaviour. */
 #include "kernels/cpu/blocks.h"
 #include "kernels/cpu/simd.h"
 
@@ -14,7 +14,7 @@
 
 enum { TOGETHER = 256, LANES = 16 };
 
-/* Vectors at any address. */
+/* Vectors without alignment. */
 typedef uint8_t bytes __attribute__((vector_size(LANES), aligned(1), may_alias));
 typedef uint64_t pair __attribute__((vector_size(LANES)));
 
@@ -32,7 +32,7 @@ INLINE float f16_at(const unsigned char *p) {
 
 /* --- codes to values --- */
 
-/* n groups of so many codes with a scale each. */
+/* Multiplies n groups of `each` codes by their scales. */
 INLINE void scale_codes(float *restrict to, const uint8_t *restrict from, const float *restrict d, int64_t n,
                         int each) {
     for (int64_t g = 0; g < n; g++)
@@ -40,7 +40,7 @@ INLINE void scale_codes(float *restrict to, const uint8_t *restrict from, const 
         for (int j = 0; j < each; j++) to[g * each + j] = d[g] * (float)(int8_t)from[g * each + j];
 }
 
-/* The same, and something added. Taking m away is adding -m. */
+/* scale_codes plus an offset m per group; to subtract, pass -m. */
 INLINE void scale_and_move_codes(float *restrict to, const uint8_t *restrict from, const float *restrict d,
                                  const float *restrict m, int64_t n, int each) {
     for (int64_t g = 0; g < n; g++)
@@ -50,7 +50,7 @@ INLINE void scale_and_move_codes(float *restrict to, const uint8_t *restrict fro
 
 /* --- bytes to codes --- */
 
-/* Low halves of n bytes, then high halves. */
+/* Unpacks the low halves of n bytes, then the high halves. */
 INLINE void split_halves(uint8_t *to, const unsigned char *from, int n) {
     for (int j = 0; j < n; j += LANES) {
         *(bytes *)(to + j) = *(const bytes *)(from + j) & 15;
@@ -62,13 +62,13 @@ INLINE void move_codes(uint8_t *to, int n, uint8_t by) {
     for (int j = 0; j < n; j += LANES) *(bytes *)(to + j) += by;
 }
 
-/* Bit `shift` of byte j is worth `worth` in code j, of n. */
+/* Adds `worth` to code j of n if bit `shift` of byte j is set. */
 INLINE void add_bits(uint8_t *to, const unsigned char *from, int n, int shift, uint8_t worth) {
     for (int j = 0; j < n; j += LANES)
         *(bytes *)(to + j) |= (*(const bytes *)(from + j) >> shift & 1) * worth;
 }
 
-/* Bit j of 32 is worth 16 in code j. */
+/* Adds 16 to code j of 32 if bit j is set. */
 INLINE void add_fifth_bits(uint8_t *to, const unsigned char *bits) {
     static const uint8_t bit[LANES] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
     for (int j = 0; j < 32; j += LANES) {
@@ -80,7 +80,7 @@ INLINE void add_fifth_bits(uint8_t *to, const unsigned char *bits) {
 
 typedef int8_t code_table[LANES];
 
-/* Codes below 16 to what the table has for them. */
+/* Replaces codes below 16 by table entries. */
 INLINE void look_up(uint8_t *to, const code_table *table, int n) {
 #ifdef __clang__
     for (int j = 0; j < n; j++) to[j] = (uint8_t)(*table)[to[j]];
@@ -92,21 +92,21 @@ INLINE void look_up(uint8_t *to, const code_table *table, int n) {
 
 static const code_table iq4_values = {-127, -104, -83, -65, -49, -35, -22, -10,
                                       1,    13,   25,  38,  53,  69,  89,  113};
-/* Twice an E2M1, whose halves go into the scale. */
+/* Twice an E2M1; the scale is halved instead. */
 static const code_table e2m1_values = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 /* --- types of blocks --- */
 
-/* Where one block's codes go, one a byte, and its groups' scales and what is added to them. */
+/* Destinations of one block: codes (one per byte), scales of groups, and offsets. */
 struct spread {
     uint8_t *code;
     float *d, *m;
 };
 
 struct shape {
-    int values, bytes; /* of a block */
+    int values, bytes; /* per block */
     int group;         /* values that share a scale */
-    bool moved;        /* is there something to add? */
+    bool moved;        /* the type has offsets */
 };
 
 INLINE void decode(float *to, const unsigned char *from, int64_t n,
@@ -167,7 +167,7 @@ INLINE void spread_iq4_nl(struct spread to, const unsigned char *from) {
     look_up(to.code, &iq4_values, 32);
 }
 
-/* 2^(e - 128), below 2^-126 subnormal; 255 is no NaN here. */
+/* 2^(e - 128), subnormal below 2^-126; 255 is not NaN here. */
 INLINE float half_e8m0(uint32_t e) {
     return (union float_bits){.bits = e < 2 ? 0x200000u << e : (e - 1) << 23}.value;
 }
@@ -178,7 +178,7 @@ INLINE void spread_mxfp4(struct spread to, const unsigned char *from) {
     look_up(to.code, &e2m1_values, 32);
 }
 
-/* Half of an E4M3 whose sign is not looked at, 0 instead of NaN; but 255 is 240. */
+/* Half of an E4M3 whose sign is ignored; NaN gives 0, but 255 gives 240. */
 INLINE float half_ue4m3(uint32_t code) {
     uint32_t size = code & 0x7f;
     union float_bits f = {.bits = (size << 20) + 0x3b800000u};
@@ -186,7 +186,7 @@ INLINE float half_ue4m3(uint32_t code) {
     return code == 0x7f ? 0 : f.value;
 }
 
-/* Each 16 values are 8 bytes, the low halves first. */
+/* 16 values are 8 bytes: low halves first. */
 INLINE void spread_nvfp4(struct spread to, const unsigned char *from) {
     for (int g = 0; g < 4; g++) to.d[g] = half_ue4m3(from[g]);
     for (int j = 0; j < 32; j += 16) {
@@ -199,7 +199,7 @@ INLINE void spread_nvfp4(struct spread to, const unsigned char *from) {
     look_up(to.code, &e2m1_values, 64);
 }
 
-/* 256 codes of two bits: 128 to 32 bytes, 32 at a shift. */
+/* Unpacks 256 two-bit codes: 128 codes per 32 bytes, 32 per shift. */
 INLINE void split_quarters(uint8_t *to, const unsigned char *from) {
     for (int j = 0; j < 64; j += LANES)
         for (int shift = 0; shift < 8; shift += 2)
@@ -213,8 +213,8 @@ INLINE void spread_q2_k(struct spread to, const unsigned char *from) {
     split_quarters(to.code, from + 16);
 }
 
-/* 16 scales of 6 bits: the low four in halves of the first 8 bytes, the high two in quarters of the last 4.
- */
+/* 16 6-bit scales: the low four bits in halves of the first 8 bytes, the high two in quarters of the last
+ * 4. */
 INLINE void q3_scales(float *d, const unsigned char *from, float d_all) {
     for (int g = 0; g < 16; g++) {
         int low = from[g % 8] >> g / 8 * 4 & 15, high = from[8 + g % 4] >> g / 4 * 2 & 3;
@@ -222,7 +222,7 @@ INLINE void q3_scales(float *d, const unsigned char *from, float d_all) {
     }
 }
 
-/* A third bit that is clear takes 4 away. */
+/* A clear third bit subtracts 4. */
 INLINE void spread_q3_k(struct spread to, const unsigned char *from) {
     q3_scales(to.d, from + 96, f16_at(from + 108));
     split_quarters(to.code, from + 32);
@@ -230,8 +230,8 @@ INLINE void spread_q3_k(struct spread to, const unsigned char *from) {
     move_codes(to.code, 256, -4);
 }
 
-/* 8 scales and 8 minima of 6 bits in 12 bytes: the first four in whole bytes, the others' low halves in the
- * last four, their high bits on top of the first four. */
+/* 8 scales and 8 minima of 6 bits in 12 bytes: the first four in whole bytes; the low halves of the others in
+ * the last four bytes, their high bits above the first four. */
 INLINE void q4_scales(struct spread to, const unsigned char *from) {
     float d = f16_at(from), m = f16_at(from + 2);
     const unsigned char *s = from + 4;
@@ -290,8 +290,8 @@ DECODER(iq4_xs, 256, 136, 32, false)
 
 /* --- types without scales of their own --- */
 
-/* A subnormal is a small whole number: to multiply what f32 would hold as a subnormal takes processors a
- * hundred times as long. */
+/* E4M3 subnormals are computed as small integers: multiplying f32 subnormals is a hundred times slower on
+ * CPUs. */
 INLINE float e4m3_f32(uint32_t code) {
     uint32_t size = code & 0x7f;
     union float_bits f = {.bits = (size << 20) + 0x3c000000u}, small = {.value = (float)(int)size * 0x1p-9f};
@@ -329,7 +329,7 @@ static void decode_f32(float *to, const unsigned char *from, int64_t n) {
     memcpy(to, from, (size_t)n * sizeof *to);
 }
 
-/* 16 codes in 8 bytes, the first of two in the high half. */
+/* Unpacks 16 codes from 8 bytes, the first of two in the high half. */
 INLINE void split_pairs(uint8_t *to, const unsigned char *from) {
     uint64_t both;
     memcpy(&both, from, sizeof both);
@@ -337,7 +337,7 @@ INLINE void split_pairs(uint8_t *to, const unsigned char *from) {
     *(bytes *)to = __builtin_shufflevector(high, low, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
 }
 
-/* Zeros have signs. */
+/* Zeros keep their sign. */
 WIDE static void decode_e2m1(float *restrict to, const unsigned char *restrict from, int64_t n) {
     static const code_table doubled = {0, 1, 2, 3, 4, 6, 8, 12, 0, 1, 2, 3, 4, 6, 8, 12};
     uint8_t code[TOGETHER], size[TOGETHER];
@@ -359,8 +359,7 @@ static void decode_tiled_e4m3(float *to, const unsigned char *from, int64_t n) {
     decode_e4m3(to, from, 32 * n);
 }
 
-/* One of a rotation's 4 x 4 steps: over the highest of its indices' base-4 digits, which becomes the lowest.
- */
+/* One 4 x 4 step of a rotation over the highest base-4 digit of the index, which becomes the lowest. */
 INLINE void rotate_digit(int16_t *restrict to, const int16_t *restrict from, int quarter) {
     for (int i = 0; i < quarter; i++) {
         int16_t a = from[i], b = from[quarter + i], c = from[2 * quarter + i], d = from[3 * quarter + i];
@@ -371,9 +370,9 @@ INLINE void rotate_digit(int16_t *restrict to, const int16_t *restrict from, int
     }
 }
 
-/* After as many steps as there are digits all are back in their places. Codes are summed, without H's factor
- * 1/sqrt(group): sums of 256 with H's signs (136 of one, 120 of the other) fit 16 bits, and what comes out is
- * exact, in whatever order. */
+/* After one step per digit all values are back in place. Codes are summed as integers without H's factor
+ * 1/sqrt(group). Sums of 256 codes with H's signs (136 of one, 120 of the other) fit 16 bits, so they are
+ * exact in any order. */
 INLINE void rotate_codes(float *restrict to, const unsigned char *restrict from, int group, float factor) {
     int16_t codes[256], turned[256];
     for (int i = 0; i < group; i++) codes[i] = (int8_t)from[i];

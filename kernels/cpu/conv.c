@@ -1,16 +1,16 @@
-/* Convolution of a picture, in bands of rows.
+/* 2D convolution of an image, in bands of rows.
  *
- * A band's input (with one row and column more on each side for 3x3) is gathered into the workspace:
- * upsampled, normed and activated on the way, zeros around it. So oneDNN sees one kind of convolution,
- * without padding, and the whole picture is never copied. Channels are padded to multiples of 8, because
- * oneDNN leaves its fast code for others below AVX2. Members of the team gather a band's rows, then convolve
- * and finish a few rows of out each, alone. Heights are functions of shapes alone; bands give the bits of the
- * whole picture (measured for direct convolution, all instruction sets: reference/numerics.md).
+ * A band's input (3x3: with one more row and column on each side) is gathered into the workspace: upsampled,
+ * normed and activated, with zero padding. oneDNN therefore sees one kind of convolution, without padding,
+ * and the whole image is never copied. Channels are padded to multiples of 8, because below AVX2 oneDNN has
+ * no fast code for others. Threads gather a band's rows together; then each thread convolves and finishes a
+ * few rows of out. Band heights depend on shapes alone, and bands give the same bits as the whole image
+ * (measured for direct convolution with all instruction sets).
  *
- * Weights are repacked once, before the bands. Where they are more than caches hold and pixels are few, that
+ * Small weights are repacked once, before the bands. If weights exceed the caches and pixels are few, that
  * takes longer than multiplying: a UNet's 1280 to 1280 channels at 8 x 8 pixels ran at a third of oneDNN's
- * rate. So members convolve a panel of output channels each, as in linear.c, and convert its weights, which
- * then still are in the cache (bench/LOG.md). */
+ * rate. Then each thread convolves a panel of output channels, as in linear.c, and converts its weights while
+ * they stay in the cache (bench/LOG.md). */
 #include "kernels/cpu/operators.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/weights.h"
@@ -18,31 +18,31 @@
 #include <string.h>
 
 enum { CHANNEL_STEP = 8, PIECES = 16 };
-/* What is shared is at most 9 MiB in f32, what autoencoders have. Of others a member takes panels of 32
- * outputs, which is the block that oneDNN chooses, or of 64 with a kernel of 1 (AVX2: 10 % faster than 32),
- * and so many pixels that converting weights is a twentieth of multiplying. */
+/* Shared repacked weights are at most 9 MiB in f32, as in VAEs. Larger weights are split: a thread takes
+ * panels of 32 outputs (the block that oneDNN chooses), or 64 with a 1x1 kernel (AVX2: 10 % faster than 32),
+ * and so many pixels that converting weights takes a twentieth of multiplying. */
 enum { SHARED_MOST = 512 * 512 * 9, PANEL = 32, PANEL_1X1 = 64, PANEL_PIXELS = 1024 };
 
 struct conv_layout {
     int32_t up, kernel, stride;
-    int32_t before;        /* rows and columns of zeros above and to the left */
+    int32_t before;        /* rows and columns of zero padding above and to the left */
     int32_t rows, columns; /* of out */
-    int32_t band, piece;   /* rows of out at a time: gathered, and convolved by one member */
-    int32_t width;         /* columns that are gathered */
+    int32_t band, piece;   /* rows of out per gathered band, and per convolution call of one thread */
+    int32_t width;         /* gathered columns */
     int32_t c, n, n_padded, c_padded;
-    int32_t panel; /* outputs at a time: all, or those of a panel */
-    bool shared;   /* all, with weights that are repacked once */
-    bool keeps;    /* weights are repacked as they lie */
-    bool direct;   /* oneDNN writes out itself */
+    int32_t panel; /* output channels per call: all, or a panel */
+    bool shared;   /* all output channels at once, weights repacked once */
+    bool keeps;    /* weights are repacked without conversion */
+    bool direct;   /* oneDNN writes to out */
     struct conv_weights {
-        uint64_t plain, packed, scratch; /* f32 as they are stored; repacked; of repacking */
-    } weights;                           /* offsets: in the workspace, or if not shared in a member's part */
+        uint64_t plain, packed, scratch; /* f32 in stored order; repacked; scratch of repacking */
+    } weights;                           /* offsets in the workspace (shared) or in a thread's part */
     uint64_t norm, bias, in;             /* offsets */
-    uint64_t members;                    /* where the first one's part begins */
-    uint64_t piece_out, piece_scratch, member_bytes; /* in a member's part */
+    uint64_t members;                    /* start of the threads' parts */
+    uint64_t piece_out, piece_scratch, member_bytes; /* in a thread's part */
 };
 
-/* Rows (or columns) that so many of out are made of. */
+/* Input rows (or columns) for n rows (or columns) of out. */
 static int32_t gathered(const struct conv_layout *l, int32_t n) {
     return (n - 1) * l->stride + l->kernel;
 }
@@ -51,7 +51,7 @@ static int32_t pad_channels(int32_t n) {
     return (n + CHANNEL_STEP - 1) / CHANNEL_STEP * CHANNEL_STEP;
 }
 
-/* What a member convolves at a time, of a band of rows. */
+/* Chooses the rows and output channels that one thread convolves at a time. */
 static void conv_panel(const struct op *op, struct conv_layout *l, int32_t band) {
     const struct tensor *weight = &op->in[1];
     int32_t panel = l->kernel == 1 ? PANEL_1X1 : PANEL, pixels = PANEL_PIXELS + l->columns - 1;
@@ -68,7 +68,7 @@ static void conv_shapes(const struct op *op, struct conv_layout *l) {
     l->up = op->conv.upsample;
     l->kernel = weight->dim[2];
     l->stride = op->conv.stride == 2 ? 2 : 1;
-    l->before = l->stride == 1 ? l->kernel / 2 : op->conv.before;
+    l->before = l->stride == 1 ? l->kernel / 2 : op->conv.pad_before;
     l->rows = op->out.dim[0];
     l->columns = op->out.dim[1];
     l->width = gathered(l, l->columns);
@@ -82,8 +82,8 @@ static void conv_shapes(const struct op *op, struct conv_layout *l) {
     l->band = band / l->piece * l->piece;
 }
 
-/* The repacking of weights, and the convolution of a piece. One shape for all pieces: the last one reaches
- * back into rows that are done, because oneDNN may want the weights in another layout for another height. */
+/* oneDNN keys for repacking weights and for convolving a piece. All pieces have one shape: the last one
+ * repeats rows that are done, because oneDNN may need another weight layout for another height. */
 static void conv_keys(const struct conv_layout *l, struct onednn_key keys[2]) {
     keys[1] = (struct onednn_key){ONEDNN_CONV,
                                   {l->piece, l->columns, l->c_padded, l->panel, l->kernel, l->stride - 1}};
@@ -125,7 +125,7 @@ static struct conv_layout cpu_conv_layout_of(const struct cpu *cpu, const struct
     return l;
 }
 
-/* Pieces of a panel follow each other: who takes several converts its weights once. */
+/* Pieces of a panel are consecutive, so a thread that takes several converts the weights once. */
 static int64_t conv_items(const struct conv_layout *l, int32_t rows) {
     return (int64_t)((rows + l->piece - 1) / l->piece) * (l->n_padded / l->panel);
 }
@@ -147,11 +147,11 @@ static enum status conv_prepare(struct cpu *cpu, const struct op *op, struct err
     return e->code;
 }
 
-/* What is done to a pixel on the way in: one of both norms, or none. */
+/* Norm of an input pixel: group norm, RMS norm, or none. */
 struct conv_norm {
     bool groups;
-    struct channel_norm channels; /* if groups */
-    const float *factor;          /* of the pixel's norm; NULL: there is none */
+    struct channel_norm channels; /* set if groups */
+    const float *factor;          /* weight of the pixel's RMS norm, or NULL */
     float eps;
 };
 
@@ -166,18 +166,19 @@ static struct conv_norm conv_norm_of(const struct op *op, char *workspace) {
     return norm;
 }
 
-/* What members of the team share: one operator, and a band of it. */
+/* State shared by the threads: one operator and one band. */
 struct conv_work {
     struct cpu *cpu;
     const struct op *op;
     const struct conv_layout *layout;
     const struct conv_norm *norm;
     char *workspace;
-    int32_t first, rows, lead; /* of out: the band; rows before it that its only piece reaches back to */
-    struct team_error *failed;
+    int32_t first, rows, lead; /* of out: the band; rows before it that its only piece repeats */
+    struct thread_pool_error *failed;
 };
 
-/* Outputs [first, end) of [N,C,k,k] in any type to f32, with zeros for the channels that only pad. */
+/* Converts output channels [first, end) of [N,C,k,k] from any type to f32, with zeros for padding
+ * channels. */
 static void cpu_pad_weights(const struct conv_work *w, int64_t first, int64_t end, float *to) {
     const struct conv_layout *l = w->layout;
     int64_t taps = l->kernel * l->kernel, from_row = l->c * taps, to_row = l->c_padded * taps;
@@ -197,7 +198,7 @@ static void pad_shared_weights(const void *context, int64_t first, int64_t end, 
     cpu_pad_weights(w, first, end, (float *)(w->workspace + l->weights.plain) + first * row);
 }
 
-/* part: what the offsets of weights are in. */
+/* part: base of the weights' offsets. */
 static enum status repack(const struct conv_work *w, const float *plain, char *part, struct error *e) {
     struct onednn_key keys[2];
     conv_keys(w->layout, keys);
@@ -206,13 +207,13 @@ static enum status repack(const struct conv_work *w, const float *plain, char *p
     return onednn_run(w->cpu->onednn, &keys[0], operands, e);
 }
 
-/* By all members together. */
+/* Repacks shared weights with all threads. */
 static enum status repack_shared(const struct conv_work *w, struct error *e) {
-    team_run(w->cpu->team, w->layout->n_padded, pad_shared_weights, w);
+    thread_pool_run(w->cpu->thread_pool, w->layout->n_padded, pad_shared_weights, w);
     return repack(w, (const float *)(w->workspace + w->layout->weights.plain), w->workspace, e);
 }
 
-/* Those of outputs from first on, by one member. */
+/* Repacks the weights of one panel in one thread. */
 static enum status repack_panel(const struct conv_work *w, int32_t first, char *part, struct error *e) {
     const struct conv_layout *l = w->layout;
     float *plain = (float *)(part + l->weights.plain);
@@ -240,8 +241,8 @@ static void gather_pixel(const struct conv_layout *l, const float *from, const s
     memset(to + l->c, 0, (size_t)(l->c_padded - l->c) * sizeof *to);
 }
 
-/* Row y of the upsampled input, with zeros around it; rows outside the picture are zero, those outside of out
- * are not. */
+/* Gathers row y of the upsampled input with zero padding left and right. Rows outside the image are zero;
+ * rows outside of out are gathered normally. */
 static void gather_row(const struct op *op, const struct conv_layout *l, const struct conv_norm *norm,
                        int32_t y, float *to) {
     const struct tensor *in = &op->in[0];
@@ -263,7 +264,7 @@ static void gather_row(const struct op *op, const struct conv_layout *l, const s
     memset(to, 0, (size_t)(pixel * (l->width - l->before - columns)) * sizeof *to);
 }
 
-/* Rows of what the band is made of. */
+/* Gathers input rows of the band. */
 static void gather_rows(const void *context, int64_t first, int64_t end, int member) {
     (void)member;
     const struct conv_work *w = context;
@@ -274,7 +275,7 @@ static void gather_rows(const void *context, int64_t first, int64_t end, int mem
         gather_row(w->op, l, w->norm, above + (int32_t)y, (float *)(w->workspace + l->in) + y * row);
 }
 
-/* residual may be NULL or to. */
+/* residual may be NULL or alias to. */
 WIDE static void finish_pixel(float *to, const float *from, const float *residual, int64_t n) {
     if (!residual)
         memcpy(to, from, (size_t)n * sizeof *to);
@@ -283,7 +284,7 @@ WIDE static void finish_pixel(float *to, const float *from, const float *residua
         for (int64_t i = 0; i < n; i++) to[i] = from[i] + residual[i];
 }
 
-/* Twice a positive value, halved: comparisons keep gcc from vectorising, and NaN stays NaN. */
+/* ReLU as (x + |x|) / 2: comparisons would keep gcc from vectorising, and NaN stays NaN. */
 WIDE static void finish_relu(float *values, int64_t n) {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
@@ -293,20 +294,20 @@ WIDE static void finish_relu(float *values, int64_t n) {
     }
 }
 
-WIDE static void finish_of_unit(float *values, int64_t n) {
+WIDE static void finish_to_signed(float *values, int64_t n) {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) values[i] = 2 * values[i] - 1;
 }
 
 static void finish_values(enum finishing finish, float *values, int64_t n) {
     if (finish == FINISH_RELU) finish_relu(values, n);
-    if (finish == FINISH_OF_UNIT) finish_of_unit(values, n);
+    if (finish == FINISH_TO_SIGNED) finish_to_signed(values, n);
 }
 
-/* What one member convolves at a time: rows of out and outputs, from these on. */
+/* Result of one convolution call: rows of out and output channels from these on. */
 struct piece {
-    int32_t row, rows, output; /* row: of out; rows of the piece that were not done before */
-    const float *result;       /* of those, packed */
+    int32_t row, rows, output; /* row of out; number of rows of the piece that are new */
+    const float *result;       /* their packed values */
 };
 
 static void finish_piece(const struct op *op, const struct conv_layout *l, struct piece p) {
@@ -321,7 +322,7 @@ static void finish_piece(const struct op *op, const struct conv_layout *l, struc
     }
 }
 
-/* Rows of out from `first` of the band on and a panel's outputs, by one member. */
+/* Convolves one piece: rows from `first` of the band on, one panel of output channels. */
 static enum status convolve_piece(const struct conv_work *w, int32_t first, int32_t output, char *part,
                                   struct error *e) {
     const struct conv_layout *l = w->layout;
@@ -359,21 +360,21 @@ static void convolve_pieces(const void *context, int64_t first, int64_t end, int
         packed = panel;
         if (!own.code) convolve_piece(w, (int32_t)(i % pieces) * l->piece, output, part, &own);
     }
-    if (own.code) team_error_report(w->failed, &own);
+    if (own.code) thread_pool_error_report(w->failed, &own);
 }
 
 static enum status conv_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     struct conv_layout l = cpu_conv_layout_of(cpu, op);
     struct conv_norm norm = conv_norm_of(op, workspace + l.norm);
-    struct team_error failed = {ATOMIC_FLAG_INIT, e};
+    struct thread_pool_error failed = {ATOMIC_FLAG_INIT, e};
     struct conv_work work = {cpu, op, &l, &norm, workspace, .failed = &failed};
     pad_bias(&op->in[2], &l, (float *)(workspace + l.bias));
     if (l.shared && repack_shared(&work, e)) return e->code;
     for (; work.first < l.rows && !e->code; work.first += l.band) {
         work.rows = l.rows - work.first < l.band ? l.rows - work.first : l.band;
         work.lead = work.rows < l.piece ? l.piece - work.rows : 0;
-        team_run(cpu->team, gathered(&l, work.rows + work.lead), gather_rows, &work);
-        team_run(cpu->team, conv_items(&l, work.rows), convolve_pieces, &work);
+        thread_pool_run(cpu->thread_pool, gathered(&l, work.rows + work.lead), gather_rows, &work);
+        thread_pool_run(cpu->thread_pool, conv_items(&l, work.rows), convolve_pieces, &work);
     }
     return e->code;
 }

@@ -1,4 +1,4 @@
-/* The CPU device: its table of operators and the way into them. See cpu.h and operators.h. */
+/* The CPU device: table of operators and dispatch. See cpu.h and operators.h. */
 #include "kernels/cpu/operators.h"
 
 static const struct cpu_operator *const operators[N_OP_KINDS] = {
@@ -35,27 +35,26 @@ static void device_cost(const struct device *device, const struct op *op, struct
 static enum status device_prepare(struct device *device, const struct op *op, struct error *e) {
     const struct cpu_operator *operator= operators[op->kind];
     struct cpu *cpu = (struct cpu *)device;
-    if (team_start(cpu->team, e) != OK || !operator->prepare) return e->code;
+    if (thread_pool_start(cpu->thread_pool, e) != OK || !operator->prepare) return e->code;
     return operator->prepare(cpu, op, e);
 }
 
-/* A library that finds no memory ends the program: oneDNN by an exception that passes through C or by a null
- * pointer. So what it will take is asked for first. That costs 3 us an operator, and 5 to
- * 26 while another thread touches new pages all the time (measured: 1 to 200 MiB, two shared cores, Linux 6).
- */
+/* oneDNN terminates the program if it finds no memory (a C++ exception through C code, or a null pointer). So
+ * its memory is checked for first. The check costs 3 us per operator, or 5 to 26 us while another thread
+ * touches new pages (measured: 1 to 200 MiB, two shared cores, Linux 6). */
 static enum status device_run(struct device *device, const struct op *op, void *workspace, struct error *e) {
     struct cpu *cpu = (struct cpu *)device;
     struct op_cost cost;
     device_cost(device, op, &cost);
-    if (!cpu->sys->has_room(cpu->sys, cost.hidden_bytes + ONEDNN_MARGIN))
-        return error_set(e, MEMORY, "no memory for what operator %s takes besides its workspace: %llu bytes",
-                         op_name(op->kind), (unsigned long long)cost.hidden_bytes);
+    if (!cpu->sys->can_allocate(cpu->sys, cost.internal_bytes + ONEDNN_MARGIN))
+        return error_set(e, MEMORY, "no memory for library buffers of operator %s: %llu bytes",
+                         op_name(op->kind), (unsigned long long)cost.internal_bytes);
     return operators[op->kind]->run(cpu, op, workspace, e);
 }
 
 static void device_destroy(struct device *device) {
     struct cpu *cpu = (struct cpu *)device;
-    team_close(cpu->team);
+    thread_pool_close(cpu->thread_pool);
     onednn_close(cpu->onednn);
     cpu->sys->release(cpu->sys, cpu);
 }
@@ -66,7 +65,7 @@ void cost_add_primitive(const struct cpu *cpu, const struct onednn_key *key, str
     int i = cost->n_primitives++;
     cost->primitive[i].id = onednn_signature(key);
     cost->primitive[i].bytes = onednn_primitive_bytes(key);
-    if (facts.hidden_bytes > cost->hidden_bytes) cost->hidden_bytes = facts.hidden_bytes;
+    if (facts.internal_bytes > cost->internal_bytes) cost->internal_bytes = facts.internal_bytes;
 }
 
 uint64_t scratch_bytes(const struct cpu *cpu, const struct onednn_key *keys, int n) {
@@ -95,7 +94,8 @@ void cpu_library(char *out, size_t out_bytes) {
     onednn_version(out, out_bytes);
 }
 
-/* Wide rows stay few, and no chunk is so short that widening its weights takes longer than multiplying. */
+/* 512 rows: few rows of wide activations at a time, but enough that converting weights takes less time than
+ * multiplying. */
 static const struct row_chunks row_chunks = {512, 1};
 
 struct device *cpu_open(struct sys *sys, int threads, struct error *e) {
@@ -119,11 +119,11 @@ struct device *cpu_open(struct sys *sys, int threads, struct error *e) {
                                    .destroy = device_destroy},
                         .sys = sys,
                         .threads = threads};
-    cpu->device.lacks[PRECISION_F16] = "the CPU device of this build has no arithmetic in f16";
+    cpu->device.unsupported[PRECISION_F16] = "the CPU device has no f16 arithmetic";
     if (!onednn_has_bf16())
-        cpu->device.lacks[PRECISION_BF16] = "this processor has no instructions for bf16 (AVX512_BF16)";
-    cpu->team = team_open(sys, threads, e);
-    cpu->onednn = cpu->team ? onednn_open(sys, threads, e) : NULL;
+        cpu->device.unsupported[PRECISION_BF16] = "this CPU has no bf16 instructions (AVX512_BF16)";
+    cpu->thread_pool = thread_pool_open(sys, threads, e);
+    cpu->onednn = cpu->thread_pool ? onednn_open(sys, threads, e) : NULL;
     if (cpu->onednn) return &cpu->device;
     device_destroy(&cpu->device);
     return NULL;

@@ -1,5 +1,5 @@
-/* The CPU device: oneDNN for matrix products and convolutions, each on one thread, C for the rest, and a team
- * of threads that share the work. */
+/* The CPU device: oneDNN (single-threaded calls) for matrix products and convolutions, C for the rest, and a
+ * thread pool that shares the work. */
 #ifndef SLUICE_CPU_CPU_H
 #define SLUICE_CPU_CPU_H
 
@@ -8,19 +8,19 @@
 
 enum { CPU_THREADS_MAX = 1024 };
 
-/* Opens the device with a fixed number of threads (1 to CPU_THREADS_MAX); no bit depends on it. They are
- * started by the first prepare, so that a plan starts none. One thread uses the device at a time. sys
- * outlives it; its own memory is taken under LINE_HOST. MEMORY, DEVICE (oneDNN does not start) or USAGE; then
- * NULL is returned. Ends with device->destroy. */
+/* Opens the device with 1 to CPU_THREADS_MAX threads; the number changes no bit of the results. The first
+ * prepare starts the threads, so a plan starts none. One thread uses the device at a time. sys must outlive
+ * the device; memory is counted as LINE_HOST. NULL with MEMORY, DEVICE (oneDNN does not start) or USAGE. End
+ * with device->destroy. */
 struct device *cpu_open(struct sys *sys, int threads, struct error *e);
 
-/* The instruction set of products, the processor's best unless DNNL_MAX_CPU_ISA says less, in oneDNN's words:
- * "AVX512_CORE_BF16"; "default" where they have none. */
+/* Instruction set used for products, as oneDNN names it ("AVX512_CORE_BF16"): the CPU's best, or less if
+ * DNNL_MAX_CPU_ISA is set; "default" if oneDNN has no name. */
 const char *cpu_instructions(void);
-/* What the library takes once it has started, beyond what oneDNN 2.6 does on AVX-512: another version, other
- * instructions. */
+/* Memory that oneDNN takes after start, beyond oneDNN 2.6 on AVX-512: for other versions and instruction
+ * sets. */
 uint64_t cpu_library_more_bytes(void);
-/* "oneDNN 2.6.3", the one that is loaded, into out. */
+/* Writes the version of the loaded library, such as "oneDNN 2.6.3", to out. */
 void cpu_library(char *out, size_t out_bytes);
 
 #endif

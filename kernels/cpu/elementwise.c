@@ -1,9 +1,9 @@
-/* Operators that go through rows once: glu, add, copy, broadcast_row. */
+/* Elementwise operators: glu, add, copy, broadcast_row. */
 #include "kernels/cpu/operators.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/weights.h"
 
-/* to may be a or b. */
+/* to may alias a or b. */
 #define GLU(name, of)                                                                                        \
     WIDE static void name(float *to, const float *a, const float *b, int64_t n) {                            \
         _Pragma("omp simd") for (int64_t i = 0; i < n; i++) to[i] = of(a[i]) * b[i];                         \
@@ -31,19 +31,19 @@ static void glu_rows(const void *context, int64_t first, int64_t end, int member
 static enum status glu_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     (void)workspace;
     (void)e;
-    team_run(cpu->team, tensor_rows(&op->out), glu_rows, op);
+    thread_pool_run(cpu->thread_pool, tensor_rows(&op->out), glu_rows, op);
     return OK;
 }
 
 const struct cpu_operator cpu_glu = {NULL, NULL, glu_run};
 
-/* to may be a or b. */
+/* to may alias a or b. */
 WIDE static void add_values(float *to, const float *a, const float *b, int64_t n) {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) to[i] = a[i] + b[i];
 }
 
-/* Piece by piece, so that what is widened needs no workspace. */
+/* Adds in pieces, so that the converted weight needs no workspace. */
 static void add_row(const struct op *op, int64_t row, int64_t b_row) {
     enum { PIECE = 1024 };
     float piece[PIECE], *to = tensor_row(&op->out, row), *a = tensor_row(&op->in[0], row);
@@ -65,7 +65,7 @@ static void add_rows(const void *context, int64_t first, int64_t end, int member
 static enum status cpu_add_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     (void)workspace;
     (void)e;
-    team_run(cpu->team, tensor_rows(&op->out), add_rows, op);
+    thread_pool_run(cpu->thread_pool, tensor_rows(&op->out), add_rows, op);
     return OK;
 }
 
@@ -80,7 +80,7 @@ static void copy_rows(const void *context, int64_t first, int64_t end, int membe
 static enum status cpu_copy_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     (void)workspace;
     (void)e;
-    team_run(cpu->team, tensor_rows(&op->out), copy_rows, op);
+    thread_pool_run(cpu->thread_pool, tensor_rows(&op->out), copy_rows, op);
     return OK;
 }
 
@@ -95,7 +95,7 @@ static void broadcast_rows(const void *context, int64_t first, int64_t end, int 
 static enum status cpu_broadcast_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     (void)workspace;
     (void)e;
-    team_run(cpu->team, op->out.dim[0], broadcast_rows, op);
+    thread_pool_run(cpu->thread_pool, op->out.dim[0], broadcast_rows, op);
     return OK;
 }
 

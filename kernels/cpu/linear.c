@@ -1,51 +1,52 @@
-/* Matrix products with a weight: large ones through oneDNN, conditioning rows by our own dot products.
+/* Matrix products with a weight: large products through oneDNN, a few conditioning rows by own dot products.
  *
- * A large product is panels of output columns. A member of the team takes a panel from end to end: converts
- * its weights, if they are of another type, into a workspace of its own, lets oneDNN multiply on this thread
- * alone, and finishes. So nobody waits for anybody before the product's end, what is converted is still in
- * the cache of who reads it, and no bit depends on the number of threads. The panel's width is a function of
- * K alone. Rows are never split: oneDNN's AVX2 path does not promise that a row is independent of its
- * neighbours; but thin ones are one panel, and are cut into runs of rows, which are a function of the shape.
- * In bf16 the rows are rounded once, whole; weights that are stored so are used as they lie. What
- * is widened is packed on the way where oneDNN reads that faster: the same bits, 5 to 7 % sooner
- * (bench/LOG.md). What a weight's adapters add is a second, thin product onto the panel before it is
- * finished, in f32 whatever the first one's operands are.
+ * A large product is split into panels of output columns. One thread handles a panel completely: it converts
+ * the panel's weights into its own workspace if necessary, lets oneDNN multiply on this thread alone, and
+ * applies the epilogue. Threads therefore wait only at the end of the product, converted weights are still in
+ * the core's cache, and no bit depends on the number of threads. The panel width depends on K alone. Rows are
+ * not split, because oneDNN's AVX2 path does not guarantee that a row is independent of the others.
+ * Exception: skinny products are one panel and are cut into runs of rows that depend on the shape alone.
  *
- * linear_few is exact about what R4 asks: each output is one dot product in one order, whatever else is
- * computed. */
+ * In bf16 the input is rounded once; bf16 weights are used in place. Converted weights are written in
+ * oneDNN's packed layout where that is faster: same bits, 5 to 7 % less time (bench/LOG.md). Adapters are a
+ * second, skinny product onto the panel before the epilogue, in f32 for any operand type.
+ *
+ * linear_few follows rule R4 (kernels/README.md): each output is one dot product in a fixed order, whatever
+ * else is computed. */
 #include "kernels/cpu/operators.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/weights.h"
 
 #include <string.h>
 
-/* About 2 MiB of weights a panel once they are f32: it stays in a core's cache, there are panels enough for
- * many threads, and oneDNN reaches 0.97 to 1 of its rate on the whole (of 64, 128, 256 and 512 columns of
- * 3840 and 10240 inputs: with AVX-512 no difference beyond noise, with AVX2 64 3 % slower; bench/LOG.md). */
+/* About 2 MiB of f32 weights per panel: it fits a core's cache, gives enough panels for many threads, and
+ * oneDNN reaches 0.97 to 1 of its full rate. Measured with 64, 128, 256 and 512 columns of 3840 and 10240
+ * inputs: no difference beyond noise with AVX-512; 64 is 3 % slower with AVX2 (bench/LOG.md). */
 static int32_t panel_columns(int32_t n, int32_t k) {
     int32_t columns = k > 4096 ? 64 : 128;
     return columns < n ? columns : n;
 }
 
 struct linear_layout {
-    int32_t panel;                           /* columns */
-    enum dtype dtype;                        /* of the product's operands */
-    enum onednn_kind kind;                   /* of all its products */
-    bool packs_in, converts, direct;         /* direct: oneDNN writes out itself */
-    uint64_t in, bias, gate, members;        /* offsets; members: where the first one's part begins */
-    uint64_t weight, up, panel_out, scratch; /* offsets in a member's part */
-    int32_t panels, ranks;                   /* ranks: columns of the side, 0 without */
-    int32_t rows, runs;                      /* rows of a run, of each panel */
+    int32_t panel;                           /* columns per panel */
+    enum dtype dtype;                        /* type of the product's operands */
+    enum onednn_kind kind;                   /* kind of all its oneDNN products */
+    bool packs_in, converts, direct;         /* direct: oneDNN writes to out */
+    uint64_t in, bias, gate, members;        /* offsets; members: start of the threads' parts */
+    uint64_t weight, up, panel_out, scratch; /* offsets in a thread's part */
+    int32_t panels, ranks;                   /* ranks: columns of down_product, 0 without adapters */
+    int32_t rows, runs;                      /* rows per run, runs per panel */
 };
 
-/* Of a thin product. Its weights are widened for every run: a fifth of what multiplying takes. */
+/* Rows per run of a skinny product. Its weights are converted for every run, which takes a fifth of the
+ * multiplication's time. */
 enum { RUN_ROWS = 128 };
 
-/* The products of all full panels and of the last, narrower one, then the same of the side, or of a thin
- * product's last run of rows. (M 0: there is none.) */
+/* oneDNN keys: product of a full panel and of the last, narrower one; then the same for the adapters'
+ * product, or for a skinny product's last run of rows. M 0: unused. */
 enum { LINEAR_KEYS = 4, LINEAR_SIDE = 2, LINEAR_LAST_RUN = 2 };
 
-/* Weights that are f32 already are used where they lie: packing them would cost what it saves. */
+/* f32 weights are used in place: packing them would cost what it saves. */
 static enum onednn_kind product_kind(const struct cpu *cpu, const struct op *op) {
     int32_t m = op->in[0].dim[0], n = op->in[1].dim[0], k = op->in[1].dim[1];
     struct onednn_key packed = {ONEDNN_PRODUCT_PACKED, {m, panel_columns(n, k), k}};
@@ -62,7 +63,7 @@ static struct linear_layout cpu_linear_layout_of(const struct cpu *cpu, const st
     l.packs_in = !weights_are(in, l.dtype);
     l.converts = !weights_are(weight, l.dtype);
     l.direct = l.panel == n && tensor_packed(&op->out) && !op->epilogue.residual.rank;
-    l.rows = op->thin && in->dim[0] > RUN_ROWS ? RUN_ROWS : in->dim[0];
+    l.rows = op->skinny && in->dim[0] > RUN_ROWS ? RUN_ROWS : in->dim[0];
     l.runs = (in->dim[0] + l.rows - 1) / l.rows;
     uint64_t used = 0, row = (uint64_t)k * (uint64_t)dtype_bits(l.dtype) / 8;
     l.in = workspace_take(&used, l.packs_in ? row * (uint64_t)in->dim[0] : 0);
@@ -70,7 +71,7 @@ static struct linear_layout cpu_linear_layout_of(const struct cpu *cpu, const st
     l.gate = workspace_take(&used, op->epilogue.gate.rank ? sizeof(float) * (uint64_t)n : 0);
     l.members = used;
     used = 0;
-    l.ranks = op->side.rank ? op->side.dim[1] : 0;
+    l.ranks = op->down_product.rank ? op->down_product.dim[1] : 0;
     l.weight = workspace_take(&used, l.converts ? row * (uint64_t)l.panel : 0);
     l.up = workspace_take(&used, sizeof(float) * (uint64_t)l.ranks * (uint64_t)l.panel);
     l.panel_out = workspace_take(&used, l.direct ? 0 : sizeof(float) * (uint64_t)l.panel * (uint64_t)l.rows);
@@ -85,7 +86,7 @@ static void cpu_linear_product_keys(const struct linear_layout *l, const struct 
     int32_t side = l->ranks ? m : 0, run = m % l->rows;
     keys[0] = (struct onednn_key){l->kind, {l->rows, l->panel, k}};
     keys[1] = (struct onednn_key){l->kind, {last ? l->rows : 0, last, k}};
-    if (l->runs > 1) { /* what is thin has no side */
+    if (l->runs > 1) { /* a skinny product has no adapters */
         keys[2] = (struct onednn_key){l->kind, {run, l->panel, k}};
         keys[3] = (struct onednn_key){l->kind, {last ? run : 0, last, k}};
         return;
@@ -117,13 +118,13 @@ static enum status linear_prepare(struct cpu *cpu, const struct op *op, struct e
     return OK;
 }
 
-/* What the epilogue does to one row of a panel; what is absent is NULL. residual may be to. */
+/* Epilogue of one row of a panel; absent parts are NULL; residual may alias to. */
 struct finish {
     const float *bias, *gate, *residual;
     enum activation activation;
 };
 
-/* Neither gate nor activation. */
+/* Without gate and activation. */
 WIDE static void finish_plain(float *to, const float *from, const struct finish *f, int64_t n) {
     const float *bias = f->bias, *residual = f->residual;
     if (bias && residual)
@@ -149,7 +150,7 @@ WIDE static void finish_gated(float *to, const float *from, const struct finish 
         for (int64_t i = 0; i < n; i++) to[i] = gate[i] * from[i];
 }
 
-/* The activation is taken where the product lies, because residual may be to. */
+/* The activation is applied in place in the product, because residual may alias to. */
 static void finish_row(float *to, float *from, struct finish f, int64_t n) {
     if (f.bias && (f.gate || f.activation)) {
         finish_plain(from, from, &(struct finish){.bias = f.bias}, n);
@@ -162,7 +163,7 @@ static void finish_row(float *to, float *from, struct finish f, int64_t n) {
         finish_plain(to, from, &f, n);
 }
 
-/* A panel's results, packed at from, go to columns [first, first + columns) of out. */
+/* Writes a panel's packed results to columns [first, first + columns) of out. */
 static void finish_panel(const struct op *op, float *from, struct finish f, int32_t first, int32_t columns) {
     const struct tensor *residual = &op->epilogue.residual;
     if (f.bias) f.bias += first;
@@ -174,7 +175,7 @@ static void finish_panel(const struct op *op, float *from, struct finish f, int3
     }
 }
 
-/* Rows [first, first + n) as the product wants them. */
+/* Converts rows [first, first + n) to the product's operand type. */
 static void convert(void *to, enum dtype dtype, const struct tensor *from, int64_t first, int64_t n) {
     if (dtype == DTYPE_BF16)
         weights_round(to, from, first, n);
@@ -197,7 +198,7 @@ static void convert_rows(const void *context, int64_t first, int64_t end, int me
 
 static const void *cpu_convert_in(const struct cpu *cpu, const struct op *op, enum dtype dtype, char *to) {
     struct convert_work work = {&op->in[0], dtype, to};
-    team_run(cpu->team, op->in[0].dim[0], convert_rows, &work);
+    thread_pool_run(cpu->thread_pool, op->in[0].dim[0], convert_rows, &work);
     return to;
 }
 
@@ -210,7 +211,7 @@ struct linear_work {
     const void *in;
     char *members;
     uint64_t member_bytes;
-    struct team_error *failed;
+    struct thread_pool_error *failed;
 };
 
 static const void *convert_panel(const struct linear_layout *l, const struct tensor *weight, char *to) {
@@ -221,8 +222,8 @@ static const void *convert_panel(const struct linear_layout *l, const struct ten
     return to;
 }
 
-/* up of all adapters for a panel's weight, side by side as the side's columns are: zeros where one has no
- * rows. */
+/* Writes the `up` factors of all adapters for a panel, side by side in the order of down_product's columns;
+ * zeros where an adapter has no rows. */
 static void cpu_widen_ups(float *to, const struct tensor *whole, const struct tensor *panel, int32_t ranks) {
     struct tensor up;
     int32_t column = 0, row;
@@ -242,11 +243,11 @@ static enum status add_side(const struct linear_work *w, const struct tensor *we
     float *up = (float *)(part + l->up);
     cpu_widen_ups(up, &w->op->in[1], weight, l->ranks);
     struct onednn_operands operands = {
-        .src = w->op->side.data, .weights = up, .dst = to, .scratch = part + l->scratch};
+        .src = w->op->down_product.data, .weights = up, .dst = to, .scratch = part + l->scratch};
     return onednn_run(w->cpu->onednn, &w->keys[LINEAR_SIDE + (weight->dim[0] < l->panel)], operands, e);
 }
 
-/* Rows of a call, its panel that begins at column first. in: the rows as the product wants them. */
+/* Computes the panel that starts at column first. in: the converted input rows. */
 static void run_panel(const struct linear_work *w, const struct op *op, const void *in, int32_t first,
                       char *part) {
     const struct linear_layout *l = w->layout;
@@ -259,12 +260,12 @@ static void run_panel(const struct linear_work *w, const struct op *op, const vo
     struct error own = {0};
     if (onednn_run(w->cpu->onednn, &w->keys[key], operands, &own) ||
         (l->ranks && add_side(w, &weight, to, part, &own)))
-        team_error_report(w->failed, &own);
+        thread_pool_error_report(w->failed, &own);
     else if (!l->direct || w->finish.bias || w->finish.gate || w->finish.activation)
         finish_panel(op, to, w->finish, first, columns);
 }
 
-/* One run of a thin product's rows, which has neither residual nor side. */
+/* Computes one run of rows of a skinny product (no residual, no adapters). */
 static void run_rows(const struct linear_work *w, int32_t panel, int32_t run, char *part) {
     const struct linear_layout *l = w->layout;
     int32_t first = run * l->rows, left = w->op->in[0].dim[0] - first, n = left < l->rows ? left : l->rows;
@@ -288,7 +289,7 @@ static void run_panels(const void *context, int64_t first, int64_t end, int memb
 
 static enum status linear_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     struct linear_layout l = cpu_linear_layout_of(cpu, op);
-    struct team_error failed = {ATOMIC_FLAG_INIT, e};
+    struct thread_pool_error failed = {ATOMIC_FLAG_INIT, e};
     struct linear_work work = {.cpu = cpu, .op = op, .layout = &l, .in = op->in[0].data, .failed = &failed};
     cpu_linear_product_keys(&l, op, work.keys);
     work.members = workspace + l.members;
@@ -297,7 +298,7 @@ static enum status linear_run(struct cpu *cpu, const struct op *op, char *worksp
                                   .gate = weights_vector(&op->epilogue.gate, (float *)(workspace + l.gate)),
                                   .activation = op->epilogue.activation};
     if (l.packs_in) work.in = cpu_convert_in(cpu, op, l.dtype, workspace + l.in);
-    team_run(cpu->team, (int64_t)l.panels * l.runs, run_panels, &work);
+    thread_pool_run(cpu->thread_pool, (int64_t)l.panels * l.runs, run_panels, &work);
     return e->code;
 }
 
@@ -306,7 +307,7 @@ const struct cpu_operator cpu_linear = {linear_cost, linear_prepare, linear_run}
 /* --- a few rows --- */
 
 struct few_layout {
-    uint64_t in, weight, bias, end; /* weight: one row for each thread */
+    uint64_t in, weight, bias, end; /* weight: one row per thread */
 };
 
 static struct few_layout few_layout_of(const struct cpu *cpu, const struct op *op) {
@@ -322,7 +323,7 @@ static void few_cost(const struct cpu *cpu, const struct op *op, struct op_cost 
     cost->workspace_bytes = few_layout_of(cpu, op).end;
 }
 
-/* One column of out: the same weight row with every row of in. */
+/* One column of out: one weight row with every row of in. */
 static void few_column(const struct op *op, const float *in, const float *weight, float bias,
                        int32_t column) {
     int64_t k = op->in[1].dim[1];
@@ -333,7 +334,7 @@ static void few_column(const struct op *op, const float *in, const float *weight
 struct few_work {
     const struct op *op;
     const float *in, *bias;
-    char *widened; /* a row for each member */
+    char *widened; /* one row per thread */
 };
 
 static void few_columns(const void *context, int64_t first, int64_t end, int member) {
@@ -357,7 +358,7 @@ static enum status cpu_few_run(struct cpu *cpu, const struct op *op, char *works
     simd_activate(op->activation, in, in, tensor_elements(&op->in[0]));
     const float *bias = weights_vector(&op->in[2], (float *)(workspace + l.bias));
     struct few_work work = {op, in, bias, workspace + l.weight};
-    team_run(cpu->team, op->in[1].dim[0], few_columns, &work);
+    thread_pool_run(cpu->thread_pool, op->in[1].dim[0], few_columns, &work);
     return OK;
 }
 

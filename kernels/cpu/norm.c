@@ -1,5 +1,5 @@
-/* Norms. Statistics are double; a row (or a picture row) is summed in one order and rows are added one after
- * another, so that the thread count changes nothing. */
+/* Norms. Statistics are double. Each row (or image row) is summed in one order and rows are added in
+ * sequence, so the thread count changes nothing. */
 #include "kernels/cpu/operators.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/weights.h"
@@ -37,7 +37,7 @@ static void rms_cost(const struct cpu *cpu, const struct op *op, struct op_cost 
     workspace_take(&cost->workspace_bytes, sizeof(float) * (uint64_t)op->in[1].dim[0]);
 }
 
-/* The gate's place first holds the scale, which is used up before the gate is made. */
+/* The gate's buffer first holds the scale, which is no longer needed when the gate is computed. */
 static struct vectors cpu_rms_vectors(const struct op *op, char *workspace) {
     int64_t c = op->in[1].dim[0];
     float *factor = (float *)workspace,
@@ -50,7 +50,7 @@ static struct vectors cpu_rms_vectors(const struct op *op, char *workspace) {
     return (struct vectors){factor, plain ? gate : NULL};
 }
 
-/* base may be NULL or to; from may be to. */
+/* base may be NULL or alias to; from may alias to. */
 WIDE static void rms_apply(float *to, const float *from, float rstd, const struct vectors *v,
                            const float *base, int64_t c) {
     const float *factor = v->factor, *gate = v->gate;
@@ -100,7 +100,7 @@ static void rms_rows(const void *context, int64_t first, int64_t end, int member
 static enum status cpu_rms_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     (void)e;
     struct rms_work work = {op, cpu_rms_vectors(op, workspace)};
-    team_run(cpu->team, tensor_rows(&op->in[0]), rms_rows, &work);
+    thread_pool_run(cpu->thread_pool, tensor_rows(&op->in[0]), rms_rows, &work);
     return OK;
 }
 
@@ -136,7 +136,7 @@ static struct affine_vectors affine_vectors(const struct op *op, char *workspace
     return (struct affine_vectors){weight->rank || scaled ? factor : NULL, moved ? offset : NULL};
 }
 
-/* from may be to. */
+/* from may alias to. */
 WIDE static void layer_apply(float *to, const float *from, double mean, double rstd,
                              const struct affine_vectors *v, int64_t c) {
     const float *factor = v->factor, *offset = v->offset;
@@ -174,7 +174,7 @@ static void layer_rows(const void *context, int64_t first, int64_t end, int memb
 static enum status cpu_layer_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     (void)e;
     struct layer_work work = {op, affine_vectors(op, workspace)};
-    team_run(cpu->team, tensor_rows(&op->in[0]), layer_rows, &work);
+    thread_pool_run(cpu->thread_pool, tensor_rows(&op->in[0]), layer_rows, &work);
     return OK;
 }
 
@@ -183,8 +183,8 @@ const struct cpu_operator cpu_layer_norm = {layer_cost, NULL, cpu_layer_run};
 /* --- group norm --- */
 
 struct statistics_layout {
-    uint64_t channels; /* sums and squares of the channels of one row, for each thread */
-    uint64_t rows;     /* sums and squares of the groups, for each row of the picture */
+    uint64_t channels; /* sums and squares of the channels of one row, per thread */
+    uint64_t rows;     /* sums and squares of the groups, per row of the image */
     uint64_t end;
 };
 
@@ -215,7 +215,7 @@ static double sum_in_order(const double *x, int64_t n) {
     return sum;
 }
 
-/* Squares are not taken about the mean: in double that costs no more than 1e-16 (mean / deviation)^2. */
+/* Squares are not relative to the mean: in double that costs at most 1e-16 (mean / deviation)^2. */
 static void statistics_row(const struct op *op, int32_t y, double *channels, double *row) {
     int64_t c = op->in[0].dim[2], width = op->in[0].dim[1], each = c / op->n;
     memset(channels, 0, (size_t)(2 * c) * sizeof *channels);
@@ -267,7 +267,7 @@ static enum status cpu_statistics_run(struct cpu *cpu, const struct op *op, char
     (void)e;
     struct statistics_layout l = statistics_layout_of(cpu, op);
     struct statistics_work work = {op, (double *)(workspace + l.channels), (double *)(workspace + l.rows)};
-    team_run(cpu->team, op->in[0].dim[0], statistics_rows, &work);
+    thread_pool_run(cpu->thread_pool, op->in[0].dim[0], statistics_rows, &work);
     for (int g = 0; g < op->n; g++) statistics_group(op, work.rows, g);
     return OK;
 }
@@ -295,7 +295,7 @@ static void group_rows(const void *context, int64_t first, int64_t end, int memb
 static enum status cpu_group_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     (void)e;
     struct group_work work = {op, channel_norm(&op->group_norm, tensor_columns(&op->in[0]), workspace)};
-    team_run(cpu->team, tensor_rows(&op->in[0]), group_rows, &work);
+    thread_pool_run(cpu->thread_pool, tensor_rows(&op->in[0]), group_rows, &work);
     return OK;
 }
 
@@ -320,7 +320,7 @@ struct channel_norm channel_norm(const struct group_norm *norm, int64_t channels
     return (struct channel_norm){mean, factor, bias};
 }
 
-/* to may be from. */
+/* to may alias from. */
 WIDE static void channel_apply(float *to, const float *from, const float *mean, const float *factor,
                                const float *bias, int64_t channels) {
 #pragma omp simd

@@ -1,5 +1,5 @@
-/* oneDNN behind one door: see onednn.h. Versions 2 and 3 differ in how primitives are described; the first
- * section hides that. Run: 2.6.3 and 3.2.0, whose scratch and hidden bytes keep within the same bounds. */
+/* Interface to oneDNN: see onednn.h. Versions 2 and 3 describe primitives differently; the first section
+ * hides that. Tested: 2.6.3 and 3.2.0, whose scratch and internal bytes stay within the same bounds. */
 #include "kernels/cpu/onednn.h"
 
 #include <assert.h>
@@ -88,10 +88,10 @@ static dnnl_status_t conv_describe(dnnl_primitive_desc_t *d, dnnl_engine_t engin
 }
 
 #else
-#error "Sluice knows oneDNN 2 and 3"
+#error "Sluice supports oneDNN 2 and 3"
 #endif
 
-/* --- what is kept --- */
+/* --- table of primitives --- */
 
 enum { OPERAND_SRC, OPERAND_WEIGHTS, OPERAND_BIAS, OPERAND_DST, OPERAND_SCRATCH, N_OPERANDS };
 
@@ -100,12 +100,12 @@ static const int operand_argument[N_OPERANDS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS,
 
 struct entry {
     struct onednn_key key;
-    dnnl_primitive_t primitive; /* NULL: the place is free */
+    dnnl_primitive_t primitive; /* NULL: free slot */
     struct onednn_facts facts;
 };
 
-/* What oneDNN said of a shape that was asked about and not built. A plan asks about few shapes, thousands of
- * times; later ones take the places of earlier ones. */
+/* Cached facts of shapes that are not built. A plan asks for few shapes, thousands of times; later shapes
+ * overwrite earlier ones. */
 struct answer {
     bool given;
     struct onednn_key key;
@@ -118,7 +118,7 @@ struct onednn {
     int threads;
     dnnl_engine_t engine;
     dnnl_stream_t stream;
-    dnnl_primitive_attr_t attr, adding; /* adding: to what dst has */
+    dnnl_primitive_attr_t attr, adding; /* adding: attributes for dst += */
     struct entry *entries;              /* open addressing, at most half full */
     uint64_t n_entries, capacity;
     struct answer *answers;
@@ -133,7 +133,7 @@ uint64_t onednn_signature(const struct onednn_key *key) {
     return h;
 }
 
-/* The entry of this key, or the free place where it belongs. */
+/* Returns the entry of a key, or the free slot for it. */
 static struct entry *entry_find(const struct onednn *o, const struct onednn_key *key) {
     uint64_t i = onednn_signature(key) & (o->capacity - 1);
     while (o->entries[i].primitive && memcmp(&o->entries[i].key, key, sizeof *key) != 0)
@@ -221,14 +221,14 @@ static uint64_t onednn_least(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
-/* Below AVX-512 each thread packs blocks of both operands: of the weights up to 10,000 outputs by 192 inputs,
- * of the rows 384 by 192, both rounded up; on AVX2 products of up to 256 rows are not packed, and need a
- * stack of at most 22 KB a thread. Everything else allocates descriptors only (at most 552 bytes). Measured:
- * malloc interposer, oneDNN 2.6.3, 1 to 8 threads, 24,000 shapes; at most 0.92 of what is said here. Products
- * of bf16: 1,550 shapes, all of them on the fast path, where a processor has its instructions; 400 bytes. The
- * arguments of a run come to that, 3,460 bytes for four. Each thread has its own, and touches 44 KB of stack
- * and of a heap of the C library's, once for good (1 to 8 threads). */
-static uint64_t hidden_bytes(const struct onednn_key *key, const char *implementation, int threads) {
+/* Upper bound of bytes that oneDNN allocates inside a run. Below AVX-512 each thread packs blocks of both
+ * operands: weights up to 10,000 outputs by 192 inputs, rows 384 by 192, both rounded up. On AVX2 products of
+ * up to 256 rows are not packed and need at most 22 KB of stack per thread. Everything else allocates
+ * descriptors only (at most 552 bytes). Measured with a malloc interposer, oneDNN 2.6.3, 1 to 8 threads,
+ * 24,000 shapes: at most 0.92 of this bound. bf16 products with native instructions, 1,550 shapes: 400 bytes.
+ * The arguments of a run add 3,460 bytes for four threads. Each thread touches 44 KB of stack and of a C
+ * library heap once (1 to 8 threads). */
+static uint64_t internal_bytes(const struct onednn_key *key, const char *implementation, int threads) {
     enum { DESCRIPTORS = 6144, HEAP = 48 << 10, STACK = 64 << 10 };
     enum { UNPACKED_ROWS = 256, BM = 10048, BN = 432, BK = 256 };
     uint64_t descriptors = (DESCRIPTORS + HEAP) * (uint64_t)threads;
@@ -249,15 +249,14 @@ static struct onednn_facts facts_read(const struct onednn *o, const struct onedn
     const char *implementation = "";
     dnnl_primitive_desc_query(d, dnnl_query_impl_info_str, 0, &implementation);
     return (struct onednn_facts){.scratch_bytes = layout_bytes(d, dnnl_query_scratchpad_md),
-                                 .hidden_bytes = hidden_bytes(key, implementation, o->threads),
+                                 .internal_bytes = internal_bytes(key, implementation, o->threads),
                                  .weights_bytes = layout_bytes(d, dnnl_query_weights_md),
                                  .reference = strstr(implementation, "ref") != NULL,
                                  .brgemm = strstr(implementation, "brg") != NULL,
                                  .supported = true};
 }
 
-/* oneDNN plans and computes for as many threads as OpenMP would give its caller. Returns what to give to
- * leave. */
+/* Sets OpenMP's thread count for oneDNN and returns the previous value for leave(). */
 static int onednn_enter(const struct onednn *o, const struct onednn_key *key) {
     int before = omp_get_max_threads();
     omp_set_num_threads(key->number[ONEDNN_SHARED] ? o->threads : 1);
@@ -295,16 +294,15 @@ bool onednn_packs(const struct onednn *o, const struct onednn_key *key) {
     return facts.supported && facts.brgemm;
 }
 
-/* What primitives keep, live heap and touched pages of JIT code together, was measured at each onednn_prepare
- * (malloc interposer; resident anonymous executable maps): oneDNN 2.6.3, 61,000 shapes with AVX-512, most
- * of 40,000 with AVX2, AVX or SSE4.1 too. What is said is above each of them by 6 % or more. The sum over a
- * run is what the plan counts, so a bound that is loose for every shape would be paid a hundred times:
- * bench/LOG.md has by how much it is.
- */
+/* The bounds below cover what a primitive keeps: live heap plus touched pages of JIT code. Measured at each
+ * onednn_prepare (malloc interposer; resident anonymous executable maps): oneDNN 2.6.3, 61,000 shapes with
+ * AVX-512, most of 40,000 with AVX2, AVX or SSE4.1 too. Each bound exceeds every measurement by 6 % or more.
+ * The plan adds these bounds, so loose bounds would be paid a hundred times; bench/LOG.md has the
+ * differences. */
 
-/* KB at most: up to 256 inputs and outputs 136, of whole 64s on both sides 161, else 345. Below AVX-512: 8.
- * Of bf16, with AVX512_BF16 (1,550 shapes, 1 to 8 threads): 499, of whole 64s 136, of at most 256 by 256 222.
- * A pipeline has few products that differ. */
+/* Measured maxima in KB. f32 with AVX-512: 136 up to 256 inputs and outputs, 161 for multiples of 64 on both
+ * sides, else 345. Below AVX-512: 8. bf16 with AVX512_BF16 (1,550 shapes, 1 to 8 threads): 136 for multiples
+ * of 64, 222 up to 256 by 256, else 499. A pipeline has few different products. */
 static uint64_t product_bytes(const struct onednn_key *key) {
     int32_t n = key->number[1], k = key->number[2];
     if (key->kind == ONEDNN_PRODUCT_T_BF16) {
@@ -316,10 +314,9 @@ static uint64_t product_bytes(const struct onednn_key *key) {
     return n % 64 == 0 && k % 64 == 0 ? 184 << 10 : 384 << 10;
 }
 
-/* With AVX-512 a 3x3 convolution has tables and code by the column (865 bytes of descriptors; the more code,
- * the more channels), 8.8 MB in all at 2,048 columns and 1,024 channels of stride 2; a 1x1 one 190 KB at
- * most. Where oneDNN's blocks of outputs leave a rest there are kernels for that too. Below AVX-512: 35 KB.
- */
+/* Measured with AVX-512: a 3x3 convolution has tables and code per column (865 bytes of descriptors; more
+ * code for more channels), 8.8 MB in total at 2,048 columns and 1,024 channels of stride 2; a 1x1 convolution
+ * at most 190 KB. Output blocks with a remainder need additional kernels. Below AVX-512: 35 KB. */
 static uint64_t conv_bytes(const struct onednn_key *key) {
     uint64_t columns = (uint64_t)key->number[1], c = (uint64_t)key->number[2], n = (uint64_t)key->number[3];
     bool rest = n > 64 && n % 32 && n % 48;
@@ -329,10 +326,10 @@ static uint64_t conv_bytes(const struct onednn_key *key) {
     return ((rest ? 116 : 88) << 10) + 260 * c + columns * column;
 }
 
-/* Version 3 (3.2.0, 35,000 shapes): up to 1.37 of what 2.6 keeps, and on AVX2 its convolutions are of the
- * kind that only AVX-512 has in 2.6. */
+/* Version 3 (3.2.0, 35,000 shapes) keeps up to 1.37 times as much as 2.6; on AVX2 its convolutions behave
+ * like those of 2.6 on AVX-512. */
 uint64_t onednn_primitive_bytes(const struct onednn_key *key) {
-    if (key->kind == ONEDNN_REPACK) return 20 << 10; /* 14 at most, any instruction set */
+    if (key->kind == ONEDNN_REPACK) return 20 << 10; /* measured: at most 14 KB, any instruction set */
     uint64_t bytes = key->kind == ONEDNN_CONV ? conv_bytes(key) : product_bytes(key);
     return DNNL_VERSION_MAJOR == 3 ? bytes * 3 / 2 : bytes;
 }
@@ -345,14 +342,14 @@ static enum status onednn_failed(const struct onednn_key *key, const char *what,
         "product (transposed)", "bf16 product", "product",  "product (packed)",
         "product (added)",      "convolution",  "repacking"};
     const int32_t *n = key->number;
-    error_set(e, DEVICE, "oneDNN %s failed", what);
+    error_set(e, DEVICE, "oneDNN: %s failed", what);
     error_found(e, "status %d", (int)s);
     return error_expected(e, "%s %d %d %d %d %d %d", kinds[key->kind], (int)n[0], (int)n[1], (int)n[2],
                           (int)n[3], (int)n[4], (int)n[5]);
 }
 
-/* What a primitive reads and writes, as arguments of one run of it: several threads may run one primitive, so
- * they cannot share these. Returns how many; *status says whether all could be made. */
+/* Creates the arguments of one run of a primitive; threads that run one primitive concurrently cannot share
+ * them. Returns their number; *status is the result. */
 static int arguments_create(const struct onednn *o, const struct entry *entry,
                             const struct onednn_operands *operands, dnnl_exec_arg_t *arguments,
                             dnnl_status_t *status) {
@@ -364,7 +361,7 @@ static int arguments_create(const struct onednn *o, const struct entry *entry,
                              {dnnl_query_weights_md, 1},
                              {dnnl_query_dst_md, 0},
                              {dnnl_query_scratchpad_md, 0}};
-    /* oneDNN takes no pointers to const. */
+    /* oneDNN does not accept const pointers. */
     void *data[N_OPERANDS] = {(void *)(uintptr_t)operands->src, (void *)(uintptr_t)operands->weights,
                               (void *)(uintptr_t)operands->bias, operands->dst, operands->scratch};
     int n = 0;
@@ -393,14 +390,15 @@ static dnnl_status_t entry_create(const struct onednn *o, const struct onednn_ke
 enum status onednn_prepare(struct onednn *o, const struct onednn_key *key, struct error *e) {
     if (entry_find(o, key)->primitive) return OK;
     if (onednn_grow(o, e)) return e->code;
-    if (!o->sys->has_room(o->sys, onednn_primitive_bytes(key) + ONEDNN_MARGIN)) /* it would not return */
+    if (!o->sys->can_allocate(o->sys, onednn_primitive_bytes(key) +
+                                          ONEDNN_MARGIN)) /* oneDNN would terminate the program */
         return error_set(e, MEMORY, "no memory for a oneDNN primitive of %llu bytes",
                          (unsigned long long)onednn_primitive_bytes(key));
     struct entry entry;
     int before = onednn_enter(o, key);
     dnnl_status_t s = entry_create(o, key, &entry);
     leave(before);
-    if (s) return onednn_failed(key, "primitive", s, e);
+    if (s) return onednn_failed(key, "creating a primitive", s, e);
     *entry_find(o, key) = entry;
     o->n_entries++;
     return OK;
@@ -421,16 +419,16 @@ enum status onednn_run(struct onednn *o, const struct onednn_key *key, struct on
     if (!s) s = dnnl_primitive_execute(entry->primitive, o->stream, n, arguments);
     if (!s) s = dnnl_stream_wait(o->stream);
     for (int i = 0; i < n; i++) dnnl_memory_destroy(arguments[i].memory);
-    o->sys->settle(o->sys);
+    o->sys->consolidate_heap(o->sys);
     leave(before);
-    return s ? onednn_failed(key, "execution", s, e) : OK;
+    return s ? onednn_failed(key, "running a primitive", s, e) : OK;
 }
 
-/* --- what it is --- */
+/* --- version and instruction set --- */
 
 const char *onednn_instructions(void) {
     static const struct {
-        int isa; /* all of its bits: each set contains those before it */
+        int isa; /* all bits of the set: each set contains smaller ones */
         const char *name;
     } sets[] = {
 #if DNNL_VERSION_MAJOR == 3
@@ -452,12 +450,12 @@ const char *onednn_instructions(void) {
     return best < 0 ? "default" : sets[best].name;
 }
 
-/* Below AVX-512 products go to gemm, whose first call builds kernels for all operands (2 to 3 MB of code with
- * AVX and AVX2) and whose threads keep what their heaps held (400 KB each with SSE4.1). Measured: bare
- * processes of 15.0 to 16.1 MB against 13.0 to 14.0, 1 to 8 threads, oneDNN 2.6.3.
- * Version 3 (budget.sh, PyPI's 3.2.0): 1.7 MiB more than is planned for 2.6 at the least budget, of 11 tries;
- * it is a library of 54 MB. With all: what building touches once besides what each primitive keeps, 1.3 to
- * 2.1 MB (resident set after 40 to 400 convolutions or repackings). */
+/* Below AVX-512 oneDNN uses gemm: its first call builds kernels for all operands (2 to 3 MB of code with AVX
+ * and AVX2), and its threads keep heap memory (400 KB each with SSE4.1). Measured: processes of 15.0 to 16.1
+ * MB instead of 13.0 to 14.0, 1 to 8 threads, oneDNN 2.6.3.
+ * Version 3 (PyPI's 3.2.0, a library of 54 MB; test/program/budget.sh): 1.7 MiB more than planned for 2.6 at
+ * the smallest budget, in 11 runs. All versions: memory touched once while building, beyond what primitives
+ * keep, 1.3 to 2.1 MB (resident set after 40 to 400 convolutions or repackings). */
 uint64_t onednn_more_bytes(void) {
     enum { BUILDING = 3 };
     uint64_t mib =
@@ -472,13 +470,13 @@ void onednn_version(char *out, size_t out_bytes) {
 
 /* --- opening --- */
 
-/* The first product of each kind builds kernels for all of them, which stay for good: better now than inside
- * a run. */
+/* Runs one product of each kind: the first one builds kernels that stay allocated, better now than inside a
+ * run. */
 static enum status warm(struct onednn *o, struct error *e) {
     enum { SMALL = 20 };
     static const float zero[SMALL * SMALL];
     float out[SMALL * SMALL];
-    static const int32_t kinds[] = {ONEDNN_PRODUCT_T, ONEDNN_PRODUCT}; /* that of bf16 builds none for good */
+    static const int32_t kinds[] = {ONEDNN_PRODUCT_T, ONEDNN_PRODUCT}; /* bf16 products build none */
     for (int i = 0; i < 2; i++) {
         struct onednn_key key = {kinds[i], {SMALL, SMALL, SMALL}};
         if (onednn_prepare(o, &key, e)) return e->code;

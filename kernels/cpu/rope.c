@@ -1,4 +1,4 @@
-/* Positions and times as angles: rope table, rotation, timestep embedding. */
+/* RoPE table, rotation of heads, timestep embedding. */
 #include "kernels/cpu/operators.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/weights.h"
@@ -18,7 +18,7 @@ static int64_t grid_tokens(const struct rope_options *rope, int grid) {
     return n;
 }
 
-/* The position of a token on each axis. */
+/* Position of a token on each axis. */
 static void token_position(const struct rope_options *rope, int64_t token, int32_t *position) {
     int g = 0, n = rope->n_axes;
     for (; token >= grid_tokens(rope, g); g++) token -= grid_tokens(rope, g);
@@ -28,7 +28,7 @@ static void token_position(const struct rope_options *rope, int64_t token, int32
     if (n >= 2) {
         int32_t rows = grid->extent[n - 2], columns = grid->extent[n - 1];
         int64_t picture = (int64_t)rows * columns;
-        struct token_place place = place_of_token(grid->walk, rows, columns, token % picture);
+        struct token_coords place = token_coords_at(grid->token_order, rows, columns, token % picture);
         token = token / picture * picture + (int64_t)place.row * columns + place.column;
     }
     for (int a = n - 1; a >= 0; a--) {
@@ -67,13 +67,13 @@ static enum status cpu_table_run(struct cpu *cpu, const struct op *op, char *wor
     double *frequencies = (double *)workspace;
     struct table_work work = {op, frequencies};
     for (int32_t i = 0; i < op->out.dim[1]; i++) frequencies[i] = rope_frequency(&op->rope, i);
-    team_run(cpu->team, op->out.dim[0], table_rows, &work);
+    thread_pool_run(cpu->thread_pool, op->out.dim[0], table_rows, &work);
     return OK;
 }
 
 const struct cpu_operator cpu_rope_table = {table_cost, NULL, cpu_table_run};
 
-/* n pairs, the members of one next to each other. */
+/* Rotates n interleaved pairs (2i, 2i + 1). */
 WIDE static void cpu_rotate_interleaved(float *restrict x, const float *restrict table, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         float c = table[2 * i], s = table[2 * i + 1], a = x[2 * i], b = x[2 * i + 1];
@@ -98,7 +98,7 @@ static void rope_cost(const struct cpu *cpu, const struct op *op, struct op_cost
 
 struct rope_work {
     const struct op *op;
-    const float *factor; /* of the heads' norm; NULL: there is none */
+    const float *factor; /* weight of the heads' norm, or NULL */
 };
 
 static void rope_head(const struct rope_work *w, float *to, const float *from, const float *table,
@@ -129,7 +129,7 @@ static enum status cpu_rope_run(struct cpu *cpu, const struct op *op, char *work
     (void)e;
     struct rope_work work = {op, op->in[2].rank ? (float *)workspace : NULL};
     if (work.factor) weights_widen((float *)workspace, &op->in[2], 0, 1);
-    team_run(cpu->team, op->out.dim[0], rope_rows, &work);
+    thread_pool_run(cpu->thread_pool, op->out.dim[0], rope_rows, &work);
     return OK;
 }
 

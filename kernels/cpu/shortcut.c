@@ -1,9 +1,9 @@
-/* Around the levels of a video's autoencoder: mean_down, repeat_up. */
+/* Residual shortcuts of the Wan 2.2 VAE: mean_down (AvgDown3D), repeat_up (DupUp3D). */
 #include "kernels/cpu/operators.h"
 
-/* Means of runs of `run` values of a pixel, summed in their order. */
+/* Means of runs of `run` values of a pixel, summed in order. */
 static void mean_pixel(const struct op *op, int32_t y, int32_t x, float *to, const float *base) {
-    const struct tensor *frames[2] = {&op->in[1], &op->in[0]}; /* the earlier one first */
+    const struct tensor *frames[2] = {&op->in[1], &op->in[0]}; /* the earlier frame first */
     int32_t side = op->shortcut.side, f = op->shortcut.frames, channels = op->in[0].dim[2];
     int32_t each = f * side * side, run = channels * each / op->out.dim[2];
     int64_t columns = op->in[0].dim[1];
@@ -35,7 +35,7 @@ static void mean_rows(const void *context, int64_t first, int64_t end, int membe
 static enum status mean_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     (void)workspace;
     (void)e;
-    team_run(cpu->team, tensor_rows(&op->out), mean_rows, op);
+    thread_pool_run(cpu->thread_pool, tensor_rows(&op->out), mean_rows, op);
     return OK;
 }
 
@@ -60,7 +60,7 @@ static void repeat_rows(const void *context, int64_t first, int64_t end, int mem
 static enum status repeat_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     (void)workspace;
     (void)e;
-    team_run(cpu->team, tensor_rows(&op->out), repeat_rows, op);
+    thread_pool_run(cpu->thread_pool, tensor_rows(&op->out), repeat_rows, op);
     return OK;
 }
 

@@ -1,4 +1,4 @@
-/* The shared row loops: see simd.h. */
+/* Shared row loops: see simd.h. */
 #include "kernels/cpu/simd.h"
 
 #include <string.h>

@@ -1,28 +1,27 @@
-/* Small arithmetic that the compiler vectorises: exponential, halves, dot product.
+/* Arithmetic that the compiler vectorises: exp, activations, dot product.
  *
- * Every sum has 16 (f32) or 8 (double) running parts and one tree over them, whatever the vector width: the
- * bits do not depend on the instruction set that the loop was compiled for. Multiplications and additions
- * stay separate
- * (-std=c11 does not contract them), for the same reason. */
+ * Every sum has 16 (f32) or 8 (double) partial sums and one fixed tree over them, for any vector width, so
+ * the bits do not depend on the instruction set. Multiplications and additions stay separate (-std=c11 does
+ * not contract them), for the same reason. */
 #ifndef SLUICE_CPU_SIMD_H
 #define SLUICE_CPU_SIMD_H
 
 #include "engine/base/half.h"
 #include "kernels/ops.h"
 
-/* Compiles a static function for three generations of x86-64 and picks one when the program starts. Not
- * inlined into its callers, so it must be called once a row, not once an element. ThreadSanitizer cannot run
- * the picking. */
+/* Compiles a static function for three generations of x86-64; the loader picks one at program start. Such a
+ * function is not inlined, so call it once per row, not per element. ThreadSanitizer cannot run the
+ * selection. */
 #if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__SANITIZE_THREAD__)
 #define WIDE __attribute__((target_clones("default", "avx2", "arch=x86-64-v4")))
 #else
 #define WIDE
 #endif
 
-/* e^x, x clamped to [-87, 87]; NaN stays NaN and infinities become NaN. Largest error 0.98 ulp (test_ops, all
- * floats in steps of 97). Coefficients: Cephes expf. The large constant rounds to an integer, which is left
- * in the low bits. The clamp compares integers, because comparisons of floats may trap, which keeps gcc from
- * vectorising them. */
+/* e^x, x clamped to [-87, 87]; NaN stays NaN, infinities become NaN. Largest error 0.98 ulp (test_ops, all
+ * floats in steps of 97). Coefficients: Cephes expf. Adding the large constant rounds to an integer in the
+ * low bits. The clamp compares integers because float comparisons may trap, which keeps gcc from vectorising
+ * them. */
 static inline float exp_f32(float x) {
     union float_bits clamped = {.value = x};
     uint32_t sign = clamped.bits & 0x80000000u;
@@ -45,9 +44,9 @@ static inline float silu_f32(float x) {
     return x / (1.0f + exp_f32(-x));
 }
 
-/* v/2 (1 + tanh u) is v sigmoid(2 u), which does not cancel where tanh nears -1. Beyond 16 the sigmoid is
- * what it is there, and nothing overflows. Like silu_f32 and gelu_quick_f32 it is within 1.2e-7 |x| of the
- * exact value (test_ops, floats in steps of 97). */
+/* v/2 (1 + tanh u) = v sigmoid(2 u), which has no cancellation where tanh nears -1. Beyond 16 the sigmoid is
+ * constant and nothing overflows. Like silu_f32 and gelu_quick_f32 it is within 1.2e-7 |x| of the exact value
+ * (test_ops, floats in steps of 97). */
 static inline float gelu_tanh_f32(float x) {
     union float_bits near = {.value = x};
     uint32_t sign = near.bits & 0x80000000u;
@@ -61,10 +60,10 @@ static inline float gelu_quick_f32(float x) {
     return x / (1.0f + exp_f32(-1.702f * x));
 }
 
-/* x Phi(x), where Phi(-v) is e^(-v^2/2) R(u), u = 0.4 v / (1 + 0.4 v), and R a polynomial that we fitted on
- * 0 <= v <= 16, wrong by at most 5.3e-9 of Phi: in u, not in 1 - u, so that nothing is lost around 0. Within
- * 1.2e-7 |x| like the others, and within 1.2e-5 of the value itself down to -12, where v/2 (1 + erf) has
- * nothing left. */
+/* x Phi(x). Phi(-v) = e^(-v^2/2) R(u) with u = 0.4 v / (1 + 0.4 v) and a polynomial R fitted here on 0 <= v
+ * <= 16, with an error of at most 5.3e-9 of Phi; R is in u, not 1 - u, so nothing is lost around 0. Within
+ * 1.2e-7 |x| of the exact value, and within 1.2e-5 relative down to -12, where v/2 (1 + erf) has cancelled to
+ * nothing. */
 static inline float gelu_erf_f32(float x) {
     union float_bits size = {.value = x}, near = size, above = size;
     uint32_t most = 0x41800000; /* 16 */
@@ -95,7 +94,7 @@ static inline double sum_8(const double *part) {
 }
 
 float simd_dot(const float *a, const float *b, int64_t n);
-/* In place or apart. */
+/* to may equal from, or must not overlap it. */
 void simd_activate(enum activation activation, float *to, const float *from, int64_t n);
 
 #endif

@@ -1,4 +1,4 @@
-/* Rows, parts of rows and panels of weights: see weights.h. blocks.c knows what the bytes stand for. */
+/* Conversion of rows, parts of rows and panels of weights: see weights.h. blocks.c decodes single blocks. */
 #include "kernels/cpu/weights.h"
 
 #include "kernels/cpu/blocks.h"
@@ -16,8 +16,8 @@ WIDE static void multiply(float *to, float factor, int64_t n) {
     for (int64_t i = 0; i < n; i++) to[i] *= factor;
 }
 
-/* Of a row of scales in tiles: 128 rows in quarters of 32, row by row the four of a quarter, 4 blocks each.
- * Source: cuBLAS 13, "1D block scaling factors layout". */
+/* Start of a row's scales in tiled layout: tiles of 128 rows x 4 blocks, stored as 32 rows of the four
+ * quarters, 4 blocks each. Source: cuBLAS 13, "1D block scaling factors layout". */
 static const unsigned char *tile_row(const struct tensor *w, int64_t row) {
     int64_t blocks = tensor_columns(w) / dtype_tiled_values(w->dtype), across = (blocks + 3) / 4;
     row += w->scale_row;
@@ -31,8 +31,8 @@ static float cpu_row_scale(const struct tensor *w, int64_t row) {
     return scale;
 }
 
-/* Where some values begin: their row, the bytes that the row (or, where rows fill no blocks, the tensor)
- * begins with, and how many blocks come before. */
+/* Start of some values: row, first byte of the row (of the tensor, if blocks cross rows), and number of
+ * blocks before. */
 struct place {
     int64_t row;
     const unsigned char *line;
@@ -49,7 +49,7 @@ static void widen_blocks(float *to, const struct tensor *w, struct place at, int
     if (w->scale != 1) multiply(to, w->scale, values);
 }
 
-/* Values [first, first + n) of what begins at line. */
+/* Converts values [first, first + n) counted from `line`. */
 static void widen_line(float *to, const struct tensor *w, struct place at, int64_t first, int64_t n) {
     int64_t values = dtype_block_values(w->dtype);
     float block[BLOCK_MOST];
@@ -111,8 +111,8 @@ enum { PACK_OUTPUTS = 64, PACK_INPUTS = 256, TILE = 16, TILE_ROW = PACK_INPUTS +
 
 typedef float lanes __attribute__((vector_size(TILE * sizeof(float)), aligned(sizeof(float))));
 
-/* Lanes of two rows d apart when the off-diagonal d x d squares of their tile change places: j of a and
- * TILE + j of b. */
+/* Shuffle indices that swap the off-diagonal d x d squares of a tile between two rows d apart: lane j of a
+ * and TILE + j of b. */
 #define UPPER(j, d) ((j) & (d) ? TILE + (j) - (d) : (j))
 #define LOWER(j, d) ((j) & (d) ? TILE + (j) : (j) + (d))
 #define LANES(of, d)                                                                                         \
@@ -126,7 +126,7 @@ typedef float lanes __attribute__((vector_size(TILE * sizeof(float)), aligned(si
         (row)[i + (d)] = __builtin_shufflevector(a, b, LANES(LOWER, d));                                     \
     }
 
-/* Rows of a tile become columns of to: the compiler finds no such transposition by itself. */
+/* Transposes a tile; compilers do not generate this shuffle sequence themselves. */
 static inline __attribute__((always_inline)) void transpose_tile(float *to, const float *tile) {
     lanes row[TILE];
     for (int i = 0; i < TILE; i++) row[i] = *(const lanes *)(tile + TILE_ROW * i);
@@ -137,7 +137,7 @@ static inline __attribute__((always_inline)) void transpose_tile(float *to, cons
     for (int i = 0; i < TILE; i++) *(lanes *)(to + PACK_OUTPUTS * i) = row[i];
 }
 
-/* inputs (in 16s) of 16 outputs, whose rows are TILE_ROW apart, become columns. */
+/* Transposes 16 outputs x inputs (a multiple of 16); rows are TILE_ROW apart. */
 WIDE static void transpose_rows(float *to, const float *rows, int inputs) {
     for (int i = 0; i < inputs; i += TILE) transpose_tile(to + PACK_OUTPUTS * i, rows + i);
 }
@@ -152,7 +152,7 @@ static void cpu_weights_pack_rows(float *to, const struct tensor *w, int64_t fir
     }
 }
 
-/* Halves need no blocks, and no row of them need wait for another: tile by tile it takes half as long. */
+/* f16 and bf16 need no block decoding, so tiles are converted directly, in half the time. */
 #define PACK_HALVES(name, widened)                                                                           \
     WIDE static void name(float *to, const uint16_t *from, int64_t k, int inputs) {                          \
         float tile[TILE * TILE_ROW];                                                                         \

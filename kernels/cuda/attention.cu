@@ -1,17 +1,17 @@
-/* Attention in one pass over the keys (Dao et al., FlashAttention-2, 2023: the order of the work), on the
- * tensor cores of compute capability 8.0: they are what every GPU from there on has.
+/* Attention in one pass over the keys (FlashAttention-2, Dao et al., 2023), with the tensor core instructions
+ * of compute capability 8.0, which every later GPU has.
  *
- * A block takes some queries of one head past all keys that they see, a tile of keys at a time, in order, and
- * keeps results relative to the largest score so far. No scores reach memory, and there is no split over
- * keys: sums have one order, which depends on shapes alone. q, k and v are rounded to bf16 once, here or by
- * whoever wrote them; scores and sums are f32, and so are results but for the last step, where they may be
- * rounded to bf16; probabilities are rounded to bf16 for their product and summed unrounded.
+ * A thread block moves some queries of one head over all visible keys, one tile of keys at a time, in order,
+ * and keeps results relative to the largest score so far. Scores never go to memory. Keys are never split
+ * between blocks: sums have one order, which depends on shapes alone. q, k and v are rounded to bf16 once,
+ * here or by their producer. Scores, sums and results are f32; a result may be rounded to bf16 in the last
+ * step. Probabilities are rounded to bf16 for their product and summed unrounded.
  *
- * Measured under emulation, normal values, scale 1/sqrt(D), relative to double: 3.2e-3 to 3.4e-3 (PyTorch
- * 2.15's bf16 on the CPU: 3.7e-3 to 3.8e-3); with operands that are bf16 already 1.5e-3.
+ * Relative error against double, measured under emulation (normal values, scale 1/sqrt(D)): 3.2e-3 to 3.4e-3
+ * (PyTorch 2.15 in bf16 on the CPU: 3.7e-3 to 3.8e-3); 1.5e-3 if the operands are bf16 already.
  *
- * A bias of distances is what scores begin with, where fewest registers are in use. A number of keys would
- * enter in mask_scores, and nowhere else but in the arguments. */
+ * A relative bias is the initial value of the scores, where the fewest registers are in use. A limit on the
+ * number of keys would only concern mask_scores and the arguments. */
 #include "kernels/cuda/attention.h"
 
 #include "kernels/cuda/operators.h"
@@ -22,9 +22,9 @@
 struct packed {
     const char *from;
     uint16_t *to; /* [heads, rows, padded] */
-    int64_t row;  /* bytes from one row of from to the next */
+    int64_t row;  /* row stride of `from` in bytes */
     bool bf16;    /* else f32 */
-    bool wide;    /* its heads begin at multiples of 16 bytes */
+    bool wide;    /* heads start at multiples of 16 bytes */
 };
 
 struct pack_args {
@@ -34,7 +34,7 @@ struct pack_args {
 
 enum { PACK_THREADS = 256, PACK_ITEMS = 1024 };
 
-/* Columns [first, first + 8) of a head that is bf16, zeros from its end on. */
+/* Loads columns [first, first + 8) of a bf16 head; zeros beyond the head. */
 __device__ static inline uint4 eight_columns(const uint16_t *head, int32_t first, int32_t head_size,
                                              bool wide) {
     if (wide && first + 8 <= head_size) return ld128(head + first);
@@ -50,7 +50,7 @@ __device__ static inline uint4 eight_columns(const uint16_t *head, int32_t first
     return packed;
 }
 
-/* The same of a head that is f32. */
+/* Loads eight columns of an f32 head, rounded to bf16; zeros beyond the head. */
 __device__ static inline uint4 eight_columns(const float *head, int32_t first, int32_t head_size, bool wide) {
     float f[8];
     if (wide && first + 8 <= head_size) {
@@ -69,11 +69,11 @@ __device__ static inline uint4 eight_columns(const float *head, int32_t first, i
     return packed;
 }
 
-/* k and v into the workspace: bf16, padded with zeros, head after head.
- *   grid    ceil(S / rows) x 2: k, v; rows: as many as make 1,024 items of eight columns
+/* Packs k and v into the workspace: bf16, zero-padded, head after head.
+ *   grid    ceil(S / rows) x 2 (k, v); as many rows as make 1,024 items of eight columns
  *   block   256; no shared memory; 28 registers (sm_80)
- *   bytes   reads 8 S G D, 4 S G D of bf16, writes 4 S G head
- *   roof    memory; share of the roof: not measured yet */
+ *   bytes   reads 8 S G D (4 S G D for bf16), writes 4 S G head
+ *   bound   memory; share of peak: not measured yet */
 __global__ void __launch_bounds__(PACK_THREADS) attention_pack(pack_args a) {
     packed t = blockIdx.y ? a.v : a.k;
     int32_t pieces = a.padded / 8, row_pieces = a.heads * pieces;
@@ -94,71 +94,72 @@ __global__ void __launch_bounds__(PACK_THREADS) attention_pack(pack_args a) {
     }
 }
 
-/* What follows from a line of ATTENTION_TILES. */
+/* Constants derived from a line of ATTENTION_TILES. */
 template <int HEAD_DIM, int BLOCK_M, int BLOCK_N, int WARPS_M, int WARPS_D, int Q_IN_REGISTERS> struct tile {
     static constexpr int head_dim = HEAD_DIM, block_m = BLOCK_M, block_n = BLOCK_N;
     static constexpr int warps_m = WARPS_M, warps_d = WARPS_D, threads = WARP * WARPS_M * WARPS_D;
     static constexpr bool strided = ATTENTION_STRIDED(HEAD_DIM);
-    static constexpr int warp_d = HEAD_DIM / WARPS_D; /* columns of a warp */
-    /* Of a warp, in instructions m16n8k16: rows of queries; keys, and columns, as what is to be multiplied
-     * with; columns as what is summed over. */
+    static constexpr int warp_d = HEAD_DIM / WARPS_D; /* columns per warp */
+    /* Instructions m16n8k16 per warp: mma_m rows of queries; mma_n keys; mma_d output columns; mma_k columns
+     * that are summed over. */
     static constexpr int mma_m = BLOCK_M / WARPS_M / 16, mma_n = BLOCK_N / 8, mma_d = warp_d / 8,
                          mma_k = warp_d / 16;
     static constexpr int q_in_registers = Q_IN_REGISTERS, q_in_shared = mma_k - Q_IN_REGISTERS;
-    /* Rows in shared memory: an odd multiple of 16 bytes, so that eight of them lie in different banks. */
+    /* Row stride in shared memory: an odd multiple of 16 bytes, so that eight rows lie in different banks. */
     static constexpr int row = HEAD_DIM + 8;
     static constexpr int rows_bytes = BLOCK_N * row * 2;
     static constexpr int queries_bytes = BLOCK_M * WARPS_D * q_in_shared * 32;
     static constexpr int partial_bytes = WARPS_D > 1 ? BLOCK_M *WARPS_D *BLOCK_N * 4 : 0;
     static constexpr int shared_bytes = 2 * rows_bytes + queries_bytes + partial_bytes;
-    static constexpr int blocks = threads == 128 ? 2 : 1; /* of a multiprocessor */
+    static constexpr int blocks = threads == 128 ? 2 : 1; /* blocks per multiprocessor */
     static constexpr bool wide = blocks * (shared_bytes + 1024) > 100 * 1024;
-    static_assert(WARPS_D <= 2 || WARPS_D == 4, "of scores' parts each knows its pair, and the other pair");
-    static_assert(shared_bytes <= 99 * 1024, "what GPUs of 8.6 give a block");
+    static_assert(WARPS_D <= 2 || WARPS_D == 4, "partial scores are added in pairs");
+    static_assert(shared_bytes <= 99 * 1024, "shared memory per block on 8.6");
 };
 
-/* Machine code of a GPU without wide tiles has none of them. */
+/* Machine code for GPUs without wide tiles omits them. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 800 && __CUDA_ARCH__ != 870 && __CUDA_ARCH__ != 900
 enum { HAS_WIDE_TILES = 0 };
 #else
 enum { HAS_WIDE_TILES = 1 };
 #endif
 
-/* k or v in bf16, its heads and rows at multiples of 16 bytes. */
+/* k or v in bf16; heads and rows start at multiples of 16 bytes. */
 struct key_rows {
     const uint16_t *data;
-    int64_t head; /* elements from one to the next, and likewise row */
+    int64_t head; /* stride between heads, in elements; `row` likewise between rows */
     int32_t row;
 };
 
 struct attend_args {
-    const char *q; /* f32 or bf16, and so is out */
+    const char *q; /* q and out are each f32 or bf16 */
     char *out;
     key_rows keys, values;
-    int64_t q_row, out_row;                                   /* bytes from one row to the next */
-    int32_t n_queries, n_keys, head_size, group, tiles, last; /* last: of the launch's blocks */
+    int64_t q_row, out_row;                                   /* row strides in bytes */
+    int32_t n_queries, n_keys, head_size, group, tiles, last; /* last: index of the launch's last block */
     const float *bias;                                        /* [H, n_queries + n_keys - 1], or NULL */
-    int64_t bias_row;                                         /* elements from one row to the next */
+    int64_t bias_row;                                         /* row stride in elements */
     bool causal, q_bf16, out_bf16;
-    bool q_wide, out_wide; /* pairs of columns begin at multiples of their size */
-    float q_factor, scale; /* q is multiplied by 1, -1 or 0, scores by scale > 0, base 2 */
-    float bias_factor;     /* so that the bias is not */
+    bool q_wide, out_wide; /* pairs of columns are aligned to their size */
+    float q_factor, scale; /* q is multiplied by q_factor (1, -1 or 0), scores by scale > 0 (base 2) */
+    float bias_factor;     /* cancels the scale for the bias */
 };
 
-/* Where a lane stands: its query head, its rows (those of its first 16 are row and row + 8) and, in
- * every eight columns of its warp's, its two. */
+/* Position of a lane: query head, rows (the first 16 rows have row and row + 8), and its two columns in every
+ * eight columns of its warp. */
 struct place {
     int32_t head, row, column;
     int lane, warp, part;
 };
 
-/* How many keys a row sees: the first ones. Rows behind the last are computed like it and not stored. */
+/* Number of visible keys of a row (always the first keys). Rows beyond the last are computed like the last
+ * one and not stored. */
 __device__ static inline int32_t visible(const attend_args &a, int32_t row) {
     int32_t last = row < a.n_queries ? row : a.n_queries - 1;
     return a.causal ? a.n_keys - a.n_queries + last + 1 : a.n_keys;
 }
 
-/* E: what q's elements are. */
+/* Loads of q for both element types. */
 __device__ static inline float query_value(const float *from) {
     return *from;
 }
@@ -176,7 +177,7 @@ __device__ static inline float2 query_pair(const uint16_t *from) {
     return both;
 }
 
-/* Two neighbouring columns of q. wide: pairs begin at multiples of their size. */
+/* Loads two adjacent columns of q. WIDE: pairs are aligned to their size. */
 template <class E, bool WIDE>
 __device__ static inline float2 two_queries(const attend_args &a, const place &at, int32_t row,
                                             int32_t column) {
@@ -194,14 +195,14 @@ __device__ static inline float2 two_queries(const attend_args &a, const place &a
     return both;
 }
 
-/* A warp's queries as the instruction wants them, the first steps in registers. In shared memory every lane
- * reads what it has written, so nobody waits. */
+/* A warp's queries as mma fragments; the first steps are in registers. In shared memory each lane reads only
+ * its own writes, so no barrier is needed. */
 template <class T> struct query_fragments {
     uint32_t in_registers[T::mma_m][T::q_in_registers ? T::q_in_registers : 1][4];
-    uint4 *in_shared; /* this lane's first */
+    uint4 *in_shared; /* this lane's first fragment */
 };
 
-/* Loads first, so that they run beside each other. */
+/* Issues all loads first, so that they overlap. */
 template <class E, bool WIDE>
 __device__ static inline uint4 load_fragment(const attend_args &a, const place &at, int32_t row,
                                              int32_t column) {
@@ -245,8 +246,8 @@ __device__ static inline void query_fragment(uint32_t to[4], const query_fragmen
     }
 }
 
-/* Queues rows [first, first + keys) of a head of k or v, zeros from n on. They are row elements apart; where
- * T is not strided they follow each other. */
+/* Starts asynchronous copies of rows [first, first + block_n) of a head of k or v; zeros from n on. Rows are
+ * `row` elements apart; without T::strided they are contiguous. */
 template <class T>
 __device__ static inline void load_rows(uint16_t *shared, const uint16_t *from, int32_t row, int32_t first,
                                         int32_t n) {
@@ -275,13 +276,13 @@ __device__ static inline void load_rows(uint16_t *shared, const uint16_t *from, 
     copy_async_commit();
 }
 
-/* Neighbouring tiles of one row of tiles that one call multiplies. */
+/* Number of adjacent 16 x 8 tiles per mma_bf16 call. */
 __device__ static constexpr int together(int tiles) {
     return tiles % 4 ? 2 : 4;
 }
 
-/* Scores begin as the bias of their distance, where warps share a head in one of the two. Rows and keys
- * beyond the last get any row's: they are taken out or not stored. */
+/* Initialises scores with the relative bias; if warps split a head, only one of them does. Rows and keys
+ * beyond the last get arbitrary values: they are masked or not stored. */
 template <class T>
 __device__ static inline void begin_scores(float (&s)[T::mma_m][T::mma_n][4], const attend_args &a,
                                            const place &at, int32_t first) {
@@ -299,7 +300,7 @@ __device__ static inline void begin_scores(float (&s)[T::mma_m][T::mma_n][4], co
             }
 }
 
-/* s += q k^T over the warp's columns. keys: the first of them. */
+/* s += q k^T over the warp's columns; keys: the first column. */
 template <class T>
 __device__ static inline void multiply_keys(float (&s)[T::mma_m][T::mma_n][4], const query_fragments<T> &q,
                                             const uint16_t *keys, int lane) {
@@ -322,7 +323,7 @@ __device__ static inline void multiply_keys(float (&s)[T::mma_m][T::mma_n][4], c
     }
 }
 
-/* o += p v for the warp's columns. p: probabilities, in the places of scores. values: the first column. */
+/* o += p v for the warp's columns. p: probabilities, in the layout of scores; values: the first column. */
 template <class T>
 __device__ static inline void multiply_values(float (&o)[T::mma_m][T::mma_d][4],
                                               const float (&p)[T::mma_m][T::mma_n][4], const uint16_t *values,
@@ -352,7 +353,7 @@ __device__ static inline void multiply_values(float (&o)[T::mma_m][T::mma_d][4],
     }
 }
 
-/* Where warps share a head: leaves this one's scores for the others. */
+/* If warps split a head: stores this warp's partial scores for the others. */
 template <class T>
 __device__ static inline void store_partial_scores(float4 *partial, const float (&s)[T::mma_m][T::mma_n][4],
                                                    const place &at) {
@@ -367,8 +368,8 @@ __device__ static inline void store_partial_scores(float4 *partial, const float 
         }
 }
 
-/* Adds the others': first the pair's, then the sum of the other pair's, so that all get the same bits and
- * nothing else needs to be told. */
+/* Adds the other warps' partial scores: first the partner's, then the sum of the other pair's, so that all
+ * four warps get the same bits without further communication. */
 template <class T>
 __device__ static inline void add_partial_scores(float (&s)[T::mma_m][T::mma_n][4], const float4 *partial,
                                                  const place &at) {
@@ -391,7 +392,7 @@ __device__ static inline void add_partial_scores(float (&s)[T::mma_m][T::mma_n][
         }
 }
 
-/* Takes out the keys that a row does not see. */
+/* Masks the keys that are not visible to a row. */
 template <class T>
 __device__ static inline void mask_scores(float (&s)[T::mma_m][T::mma_n][4], const attend_args &a,
                                           const place &at, int32_t first) {
@@ -406,14 +407,14 @@ __device__ static inline void mask_scores(float (&s)[T::mma_m][T::mma_n][4], con
     }
 }
 
-/* What a lane knows of its rows: results and sums so far, both relative to 2^row_max. row_sum is over the
- * lane's own keys. */
+/* A lane's accumulators: results and sums so far, relative to 2^row_max. row_sum covers only the lane's own
+ * keys. */
 template <class T> struct accumulators {
     float o[T::mma_m][T::mma_d][4];
     float row_max[T::mma_m][2], row_sum[T::mma_m][2];
 };
 
-/* The largest of four lanes that share a row. */
+/* Maximum over the four lanes that share a row. */
 __device__ static inline float quad_max(float value) {
     value = fmaxf(value, __shfl_xor_sync(0xffffffff, value, 1));
     return fmaxf(value, __shfl_xor_sync(0xffffffff, value, 2));
@@ -424,8 +425,8 @@ __device__ static inline float quad_sum(float value) {
     return value + __shfl_xor_sync(0xffffffff, value, 2);
 }
 
-/* Scores become probabilities relative to the new maximum of their row, and so does what came before. Most
- * tiles bring a warp's rows no larger score: what is multiplied by 1 would stay as it is, and is not. */
+/* Converts scores to probabilities relative to the new row maximum and rescales earlier results. Most tiles
+ * do not raise the maximum; then the rescaling by 1 is skipped. */
 template <class T>
 __device__ static inline void online_softmax(accumulators<T> &r, float (&s)[T::mma_m][T::mma_n][4],
                                              float scale) {
@@ -438,7 +439,7 @@ __device__ static inline void online_softmax(accumulators<T> &r, float (&s)[T::m
             for (int n = 0; n < T::mma_n; n++)
                 most = fmaxf(most, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
             float top = fmaxf(r.row_max[m][half], quad_max(most) * scale);
-            float base = top == -INFINITY ? 0 : top; /* nothing to be seen yet: probabilities 0, not NaN */
+            float base = top == -INFINITY ? 0 : top; /* no visible key yet: probability 0, not NaN */
             float rescale = exp2_fast(r.row_max[m][half] - base);
 #pragma unroll
             for (int n = 0; n < T::mma_n; n++)
@@ -497,7 +498,7 @@ __device__ static inline void store_rows(const accumulators<T> &r, const attend_
 template <class T>
 __device__ static inline place find_place(const attend_args &a, int32_t block, uint32_t thread) {
     place at;
-    /* The last rows first: under causal they see the most keys. */
+    /* Last rows first: with a causal mask they have the most keys. */
     block = a.last - block;
     at.lane = static_cast<int>(thread % WARP), at.warp = static_cast<int>(thread / WARP);
     at.part = at.warp % T::warps_d;
@@ -507,9 +508,9 @@ __device__ static inline place find_place(const attend_args &a, int32_t block, u
     return at;
 }
 
-/* k of the next tile travels while this one's probabilities are computed and multiplied, v while its scores
- * are: two barriers a tile, and one buffer for each.
- *   grid    H ceil(T / BLOCK_M), in as many launches as attention_blocks_at_once says
+/* Main loop: k of the next tile is copied during the softmax and p v of this tile, v during q k^T: two
+ * barriers per tile, one buffer each.
+ *   grid    H ceil(T / BLOCK_M), in as many launches as attention_blocks_at_once requires
  *   head_dim   16     32     48     64     80     96    112    128    160    192    256    384    512
  *   BLOCK_M   128    128    128    128    128    128    128    128    128    128    128     64     64
  *   block     128    128    128    128    128    128    128    128    256    256    256    256    256
@@ -517,11 +518,10 @@ __device__ static inline place find_place(const attend_args &a, int32_t block, u
  *   regs      146    168    203    223    239    235    226    232    227    251    249    248    254 (sm_80)
  *   heads of 640: 32 queries, 256 threads, 99328 bytes, 243 registers; of 1024: 32, 256, 90624, 254
  *   wide tiles: shared                         51200  51712  67584
- *               regs                             255    253    255 (sm_80; make sass has all)
- *   bytes   reads and writes T H D, of 4 bytes or of 2, and reads 4 S head, mostly in L2, for each block
- *   FLOPs   4 T S H D, causal less: 4 H D times the pairs that see each other; computed are whole tiles of
- *           head_dim
- *   roof    tensor cores, bf16; share of the roof: not measured yet */
+ *               regs                             255    253    255 (sm_80; make sass prints all)
+ *   bytes   reads and writes T H D, of 4 or 2 bytes each; reads 4 S head per block, mostly from L2
+ *   FLOPs   4 T S H D; causal: 4 H D times the number of visible pairs. Computed are whole tiles of head_dim
+ *   bound   tensor cores, bf16; share of peak: not measured yet */
 template <class T> __device__ static inline void attend_block(const attend_args &a) {
     SMEM_DYN(uint16_t, shared);
     uint16_t *keys = shared, *values = keys + T::block_n * T::row, *rest = values + T::block_n * T::row;
@@ -548,21 +548,21 @@ template <class T> __device__ static inline void attend_block(const attend_args 
     for (int m = 0; m < T::mma_m; m++) r.row_max[m][0] = r.row_max[m][1] = -INFINITY;
     for (int32_t first = 0; first < seen; first += T::block_n) {
         copy_async_wait<0>();
-        __syncthreads(); /* k is here, v before it is done with */
+        __syncthreads(); /* k has arrived, the previous v is no longer used */
         load_rows<T>(values, all_values, a.values.row, first, a.n_keys);
         float s[T::mma_m][T::mma_n][4] = {};
         if (a.bias && at.part == 0) begin_scores<T>(s, a, at, first);
         multiply_keys<T>(s, q, keys + at.part * T::warp_d, at.lane);
         if constexpr (T::warps_d > 1) store_partial_scores<T>(partial, s, at);
         copy_async_wait<0>();
-        __syncthreads(); /* v is here, k is done with, and parts of scores are there */
+        __syncthreads(); /* v has arrived, k is no longer used, partial scores are written */
         if (first + T::block_n < seen) load_rows<T>(keys, all_keys, a.keys.row, first + T::block_n, a.n_keys);
         if constexpr (T::warps_d > 1) add_partial_scores<T>(s, partial, at);
         if (first + T::block_n > visible(a, at.row)) mask_scores<T>(s, a, at, first);
         online_softmax<T>(r, s, a.scale);
         multiply_values<T>(r.o, s, values + at.part * T::warp_d, at.lane);
     }
-    /* Found again: where two warps share a head, what was kept of it would be spilled on 10.0. */
+    /* Recomputed: keeping it in registers would spill on 10.0 where two warps split a head. */
     if constexpr (T::warps_d > 1) at = find_place<T>(a, block_again(), thread_again());
     store_rows<T>(r, a, at);
 }
@@ -589,7 +589,7 @@ static bool pairs_are_aligned(const struct tensor *t, int32_t head_size) {
     return aligned(t, t->dtype == DTYPE_BF16 ? 4 : 8) && head_size % 2 == 0;
 }
 
-/* Where they lie, or packed in the workspace at to. */
+/* k or v in place, or packed in the workspace at `to`. */
 static key_rows key_rows_of(const struct op *op, const struct tensor *t, const attention_layout *l,
                             const char *to) {
     key_rows rows = {};
@@ -630,8 +630,8 @@ static attend_args attend_args_of(const struct op *op, const attention_layout *l
     a.q_bf16 = q->dtype == DTYPE_BF16, a.out_bf16 = op->out.dtype == DTYPE_BF16;
     a.q_wide = pairs_are_aligned(q, a.head_size);
     a.out_wide = pairs_are_aligned(&op->out, a.head_size);
-    /* Sign and zero go to q, which is exact: the largest score is then also the largest scaled one, and keys
-     * that are not seen stay at minus infinity. */
+    /* The sign or zero of the scale is applied to q, which is exact. The largest score is then also the
+     * largest scaled score, and masked keys stay at minus infinity. */
     a.q_factor = op->scale < 0 ? -1.0f : op->scale > 0 ? 1.0f : 0.0f;
     a.scale = op->scale == 0 ? 1.0f : fabsf(op->scale) * log2_e;
     a.bias_factor = log2_e / a.scale;
@@ -641,12 +641,12 @@ static attend_args attend_args_of(const struct op *op, const attention_layout *l
 template <class T>
 static enum status launch(struct cuda *cuda, const struct op *op, attend_args a, struct error *e) {
     const void *kernel = KERNEL(attend<T>);
-    /* All of what shared memory and cache have between them, or fewer blocks run beside each other. */
+    /* Maximum shared memory carveout; otherwise fewer blocks fit on a multiprocessor. */
     if (cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, T::shared_bytes),
-                   "attention's shared memory", e) ||
+                   "cudaFuncSetAttribute (attention)", e) ||
         cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                         cudaSharedmemCarveoutMaxShared),
-                   "attention's share of the cache", e))
+                   "cudaFuncSetAttribute (carveout)", e))
         return e->code;
     a.tiles = (a.n_queries + T::block_m - 1) / T::block_m;
     int32_t most = attention_blocks_at_once(T::block_m, T::head_dim, a.n_keys);
@@ -672,7 +672,7 @@ static enum status cuda_attention_run(struct cuda *cuda, const struct op *op, ch
         }
     switch (l.head) { ATTENTION_TILES(LAUNCH_TILE) }
 #undef LAUNCH_TILE
-    return OK; /* never: heads are padded to one of these */
+    return OK; /* unreachable: heads are padded to a compiled size */
 }
 
 #define TILE_KERNEL(...) KERNEL(attend<tile<__VA_ARGS__>>),

@@ -1,4 +1,4 @@
-/* How fast bytes move between host and GPU: cuda_bus_rate of cuda.h. */
+/* Measures copy rates between host and GPU (cuda_bus_rate of cuda.h). */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/gpus.h"
 #include "kernels/cuda/operators.h"
@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-/* What disturbs a measurement only makes it slower, so the best of a few tries counts. A try is so many bytes
- * in as many copies as it takes, queued behind each other, as weights are. */
+/* Disturbances only slow a copy down, so the best of TRIES counts. One try moves TRY_BYTES in back-to-back
+ * copies, as weights are streamed. */
 enum { TRIES = 5, TRY_BYTES = 256 << 20, COPIES_MAX = 64 };
 
 struct bus {
@@ -36,15 +36,15 @@ const char *cuda_path_name(enum cuda_path path) {
 
 static enum status bus_take(struct bus *bus, struct error *e) {
     if (cuda_check(cudaStreamCreateWithFlags(&bus->stream, cudaStreamNonBlocking), "a stream", e) != OK ||
-        cuda_check(cudaMalloc(&bus->gpu, bus->bytes), "memory to copy to", e) != OK)
+        cuda_check(cudaMalloc(&bus->gpu, bus->bytes), "the copy's device buffer", e) != OK)
         return e->code;
     if (pinned(bus->path)) {
         cuda_check(cudaHostAlloc(&bus->host, bus->bytes, cudaHostAllocDefault), "pinned memory", e);
     } else {
         bus->host = bus->sys->map(bus->sys, LINE_STORE, bus->bytes);
-        if (!bus->host) error_set(e, MEMORY, "no memory to copy from");
+        if (!bus->host) error_set(e, MEMORY, "no memory for the copy's host buffer");
     }
-    /* Pages that nobody wrote would all be one page of zeros. */
+    /* Write every page: untouched pages would all map to one zero page. */
     if (e->code == OK) memset(bus->host, 1, bus->bytes);
     return e->code;
 }
@@ -58,7 +58,7 @@ static void bus_give(struct bus *bus) {
         bus->sys->unmap(bus->sys, LINE_STORE, bus->host, bus->bytes);
 }
 
-/* Seconds that n copies take. */
+/* Returns the seconds of n copies. */
 static double try(struct bus *bus, int n, struct error *e) {
     bool up = to_gpu(bus->path);
     double began = bus->sys->clock(bus->sys);

@@ -1,4 +1,4 @@
-/* Cards by name: what plans and predictions assume of a GPU that is not there. The one table of them. */
+/* GPU models by name: the properties that plans and predictions assume for a GPU that is not installed. */
 #ifndef SLUICE_CUDA_CARDS_H
 #define SLUICE_CUDA_CARDS_H
 
@@ -10,26 +10,27 @@ struct cuda_card {
     const char *name, *words; /* "4090", "GeForce RTX 4090" */
     int multiprocessors;
     uint64_t memory_bytes;
-    /* A second, by its data sheet: dense products of bf16 with f32 sums, memory. */
+    /* Data sheet rates per second: dense bf16 FLOPs with f32 accumulation; memory bandwidth in bytes. */
     double product_flops, memory_bytes_per_second;
-    double bus_bytes_per_second; /* what its width of PCIe carries from pinned memory */
-    /* What is reached of them, assumed and not measured: by a multiprocessor while it has a tile; by
-     * attention and convolutions in TF32, of product_flops; by passes, of memory. */
+    double bus_bytes_per_second; /* achievable PCIe rate from pinned memory */
+    /* Assumed (not measured) efficiencies: products: share of product_flops of a multiprocessor while it has
+     * a tile; attention and convolutions (TF32): share of product_flops; passes (memory-bound kernels): share
+     * of memory bandwidth. */
     double products, attention, convolutions, passes;
 };
 
-/* NULL behind the last. */
+/* Returns card i; NULL after the last. */
 const struct cuda_card *cuda_card_at(int i);
-/* "4090"; NULL: there is none of that name. */
+/* Returns the card of a name such as "4090", case ignored; NULL if unknown. */
 const struct cuda_card *cuda_card_named(const char *name);
-/* "3060, 4060 or h100": all names, into out, which it returns. */
+/* Writes all names ("3060, 4060 or h100") to out and returns out. */
 char *cuda_card_names(char *out, size_t bytes);
 
-/* Calculated seconds of all launches of a row, each by the larger of computing and memory, and a gap behind
- * it. Products come in tiles of the library's usual sizes, whichever is fastest, a tile a multiprocessor and
- * wave after wave: what is not whole tiles and whole waves is lost. */
+/* Returns the calculated seconds of all launches of one row: per launch the larger of compute time and memory
+ * time, plus a gap between kernels. Products use the library's usual tile sizes, whichever is fastest, one
+ * tile per multiprocessor in waves; partial tiles and waves are lost. */
 double cuda_card_seconds(const struct cuda_card *card, const struct work *work);
-/* The same by class of operators, as plans want them: of products a few thousand rows long. */
+/* Returns the rates per operator class for plans, for products a few thousand rows long. */
 struct op_rates cuda_card_rates(const struct cuda_card *card);
 
 #endif

@@ -1,13 +1,13 @@
-/* Operands made ready for other kernels: see cast.h. */
+/* Type conversion kernels: see cast.h. */
 #include "kernels/cuda/cast.h"
 
-#include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/row_access.cuh"
 
-/* Eight columns of a row, rounded to bf16, to nearest even. Of a product's weight this is the dequantising,
- * so each type has a kernel.
+/* Rounds eight columns of a row to bf16 (nearest even). For a product's weight this is the dequantisation, so
+ * each type has a kernel.
  *
- * Grid: rows_grid_of, of eights; no shared memory; 22 to 25 registers, of quantised types 25 to 46. Bytes: 2
- * a value and what is read. Roof: memory; share of the roof: not measured yet. */
+ * Grid: rows_grid_of, in groups of eight columns; no shared memory; 22 to 25 registers, quantised types 25 to
+ * 46. Bytes: 2 per value plus the source. Bound by memory; share of peak: not measured yet. */
 template <enum dtype D>
 static __global__ void __launch_bounds__(ROWS_THREADS)
     round_rows(uint16_t *to, struct rows from, int64_t rows, int64_t columns, int64_t padded) {
@@ -21,7 +21,7 @@ static __global__ void __launch_bounds__(ROWS_THREADS)
     }
 }
 
-/* Blocks that run on from row to row are rows of their own; what comes of them is packed too. */
+/* If blocks cross row boundaries, each block is treated as a row; the result is packed either way. */
 void cuda_round_rows(void *to, const struct tensor *from, int32_t padded, cudaStream_t stream) {
     int32_t values = dtype_block_values(from->dtype);
     int32_t dim[2] = {(int32_t)(tensor_elements(from) / values), values};
@@ -38,13 +38,13 @@ void cuda_round_rows(void *to, const struct tensor *from, int32_t padded, cudaSt
         break;
         WEIGHT_TYPES(OF_TYPE)
 #undef OF_TYPE
-    default: /* never: the wrapper has checked */
+    default: /* unreachable: the wrapper has checked */
         break;
     }
 }
 
-/* Grid: rows_grid_of one row; no shared memory; 31 registers. Bytes: 4 a value and what is read. Roof:
- * memory; a launch takes longer than its bytes. */
+/* Converts a vector to f32. Grid: rows_grid_of one row; no shared memory; 31 registers. Bytes: 4 per value
+ * plus the source. Bound by memory; the launch takes longer than the transfer. */
 static __global__ void __launch_bounds__(ROWS_THREADS)
     widen_vector(struct rows to, struct rows from, int64_t n, int64_t padded) {
     int64_t i = 4 * first_quad();
@@ -58,11 +58,11 @@ void cuda_widen_vector(float *to, const struct tensor *from, int32_t padded, cud
            from->rank ? tensor_elements(from) : 0, (int64_t)padded);
 }
 
-/* Mean, factor = weight rstd, and bias of four channels; each is of the channels that follow each other in
- * one group.
+/* Expands a group norm to mean, factor = weight rstd, and bias for four channels; `each` consecutive channels
+ * form a group.
  *
- * Grid: rows_grid_of one row; no shared memory; 38 registers. Bytes: 12 a channel and what is read. Roof:
- * memory; a launch takes longer than its bytes. */
+ * Grid: rows_grid_of one row; no shared memory; 38 registers. Bytes: 12 per channel plus the source. Bound by
+ * memory; the launch takes longer than the transfer. */
 static __global__ void __launch_bounds__(ROWS_THREADS)
     channel_norm(struct rows to, const float *statistics, struct rows weight, struct rows bias,
                  int32_t channels, int32_t each) {
@@ -88,11 +88,11 @@ void cuda_channel_norm(float *to, const struct group_norm *norm, int32_t channel
            rows_vector(&norm->bias), channels, channels / norm->statistics.dim[0]);
 }
 
-/* out = residual + gate act(from), where from and residual may be out: each value is read and written by one
- * thread.
+/* Epilogue of a product: out = residual + gate act(from). from and residual may alias out: each value is read
+ * and written by one thread.
  *
- * Grid: rows_grid_of; no shared memory; 32 registers, of any rows 36. Bytes: 8 a value, 12 with a residual, 2
- * less where the result is bf16; FLOPs: 2 to 10. Roof: memory; share of the roof: not measured yet. */
+ * Grid: rows_grid_of; no shared memory; 32 registers, unaligned rows 36. Bytes: 8 per value, 12 with a
+ * residual, 2 less for a bf16 result; FLOPs: 2 to 10. Bound by memory; share of peak: not measured yet. */
 template <enum rows_kind K>
 static __global__ void __launch_bounds__(ROWS_THREADS)
     finish_rows(struct rows out, struct rows from, struct rows gate, struct rows residual, int64_t rows,
@@ -108,7 +108,7 @@ static __global__ void __launch_bounds__(ROWS_THREADS)
     }
 }
 
-/* Rows of f32 or bf16 without what comes before column first. */
+/* Row access from column `first` on. */
 static struct rows rows_behind(const struct tensor *t, int32_t first) {
     if (!t->rank) return rows_of(t);
     return rows_at(static_cast<char *>(t->data) + dtype_bytes(t->dtype, first), t->row_bytes, t->dtype);

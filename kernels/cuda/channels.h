@@ -1,18 +1,18 @@
-/* Sizes of what is prepared for each channel of a picture. Pure functions. */
+/* Padding and layout of per-channel data for convolutions and group norm. Pure functions. */
 #ifndef SLUICE_CUDA_CHANNELS_H
 #define SLUICE_CUDA_CHANNELS_H
 
 #include <stdint.h>
 
-/* Tensor cores take 4 channels of TF32 at once, and cuDNN's kernels for them whole multiples of that. */
+/* Tensor cores process 4 TF32 channels at once; cuDNN's kernels for them need a multiple of 8. */
 enum { CHANNEL_STEP = 8 };
 
 static inline int32_t conv_pad_channels(int32_t n) {
     return (n + CHANNEL_STEP - 1) / CHANNEL_STEP * CHANNEL_STEP;
 }
 
-/* A group norm with given statistics, spread to one mean, factor and bias a channel: these three vectors, one
- * after another, each of cuda_channel_norm_stride floats. norm(x) = (x - mean) * factor + bias. */
+/* A group norm expanded per channel: three vectors (mean, factor, bias), each of cuda_channel_norm_stride
+ * floats. norm(x) = (x - mean) * factor + bias. */
 static inline int64_t cuda_channel_norm_stride(int32_t channels) {
     return ((int64_t)channels + 63) / 64 * 64;
 }

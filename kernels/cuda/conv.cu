@@ -1,18 +1,19 @@
-/* Convolution of a picture, in bands of rows, through convolutions.h.
+/* 2D convolution of an image, in bands of rows, through cudnn.h.
  *
- * A band's input is gathered into the workspace with its halo: upsampled, normed and activated on the way,
- * zeros around it. So the library sees one kind of convolution, without padding, and out may run into in as
- * far as ops.h allows: a band is gathered before it is written, and bands follow each other on one stream.
- * Three launches a band; besides the convolution's own, a band moves 12 bytes a value of in and 16 of out. */
+ * A kernel gathers a band's input with its halo into the workspace: upsampled, normed and activated, with
+ * zero padding. The library therefore sees one kind of convolution, without padding. out may overlap in as
+ * ops.h allows, because a band is gathered before it is written and bands run in order on one stream. Three
+ * launches per band; besides the convolution a band moves 12 bytes per input value and 16 per output
+ * value. */
 #include "kernels/cuda/conv.h"
 
 #include "kernels/cuda/cast.h"
 #include "kernels/cuda/conv_band.h"
-#include "kernels/cuda/convolutions.h"
+#include "kernels/cuda/cudnn.h"
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/operators.h"
 
-static_assert((int)CONV_LIBRARY_BYTES == (int)CONVOLUTIONS_WORKSPACE, "conv.h repeats convolutions.h");
+static_assert((int)CONV_LIBRARY_BYTES == (int)CONVOLUTIONS_WORKSPACE, "conv.h and cudnn.h must agree");
 
 static struct convolution_key cuda_conv_key_of(const struct conv_layout *l, int32_t rows) {
     return {rows, l->columns, l->c_padded, l->n_padded, l->kernel, l->stride};
@@ -20,8 +21,8 @@ static struct convolution_key cuda_conv_key_of(const struct conv_layout *l, int3
 
 static enum status cuda_conv_prepare(struct cuda *cuda, const struct op *op, struct error *e) {
     if (!cuda->convolutions) {
-        error_set(e, DEVICE, "convolutions need cuDNN 9, which is not there");
-        return error_found(e, "%s", cuda->lacks_convolutions);
+        error_set(e, DEVICE, "convolutions need cuDNN 9, which is not installed");
+        return error_found(e, "%s", cuda->cudnn_missing);
     }
     struct conv_layout l = cuda_conv_layout(op);
     struct convolution_key key = cuda_conv_key_of(&l, l.band), last = cuda_conv_key_of(&l, l.rows % l.band);
@@ -29,7 +30,7 @@ static enum status cuda_conv_prepare(struct cuda *cuda, const struct op *op, str
     return last.rows ? convolutions_prepare(cuda->convolutions, &last, e) : OK;
 }
 
-/* NULL: there is none. */
+/* Returns the vector as f32, converted to `to` if needed; NULL if absent. */
 static const float *cuda_conv_ready(const struct cuda *cuda, const struct tensor *vector, float *to) {
     if (!vector->rank) return NULL;
     if (!conv_widens(vector)) return static_cast<const float *>(vector->data);
@@ -37,7 +38,7 @@ static const float *cuda_conv_ready(const struct cuda *cuda, const struct tensor
     return to;
 }
 
-/* What is the same for all bands. */
+/* State shared by all bands of a call. */
 struct call {
     struct cuda *cuda;
     const struct op *op;
@@ -88,5 +89,5 @@ static enum status cuda_conv_run(struct cuda *cuda, const struct op *op, char *w
     return cuda_launched(op, e);
 }
 
-/* What it uses of cast.cu linear names. */
+/* The cast.cu kernels used here are listed by cuda_linear. */
 const struct cuda_operator cuda_conv2d = {cuda_conv_prepare, cuda_conv_run, cuda_conv_band_kernels};

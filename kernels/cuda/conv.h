@@ -1,4 +1,4 @@
-/* Workspace and bands of conv.cu. Pure functions of the call, addresses left out. */
+/* Workspace and bands of CUDA convolutions (conv.cu). Pure functions of the call; addresses are ignored. */
 #ifndef SLUICE_CUDA_CONV_H
 #define SLUICE_CUDA_CONV_H
 
@@ -11,18 +11,18 @@ extern "C" {
 #include "kernels/cuda/weights.h"
 #include "kernels/ops.h"
 
-/* CONVOLUTIONS_WORKSPACE of convolutions.h, which needs CUDA's headers; conv.cu checks that they agree. */
+/* Equals CONVOLUTIONS_WORKSPACE of cudnn.h, which needs CUDA headers; conv.cu asserts that they are equal. */
 enum { CONV_LIBRARY_BYTES = 64 << 20 };
 
 struct conv_layout {
     int32_t kernel, stride;
-    int32_t halo;                /* rows of zeros above the picture, columns to its left */
-    int32_t rows, columns, band; /* of out; band: rows of it at a time */
+    int32_t halo;                /* rows of zero padding above the image, columns to its left */
+    int32_t rows, columns, band; /* of out; band: rows of out computed at a time */
     int32_t n_padded, c_padded;
-    uint64_t norm, bias, weights, in, out, library, end; /* offsets; end: bytes of all */
+    uint64_t norm, bias, weights, in, out, library, end; /* offsets; end: total bytes */
 };
 
-/* Is this bias, or norm of pixels, not f32 as it lies? */
+/* True if a vector (bias or pixel norm) must be converted to f32 first. */
 static inline bool conv_widens(const struct tensor *vector) {
     return vector->rank && (vector->dtype != DTYPE_F32 || !weight_is_plain(vector));
 }
@@ -33,21 +33,21 @@ static inline uint64_t cuda_conv_norm_bytes(const struct op *op) {
     return op->conv.norm.statistics.rank ? cuda_channel_norm_bytes(channels) : 0;
 }
 
-/* Rows or columns that so many of out are made of. */
+/* Input rows (or columns) needed for this many rows (or columns) of out. */
 static inline int32_t conv_reach(const struct conv_layout *l, int32_t of_out) {
     return (of_out - 1) * l->stride + l->kernel;
 }
 
-/* A band's input and output stay in the caches of larger GPUs (8,192 pixels of 128 channels: 4 MiB). Its
- * result goes through the workspace even where out would do: bias and residual take a pass anyway, and so it
- * always lies as the library wants it. A convolution that strides has bands as high as in's columns ask for:
- * four times out's pixels are gathered. */
+/* Input and output of a band stay in the L2 cache of larger GPUs (8,192 pixels of 128 channels: 4 MiB).
+ * Results always go through the workspace: bias and residual need a pass anyway, and the library then always
+ * gets the same layout. With stride 2 the band height follows from the columns of `in`, because four times
+ * the pixels of out are gathered. */
 static inline struct conv_layout cuda_conv_layout(const struct op *op) {
     const struct tensor *weight = &op->in[1];
     struct conv_layout l = {0};
     l.kernel = weight->dim[2];
     l.stride = op->conv.stride == 2 ? 2 : 1;
-    l.halo = l.stride == 1 ? l.kernel / 2 : op->conv.before;
+    l.halo = l.stride == 1 ? l.kernel / 2 : op->conv.pad_before;
     l.rows = op->out.dim[0];
     l.columns = op->out.dim[1];
     int32_t band = conv_band_rows(l.columns * l.stride);

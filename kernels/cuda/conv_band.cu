@@ -1,32 +1,33 @@
-/* Around a convolution of a band of a picture: see conv_band.h. */
+/* Kernels around the convolution of a band: see conv_band.h. */
 #include "kernels/cuda/conv_band.h"
 
 #include "kernels/cuda/cast.h"
-#include "kernels/cuda/runs.cuh"
+#include "kernels/cuda/norm.cuh"
 
-/* What gathering needs to know, in pixels. */
+/* Geometry of the gather kernels, in pixels. */
 struct gather_shape {
-    int32_t rows, columns; /* of the upsampled input, less what is cut off */
+    int32_t rows, columns; /* of the upsampled input, without a cut last row or column */
     int32_t in_columns;    /* of the input */
     int32_t upsample, left, first;
-    int32_t width; /* of the band, zeros beside the picture included */
+    int32_t width; /* columns of the band, with zero padding */
     int32_t channels, padded;
     enum activation activation;
 };
 
-/* The pixel of in that one of the band is; -1: it is zeros. */
+/* Input pixel of a band's pixel; -1: zero padding. */
 __device__ static inline int64_t source_of(const struct gather_shape &s, uint32_t pixel) {
     int32_t y = (int32_t)(pixel / (uint32_t)s.width) + s.first;
     int32_t x = (int32_t)(pixel % (uint32_t)s.width) - s.left;
-    int half = s.upsample - 1; /* of 1 or 2: the base-2 logarithm */
+    int half = s.upsample - 1; /* base-2 logarithm of 1 or 2 */
     bool inside = y >= 0 && y < s.rows && x >= 0 && x < s.columns;
     return inside ? (int64_t)(y >> half) * s.in_columns + (x >> half) : -1;
 }
 
-/* Four channels of pixels of a band: normed, activated; zeros beyond the picture and the channels.
+/* Gathers four channels of each pixel of a band: normed and activated; zeros beyond the image and the
+ * channels.
  *
- * Grid: rows_grid_of, rows being pixels of the band; no shared memory; 39 registers. Bytes: 8 a value (4 + 4
- * / upsample^2 where the cache holds a row of in); FLOPs: 7. Roof: memory; share of the roof: not measured
+ * Grid: rows_grid_of, rows are pixels of the band; no shared memory; 39 registers. Bytes: 8 per value (4 + 4
+ * / upsample^2 if the cache holds a row of in); FLOPs: 7. Bound by memory; share of peak: not measured
  * yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     gather_pixels(struct rows to, struct rows in, struct rows norm, struct gather_shape s, uint32_t pixels) {
@@ -52,7 +53,7 @@ static __global__ void __launch_bounds__(ROWS_THREADS, 1)
 struct normed_call {
     struct rows to, in, factor;
     struct gather_shape s;
-    struct runs runs; /* the band's pixels, of padded channels */
+    struct runs runs; /* one run per pixel of the band, of `padded` channels */
     float eps;
 };
 
@@ -60,12 +61,12 @@ __device__ static inline float4 load_source(const struct normed_call &g, int64_t
     return source < 0 ? all_four(0) : rows_load_f32(g.in, source, i, g.s.channels);
 }
 
-/* A pixel of a band over its root mean square, times factors, activated: a team holds it as rms_norm's holds
- * a run, and reads it once. Zeros as above.
+/* Gathers a pixel of a band with RMS norm over its channels, factors and activation. A team holds the pixel
+ * in registers as in rms_norm and reads it once; zeros as in gather_pixels.
  *
- * Grid: a team a pixel (norm_team_of), blocks of 128 threads or one team; shared memory: 128 bytes; 30
- * registers for one quad a thread, 48 for four. Bytes and roof: as above; FLOPs: 8; share of the roof: not
- * measured yet. */
+ * Grid: one team per pixel (norm_team_of), blocks of 128 threads or one team; shared memory: 128 bytes; 30
+ * registers with one group of four per thread, 48 with four. Bytes and bound as gather_pixels; FLOPs: 8;
+ * share of peak: not measured yet. */
 template <int HELD> static __global__ void __launch_bounds__(512) gather_normed(const struct normed_call g) {
     SMEM_ARRAY(float, parts, WARP);
     struct run run = run_of(g.runs);
@@ -80,7 +81,7 @@ template <int HELD> static __global__ void __launch_bounds__(512) gather_normed(
     }
     float mean = team_sum(sum, g.runs.threads, parts) / (float)channels;
     float4 rstd = all_four(source < 0 ? 0 : 1.0f / sqrtf(mean + g.eps));
-#pragma unroll HELD ? HELD : 1 /* what is held has to be in registers */
+#pragma unroll HELD ? HELD : 1 /* held[] must stay in registers */
     for (int j = 0; j < quads; j++) {
         int64_t i = column_of(g.runs, run, j);
         float4 v = HELD ? held[HELD ? j : 0] : load_source(g, source, i);
@@ -129,11 +130,12 @@ void cuda_conv_gather(float *to, const struct conv_gather *gather, cudaStream_t 
            rows_floats(gather->norm, cuda_channel_norm_stride(s.channels)), s, (uint32_t)pixels);
 }
 
-/* Four input channels of one tap of one output: what is 0 beyond N and C needs no reading.
+/* Rearranges four input channels of one tap of one output. Padding beyond N and C is written as zero without
+ * reading.
  *
- * Grid: rows_grid_of, rows being outputs x taps; no shared memory; 40 registers. Bytes: 4 a value and what is
- * read, k k values apart: the caches make whole lines of it. Roof: memory; share of the roof: not measured
- * yet. */
+ * Grid: rows_grid_of, rows are outputs x taps; no shared memory; 40 registers. Bytes: 4 per value plus the
+ * source, which is read with a stride of k k values: caches combine full lines. Bound by memory; share of
+ * peak: not measured yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     cuda_pad_weights(struct rows to, struct rows from, int32_t outputs, int32_t channels, int32_t taps,
                      int64_t rows, int32_t padded) {
@@ -160,28 +162,28 @@ void cuda_conv_pad_weights(float *to, const struct tensor *weight, cudaStream_t 
            taps, rows, padded);
 }
 
-/* NaN stays NaN, which fmaxf would lose. */
+/* NaN stays NaN; fmaxf would drop it. */
 __device__ static inline float relu(float x) {
     return x < 0 ? 0 : x;
 }
 
-/* The branch is every thread's. */
+/* The branch is uniform across threads. */
 __device__ static inline float4 finish_four(float4 v, enum finishing finish) {
     switch (finish) {
     case FINISH_NONE:
         break;
     case FINISH_RELU:
         return make_float4(relu(v.x), relu(v.y), relu(v.z), relu(v.w));
-    case FINISH_OF_UNIT:
+    case FINISH_TO_SIGNED:
         return make_float4(2 * v.x - 1, 2 * v.y - 1, 2 * v.z - 1, 2 * v.w - 1);
     }
     return v;
 }
 
-/* out = finish(from + bias + residual), four channels of a pixel.
+/* out = finish(from + bias + residual) for four channels of a pixel.
  *
- * Grid: rows_grid_of, rows being pixels; no shared memory; 26 registers. Bytes: 8 a value, 12 with a
- * residual. Roof: memory; share of the roof: not measured yet. */
+ * Grid: rows_grid_of, rows are pixels; no shared memory; 26 registers. Bytes: 8 per value, 12 with a
+ * residual. Bound by memory; share of peak: not measured yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     finish_pixels(struct rows out, struct rows from, struct rows bias, struct rows residual, int64_t pixels,
                   int32_t channels, enum finishing finish) {

@@ -1,9 +1,9 @@
-/* Around a convolution of a band of a picture: its input and weights as the library wants them (channels
- * last, padded with zeros to whole multiples of CHANNEL_STEP, zeros around the picture), its output as out
- * wants it.
+/* Kernels around a convolution of one band of an image. They gather the input and weights in the library's
+ * layout (channels last, padded with zeros to multiples of CHANNEL_STEP, zero padding around the image) and
+ * write the output.
  *
- * These queue kernels on a stream and tell of no error: the caller's cuda_launched reads it. Nothing here
- * depends on alignment but speed; what is written for the library lies at multiples of 16. */
+ * All functions queue kernels on a stream and report no error; the caller's cuda_launched does. Alignment
+ * affects only speed; buffers for the library start at multiples of 16 bytes. */
 #ifndef SLUICE_CUDA_CONV_BAND_H
 #define SLUICE_CUDA_CONV_BAND_H
 
@@ -20,34 +20,35 @@ extern "C" {
 
 struct conv_gather {
     const struct tensor *in;    /* [Y,X,C] */
-    const float *norm;          /* what cuda_channel_norm wrote, or NULL */
-    const float *pixel_norm;    /* [C], or NULL: a pixel's norm instead of it */
-    float eps;                  /* the latter's */
+    const float *norm;          /* output of cuda_channel_norm, or NULL */
+    const float *pixel_norm;    /* [C], or NULL; RMS norm of each pixel, instead of norm */
+    float eps;                  /* of pixel_norm */
     enum activation activation; /* after the norm */
     int32_t upsample;           /* 1 or 2 */
-    bool cut_row, cut_column;   /* the last one of the upsampled picture is zeros */
-    /* Of the upsampled picture, from row first and column -left on; what lies outside of it is zeros. */
+    bool cut_row, cut_column;   /* the last row or column of the upsampled image is zero */
+    /* Region of the upsampled image: rows from `first`, columns from -left; everything outside the image is
+     * zero. */
     int32_t first, rows, left, columns;
 };
 
-/* to [rows, columns, C padded]. */
+/* to: [rows, columns, C padded]. */
 void cuda_conv_gather(float *to, const struct conv_gather *gather, cudaStream_t stream);
 
-/* weight [N,C,k,k], packed, to [N padded, k, k, C padded]. */
+/* Rearranges packed weight [N,C,k,k] to [N padded, k, k, C padded]. */
 void cuda_conv_pad_weights(float *to, const struct tensor *weight, cudaStream_t stream);
 
 struct conv_finish {
-    const struct tensor *out, *residual; /* [Y,X,N]; residual of rank 0: none; may be out */
+    const struct tensor *out, *residual; /* [Y,X,N]; residual may be absent (rank 0) or alias out */
     int64_t first, pixels;               /* of out */
     const float *from;                   /* [pixels, N padded] */
-    const float *bias;                   /* [N], or NULL: from has it */
+    const float *bias;                   /* [N], or NULL: already added */
     enum finishing finish;
 };
 
-/* out = finish(from + bias + residual), in this order. from may be out itself where nothing is padded. */
+/* out = finish(from + bias + residual), in this order. `from` may alias out where channels are not padded. */
 void cuda_conv_finish(const struct conv_finish *finish, cudaStream_t stream);
 
-/* All of these, NULL last. */
+/* All kernels of conv_band.cu, terminated by NULL. */
 extern const void *const cuda_conv_band_kernels[];
 
 #ifdef __cplusplus

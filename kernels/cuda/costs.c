@@ -1,4 +1,4 @@
-/* Costs of the CUDA device's operators: see costs.h. */
+/* Workspace sizes of CUDA operators: see costs.h. */
 #include "kernels/cuda/costs.h"
 
 #include "kernels/cuda/attention.h"
@@ -30,7 +30,7 @@ static uint64_t workspace_bytes(const struct op *op) {
     case OP_GROUP_NORM:
         return cuda_group_norm_bytes(op);
     default:
-        return 0; /* the others compute where their operands lie */
+        return 0; /* the other operators need no workspace */
     }
 }
 

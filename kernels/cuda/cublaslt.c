@@ -1,17 +1,17 @@
-/* cuBLASLt behind one door: see products.h.
+/* Interface to cuBLASLt: see cublaslt.h.
  *
- * The library thinks in columns, so out^T[N,M] = weight . in^T is asked for: weight [N,K] by rows is a K x N
- * matrix by columns, transposed; in [M,K] is K x M as it lies; the bias then runs along the columns of out^T,
- * as the library's epilogue wants it. The residual is the library's C with beta 1.
+ * The library is column-major, so it computes out^T[N,M] = weight . in^T. weight [N,K] by rows is a K x N
+ * matrix by columns, transposed; in [M,K] is K x M unchanged; the bias runs along the columns of out^T, as
+ * the epilogue requires. The residual is C with beta 1.
  *
- * The algorithm is the first that the library's heuristic names. It knows the shape, the types, the GPU and
- * what is fixed here: workspace, alignments, and how parts of a split K may be added. NVIDIA promises equal
- * bits for equal algorithm and GPU. N that is no multiple of 8 gets slower kernels, not an error.
+ * The algorithm is the heuristic's first result. It depends on shape, types, GPU and the preferences set
+ * here: workspace, alignments, split-K reduction. NVIDIA guarantees equal bits for equal algorithm and GPU.
+ * If N is not a multiple of 8, kernels are slower but work.
  *
- * Versions 12 and 13 of the library agree in everything that is used here. */
-#include "kernels/cuda/keys.h"
+ * Versions 12 and 13 of the library are equal in everything used here. */
+#include "kernels/cuda/hash_table.h"
 #include "kernels/cuda/library.h"
-#include "kernels/cuda/products.h"
+#include "kernels/cuda/cublaslt.h"
 
 #include <cublasLt.h>
 #include <stdio.h>
@@ -43,9 +43,10 @@ static const struct library_function functions[] = {FUNCTIONS(LIBRARY_FUNCTION)}
 
 struct product {
     struct product_key key;
-    int32_t touched;
+    int32_t warm;
     cublasLtMatmulDesc_t desc;
-    cublasLtMatrixLayout_t weight, in, residual, out; /* residual: also what is not read; may be out */
+    cublasLtMatrixLayout_t weight, in, residual,
+        out; /* residual: may equal out; also set when no residual is read */
     cublasLtMatmulAlgo_t algo;
 };
 
@@ -54,16 +55,16 @@ struct products {
     void *library;
     struct api api;
     cublasLtHandle_t handle;
-    struct keys keys;
+    struct hash_table table;
 };
 
 static enum status cublaslt_failed(const struct products *p, const struct product_key *key, const char *what,
                                    cublasStatus_t s, struct error *e) {
-    error_set(e, s == CUBLAS_STATUS_ALLOC_FAILED ? MEMORY : DEVICE, "cuBLASLt %s failed", what);
+    error_set(e, s == CUBLAS_STATUS_ALLOC_FAILED ? MEMORY : DEVICE, "cuBLASLt: %s failed", what);
     error_found(e, "%s (%d)", p->api.cublasLtGetStatusString(s), (int)s);
     if (key)
-        error_expected(e, "a product of %d x %d x %d%s%s%s, rows of %d, %lld and %lld", key->m, key->n,
-                       key->k, key->bias ? ", bias" : "", key->residual ? ", residual" : "",
+        error_expected(e, "a matrix product of %d x %d x %d%s%s%s, row strides %d, %lld and %lld", key->m,
+                       key->n, key->k, key->bias ? ", bias" : "", key->residual ? ", residual" : "",
                        key->rounded ? ", rounded" : "", key->in_row, (long long)key->out_row,
                        (long long)key->residual_row);
     return e->code;
@@ -78,7 +79,7 @@ struct products *products_open(struct sys *sys, struct error *e) {
         return NULL;
     }
     p->sys = sys;
-    p->keys = (struct keys){
+    p->table = (struct hash_table){
         .sys = sys, .key_bytes = sizeof(struct product_key), .entry_bytes = sizeof(struct product)};
     int n = (int)(sizeof functions / sizeof *functions);
     p->library = library_open("cuBLASLt", names, functions, n, &p->api, e);
@@ -92,7 +93,7 @@ struct products *products_open(struct sys *sys, struct error *e) {
     return NULL;
 }
 
-/* What is not there is NULL. */
+/* Missing descriptors are NULL. */
 static void product_free(const struct products *p, struct product *product) {
     const struct api *api = &p->api;
     if (product->desc) api->cublasLtMatmulDescDestroy(product->desc);
@@ -105,9 +106,9 @@ static void product_free(const struct products *p, struct product *product) {
 
 void products_close(struct products *p) {
     if (!p) return;
-    for (uint64_t i = 0; i < p->keys.capacity; i++)
-        if (keys_at(&p->keys, i)) product_free(p, keys_at(&p->keys, i));
-    p->sys->release(p->sys, p->keys.entries);
+    for (uint64_t i = 0; i < p->table.capacity; i++)
+        if (hash_table_at(&p->table, i)) product_free(p, hash_table_at(&p->table, i));
+    p->sys->release(p->sys, p->table.entries);
     if (p->handle) p->api.cublasLtDestroy(p->handle);
     library_close(p->library);
     p->sys->release(p->sys, p);
@@ -123,13 +124,13 @@ void products_version(const struct products *p, char *out, size_t out_bytes) {
 
 /* --- preparing --- */
 
-/* The bias has out's type: the library takes a bf16 result with no other. */
+/* The bias has out's type: the library accepts no other bias for a bf16 result. */
 static cudaDataType_t out_type(const struct product_key *key) {
     return key->rounded ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-/* Layouts by columns. One layout for residual and out where they are alike: the library demands it of a
- * product in place. */
+/* Column-major layouts. Residual and out share one layout if their strides are equal: the library requires
+ * that for in-place products. */
 static cublasStatus_t layouts_create(const struct api *api, struct product *product) {
     const struct product_key *key = &product->key;
     uint64_t m = (uint64_t)key->m, n = (uint64_t)key->n, k = (uint64_t)key->k;
@@ -142,7 +143,8 @@ static cublasStatus_t layouts_create(const struct api *api, struct product *prod
     return s;
 }
 
-/* The heuristic looks at the bias's address for its alignment alone: any multiple of 16 that is no more. */
+/* The heuristic uses the bias address only for its alignment: 16 is a multiple of 16 and of nothing
+ * larger. */
 static cublasStatus_t desc_create(const struct api *api, struct product *product) {
     int32_t transposed = CUBLAS_OP_T, bias_type = out_type(&product->key);
     uint32_t epilogue = CUBLASLT_EPILOGUE_BIAS;
@@ -163,9 +165,9 @@ static cublasStatus_t desc_create(const struct api *api, struct product *product
     return s;
 }
 
-/* Where K is split, the parts may be kept in the workspace and added afterwards in one order. Not "in place":
- * there blocks add to out one after another, in an order that is not written down. Not splitting is always
- * allowed. Alignments are promises of products.h, never what an address happens to have. */
+/* Split-K partial sums may be kept in the workspace and added in one order. "In place" reduction is excluded:
+ * blocks would add to out in an unspecified order. No split is always allowed. Alignments are the guarantees
+ * of cublaslt.h, never those of an actual address. */
 static cublasStatus_t preference_create(const struct api *api, const struct product_key *key,
                                         cublasLtMatmulPreference_t *preference) {
     uint64_t workspace = PRODUCTS_WORKSPACE;
@@ -175,7 +177,7 @@ static cublasStatus_t preference_create(const struct api *api, const struct prod
         cublasLtMatmulPreferenceAttributes_t attribute;
         const void *value;
         size_t bytes;
-    } wishes[] = {
+    } preferences[] = {
         {CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace},
         {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reduction, sizeof reduction},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &sixteen, sizeof sixteen},
@@ -184,9 +186,9 @@ static cublasStatus_t preference_create(const struct api *api, const struct prod
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &out, sizeof out},
     };
     cublasStatus_t s = api->cublasLtMatmulPreferenceCreate(preference);
-    for (size_t i = 0; i < sizeof wishes / sizeof *wishes && !s; i++)
-        s = api->cublasLtMatmulPreferenceSetAttribute(*preference, wishes[i].attribute, wishes[i].value,
-                                                      wishes[i].bytes);
+    for (size_t i = 0; i < sizeof preferences / sizeof *preferences && !s; i++)
+        s = api->cublasLtMatmulPreferenceSetAttribute(*preference, preferences[i].attribute,
+                                                      preferences[i].value, preferences[i].bytes);
     return s;
 }
 
@@ -205,17 +207,17 @@ static cublasStatus_t cublaslt_choose(const struct products *p, struct product *
 }
 
 enum status products_prepare(struct products *p, const struct product_key *key, struct error *e) {
-    if (keys_find(&p->keys, key)) return OK;
+    if (hash_table_find(&p->table, key)) return OK;
     struct product product = {.key = *key};
     cublasStatus_t s = layouts_create(&p->api, &product);
     if (!s) s = desc_create(&p->api, &product);
     if (!s) s = cublaslt_choose(p, &product);
     if (s)
-        cublaslt_failed(p, key, "choice of an algorithm", s, e);
-    else if (keys_add(&p->keys, &product))
+        cublaslt_failed(p, key, "choosing an algorithm", s, e);
+    else if (hash_table_add(&p->table, &product))
         return OK;
     else
-        error_set(e, MEMORY, "no memory for the table of products");
+        error_set(e, MEMORY, "no memory for the table of matrix products");
     product_free(p, &product);
     return e->code;
 }
@@ -238,22 +240,22 @@ static enum status cublaslt_run(const struct products *p, struct product *produc
                                   operands->out, product->out, &product->algo, operands->workspace,
                                   PRODUCTS_WORKSPACE, stream);
     if (s) return cublaslt_failed(p, key, "product", s, e);
-    product->touched = 1;
+    product->warm = 1;
     return OK;
 }
 
 enum status products_run(struct products *p, const struct product_key *key,
                          const struct product_operands *operands, cudaStream_t stream, struct error *e) {
-    struct product *product = keys_find(&p->keys, key);
+    struct product *product = hash_table_find(&p->table, key);
     if (product) return cublaslt_run(p, product, operands, stream, e);
-    error_set(e, INTERNAL, "a product was not prepared");
+    error_set(e, INTERNAL, "a matrix product was not prepared");
     return error_found(e, "%d x %d x %d, bias %d, residual %d, rounded %d, wide %d", key->m, key->n, key->k,
                        key->bias, key->residual, key->rounded, key->wide);
 }
 
-/* The residual lies elsewhere than out: in place the library takes only equal layouts. */
-static enum status cublaslt_touch(const struct products *p, struct product *product, char *scratch,
-                                  cudaStream_t stream, struct error *e) {
+/* The residual differs from out: in place the library accepts only equal layouts. */
+static enum status cublaslt_warm_up(const struct products *p, struct product *product, char *scratch,
+                                    cudaStream_t stream, struct error *e) {
     char *garbage = scratch + PRODUCTS_WORKSPACE;
     struct product_operands operands = {.in = garbage,
                                         .weight = garbage,
@@ -264,33 +266,33 @@ static enum status cublaslt_touch(const struct products *p, struct product *prod
     return cublaslt_run(p, product, &operands, stream, e);
 }
 
-static bool cublaslt_untouched(const struct product *product) {
-    return product && !product->touched && product->key.wide >= product_rows_wide(&product->key);
+static bool cublaslt_cold(const struct product *product) {
+    return product && !product->warm && product->key.wide >= product_rows_wide(&product->key);
 }
 
-uint64_t products_touch_needs(const struct products *p) {
+uint64_t products_warm_up_bytes(const struct products *p) {
     uint64_t most = 0;
-    for (uint64_t i = 0; i < p->keys.capacity; i++) {
-        const struct product *product = keys_at(&p->keys, i);
-        if (cublaslt_untouched(product) && product_touch_bytes(&product->key) > most)
-            most = product_touch_bytes(&product->key);
+    for (uint64_t i = 0; i < p->table.capacity; i++) {
+        const struct product *product = hash_table_at(&p->table, i);
+        if (cublaslt_cold(product) && product_warm_up_bytes(&product->key) > most)
+            most = product_warm_up_bytes(&product->key);
     }
     return most;
 }
 
-enum status products_touch(struct products *p, void *scratch, uint64_t scratch_bytes, cudaStream_t stream,
-                           struct error *e) {
-    for (uint64_t i = 0; i < p->keys.capacity; i++) {
-        struct product *product = keys_at(&p->keys, i);
-        if (!cublaslt_untouched(product) || product_touch_bytes(&product->key) > scratch_bytes) continue;
-        if (cublaslt_touch(p, product, scratch, stream, e)) return e->code;
+enum status products_warm_up(struct products *p, void *scratch, uint64_t scratch_bytes, cudaStream_t stream,
+                             struct error *e) {
+    for (uint64_t i = 0; i < p->table.capacity; i++) {
+        struct product *product = hash_table_at(&p->table, i);
+        if (!cublaslt_cold(product) || product_warm_up_bytes(&product->key) > scratch_bytes) continue;
+        if (cublaslt_warm_up(p, product, scratch, stream, e)) return e->code;
     }
     return OK;
 }
 
-/* --- saying what ran --- */
+/* --- algorithm report --- */
 
-/* The library's number for its kernel, tile and stages, and into how many parts K is split. */
+/* Writes the library's numbers for kernel, tile, stages and the number of K splits. */
 static void cublaslt_algorithm(const struct products *p, const struct product *product, char *out,
                                size_t out_bytes) {
     static const struct {
@@ -312,13 +314,13 @@ static void cublaslt_algorithm(const struct products *p, const struct product *p
     }
 }
 
-void products_algorithms(const struct products *p, device_algorithm *say, void *user) {
-    for (uint64_t i = 0; i < p->keys.capacity; i++) {
-        const struct product *product = keys_at(&p->keys, i);
+void products_algorithms(const struct products *p, device_algorithm *report, void *user) {
+    for (uint64_t i = 0; i < p->table.capacity; i++) {
+        const struct product *product = hash_table_at(&p->table, i);
         char shape[64], algorithm[96] = "";
-        if (!product || !product->touched) continue;
+        if (!product || !product->warm) continue;
         snprintf(shape, sizeof shape, "%d x %d x %d", product->key.m, product->key.n, product->key.k);
         cublaslt_algorithm(p, product, algorithm, sizeof algorithm);
-        say(user, "linear", shape, algorithm);
+        report(user, "linear", shape, algorithm);
     }
 }

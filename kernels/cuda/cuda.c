@@ -1,52 +1,53 @@
-/* The CUDA device: see cuda.h. Here is what device.h asks for; what is behind it is elsewhere: the streams'
- * order in streams.c, memory in pages.c, operators in a file each, and which GPUs there are in gpus.c.
+/* The CUDA device: see cuda.h. This file implements device.h; stream ordering is in streams.c, memory in
+ * pages.c, GPU detection in gpus.c, operators in one file each.
  *
- * Which GPU CUDA calls go to is a thread's own matter, and readers and whoever pins memory call from theirs:
- * everything that calls CUDA enters first. Of a lost GPU nothing is asked any more. */
+ * CUDA's current GPU is per thread, and reader threads call in too. So every function that calls CUDA first
+ * calls cuda_enter. A lost GPU gets no further calls. */
 #include "engine/base/memory_nodes.h"
 #include "kernels/cuda/attention.h"
-#include "kernels/cuda/convolutions.h"
+#include "kernels/cuda/cudnn.h"
 #include "kernels/cuda/gpus.h"
 #include "kernels/cuda/operators.h"
 #include "kernels/cuda/streams.h"
 #include "kernels/cuda/nvml.h"
-#include "kernels/cuda/own.h"
+#include "kernels/cuda/device_defaults.h"
 #include "kernels/cuda/pages.h"
 #include "kernels/cuda/pinnable.h"
-#include "kernels/cuda/products.h"
+#include "kernels/cuda/cublaslt.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 struct gpu {
-    struct cuda cuda; /* first */
-    struct failures failures;
+    struct cuda cuda; /* first member */
+    struct gpu_errors errors;
     struct streams *streams;
     struct pages *pages;
-    struct nvml *nvml;    /* NULL: it is not there */
-    uint64_t free_before; /* there was a context; 0: not known */
-    uint64_t context;     /* measured; 0: not known */
-    int node;             /* of the host's memory, that the GPU hangs on; -1: there is one */
+    struct nvml *nvml;    /* NULL: NVML is missing */
+    uint64_t free_before; /* free device memory before the context was created; 0: unknown */
+    uint64_t context;     /* measured context bytes; 0: unknown */
+    int node;             /* NUMA node of the GPU; -1: only one node */
     bool kernels_loaded;
-    atomic_ullong pinned;            /* host memory, shared or pinned */
-    uint64_t pins_proven, pins_most; /* so much can be; so much and no more: 0: not known */
+    atomic_ullong pinned; /* bytes of mapped and pinned host memory */
+    uint64_t pins_proven,
+        pins_most; /* bytes proven to be pinnable; the limit of pinnable bytes, 0: unknown */
 };
 
 static struct gpu *gpu_of(struct device *device) {
     return (struct gpu *)device;
 }
 
-/* Whether CUDA may be called; if so, this thread's GPU is the device's. */
+/* Makes the device's GPU current for this thread. False: the GPU is lost and CUDA must not be called. */
 static bool cuda_enter(struct gpu *g) {
-    return !failures_lost(&g->failures) &&
-           failures_note(&g->failures, cudaSetDevice(g->cuda.ordinal), "choosing the GPU");
+    return !gpu_errors_lost(&g->errors) &&
+           gpu_errors_note(&g->errors, cudaSetDevice(g->cuda.ordinal), "cudaSetDevice");
 }
 
-/* The same, and nothing has failed that nobody knows of yet. */
-static enum status enter_sound(struct gpu *g, struct error *e) {
+/* cuda_enter, and reports any error that is still unreported. */
+static enum status enter_checked(struct gpu *g, struct error *e) {
     cuda_enter(g);
-    return failures_take(&g->failures, e);
+    return gpu_errors_take(&g->errors, e);
 }
 
 /* ---- operators ---- */
@@ -76,28 +77,28 @@ static const struct cuda_operator *const operators[N_OP_KINDS] = {
     [OP_IMAGE_TO_RGB] = &cuda_image_to_rgb,
 };
 
-/* An operator has failed, whose error does not say whether the GPU is lost: a lost one fails every call. */
-static enum status note_lost(struct gpu *g, enum status status) {
+/* After a failed operator, checks if the GPU is lost: a lost GPU fails every call. */
+static enum status check_lost(struct gpu *g, enum status status) {
     cudaError_t code = status == OK ? cudaSuccess : cudaStreamQuery(g->cuda.compute);
     struct error known = {0};
     if (code == cudaErrorNotReady) code = cudaSuccess;
-    (void)cudaGetLastError(); /* that it is not ready counts as an error otherwise */
-    failures_check(&g->failures, code, "an operator", &known);
+    (void)cudaGetLastError(); /* clears cudaErrorNotReady */
+    gpu_errors_check(&g->errors, code, "an operator", &known);
     return status;
 }
 
 static enum status cuda_prepare(struct device *device, const struct op *op, struct error *e) {
     struct gpu *g = gpu_of(device);
     const struct cuda_operator *functions = operators[op->kind];
-    if (enter_sound(g, e) != OK || !functions->prepare) return e->code;
-    return note_lost(g, functions->prepare(&g->cuda, op, e));
+    if (enter_checked(g, e) != OK || !functions->prepare) return e->code;
+    return check_lost(g, functions->prepare(&g->cuda, op, e));
 }
 
 static enum status cuda_run(struct device *device, const struct op *op, void *workspace, struct error *e) {
     struct gpu *g = gpu_of(device);
-    if (enter_sound(g, e) != OK) return e->code;
+    if (enter_checked(g, e) != OK) return e->code;
     streams_runs(g->streams);
-    return note_lost(g, operators[op->kind]->run(&g->cuda, op, workspace, e));
+    return check_lost(g, operators[op->kind]->run(&g->cuda, op, workspace, e));
 }
 
 /* ---- memory ---- */
@@ -117,7 +118,7 @@ static void cuda_decommit(struct device *device, void *memory, size_t bytes) {
     if (cuda_enter(g)) pages_decommit(g->pages, memory, bytes);
 }
 
-/* A lost GPU's goes when the device does. */
+/* Memory of a lost GPU is released with the device. */
 static void cuda_unreserve(struct device *device, void *memory, size_t bytes) {
     struct gpu *g = gpu_of(device);
     (void)bytes;
@@ -125,15 +126,15 @@ static void cuda_unreserve(struct device *device, void *memory, size_t bytes) {
 }
 
 static uint64_t cuda_used(struct device *device) {
-    return pages_taken(gpu_of(device)->pages) + device->own_bytes - PAGES_SPARE_BYTES;
+    return pages_taken(gpu_of(device)->pages) + device->overhead_bytes - PAGES_SPARE_BYTES;
 }
 
 static uint64_t cuda_context(struct device *device) {
     return gpu_of(device)->context;
 }
 
-/* What the process has of the GPU beside pages, more than it had before; expected: what it will take on top
- * of that. Plans count the most that was ever found. */
+/* Measures device memory used besides pages, as the drop in free memory since before the context. `expected`
+ * bytes are added for later allocations. Plans use the largest value found. */
 static void measure_context(struct gpu *g, uint64_t expected) {
     uint64_t free_bytes = g->free_before ? nvml_free_bytes(g->nvml) : 0, pages = pages_taken(g->pages);
     if (!free_bytes || g->free_before < free_bytes + pages) return;
@@ -141,106 +142,106 @@ static void measure_context(struct gpu *g, uint64_t expected) {
     if (context > CUDA_CONTEXT_MOST) return;
     uint64_t own = context + expected + PAGES_SPARE_BYTES;
     g->context = context;
-    if (own > g->cuda.device.own_bytes) g->cuda.device.own_bytes = own;
+    if (own > g->cuda.device.overhead_bytes) g->cuda.device.overhead_bytes = own;
 }
 
 static uint64_t cuda_available(struct device *device) {
     struct gpu *g = gpu_of(device);
     size_t free_bytes = 0, all = 0;
-    if (cuda_enter(g)) failures_note(&g->failures, cudaMemGetInfo(&free_bytes, &all), "free memory");
-    /* A context is counted larger than it may be. */
+    if (cuda_enter(g)) gpu_errors_note(&g->errors, cudaMemGetInfo(&free_bytes, &all), "cudaMemGetInfo");
+    /* The assumed context may exceed the real one. */
     uint64_t available = cuda_used(device) + free_bytes;
     return available < device->memory_bytes ? available : device->memory_bytes;
 }
 
-/* ---- providing ---- */
+/* ---- preallocation ---- */
 
 static enum status load_kernels(struct gpu *g, struct error *e) {
     for (int i = 0; i < N_OP_KINDS && !g->kernels_loaded; i++) {
         const void *const *kernel = operators[i]->kernels;
         struct cudaFuncAttributes attributes;
         for (; kernel && *kernel; kernel++)
-            if (failures_check(&g->failures, cudaFuncGetAttributes(&attributes, *kernel),
-                               op_name((enum op_kind)i), e) != OK)
+            if (gpu_errors_check(&g->errors, cudaFuncGetAttributes(&attributes, *kernel),
+                                 op_name((enum op_kind)i), e) != OK)
                 return e->code;
     }
     g->kernels_loaded = true;
     return OK;
 }
 
-/* Where there is too little to try one in, because residents of the run before have the rest, its code comes
- * with its first call. */
-static enum status touch_libraries(struct gpu *g, void *scratch, uint64_t bytes, struct error *e) {
+/* If residents of the previous run leave too little scratch memory for a warm-up call, its code is loaded at
+ * its first real call. */
+static enum status warm_up_libraries(struct gpu *g, void *scratch, uint64_t bytes, struct error *e) {
     struct cuda *cuda = &g->cuda;
     double stalled = 0;
     enum status status = OK;
-    if (cuda->products) status = products_touch(cuda->products, scratch, bytes, cuda->compute, e);
+    if (cuda->products) status = products_warm_up(cuda->products, scratch, bytes, cuda->compute, e);
     if (status == OK && cuda->convolutions)
-        status = convolutions_touch(cuda->convolutions, scratch, bytes, cuda->compute, e);
-    note_lost(g, status);
+        status = convolutions_warm_up(cuda->convolutions, scratch, bytes, cuda->compute, e);
+    check_lost(g, status);
     return streams_wait(g->streams, &stalled, e);
 }
 
-/* Of the pages that are not in use: mapping them takes time. */
-static uint64_t touch_bytes(struct gpu *g) {
+/* Scratch bytes for warm-up, limited to unmapped chunks because mapping takes time. */
+static uint64_t warm_up_bytes(struct gpu *g) {
     const struct cuda *cuda = &g->cuda;
-    uint64_t idle = pages_idle(g->pages), needs = cuda->products ? products_touch_needs(cuda->products) : 0;
-    uint64_t more = cuda->convolutions ? convolutions_touch_needs(cuda->convolutions) : 0;
+    uint64_t idle = pages_idle(g->pages), needs = cuda->products ? products_warm_up_bytes(cuda->products) : 0;
+    uint64_t more = cuda->convolutions ? convolutions_warm_up_bytes(cuda->convolutions) : 0;
     if (more > needs) needs = more;
     return needs < idle ? needs : idle;
 }
 
-/* Code comes to the GPU when something first needs it, into memory that is counted as the device's own. So
- * everything runs once, or is asked for, on pages that are not in use yet. */
+/* CUDA loads code at first use, into memory that counts as the device's overhead. So all kernels are loaded
+ * and all library calls run once on unused pages before the overhead is measured. */
 static enum status load(struct gpu *g, struct error *e) {
-    uint64_t bytes = touch_bytes(g);
+    uint64_t bytes = warm_up_bytes(g);
     if (load_kernels(g, e) != OK || !bytes) return e->code;
     void *scratch = pages_reserve(g->pages, bytes);
     if (!scratch || pages_commit(g->pages, scratch, bytes)) {
-        if (failures_take(&g->failures, e) == OK)
+        if (gpu_errors_take(&g->errors, e) == OK)
             error_set(e, DEVICE, "the GPU cannot map %llu bytes", (unsigned long long)bytes);
     } else {
-        touch_libraries(g, scratch, bytes, e);
+        warm_up_libraries(g, scratch, bytes, e);
     }
     if (scratch && cuda_enter(g)) pages_unreserve(g->pages, scratch);
     return e->code;
 }
 
-/* The budget that would do now, as plans count. */
-static enum status say_what_would_do(struct device *device, struct error *e) {
+/* Adds the largest --max-vram that fits now. */
+static enum status report_fitting_budget(struct device *device, struct error *e) {
     uint64_t available = cuda_available(device), whole = PAGES_CHUNK_BYTES;
     return error_expected(e, "--max-vram %lluB or less",
                           (unsigned long long)(available > whole ? available - whole : 0));
 }
 
-static enum status cuda_provide(struct device *device, uint64_t bytes, struct error *e) {
+static enum status cuda_preallocate(struct device *device, uint64_t bytes, struct error *e) {
     struct gpu *g = gpu_of(device);
-    if (enter_sound(g, e) != OK) return e->code;
-    if (pages_provide(g->pages, bytes, e) == MEMORY) return say_what_would_do(device, e);
+    if (enter_checked(g, e) != OK) return e->code;
+    if (pages_preallocate(g->pages, bytes, e) == MEMORY) return report_fitting_budget(device, e);
     if (e->code == OK && bytes && load(g, e) == OK) measure_context(g, 0);
     return e->code;
 }
 
 /* ---- host memory ---- */
 
-/* Addresses are the same on both sides: every 64-bit Linux has one address space for host and GPUs. */
-static void *cuda_take_shared(struct device *device, size_t bytes) {
+/* Host and device addresses are equal: 64-bit Linux has one address space for host and GPUs. */
+static void *cuda_alloc_mapped(struct device *device, size_t bytes) {
     struct gpu *g = gpu_of(device);
     void *memory = NULL;
     if (!cuda_enter(g)) return NULL;
     cudaError_t code = cudaHostAlloc(&memory, bytes, cudaHostAllocMapped | cudaHostAllocPortable);
     if (code == cudaErrorMemoryAllocation)
-        (void)cudaGetLastError(); /* the caller says so */
+        (void)cudaGetLastError(); /* the caller reports the error */
     else
-        failures_note(&g->failures, code, "host memory for the GPU");
+        gpu_errors_note(&g->errors, code, "cudaHostAlloc");
     if (code == cudaSuccess) g->pinned += bytes;
     return code == cudaSuccess ? memset(memory, 0, bytes) : NULL;
 }
 
-static void cuda_give_shared(struct device *device, void *memory, size_t bytes) {
+static void cuda_free_mapped(struct device *device, void *memory, size_t bytes) {
     struct gpu *g = gpu_of(device);
     if (memory) g->pinned -= bytes;
-    if (memory && cuda_enter(g)) failures_note(&g->failures, cudaFreeHost(memory), "giving host memory back");
+    if (memory && cuda_enter(g)) gpu_errors_note(&g->errors, cudaFreeHost(memory), "cudaFreeHost");
 }
 
 static int refused_pin(cudaError_t code) {
@@ -256,14 +257,14 @@ static int refused_pin(cudaError_t code) {
     }
 }
 
-/* Refused, copies are slower and nothing else is wrong: so only a lost GPU is noted. */
+/* A refused pin only makes copies slower, so only a lost GPU is recorded as an error. */
 static int cuda_pin(struct device *device, void *memory, size_t bytes) {
     struct gpu *g = gpu_of(device);
     struct error known = {0};
     if (!cuda_enter(g)) return -EIO;
     memory_nodes_prefer(g->node, memory, bytes);
     cudaError_t code = cudaHostRegister(memory, bytes, cudaHostRegisterPortable);
-    if (failures_check(&g->failures, code, "pinning", &known) != OK) return refused_pin(code);
+    if (gpu_errors_check(&g->errors, code, "cudaHostRegister", &known) != OK) return refused_pin(code);
     g->pinned += bytes;
     return 0;
 }
@@ -271,11 +272,11 @@ static int cuda_pin(struct device *device, void *memory, size_t bytes) {
 static void cuda_unpin(struct device *device, void *memory, size_t bytes) {
     struct gpu *g = gpu_of(device);
     g->pinned -= bytes;
-    if (cuda_enter(g)) failures_note(&g->failures, cudaHostUnregister(memory), "unpinning");
+    if (cuda_enter(g)) gpu_errors_note(&g->errors, cudaHostUnregister(memory), "cudaHostUnregister");
 }
 
-/* Where all of this can be pinned that is tried, there is no limit to be expected. Trying takes a while, so a
- * device tries no more than once what it knows. What a lost GPU refuses says nothing. */
+/* Tries to pin 2 GiB at most, or everything on WSL2: success shows that there is no limit. Each device
+ * repeats no trial that it has the answer to. A lost GPU's refusal proves nothing. */
 static uint64_t cuda_try_pins(struct device *device, uint64_t bytes) {
     static const uint64_t trial_bytes = (uint64_t)2 << 30;
     struct gpu *g = gpu_of(device);
@@ -285,8 +286,9 @@ static uint64_t cuda_try_pins(struct device *device, uint64_t bytes) {
         struct error known = {0};
         cudaError_t refused;
         uint64_t tried = now + pinnable_try(wanted - now, &refused);
-        failures_check(&g->failures, refused, "pinning", &known); /* the next wait tells of a lost GPU */
-        if (failures_lost(&g->failures)) return bytes;
+        gpu_errors_check(&g->errors, refused, "cudaHostRegister",
+                         &known); /* the next wait reports a lost GPU */
+        if (gpu_errors_lost(&g->errors)) return bytes;
         if (tried < wanted) g->pins_most = tried ? tried : 1;
         g->pins_proven = tried;
     }
@@ -306,7 +308,7 @@ static uint64_t cuda_copy_in(struct device *device, void *to, const void *from, 
     return cuda_enter(g) ? streams_copy(g->streams, to, from, bytes, event) : 0;
 }
 
-/* How long operators wait is known when they have: wait() says so. */
+/* Returns 0: the waiting time is known only afterwards, and wait() reports it. */
 static double cuda_await_copy(struct device *device, uint64_t fence) {
     struct gpu *g = gpu_of(device);
     if (cuda_enter(g)) streams_await(g->streams, fence);
@@ -330,7 +332,7 @@ static void cuda_move(struct device *device, void *to, const void *from, size_t 
 
 static enum status cuda_wait(struct device *device, double *stalled, struct error *e) {
     struct gpu *g = gpu_of(device);
-    return cuda_enter(g) ? streams_wait(g->streams, stalled, e) : failures_take(&g->failures, e);
+    return cuda_enter(g) ? streams_wait(g->streams, stalled, e) : gpu_errors_take(&g->errors, e);
 }
 
 static const struct device_memory cuda_memory = {
@@ -344,9 +346,9 @@ static const struct device_memory cuda_memory = {
     .wait_copy = cuda_wait_copy,
     .finish = cuda_finish,
     .move = cuda_move,
-    .provide = cuda_provide,
-    .take_shared = cuda_take_shared,
-    .give_shared = cuda_give_shared,
+    .preallocate = cuda_preallocate,
+    .alloc_mapped = cuda_alloc_mapped,
+    .free_mapped = cuda_free_mapped,
     .pin = cuda_pin,
     .unpin = cuda_unpin,
     .pinnable = cuda_try_pins,
@@ -364,7 +366,7 @@ static void cuda_algorithms(struct device *device, device_algorithm *say, void *
     if (cuda->convolutions) convolutions_algorithms(cuda->convolutions, say, user);
 }
 
-/* The libraries give their host memory back whatever has become of the GPU. */
+/* The libraries free their host memory even if the GPU is lost. */
 static void cuda_destroy(struct device *device) {
     struct gpu *g = gpu_of(device);
     struct cuda *cuda = &g->cuda;
@@ -376,18 +378,17 @@ static void cuda_destroy(struct device *device) {
     streams_close(g->streams);
     if (cuda_enter(g) && cuda->copies) (void)cudaStreamDestroy(cuda->copies);
     if (cuda_enter(g) && cuda->compute) (void)cudaStreamDestroy(cuda->compute);
-    failures_destroy(&g->failures);
+    gpu_errors_destroy(&g->errors);
     cuda->sys->release(cuda->sys, g);
 }
 
-/* What needs a library that is not there is refused, and nothing else. */
+/* A missing library disables only the operators that need it. */
 static void open_libraries(struct cuda *cuda) {
     struct error no_products = {0}, no_convolutions = {0};
     cuda->products = products_open(cuda->sys, &no_products);
-    if (!cuda->products) error_line(&no_products, cuda->lacks_products, sizeof cuda->lacks_products);
+    if (!cuda->products) error_line(&no_products, cuda->cublaslt_missing, sizeof cuda->cublaslt_missing);
     cuda->convolutions = convolutions_open(cuda->sys, &no_convolutions);
-    if (!cuda->convolutions)
-        error_line(&no_convolutions, cuda->lacks_convolutions, sizeof cuda->lacks_convolutions);
+    if (!cuda->convolutions) error_line(&no_convolutions, cuda->cudnn_missing, sizeof cuda->cudnn_missing);
 }
 
 static enum status choose_tiles(struct gpu *g, struct error *e) {
@@ -396,17 +397,17 @@ static enum status choose_tiles(struct gpu *g, struct error *e) {
     if (code == cudaSuccess)
         code = cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, ordinal);
     g->cuda.wide_tiles = attention_is_wide(major, shared);
-    return failures_check(&g->failures, code, "its shared memory", e);
+    return gpu_errors_check(&g->errors, code, "cudaDeviceGetAttribute", e);
 }
 
 static enum status open_all(struct gpu *g, struct error *e) {
     struct cuda *cuda = &g->cuda;
-    /* Not those that wait for the default stream. */
+    /* Non-blocking streams do not synchronise with the default stream. */
     cudaError_t code = cudaStreamCreateWithFlags(&cuda->compute, cudaStreamNonBlocking);
     if (code == cudaSuccess) code = cudaStreamCreateWithFlags(&cuda->copies, cudaStreamNonBlocking);
-    if (failures_check(&g->failures, code, "streams", e) != OK) return e->code;
-    g->streams = streams_open(cuda->sys, cuda->compute, cuda->copies, &g->failures, e);
-    if (g->streams) g->pages = pages_open(cuda->sys, cuda->ordinal, &g->failures, e);
+    if (gpu_errors_check(&g->errors, code, "cudaStreamCreate", e) != OK) return e->code;
+    g->streams = streams_open(cuda->sys, cuda->compute, cuda->copies, &g->errors, e);
+    if (g->streams) g->pages = pages_open(cuda->sys, cuda->ordinal, &g->errors, e);
     if (!g->pages) return e->code;
     open_libraries(cuda);
     measure_context(g, CUDA_CODE_BYTES);
@@ -421,14 +422,14 @@ static int node_of(int ordinal) {
     return -1;
 }
 
-/* Drivers keep what they have compiled; whether they have is not known before. */
+/* Drivers cache compiled kernels; whether the cache has them is unknown beforehand. */
 static void expect_compiling(struct device *device, const struct cuda_info *info) {
     device->host_bytes += CUDA_COMPILING_BYTES;
-    snprintf(
-        device->note, sizeof device->note,
-        "compiling kernels for your GPU (%s, compute capability %d.%d), which this build has none for: once, "
-        "unless the driver has kept them",
-        info->name, info->major, info->minor);
+    snprintf(device->note, sizeof device->note,
+             "this build has no machine code for your GPU (%s, compute capability %d.%d): the driver "
+             "compiles the kernels now "
+             "and caches them",
+             info->name, info->major, info->minor);
 }
 
 struct device *cuda_open(struct sys *sys, int ordinal, struct error *e) {
@@ -441,7 +442,7 @@ struct device *cuda_open(struct sys *sys, int ordinal, struct error *e) {
         nvml_close(nvml);
         return NULL;
     }
-    g->cuda = (struct cuda){.device = cuda_identity(), .sys = sys, .ordinal = ordinal};
+    g->cuda = (struct cuda){.device = cuda_device_defaults(), .sys = sys, .ordinal = ordinal};
     g->cuda.device.memory_bytes = info.bytes;
     if (info.compiles) expect_compiling(&g->cuda.device, &info);
     g->cuda.device.memory = &cuda_memory;
@@ -452,7 +453,7 @@ struct device *cuda_open(struct sys *sys, int ordinal, struct error *e) {
     g->nvml = nvml;
     g->node = node_of(ordinal);
     g->free_before = free_before;
-    failures_init(&g->failures);
+    gpu_errors_init(&g->errors);
     if (open_all(g, e) == OK) return &g->cuda.device;
     cuda_destroy(&g->cuda.device);
     return NULL;

@@ -1,9 +1,9 @@
-/* The CUDA device: hand-written kernels, cuBLASLt for large products, cuDNN for convolutions.
+/* The CUDA device: hand-written kernels, cuBLASLt for large products, cuDNN for convolutions. For GPUs of
+ * compute capability 8.0 and later.
  *
- * Products and attention have operands in bf16, rounded once, to nearest even, by whoever writes them or by
- * themselves (device->operands), and sum in f32; all other activations are f32 (ops.h). Attention's
- * probabilities are rounded likewise. Convolutions round to TF32. For GPUs of compute capability 8.0 and
- * later. */
+ * Operands of products and attention are bf16, rounded once (nearest even) by their producer or by the
+ * operator (device->operands), with f32 sums. Attention probabilities are rounded to bf16 as well.
+ * Convolutions round to TF32. All other activations are f32 (ops.h). */
 #ifndef SLUICE_CUDA_CUDA_H
 #define SLUICE_CUDA_CUDA_H
 
@@ -14,39 +14,39 @@ struct cuda_info {
     char name[128];
     int major, minor; /* compute capability */
     uint64_t bytes, free_bytes;
-    bool compiles; /* this build has no machine code for it: the driver makes it of PTX when it loads kernels
-                    */
-    char library[160]; /* versions of driver, runtime, cuBLASLt and cuDNN */
+    bool compiles; /* this build has no machine code for this GPU: the driver compiles PTX when kernels are
+                      loaded */
+    char library[160]; /* versions of driver, CUDA runtime, cuBLASLt and cuDNN */
 };
 
-/* How many GPUs there are; 0 with the reason in why: not in this build, no driver, driver too old, none. */
+/* Returns the number of GPUs, or 0 with the reason in why: not in this build, no driver, driver too old, no
+ * GPU. */
 int cuda_count(char *why, size_t why_bytes);
-/* Whether this GPU is there and will do. Makes no context. */
+/* Returns true if this GPU exists and is supported. Creates no CUDA context. */
 bool cuda_usable(int ordinal);
-/* Of one that will do. USAGE, DEVICE, MEMORY. */
+/* Describes a supported GPU. USAGE, DEVICE, MEMORY. */
 enum status cuda_describe(int ordinal, struct cuda_info *info, struct error *e);
 
 enum cuda_path { CUDA_H2D_PINNED, CUDA_H2D_PAGEABLE, CUDA_D2H_PINNED, CUDA_D2H_PAGEABLE, N_CUDA_PATHS };
 
-/* "h2d_pinned": from host to device, out of pinned memory. */
+/* Name of a path, such as "h2d_pinned": host to device from pinned memory. */
 const char *cuda_path_name(enum cuda_path path);
-/* How fast copies of so many bytes between host and GPU number ordinal are, one behind the other. Takes as
- * much of both memories. The errors of cuda_open. */
+/* Measures the rate of back-to-back copies of this many bytes between host and GPU. Allocates that many bytes
+ * on both sides. Errors as cuda_open. */
 enum status cuda_bus_rate(struct sys *sys, int ordinal, enum cuda_path path, uint64_t bytes,
                           double *bytes_per_second, struct error *e);
 
-/* Of so many bytes of the host's memory how many can be pinned together for that GPU, tried. The errors of
- * cuda_open. */
+/* Tries how many of these bytes of host memory can be pinned together for that GPU. Errors as cuda_open. */
 enum status cuda_pinnable(int ordinal, uint64_t bytes, uint64_t *pinnable, struct error *e);
 
-/* Opens GPU number ordinal. Of one process one thread uses the device at a time, but for copies (device.h).
- * USAGE: there is no such GPU, or this build has no CUDA; DEVICE: no driver, one that is too old, a GPU below
- * 8.0; MEMORY. NULL then. Without cuBLASLt or cuDNN it opens: what needs them is refused by prepare. Ends
- * with device->destroy. */
+/* Opens GPU number ordinal. One thread at a time uses the device, except for copies (device.h). Returns NULL
+ * with USAGE (no such GPU, or a build without CUDA), DEVICE (no driver, driver too old, GPU below 8.0) or
+ * MEMORY. Without cuBLASLt or cuDNN it opens; prepare() refuses the operators that need them. End with
+ * device->destroy. */
 struct device *cuda_open(struct sys *sys, int ordinal, struct error *e);
 
-/* The same device as far as plans go: costs, and no way to run. Needs no GPU and is in every build. card:
- * whose memory it has; NULL: nobody says. MEMORY. */
-struct device *cuda_planned(struct sys *sys, const struct cuda_card *card, struct error *e);
+/* Returns a CUDA device for planning only: it has costs and cannot run. Needs no GPU and is in every build.
+ * card: GPU model whose memory is assumed; NULL: unspecified. MEMORY. */
+struct device *cuda_plan_device(struct sys *sys, const struct cuda_card *card, struct error *e);
 
 #endif

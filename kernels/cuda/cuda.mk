@@ -1,15 +1,15 @@
-# The CUDA device: with nvcc and cuDNN's headers the real one, in EMULATED configurations the same sources on the CPU (test/emu),
-# else only what plans need. Sets CUDA_O and CUDA_LIBS.
-#   CUDA=0|1            without, with; by itself with where nvcc and cuDNN are, in release and debug
-#   CUDA_ARCHS="80 86"  machine code for these, and PTX of the last for what follows; by itself those of this machine's GPUs, or
-#                       where there is none one of each generation: machine code of 8.0 runs on all of 8, of 12.0 on all of 12
-#   make cuda-all       for all that are supported, in build/release-all
-#   CUDA_STRICT=1       warnings of nvcc are errors: for those who change kernels, with the nvcc that they have
+# Builds the CUDA device: with nvcc and cuDNN's headers the real device, in EMULATED configurations the same sources on
+# the CPU (test/emu), otherwise only the planning part. Sets CUDA_O and CUDA_LIBS.
+# CUDA=0|1            without or with CUDA; default: with, if nvcc and cuDNN are found, in release and debug
+# CUDA_ARCHS="80 86"  machine code for these and PTX of the last; default: the GPUs of this machine, or one architecture
+#                     of each generation if there is none (code of 8.0 runs on all 8.x, of 12.0 on all 12.x)
+# make cuda-all       for all supported architectures, in build/release-all
+# CUDA_STRICT=1       turns nvcc warnings into errors, for kernel development
 CUDA_ARCHS_ALL := 80 86 89 90 100 120
 CUDA_ARCHS_HERE = $(sort $(subst .,,$(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | grep -E '^([89]|1[0-9])\.[0-9]$$')))
 
-CUDA_PLANS := cards costs planned work
-CUDA_HOST := bus cuda failures gpus pages pinnable streams
+CUDA_PLANS := cards costs plan_device work
+CUDA_HOST := bus cuda gpu_errors gpus pages pinnable streams
 CUDA_KERNELS := $(patsubst kernels/cuda/%.cu,%,$(sort $(wildcard kernels/cuda/*.cu)))
 
 NVCC ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
@@ -28,12 +28,12 @@ CXX := g++
 CXXFLAGS := $(filter-out -std=% -Wstrict-prototypes -Wmissing-prototypes,$(CFLAGS)) -std=c++17 -Wno-missing-field-initializers \
             -Wno-unused-function -Wno-unknown-pragmas
 $B/obj/kernels/cuda/%.o $B/obj/test/emu/%.o: CFLAGS += -Itest/emu
-# Undefined behaviour of kernels is what CONFIG=emu looks for: with both sanitizers they take twice as long to compile.
+# CONFIG=emu checks undefined behaviour of kernels; here it is off because both sanitizers double the compile time.
 $B/obj/kernels/cuda/%.o: kernels/cuda/%.cu
 	@mkdir -p $(@D)
 	@echo "  c++ $@"
 	@$(CXX) -x c++ $(patsubst -fsanitize=address%,-fsanitize=address,$(CXXFLAGS)) -Itest/emu -MMD -MP -c -o $@ $<
-# What switches between threads is never instrumented; it is told which sanitizer watches.
+# The fiber switching code is never instrumented; a macro names the active sanitizer.
 $B/obj/test/emu/%.o: test/emu/%.cc
 	@mkdir -p $(@D)
 	@echo "  c++ $@"
@@ -49,14 +49,14 @@ CUDA_ARCHS ?= $(or $(CUDA_ARCHS_HERE),80 90 120)
 CUDA_KNOWN := $(shell $(NVCC) --list-gpu-code)
 CUDA_BUILT := $(foreach arch,$(CUDA_ARCHS),$(if $(filter sm_$(arch),$(CUDA_KNOWN)),$(arch)))
 ifneq ($(strip $(CUDA_ARCHS)),$(strip $(CUDA_BUILT)))
-$(info cuda: this nvcc does not know sm_$(filter-out $(CUDA_BUILT),$(CUDA_ARCHS)): left out)
+$(info cuda: this nvcc does not support sm_$(filter-out $(CUDA_BUILT),$(CUDA_ARCHS)): skipped)
 endif
-# PTX of 9.0 too: what is between two generations (10.x) reads none that is newer.
+# Also PTX of 9.0: GPUs between two generations (10.x) cannot use newer PTX.
 CUDA_PTX := $(sort $(filter 90,$(CUDA_BUILT)) $(lastword $(CUDA_BUILT)))
 CUDA_CODE := $(foreach arch,$(CUDA_BUILT),-gencode arch=compute_$(arch),code=sm_$(arch)) \
              $(foreach arch,$(CUDA_PTX),-gencode arch=compute_$(arch),code=compute_$(arch))
-# Spills are said, and errors where CUDA_STRICT is set. No fast mathematics: what is approximate is so by name (ptx.cuh). nvcc's launch stubs have local statics, whose
-# guards would need the C++ library; one thread launches.
+# Register spills are warnings, and errors with CUDA_STRICT. No fast math: approximations are explicit (ptx.cuh). nvcc's
+# launch stubs have local statics whose guards would need the C++ library; only one thread launches.
 NVCCFLAGS := -std=c++17 -O3 -lineinfo -I. -ccbin $(CC) $(CUDA_CODE) $(if $(CUDA_STRICT),-Werror all-warnings) -Xptxas -warn-spills,-warn-lmem-usage \
              -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-threadsafe-statics,-Wall,-Wno-missing-field-initializers,-Wno-unused-function
 $B/obj/kernels/cuda/%.o: CFLAGS += -isystem $(CUDA_HOME)/include -isystem $(dir $(CUDNN_HEADER))
@@ -66,18 +66,18 @@ $B/obj/kernels/cuda/%.o: kernels/cuda/%.cu $B/cuda.code
 	@$(NVCC) $(NVCCFLAGS) -MD -MP -MF $(@:.o=.d) -c -o $@ $<
 CUDA_LIBS := -L$(CUDA_HOME)/lib64 -lcudart_static -lrt -ldl
 else
-CUDA_OBJECTS := $(CUDA_PLANS) absent
+CUDA_OBJECTS := $(CUDA_PLANS) no_cuda
 endif
 
-# Which machine code there is: where a GPU finds none, the driver makes it of PTX, and the program says so.
+# Tells gpus.c which machine code exists, so that the program can report when the driver must compile PTX.
 $B/obj/kernels/cuda/gpus.o: CFLAGS += $(if $(CUDA_BUILT),-DCUDA_MACHINE_CODE='"$(CUDA_BUILT)"')
 $B/obj/kernels/cuda/gpus.o: $B/cuda.code
 
 CUDA_O := $(CUDA_OBJECTS:%=$B/obj/kernels/cuda/%.o) $(EMU_O)
-# Files that are newer than what was made of another choice: of CUDA=0|1, of architectures.
+# Stamp files that force a rebuild when CUDA=0|1 or the architectures change.
 keep = $(shell mkdir -p $B; echo '$2' | cmp -s - $B/$1 || echo '$2' >$B/$1)
 $(call keep,cuda.objects,$(CUDA_OBJECTS))$(call keep,cuda.code,$(CUDA_CODE))
-CUDA_SAID = $(if $(filter 1,$(CUDA)),for GPUs by $(shell $(NVCC) --version | sed -n 's/.*release \([^,]*\),.*/nvcc \1/p'): machine code for $(CUDA_BUILT:%=sm_%)$(comma) \
+CUDA_SAID = $(if $(filter 1,$(CUDA)),for GPUs with $(shell $(NVCC) --version | sed -n 's/.*release \([^,]*\),.*/nvcc \1/p'): machine code for $(CUDA_BUILT:%=sm_%)$(comma) \
     PTX of $(CUDA_PTX:%=compute_%),for \
     $(if $(EMULATED),the emulator,the CPU alone: $(if $(NVCC),$(if $(CUDNN_HEADER),CUDA=$(CUDA),nvcc without cudnn.h),no nvcc)))
 -include $(CUDA_O:.o=.d)
@@ -86,7 +86,8 @@ CUDA_SAID = $(if $(filter 1,$(CUDA)),for GPUs by $(shell $(NVCC) --version | sed
 cuda-all:
 	@$(MAKE) --no-print-directory CONFIG=release CUDA=1 'CUDA_ARCHS=$(CUDA_ARCHS_ALL)' B=build/release-all build/release-all/sluice
 
-# What ptxas makes of each kernel, and that none spills; for CUDA_ARCHS, by default all that are supported. Needs cuobjdump, no GPU.
+# Prints ptxas statistics of each kernel and checks for spills; for CUDA_ARCHS, by default all supported. Needs
+# cuobjdump, no GPU.
 SASS_ARCHS := $(if $(filter command environment,$(origin CUDA_ARCHS)),$(CUDA_ARCHS),$(CUDA_ARCHS_ALL))
 SASS_LOGS := $(foreach arch,$(SASS_ARCHS),$(CUDA_KERNELS:%=$B/sass/%.$(arch).log))
 $B/sass/%.log:

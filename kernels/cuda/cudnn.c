@@ -1,18 +1,18 @@
-/* cuDNN 9 behind one door: see convolutions.h.
+/* Interface to cuDNN 9: see cudnn.h.
  *
- * This is cuDNN's older interface, deprecated and present in all of version 9: it takes an algorithm by name,
- * where graphs would choose one by heuristic. Channels come last in pictures and weights, as tensor cores
- * read them. The default mathematics means TF32 on tensor cores from capability 8.0 on (unless
- * NVIDIA_TF32_OVERRIDE=0 forbids it, which is more exact and slower); "allow conversion" would mean f16,
- * which activations of an autoencoder overflow.
+ * Uses cuDNN's legacy API, deprecated but present in all of version 9: it takes an algorithm by name, whereas
+ * graphs choose one by heuristic. Images and weights are channels-last, as tensor cores read them.
+ * CUDNN_DEFAULT_MATH means TF32 tensor cores from compute capability 8.0 on (unless NVIDIA_TF32_OVERRIDE=0,
+ * which is more exact and slower). CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION would use f16, which overflows in
+ * VAEs.
  *
- * IMPLICIT_PRECOMP_GEMM is the one that runs on tensor cores; where the library refuses it for a shape or it
- * wants more than CONVOLUTIONS_WORKSPACE, IMPLICIT_GEMM, which needs no workspace: a function of the shape,
- * the GPU and the library alone. A refusal may come with the question for the workspace or only with the
- * first call, which convolutions_touch makes before a run. Both are deterministic (cuDNN's documentation,
- * "Reproducibility"), and the only two that take pictures and weights with channels last. */
-#include "kernels/cuda/convolutions.h"
-#include "kernels/cuda/keys.h"
+ * IMPLICIT_PRECOMP_GEMM runs on tensor cores. If the library refuses it for a shape or it needs more than
+ * CONVOLUTIONS_WORKSPACE, IMPLICIT_GEMM is used, which needs no workspace. The choice depends only on shape,
+ * GPU and library. The refusal may come from the workspace query or only from the first call, which
+ * convolutions_warm_up makes before a run. Both algorithms are deterministic (cuDNN documentation,
+ * "Reproducibility") and are the only two for channels-last images and weights. */
+#include "kernels/cuda/cudnn.h"
+#include "kernels/cuda/hash_table.h"
 #include "kernels/cuda/library.h"
 
 #include <cudnn.h>
@@ -47,11 +47,11 @@ static const struct library_function functions[] = {FUNCTIONS(LIBRARY_FUNCTION)}
 
 struct convolution {
     struct convolution_key key;
-    int32_t touched;
+    int32_t warm;
     cudnnTensorDescriptor_t in, out;
     cudnnFilterDescriptor_t weights;
     cudnnConvolutionDescriptor_t desc;
-    int32_t algorithm; /* of algorithms[] */
+    int32_t algorithm; /* index into algorithms[] */
     size_t workspace_bytes;
 };
 
@@ -64,14 +64,14 @@ struct convolutions {
     void *library;
     struct api api;
     cudnnHandle_t handle;
-    struct keys keys;
+    struct hash_table table;
 };
 
 static enum status cudnn_failed(const struct convolutions *c, const struct convolution_key *key,
                                 const char *what, cudnnStatus_t s, struct error *e) {
     bool memory = s == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
                   s == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
-    error_set(e, memory ? MEMORY : DEVICE, "cuDNN %s failed", what);
+    error_set(e, memory ? MEMORY : DEVICE, "cuDNN: %s failed", what);
     error_found(e, "%s (%d)", c->api.cudnnGetErrorString(s), (int)s);
     char shape[CONVOLUTION_SHAPE];
     if (key) error_expected(e, "a convolution of %s", convolution_shape(key, shape));
@@ -87,7 +87,7 @@ struct convolutions *convolutions_open(struct sys *sys, struct error *e) {
         return NULL;
     }
     c->sys = sys;
-    c->keys = (struct keys){
+    c->table = (struct hash_table){
         .sys = sys, .key_bytes = sizeof(struct convolution_key), .entry_bytes = sizeof(struct convolution)};
     int n = (int)(sizeof functions / sizeof *functions);
     c->library = library_open("cuDNN", names, functions, n, &c->api, e);
@@ -101,7 +101,7 @@ struct convolutions *convolutions_open(struct sys *sys, struct error *e) {
     return NULL;
 }
 
-/* What is not there is NULL. */
+/* Missing descriptors are NULL. */
 static void convolution_free(const struct convolutions *c, struct convolution *convolution) {
     if (convolution->in) c->api.cudnnDestroyTensorDescriptor(convolution->in);
     if (convolution->out) c->api.cudnnDestroyTensorDescriptor(convolution->out);
@@ -111,9 +111,9 @@ static void convolution_free(const struct convolutions *c, struct convolution *c
 
 void convolutions_close(struct convolutions *c) {
     if (!c) return;
-    for (uint64_t i = 0; i < c->keys.capacity; i++)
-        if (keys_at(&c->keys, i)) convolution_free(c, keys_at(&c->keys, i));
-    c->sys->release(c->sys, c->keys.entries);
+    for (uint64_t i = 0; i < c->table.capacity; i++)
+        if (hash_table_at(&c->table, i)) convolution_free(c, hash_table_at(&c->table, i));
+    c->sys->release(c->sys, c->table.entries);
     if (c->handle) c->api.cudnnDestroy(c->handle);
     library_close(c->library);
     c->sys->release(c->sys, c);
@@ -137,7 +137,7 @@ static cudnnStatus_t picture_create(const struct api *api, int rows, int columns
                                                rows, columns);
 }
 
-/* Whatever the format, sizes are given in the order N C H W. Cross-correlation: kernels are not flipped. */
+/* Sizes are in the order N C H W for any format. Cross-correlation: kernels are not flipped. */
 static cudnnStatus_t cudnn_describe(const struct api *api, struct convolution *c) {
     const struct convolution_key *key = &c->key;
     int k = key->side;
@@ -155,7 +155,7 @@ static cudnnStatus_t cudnn_describe(const struct api *api, struct convolution *c
     return s ? s : api->cudnnSetConvolutionMathType(c->desc, CUDNN_DEFAULT_MATH);
 }
 
-/* The first algorithm from this one on that will do. */
+/* Chooses the first usable algorithm from index `first` on. */
 static cudnnStatus_t cudnn_choose(const struct convolutions *c, struct convolution *convolution, int first) {
     cudnnStatus_t s = CUDNN_STATUS_NOT_SUPPORTED;
     for (int i = first; i < ALGORITHMS; i++) {
@@ -169,13 +169,13 @@ static cudnnStatus_t cudnn_choose(const struct convolutions *c, struct convoluti
 }
 
 enum status convolutions_prepare(struct convolutions *c, const struct convolution_key *key, struct error *e) {
-    if (keys_find(&c->keys, key)) return OK;
+    if (hash_table_find(&c->table, key)) return OK;
     struct convolution convolution = {.key = *key};
     cudnnStatus_t s = cudnn_describe(&c->api, &convolution);
     if (!s) s = cudnn_choose(c, &convolution, 0);
     if (s)
-        cudnn_failed(c, key, "choice of an algorithm", s, e);
-    else if (keys_add(&c->keys, &convolution))
+        cudnn_failed(c, key, "choosing an algorithm", s, e);
+    else if (hash_table_add(&c->table, &convolution))
         return OK;
     else
         error_set(e, MEMORY, "no memory for the table of convolutions");
@@ -194,7 +194,7 @@ static cudnnStatus_t forward(const struct convolutions *c, const struct convolut
         convolution->workspace_bytes, &zero, convolution->out, operands->out);
 }
 
-/* Refused for what it is, and not for what has happened. */
+/* True if the call is unsupported, rather than failed. */
 static bool not_supported(cudnnStatus_t s) {
     return CUDNN_STATUS_CATEGORY(s) == CUDNN_STATUS_NOT_SUPPORTED;
 }
@@ -207,62 +207,62 @@ static enum status cudnn_run(const struct convolutions *c, struct convolution *c
     while (not_supported(s) && !cudnn_choose(c, convolution, convolution->algorithm + 1))
         s = forward(c, convolution, operands);
     if (s) return cudnn_failed(c, &convolution->key, "convolution", s, e);
-    convolution->touched = 1;
+    convolution->warm = 1;
     return OK;
 }
 
 enum status convolutions_run(struct convolutions *c, const struct convolution_key *key,
                              const struct convolution_operands *operands, cudaStream_t stream,
                              struct error *e) {
-    struct convolution *convolution = keys_find(&c->keys, key);
+    struct convolution *convolution = hash_table_find(&c->table, key);
     if (convolution) return cudnn_run(c, convolution, operands, stream, e);
     char shape[CONVOLUTION_SHAPE];
     error_set(e, INTERNAL, "a convolution was not prepared");
     return error_found(e, "%s", convolution_shape(key, shape));
 }
 
-static enum status cudnn_touch(const struct convolutions *c, struct convolution *convolution, char *scratch,
-                               cudaStream_t stream, struct error *e) {
+static enum status cudnn_warm_up(const struct convolutions *c, struct convolution *convolution, char *scratch,
+                                 cudaStream_t stream, struct error *e) {
     float *garbage = (float *)(scratch + CONVOLUTIONS_WORKSPACE);
     struct convolution_operands operands = {
         .in = garbage, .weights = garbage, .out = garbage, .workspace = scratch};
     return cudnn_run(c, convolution, &operands, stream, e);
 }
 
-static bool cudnn_untouched(const struct convolution *convolution) {
-    return convolution && !convolution->touched;
+static bool cudnn_cold(const struct convolution *convolution) {
+    return convolution && !convolution->warm;
 }
 
-uint64_t convolutions_touch_needs(const struct convolutions *c) {
+uint64_t convolutions_warm_up_bytes(const struct convolutions *c) {
     uint64_t most = 0;
-    for (uint64_t i = 0; i < c->keys.capacity; i++) {
-        const struct convolution *convolution = keys_at(&c->keys, i);
-        if (cudnn_untouched(convolution) && convolution_touch_bytes(&convolution->key) > most)
-            most = convolution_touch_bytes(&convolution->key);
+    for (uint64_t i = 0; i < c->table.capacity; i++) {
+        const struct convolution *convolution = hash_table_at(&c->table, i);
+        if (cudnn_cold(convolution) && convolution_warm_up_bytes(&convolution->key) > most)
+            most = convolution_warm_up_bytes(&convolution->key);
     }
     return most;
 }
 
-enum status convolutions_touch(struct convolutions *c, void *scratch, uint64_t scratch_bytes,
-                               cudaStream_t stream, struct error *e) {
-    for (uint64_t i = 0; i < c->keys.capacity; i++) {
-        struct convolution *convolution = keys_at(&c->keys, i);
-        if (!cudnn_untouched(convolution) || convolution_touch_bytes(&convolution->key) > scratch_bytes)
+enum status convolutions_warm_up(struct convolutions *c, void *scratch, uint64_t scratch_bytes,
+                                 cudaStream_t stream, struct error *e) {
+    for (uint64_t i = 0; i < c->table.capacity; i++) {
+        struct convolution *convolution = hash_table_at(&c->table, i);
+        if (!cudnn_cold(convolution) || convolution_warm_up_bytes(&convolution->key) > scratch_bytes)
             continue;
-        if (cudnn_touch(c, convolution, scratch, stream, e)) return e->code;
+        if (cudnn_warm_up(c, convolution, scratch, stream, e)) return e->code;
     }
     return OK;
 }
 
-/* --- saying what ran --- */
+/* --- algorithm report --- */
 
-void convolutions_algorithms(const struct convolutions *c, device_algorithm *say, void *user) {
+void convolutions_algorithms(const struct convolutions *c, device_algorithm *report, void *user) {
     static const char *const algorithm_names[ALGORITHMS] = {"IMPLICIT_PRECOMP_GEMM", "IMPLICIT_GEMM"};
-    for (uint64_t i = 0; i < c->keys.capacity; i++) {
-        const struct convolution *convolution = keys_at(&c->keys, i);
+    for (uint64_t i = 0; i < c->table.capacity; i++) {
+        const struct convolution *convolution = hash_table_at(&c->table, i);
         char shape[CONVOLUTION_SHAPE];
-        if (convolution && convolution->touched)
-            say(user, "conv2d", convolution_shape(&convolution->key, shape),
-                algorithm_names[convolution->algorithm]);
+        if (convolution && convolution->warm)
+            report(user, "conv2d", convolution_shape(&convolution->key, shape),
+                   algorithm_names[convolution->algorithm]);
     }
 }

@@ -1,10 +1,10 @@
-/* GPUs: see gpus.h; and cuda_count and cuda_describe of cuda.h. */
+/* GPU detection: see gpus.h. Also cuda_count, cuda_usable and cuda_describe of cuda.h. */
 #include "kernels/cuda/gpus.h"
 
-#include "kernels/cuda/convolutions.h"
+#include "kernels/cuda/cudnn.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/operators.h"
-#include "kernels/cuda/products.h"
+#include "kernels/cuda/cublaslt.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,12 +12,12 @@
 
 enum { OLDEST_MAJOR = 8 };
 
-/* Of cuda.mk: "80 90 120". */
+/* Set by cuda.mk: "80 90 120". */
 #ifndef CUDA_MACHINE_CODE
-#define CUDA_MACHINE_CODE "80" /* what the emulator is taken for */
+#define CUDA_MACHINE_CODE "80" /* the emulator's compute capability */
 #endif
 
-/* CUDA writes 13.1 as 13010. */
+/* CUDA encodes version 13.1 as 13010. */
 static int major_of(int version) {
     return version / 1000;
 }
@@ -26,8 +26,8 @@ static int minor_of(int version) {
     return version % 1000 / 10;
 }
 
-/* Whether none of the build's machine code runs there: it does within a generation, from its minor version
- * on. */
+/* True if none of the build's machine code runs on the GPU. Machine code runs within a generation, from its
+ * minor version on. */
 static bool compiles(const struct cuda_info *info) {
     for (const char *at = CUDA_MACHINE_CODE; *at; at += strspn(at, " ")) {
         char *end;
@@ -38,8 +38,8 @@ static bool compiles(const struct cuda_info *info) {
     return true;
 }
 
-/* The driver's release that first knows this major version of CUDA (CUDA's release notes, "CUDA Driver"):
- * what people find under their driver's name. */
+/* First driver release that supports this major CUDA version (CUDA's release notes, "CUDA Driver"); users
+ * know drivers by release number. */
 static const char *release_for(int major) {
     switch (major) {
     case 12:
@@ -51,7 +51,7 @@ static const char *release_for(int major) {
     }
 }
 
-/* Why there is no GPU to be had. A driver that is not there at all counts as one that is too old. */
+/* Explains why no GPU is usable. A missing driver is reported by CUDA as too old. */
 static enum status explain(cudaError_t code, struct error *e) {
     int driver = 0, runtime = 0;
     (void)cudaGetLastError();
@@ -59,19 +59,20 @@ static enum status explain(cudaError_t code, struct error *e) {
     (void)cudaRuntimeGetVersion(&runtime);
     if (code == cudaErrorInsufficientDriver && driver > 0) {
         error_set(e, DEVICE, "the NVIDIA driver is too old");
-        error_found(e, "one for CUDA %d.%d", major_of(driver), minor_of(driver));
-        return error_expected(e, "one for CUDA %d.0 or later: driver %s, or a build with CUDA %d",
-                              major_of(runtime), release_for(major_of(runtime)), major_of(driver));
+        error_found(e, "a driver for CUDA %d.%d", major_of(driver), minor_of(driver));
+        return error_expected(
+            e, "a driver for CUDA %d.0 or later (release %s), or a build of Sluice with CUDA %d",
+            major_of(runtime), release_for(major_of(runtime)), major_of(driver));
     }
     if (code == cudaErrorInsufficientDriver || code == cudaErrorStubLibrary)
-        return error_set(e, DEVICE, "there is no NVIDIA driver");
+        return error_set(e, DEVICE, "no NVIDIA driver found");
     if (code == cudaErrorNoDevice || code == cudaSuccess)
-        return error_set(e, DEVICE, "the NVIDIA driver sees no GPU");
+        return error_set(e, DEVICE, "the NVIDIA driver found no GPU");
     error_set(e, DEVICE, "the NVIDIA driver cannot be used");
     return error_found(e, "%s, %s", cudaGetErrorName(code), cudaGetErrorString(code));
 }
 
-/* 0 with the reason in e. */
+/* Returns the number of GPUs; 0 with the reason in e. */
 static int gpus_count(struct error *e) {
     int n = 0;
     cudaError_t code = cudaGetDeviceCount(&n);
@@ -83,12 +84,12 @@ static int gpus_count(struct error *e) {
 static enum status check_ordinal(int ordinal, struct error *e) {
     int n = gpus_count(e);
     if (!n || (ordinal >= 0 && ordinal < n)) return e->code;
-    error_set(e, USAGE, "there is no GPU cuda:%d", ordinal);
+    error_set(e, USAGE, "no such GPU: cuda:%d", ordinal);
     error_found(e, "%d GPU%s", n, n > 1 ? "s" : "");
     return n > 1 ? error_expected(e, "cuda:0 to cuda:%d", n - 1) : error_expected(e, "cuda:0");
 }
 
-/* What a GPU is, and whether its memory is the host's. */
+/* Properties of a GPU; integrated: its memory is the host's. */
 struct properties {
     struct cuda_info info;
     bool integrated;
@@ -99,7 +100,7 @@ static enum status read_properties(int ordinal, struct properties *to, struct er
     struct cuda_info *info = &to->info;
     *to = (struct properties){0};
     if (check_ordinal(ordinal, e) != OK) return e->code;
-    if (cuda_check(cudaGetDeviceProperties(&properties, ordinal), "the GPU's properties", e) != OK)
+    if (cuda_check(cudaGetDeviceProperties(&properties, ordinal), "cudaGetDeviceProperties", e) != OK)
         return e->code;
     snprintf(info->name, sizeof info->name, "%.*s", (int)sizeof info->name - 1, properties.name);
     info->major = properties.major;
@@ -110,14 +111,14 @@ static enum status read_properties(int ordinal, struct properties *to, struct er
     return OK;
 }
 
-/* Makes the context, too: it comes with the first call that needs one. */
+/* Also creates the context, which CUDA does at the first call that needs one. */
 static enum status gpus_enter(int ordinal, size_t *free_bytes, struct error *e) {
     size_t all = 0;
-    if (cuda_check(cudaSetDevice(ordinal), "its context", e) != OK) return e->code;
-    return cuda_check(cudaMemGetInfo(free_bytes, &all), "its context", e);
+    if (cuda_check(cudaSetDevice(ordinal), "creating the CUDA context", e) != OK) return e->code;
+    return cuda_check(cudaMemGetInfo(free_bytes, &all), "creating the CUDA context", e);
 }
 
-/* What the GPU is, and that it will do. One without memory of its own would hold every block twice. */
+/* Checks that the GPU is supported. An integrated GPU would hold every block twice. */
 static enum status examine(int ordinal, struct cuda_info *info, struct error *e) {
     struct properties gpu;
     if (read_properties(ordinal, &gpu, e) != OK) return e->code;
@@ -128,9 +129,9 @@ static enum status examine(int ordinal, struct cuda_info *info, struct error *e)
         return error_expected(e, "%d.0 or later", OLDEST_MAJOR);
     }
     if (!gpu.integrated) return OK;
-    error_set(e, DEVICE, "unified memory is not supported: the GPU cuda:%d (%s) has none of its own", ordinal,
+    error_set(e, DEVICE, "GPUs that share the host's memory are not supported: cuda:%d (%s)", ordinal,
               info->name);
-    return error_expected(e, "a GPU with memory of its own, or --device cpu");
+    return error_expected(e, "a GPU with its own memory, or --device cpu");
 }
 
 enum status gpus_choose(int ordinal, struct cuda_info *info, struct error *e) {
@@ -154,7 +155,7 @@ int cuda_count(char *why, size_t why_bytes) {
 
 /* ---- describing ---- */
 
-/* One that is missing is said so: the rest is worth knowing all the same. */
+/* Names all library versions; a missing library is named as missing. */
 static void name_libraries(char *out, size_t bytes) {
     struct sys sys;
     struct error e = {0};

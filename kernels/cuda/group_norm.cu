@@ -1,22 +1,23 @@
-/* Group norm of pictures [Y,X,C]: statistics in two kernels, and the norm itself.
+/* Group norm of images [Y,X,C]: statistics in two kernels, then the norm.
  *
- * A piece of a row is read twice, the second time from the cache: for its mean, and for the sums of what is
- * left and of its square. These are f32 for 16 values at most, about a mean that is near, and double from
- * there on: the variance is off by at most 22 2^-24 of itself, however far the mean is from zero. Rows are
- * added one after another from the top, so that a picture in pieces has the bits of the whole. */
+ * A piece of a row is read twice, the second time from the cache: first for its mean, then for the sums of
+ * differences from that mean and of their squares. Sums are f32 for at most 16 values, then double. The
+ * variance has a relative error of at most 22 2^-24, however far the mean is from zero. Rows are added in
+ * order from the top, so an image in bands gives the same bits as the whole image. */
 #include "kernels/cuda/group_norm.h"
 
 #include "kernels/cuda/cast.h"
-#include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/row_access.cuh"
 
 struct statistics_call {
-    struct rows in; /* pixels */
+    struct rows in; /* rows are pixels */
     double *sums;
     struct statistics_layout l;
     int32_t columns, channels, groups;
 };
 
-/* What a block sums: pixels first to end, channels from channel on in n_columns columns. */
+/* Part of the image that a block sums: pixels first to end, channels from `channel` on in n_columns
+ * columns. */
 struct piece {
     int64_t first, end;
     int32_t channel, n_columns, n_groups;
@@ -37,7 +38,7 @@ __device__ static inline struct piece cuda_piece_of(const struct statistics_call
     return p;
 }
 
-/* A column's values of one pixel; the last are zeros where it has but one. */
+/* Loads a column's four channels of one pixel; a column of width 1 has zeros in the rest. */
 template <int WIDTH>
 __device__ static inline float4 load_column(const struct statistics_call &s, const struct piece &p,
                                             int64_t pixel, int32_t column) {
@@ -50,7 +51,8 @@ struct two_sums {
     double sum, squares;
 };
 
-/* Sums of the thread's values less mean. f32 within a batch of pixels, double across batches. */
+/* Sums of (value - mean) and their squares over the thread's values. f32 within a batch of pixels, double
+ * across batches. */
 template <int WIDTH>
 __device__ static inline struct two_sums sum_about(const struct statistics_call &s, const struct piece &p,
                                                    float mean) {
@@ -74,7 +76,7 @@ __device__ static inline struct two_sums sum_about(const struct statistics_call 
     return all;
 }
 
-/* The sum over the threads of group number group, phase by phase. */
+/* Sum over the threads of a group, phase by phase. */
 __device__ static inline double sum_group(const struct statistics_layout &l, const double *of_threads,
                                           int32_t group) {
     double sum = 0;
@@ -84,11 +86,11 @@ __device__ static inline double sum_group(const struct statistics_layout &l, con
     return sum;
 }
 
-/* Sums and squares of the groups of one piece: with d = x - mean, sum x = sum d + n mean and
- * sum x^2 = sum d^2 + 2 mean sum d + n mean^2, in double.
+/* Sums and squared sums of the groups of one piece. With d = x - mean: sum x = sum d + n mean and sum x^2 =
+ * sum d^2 + 2 mean sum d + n mean^2, in double.
  *
- * Grid: a block for each row, piece and tile; block: 256 threads; shared memory: 5 KiB; 48 registers. Bytes:
- * 4 a value; FLOPs: 6. Roof: memory; share of the roof: not measured yet. */
+ * Grid: one block per row, piece and tile; block: 256 threads; shared memory: 5 KiB; 48 registers. Bytes: 4
+ * per value; FLOPs: 6. Bound by memory; share of peak: not measured yet. */
 template <int WIDTH>
 static __global__ void __launch_bounds__(STATISTICS_THREADS, 1) sum_piece(struct statistics_call s) {
     SMEM_ARRAY(double, sums, STATISTICS_THREADS);
@@ -118,14 +120,15 @@ struct finish_call {
     double *before;     /* [groups, 2], or NULL */
     float *out;
     int32_t rows, rows_before, pieces, groups;
-    double row; /* values of a group in a row */
+    double row; /* values per group in a row */
     float eps;
 };
 
-/* Mean and 1/sqrt(var + eps) of a group: threads add the pieces of a row each, two threads the rows.
+/* Mean and 1/sqrt(var + eps) of a group: each thread adds the pieces of one row, then two threads add the
+ * rows.
  *
- * Grid: a block a group; block: 128 threads; shared memory: 2 KiB; 48 registers. Bytes: 16 a piece. The two
- * threads' chain of additions takes the time: 2 Y of them. */
+ * Grid: one block per group; block: 128 threads; shared memory: 2 KiB; 48 registers. Bytes: 16 per piece.
+ * Bound by the latency of the two threads' chain of 2 Y additions. */
 static __global__ void __launch_bounds__(ROWS_AT_ONCE, 1) finish_statistics(struct finish_call f) {
     SMEM_ARRAY(double, of_rows, 2 * ROWS_AT_ONCE);
     int32_t group = (int32_t)blockIdx.x, t = (int32_t)threadIdx.x;
@@ -183,10 +186,10 @@ static const void *const statistics_kernels[] = {KERNEL(sum_piece<1>), KERNEL(su
 
 const struct cuda_operator cuda_group_statistics = {NULL, cuda_statistics_run, statistics_kernels};
 
-/* out = (in - mean) factor + bias, the three being channels of norm; out may be in.
+/* out = (in - mean) factor + bias, with per-channel vectors in norm; out may alias in.
  *
- * Grid: rows_grid_of; no shared memory; 40 registers. Bytes: 8 a value; FLOPs: 3. Roof: memory; share of the
- * roof: not measured yet. */
+ * Grid: rows_grid_of; no shared memory; 40 registers. Bytes: 8 per value; FLOPs: 3. Bound by memory; share of
+ * peak: not measured yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     norm_channels(struct rows out, struct rows in, struct rows norm, int64_t rows, int32_t channels) {
     int64_t i = 4 * first_quad();
@@ -211,7 +214,7 @@ static enum status cuda_group_run(struct cuda *cuda, const struct op *op, char *
     return cuda_launched(op, e);
 }
 
-/* channel_norm is one of cast.cu's, which linear names. */
+/* channel_norm is a cast.cu kernel, listed by cuda_linear. */
 static const void *const group_kernels[] = {KERNEL(norm_channels), NULL};
 
 const struct cuda_operator cuda_group_norm = {NULL, cuda_group_run, group_kernels};

@@ -1,4 +1,4 @@
-/* group_statistics and group_norm on the CUDA device: pieces, and workspaces. Pure functions. */
+/* Work partition and workspaces of CUDA group_statistics and group_norm. Pure functions. */
 #ifndef SLUICE_CUDA_GROUP_NORM_H
 #define SLUICE_CUDA_GROUP_NORM_H
 
@@ -10,25 +10,24 @@ extern "C" {
 #include "kernels/cuda/costs.h"
 #include "kernels/ops.h"
 
-/* A row of the picture is summed in pieces of it, a tile of whole groups at a time: a block each. Blocks have
- * lanes x phases threads at work: a lane for each column of the tile, which is one channel or four, and
- * phases that take pixels in turn. Everything follows from X, C and groups, so that a row has the same sums
- * wherever it comes. */
+/* A row of the image is summed in pieces of pixels and tiles of whole groups, one thread block each. A block
+ * uses lanes x phases threads: one lane per column of the tile (1 or 4 channels); the phases take pixels in
+ * turn. The partition depends only on X, C and groups, so a row has the same sums in every band. */
 enum { STATISTICS_THREADS = 256 };
 
 struct statistics_layout {
-    int32_t width; /* channels of a column: 4 where groups are whole quads, else 1 */
-    int32_t group; /* columns of a group */
-    int32_t tile;  /* groups of a block; the last block of a row may have fewer */
+    int32_t width; /* channels per column: 4 if the group size is a multiple of 4, else 1 */
+    int32_t group; /* columns per group */
+    int32_t tile;  /* groups per block; the last block of a row may have fewer */
     int32_t tiles;
     int32_t lanes, phases;
-    int32_t piece; /* pixels; the last one of a row may be narrower */
+    int32_t piece; /* pixels per piece; the last piece of a row may be narrower */
     int32_t pieces;
     uint64_t sums, end; /* offset of double [Y, pieces, groups, 2]: sums and squares */
 };
 
-/* 16,384 values a piece are 64 for each thread, of which 16 are added in f32 before double takes over, and
- * 64 KiB, which is still in the cache when the block reads it again. */
+/* 16,384 values per piece are 64 per thread, of which 16 are summed in f32 before double. The 64 KiB stay in
+ * the cache for the second read. */
 static inline struct statistics_layout cuda_statistics_layout(const struct op *op) {
     enum { QUAD = 4, PIECE = 16384 };
     int32_t channels = op->in[0].dim[2], columns = op->in[0].dim[1], each = channels / op->n;
@@ -48,7 +47,7 @@ static inline struct statistics_layout cuda_statistics_layout(const struct op *o
     return l;
 }
 
-/* The norm spread over channels (channels.h). */
+/* Bytes of the group norm expanded per channel (channels.h). */
 static inline uint64_t cuda_group_norm_bytes(const struct op *op) {
     uint64_t end = 0;
     workspace_part(&end, cuda_channel_norm_bytes(op->in[0].dim[op->in[0].rank - 1]));

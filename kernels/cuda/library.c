@@ -1,25 +1,25 @@
-/* Shared libraries that may be missing: see library.h. */
+/* Optional shared libraries: see library.h. */
 #include "kernels/cuda/library.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
-/* "a, b, c" of the names into out, as far as they fit. */
+/* Writes the names as "a, b, c" to out, as far as they fit. */
 static void list(const char *const *names, char *out, size_t out_bytes) {
     out[0] = '\0';
     for (size_t used = 0; *names && used < out_bytes; names++)
         used += (size_t)snprintf(out + used, out_bytes - used, "%s%s", used ? ", " : "", *names);
 }
 
-/* The linker's last words, never NULL. */
+/* The linker's last message, never NULL. */
 static const char *reason(void) {
-    const char *said = dlerror();
-    return said ? said : "no reason given";
+    const char *message = dlerror();
+    return message ? message : "no reason given";
 }
 
-/* What has been opened stays in the process: these libraries leave code with the driver, threads and handlers
- * of the process's end, and load others themselves. */
+/* RTLD_NODELETE: opened libraries stay loaded, because they leave code with the driver, threads and exit
+ * handlers, and load other libraries. */
 static void *open_first(const char *what, const char *const *names, struct error *e) {
     char first[160] = "", tried[200];
     for (const char *const *name = names; *name; name++) {
@@ -39,10 +39,11 @@ void *library_open(const char *what, const char *const *names, const struct libr
     void *library = open_first(what, names, e);
     for (int i = 0; library && i < n; i++) {
         void *address = dlsym(library, functions[i].name);
-        /* C has no conversion from a pointer to an object; POSIX promises that both are alike. */
+        /* memcpy because C has no cast from an object pointer to a function pointer; POSIX guarantees equal
+         * representation. */
         memcpy((char *)table + functions[i].offset, &address, sizeof address);
         if (address) continue;
-        error_set(e, DEVICE, "%s is of another version", what);
+        error_set(e, DEVICE, "%s has an unsupported version", what);
         error_found(e, "%s", reason());
         error_expected(e, "a library with %s", functions[i].name);
         library_close(library);

@@ -1,8 +1,8 @@
-/* A shared library that may be missing: opened by name when it is first needed, its functions in a table.
+/* Optional shared libraries (dlopen) with a table of function pointers.
  *
- * The program links neither cuBLASLt nor cuDNN, so that it starts on machines without them and can say what
- * is missing. Where libraries are looked for is the dynamic linker's business; the last names are paths:
- * where CUDA installs itself, which the linker does not always know. */
+ * The program does not link cuBLASLt or cuDNN, so it starts without them and can report what is missing. The
+ * dynamic linker searches the libraries; the last names are full paths of CUDA's default location, which the
+ * linker may not search. */
 #ifndef SLUICE_CUDA_LIBRARY_H
 #define SLUICE_CUDA_LIBRARY_H
 
@@ -14,18 +14,17 @@
 
 struct library_function {
     const char *name;
-    size_t offset; /* of its pointer in the table */
+    size_t offset; /* offset of its pointer in the table */
 };
 
-/* Tries the names in order (NULL ends them) and fills the table with all n functions of the first that opens.
- * DEVICE: what there is no library of, which names were tried and what the linker says; or which function it
- * lacks. NULL then. */
+/* Opens the first library of names (NULL-terminated) that loads and fills the table with all n functions.
+ * NULL with DEVICE: the tried names and the linker's message, or the missing function. */
 void *library_open(const char *what, const char *const *names, const struct library_function *functions,
                    int n, void *table, struct error *e);
-/* NULL is fine. */
+/* Closes a library; NULL is allowed. */
 void library_close(void *library);
 
-/* One row of an X-macro's table of functions: the pointer, and where it lies in struct api. */
+/* For X-macro lists of functions: declares a pointer; gives name and offset in struct api. */
 #define LIBRARY_POINTER(name)  __typeof__(name) *name;
 #define LIBRARY_FUNCTION(name) {#name, offsetof(struct api, name)},
 

@@ -1,30 +1,31 @@
-/* Matrix products with a weight, through products.h.
+/* Matrix products with a weight, through cublaslt.h.
  *
- * in is rounded to bf16 once, whole, unless it is bf16 already; weights of another type are dequantised and
- * rounded panel by panel of output columns, and so is bf16 moved whose K is no multiple of 8: zeros fill it
- * up. Rows are never split. Bias and residual are added by the library, in f32. Activation and gate are a
- * kernel's after it, panel by panel: the library knows only some, to no accuracy that it says; a residual is
- * added there then, and the product goes through the workspace, for the residual may be out. A result in bf16
- * is the library's too, rounded as it is stored, or the last step of that kernel. What it does beside the
- * product: 6 bytes a value of an in that is f32, and of a weight that is not bf16; with activation or gate 8
- * a value of out, 6 of a bf16 one, or 12 with a residual.
+ * The whole input is rounded to bf16 once, unless it is bf16 already. Weights of other types are dequantised
+ * and rounded in panels of output columns; bf16 weights whose K is not a multiple of 8 are copied with zero
+ * padding. Rows are never split. The library adds bias and residual in f32. Activation and gate are a
+ * separate epilogue kernel per panel, because the library supports few activations, with unspecified
+ * accuracy. The residual is then added there, and the product goes through the workspace because the residual
+ * may alias out. A bf16 result is rounded by the library, or by the epilogue kernel.
  *
- * What adapters add is added by the library, too: a thin product each onto the panel, before it is finished;
- * 8 bytes a value of out that it concerns. */
+ * Memory traffic besides the product: 6 bytes per value of an f32 input and of a weight that is not bf16;
+ * with activation or gate 8 bytes per output value (6 for bf16), or 12 with a residual.
+ *
+ * Adapters: the library adds one skinny product per adapter to the panel before the epilogue, 8 bytes per
+ * output value that the adapter touches. */
 #include "kernels/cuda/linear.h"
 
 #include "kernels/cuda/cast.h"
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/operators.h"
-#include "kernels/cuda/products.h"
+#include "kernels/cuda/cublaslt.h"
 
-static_assert((int)LINEAR_LIBRARY_BYTES == (int)PRODUCTS_WORKSPACE, "linear.h repeats products.h");
+static_assert((int)LINEAR_LIBRARY_BYTES == (int)PRODUCTS_WORKSPACE, "linear.h and cublaslt.h must agree");
 
 static bool sixteen(const void *address) {
     return reinterpret_cast<uintptr_t>(address) % 16 == 0;
 }
 
-/* The product of a panel of these columns, as if out and residual began at multiples of 16. */
+/* Key of the product of a panel, assuming that out and residual start at multiples of 16 bytes. */
 static struct product_key cuda_linear_key_of(const struct op *op, const struct linear_layout *l,
                                              int32_t columns) {
     struct product_key key = {0};
@@ -42,7 +43,7 @@ static struct product_key cuda_linear_key_of(const struct op *op, const struct l
     return key;
 }
 
-/* What is added to a panel of that key, at this column of it. */
+/* Key of an adapter's product that is added to a panel at this column. */
 static struct product_key side_key_of(const struct product_key *panel, const struct tensor *up,
                                       int32_t column) {
     struct product_key key = {0};
@@ -55,7 +56,7 @@ static struct product_key side_key_of(const struct product_key *panel, const str
     return key;
 }
 
-/* Also the twin of a wide product that is not, where addresses are not known yet. */
+/* Also prepares the variant for unaligned addresses, because addresses are not known yet. */
 static enum status prepare_both(struct cuda *cuda, struct product_key key, bool staged, struct error *e) {
     if (products_prepare(cuda->products, &key, e) || !key.wide || staged) return e->code;
     key.wide = 0;
@@ -70,7 +71,7 @@ static enum status prepare_panel(struct cuda *cuda, const struct op *op, int32_t
     int32_t column;
     if (prepare_both(cuda, key, l.stages, e)) return e->code;
     for (const struct low_rank *a = op->in[1].adapters; a; a = a->next)
-        if (linear_side_of(op, a, first, columns, &up, &column) &&
+        if (linear_adapter_part(op, a, first, columns, &up, &column) &&
             prepare_both(cuda, side_key_of(&key, &up, column - first), l.stages, e))
             return e->code;
     return OK;
@@ -78,8 +79,8 @@ static enum status prepare_panel(struct cuda *cuda, const struct op *op, int32_t
 
 static enum status cuda_linear_prepare(struct cuda *cuda, const struct op *op, struct error *e) {
     if (!cuda->products) {
-        error_set(e, DEVICE, "large products need cuBLASLt 12 or 13, which is not there");
-        return error_found(e, "%s", cuda->lacks_products);
+        error_set(e, DEVICE, "large matrix products need cuBLASLt 12 or 13, which is not installed");
+        return error_found(e, "%s", cuda->cublaslt_missing);
     }
     int32_t panel = linear_panel(op), n = op->in[1].dim[0];
     for (int32_t first = 0; first < n; first += panel)
@@ -87,7 +88,7 @@ static enum status cuda_linear_prepare(struct cuda *cuda, const struct op *op, s
     return OK;
 }
 
-/* As the product wants it: in f32, or in bf16 as it is. */
+/* Returns the bias in the type that the product needs, f32 or bf16, converted to `to` if necessary. */
 static const char *cuda_linear_ready_bias(const struct cuda *cuda, const struct op *op, char *to) {
     const struct tensor *bias = &op->epilogue.bias;
     if (!bias->rank) return NULL;
@@ -100,22 +101,22 @@ static const char *cuda_linear_ready_bias(const struct cuda *cuda, const struct 
     return to;
 }
 
-/* What is the same for all panels. */
+/* State shared by all panels of a call. */
 struct call {
     struct cuda *cuda;
     const struct op *op;
     struct linear_layout l;
-    const char *bias; /* NULL: there is none */
+    const char *bias; /* NULL: no bias */
     char *workspace;
-    bool wide; /* what the library writes and adds begins at multiples of 16 */
+    bool wide; /* out and residual start at multiples of 16 bytes */
 };
 
-/* Column i of the first row. */
+/* Address of column i of the first row. */
 static char *column_at(const struct tensor *t, int32_t i) {
     return static_cast<char *>(t->data) + dtype_bytes(t->dtype, i);
 }
 
-/* Operands of the panel that begins at column first. */
+/* Operands of the panel that starts at column first; converts its weights. */
 static struct product_operands panel_of(const struct call *c, int32_t first, int32_t columns) {
     const struct op *op = c->op;
     struct tensor weight = tensor_slice(op->in[1], first, columns);
@@ -134,14 +135,14 @@ static struct product_operands panel_of(const struct call *c, int32_t first, int
     return operands;
 }
 
-/* The side in bf16, each adapter's part by itself. */
+/* Rounds the down product to bf16, each adapter's columns separately. */
 static void round_side(const struct call *c) {
-    char *to = c->workspace + c->l.side;
+    char *to = c->workspace + c->l.down;
     int32_t from = 0, column;
     struct tensor up;
     for (const struct low_rank *a = c->op->in[1].adapters; a; a = a->next) {
-        if (!linear_side_of(c->op, a, 0, c->op->in[1].dim[0], &up, &column)) continue;
-        struct tensor part = tensor_slice_columns(c->op->side, from, up.dim[1]);
+        if (!linear_adapter_part(c->op, a, 0, c->op->in[1].dim[0], &up, &column)) continue;
+        struct tensor part = tensor_slice_columns(c->op->down_product, from, up.dim[1]);
         int32_t depth = linear_padded(up.dim[1]);
         cuda_round_rows(to, &part, depth, c->cuda->compute);
         to += 2 * (int64_t)part.dim[0] * depth;
@@ -149,18 +150,18 @@ static void round_side(const struct call *c) {
     }
 }
 
-/* To what the product of these columns has written. */
+/* Adds the adapters' products to the panel's result. */
 static enum status add_side(const struct call *c, const struct product_key *panel, float *out, int32_t first,
                             struct error *e) {
-    const char *side = c->workspace + c->l.side;
+    const char *side = c->workspace + c->l.down;
     struct tensor up;
     int32_t column;
     for (const struct low_rank *a = c->op->in[1].adapters; a; a = a->next) {
-        if (!linear_side_of(c->op, a, 0, c->op->in[1].dim[0], &up, &column)) continue;
+        if (!linear_adapter_part(c->op, a, 0, c->op->in[1].dim[0], &up, &column)) continue;
         struct product_operands operands = {0};
         operands.in = side;
         side += 2 * (int64_t)panel->m * linear_padded(up.dim[1]);
-        if (!linear_side_of(c->op, a, first, panel->n, &up, &column)) continue;
+        if (!linear_adapter_part(c->op, a, first, panel->n, &up, &column)) continue;
         struct product_key key = side_key_of(panel, &up, column - first);
         cuda_round_rows(c->workspace + c->l.up, &up, key.k, c->cuda->compute);
         operands.weight = c->workspace + c->l.up;
@@ -178,7 +179,8 @@ static enum status run_panel(const struct call *c, int32_t first, struct error *
     key.wide = key.wide && c->wide;
     struct product_operands operands = panel_of(c, first, columns);
     if (products_run(c->cuda->products, &key, &operands, c->cuda->compute, e)) return e->code;
-    if (c->op->side.rank && add_side(c, &key, static_cast<float *>(operands.out), first, e)) return e->code;
+    if (c->op->down_product.rank && add_side(c, &key, static_cast<float *>(operands.out), first, e))
+        return e->code;
     struct product_finish finish = {&c->op->out, first, columns, &c->op->epilogue};
     if (c->l.stages) finish.product = static_cast<const float *>(operands.out);
     if (c->l.finishes) cuda_finish_product(&finish, c->cuda->compute);
@@ -188,14 +190,14 @@ static enum status run_panel(const struct call *c, int32_t first, struct error *
 static enum status cuda_linear_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
     struct call c = {cuda, op, cuda_linear_layout(op), NULL, workspace};
     if (!c.l.converts && !sixteen(op->in[1].data)) {
-        error_set(e, INTERNAL, "operator linear: weight does not begin at a multiple of 16");
+        error_set(e, INTERNAL, "operator linear: the weight's address is not a multiple of 16");
         return error_found(e, "%p", op->in[1].data);
     }
     const struct tensor *residual = &op->epilogue.residual;
     c.wide = c.l.stages || (sixteen(op->out.data) && (!residual->rank || sixteen(residual->data)));
     c.bias = cuda_linear_ready_bias(cuda, op, workspace + c.l.bias);
     if (c.l.rounds) cuda_round_rows(workspace + c.l.in, &op->in[0], linear_depth(op), cuda->compute);
-    if (op->side.rank) round_side(&c);
+    if (op->down_product.rank) round_side(&c);
     for (int32_t first = 0; first < op->in[1].dim[0]; first += c.l.panel)
         if (run_panel(&c, first, e)) return e->code;
     return cuda_launched(op, e);

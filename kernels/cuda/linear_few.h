@@ -1,4 +1,4 @@
-/* linear_few on the CUDA device: its workspace. Pure functions. */
+/* Workspace of CUDA linear_few. Pure functions. */
 #ifndef SLUICE_CUDA_LINEAR_FEW_H
 #define SLUICE_CUDA_LINEAR_FEW_H
 
@@ -10,11 +10,11 @@ extern "C" {
 #include "kernels/cuda/weights.h"
 #include "kernels/ops.h"
 
-/* What a thread reads of a row of weights at once: 16 bytes of bf16 or f16. */
+/* Weights that a thread reads at once: 16 bytes of bf16 or f16. */
 enum { FEW_VALUES = 8 };
 
-/* in, activated, its rows padded with zeros to whole values of a thread: [T, columns] of f32. And a bias that
- * is not plain, as f32. */
+/* Activated input with rows zero-padded to a multiple of FEW_VALUES, f32 [T, columns]; and the bias as f32 if
+ * it must be converted. */
 struct few_layout {
     int32_t columns;
     uint64_t in, bias, end;

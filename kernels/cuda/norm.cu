@@ -1,22 +1,21 @@
-/* rms_norm and layer_norm: one read and one write of memory, a run of C values being held in registers.
+/* rms_norm and layer_norm: one read and one write of memory; a run of C values is held in registers.
  *
- * Statistics are f32, because double runs at 1/64 of the rate on most GPUs. A value goes through at most 15
- * additions (four in turn and a tree; more only above 8,192 values), always the same ones. So a mean of
- * squares, whose terms all have one sign, is off by at most 18 2^-24 of itself, and what is normed by
- * half of that, 6e-7, in the worst case. layer_norm subtracts a mean that is rounded to f32, and then its
- * error, which is the mean of what is left: no bits are lost where the mean is far larger than the deviation.
- */
+ * Statistics are f32, because double runs at 1/64 of the rate on most GPUs. A value passes at most 15
+ * additions (four in sequence and a tree; more only above 8,192 values), always the same ones. The error of a
+ * mean of squares is therefore at most 18 2^-24 relative, and of a normed value half of that, 6e-7, in the
+ * worst case. layer_norm subtracts the mean rounded to f32 and then the mean of the remainder, so no bits are
+ * lost where the mean is much larger than the deviation. */
 #include "kernels/cuda/norm.h"
 
 #include "kernels/cuda/cast.h"
-#include "kernels/cuda/runs.cuh"
+#include "kernels/cuda/norm.cuh"
 
 /* --- rms_norm --- */
 
 /* factor = weight (1 + scale), gate = tanh(gate).
  *
- * Grid: rows_grid_of one row; no shared memory; 32 registers. Bytes: 8 a channel and what is read. A launch
- * takes longer than its bytes. tanhf is CUDA's own: at most 2 ulp. */
+ * Grid: rows_grid_of one row; no shared memory; 32 registers. Bytes: 8 per channel plus the sources. The
+ * launch takes longer than the transfer. CUDA's tanhf is within 2 ulp. */
 static __global__ void __launch_bounds__(ROWS_THREADS)
     cuda_rms_vectors(struct rows to_factor, struct rows to_gate, struct rows weight, struct rows scale,
                      struct rows gate, int32_t c) {
@@ -31,17 +30,18 @@ static __global__ void __launch_bounds__(ROWS_THREADS)
 }
 
 struct rms_call {
-    struct rows out, in, factor, gate, base; /* gate and base may be absent */
+    struct rows out, in, factor, gate, base; /* gate and base are optional */
     struct runs runs;
     float eps;
     enum activation activation;
 };
 
-/* out = base + gate (in rstd factor), where out may be in or base: a thread reads a quad before it writes it.
+/* out = base + gate (in rstd factor). out may alias in or base: a thread reads its four values before it
+ * writes them.
  *
- * Grid: a team a run (norm_team_of), blocks of 128 threads or one team; shared memory: 128 bytes; 26
- * registers for one quad a thread, 40 for four; of any rows 30 and 45. Bytes: 8 a value, 12 with a base, 2
- * less where the result is bf16; FLOPs: 4 to 7. Roof: memory; share of the roof: not measured yet. */
+ * Grid: one team per run (norm_team_of), blocks of 128 threads or one team; shared memory: 128 bytes; 26
+ * registers with one group of four per thread, 40 with four; unaligned rows 30 and 45. Bytes: 8 per value, 12
+ * with a base, 2 less for a bf16 result; FLOPs: 4 to 7. Bound by memory; share of peak: not measured yet. */
 template <int HELD, enum rows_kind K, bool ACTIVATED>
 __device__ static inline void rms_run(const struct rms_call &r, float *parts) {
     struct run run = run_of(r.runs);
@@ -55,7 +55,7 @@ __device__ static inline void rms_run(const struct rms_call &r, float *parts) {
     }
     float mean = team_sum(sum, r.runs.threads, parts) / (float)c;
     float4 rstd = all_four(1.0f / sqrtf(mean + r.eps));
-#pragma unroll HELD ? HELD : 1 /* what is held has to be in registers */
+#pragma unroll HELD ? HELD : 1 /* held[] must stay in registers */
     for (int j = 0; j < quads; j++) {
         int64_t i = column_of(r.runs, run, j);
         float4 v = multiply_four(quad_of<HELD, K>(held, r.in, run, j, i), rstd);
@@ -73,7 +73,7 @@ static __global__ void __launch_bounds__(512) rms_runs(struct rms_call r) {
     rms_run<HELD, K, false>(r, parts);
 }
 
-/* The same with an activation, which would cost rms_runs registers: 54 (sm_80). */
+/* rms_runs with an activation, separate because it needs more registers: 54 (sm_80). */
 template <int HELD> static __global__ void __launch_bounds__(512, 1) rms_activated(struct rms_call r) {
     SMEM_ARRAY(float, parts, WARP);
     rms_run<HELD, ROWS_ANY, true>(r, parts);
@@ -132,18 +132,18 @@ const struct cuda_operator cuda_rms_norm = {NULL, cuda_rms_run, rms_kernels};
 
 struct layer_call {
     struct rows out, in;
-    struct rows weight, bias, scale, shift; /* each may be absent */
+    struct rows weight, bias, scale, shift; /* each is optional */
     struct runs runs;
     float eps;
 };
 
-/* v - mean, but 0 beyond the run's n values. */
+/* v - mean; 0 beyond the run's n values. */
 __device__ static inline float4 about(float4 v, float mean, int64_t i, int64_t n) {
     return make_float4(i < n ? v.x - mean : 0, i + 1 < n ? v.y - mean : 0, i + 2 < n ? v.z - mean : 0,
                        i + 3 < n ? v.w - mean : 0);
 }
 
-/* Those that are there: families have the norm's own two, or modulation's two. */
+/* Applies the vectors that are present: models have the norm's own two, or modulation's two. */
 __device__ static inline float4 refine(const struct layer_call &r, float4 v, int64_t i) {
     int64_t c = r.runs.c;
     if (r.weight.data) v = multiply_four(v, rows_load_plain(r.weight, 0, i, c));
@@ -153,10 +153,10 @@ __device__ static inline float4 refine(const struct layer_call &r, float4 v, int
     return v;
 }
 
-/* out = ((in - mean) rstd weight + bias) (1 + scale) + shift, where out may be in.
+/* out = ((in - mean) rstd weight + bias) (1 + scale) + shift. out may alias in.
  *
- * Grid and shared memory: as rms_runs, thrice the shared memory; 32 registers, or 53; of any rows 38 and 56.
- * Bytes: 8 a value, or 6; FLOPs: 9 and one for each vector. Roof: memory; share of the roof: not measured
+ * Grid as rms_runs; shared memory: 384 bytes; 32 registers, or 53; unaligned rows 38 and 56. Bytes: 8 per
+ * value, or 6 for a bf16 result; FLOPs: 9 plus one per vector. Bound by memory; share of peak: not measured
  * yet. */
 template <int HELD, enum rows_kind K>
 static __global__ void __launch_bounds__(512) layer_runs(struct layer_call r) {
@@ -178,7 +178,7 @@ static __global__ void __launch_bounds__(512) layer_runs(struct layer_call r) {
     rest = team_sum(rest, threads, parts + WARP) / (float)c;
     float variance = team_sum(squares, threads, parts + 2 * WARP) / (float)c - rest * rest;
     float4 rstd = all_four(1.0f / sqrtf((variance > 0 ? variance : 0) + r.eps));
-#pragma unroll HELD ? HELD : 1 /* what is held has to be in registers */
+#pragma unroll HELD ? HELD : 1 /* held[] must stay in registers */
     for (int j = 0; j < quads; j++) {
         int64_t i = column_of(r.runs, run, j);
         float4 v = about(quad_of<HELD, K>(held, r.in, run, j, i), mean, i, c);
@@ -187,7 +187,7 @@ static __global__ void __launch_bounds__(512) layer_runs(struct layer_call r) {
     }
 }
 
-/* Vector number i, made plain in the workspace if it is not. */
+/* Returns vector i, converted to f32 in the workspace if it is not plain. */
 static struct rows layer_vector(const struct cuda *cuda, const struct op *op, int i, char *workspace) {
     const struct tensor *vector = &op->in[1 + i];
     if (weight_is_plain(vector)) return rows_vector(vector);

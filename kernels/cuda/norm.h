@@ -1,4 +1,4 @@
-/* rms_norm and layer_norm on the CUDA device: who works on what, and rms_norm's workspace. Pure functions. */
+/* Work partition of CUDA rms_norm and layer_norm, and their workspaces. Pure functions. */
 #ifndef SLUICE_CUDA_NORM_H
 #define SLUICE_CUDA_NORM_H
 
@@ -10,19 +10,21 @@ extern "C" {
 #include "kernels/cuda/weights.h"
 #include "kernels/ops.h"
 
-/* A run of C values is normed by a team of threads, each of which has held quads of them in registers. */
+/* A team of threads norms one run of C values (a row or a head). Each thread holds `held` groups of four
+ * values in registers. */
 struct norm_team {
-    int32_t threads; /* up to 32: a power of two, several teams in a warp; above: whole warps, a block */
-    int32_t held;    /* quads a thread; 0: the run is read again instead */
-    int32_t block;   /* threads */
+    int32_t threads; /* up to 32: a power of two, several teams per warp; above 32: whole warps, one team per
+                        block */
+    int32_t held;    /* groups of four values per thread; 0: the run is read again instead */
+    int32_t block;   /* threads per block */
 };
 
-/* Threads of a block whose teams are a warp or less. */
+/* Threads per block for teams of at most one warp. */
 enum { NORM_SMALL_BLOCK = 128 };
 
-/* Heads (C of 16 to 128) take one load a thread and as many threads as they need. Rows take four loads a
- * thread, which is what is on its way at once: 2 KiB a warp. Above 8,192 values a block would have too few
- * registers to hold them: it reads the run again, from the cache. */
+/* Heads (C of 16 to 128) take one load per thread and as many threads as needed. Rows take four loads per
+ * thread in flight: 2 KiB per warp. Above 8,192 values the registers of a block do not suffice: it reads the
+ * run again, from the cache. */
 static inline struct norm_team norm_team_of(int32_t c) {
     enum { QUAD = 4, WARP_THREADS = 32, BLOCK_MOST = 512, HELD = 4 };
     struct norm_team team = {1, HELD, NORM_SMALL_BLOCK};
@@ -39,8 +41,8 @@ static inline struct norm_team norm_team_of(int32_t c) {
     return team;
 }
 
-/* Offsets of weight * (1 + scale) and tanh(gate), made once a call. direct: the weight is that factor as it
- * lies, and there is no gate. */
+/* Offsets of weight * (1 + scale) and tanh(gate), computed once per call. direct: the weight is used as the
+ * factor in place, and there is no gate. */
 struct rms_layout {
     bool direct;
     uint64_t factor, gate, end;
@@ -55,7 +57,7 @@ static inline struct rms_layout cuda_rms_layout(const struct op *op) {
     return l;
 }
 
-/* weight, bias, scale and shift of a layer_norm: those that are not plain, as f32. */
+/* layer_norm's weight, bias, scale and shift: converted to f32 if they are not plain. */
 enum { LAYER_VECTORS = 4 };
 
 struct layer_layout {

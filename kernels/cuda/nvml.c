@@ -1,5 +1,5 @@
-/* NVML behind one door: see nvml.h. Its header is no part of CUDA's runtime: what is used of it, unchanged
- * since its version 2, is written down here. */
+/* Interface to NVML: see nvml.h. NVML's header is not part of the CUDA runtime, so the few declarations used
+ * here are repeated; they are unchanged since NVML 2. */
 #include "kernels/cuda/nvml.h"
 
 #include "kernels/cuda/library.h"
@@ -38,13 +38,13 @@ struct nvml {
 };
 
 struct nvml *nvml_open(struct sys *sys, int ordinal) {
-    struct error unsaid = {0};
+    struct error ignored = {0};
     char bus[32];
     struct nvml *n = sys->alloc(sys, LINE_HOST, sizeof *n);
     if (!n) return NULL;
     *n = (struct nvml){.sys = sys};
-    n->library =
-        library_open("NVML", names, functions, (int)(sizeof functions / sizeof *functions), &n->api, &unsaid);
+    n->library = library_open("NVML", names, functions, (int)(sizeof functions / sizeof *functions), &n->api,
+                              &ignored);
     n->started = n->library && !n->api.init();
     if (n->started && cudaDeviceGetPCIBusId(bus, sizeof bus, ordinal) == cudaSuccess &&
         !n->api.handle_by_bus(bus, &n->gpu))

@@ -1,6 +1,6 @@
-/* The only door to NVML, the driver's library that looks at GPUs from outside: it says how much of their
- * memory is free where this process has no context yet, which CUDA cannot say. It comes with every driver;
- * without it nothing is lost but a measurement. test/emu/ has another file behind this header. */
+/* The only interface to NVML (comes with every driver). NVML reports a GPU's free memory before this process
+ * has a context, which CUDA cannot do. Without NVML only that measurement is missing. test/emu/nvml.cc
+ * implements this header without NVML. */
 #ifndef SLUICE_CUDA_NVML_H
 #define SLUICE_CUDA_NVML_H
 
@@ -12,11 +12,11 @@ extern "C" {
 
 struct nvml;
 
-/* For CUDA's GPU number ordinal; makes no context. NULL: no library, no such GPU, no memory. */
+/* Opens NVML for CUDA's GPU number ordinal; creates no context. NULL: no library, no such GPU, no memory. */
 struct nvml *nvml_open(struct sys *sys, int ordinal);
-/* NULL is fine. */
+/* NULL is allowed. */
 void nvml_close(struct nvml *nvml);
-/* Bytes of the GPU that nobody has; 0: not known. */
+/* Free bytes of the GPU; 0: unknown. */
 uint64_t nvml_free_bytes(const struct nvml *nvml);
 
 #ifdef __cplusplus

@@ -1,8 +1,8 @@
-/* What the CUDA device's files share: the device, and one row of functions per operator.
+/* Shared by the CUDA device's files: the device struct and one table row of functions per operator.
  *
- * What an operator costs is in costs.c, which needs neither CUDA nor a GPU. The layout of its workspace is a
- * pure function of the call in the operator's header (linear.h for linear.cu, and so on), which costs.c and
- * the operator's run() both call, so they cannot disagree. */
+ * costs.c computes an operator's workspace and needs neither CUDA nor a GPU. The operator's header (linear.h
+ * for linear.cu, and so on) defines the workspace layout as a pure function of the call; costs.c and run()
+ * both use it, so they agree. */
 #ifndef SLUICE_CUDA_OPERATORS_H
 #define SLUICE_CUDA_OPERATORS_H
 
@@ -19,25 +19,25 @@ struct products;
 struct convolutions;
 
 struct cuda {
-    struct device device; /* first: a device is a cuda */
+    struct device device; /* first member: struct device casts to struct cuda */
     struct sys *sys;
     int ordinal;
     cudaStream_t compute, copies;
-    bool wide_tiles;                   /* attention.h */
-    struct products *products;         /* products.h; NULL: cuBLASLt is not there */
-    struct convolutions *convolutions; /* convolutions.h; NULL: cuDNN is not there */
-    /* Why they are not there. What needs them is refused when it is prepared. */
-    char lacks_products[160], lacks_convolutions[160];
+    bool wide_tiles;                   /* see attention.h */
+    struct products *products;         /* cublaslt.h; NULL: cuBLASLt is missing */
+    struct convolutions *convolutions; /* cudnn.h; NULL: cuDNN is missing */
+    /* Reasons why a library is missing. prepare() refuses operators that need it. */
+    char cublaslt_missing[160], cudnn_missing[160];
 };
 
-/* prepare may be NULL. run queues the operator on the compute stream and never waits. Operands are what the
- * wrappers of ops.h let through. Rows may begin at any multiple of their element's size: wide loads only
- * where address and distance of rows allow, and with the bits of narrow ones (R1). */
+/* prepare may be NULL. run queues the operator on the compute stream and never waits. Operands have passed
+ * the wrappers of ops.c. Rows may start at any multiple of the element size: vectorised loads are used only
+ * where address and row stride allow, with the same bits as scalar loads (rule R1, kernels/README.md). */
 struct cuda_operator {
     enum status (*prepare)(struct cuda *cuda, const struct op *op, struct error *e);
     enum status (*run)(struct cuda *cuda, const struct op *op, char *workspace, struct error *e);
-    /* Kernels that run() may launch and that no other operator names, NULL last: their code is loaded before
-     * the first run. NULL: there are none. */
+    /* Kernels that run() may launch and no other operator lists, NULL-terminated; their code is loaded before
+     * the first run. NULL: none. */
     const void *const *kernels;
 };
 
@@ -48,10 +48,10 @@ extern const struct cuda_operator cuda_glu, cuda_add, cuda_copy, cuda_broadcast_
 extern const struct cuda_operator cuda_patchify, cuda_unpatchify, cuda_latent_to_image, cuda_image_to_rgb;
 extern const struct cuda_operator cuda_mean_down, cuda_repeat_up;
 
-/* OK, or what the last launch failed with: MEMORY for what can be tried again, DEVICE for the rest. Resets
- * what can be. Every run() ends with it. */
+/* Returns the status of the last kernel launch: MEMORY for errors that a retry can solve, DEVICE for the
+ * rest. Clears the CUDA error. Every run() ends with it. */
 enum status cuda_launched(const struct op *op, struct error *e);
-/* The same for a call of the runtime. what: a noun. */
+/* Converts the result of a CUDA runtime call. what: a noun for the message. */
 enum status cuda_check(cudaError_t code, const char *what, struct error *e);
 
 #ifdef __cplusplus

@@ -1,15 +1,16 @@
-/* Pages: see pages.h. */
+/* GPU memory pages: see pages.h. */
 #include "kernels/cuda/pages.h"
 
 #include "engine/base/checked.h"
-#include "kernels/cuda/failures.h"
+#include "kernels/cuda/gpu_errors.h"
 #include "kernels/cuda/operators.h"
 
 #include <cuda.h>
 #include <errno.h>
 #include <string.h>
 
-/* The program starts without the driver's library, so these come through the runtime. */
+/* Driver functions, obtained through the runtime because the program must start without the driver
+ * library. */
 struct driver {
     CUresult (*reserve)(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long);
     CUresult (*unreserve)(CUdeviceptr, size_t);
@@ -25,7 +26,7 @@ struct driver {
 
 struct chunk {
     CUmemGenericAllocationHandle handle;
-    uint32_t pages; /* committed */
+    uint32_t pages; /* committed pages */
     bool mapped;
 };
 
@@ -38,16 +39,16 @@ struct reservation {
 
 struct pages {
     struct sys *sys;
-    struct failures *failures;
+    struct gpu_errors *errors;
     struct driver driver;
     CUmemAllocationProp kind;
     uint64_t chunk_bytes;
 
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the fields below */
     struct reservation *reservations;
-    CUmemGenericAllocationHandle *idle; /* not mapped; room for all that are taken */
+    CUmemGenericAllocationHandle *idle; /* unmapped chunks; capacity for all allocated chunks */
     uint64_t n_idle, n_taken, capacity;
-    bool provided; /* commit takes none of its own */
+    bool preallocated; /* commit allocates no chunks */
 };
 
 /* Chunks [first, last) of a reservation. */
@@ -56,7 +57,7 @@ struct range {
     uint64_t first, last;
 };
 
-/* The driver's numbers are the runtime's. */
+/* Driver and runtime error codes are equal. */
 static cudaError_t pages_code_of(CUresult result) {
     return (cudaError_t)result;
 }
@@ -70,7 +71,7 @@ static CUdeviceptr address_of(const struct pages *p, const struct reservation *r
     return r->base + chunk * p->chunk_bytes;
 }
 
-/* ---- chunks from the machine ---- */
+/* ---- chunk allocation ---- */
 
 static bool make_room(struct pages *p, uint64_t capacity) {
     if (capacity <= p->capacity) return true;
@@ -95,12 +96,12 @@ static cudaError_t take_chunks(struct pages *p, uint64_t n) {
     return cudaSuccess;
 }
 
-/* Idle ones, until no more than these are taken. */
+/* Frees unmapped chunks until at most `taken` chunks are allocated. */
 static void give_chunks_back(struct pages *p, uint64_t taken) {
     cudaError_t code = cudaSuccess;
     for (; p->n_taken > taken && p->n_idle && code == cudaSuccess; p->n_taken--)
         code = pages_code_of(p->driver.release(p->idle[--p->n_idle]));
-    failures_note(p->failures, code, "giving memory back");
+    gpu_errors_note(p->errors, code, "cuMemRelease");
 }
 
 /* ---- mapping ---- */
@@ -116,7 +117,7 @@ static bool range_of(struct pages *p, const void *memory, uint64_t bytes, struct
     return false;
 }
 
-/* The next chunks in a row, from first on, that have no committed pages: [first, last), empty at the end. */
+/* The next run of chunks from `first` on without committed pages: [first, last), empty at the end. */
 static struct range unused_run(const struct range *all, uint64_t first) {
     const struct chunk *chunk = all->in->chunk;
     while (first < all->last && chunk[first].pages) first++;
@@ -133,10 +134,10 @@ static uint64_t count_unused(const struct range *all) {
     return n;
 }
 
-/* Unmaps what is mapped without a committed page: after a decommit, and after a commit that failed. */
+/* Unmaps chunks without committed pages, after a decommit or a failed commit. */
 static void unmap_unused(struct pages *p, const struct range *all) {
     cudaError_t code = cudaSuccess;
-    if (failures_lost(p->failures)) return;
+    if (gpu_errors_lost(p->errors)) return;
     for (uint64_t i = all->first; i < all->last && code == cudaSuccess; i++) {
         struct chunk *chunk = &all->in->chunk[i];
         if (!chunk->mapped || chunk->pages) continue;
@@ -145,8 +146,8 @@ static void unmap_unused(struct pages *p, const struct range *all) {
         p->idle[p->n_idle++] = chunk->handle;
         chunk->mapped = false;
     }
-    failures_note(p->failures, code, "unmapping memory");
-    if (!p->provided) give_chunks_back(p, p->n_taken - p->n_idle);
+    gpu_errors_note(p->errors, code, "cuMemUnmap");
+    if (!p->preallocated) give_chunks_back(p, p->n_taken - p->n_idle);
 }
 
 static cudaError_t map_run(struct pages *p, const struct range *run) {
@@ -166,14 +167,14 @@ static cudaError_t map_run(struct pages *p, const struct range *run) {
 static cudaError_t map_unused(struct pages *p, const struct range *all) {
     uint64_t n = count_unused(all);
     cudaError_t code = cudaSuccess;
-    if (n > p->n_idle) code = p->provided ? cudaErrorMemoryAllocation : take_chunks(p, n - p->n_idle);
+    if (n > p->n_idle) code = p->preallocated ? cudaErrorMemoryAllocation : take_chunks(p, n - p->n_idle);
     for (struct range run = unused_run(all, all->first); run.first < run.last && code == cudaSuccess;
          run = unused_run(all, run.last))
         code = map_run(p, &run);
     return code;
 }
 
-/* Adds to, or takes from, the committed pages of each chunk those of the bytes that lie in it. */
+/* Adds (or subtracts) the committed pages of a byte range to each chunk that it covers. */
 static void count_pages(struct pages *p, const struct range *all, const void *memory, uint64_t bytes,
                         bool add) {
     uint64_t from = (uint64_t)(uintptr_t)memory - all->in->base, to = from + bytes;
@@ -193,8 +194,8 @@ int pages_commit(struct pages *p, void *memory, uint64_t bytes) {
     pthread_mutex_lock(&p->lock);
     bool reserved = range_of(p, memory, bytes, &all);
     cudaError_t code = reserved ? map_unused(p, &all) : cudaErrorInvalidValue;
-    /* That there is none the caller says himself. */
-    if (code != cudaErrorMemoryAllocation) failures_note(p->failures, code, "mapping memory");
+    /* The caller reports out of memory. */
+    if (code != cudaErrorMemoryAllocation) gpu_errors_note(p->errors, code, "cuMemMap");
     if (code == cudaSuccess)
         count_pages(p, &all, memory, bytes, true);
     else if (reserved)
@@ -224,7 +225,7 @@ void *pages_reserve(struct pages *p, uint64_t bytes) {
     cudaError_t code = pages_code_of(p->driver.reserve(&r->base, n * p->chunk_bytes, 0, 0, 0));
     if (code != cudaSuccess) {
         p->sys->release(p->sys, r);
-        if (code != cudaErrorMemoryAllocation) failures_note(p->failures, code, "address space");
+        if (code != cudaErrorMemoryAllocation) gpu_errors_note(p->errors, code, "cuMemAddressReserve");
         return NULL;
     }
     pthread_mutex_lock(&p->lock);
@@ -234,13 +235,13 @@ void *pages_reserve(struct pages *p, uint64_t bytes) {
     return (void *)(uintptr_t)r->base;
 }
 
-/* With what is still mapped there. */
+/* Frees a reservation and everything mapped in it. */
 static void end_reservation(struct pages *p, struct reservation *r) {
     struct range all = {r, 0, r->n_chunks};
     for (uint64_t i = 0; i < r->n_chunks; i++) r->chunk[i].pages = 0;
     unmap_unused(p, &all);
-    failures_note(p->failures, pages_code_of(p->driver.unreserve(r->base, r->n_chunks * p->chunk_bytes)),
-                  "giving address space back");
+    gpu_errors_note(p->errors, pages_code_of(p->driver.unreserve(r->base, r->n_chunks * p->chunk_bytes)),
+                    "cuMemAddressFree");
     p->sys->release(p->sys, r);
 }
 
@@ -256,29 +257,28 @@ void pages_unreserve(struct pages *p, void *memory) {
     pthread_mutex_unlock(&p->lock);
 }
 
-/* ---- providing ---- */
+/* ---- preallocation ---- */
 
-enum status pages_provide(struct pages *p, uint64_t bytes, struct error *e) {
+enum status pages_preallocate(struct pages *p, uint64_t bytes, struct error *e) {
     uint64_t wanted = bytes ? bytes / p->chunk_bytes + PAGES_SPARE : 0;
     cudaError_t code = cudaSuccess;
     pthread_mutex_lock(&p->lock);
     uint64_t before = p->n_taken, needed = wanted;
     if (wanted > before) code = take_chunks(p, wanted - before);
     if (code == cudaSuccess) {
-        p->provided = bytes > 0;
+        p->preallocated = bytes > 0;
     } else {
         wanted = before;
     }
     give_chunks_back(p, wanted);
     pthread_mutex_unlock(&p->lock);
-    if (code != cudaErrorMemoryAllocation) return failures_check(p->failures, code, "the pages of a run", e);
+    if (code != cudaErrorMemoryAllocation) return gpu_errors_check(p->errors, code, "cuMemCreate", e);
     size_t free_bytes = 0, all = 0;
     cudaError_t asked = cudaMemGetInfo(&free_bytes, &all);
-    if (asked != cudaSuccess) return failures_check(p->failures, asked, "free memory", e);
-    error_set(e, MEMORY, "the GPU has too little memory left for this run");
+    if (asked != cudaSuccess) return gpu_errors_check(p->errors, asked, "cudaMemGetInfo", e);
+    error_set(e, MEMORY, "not enough free GPU memory for this run");
     error_where(e, "--max-vram");
-    return error_found(e, "%llu bytes free, %llu needed beside what this process has",
-                       (unsigned long long)free_bytes,
+    return error_found(e, "%llu bytes free, %llu more bytes needed", (unsigned long long)free_bytes,
                        (unsigned long long)((needed - before) * p->chunk_bytes));
 }
 
@@ -298,14 +298,14 @@ uint64_t pages_idle(struct pages *p) {
 
 /* ---- opening ---- */
 
-/* Functions as of CUDA 12: what the build's newest driver would bring is not asked for. */
-static enum status find(const char *name, void *function, struct failures *failures, struct error *e) {
+/* Asks for the CUDA 12.0 version of each function, so that older drivers work. */
+static enum status find(const char *name, void *function, struct gpu_errors *errors, struct error *e) {
     enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
     void *entry = NULL;
     cudaError_t code = cudaGetDriverEntryPointByVersion(name, &entry, 12000, cudaEnableDefault, &found);
-    if (failures_check(failures, code, name, e) != OK) return e->code;
+    if (gpu_errors_check(errors, code, name, e) != OK) return e->code;
     if (found != cudaDriverEntryPointSuccess || !entry)
-        return error_set(e, DEVICE, "the NVIDIA driver has no %s", name);
+        return error_set(e, DEVICE, "the NVIDIA driver lacks %s", name);
     memcpy(function, &entry, sizeof entry);
     return OK;
 }
@@ -324,38 +324,40 @@ static enum status find_all(struct pages *p, struct error *e) {
                {"cuMemGetAllocationGranularity", &p->driver.granularity},
                {"cuDeviceGetAttribute", &p->driver.attribute}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (find(all[i].name, all[i].function, p->failures, e) != OK) return e->code;
+        if (find(all[i].name, all[i].function, p->errors, e) != OK) return e->code;
     return OK;
 }
 
-/* The driver has the functions where the GPU cannot map, too: some virtual machines' GPUs. */
+/* Some virtual machines' GPUs cannot map although the driver has the functions. */
 static enum status expect_mapping(struct pages *p, struct error *e) {
     int maps = 0;
     CUresult result = p->driver.attribute(&maps, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
                                           p->kind.location.id);
-    if (failures_check(p->failures, pages_code_of(result), "virtual memory", e) != OK || maps) return e->code;
-    error_set(e, DEVICE, "this GPU has no virtual memory management");
-    error_found(e, "a driver that denies it, as some virtual machines' do");
+    if (gpu_errors_check(p->errors, pages_code_of(result), "cuDeviceGetAttribute", e) != OK || maps)
+        return e->code;
+    error_set(e, DEVICE, "this GPU does not support CUDA virtual memory management");
+    error_found(e, "a driver without support (some virtual machines)");
     return error_expected(e, "another GPU, or --device cpu");
 }
 
-/* Chunks are 2 MiB, or more where the GPU cannot map less. */
+/* Chunks are 2 MiB, or larger if the GPU's granularity is larger. */
 static enum status choose_chunk(struct pages *p, struct error *e) {
     size_t granule = 0;
     if (expect_mapping(p, e) != OK) return e->code;
     CUresult result = p->driver.granularity(&granule, &p->kind, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
-    if (failures_check(p->failures, pages_code_of(result), "virtual memory", e) != OK) return e->code;
+    if (gpu_errors_check(p->errors, pages_code_of(result), "cuMemGetAllocationGranularity", e) != OK)
+        return e->code;
     p->chunk_bytes = align_up(PAGES_CHUNK_BYTES, granule);
     return OK;
 }
 
-struct pages *pages_open(struct sys *sys, int ordinal, struct failures *failures, struct error *e) {
+struct pages *pages_open(struct sys *sys, int ordinal, struct gpu_errors *errors, struct error *e) {
     struct pages *p = sys->alloc(sys, LINE_HOST, sizeof *p);
     if (!p) {
-        error_set(e, MEMORY, "no memory for the GPU's pages");
+        error_set(e, MEMORY, "no memory for the table of GPU pages");
         return NULL;
     }
-    *p = (struct pages){.sys = sys, .failures = failures};
+    *p = (struct pages){.sys = sys, .errors = errors};
     p->kind = (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                     .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = ordinal}};
     pthread_mutex_init(&p->lock, NULL);
@@ -366,8 +368,8 @@ struct pages *pages_open(struct sys *sys, int ordinal, struct failures *failures
 
 void pages_close(struct pages *p) {
     if (!p) return;
-    bool lost = failures_lost(p->failures);
-    p->provided = true; /* so that everything goes back at once, below */
+    bool lost = gpu_errors_lost(p->errors);
+    p->preallocated = true; /* so that end_reservation frees no chunks one by one */
     while (p->reservations) {
         struct reservation *r = p->reservations;
         p->reservations = r->next;

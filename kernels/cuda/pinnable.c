@@ -1,4 +1,4 @@
-/* Pinning on trial: see pinnable.h. */
+/* Trial of pinned memory: see pinnable.h. */
 #include "kernels/cuda/pinnable.h"
 
 #include <cuda_runtime_api.h>
@@ -8,14 +8,14 @@
 
 enum { CHUNK = 16 << 20, LEAST = 64 << 10, CHUNKS_MAX = 4096, PARTS_MAX = 8 };
 
-/* Addresses of which all chunks are the same pages. */
+/* Address range in which every chunk maps the same pages. */
 struct trial {
     int file;
     char *memory;
-    uint64_t bytes, pinned;    /* of memory; of its first bytes */
-    uint64_t parts[PARTS_MAX]; /* where those begin that are less than a chunk */
+    uint64_t bytes, pinned;    /* bytes of memory; bytes pinned, from the start */
+    uint64_t parts[PARTS_MAX]; /* offsets of pinned parts smaller than a chunk */
     int n_parts;
-    cudaError_t refused; /* by the last that failed */
+    cudaError_t refused; /* error of the last failed attempt */
 };
 
 static bool trial_open(struct trial *t, uint64_t chunks) {
@@ -26,14 +26,15 @@ static bool trial_open(struct trial *t, uint64_t chunks) {
     return t->memory;
 }
 
-/* What is mapped counts as resident each time, pinned or not: so each chunk only while it is being pinned. */
+/* Mapped pages count as resident once per mapping, so a chunk is mapped only while it is pinned. */
 static bool pin_next(struct trial *t, uint64_t bytes) {
     char *at = t->memory + t->pinned;
     if (t->pinned % CHUNK == 0 &&
         mmap(at, CHUNK, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, t->file, 0) == MAP_FAILED)
         return false;
     cudaError_t code = cudaHostRegister(at, bytes, cudaHostRegisterPortable);
-    if (code != cudaSuccess) t->refused = code, (void)cudaGetLastError(); /* it is the answer */
+    if (code != cudaSuccess)
+        t->refused = code, (void)cudaGetLastError(); /* the error is the result of the trial */
     madvise(at, bytes, MADV_DONTNEED);
     if (code == cudaSuccess) t->pinned += bytes;
     return code == cudaSuccess;

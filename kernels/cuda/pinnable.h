@@ -1,6 +1,5 @@
-/* How much of the host's memory the system lets be pinned. Nothing says so beforehand: not the limit of
- * locked memory, which the driver does not ask, nor what is free; a virtual machine's share is the host's
- * affair (WSL2). So it is tried. */
+/* Finds how much host memory can be pinned, by trial. No system value tells it: the driver ignores the
+ * locked-memory limit and free memory, and in a virtual machine (WSL2) the limit depends on the host. */
 #ifndef SLUICE_CUDA_PINNABLE_H
 #define SLUICE_CUDA_PINNABLE_H
 
@@ -12,13 +11,13 @@ extern "C" {
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Of so many bytes, at most 64 GiB, how many can be pinned beside what this thread's GPU has pinned now,
- * within 64 KiB. Takes 16 MiB of memory for a while: the same pages are pinned again and again, as many as
- * there would be. Calculated, not measured: a fifth of a second a GiB. *refused: what the last that could not
- * be was refused with, cudaSuccess where all can: a GPU that is lost says no, too. */
+/* Returns how many of these bytes (at most 64 GiB) can be pinned in addition to the memory already pinned on
+ * this thread's GPU, within 64 KiB. Needs 16 MiB of memory for a while: the same pages are pinned repeatedly
+ * at different addresses. Takes about 0.2 s per GiB (calculated, not measured). *refused: error of the last
+ * failed attempt, or cudaSuccess; a lost GPU also fails here. */
 uint64_t pinnable_try(uint64_t bytes, cudaError_t *refused);
 
-/* Whether a system is known to end somewhere that only trying shows: Linux within Windows. */
+/* True on Linux within Windows (WSL2), where only a trial shows the limit. */
 bool pinnable_must_be_tried(void);
 
 #ifdef __cplusplus

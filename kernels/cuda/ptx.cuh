@@ -1,8 +1,8 @@
-/* Instructions that C++ has no words for: tensor cores, asynchronous copies, conversions. Everything inline
- * assembly is here, and here only; test/emu/ptx_emulated.h has a twin of each.
+/* PTX instructions without a C++ equivalent: tensor cores, asynchronous copies, conversions. All inline
+ * assembly is in this file; test/emu/ptx_emulated.h has an emulation of each function.
  *
- * Fragment layouts are those of the PTX ISA ("Matrix Fragments for mma.m16n8k16"): lane l has group g = l / 4
- * and place p = l % 4.
+ * Fragment layouts of the PTX ISA ("Matrix Fragments for mma.m16n8k16"): lane l has group g = l / 4 and
+ * position p = l % 4.
  *   a[4], two bf16 each:  (g, 2p), (g + 8, 2p), (g, 2p + 8), (g + 8, 2p + 8) and the column after each
  *   b[2], two bf16 each:  rows (k) 2p, 2p + 1 of column g; rows 2p + 8, 2p + 9
  *   c, d[4]:              (g, 2p), (g, 2p + 1), (g + 8, 2p), (g + 8, 2p + 1) */
@@ -13,7 +13,7 @@
 
 #ifdef __CUDACC__
 
-/* 16 bytes from or to an address that is a multiple of 16. */
+/* 128-bit load and store; the address is a multiple of 16. */
 __device__ static inline uint4 ld128(const void *from) {
     return *static_cast<const uint4 *>(from);
 }
@@ -26,7 +26,7 @@ __device__ static inline uint32_t shared_address(const void *in_shared) {
     return static_cast<uint32_t>(__cvta_generic_to_shared(in_shared));
 }
 
-/* d[i] = a . b[i] + d[i] for N neighbouring 16 x 8 tiles that share a. */
+/* d[i] = a . b[i] + d[i] for N adjacent 16 x 8 tiles that share a. */
 template <int N>
 __device__ static inline void mma_bf16(float (*d)[4], const uint32_t a[4], const uint32_t (*b)[2]) {
 #pragma unroll
@@ -38,8 +38,8 @@ __device__ static inline void mma_bf16(float (*d)[4], const uint32_t a[4], const
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[i][0]), "r"(b[i][1]));
 }
 
-/* Four 8 x 8 tiles of 2-byte values from shared memory; lane l says where row l % 8 of tile l / 8 begins, a
- * multiple of 16. Lane l gets values (l / 4, 2 (l % 4)) and the next of each tile. */
+/* Loads four 8 x 8 tiles of 2-byte values from shared memory. Lane l passes the address of row l % 8 of tile
+ * l / 8, a multiple of 16, and gets values (l / 4, 2 (l % 4)) and the next one of each tile. */
 __device__ static inline void ldmatrix_x4(uint32_t to[4], const void *row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -47,7 +47,7 @@ __device__ static inline void ldmatrix_x4(uint32_t to[4], const void *row) {
                  : "memory");
 }
 
-/* The same tiles transposed: lane l gets values (2 (l % 4), l / 4) and the one below. */
+/* As ldmatrix_x4, transposed: lane l gets values (2 (l % 4), l / 4) and the one below of each tile. */
 __device__ static inline void ldmatrix_x4_transposed(uint32_t to[4], const void *row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -55,7 +55,8 @@ __device__ static inline void ldmatrix_x4_transposed(uint32_t to[4], const void 
                  : "memory");
 }
 
-/* blockIdx.x and threadIdx.x, read again: what follows from them occupies no registers until then. */
+/* blockIdx.x and threadIdx.x read again from special registers: values derived from them occupy no registers
+ * before this point. */
 __device__ static inline int32_t block_again() {
     int32_t x;
     asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(x));
@@ -68,8 +69,8 @@ __device__ static inline uint32_t thread_again() {
     return x;
 }
 
-/* Queues 16 bytes from global to shared memory, both multiples of 16; zeros instead where valid is false
- * (from is then not read, but must be a pointer). */
+/* Starts an asynchronous copy of 16 bytes from global to shared memory, both at multiples of 16. If valid is
+ * false, writes zeros; `from` is not read but must be a valid pointer. */
 __device__ static inline void copy_async_16(void *to_shared, const void *from, bool valid) {
     int bytes = valid ? 16 : 0;
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to_shared)), "l"(from),
@@ -77,12 +78,13 @@ __device__ static inline void copy_async_16(void *to_shared, const void *from, b
                  : "memory");
 }
 
-/* Closes the group of what this thread has queued since the last one. */
+/* Commits this thread's copies since the last commit as one group. */
 __device__ static inline void copy_async_commit() {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-/* Waits until at most N of this thread's groups are on their way. Others' need a barrier besides. */
+/* Waits until at most N of this thread's groups are in flight. Copies of other threads also need a
+ * barrier. */
 template <int N> __device__ static inline void copy_async_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
@@ -95,7 +97,7 @@ __device__ static inline float exp2_fast(float x) {
     return y;
 }
 
-/* To nearest even, low half first. */
+/* Rounds two floats to bf16 (nearest even); low half first. */
 __device__ static inline uint32_t pack_bf16(float low, float high) {
     uint32_t both;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
@@ -116,7 +118,7 @@ __device__ static inline float cuda_bf16_f32(uint16_t h) {
     return __uint_as_float(static_cast<uint32_t>(h) << 16);
 }
 
-/* To nearest even. */
+/* Rounds to bf16, nearest even. */
 __device__ static inline uint16_t cuda_f32_bf16(float f) {
     return static_cast<uint16_t>(pack_bf16(f, 0));
 }

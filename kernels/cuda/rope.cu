@@ -1,27 +1,26 @@
-/* Positions and times as angles: rope table, rotation, timestep embedding. What is computed once
- * (frequencies, the embedding of a time) comes from the host's mathematics, as on the CPU, and travels as a
- * kernel's argument. */
+/* RoPE table, rotation of heads, timestep embedding. Frequencies and timestep values are computed once on the
+ * host, as on the CPU, and passed as kernel arguments. */
 #include "kernels/cuda/rope.h"
 
-#include "kernels/cuda/arguments.h"
+#include "kernels/cuda/kernel_arguments.h"
 #include "kernels/cuda/cast.h"
-#include "kernels/cuda/places.cuh"
-#include "kernels/cuda/runs.cuh"
+#include "kernels/cuda/token_coords.cuh"
+#include "kernels/cuda/norm.cuh"
 
 #include <math.h>
 
 struct table_part {
     struct rope_options rope;
     double frequency[ROPE_PAIRS_AT_ONCE];
-    int32_t axis[ROPE_AXES_MAX]; /* first pair of each */
-    int32_t first, n;            /* pairs of this part */
-    int32_t pairs;               /* of the table */
+    int32_t axis[ROPE_AXES_MAX]; /* first pair of each axis */
+    int32_t first, n;            /* first pair and number of pairs of this launch */
+    int32_t pairs;               /* pairs of the whole table */
 };
 
-/* Cosine and sine of an angle up to 2^31 in size, off by less than 2^-50, then rounded to f32: but for ties
- * between floats the nearest, as on the CPU. The library's double functions would need local memory for
- * angles that do not occur. The angle less whole quarter turns is exact but for one rounding, with a quarter
- * turn in 106 bits; then Taylor's series, whose first terms left out are below 2^-58 at an eighth. */
+/* Cosine and sine of an angle up to 2^31 with an error below 2^-50, rounded to f32: the nearest float except
+ * for ties, as on the CPU. CUDA's double functions would need local memory for larger angles. The angle minus
+ * whole quarter turns is exact up to one rounding, with a quarter turn in 106 bits; then Taylor's series,
+ * whose omitted terms are below 2^-58 at an eighth of a turn. */
 __device__ static inline float2 cos_sin(double angle) {
     const double quarter = 0x1.921fb54442d18p+0, rest = 0x1.1a62633145c07p-54;
     double turns = rint(angle * 0x1.45f306dc9c883p-1);
@@ -43,7 +42,7 @@ __device__ static inline int64_t grid_tokens(const struct rope_options &rope, co
     return tokens;
 }
 
-/* The position of a token on an axis. */
+/* Position of a token on an axis. */
 __device__ static inline int32_t position_of(const struct rope_options &rope, int64_t token, int axis) {
     int g = 0, last = rope.n_axes - 1;
     for (; g < rope.n_grids - 1; g++) {
@@ -56,16 +55,17 @@ __device__ static inline int32_t position_of(const struct rope_options &rope, in
     int32_t rows = grid.extent[last - 1], columns = grid.extent[last];
     int64_t picture = (int64_t)rows * columns;
     if (axis < last - 1) return grid.start[axis] + (int32_t)(token / picture);
-    struct token_place place = cuda_place_of_token(grid.walk, rows, columns, (uint32_t)(token % picture));
+    struct token_coords place =
+        cuda_token_coords_at(grid.token_order, rows, columns, (uint32_t)(token % picture));
     return grid.start[axis] + (axis < last ? place.row : place.column);
 }
 
-/* One pair of one token: cosine and sine of position * frequency, a product in double that is rounded to f32
- * unless they are asked of it as it is.
+/* Cosine and sine of position * frequency for one pair of one token; the double product is rounded to f32
+ * unless f64_angles.
  *
- * Grid: rows_grid_of, rows being tokens and pairs in place of quads; no shared memory; 32 registers. Bytes: 8
- * a pair; FLOPs: 60 in double, once for a table. Roof: double arithmetic; share of the roof: not measured
- * yet. */
+ * Grid: rows_grid_of, rows are tokens, pairs take the place of column groups; no shared memory; 32 registers.
+ * Bytes: 8 per pair; FLOPs: 60 in double, once per table. Bound by double arithmetic; share of peak: not
+ * measured yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS)
     table_pairs(float *out, const struct table_part part, int64_t tokens) {
     int64_t pair = first_quad();
@@ -104,8 +104,8 @@ static const void *const table_kernels[] = {KERNEL(table_pairs), NULL};
 const struct cuda_operator cuda_rope_table = {NULL, cuda_table_run, table_kernels};
 
 struct turn_call {
-    struct rows out, in, table, norm; /* norm may be absent: heads are turned as they are */
-    struct runs runs;                 /* heads */
+    struct rows out, in, table, norm; /* norm is optional */
+    struct runs runs;                 /* one run per head */
     float eps;
     bool halves; /* pairs are (i, i + D / 2), else (2i, 2i + 1) */
 };
@@ -114,13 +114,13 @@ __device__ static inline float2 turn(float a, float b, float c, float s) {
     return make_float2(a * c - b * s, a * s + b * c);
 }
 
-/* Two pairs of neighbours; t: their cosines and sines. */
+/* Rotates two adjacent pairs; t: their cosines and sines. */
 __device__ static inline float4 turn_neighbours(float4 v, float4 t) {
     float2 x = turn(v.x, v.y, t.x, t.y), y = turn(v.z, v.w, t.z, t.w);
     return make_float4(x.x, x.y, y.x, y.y);
 }
 
-/* Column i of a head whose other half is in shared memory. */
+/* Rotates column i of a head that is in shared memory. */
 __device__ static inline float turn_half(const struct turn_call &r, const float *head, int64_t row,
                                          int64_t i) {
     int32_t half = r.runs.c / 2;
@@ -130,8 +130,8 @@ __device__ static inline float turn_half(const struct turn_call &r, const float 
     return i < half ? both.x : both.y;
 }
 
-/* Four columns from i on, of which those behind the head are anything. Where halves are whole quads, a quad
- * has one place in both. */
+/* Rotates four columns from i on; values beyond the head are undefined. If half the head is a multiple of 4,
+ * the four columns have the same offset in both halves. */
 __device__ static inline float4 turn_halves(const struct turn_call &r, const float *head, int64_t row,
                                             int64_t i) {
     int32_t c = r.runs.c, half = c / 2;
@@ -150,13 +150,13 @@ __device__ static inline float4 turn_halves(const struct turn_call &r, const flo
     return i < half ? make_float4(x.x, y.x, z.x, w.x) : make_float4(x.y, y.y, z.y, w.y);
 }
 
-/* Heads normed, if there is a norm, and turned: out = turned(in rstd norm), where out may be in. A team holds
- * a head; a quad of it has its pairs' other halves in the quad itself, or gets them through shared memory.
+/* out = rotated(in rstd norm), the norm being optional; out may alias in. A team holds one head. Interleaved
+ * pairs lie within a thread's four values; half-split pairs are exchanged through shared memory.
  *
- * Grid: a team a head (norm_team_of, up to 32 threads), blocks of 128 threads; shared memory: 2 KiB for one
- * quad a thread, 8 for four; 32 registers, or 55; of any rows 40 and 56. Bytes: 8 a value, 6 where the result
- * is bf16, and the table once, which the cache keeps for all heads; FLOPs: 7 a value. Roof: memory; share of
- * the roof: not measured yet. */
+ * Grid: one team per head (norm_team_of, up to 32 threads), blocks of 128 threads; shared memory: 2 KiB with
+ * one group of four per thread, 8 KiB with four; 32 registers, or 55; unaligned rows 40 and 56. Bytes: 8 per
+ * value, 6 for a bf16 result, and the table once (cached for all heads); FLOPs: 7 per value. Bound by memory;
+ * share of peak: not measured yet. */
 template <int HELD, enum rows_kind K>
 static __global__ void __launch_bounds__(NORM_SMALL_BLOCK) turn_runs(struct turn_call r) {
     SMEM_ARRAY(float, heads, NORM_SMALL_BLOCK * 4 * HELD);
@@ -220,12 +220,14 @@ static const void *const rope_kernels[] = {RUNS_KERNELS_HELD(turn_runs, 1), RUNS
 
 const struct cuda_operator cuda_rope = {NULL, cuda_rope_run, rope_kernels};
 
-/* An embedding has 256 values in every model: few enough to be computed on the host and to travel along. */
+/* Timestep embedding: 256 values in every model, few enough to compute on the host and pass as an
+ * argument. */
 struct embedded {
     float value[TIMES_AT_ONCE];
 };
 
-/* Grid: one block, a thread a value; no shared memory; 8 registers. A launch takes longer than its bytes. */
+/* Grid: one block, one thread per value; no shared memory; 8 registers. The launch takes longer than the
+ * transfer. */
 static __global__ void __launch_bounds__(TIMES_AT_ONCE)
     write_values(float *out, const struct embedded values, int32_t n) {
     int32_t i = (int32_t)threadIdx.x;

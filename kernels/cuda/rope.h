@@ -1,4 +1,4 @@
-/* rope on the CUDA device: its workspace. Pure functions. */
+/* Workspace of CUDA rope. Pure functions. */
 #ifndef SLUICE_CUDA_ROPE_H
 #define SLUICE_CUDA_ROPE_H
 
@@ -10,7 +10,7 @@ extern "C" {
 #include "kernels/cuda/weights.h"
 #include "kernels/ops.h"
 
-/* The heads' norm as f32, where it is not plain. */
+/* Bytes for the heads' norm weight converted to f32; 0 if it is plain. */
 static inline uint64_t cuda_rope_bytes(const struct op *op) {
     const struct tensor *norm = &op->in[2];
     uint64_t end = 0;

@@ -1,8 +1,8 @@
-/* The two streams: see streams.h. What is noted in failures surfaces at the next wait or run. */
+/* Compute and copy streams: see streams.h. Recorded errors are reported by the next wait or run. */
 #include "kernels/cuda/streams.h"
 
-/* How far the host may run ahead. A visit takes an event, a piece of 16 MiB a fence: 256 visits are several
- * steps of the largest models, 1,024 pieces 16 GiB on their way. */
+/* Limits how far the host runs ahead. A visit uses one event, a piece of 16 MiB one fence: 256 visits are
+ * several steps of the largest models, 1,024 pieces are 16 GiB in flight. */
 enum { EVENTS = 256, FENCES = 1024, STALLS = 256 };
 
 struct stall {
@@ -11,22 +11,22 @@ struct stall {
 
 struct streams {
     struct sys *sys;
-    struct failures *failures;
+    struct gpu_errors *errors;
     cudaStream_t compute, copies;
     cudaEvent_t event[EVENTS], fence[FENCES];
     cudaEvent_t done, finished;
     struct stall stall[STALLS];
 
-    pthread_mutex_t lock; /* guards the next two, and that no event is recorded anew while it is looked up */
-    uint64_t events, fences; /* the last that there is; events grow on the operators' thread alone */
+    pthread_mutex_t lock;    /* guards the next two fields, and the event table during lookups */
+    uint64_t events, fences; /* last numbers issued; only the operators' thread increases events */
 
-    pthread_mutex_t copying; /* one fence after another; taken before lock. Guards the next one */
-    uint64_t followed;       /* the last event that the copies' stream waits for */
+    pthread_mutex_t copying; /* serialises fences; locked before `lock`; guards the next field */
+    uint64_t followed;       /* last event that the copy stream waits for */
 
-    /* The operators' thread's own. */
-    bool ran;                /* since the last event */
-    uint64_t awaited;        /* the last fence that the operators' stream waits for */
-    uint64_t stalls, summed; /* of the table: recorded, in stalled */
+    /* Fields of the operators' thread. */
+    bool ran;                /* an operator was queued since the last event */
+    uint64_t awaited;        /* last fence that the compute stream waits for */
+    uint64_t stalls, summed; /* stall entries recorded, and already added to stalled */
     double stalled;
 };
 
@@ -37,7 +37,7 @@ void streams_runs(struct streams *s) {
 }
 
 uint64_t streams_record_event(struct streams *s) {
-    if (!s->ran || failures_lost(s->failures)) return s->events;
+    if (!s->ran || gpu_errors_lost(s->errors)) return s->events;
     uint64_t event = s->events + 1;
     cudaEvent_t slot = s->event[event % EVENTS];
     cudaError_t code = event > EVENTS ? cudaEventSynchronize(slot) : cudaSuccess;
@@ -46,12 +46,12 @@ uint64_t streams_record_event(struct streams *s) {
     s->events = event;
     pthread_mutex_unlock(&s->lock);
     s->ran = false;
-    failures_note(s->failures, code, "an event behind operators");
+    gpu_errors_note(s->errors, code, "cudaEventRecord after operators");
     return event;
 }
 
-/* The copies' stream waits for the event. One that is EVENTS old has passed; so has one that a copy before
- * this one waits for, as far as this one goes. */
+/* Makes the copy stream wait for an event. An event older than EVENTS has passed; an event that an earlier
+ * copy waits for needs no second wait. */
 static cudaError_t follow(struct streams *s, uint64_t event) {
     cudaError_t code = cudaSuccess;
     if (event <= s->followed) return code;
@@ -64,9 +64,9 @@ static cudaError_t follow(struct streams *s, uint64_t event) {
 
 /* ---- copies ---- */
 
-/* The place behind all copies that have been queued. */
+/* Records a fence after all queued copies. */
 static uint64_t record_fence(struct streams *s, cudaError_t *code) {
-    uint64_t fence = s->fences + 1; /* changes only here */
+    uint64_t fence = s->fences + 1; /* changed only here */
     cudaEvent_t slot = s->fence[fence % FENCES];
     if (*code == cudaSuccess && fence > FENCES) *code = cudaEventSynchronize(slot);
     pthread_mutex_lock(&s->lock);
@@ -76,9 +76,9 @@ static uint64_t record_fence(struct streams *s, cudaError_t *code) {
     return fence;
 }
 
-/* Out of memory that is not pinned the driver lets the caller wait until the copy is over: nothing is held
- * then, so that operators and other copies go on. So a fence gets its number behind the copy: of two copies
- * at once either may come first, and each lies before its fence. */
+/* Copies from pageable memory block the caller until done; no lock is held meanwhile, so operators and other
+ * copies proceed. The fence is therefore numbered after the copy: concurrent copies may be in either order,
+ * and each precedes its fence. */
 uint64_t streams_copy(struct streams *s, void *to, const void *from, size_t bytes, uint64_t event) {
     pthread_mutex_lock(&s->copying);
     cudaError_t code = follow(s, event);
@@ -86,7 +86,7 @@ uint64_t streams_copy(struct streams *s, void *to, const void *from, size_t byte
     if (code == cudaSuccess) code = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, s->copies);
     pthread_mutex_lock(&s->copying);
     uint64_t fence = record_fence(s, &code);
-    failures_note(s->failures, code, "a copy to the GPU"); /* before anybody has the fence */
+    gpu_errors_note(s->errors, code, "copying to the GPU"); /* before the caller gets the fence */
     pthread_mutex_unlock(&s->copying);
     return fence;
 }
@@ -95,15 +95,15 @@ void streams_wait_copy(struct streams *s, uint64_t fence) {
     pthread_mutex_lock(&s->lock);
     bool there = !fence || fence + FENCES <= s->fences;
     pthread_mutex_unlock(&s->lock);
-    if (there || failures_lost(s->failures)) return;
-    failures_note(s->failures, cudaEventSynchronize(s->fence[fence % FENCES]), "the wait for a copy");
+    if (there || gpu_errors_lost(s->errors)) return;
+    gpu_errors_note(s->errors, cudaEventSynchronize(s->fence[fence % FENCES]), "waiting for a copy");
 }
 
 void streams_move(struct streams *s, void *to, const void *from, size_t bytes) {
     pthread_mutex_lock(&s->copying);
     cudaError_t code = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, s->copies);
     if (code == cudaSuccess) code = cudaStreamSynchronize(s->copies);
-    failures_note(s->failures, code, "a copy within the GPU");
+    gpu_errors_note(s->errors, code, "copying within the GPU");
     pthread_mutex_unlock(&s->copying);
 }
 
@@ -121,11 +121,11 @@ static cudaError_t sum_oldest(struct streams *s) {
 
 static bool is_under_way(cudaEvent_t slot) {
     if (cudaEventQuery(slot) != cudaErrorNotReady) return false;
-    (void)cudaGetLastError(); /* it counts as an error otherwise */
+    (void)cudaGetLastError(); /* clears cudaErrorNotReady */
     return true;
 }
 
-/* Queued even where the copy is over: whoever runs operators may not rely on having asked. */
+/* Queued even if the copy has finished: the ordering of operators must not depend on the query. */
 static cudaError_t await_event(struct streams *s, uint64_t fence) {
     cudaError_t code = cudaSuccess;
     pthread_mutex_lock(&s->lock);
@@ -134,7 +134,7 @@ static cudaError_t await_event(struct streams *s, uint64_t fence) {
     return code;
 }
 
-/* The same between two events that tell the time. */
+/* The same between two timing events. */
 static cudaError_t await_timed(struct streams *s, uint64_t fence) {
     cudaError_t code = s->stalls - s->summed == STALLS ? sum_oldest(s) : cudaSuccess;
     struct stall *stall = &s->stall[s->stalls % STALLS];
@@ -146,11 +146,10 @@ static cudaError_t await_timed(struct streams *s, uint64_t fence) {
 }
 
 void streams_await(struct streams *s, uint64_t fence) {
-    if (fence <= s->awaited || failures_lost(s->failures)) return;
+    if (fence <= s->awaited || gpu_errors_lost(s->errors)) return;
     s->awaited = fence;
     bool waits = is_under_way(s->fence[fence % FENCES]);
-    failures_note(s->failures, waits ? await_timed(s, fence) : await_event(s, fence),
-                  "operators that wait for a copy");
+    gpu_errors_note(s->errors, waits ? await_timed(s, fence) : await_event(s, fence), "cudaStreamWaitEvent");
 }
 
 /* ---- the host waits ---- */
@@ -161,27 +160,27 @@ static cudaError_t wait_for_compute(struct streams *s, cudaEvent_t slot) {
 }
 
 enum status streams_wait(struct streams *s, double *stalled, struct error *e) {
-    if (failures_lost(s->failures)) return failures_take(s->failures, e);
+    if (gpu_errors_lost(s->errors)) return gpu_errors_take(s->errors, e);
     cudaError_t code = wait_for_compute(s, s->done);
     while (code == cudaSuccess && s->summed < s->stalls) code = sum_oldest(s);
     *stalled += s->stalled;
     s->stalled = 0;
-    if (failures_check(s->failures, code, "the wait for operators", e) != OK) return e->code;
-    return failures_take(s->failures, e);
+    if (gpu_errors_check(s->errors, code, "waiting for operators", e) != OK) return e->code;
+    return gpu_errors_take(s->errors, e);
 }
 
 void streams_finish(struct streams *s) {
-    if (failures_lost(s->failures)) return;
+    if (gpu_errors_lost(s->errors)) return;
     pthread_mutex_lock(&s->lock);
     uint64_t last = s->fences;
     pthread_mutex_unlock(&s->lock);
     streams_wait_copy(s, last);
-    failures_note(s->failures, wait_for_compute(s, s->finished), "the wait for operators");
+    gpu_errors_note(s->errors, wait_for_compute(s, s->finished), "waiting for operators");
 }
 
 /* ---- opening ---- */
 
-/* Waiting threads sleep: the processors have weights to read. */
+/* Blocking sync: waiting threads sleep, because the CPU cores read weights. */
 static cudaError_t create(cudaEvent_t *events, int n, unsigned flags) {
     cudaError_t code = cudaSuccess;
     for (int i = 0; i < n && code == cudaSuccess; i++)
@@ -218,23 +217,23 @@ static void destroy_all(struct streams *s) {
 }
 
 struct streams *streams_open(struct sys *sys, cudaStream_t compute, cudaStream_t copies,
-                             struct failures *failures, struct error *e) {
+                             struct gpu_errors *errors, struct error *e) {
     struct streams *s = sys->alloc(sys, LINE_HOST, sizeof *s);
     if (!s) {
-        error_set(e, MEMORY, "no memory for the GPU's events");
+        error_set(e, MEMORY, "no memory for the CUDA event tables");
         return NULL;
     }
-    *s = (struct streams){.sys = sys, .failures = failures, .compute = compute, .copies = copies};
+    *s = (struct streams){.sys = sys, .errors = errors, .compute = compute, .copies = copies};
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->copying, NULL);
-    if (failures_check(failures, create_all(s), "events", e) == OK) return s;
+    if (gpu_errors_check(errors, create_all(s), "cudaEventCreate", e) == OK) return s;
     streams_close(s);
     return NULL;
 }
 
 void streams_close(struct streams *s) {
     if (!s) return;
-    if (!failures_lost(s->failures)) destroy_all(s);
+    if (!gpu_errors_lost(s->errors)) destroy_all(s);
     pthread_mutex_destroy(&s->copying);
     pthread_mutex_destroy(&s->lock);
     s->sys->release(s->sys, s);

@@ -1,43 +1,44 @@
-/* The two streams: events, fences, and the seconds that operators waited. See device.h.
+/* Compute stream and copy stream: events, fences, and the seconds that operators waited for copies. See
+ * device.h.
  *
- * Nothing is created between opening and closing: CUDA's events lie in two tables that are gone round. A
- * place is used again only once what it stood for has passed, for which the host waits if it must; so the
- * host runs ahead of the GPU by a bounded number of visits and copies, and a number that has left its table
- * has passed.
+ * No CUDA object is created between opening and closing: events come from two tables that are reused in
+ * rotation. An entry is reused only after its work has finished; the host waits if necessary. The host
+ * therefore runs ahead of the GPU by a bounded number of visits and copies, and a number that is no longer in
+ * its table has passed.
  *
- * No wait can close a circle: whoever waits holds nothing that work already queued needs, and queued work
- * waits only for work that was queued before it. */
+ * No deadlock is possible: a waiting thread holds nothing that queued work needs, and queued work waits only
+ * for work queued before it. */
 #ifndef SLUICE_CUDA_STREAMS_H
 #define SLUICE_CUDA_STREAMS_H
 
 #include "engine/base/sys.h"
-#include "kernels/cuda/failures.h"
+#include "kernels/cuda/gpu_errors.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
 struct streams;
 
-/* For the current GPU; both streams and failures outlive it. MEMORY, DEVICE; NULL then. */
+/* Opens for the current GPU; both streams and errors must outlive it. NULL with MEMORY or DEVICE. */
 struct streams *streams_open(struct sys *sys, cudaStream_t compute, cudaStream_t copies,
-                             struct failures *failures, struct error *e);
+                             struct gpu_errors *errors, struct error *e);
 void streams_close(struct streams *streams);
 
-/* Only the thread that runs operators: */
+/* For the thread that runs operators only: */
 
-/* An operator is about to be queued. */
+/* Call before an operator is queued. */
 void streams_runs(struct streams *streams);
 uint64_t streams_record_event(struct streams *streams);
 void streams_await(struct streams *streams, uint64_t fence);
 enum status streams_wait(struct streams *streams, double *stalled, struct error *e);
 
-/* Any thread: */
+/* For any thread: */
 
 uint64_t streams_copy(struct streams *streams, void *to, const void *from, size_t bytes, uint64_t event);
 void streams_wait_copy(struct streams *streams, uint64_t fence);
-/* Within the GPU's memory; waits until it is over. */
+/* Copies within GPU memory; blocks until done. */
 void streams_move(struct streams *streams, void *to, const void *from, size_t bytes);
-/* Not two at once. */
+/* Not for concurrent calls. */
 void streams_finish(struct streams *streams);
 
 #endif

@@ -1,21 +1,22 @@
-/* From stored weights to numbers: the one conversion point of the CUDA device (R7).
+/* Dequantisation: the only place where the CUDA device converts stored weights to numbers (rule R7,
+ * kernels/README.md).
  *
- * A thread takes N values that follow each other in a row, 1, 4 or 8 of them, from a multiple of N on: they
- * lie in one block, and in the part of it that shares a scale. Where N is 8 neighbouring lanes take
- * neighbouring values, from a multiple of 8 times their number on: rotated types are read by lanes together.
- * Codes are unpacked four at a time, a byte each of a word. Arithmetic is that of ggml's CPU code
- * (ggml-quants.c) in f32 and in its order, every step rounded by name, for a contraction would change bits;
- * subnormal numbers are kept. So values are ggml's, bit for bit, but that NaNs may differ.
+ * A thread takes N consecutive values of a row (1, 4 or 8, starting at a multiple of N): they lie in one
+ * block and share a scale. With N = 8, adjacent lanes take adjacent values, starting at a multiple of 8 times
+ * their number, because lanes decode rotated types together. Codes are unpacked four at a time into the bytes
+ * of a word. Arithmetic follows ggml's CPU code (ggml-quants.c) in f32 and in the same order; every rounding
+ * is explicit, because FMA contraction would change bits, and subnormals are kept. So values equal ggml's bit
+ * for bit, except that NaNs may differ.
  *
- * Blocks lie at any byte. Loads are as wide as a block's layout lets them be where all rows allow it, and
- * single bytes elsewhere: the same values. */
+ * Blocks start at any byte. Loads are as wide as the block layout allows where all rows are aligned, else
+ * single bytes, with the same values. */
 #ifndef SLUICE_CUDA_WEIGHTS_CUH
 #define SLUICE_CUDA_WEIGHTS_CUH
 
 #include "engine/base/tensor.h"
 #include "kernels/cuda/ptx.cuh"
 
-/* Every type that dtype_is_weight knows, for tables of kernels and for switches. */
+/* All types for which dtype_is_weight is true, for tables of kernels and switches. */
 #define WEIGHT_TYPES(_)                                                                                      \
     _(DTYPE_F32)                                                                                             \
     _(DTYPE_F16)                                                                                             \
@@ -43,17 +44,17 @@
     _(DTYPE_I8_ROT64)                                                                                        \
     _(DTYPE_I8_ROT256)
 
-/* Codes of `bits` bits from byte `at` of a block on, `run` bytes at a time: the lowest bits of these bytes
- * are the first `run` codes, the next bits the next `run`. */
+/* Packed codes of `bits` bits from byte `at` of a block on, in runs of `run` bytes: the lowest bits of a run
+ * are its first `run` codes, the next bits the next `run` codes. */
 struct code_layout {
     int at, run, bits; /* bits 0: none */
 };
 
 struct block_layout {
     int values, bytes;
-    int unit;                     /* bytes that parts of a block begin at multiples of, if the block does */
-    struct code_layout low, high; /* high: the bits above low's */
-    int less;                     /* what a code's number is smaller by */
+    int unit;                     /* alignment in bytes of the parts of an aligned block */
+    struct code_layout low, high; /* high: the upper bits of each code */
+    int less;                     /* offset subtracted from a code */
 };
 
 __host__ __device__ static constexpr struct block_layout block_layout_of(enum dtype dtype) {
@@ -104,12 +105,12 @@ __host__ __device__ static constexpr struct block_layout block_layout_of(enum dt
     }
 }
 
-/* Types whose values are sums over the codes of their block. */
+/* Rotated types (convrot int8): a value is a sum over all codes of its block. */
 __host__ __device__ static constexpr bool rotated(enum dtype dtype) {
     return dtype == DTYPE_I8_ROT16 || dtype == DTYPE_I8_ROT64 || dtype == DTYPE_I8_ROT256;
 }
 
-/* Types whose values share nothing in their block: what they share, if anything, is in another tensor. */
+/* Types without scales inside the block; their scales, if any, are in another tensor. */
 __host__ __device__ static constexpr bool scaled_elsewhere(enum dtype dtype) {
     return dtype == DTYPE_I8 || dtype == DTYPE_F8_E4M3 || dtype == DTYPE_F8_E5M2 ||
            dtype == DTYPE_NVFP4_TILED || dtype == DTYPE_MXFP8_TILED || rotated(dtype);
@@ -117,10 +118,10 @@ __host__ __device__ static constexpr bool scaled_elsewhere(enum dtype dtype) {
 
 /* --- loads --- */
 
-/* Unsigned, of a type that a block's bytes may be told apart by. */
+/* Unsigned bytes of a block. */
 typedef const unsigned char *block_bytes;
 
-/* N bytes, the first lowest; at is a multiple of the least of N and UNIT, if wide. */
+/* Loads N bytes, the first lowest. If wide, `at` is a multiple of min(N, UNIT). */
 template <int N, int UNIT>
 __device__ static inline void load_bytes(uint32_t to[(N + 3) / 4], block_bytes at, bool wide) {
     if constexpr (N == 8 && UNIT == 8) {
@@ -160,12 +161,12 @@ template <int UNIT> __device__ static inline float load_f16(block_bytes at, bool
 
 /* --- codes --- */
 
-/* Bits 0 to 3 into the lowest bits of four bytes. */
+/* Spreads bits 0 to 3 to the lowest bits of four bytes. */
 __device__ static inline uint32_t spread_bits(uint32_t four) {
     return (four & 15) * 0x00204081 & 0x01010101;
 }
 
-/* Eight or fewer codes that are nibbles in turn, the first in the high half of its byte. */
+/* Loads up to eight 4-bit codes, the first in the high half of its byte. */
 template <int N, int UNIT>
 __device__ static inline void load_nibbles(uint32_t to[(N + 3) / 4], block_bytes at, int first, bool wide) {
     uint32_t bytes;
@@ -178,7 +179,7 @@ __device__ static inline void load_nibbles(uint32_t to[(N + 3) / 4], block_bytes
     }
 }
 
-/* Codes first to first + N - 1 of a block, a byte each. */
+/* Loads codes first to first + N - 1 of a block, one byte each (lower bits only). */
 template <enum dtype D, int N>
 __device__ static inline void load_codes(uint32_t to[(N + 3) / 4], block_bytes block, int first, bool wide) {
     constexpr struct block_layout l = block_layout_of(D);
@@ -193,13 +194,13 @@ __device__ static inline void load_codes(uint32_t to[(N + 3) / 4], block_bytes b
     }
 }
 
-/* The same with the bits above. */
+/* Loads whole codes: lower and upper bits. */
 template <enum dtype D, int N>
 __device__ static inline void load_whole_codes(uint32_t to[(N + 3) / 4], block_bytes block, int first,
                                                bool wide) {
     constexpr struct block_layout l = block_layout_of(D);
     load_codes<D, N>(to, block, first, wide);
-    if constexpr (l.high.bits && !l.high.run) { /* bit by bit */
+    if constexpr (l.high.bits && !l.high.run) { /* one upper bit per code */
         uint32_t bits;
         load_bytes<4, l.unit>(&bits, block + l.high.at, wide);
 #pragma unroll
@@ -215,16 +216,16 @@ __device__ static inline void load_whole_codes(uint32_t to[(N + 3) / 4], block_b
     }
 }
 
-/* --- numbers of codes; all exact --- */
+/* --- codes to numbers; all exact --- */
 
-/* Subnormal in f32 as in E4M3: one factor does for both. */
+/* E4M3 subnormals become f32 subnormals first, so one factor covers both. */
 __device__ static inline float e4m3_f32(uint32_t code) {
     float size = __uint_as_float((code & 127) << 20) * 0x1p120f;
     uint32_t bits = (code & 127) == 127 ? 0x7FFFFFFF : __float_as_uint(size);
     return __uint_as_float(bits | (code & 128) << 24);
 }
 
-/* Of a type without a sign: 0x7F is 0, the sign is not looked at (ggml-impl.h). */
+/* Unsigned E4M3: 0x7F is 0, the sign bit is ignored (ggml-impl.h). */
 __device__ static inline float ue4m3_f32(uint32_t code) {
     return code == 127 ? 0 : __uint_as_float((code & 127) << 20) * 0x1p120f;
 }
@@ -234,17 +235,17 @@ __device__ static inline float e8m0_f32(uint32_t code) {
     return __uint_as_float(code == 255 ? 0x7FFFFFFF : code ? code << 23 : 0x00400000);
 }
 
-/* 2^(code - 128), for codes of numbers that are doubled (ggml-impl.h). */
+/* 2^(code - 128), for tables of doubled numbers (ggml-impl.h). */
 __device__ static inline float e8m0_half_f32(uint32_t code) {
     return __uint_as_float(code < 2 ? 0x00200000u << code : (code - 1) << 23);
 }
 
-/* Twice an E2M1's size: 0 1 2 3 4 6 8 12. */
+/* Twice the magnitude of an E2M1: 0 1 2 3 4 6 8 12. */
 __device__ static inline int32_t e2m1_doubled(uint32_t code) {
     return (int32_t)(0xC8643210u >> 4 * (code & 7) & 15);
 }
 
-/* ggml's table of 16 numbers for normal distributions (kvalues_iq4nl). */
+/* ggml's table of 16 values for IQ4 (kvalues_iq4nl). */
 __device__ static inline int32_t iq4_number(uint32_t code) {
     uint64_t eight = code & 8 ? 0x7159453526190D01u : 0xF6EADDCFBFAD9881u;
     return (int8_t)(eight >> 8 * (code & 7));
@@ -258,13 +259,13 @@ template <enum dtype D> __device__ static inline float cuda_number_of(uint32_t c
     case DTYPE_F8_E4M3:
     case DTYPE_MXFP8_TILED:
         return e4m3_f32(code);
-    case DTYPE_F8_E5M2: /* half of an f16 */
+    case DTYPE_F8_E5M2: /* upper byte of an f16 */
         return cuda_f16_f32((uint16_t)(code << 8));
     case DTYPE_IQ4_NL:
     case DTYPE_IQ4_XS:
         return (float)iq4_number(code);
     case DTYPE_MXFP4:
-    case DTYPE_NVFP4: /* of integers: there is no -0 */
+    case DTYPE_NVFP4: /* integer table: no -0 */
         return (float)(code & 8 ? -e2m1_doubled(code) : e2m1_doubled(code));
     case DTYPE_NVFP4_TILED:
         return 0.5f * (code & 8 ? -(float)e2m1_doubled(code) : (float)e2m1_doubled(code));
@@ -273,15 +274,15 @@ template <enum dtype D> __device__ static inline float cuda_number_of(uint32_t c
     }
 }
 
-/* --- what values of a block share --- */
+/* --- scales and offsets of a block --- */
 
-/* value = factor * number + more, or - less. */
+/* value = factor * number + offset, or - offset. */
 struct shared_part {
     float factor, offset;
 };
 
-/* Six bits for each of 8 parts and as many for their minima (Q4_K, Q5_K): the first four whole, the next
- * four with their upper bits above those. */
+/* Q4_K, Q5_K: 6-bit scales and minima of 8 parts. The first four are stored whole, the upper bits of the next
+ * four in their top bits. */
 __device__ static inline void k_scales(block_bytes scales, int part, uint32_t *scale, uint32_t *minimum) {
     if (part < 4) {
         *scale = scales[part] & 63u;
@@ -293,13 +294,13 @@ __device__ static inline void k_scales(block_bytes scales, int part, uint32_t *s
     *minimum = both >> 4 | (scales[part] >> 6) << 4;
 }
 
-/* Q3_K: six bits for each of 16 parts, the lower four in 8 bytes, the upper two in 4. */
+/* Q3_K: 6-bit scales of 16 parts, the lower four bits in 8 bytes, the upper two in 4. */
 __device__ static inline int32_t q3_scale(block_bytes scales, int part) {
     uint32_t low = scales[part % 8] >> part / 8 * 4 & 15u, high = scales[8 + part % 4] >> part / 4 * 2 & 3u;
     return (int32_t)(low | high << 4) - 32;
 }
 
-/* IQ4_XS: six bits for each of 8 parts, the upper two before the lower four. */
+/* IQ4_XS: 6-bit scales of 8 parts, the upper two bits stored before the lower four. */
 __device__ static inline int32_t iq4_scale(block_bytes scales, int part, bool wide) {
     uint32_t high, low = scales[2 + part / 2] >> part % 2 * 4 & 15u;
     load_bytes<2, 2>(&high, scales, wide);
@@ -348,14 +349,14 @@ __device__ static inline float cuda_value_of(const struct shared_part &shared, u
 
 /* --- rotated codes --- */
 
-/* Values of a rotated block are codes times H: row i of it has a minus where a digit of base 4 of i ^ k is 3,
- * for an odd number of digits. Sums of codes are whole numbers and fit 16 bits (cpu/blocks.c): exact, so that
- * how they are made is seen in none of them. What H has beside its signs: */
+/* Values of a rotated block are codes times H (Hadamard-like): row i of H has a minus where an odd number of
+ * base-4 digits of i ^ k are 3. Sums of codes are integers that fit 16 bits (cpu/blocks.c), hence exact in
+ * any order. This is the scale factor of H: */
 __host__ __device__ static constexpr float rotated_factor(enum dtype dtype) {
     return dtype == DTYPE_I8_ROT16 ? 0.25f : dtype == DTYPE_I8_ROT64 ? 0.125f : 0.0625f;
 }
 
-/* Sums first to first + N - 1 of a block, by one thread alone: not for inner loops. */
+/* Computes sums first to first + N - 1 of a block in one thread: not for inner loops. */
 template <int N>
 __device__ static inline void rotated_alone(int32_t to[N], block_bytes block, int first, int values) {
 #pragma unroll
@@ -371,8 +372,8 @@ __device__ static inline void rotated_alone(int32_t to[N], block_bytes block, in
     }
 }
 
-/* Pairs of whole numbers in one, low + 65536 high: they add and multiply as such, and what does not fit in
- * between is gone in the end. */
+/* Two integers in one word, low + 65536 high. They add and multiply together; carries between them cancel in
+ * the end. */
 __device__ static inline int32_t pair_low(uint32_t pair) {
     return (int16_t)pair;
 }
@@ -389,17 +390,18 @@ __device__ static inline uint32_t pair_swapped(uint32_t pair) {
     return pair_of(pair_high(pair), pair_low(pair));
 }
 
-/* Along the digit that these two bits of the lane are: each is the sum of all four, less twice the one that
- * differs in both. */
+/* Rotation along the base-4 digit held in two bits of the lane number: each lane gets the sum of all four,
+ * minus twice the value whose digit differs in both bits. */
 __device__ static inline uint32_t rotate_lanes(uint32_t mask, uint32_t own, int bit) {
     uint32_t two = own + __shfl_xor_sync(mask, own, bit);
     uint32_t four = two + __shfl_xor_sync(mask, two, 2 * bit);
     return four - 2 * __shfl_xor_sync(mask, own, 3 * bit);
 }
 
-/* Sums first to first + 7 of a block whose other eights the lanes beside this one have, in order, at a
- * multiple of as many lanes as there are eights. `codes`: this lane's, a byte each. The lowest digit is
- * within four codes; the lowest bit of the next is which four, its other one the lane's lowest. */
+/* Computes sums first to first + 7 of a block. Adjacent lanes hold the block's other groups of eight codes,
+ * in order, from a multiple of the number of groups on. `codes`: this lane's codes, one byte each. The lowest
+ * base-4 digit lies within four codes; of the next digit, the low bit selects the four and the high bit is
+ * the lane's lowest bit. */
 template <enum dtype D> __device__ static inline void rotated_sums(int32_t to[8], const uint32_t codes[2]) {
     constexpr int lanes = block_layout_of(D).values / 8;
     uint32_t lane = (threadIdx.y * blockDim.x + threadIdx.x) % WARP;
@@ -418,7 +420,8 @@ template <enum dtype D> __device__ static inline void rotated_sums(int32_t to[8]
     }
 }
 
-/* As load_values below. Eight by lanes together, all of a block at once; fewer by a thread alone. */
+/* load_values for rotated types: groups of 8 by all lanes of a block together, smaller groups by one
+ * thread. */
 template <enum dtype D, int N>
 __device__ static inline void load_rotated(float to[N], const char *row, int64_t first, bool wide) {
     constexpr int size = block_layout_of(D).values;
@@ -436,8 +439,8 @@ __device__ static inline void load_rotated(float to[N], const char *row, int64_t
     for (int i = 0; i < N; i++) to[i] = (float)sums[i] * rotated_factor(D);
 }
 
-/* Values first to first + N - 1 of a row of blocks, without scales that lie elsewhere. All of them are there.
- */
+/* Decodes values first to first + N - 1 of a row of blocks, without separate scales. All values must
+ * exist. */
 template <enum dtype D, int N>
 __device__ static inline void load_values(float to[N], const char *row, int64_t first, bool wide) {
     constexpr struct block_layout l = block_layout_of(D);
@@ -458,15 +461,15 @@ __device__ static inline void load_values(float to[N], const char *row, int64_t 
     }
 }
 
-/* The scale of a block of a row whose scales lie in tiles of 128 rows by 4 blocks (cuBLAS's layout for
- * block-scaled products): 32 rows' quads of blocks follow each other, four times interleaved. step: bytes of
- * the tiles of 128 rows. */
+/* Scale of a block when scales are stored in tiles of 128 rows by 4 blocks (cuBLAS's layout for block-scaled
+ * products): groups of four blocks of 32 rows in sequence, four such sets interleaved. step: bytes of the
+ * tiles of 128 rows. */
 __device__ static inline uint32_t tile_code(const char *tiles, int64_t row, int64_t block, int64_t step) {
     int64_t at = row / 128 * step + block / 4 * 512 + row % 32 * 16 + row % 128 / 32 * 4 + block % 4;
     return reinterpret_cast<block_bytes>(tiles)[at];
 }
 
-/* What all values of the part of a row that value `first` is in are multiplied by, out of another tensor. */
+/* Scale from a separate tensor for the part of a row that contains value `first`. */
 template <enum dtype D>
 __device__ static inline float cuda_row_scale(const char *scales, int64_t row, int64_t first, int64_t step) {
     switch (D) {

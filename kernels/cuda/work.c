@@ -1,7 +1,7 @@
-/* What operators make a GPU do: see work.h. */
+/* Kernel launches and their FLOPs and bytes: see work.h. */
 #include "kernels/cuda/work.h"
 
-#include "kernels/cuda/arguments.h"
+#include "kernels/cuda/kernel_arguments.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/conv.h"
 #include "kernels/cuda/group_norm.h"
@@ -20,12 +20,12 @@ static void work_add(struct work_list *list, struct work work) {
     if (work.launches > 0) list->rows[list->n++] = work;
 }
 
-/* Of all values of an operand, with what scales them; 0 of an absent one. */
+/* Bytes of an operand with its scales; 0 if absent. */
 static double bytes_of(const struct tensor *t) {
     return t->rank ? (double)(tensor_bytes(t) + tensor_scales_bytes(t)) : 0;
 }
 
-/* A pass whose every launch is one. */
+/* Adds a memory-bound kernel with one launch. */
 static void work_add_pass(struct work_list *list, const char *kernel, double flops, double reads,
                           double writes) {
     work_add(list, (struct work){.kernel = kernel,
@@ -36,7 +36,7 @@ static void work_add_pass(struct work_list *list, const char *kernel, double flo
                                  .written_bytes = writes});
 }
 
-/* A vector made f32 where kernels or libraries cannot take it as it lies. */
+/* Adds the conversion of a vector to f32. */
 static void add_widening(struct work_list *list, const struct tensor *vector) {
     work_add_pass(list, "widen_vector", 0, bytes_of(vector), FLOAT * (double)tensor_columns(vector));
 }
@@ -47,12 +47,12 @@ static void widen_unless_plain(struct work_list *list, const struct tensor *vect
 
 /* ---- products ---- */
 
-/* So many panels of so many columns, with what is done to each. */
+/* Adds `panels` panels of `columns` columns: weight conversion, product, epilogue. */
 static void add_panels(struct work_list *list, const struct op *op, const struct linear_layout *l,
                        int32_t columns, int panels) {
     const struct epilogue *e = &op->epilogue;
     double m = op->in[0].dim[0], k = linear_depth(op), each = m * columns, all = panels * each;
-    double share = (double)panels * columns / op->in[1].dim[0]; /* of what has a value for each column */
+    double share = (double)panels * columns / op->in[1].dim[0]; /* share of per-column data */
     struct work rounding = {.kernel = "round_rows", .class = WORK_PASS, .launches = l->converts ? panels : 0};
     rounding.read_bytes = share * bytes_of(&op->in[1]);
     rounding.written_bytes = (double)panels * HALF * k * columns;
@@ -72,8 +72,8 @@ static void add_panels(struct work_list *list, const struct op *op, const struct
     work_add(list, finish);
 }
 
-/* What adapters add to all panels: their factors, rounded, and thin products that read and write out's part.
- */
+/* Adds the adapters' work on all panels: rounding of their factors, and skinny products that read and write a
+ * part of out. */
 static void add_side(struct work_list *list, const struct op *op, const struct linear_layout *l) {
     double m = op->in[0].dim[0];
     struct work rounding = {.kernel = "round_rows", .class = WORK_PASS};
@@ -81,14 +81,14 @@ static void add_side(struct work_list *list, const struct op *op, const struct l
     int32_t n = op->in[1].dim[0], column;
     struct tensor up;
     for (const struct low_rank *a = op->in[1].adapters; a; a = a->next)
-        if (linear_side_of(op, a, 0, n, &up, &column)) {
+        if (linear_adapter_part(op, a, 0, n, &up, &column)) {
             rounding.launches++;
             rounding.read_bytes += FLOAT * m * up.dim[1];
             rounding.written_bytes += HALF * m * linear_padded(up.dim[1]);
         }
     for (int32_t first = 0; first < n; first += l->panel)
         for (const struct low_rank *a = op->in[1].adapters; a; a = a->next) {
-            if (!linear_side_of(op, a, first, n - first < l->panel ? n - first : l->panel, &up, &column))
+            if (!linear_adapter_part(op, a, first, n - first < l->panel ? n - first : l->panel, &up, &column))
                 continue;
             double depth = linear_padded(up.dim[1]), wide = up.dim[0], results = FLOAT * m * wide;
             rounding.launches++, product.launches++;
@@ -114,7 +114,7 @@ static void linear_work(const struct op *op, struct work_list *list) {
                       HALF * (double)op->in[0].dim[0] * linear_depth(op));
     add_panels(list, op, &l, l.panel, n / l.panel);
     if (last) add_panels(list, op, &l, last, 1);
-    if (op->side.rank) add_side(list, op, &l);
+    if (op->down_product.rank) add_side(list, op, &l);
 }
 
 static void few_work(const struct op *op, struct work_list *list) {
@@ -128,7 +128,7 @@ static void few_work(const struct op *op, struct work_list *list) {
 
 /* ---- attention ---- */
 
-/* Pairs of a query and a key that it sees. */
+/* Number of (query, key) pairs that are attended. */
 static double pairs_of(const struct op *op) {
     double queries = op->in[0].dim[0], keys = op->in[1].dim[0];
     return op->causal ? queries * keys - queries * (queries - 1) / 2 : queries * keys;
@@ -224,7 +224,7 @@ static void conv_work(const struct op *op, struct work_list *list) {
                                  result + bytes_of(&op->in[3]), bytes_of(&op->out), 0, 0, 0});
 }
 
-/* ---- what goes through its operands once ---- */
+/* ---- elementwise operators ---- */
 
 static const char *pass_kernel(const struct op *op) {
     switch (op->kind) {

@@ -1,38 +1,37 @@
-/* What operators make a GPU do: which kernels and library calls they launch, how often, and the FLOPs and
- * bytes of each. Pure functions of the call, the same with and without a GPU; operands are taken to begin at
- * multiples of 16, as those of plans do.
+/* Work that operators cause on a GPU: kernels and library calls launched, their number, FLOPs and bytes. Pure
+ * functions of the call, the same with and without a GPU. Operands are assumed to start at multiples of 16
+ * bytes, as in plans.
  *
- * How a call is cut into launches is in the operators' headers (linear.h and so on), which run() reads too;
- * test/device compares these rows with what is launched, under the emulator. */
+ * The operators' headers (linear.h and so on) define how a call is split into launches; run() uses them too.
+ * test/device compares these rows with the launches under the emulator. */
 #ifndef SLUICE_CUDA_WORK_H
 #define SLUICE_CUDA_WORK_H
 
 #include "kernels/ops.h"
 
-/* Products, attention and convolutions multiply; passes are all other kernels, which memory binds. */
+/* Products, attention and convolutions are bound by FLOPs; passes are all other kernels, bound by memory. */
 enum work_class { WORK_PRODUCT, WORK_ATTENTION, WORK_CONV, WORK_PASS, N_WORK_CLASSES };
 
 /* "product", "attention", "conv", "pass". */
 const char *work_class_name(enum work_class of);
 
-/* Launches of one kernel that are alike. Sums are over all of them; each launch reads an operand once,
- * whatever the caches have to give it again. */
+/* Equal launches of one kernel. FLOPs and bytes are sums over all launches; each launch counts an operand
+ * once, regardless of caches. */
 struct work {
-    const char *kernel; /* as the source calls it; a library's calls: "product", "convolution" */
+    const char *kernel; /* kernel function name; library calls: "product", "convolution" */
     enum work_class class;
     int launches;
     double flops;
     double read_bytes, written_bytes;
-    /* Of a product: rows, columns and depth of one launch, the most of any where adapters' differ. Of
-     * attention: n columns of q, and as k those that are multiplied, zeros that fill a head to its tile among
-     * them. */
+    /* Product: rows, columns and depth of one launch (the largest, if adapters differ). Attention: n is the
+     * columns of q, k the columns multiplied, including the zeros that pad a head to its tile. */
     int32_t m, n, k;
 };
 
 enum { WORK_ROWS_MAX = 10 };
 
 struct work_list {
-    struct work rows[WORK_ROWS_MAX]; /* in the order in which they are first launched */
+    struct work rows[WORK_ROWS_MAX]; /* in order of first launch */
     int n;
 };
 

@@ -42,7 +42,7 @@ static enum status count_primitive(struct dry *d, uint64_t id, uint64_t bytes, s
 
 static void dry_cost(const struct device *device, const struct op *op, struct op_cost *cost) {
     (void)device, (void)op;
-    *cost = (struct op_cost){0}; /* a dry run is handed no workspace */
+    *cost = (struct op_cost){0}; /* a dry run needs no workspace */
 }
 
 static enum status dry_prepare(struct device *device, const struct op *op, struct error *e) {
@@ -58,7 +58,7 @@ static enum status dry_run(struct device *device, const struct op *op, void *wor
     if (d->rates) d->seconds += op_seconds(op, d->rates);
     if (d->pictures) d->picture_bytes += op_bytes_in(op, d->pictures);
     if (cost.workspace_bytes > d->workspace_bytes) d->workspace_bytes = cost.workspace_bytes;
-    if (cost.hidden_bytes > d->hidden_bytes) d->hidden_bytes = cost.hidden_bytes;
+    if (cost.internal_bytes > d->internal_bytes) d->internal_bytes = cost.internal_bytes;
     for (int i = 0; i < cost.n_primitives; i++)
         if (count_primitive(d, cost.primitive[i].id, cost.primitive[i].bytes, e) != OK) return e->code;
     return d->prepare ? d->target->prepare(d->target, op, e) : OK;

@@ -11,8 +11,9 @@ static uint64_t later(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
-/* An event ends now or later; nothing is told of those that take no time. */
-static void tell(struct timed *t, enum timed_event event, uint64_t start, uint64_t end, uint64_t bytes) {
+/* Reports an event to the callback; events without duration are skipped. */
+static void trace_event(struct timed *t, enum timed_event event, uint64_t start, uint64_t end,
+                        uint64_t bytes) {
     if (t->trace && end > start) t->trace(t->trace_user, event, start, end, bytes);
 }
 
@@ -33,11 +34,11 @@ static enum status timed_run(struct device *device, const struct op *op, void *w
     (void)workspace, (void)e;
     uint64_t start = t->compute;
     t->compute += timed_picoseconds(op_seconds(op, &t->rates));
-    tell(t, TIMED_OPERATOR, start, t->compute, 0);
+    trace_event(t, TIMED_OPERATOR, start, t->compute, 0);
     return OK;
 }
 
-/* ---- memory: addresses that nobody looks at ---- */
+/* ---- memory: addresses are never accessed ---- */
 
 static void *timed_reserve(struct device *device, size_t bytes) {
     struct sys *sys = &timed_of(device)->sys;
@@ -69,7 +70,7 @@ static uint64_t timed_copy(struct device *device, void *to, const void *from, si
     (void)to, (void)from;
     uint64_t start = later(later(t->copies, t->reader), event);
     t->copies = start + timed_picoseconds((double)bytes / t->bus);
-    tell(t, TIMED_COPY, start, t->copies, bytes);
+    trace_event(t, TIMED_COPY, start, t->copies, bytes);
     return t->copies;
 }
 
@@ -77,7 +78,7 @@ static double timed_await_copy(struct device *device, uint64_t fence) {
     struct timed *t = timed_of(device);
     uint64_t before = t->compute;
     t->compute = later(before, fence);
-    tell(t, TIMED_STALL, before, t->compute, 0);
+    trace_event(t, TIMED_STALL, before, t->compute, 0);
     return (double)(t->compute - before) * 1e-12;
 }
 
@@ -107,7 +108,7 @@ static void timed_destroy(struct device *device) {
     (void)device;
 }
 
-/* ---- the world ---- */
+/* ---- struct sys ---- */
 
 static struct timed *timed_of_sys(struct sys *sys) {
     return (struct timed *)((char *)sys - offsetof(struct timed, sys));
@@ -122,7 +123,7 @@ static int64_t timed_read_at(struct sys *sys, int file, void *to, size_t bytes, 
     (void)file, (void)to, (void)offset;
     uint64_t start = t->reader;
     t->reader += timed_picoseconds((double)bytes / t->disk);
-    tell(t, TIMED_READ, start, t->reader, bytes);
+    trace_event(t, TIMED_READ, start, t->reader, bytes);
     return (int64_t)bytes;
 }
 
@@ -141,7 +142,7 @@ static void timed_close(struct sys *sys, int file) {
     (void)sys, (void)file;
 }
 
-/* Pages that nobody writes need not be there: a model of any size fits. */
+/* Reserves address space only: no page is written, so a model of any size fits. */
 static void *timed_map(struct sys *sys, enum memory_line line, size_t bytes) {
     (void)line;
     return sys->reserve(sys, bytes);

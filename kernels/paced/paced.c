@@ -1,8 +1,8 @@
 /* The paced device: see paced.h.
  *
- * Copies are done in slices. Each slice has a time by which it may be done at the earliest; the thread sleeps
- * until then, so that the rate holds over any length whatever the scheduler does to single sleeps. Operators
- * run on the caller's thread and are over when run() returns, so an event has always passed. */
+ * Copies are done in slices. Each slice has an earliest end time and the thread sleeps until then, so the
+ * rate holds over any length whatever the scheduler does to single sleeps. Operators run on the caller's
+ * thread and are finished when run() returns, so an event has always passed. */
 #include "kernels/paced/paced.h"
 
 #include <pthread.h>
@@ -18,17 +18,17 @@ struct copy {
 };
 
 struct paced {
-    struct device device; /* first */
+    struct device device; /* first member */
     struct sys *sys;
     struct device *compute;
     double rate;
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t changed;
     struct sys_thread *thread;
     struct copy queue[QUEUE];
     uint64_t submitted, done; /* fences */
     bool stopping;
-    double free_at; /* when the bus has carried everything so far; the thread's own */
+    double free_at; /* time when the bus is free; used by the copy thread only */
 };
 
 static struct paced *paced_of(struct device *device) {
@@ -136,7 +136,7 @@ static void paced_wait_copy(struct device *device, uint64_t fence) {
     pthread_mutex_unlock(&p->lock);
 }
 
-/* The compute queue is the calling thread, so that it waits here. */
+/* The calling thread is the compute queue, so it waits here. */
 static double paced_await_copy(struct device *device, uint64_t fence) {
     struct sys *sys = paced_of(device)->sys;
     double since = sys->clock(sys);
@@ -148,7 +148,7 @@ static void paced_finish(struct device *device) {
     paced_wait_copy(device, paced_of(device)->submitted);
 }
 
-/* What it has is the host's memory. */
+/* Device memory is host memory. */
 static void paced_move(struct device *device, void *to, const void *from, size_t bytes) {
     (void)device;
     memcpy(to, from, bytes);
@@ -197,7 +197,7 @@ struct device *paced_open(struct sys *sys, struct device *compute, double bytes_
                         .sys = sys,
                         .compute = compute,
                         .rate = bytes_per_second};
-    if (compute) { /* without one nobody computes */
+    if (compute) { /* NULL: copies only */
         p->device.chunks = compute->chunks;
         p->device.operands = compute->operands;
     }
@@ -205,7 +205,7 @@ struct device *paced_open(struct sys *sys, struct device *compute, double bytes_
     pthread_cond_init(&p->changed, NULL);
     int failed = sys->thread_start(sys, &p->thread, copier_main, p);
     if (!failed) return &p->device;
-    error_set(e, DEVICE, "cannot start the copy queue");
+    error_set(e, DEVICE, "cannot start the copy thread");
     error_found(e, "%s", strerror(-failed));
     p->thread = NULL;
     paced_destroy(&p->device);

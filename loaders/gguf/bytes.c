@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "engine/base/checked.h"
-#include "engine/base/room.h"
+#include "engine/base/header_limit.h"
 
 enum {
     PAGE = 4096,
@@ -59,7 +59,7 @@ static enum status read_on(struct gguf_place *place, uint64_t end, struct error 
     uint64_t to = header->bytes + more > end ? header->bytes + more : end;
     if (to > header->reserved) to = header->reserved;
     uint64_t pages = align_up(to, PAGE) - header->committed;
-    if (room_check(header->sys, place->source->path, pages, e) != OK) return e->code;
+    if (header_limit_check(header->sys, place->source->path, pages, e) != OK) return e->code;
     if (to < end ||
         (pages && header->sys->commit(header->sys, LINE_HOST, header->text + header->committed, pages))) {
         error_set(e, MEMORY, "no memory for %" PRIu64 " bytes of a header", to);
@@ -73,7 +73,7 @@ static enum status read_on(struct gguf_place *place, uint64_t end, struct error 
 
 enum status gguf_need(struct gguf_place *place, uint64_t n, struct error *e) {
     if (n > gguf_left(place)) {
-        gguf_fail(place, place->at, TRUNC, "file ends early", e);
+        gguf_fail(place, place->at, TRUNC, "file ends too early, maybe an incomplete download", e);
         error_found(e, "%" PRIu64 " bytes", gguf_left(place));
         return error_expected(e, "at least %" PRIu64, n);
     }

@@ -75,7 +75,7 @@ char *gguf_to_json(const struct gguf *header, const char *path, struct error *e)
     for (int i = 0; i < header->n_pairs; i++)
         if (gguf_json_belongs(&header->pairs[i])) bytes += bytes_of(&header->pairs[i]);
     if (bytes > LOADER_CONFIG_BYTES_MAX) return NULL;
-    unsigned losses = json_losses();
+    unsigned losses = failed_json_allocations();
     json_t *root = json_object();
     for (int i = 0; i < header->n_pairs; i++) {
         const struct gguf_pair *pair = &header->pairs[i];

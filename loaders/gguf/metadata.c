@@ -108,7 +108,7 @@ static int gguf_metadata_compare_keys(const void *a, const void *b) {
 static enum status sort_pairs(struct gguf_place *place, struct error *e) {
     struct gguf *header = place->header;
     int twice =
-        sort_unlike(header->pairs, header->n_pairs, sizeof *header->pairs, gguf_metadata_compare_keys);
+        sort_find_duplicate(header->pairs, header->n_pairs, sizeof *header->pairs, gguf_metadata_compare_keys);
     if (!twice) return OK;
     const struct gguf_pair *one = &header->pairs[twice - 1], *other = &header->pairs[twice];
     place->kind = "key";

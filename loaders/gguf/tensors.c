@@ -204,7 +204,7 @@ static enum status gguf_tensors_check_layout(struct gguf_place *place, uint64_t 
 static enum status gguf_tensors_sort_names(struct gguf_place *place, struct error *e) {
     struct gguf *header = place->header;
     int twice =
-        sort_unlike(header->tensors, header->n_tensors, sizeof *header->tensors, gguf_tensors_compare_names);
+        sort_find_duplicate(header->tensors, header->n_tensors, sizeof *header->tensors, gguf_tensors_compare_names);
     if (!twice) return OK;
     const struct gguf_tensor *one = &header->tensors[twice - 1], *other = &header->tensors[twice];
     bool later = one->name.text < other->name.text;

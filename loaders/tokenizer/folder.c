@@ -159,10 +159,10 @@ static enum status read_spiece(struct reading *r, struct span file, const json_t
                                const json_t *special_map, struct error *e) {
     int n_extra = 0;
     if (count_extra(r, config, &n_extra, e)) return e->code;
-    unsigned losses = json_losses();
+    unsigned losses = failed_json_allocations();
     json_t *others = json_array();
     spiece_read(r, file, n_extra, others, e);
-    if (!others || json_losses() != losses) error_set(e, MEMORY, "no memory for added tokens");
+    if (!others || failed_json_allocations() != losses) error_set(e, MEMORY, "no memory for added tokens");
     if (!e->code) unigram_read_added(r, config, special_map, others, e);
     json_decref(others);
     return e->code;

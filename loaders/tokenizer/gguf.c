@@ -268,7 +268,7 @@ static enum status read_unigram(struct metadata *m, struct error *e) {
 static enum status tokenizer_gguf_read_metadata(struct metadata *m, struct error *e) {
     static const char key[] = "tokenizer.ggml.model";
     struct gguf_text kind;
-    unsigned losses = json_losses();
+    unsigned losses = failed_json_allocations();
     if (tokenizer_gguf_read_text(m, key, &kind, e)) return e->code;
     if (!kind.bytes) {
         tokenizer_gguf_fail(m, MISSING, key, "is missing", e);
@@ -281,7 +281,7 @@ static enum status tokenizer_gguf_read_metadata(struct metadata *m, struct error
         read_unigram(m, e);
     else
         tokenizer_gguf_unsupported(m, key, kind, "gpt2 or t5", e);
-    if (!m->specials || json_losses() != losses) error_set(e, MEMORY, "no memory for added tokens");
+    if (!m->specials || failed_json_allocations() != losses) error_set(e, MEMORY, "no memory for added tokens");
     json_decref(m->specials);
     return e->code;
 }

@@ -108,7 +108,7 @@ static json_t *entry_of(const json_t *token, int64_t id) {
 
 /* Gives the list back. */
 static enum status read_whole_list(struct reading *r, json_t *list, unsigned losses_before, struct error *e) {
-    if (!list || json_losses() != losses_before) error_set(e, MEMORY, "no memory for added tokens");
+    if (!list || failed_json_allocations() != losses_before) error_set(e, MEMORY, "no memory for added tokens");
     if (!e->code) added_read_list(r, list, e);
     json_decref(list);
     return e->code;
@@ -134,7 +134,7 @@ static enum status list_decoder(struct reading *r, json_t *decoder, json_t *list
 }
 
 enum status added_read_decoder(struct reading *r, json_t *decoder, struct error *e) {
-    unsigned losses = json_losses();
+    unsigned losses = failed_json_allocations();
     json_t *list = json_array();
     list_decoder(r, decoder, list, e);
     return read_whole_list(r, list, losses, e);
@@ -224,7 +224,7 @@ static void list_others(const struct named_tokens *named, const json_t *describe
 
 enum status added_read_named(struct reading *r, const struct named_tokens *named, struct error *e) {
     json_t *decoder = json_object_get(named->config, "added_tokens_decoder");
-    unsigned losses = json_losses();
+    unsigned losses = failed_json_allocations();
     json_t *described = json_array();
     struct entries in = {json_array(), json_object()};
     int64_t next = r->t->size;

@@ -1,6 +1,6 @@
-"""Pools of drawings, encoded once to latents and kept on disk: what the transformer trains on.
+"""Creates the training set: pools of drawings, encoded once to latents and stored on disk.
 
-A pool is one kind of scene at one size. The curriculum weighs the pools by how far training is.
+A pool holds one kind of scene at one size. The curriculum sets the share of each pool by training progress.
 """
 import argparse
 import os
@@ -14,7 +14,7 @@ import draw
 import train_vae
 from model import Captions, save_tokenizer
 
-# name: (counts, two groups?, sizes, pictures of each size)
+# name: (counts, two groups (None: 40 % of scenes), sizes, pictures per size)
 POOLS = {"one": ([1], False, [(128, 128)], 16000),
          "many": ([2, 3], False, [(128, 128)], 16000),
          "pair": ([1, 2, 3], True, [(128, 128)], 24000),
@@ -43,7 +43,7 @@ def denormalised(vae, latents):
 @torch.no_grad()
 def encode_pool(vae, captions, jobs, executor):
     prompts, latents = [], []
-    for i in range(0, len(jobs), 16):  # small batches stay in the cache: twice as fast as 64
+    for i in range(0, len(jobs), 16):  # batches of 16 fit the CPU cache: twice as fast as 64
         drawn = list(executor.map(drawing, jobs[i:i + 16], chunksize=8))
         prompts += [p for p, _ in drawn]
         x = train_vae.to_tensor([p for _, p in drawn])
@@ -53,12 +53,12 @@ def encode_pool(vae, captions, jobs, executor):
 
 
 def load(folder, name):
-    """[pool per size]; each pool is {"latents": (N, 16, Y, X) f16, "ids": (N, 32)}. Mapped: workers share the pages."""
+    """Returns [pool per size]; a pool is {"latents": (N, 16, Y, X) f16, "ids": (N, 32)}, memory-mapped."""
     return torch.load(f"{folder}/{name}.pt", mmap=True)
 
 
 def weights(done):
-    """Share of each pool when `done` of the training is over: large single shapes, then counts, then two groups."""
+    """Share of each pool at training progress `done` (0 to 1): single shapes first, then counts, then two groups."""
     if done < .15:
         return {"one": 1.0}
     if done < .55:
@@ -67,13 +67,13 @@ def weights(done):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Makes the pools that are missing.")
+    parser = argparse.ArgumentParser(description="Creates the missing pools of the training set.")
     parser.add_argument("--work", default="../../build/demo_train")
     work = parser.parse_args().work
     folder = f"{work}/latents"
     os.makedirs(folder, exist_ok=True)
     with ProcessPoolExecutor(2) as executor:
-        list(executor.map(abs, range(4)))  # fork before torch has threads
+        list(executor.map(abs, range(4)))  # fork before torch starts threads
         vae = AutoencoderKL.from_pretrained(f"{work}/vae").eval().to(memory_format=torch.channels_last)
         if not os.path.exists(f"{work}/tokenizer/tokenizer.json"):
             save_tokenizer(f"{work}/tokenizer")

@@ -1,11 +1,11 @@
-"""Drawings and captions for the demo model, and a plain reader that reads such drawings back.
+"""Drawings and captions for the demo model, and a reader that recognises the content of such drawings.
 
-A *scene* is what a caption says: one or two groups of equal shapes on a plain background. `caption(scene)` writes the
-prompt, `draw(scene, ...)` the picture, `read(image)` finds background, colours, shapes and places in any picture,
-`score(scene, reading)` compares. Everything is a pure function of its arguments and of the `random.Random` it is given.
+A *scene* is the content of a caption: one or two groups of equal shapes on a plain background. `caption(scene)` returns
+the prompt, `draw(scene, ...)` the image. `read(image)` finds background, colours, shapes and positions in any image;
+`score(scene, reading)` compares them with a scene. All functions are pure, except for the `random.Random` argument.
 
-Sizes are in pixels at 128x128 and scale with the root of the area, as far as they fit. Centres snap to 8 px, one latent
-cell: a token covers 16 px, and few edge positions are learned from fewer samples than any position would be.
+Sizes are in pixels at 128x128 and scale with the square root of the area, as far as they fit. Centres snap to 8 px, one
+latent pixel. A token covers 16 px; a few edge positions need fewer training samples than arbitrary ones.
 """
 import argparse
 import random
@@ -26,15 +26,15 @@ COUNT_WORDS = {2: "two", 3: "three"}
 SIZES = ["large", "small"]
 PLACES = {"left": "on the left", "right": "on the right", "top": "at the top", "bottom": "at the bottom",
           "centre": "in the centre"}
-# A relation puts the first group on one side and the second on the opposite one.
+# relation: (side of the first group, side of the second)
 RELATIONS = {"left of": ("left", "right"), "right of": ("right", "left"), "above": ("top", "bottom"),
              "below": ("bottom", "top")}
 SNAP = 8
-# Radii by count: {size word: choices}; None is the caption without a size word.
+# count: {size word: radii to choose from}; None: no size word in the caption.
 RADII = {1: {"large": (36, 40), "small": (20, 24), None: (20, 24, 28, 32, 36, 40)},
          2: {"large": (28,), "small": (20,), None: (20, 24, 28)},
          3: {"large": (18,), "small": (16,), None: (18,)}}
-# With two groups each has half of the canvas.
+# The same for scenes with two groups, each on one half of the image.
 HALF_RADII = {1: {"large": (28,), "small": (20,), None: (20, 24, 28)},
               2: {"large": (24,), "small": (20,), None: (20, 24)},
               3: {"large": (18,), "small": (16,), None: (18,)}}
@@ -43,7 +43,7 @@ HALF_RADII = {1: {"large": (28,), "small": (20,), None: (20, 24, 28)},
 @dataclass
 class Group:
     count: int
-    colour: str | None  # None: the caption names no colour, the picture has a random one
+    colour: str | None  # None: no colour in the caption, a random one in the image
     shape: str
     size: str | None = None
     place: str | None = None
@@ -54,7 +54,7 @@ class Scene:
     background: str
     groups: list[Group]
     relation: str | None = None
-    only: str | None = None  # the caption is this one word (trains negative prompts such as "red")
+    only: str | None = None  # caption of this one word; trains negative prompts such as "red"
     drawn_colours: list[str] = field(default_factory=list)
 
 
@@ -87,9 +87,9 @@ def key(group, background):
 
 
 def is_held_out(scene):
-    """A tenth of the (count, colour, shape, place, background) tuples is never trained.
+    """Whether a scene contains one of the held-out (count, colour, shape, place, background) tuples, a tenth of all.
 
-    In a relation a group's place is its side.
+    In a relation the place of a group is its side.
     """
     return any(zlib.crc32(key(g, scene.background).encode()) % 10 == 0 for g in scene.groups)
 
@@ -109,7 +109,7 @@ def random_group(rng, counts, colours, place):
 
 
 def random_scene(rng, two_groups=False, counts=COUNTS, held_out=False, places=(None, *PLACES)):
-    """A scene of the grammar, from the trained tuples or from the held-out ones."""
+    """Returns a random scene, without held-out tuples or (held_out) with one."""
     while True:
         background = rng.choice(COLOURS)
         colours = [c for c in COLOURS if c != background]
@@ -127,7 +127,7 @@ def random_scene(rng, two_groups=False, counts=COUNTS, held_out=False, places=(N
 
 
 def loosen(scene, rng):
-    """Now and then say less than is drawn: no colour, or nothing but the colour. Negative prompts live on these."""
+    """Sometimes reduces the caption: no colour (4 %), or only the colour (3 %), for negative prompts."""
     u = rng.random()
     if u < 0.04:
         scene.groups[0].colour = None
@@ -139,7 +139,7 @@ def loosen(scene, rng):
 # --- pictures --------------------------------------------------------------------------------------------------------
 
 def outline(shape, cx, cy, r):
-    """Corner points of the shape, inside the box of half-side r around (cx, cy)."""
+    """Corner points of a shape inside the box of half-side r around (cx, cy)."""
     if shape == "square":
         unit = [(-.9, -.9), (.9, -.9), (.9, .9), (-.9, .9)]
     elif shape == "triangle":
@@ -160,13 +160,13 @@ def paint(canvas, shape, colour, cx, cy, r, scale):
 
 
 def snapped(rng, low, high):
-    """A multiple of SNAP in [low, high]; the middle if there is none."""
+    """Returns a random multiple of SNAP in [low, high], or the midpoint if there is none."""
     choices = [v for v in range(0, int(high) + 1, SNAP) if low <= v]
     return rng.choice(choices) if choices else (low + high) / 2
 
 
 def layout(group, rng, width, height, halved):
-    """[(cx, cy, r)] for the shapes of one group: a row or a column, where `place` says."""
+    """Returns [(cx, cy, r)] for the shapes of one group, in a row or column at the group's place."""
     unit = (width * height) ** .5 / 128
     place = group.place or rng.choice(list(PLACES))
     column = place in ("left", "right") or (place == "centre" and height > width)
@@ -179,7 +179,7 @@ def layout(group, rng, width, height, halved):
         spacing = rng.choice([spacing, max(2 * r + 8 * unit, .85 * spacing)])
     spacing = min(spacing, (along - 2 * r - 2) / max(1, n - 1))
     half = r + spacing * (n - 1) / 2  # half-extent along the line
-    # Along the line: centred, with the play that is left but not enough to look like another side.
+    # Along the line: centred, with a random offset too small to look like another place.
     play = min(along / 2 - half, 12 * unit)
     mid_along = snapped(rng, along / 2 - play, along / 2 + play) if n < 3 else along / 2
     if place == "centre":
@@ -206,7 +206,7 @@ def draw(scene, rng, width=128, height=128, supersample=4):
 
 
 def draw_dense(rng, width=128, height=128, supersample=4):
-    """12 to 40 shapes anywhere: what the autoencoder learns from (plain pictures teach it nothing)."""
+    """Draws 12 to 40 random shapes, to train the VAE: drawings of the grammar have too few edges."""
     image = Image.new("RGB", (width * supersample, height * supersample), PALETTE[rng.choice(COLOURS)])
     canvas = ImageDraw.Draw(image)
     for _ in range(rng.randint(12, 40)):
@@ -255,7 +255,7 @@ def components(mask):
 
 
 def shape_of(part):
-    """The shape whose template, stretched to the part's box, overlaps it best (intersection over union)."""
+    """Returns the shape whose template, scaled to the component's box, has the largest intersection over union."""
     ys, xs = np.nonzero(part)
     box = part[ys.min():ys.max() + 1, xs.min():xs.max() + 1]
     fit = np.asarray(Image.fromarray(box).resize((32, 32)))
@@ -280,7 +280,7 @@ TEMPLATES = templates()
 
 
 def read(image):
-    """{"background": colour, "parts": [(colour, shape, dx, dy)]}; dx, dy from the centre, in shorter sides."""
+    """Returns {"background": colour, "parts": [(colour, shape, dx, dy)]}; dx, dy: from the centre, in shorter sides."""
     labels = classes(image)
     height, width = labels.shape
     border = np.concatenate([labels[:3].ravel(), labels[-3:].ravel(), labels[:, :3].ravel(), labels[:, -3:].ravel()])
@@ -289,7 +289,7 @@ def read(image):
     for index, colour in enumerate(COLOURS):
         if index == background:
             continue
-        # Erosion removes the seams of mixed colour that anti-aliasing leaves around shapes.
+        # Erosion removes the mixed-colour edges that anti-aliasing leaves around shapes.
         for part in components(eroded(labels == index)):
             if part.sum() < .008 * height * width:
                 continue
@@ -311,7 +311,7 @@ def is_at(place, dx, dy):
 
 
 def score(scene, reading):
-    """{aspect: right?}; an aspect that the scene does not name is absent."""
+    """Returns {aspect: correct}, only for aspects that the scene specifies."""
     parts = reading["parts"]
     by_group = [[p for p in parts if p[0] == g.colour] for g in scene.groups]
     mean = [np.mean([p[2:] for p in ps], axis=0) if ps else None for ps in by_group]
@@ -331,9 +331,9 @@ def score(scene, reading):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sheet", help="write a contact sheet of random drawings here")
-    parser.add_argument("--check-reader", type=int, metavar="N", help="read N true drawings back, print the accuracy")
-    parser.add_argument("--held-out", help="write the held-out tuples here, one a line")
+    parser.add_argument("--sheet", metavar="FILE", help="write a contact sheet of random drawings")
+    parser.add_argument("--check-reader", type=int, metavar="N", help="run the reader on N drawings and print its accuracy")
+    parser.add_argument("--held-out", metavar="FILE", help="write the held-out tuples, one per line")
     args = parser.parse_args()
     rng = random.Random(1)
     if args.sheet:

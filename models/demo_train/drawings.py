@@ -1,9 +1,9 @@
-"""True drawings for the test of the reader in C (test/lib/demo_reader.h): one PNG sheet per picture size and what is on them.
+"""Reference drawings for the test of the C reader (test/lib/demo_reader.h): a PNG sheet per image size; scenes.
 
     python drawings.py --out ../../test/golden/demo
 
-A line of scenes.txt is a drawing, in the sheet's order (12 a row): size, background, relation, group, group, caption,
-separated by tabs; a group is "count colour shape size place"; None where there is none.
+Each line of scenes.txt describes a drawing, in the sheet's order (12 per row): size, background, relation, group,
+group, caption, separated by tabs. A group is "count colour shape size place"; absent values are None.
 """
 import argparse
 import random

@@ -1,4 +1,4 @@
-"""Draws held-out prompts through diffusers' ZImagePipeline, reads the pictures, prints the score. Optionally a gallery."""
+"""Generates held-out prompts with diffusers' ZImagePipeline and scores the images with the reader; optionally a gallery."""
 import argparse
 import json
 import random
@@ -22,7 +22,7 @@ GALLERY = ["a large red circle on the left on a white background", "a blue squar
 
 
 def generate(pipe, prompts, seed, steps, cfg_scale, width, height, negative=None):
-    """Our cfg_scale is uncond + s (cond - uncond); the pipeline's guidance_scale is s - 1."""
+    """cfg_scale s means uncond + s (cond - uncond), as in Sluice; the pipeline's guidance_scale is s - 1."""
     images = []
     for i in range(0, len(prompts), 20):
         some = prompts[i:i + 20]
@@ -68,9 +68,9 @@ def main():
     parser.add_argument("--cfg-scale", type=float)
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--height", type=int, default=128)
-    parser.add_argument("--trained", action="store_true", help="prompts of trained tuples instead of held-out ones")
-    parser.add_argument("--knobs", action="store_true", help="also measure what guidance, steps and a negative prompt do")
-    parser.add_argument("--gallery", help="write a contact sheet here")
+    parser.add_argument("--trained", action="store_true", help="use prompts of trained tuples instead of held-out ones")
+    parser.add_argument("--knobs", action="store_true", help="also measure guidance, steps and a negative prompt")
+    parser.add_argument("--gallery", metavar="FILE", help="write a contact sheet")
     args = parser.parse_args()
     with open(f"{args.model}/sluice.json") as file:
         defaults = json.load(file)
@@ -80,7 +80,7 @@ def main():
     if args.gallery:
         gallery(pipe, args.gallery, args.seed, steps, cfg_scale)
     rng = random.Random(args.seed)
-    # Two of three prompts have one group, as in the grammar's examples.
+    # Two of three prompts have one group.
     scenes = [draw.random_scene(rng, two_groups=i % 3 == 2, held_out=not args.trained) for i in range(args.n)]
     prompts = [draw.caption(s) for s in scenes]
     run = lambda steps, cfg: table(scenes, generate(pipe, prompts, args.seed, steps, cfg, args.width, args.height))

@@ -1,4 +1,4 @@
-"""Writes the averaged weights of a training run as a Hugging Face folder in bf16, with the engine's defaults beside it."""
+"""Writes the averaged weights of a training run as a Hugging Face folder in bf16, plus sluice.json."""
 import argparse
 import json
 import os
@@ -32,7 +32,7 @@ def main():
         out.write("\n")
     paths = [os.path.join(d, f) for d, _, files in os.walk(args.out) for f in files]
     for path in paths:
-        os.chmod(path, 0o644)  # safetensors writes 0600
+        os.chmod(path, 0o644)  # safetensors creates files with mode 0600
     size = sum(os.path.getsize(path) for path in paths)
     print(f"step {state['step']}, {state['elapsed'] / 60:.1f} minutes trained, {size / 1e6:.2f} MB in {args.out}")
 

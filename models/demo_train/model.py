@@ -1,8 +1,8 @@
-"""The demo model's parts: tokenizer, Qwen3 text encoder, Z-Image transformer, and a batched forward over them.
+"""Components of the demo model: tokenizer, Qwen3 text encoder, Z-Image transformer; and a batched forward pass.
 
-diffusers runs Z-Image on lists of unequal sequences. Here every caption fits one block of 32 tokens and every picture
-one block of 64, so nothing needs a mask and the whole batch goes through at once. `python model.py` checks this forward
-against diffusers' own (and the tokenizer against the pipeline's).
+diffusers runs Z-Image on lists of sequences of different lengths. Here every caption is padded to 32 tokens and every
+image to 64, so a batch needs no mask and runs at once. `python model.py` compares this forward pass with diffusers',
+and the tokenizer with the pipeline's.
 """
 import json
 import os
@@ -34,7 +34,7 @@ def chat(prompt):
 
 
 def save_tokenizer(folder):
-    """A byte-level BPE whose merges make every word of the grammar one token; laid out like Qwen2's."""
+    """Trains and saves a byte-level BPE tokenizer in Qwen2's file layout; every word of the grammar is one token."""
     rng = random.Random(3)
     corpus = [draw.caption(draw.random_scene(rng, two_groups=i % 2 == 1)) for i in range(4000)]
     corpus += draw.COLOURS * 50 + ["user\n", "assistant\n"] * 500
@@ -62,18 +62,18 @@ def save_tokenizer(folder):
 
 
 class Captions:
-    """Prompts to fixed blocks of token ids."""
+    """Converts prompts to padded rows of token ids."""
 
     def __init__(self, folder):
         self.tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
         self.pad = self.tokenizer.token_to_id(SPECIAL[0])
 
     def __call__(self, prompts):
-        """ids (B, 32), is_pad (B, 32)"""
+        """Returns ids (B, 32), is_pad (B, 32)."""
         ids = torch.full((len(prompts), CAPTION_TOKENS), self.pad)
         for row, encoding in zip(ids, self.tokenizer.encode_batch([chat(p) for p in prompts])):
             if len(encoding.ids) > CAPTION_TOKENS:
-                raise ValueError(f"caption of {len(encoding.ids)} tokens, at most {CAPTION_TOKENS}")
+                raise ValueError(f"caption too long: {len(encoding.ids)} tokens, at most {CAPTION_TOKENS}")
             row[:len(encoding.ids)] = torch.tensor(encoding.ids)
         return ids, ids == self.pad
 
@@ -81,7 +81,7 @@ class Captions:
 # --- the two networks ------------------------------------------------------------------------------------------------
 
 def new_text_encoder(vocabulary, dim=128, layers=3):
-    # The pipeline takes hidden_states[-2]: the last layer is in the files, but nothing reads it.
+    # The pipeline uses hidden_states[-2], so the last layer is in the files but unused.
     return Qwen3Model(Qwen3Config(
         vocab_size=vocabulary, hidden_size=dim, intermediate_size=2 * dim, num_hidden_layers=layers,
         num_attention_heads=dim // 32, num_key_value_heads=dim // 64, head_dim=32, max_position_embeddings=512,
@@ -101,7 +101,7 @@ class Model(torch.nn.Module):
         self.text = new_text_encoder(vocabulary)
         self.transformer = new_transformer(dim, layers, refiners)
         with torch.no_grad():
-            # Words start far apart, gates a third open, the output at zero: the caption counts from the first step.
+            # Embeddings far apart, gates at 0.3, output layer zero: the caption has an effect from step 1.
             torch.nn.init.normal_(self.text.embed_tokens.weight, std=.7)
             for block in [*self.transformer.noise_refiner, *self.transformer.layers]:
                 torch.nn.init.normal_(block.adaLN_modulation[0].weight, std=.01)
@@ -114,12 +114,12 @@ class Model(torch.nn.Module):
             torch.nn.init.zeros_(self.transformer.all_final_layer["2-1"].linear.bias)
 
     def forward(self, latents, sigma, ids, is_pad, rope):
-        """Predicted latent - noise, (B, 16, Y, X). rope: `rope_tables(height, width)` for the latents' size."""
+        """Returns the prediction of latent - noise, (B, 16, Y, X). rope: `rope_tables(height, width)` of the latent size."""
         return denoise(self.transformer, latents, sigma, encode_text(self.text, ids), is_pad, rope)
 
 
 def encode_text(text, ids):
-    """hidden_states[-2], (B, 32, C). Causal, so pads after the caption change nothing before them."""
+    """Returns hidden_states[-2], (B, 32, C). Attention is causal, so padding does not change the caption's rows."""
     x = text.embed_tokens(ids)
     position = torch.arange(ids.shape[1], device=ids.device)[None]
     cos_sin = text.rotary_emb(x, position)
@@ -129,9 +129,9 @@ def encode_text(text, ids):
 
 
 def rope_tables(transformer, height, width):
-    """cos and sin (96, 16) for [image tokens, caption tokens] of a latent of height x width."""
+    """Returns cos and sin, (96, 16), for [image tokens, caption tokens] of a latent of height x width."""
     rows, columns = height // 2, width // 2
-    image = torch.zeros(IMAGE_TOKENS, 3, dtype=torch.long)  # pads sit at (0, 0, 0)
+    image = torch.zeros(IMAGE_TOKENS, 3, dtype=torch.long)  # padding tokens have position (0, 0, 0)
     y, x = torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")
     image[:rows * columns] = torch.stack([torch.full_like(x, CAPTION_TOKENS + 1), y, x], -1).flatten(0, 1)
     text = torch.zeros(CAPTION_TOKENS, 3, dtype=torch.long)
@@ -145,21 +145,21 @@ def norm(x, module):
 
 
 def rotate(x, cos, sin):
-    # The pairs come out de-interleaved. q and k are permuted alike, so their products are unchanged.
+    # The result is de-interleaved. q and k are permuted alike, so q k^T is unchanged.
     a, b = x[..., 0::2], x[..., 1::2]
     cos, sin = cos[:, None], sin[:, None]
     return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
 
 
 def block_forward(block, x, cos, sin, modulation=None):
-    """One ZImageTransformerBlock. modulation: (B, 1, C) each of scale, gate, scale, gate, or None."""
+    """Forward pass of a ZImageTransformerBlock. modulation: (scale, gate, scale, gate), each (B, 1, C), or None."""
     scale_a, gate_a, scale_f, gate_f = modulation or (1, 1, 1, 1)
     attention = block.attention
     h = norm(x, block.attention_norm1) * scale_a
     weight = torch.cat([attention.to_q.weight, attention.to_k.weight, attention.to_v.weight])
     q, k, v = F.linear(h, weight).unflatten(-1, (3, attention.heads, -1)).unbind(2)
     q, k = rotate(norm(q, attention.norm_q), cos, sin), rotate(norm(k, attention.norm_k), cos, sin)
-    # Written out: fused attention's bf16 backward takes three times as long on the CPU.
+    # Not fused: the backward pass of fused bf16 attention takes three times as long on the CPU.
     q, k, v = (a.transpose(1, 2) for a in (q, k, v))
     h = ((q @ k.mT).float() * q.shape[-1] ** -.5).softmax(-1).to(v.dtype) @ v
     h = F.linear(h.transpose(1, 2).flatten(2), attention.to_out[0].weight)
@@ -175,7 +175,7 @@ def modulated(block, x, cos, sin, time):
 
 
 def to_patches(x):
-    """(B, 16, Y, X) to (B, 64, 64): 2x2 patches as (row, column, channel), zeros to the end of the block."""
+    """(B, 16, Y, X) to (B, 64, 64): 2x2 patches as (row, column, channel), padded with zeros to 64 tokens."""
     batch, _, height, width = x.shape
     x = x.reshape(batch, CHANNELS, height // 2, 2, width // 2, 2).permute(0, 2, 4, 3, 5, 1).reshape(batch, -1, 64)
     return F.pad(x, (0, 0, 0, IMAGE_TOKENS - x.shape[1]))
@@ -187,14 +187,14 @@ def from_patches(x, height, width):
 
 
 def denoise(t, latents, sigma, text, is_pad, rope):
-    """ZImageTransformer2DModel.forward for one block of caption and one of image tokens."""
+    """ZImageTransformer2DModel.forward for padded captions and images."""
     height, width = latents.shape[2:]
     is_image = torch.arange(IMAGE_TOKENS, device=latents.device) < height // 2 * (width // 2)
     return from_patches(denoise_patches(t, to_patches(latents), sigma, text, is_pad, is_image, *rope), height, width)
 
 
 def denoise_patches(t, patches, sigma, text, is_pad, is_image, cos, sin, modulated=modulated, plain=block_forward):
-    """The same on patches: all sizes of pictures have the same shapes here, so that compiled blocks compile once."""
+    """denoise on patches. All image sizes have the same shapes here, so torch.compile compiles each block once."""
     time = t.t_embedder((1 - sigma) * t.t_scale)
     x = torch.where(is_image[:, None], t.all_x_embedder["2-1"](patches), t.x_pad_token)
     for block in t.noise_refiner:
@@ -214,14 +214,14 @@ def denoise_patches(t, patches, sigma, text, is_pad, is_image, cos, sin, modulat
 # --- sampling and files ----------------------------------------------------------------------------------------------
 
 def sigmas(steps, shift=SHIFT):
-    """The pipeline's: linspace(1, 1/n, n), shifted, then 0."""
+    """The pipeline's sigmas: linspace(1, 1/n, n), shifted, then 0."""
     s = torch.linspace(1, 1 / steps, steps)
     return torch.cat([shift * s / (1 + (shift - 1) * s), torch.zeros(1)])
 
 
 @torch.no_grad()
 def sample(model, captions, prompts, noise, steps=12, cfg_scale=3.0):
-    """Latents (B, 16, Y, X) from noise; guidance is uncond + cfg_scale * (cond - uncond)."""
+    """Denoises to latents (B, 16, Y, X); guidance is uncond + cfg_scale * (cond - uncond)."""
     device = noise.device
     ids, is_pad = (a.to(device) for a in captions(list(prompts) + [""] * len(prompts)))
     rope = [a.to(device) for a in rope_tables(model.transformer, *noise.shape[2:])]
@@ -242,8 +242,8 @@ def save_pipeline(model, vae, tokenizer_folder, out, dtype=torch.bfloat16):
                           vae, model.text, tokenizer, model.transformer)
     pipe.to(dtype).save_pretrained(out)
     save_tokenizer_files(tokenizer_folder, f"{out}/tokenizer")
-    edit_json(f"{out}/vae/config.json", lambda config: config.pop("_name_or_path", None))  # a path of this machine
-    # Where readers older than transformers 5 look.
+    edit_json(f"{out}/vae/config.json", lambda config: config.pop("_name_or_path", None))  # remove a local path
+    # transformers before version 5 expects rope_theta at the top level.
     edit_json(f"{out}/text_encoder/config.json",
               lambda config: config.update(rope_theta=config["rope_parameters"]["rope_theta"]))
 
@@ -257,7 +257,7 @@ def edit_json(path, edit):
 
 
 def save_tokenizer_files(source, out):
-    """Qwen2's file layout, word for word, whatever this version of transformers writes."""
+    """Copies the tokenizer files unchanged, independent of the installed transformers version."""
     for name in os.listdir(out):
         os.remove(f"{out}/{name}")
     for name in os.listdir(source):

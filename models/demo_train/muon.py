@@ -1,16 +1,16 @@
-"""Muon for the blocks' matrices and AdamW for the rest, over one flat vector of parameters that workers share.
+"""Optimiser: Muon for the matrices of blocks, AdamW for all other parameters, over one flat shared vector.
 
-Every worker updates its own part of the vector, so the optimiser's cost is shared too. The state is flat as well: a
+Each worker updates its part of the vector, which also divides the optimiser's cost. The state is flat, too: a
 checkpoint is four vectors.
 """
 import torch
 
 
 def orthogonal(g, steps=5):
-    """Newton-Schulz iteration: (K, M, N) matrices to about U V^T (Jordan et al., Muon, 2024)."""
+    """Newton-Schulz iteration: approximates U V^T of (K, M, N) matrices (Jordan et al., Muon, 2024)."""
     wide = g.shape[-2] <= g.shape[-1]
     x = g if wide else g.mT
-    x = (x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)).bfloat16()  # precise enough, and five times as fast
+    x = (x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)).bfloat16()  # bf16 is precise enough and five times as fast
     for _ in range(steps):
         a = x @ x.mT
         x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
@@ -22,10 +22,10 @@ def is_matrix_of_a_block(name, p):
 
 
 class Layout:
-    """Where each trained parameter lies in the flat vector: Muon's first, then AdamW's."""
+    """Position of each trained parameter in the flat vector: Muon's first, then AdamW's."""
 
     def __init__(self, model, muon=True):
-        last = f"text.layers.{len(model.text.layers) - 1}."  # never read, see hidden_states[-2]
+        last = f"text.layers.{len(model.text.layers) - 1}."  # unused: the pipeline reads hidden_states[-2]
         named = [(n, p) for n, p in model.named_parameters() if not n.startswith((last, "text.norm"))]
         chosen = [(n, p) for n, p in named if muon and is_matrix_of_a_block(n, p)]
         rest = [(n, p) for n, p in named if not (muon and is_matrix_of_a_block(n, p))]
@@ -40,7 +40,7 @@ class Layout:
         return [flat[o:o + shape.numel()].view(shape) for _, o, shape in self.entries]
 
     def bind(self, model, flat, grad=None, fill=False):
-        """Makes the model's parameters (and gradients) views of the flat vectors; `fill` copies their values in first."""
+        """Makes parameters (and gradients) views of the flat vectors; `fill` first copies the model's values there."""
         parameters = dict(model.named_parameters())
         for (name, _, _), view in zip(self.entries, self.views(flat)):
             if fill:
@@ -53,7 +53,7 @@ class Layout:
 
 class Optimiser:
     def __init__(self, layout, flat, state, worker=0, workers=1, weight_decay=.02, beta=.95, betas=(.9, .98)):
-        """state: (2, size): momentum and, for AdamW's part, second moment."""
+        """state: (2, size): momentum; second moment of AdamW's part."""
         self.layout, self.beta, self.betas, self.weight_decay = layout, beta, betas, weight_decay
         by_shape = {}
         for i, (_, _, shape) in enumerate(layout.entries[:layout.n_muon]):
@@ -66,14 +66,14 @@ class Optimiser:
         self.parameters, self.momenta = layout.views(flat), layout.views(state[0])
 
     def step(self, grads, rate, step):
-        """grads: the workers' flat gradients, to be summed. step counts from 1."""
+        """One update. grads: flat gradients of all workers, summed here. step: from 1."""
         views = [self.layout.views(g) for g in grads]
         for members in self.stacks:
             g = torch.stack([sum(v[i] for v in views) for i in members])
             m = [self.momenta[i] for i in members]
             torch._foreach_lerp_(m, list(g.unbind()), 1 - self.beta)
             update = orthogonal(torch.lerp(g, torch.stack(m), self.beta))
-            # The factor makes an update's size that of AdamW's (Liu et al., Muon is scalable, 2025): one rate for both.
+            # Scales updates to AdamW's size (Liu et al., Muon is scalable, 2025), so both use one learning rate.
             scale = rate * .2 * max(update.shape[-2:]) ** .5
             p = [self.parameters[i] for i in members]
             torch._foreach_mul_(p, 1 - rate * self.weight_decay)

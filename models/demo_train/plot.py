@@ -1,4 +1,4 @@
-"""The training log as a picture: loss, word probe, and what the reader reads, over time."""
+"""Plots the training log: loss, word probe and reader scores over time."""
 import argparse
 import csv
 
@@ -26,7 +26,7 @@ def main():
     titles = {"one": "one shape", "many": "two or three equal shapes", "pair": "two groups"}
     for axis, (kind, title) in zip(axes[1], titles.items()):
         for aspect in ("background", "colour", "side", "shape", "count"):
-            # Kinds that the curriculum had not reached are logged as zero throughout: not measured.
+            # All zeros: not measured, because the curriculum had not reached this kind.
             points = [(r["minutes"], r[f"{kind}_{aspect}"]) for r in rows if r[f"{kind}_background"]]
             axis.plot(*zip(*points), ".-", label=aspect)
         axis.set(title=f"held-out prompts, {title}", ylim=(0, 1.05), xlabel="minutes of training")

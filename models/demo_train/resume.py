@@ -1,6 +1,6 @@
-"""Makes a run to go on from out of the shipped model: its weights, autoencoder and tokenizer, and the minutes it has had.
+"""Creates a checkpoint to continue training from the shipped model: weights, VAE, tokenizer and elapsed minutes.
 
-The optimiser starts afresh, with its hundred steps of warming up, so nothing but the model need be kept.
+The optimiser state starts at zero with a new warm-up of 100 steps, so the model alone is sufficient.
 """
 import argparse
 import csv
@@ -17,7 +17,7 @@ from muon import Layout
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", default="../demo")
-    parser.add_argument("--log", default="log.csv", help="of the training so far")
+    parser.add_argument("--log", default="log.csv", help="log of the training so far")
     parser.add_argument("--work", default="../../build/demo_train")
     parser.add_argument("--run", default="../../build/demo_train/run")
     args = parser.parse_args()
@@ -37,7 +37,7 @@ def main():
     layout.bind(model, flat, fill=True)
     torch.save({"flat": flat, "ema": flat.clone(), "state": torch.zeros(2, layout.size), "step": 0,
                 "samples": int(last["samples"]), "elapsed": 60 * float(last["minutes"])}, f"{args.run}/checkpoint.pt")
-    print(f"{last['minutes']} minutes trained so far; next: python data.py && python train.py --minutes MORE")
+    print(f"{last['minutes']} minutes trained so far; next: python data.py && python train.py --minutes TOTAL")
 
 
 if __name__ == "__main__":

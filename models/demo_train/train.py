@@ -1,9 +1,8 @@
 """Trains the demo model's text encoder and transformer together, from scratch, on cached latents.
 
-Two worker processes of one thread each share the parameters: a step's micro-batches are handed out from a counter, so
-that a worker whose core is taken by somebody else only does fewer of them. The schedule follows the clock: `--minutes`
-of training time in all, whatever the machine, and the learning rate ends at zero. Stop it at any time; the same command
-resumes. With a GPU there is one worker, on it.
+Two single-threaded worker processes share the parameters. They take a step's micro-batches from a shared counter, so a
+worker on a busy core takes fewer. The schedule follows the clock: training ends after `--minutes` in all, with learning
+rate zero, on any machine. The same command resumes a stopped run. With a GPU there is one worker.
 """
 import argparse
 import csv
@@ -30,8 +29,8 @@ PROBE_SIGMAS = [.9, .7, .5]
 
 def arguments():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--work", default="../../build/demo_train", help="autoencoder, tokenizer, cached latents")
-    parser.add_argument("--run", default="../../build/demo_train/run", help="checkpoint and log")
+    parser.add_argument("--work", default="../../build/demo_train", help="folder of VAE, tokenizer and cached latents")
+    parser.add_argument("--run", default="../../build/demo_train/run", help="folder of checkpoint and log")
     parser.add_argument("--minutes", type=float, required=True)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--batch", type=int, default=32)
@@ -40,13 +39,13 @@ def arguments():
     parser.add_argument("--dim", type=int, default=128)
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--refiners", type=int, default=1)
-    parser.add_argument("--hold", type=float, default=.45, help="share of the time before the rate falls")
-    parser.add_argument("--high-noise", type=float, default=.5, help="share of samples at shift 3, the rest at 1.3")
-    parser.add_argument("--misname", type=float, default=.1, help="share of colour words that are replaced by any other")
-    parser.add_argument("--adamw", action="store_true", help="AdamW for everything")
-    parser.add_argument("--curriculum", type=float, default=0, help="hold the curriculum at this stage (for comparisons)")
-    parser.add_argument("--eval-every", type=float, default=5, help="minutes")
-    parser.add_argument("--eval-prompts", type=int, default=32, help="of each kind")
+    parser.add_argument("--hold", type=float, default=.45, help="share of the time before the learning rate decays")
+    parser.add_argument("--high-noise", type=float, default=.5, help="share of samples at shift 3 (others: 1.3)")
+    parser.add_argument("--misname", type=float, default=.1, help="share of colour words replaced by random ones")
+    parser.add_argument("--adamw", action="store_true", help="use AdamW for all parameters")
+    parser.add_argument("--curriculum", type=float, default=0, help="fixed curriculum progress (0: follow training)")
+    parser.add_argument("--eval-every", type=float, default=5, help="minutes between evaluations")
+    parser.add_argument("--eval-prompts", type=int, default=32, help="prompts of each kind per evaluation")
     return parser.parse_args()
 
 
@@ -59,20 +58,20 @@ class Batches:
         self.colours = torch.tensor([captions.tokenizer.encode(f" {c}").ids[0] for c in draw.COLOURS])
 
     def pools_of(self, name):
-        """[(pool, rope)] of every size, opened when the curriculum first asks."""
+        """Returns [(pool, rope)] of every size; opened at first use."""
         if name not in self.pools:
             self.pools[name] = [(p, [a.to(self.device) for a in rope_tables(self.transformer, *p["latents"].shape[2:])])
                                 for p in data.load(f"{self.args.work}/latents", name)]
         return self.pools[name]
 
     def misname(self, ids, rng):
-        """Some colour words become others. The model then means it with so many colours only, and guidance mends that: else
-        so simple a world would need none."""
+        """Replaces some colour words by random ones. The model becomes less sure of colours, which guidance corrects;
+        otherwise guidance would have no effect on such simple images."""
         wrong = (torch.rand(ids.shape, generator=rng) < self.args.misname) & torch.isin(ids, self.colours)
         return torch.where(wrong, self.colours[torch.randint(len(self.colours), ids.shape, generator=rng)], ids)
 
     def __call__(self, step, index, done):
-        """The arguments of `loss_of` after the model; a pure function of the arguments."""
+        """Returns the arguments of `loss_of` after `blocks`; deterministic in step, index and done."""
         pick = random.Random(step * 1000 + index)
         share = data.weights(self.args.curriculum or done)
         pool, rope = pick.choice(self.pools_of(pick.choices(list(share), list(share.values()))[0]))
@@ -80,10 +79,10 @@ class Batches:
         n = self.args.micro
         rows = torch.randint(len(pool["ids"]), (n,), generator=rng)
         latents, ids = pool["latents"][rows].float(), pool["ids"][rows]
-        # One caption in ten is dropped, for guidance.
+        # One caption in ten is replaced by the empty one, for classifier-free guidance.
         ids = torch.where((torch.rand(n, generator=rng) < .1)[:, None], self.empty, ids)
         ids = self.misname(ids, rng)
-        # Noise levels: one from each n-th of [0, 1), then shifted. Fewer accidents than independent ones.
+        # Noise levels: stratified (one per n-th of [0, 1)), then shifted; less variance than independent ones.
         u = (torch.randperm(n, generator=rng) + torch.rand(n, generator=rng)) / n
         shift = torch.where(torch.rand(n, generator=rng) < self.args.high_noise, 3.0, 1.3)
         sigma = shift * u / (1 + (shift - 1) * u)
@@ -95,7 +94,7 @@ class Batches:
 
 
 def loss_of(model, blocks, latents, noise, sigma, ids, is_pad, is_image, cos, sin):
-    """Mean squared error of latent - noise, over the image's own tokens. latents, noise: patches (B, 64, 64)."""
+    """Mean squared error of latent - noise over image tokens without padding. latents, noise: patches (B, 64, 64)."""
     noisy = torch.lerp(latents, noise, sigma[:, None, None])
     text = encode_text(model.text, ids)
     out = denoise_patches(model.transformer, noisy, sigma, text, is_pad, is_image, cos, sin, *blocks)
@@ -111,7 +110,7 @@ def scenes(kind, n, seed):
 
 
 def reader_scores(model, vae, captions, which, seed, device, steps=12, cfg_scale=3.0):
-    """[(right, asked)] by aspect over the scenes `which`, drawn by the model and read back."""
+    """Generates the scenes `which`, runs the reader on them, returns (correct, total) per aspect."""
     totals = np.zeros((len(ASPECTS), 2))
     for i in range(0, len(which), 16):
         some = which[i:i + 16]
@@ -127,7 +126,7 @@ def reader_scores(model, vae, captions, which, seed, device, steps=12, cfg_scale
 
 @torch.no_grad()
 def word_probe(model, vae, captions, seed, device, n=64):
-    """How often the true shape word denoises an untrained picture best, by noise level. Moves long before pictures do."""
+    """Share of held-out images that the true shape word denoises best, by noise level. An early indicator."""
     which = scenes("one", n, seed)
     rng = random.Random(seed)
     x = train_vae.to_tensor([draw.draw(s, rng) for s in which])
@@ -151,7 +150,7 @@ def word_probe(model, vae, captions, seed, device, n=64):
 # --- the workers -----------------------------------------------------------------------------------------------------
 
 class Shared:
-    """What the workers share: parameters, moving average, optimiser state, gradients, counters."""
+    """State shared by the workers: parameters, moving average, optimiser state, gradients, counters."""
 
     def __init__(self, size, workers, device):
         make = lambda *shape: torch.zeros(*shape, device=device).share_memory_()
@@ -214,7 +213,7 @@ def worker(me, args, shared, layout, model, device):
     mine = slice(layout.size * me // args.workers, layout.size * (me + 1) // args.workers)
     total, micros = args.minutes * 60, args.batch // args.micro
     last_eval, last_save, losses, since = shared.elapsed.value, time.time(), [], (time.time(), shared.step.value)
-    for turn in range(args.workers):  # the first to compile leaves its code in the cache for the others
+    for turn in range(args.workers):  # one after another: the first fills the compile cache for the others
         if turn == me:
             backward(0, 0, 0)
         shared.barrier.wait()
@@ -234,11 +233,11 @@ def worker(me, args, shared, layout, model, device):
             shared.next.value, shared.step.value, shared.elapsed.value = 0, step + 1, time.time() - started
             shared.samples.value += args.batch
         shared.barrier.wait()
-        # A short average while everything moves fast, a longer one later.
+        # The averaging window grows with the step.
         shared.ema[mine].lerp_(shared.flat[mine], max(1 / (step / 4 + 1), .001))
         is_last = shared.elapsed.value >= total
         if shared.elapsed.value - last_eval >= 60 * args.eval_every or is_last:
-            shared.barrier.wait()  # the other workers' part of the average
+            shared.barrier.wait()  # wait for the other workers' parts of the average
             last_eval = shared.elapsed.value
             for i, kind in enumerate(KINDS):
                 if kind not in data.weights(args.curriculum or done):
@@ -266,7 +265,7 @@ def main():
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda":
         args.workers, args.micro = 1, args.batch
-    torch.set_num_threads(torch.get_num_threads() if args.workers == 1 else 1)  # threads do not survive the fork
+    torch.set_num_threads(torch.get_num_threads() if args.workers == 1 else 1)  # threads do not survive a fork
     os.makedirs(args.run, exist_ok=True)
     captions = Captions(f"{args.work}/tokenizer")
     model = Model(captions.tokenizer.get_vocab_size(), args.dim, args.layers, args.refiners).to(device)

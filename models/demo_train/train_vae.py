@@ -1,8 +1,8 @@
 """Trains the demo model's autoencoder: a small standard AutoencoderKL, 16 latent channels, 8x down.
 
-Dense pictures first (12 to 40 shapes each: plain ones teach it nothing), the prompts' own drawings mixed in, because
-group norms see other statistics there. A KL term keeps the latents small and smooth, so that they are easy to
-denoise. Ends by measuring what the reader reads from reconstructions, and the latent mean and scale.
+Half of the images are dense (12 to 40 shapes), because drawings of the grammar have too few edges to learn from. The
+other half are such drawings, because group norm statistics differ there. A KL term keeps the latents small and smooth,
+hence easy to denoise. At the end the script prints reader scores on reconstructions, and latent mean and scale.
 """
 import argparse
 import random
@@ -26,7 +26,7 @@ def new_vae():
 
 
 def picture(seed):
-    """As many dense pictures as drawings of the grammar."""
+    """Returns a dense image for odd seeds, a drawing of the grammar for even ones."""
     rng = random.Random(seed)
     if seed % 2:
         return draw.draw_dense(rng)
@@ -49,7 +49,7 @@ def to_images(x):
 
 @torch.no_grad()
 def readings(vae, n, seed):
-    """How often the reader reads the reconstruction of a drawing right, by aspect."""
+    """Reader accuracy on VAE reconstructions of drawings, by aspect."""
     rng = random.Random(seed)
     totals = {}
     for i in range(n):
@@ -65,7 +65,7 @@ def readings(vae, n, seed):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", default="../../build/demo_train/vae")
-    parser.add_argument("--resume", help="start from this folder's weights instead of from scratch")
+    parser.add_argument("--resume", metavar="FOLDER", help="start from the weights in this folder")
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--pictures", type=int, default=9000)
@@ -81,10 +81,10 @@ def main():
     start, step, done = time.time(), 0, 0.0
     while done < 1:
         done = min(1.0, (time.time() - start) / args.seconds)
-        for group in optimiser.param_groups:  # the schedule follows the clock, so it always ends
+        for group in optimiser.param_groups:  # the schedule follows the clock
             group["lr"] = args.rate * min(1, (step + 1) / 50) * (1 if done < .4 else max(0.0, (1 - done) / .6))
         x = to_tensor(pool[rng.integers(len(pool), size=args.batch)])
-        if step % 3 < 2:  # quarter pictures: four times the steps a second, as many edges a pixel
+        if step % 3 < 2:  # quarter images: four times the steps per second, as many edges per pixel
             top, left = 8 * rng.integers(9, size=2)
             x = x[:, :, top:top + 64, left:left + 64].contiguous(memory_format=torch.channels_last)
         else:

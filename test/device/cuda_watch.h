@@ -232,11 +232,11 @@ static int set_up(void **state) {
     (void)state;
     sys_init_machine(&watch.sys);
     watch.device = (struct device){.name = "watch", .cost = watch_cost, .run = watch_run};
-    watch.planned = cuda_planned(&watch.sys, NULL, &problem);
+    watch.planned = cuda_plan_device(&watch.sys, NULL, &problem);
     watch.cuda = watch.planned ? cuda_open(&watch.sys, 0, &problem) : NULL;
     assert_no_problem();
     watch.device.operands = watch.cuda->operands;
-    watch.cuda->memory->provide(watch.cuda, 1, &problem); /* loads kernels */
+    watch.cuda->memory->preallocate(watch.cuda, 1, &problem); /* loads kernels */
     assert_no_problem();
     watch.operands = aligned_alloc(256, OPERANDS_MAX);
     watch.together = device_memory_take(OPERANDS_MAX);

@@ -2,8 +2,8 @@
  * what their documentation says: that shapes, layouts, transposition, bias and residual are asked for as
  * meant, that refusals become errors, that everything is given back. Needs CUDA's headers and no GPU; make
  * library_fakes puts the fakes on the linker's path. What real libraries do is a GPU's test. */
-#include "kernels/cuda/convolutions.h"
-#include "kernels/cuda/products.h"
+#include "kernels/cuda/cudnn.h"
+#include "kernels/cuda/cublaslt.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -93,13 +93,13 @@ static void products_are_asked_for_as_meant(void **state) {
     for (int i = 0; i < 500; i++) one_product(products);
     void *scratch = aligned_alloc(256, SCRATCH);
     memset(scratch, 0, SCRATCH);
-    assert_int_equal(products_touch_needs(products), 0); /* all of these have run */
+    assert_int_equal(products_warm_up_bytes(products), 0); /* all of these have run */
     struct product_key key = {.m = 2, .n = 3, .k = 8, .in_row = 8, .out_row = 3};
     assert_int_equal(products_prepare(products, &key, &e), OK);
-    assert_int_equal(products_touch_needs(products), product_touch_bytes(&key));
-    assert_int_equal(products_touch(products, scratch, SCRATCH, NULL, &e), OK);
-    assert_int_equal(products_touch_needs(products), 0);
-    assert_int_equal(products_touch(products, scratch, PRODUCTS_WORKSPACE, NULL, &e), OK);
+    assert_int_equal(products_warm_up_bytes(products), product_warm_up_bytes(&key));
+    assert_int_equal(products_warm_up(products, scratch, SCRATCH, NULL, &e), OK);
+    assert_int_equal(products_warm_up_bytes(products), 0);
+    assert_int_equal(products_warm_up(products, scratch, PRODUCTS_WORKSPACE, NULL, &e), OK);
     free(scratch);
     products_close(products);
 }
@@ -150,8 +150,8 @@ static void products_that_are_refused_are_named(void **state) {
     assert_int_equal(products_prepare(products, &key, &e), DEVICE);
     assert_string_equal(
         error_line(&e, line, sizeof line),
-        "cuBLASLt choice of an algorithm failed: found not supported (15), expected a product "
-        "of 5 x 13 x 8, bias, rows of 8, 13 and 0");
+        "cuBLASLt: choosing an algorithm failed: found not supported (15), expected a matrix "
+        "product of 5 x 13 x 8, bias, row strides 8, 13 and 0");
     e = (struct error){0};
     products_close(products);
 }
@@ -187,12 +187,12 @@ static void convolutions_are_asked_for_as_meant(void **state) {
     for (int i = 0; i < 100; i++) one_convolution(convolutions);
     void *scratch = aligned_alloc(256, SCRATCH);
     memset(scratch, 0, SCRATCH);
-    assert_int_equal(convolutions_touch_needs(convolutions), 0);
+    assert_int_equal(convolutions_warm_up_bytes(convolutions), 0);
     struct convolution_key key = {.rows = 7, .columns = 7, .in = 8, .out = 8, .side = 3, .stride = 1};
     assert_int_equal(convolutions_prepare(convolutions, &key, &e), OK);
-    assert_int_equal(convolutions_touch_needs(convolutions), convolution_touch_bytes(&key));
-    assert_int_equal(convolutions_touch(convolutions, scratch, SCRATCH, NULL, &e), OK);
-    assert_int_equal(convolutions_touch_needs(convolutions), 0);
+    assert_int_equal(convolutions_warm_up_bytes(convolutions), convolution_warm_up_bytes(&key));
+    assert_int_equal(convolutions_warm_up(convolutions, scratch, SCRATCH, NULL, &e), OK);
+    assert_int_equal(convolutions_warm_up_bytes(convolutions), 0);
     free(scratch);
     convolutions_close(convolutions);
 }
@@ -207,13 +207,13 @@ static void convolutions_that_are_refused_are_named(void **state) {
     e = (struct error){0};
     assert_int_equal(convolutions_prepare(convolutions, &key, &e), DEVICE);
     assert_string_equal(error_line(&e, line, sizeof line),
-                        "cuDNN choice of an algorithm failed: found not supported (3000), expected a "
+                        "cuDNN: choosing an algorithm failed: found not supported (3000), expected a "
                         "convolution of 4 x 6 pixels, 40 to 8 channels, kernel 3, stride 2");
     e = (struct error){0};
     key.in = 48;
     assert_int_equal(convolutions_prepare(convolutions, &key, &e), OK);
     assert_int_equal(convolutions_run(convolutions, &key, &operands, NULL, &e), DEVICE);
-    assert_string_equal(e.what, "cuDNN convolution failed");
+    assert_string_equal(e.what, "cuDNN: convolution failed");
     e = (struct error){0};
     convolutions_close(convolutions);
 }

@@ -36,28 +36,28 @@ with() { # with VARIABLE=VALUE COMMAND...: a setting of the emulator for one run
 rm -f ../first.png
 on_gpu 0 "the first GPU"
 with EMU_DRIVER=0 on_gpu 5 "no driver"
-check "says so" has ../err '^sluice: there is no NVIDIA driver (--device cuda:0)'
+check "says so" has ../err '^sluice: no NVIDIA driver found (--device cuda:0)'
 with EMU_DRIVER=12080 on_gpu 5 "an old driver"
-check "says so" has ../err '^sluice: .*too old.*found one for CUDA 12.8, expected one for CUDA 13.0 or later: driver 580, or'
+check "says so" has ../err '^sluice: .*too old.*found a driver for CUDA 12.8, expected a driver for CUDA 13.0 or later (release 580), or'
 with EMU_CAPABILITY=9.0 draw 0 "a GPU that the build has no machine code for" -p x -o a.png --device cuda
-check "says so" has ../err 'compiling kernels for your GPU (Emulated GPU 0, compute capability 9.0)'
+check "says so" has ../err 'no machine code for your GPU (Emulated GPU 0, compute capability 9.0)'
 check "the same picture" cmp -s a.png ../first.png
 with EMU_CAPABILITY=8.9 draw 0 "one that it has some for" -p x -o a.png --device cuda
 check "says nothing" lacks ../err compiling
 rm -f a.png
 with EMU_DEVICES=0 on_gpu 5 "no GPU"
 with EMU_ABSENT=cublaslt on_gpu 5 "no cuBLASLt"
-check "says so" has ../err '^sluice: large products need cuBLASLt .*not there: found cuBLASLt cannot be loaded'
+check "says so" has ../err '^sluice: large matrix products need cuBLASLt .*not installed: found cuBLASLt cannot be loaded'
 with EMU_ABSENT=cudnn on_gpu 5 "no cuDNN"
-check "says so" has ../err '^sluice: convolutions need cuDNN 9, .*not there: found cuDNN cannot be loaded'
+check "says so" has ../err '^sluice: convolutions need cuDNN 9, .*not installed: found cuDNN cannot be loaded'
 with EMU_ABSENT=cudnn draw 0 "a latent without cuDNN" -p x --device cuda --no-decode --save-latent l.safetensors -q
 rm -f l.safetensors
 with EMU_CAPABILITY=7.5 on_gpu 5 "an old GPU"
 check "says so" has ../err '^sluice: the GPU cuda:0 .*found compute capability 7.5, expected 8.0 or later'
 with EMU_MAPS=0 on_gpu 5 "a GPU without virtual memory"
-check "says so" has ../err "^sluice: this GPU has no virtual memory management"
+check "says so" has ../err "^sluice: this GPU does not support CUDA virtual memory management"
 with EMU_INTEGRATED=1 on_gpu 5 "a GPU without memory of its own"
-check "says so" has ../err '^sluice: unified memory is not supported'
+check "says so" has ../err '^sluice: GPUs that share the host.s memory are not supported'
 with EMU_CAPABILITY=7.5 expect 0 "an old GPU is listed" devices
 check "with why" has ../out '^cuda:0: .*too old'
 for setting in EMU_DRIVER=0 EMU_CAPABILITY=7.5; do
@@ -74,7 +74,7 @@ done
 check "by default the GPU draws" has r.json '"device": *"cuda"'
 rm -f a.png r.json
 draw 2 "the second of one GPU" -p x -o a.png --device cuda:1
-check "says so" has ../err '^sluice: there is no GPU cuda:1'
+check "says so" has ../err '^sluice: no such GPU: cuda:1'
 with EMU_DEVICES=2 draw 0 "the second of two" -p x -o a.png --device cuda:1
 check "the same picture" cmp -s a.png ../first.png
 rm -f a.png
@@ -118,7 +118,7 @@ check "nothing is known of the context" lacks r.json '"context_bytes"'
 rm -f r.json
 with EMU_TAKEN=$((8 << 30)) on_gpu 4 "a full GPU"
 with EMU_TAKEN=$(((8 << 30) - (300 << 20))) on_gpu 5 "a GPU that others fill" --max-vram 4G
-check "says so" has ../err '^sluice: the GPU has too little memory left.*--max-vram.*free'
+check "says so" has ../err '^sluice: not enough free GPU memory.*--max-vram.*free'
 draw 0 "eight at the least" -p x -b 8 -o b.png --device cuda --max-vram "${least_vram}B" --save-latent l.safetensors \
     --report b.json -q
 check "the first is the same" cmp -s b-1.png ../first.png

@@ -48,7 +48,7 @@ static void attention_of_operands(void) {
     case_begin();
     struct tensor q = tensor_random(DTYPE_BF16, SHAPE(128, 256), 0, 1);
     struct tensor k = tensor_random(DTYPE_BF16, SHAPE(200, 256), 0, 1), v = k;
-    op_attention(&x, q, q, k, v, (struct heads){.queries = 2, .keys = 2, .scale = 0.1f});
+    op_attention(&x, q, q, k, v, (struct attention_options){.queries = 2, .keys = 2, .scale = 0.1f});
 }
 static void rms_for_products(void) {
     case_begin();

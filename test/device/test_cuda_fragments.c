@@ -251,12 +251,12 @@ static int open_watch(void **state) {
     setenv("EMU_ABSENT", "cublaslt,cudnn", 1);
     int failed = set_up(state);
     cuda = watch.cuda;
-    shared_memory = cuda->memory->take_shared(cuda, SHARED_MAX);
+    shared_memory = cuda->memory->alloc_mapped(cuda, SHARED_MAX);
     return failed || !shared_memory;
 }
 
 static int close_watch(void **state) {
-    if (watch.cuda) cuda->memory->give_shared(cuda, shared_memory, SHARED_MAX);
+    if (watch.cuda) cuda->memory->free_mapped(cuda, shared_memory, SHARED_MAX);
     return tear_down(state);
 }
 

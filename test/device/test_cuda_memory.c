@@ -63,8 +63,8 @@ static char *take_pages(size_t bytes) {
     return pages;
 }
 
-static float *take_shared(size_t bytes) {
-    float *shared = memory->take_shared(device, bytes);
+static float *alloc_mapped(size_t bytes) {
+    float *shared = memory->alloc_mapped(device, bytes);
     assert_non_null(shared);
     return shared;
 }
@@ -149,11 +149,11 @@ static void run_visits(void) {
     struct error e = {0};
     pthread_t thread;
     open_device();
-    stream = (struct stream){.sources = take_shared(SOURCES * ROW), .slots = take_pages(PAGE)};
+    stream = (struct stream){.sources = alloc_mapped(SOURCES * ROW), .slots = take_pages(PAGE)};
     pthread_mutex_init(&stream.lock, NULL);
     pthread_cond_init(&stream.changed, NULL);
     char *out = take_pages((size_t)VISITS * ROW);
-    float *values = take_shared((size_t)VISITS * ROW);
+    float *values = alloc_mapped((size_t)VISITS * ROW);
     assert_int_equal(memory->record_event(device), 0);
     assert_int_equal(pthread_create(&thread, NULL, copy_visits, NULL), 0);
     for (int i = 0; i < VISITS; i++) compute_visit(i, out + (size_t)i * ROW);
@@ -164,8 +164,8 @@ static void run_visits(void) {
     for (int i = 0; i < VISITS * FLOATS; i++)
         if (values[i] != (float)(i / FLOATS)) fail_msg("visit %d has %g", i / FLOATS, (double)values[i]);
     memory->finish(device);
-    memory->give_shared(device, values, (size_t)VISITS * ROW);
-    memory->give_shared(device, stream.sources, SOURCES * ROW);
+    memory->free_mapped(device, values, (size_t)VISITS * ROW);
+    memory->free_mapped(device, stream.sources, SOURCES * ROW);
     pthread_cond_destroy(&stream.changed);
     pthread_mutex_destroy(&stream.lock);
     close_device();
@@ -190,7 +190,7 @@ static void test_old_events_have_passed(void **state) {
     if (emulated()) emu_reset();
     if (emulated()) emu_set_delays(0, 500);
     open_device();
-    float *source = take_shared(ROW), *values = take_shared(ROW), *others = take_shared(2 * ROW);
+    float *source = alloc_mapped(ROW), *values = alloc_mapped(ROW), *others = alloc_mapped(2 * ROW);
     char *slot = take_pages(PAGE);
     source[0] = 1;
     memory->await_copy(device, memory->copy(device, slot, source, ROW, 0));
@@ -206,9 +206,9 @@ static void test_old_events_have_passed(void **state) {
     assert_ok(&e);
     memory->finish(device);
     assert_true(values[0] == 1);
-    memory->give_shared(device, others, 2 * ROW);
-    memory->give_shared(device, values, ROW);
-    memory->give_shared(device, source, ROW);
+    memory->free_mapped(device, others, 2 * ROW);
+    memory->free_mapped(device, values, ROW);
+    memory->free_mapped(device, source, ROW);
     close_device();
 }
 
@@ -218,7 +218,7 @@ static void test_copies_out_of_pins(void **state) {
     (void)state;
     if (emulated()) emu_reset();
     open_device();
-    float *pool = sys.map(&sys, LINE_STORE, MIB), *values = take_shared(MIB);
+    float *pool = sys.map(&sys, LINE_STORE, MIB), *values = alloc_mapped(MIB);
     char *there = take_pages(MIB);
     for (int i = 0; i < MIB / 4; i++) pool[i] = (float)i;
     assert_int_equal(memory->pin(device, (char *)pool + 3 * PAGE, 10 * PAGE), 0);
@@ -234,7 +234,7 @@ static void test_copies_out_of_pins(void **state) {
     memory->unpin(device, (char *)pool + 13 * PAGE, 90 * PAGE);
     memory->unpin(device, (char *)pool + 3 * PAGE, 10 * PAGE);
     sys.unmap(&sys, LINE_STORE, pool, MIB);
-    memory->give_shared(device, values, MIB);
+    memory->free_mapped(device, values, MIB);
     close_device();
 }
 
@@ -277,7 +277,7 @@ static void test_pages_on_demand(void **state) {
     if (emulated()) emu_reset();
     open_device();
     uint64_t own = memory->used(device);
-    void *shared = take_shared(PAGE);
+    void *shared = alloc_mapped(PAGE);
     char *pages = memory->reserve(device, (size_t)PAGES * PAGE);
     for (int i = 0; i < STEPS; i++) {
         change_pages(&random, pages, there, shared);
@@ -286,7 +286,7 @@ static void test_pages_on_demand(void **state) {
     wait_all();
     memory->unreserve(device, pages, (size_t)PAGES * PAGE);
     assert_int_equal(memory->used(device), own);
-    memory->give_shared(device, shared, PAGE);
+    memory->free_mapped(device, shared, PAGE);
     close_device();
 }
 
@@ -300,25 +300,25 @@ static void test_pages_that_were_provided(void **state) {
     if (emulated()) emu_reset();
     open_device();
     uint64_t own = memory->used(device);
-    assert_int_equal(memory->provide(device, bytes, &e), OK);
+    assert_int_equal(memory->preallocate(device, bytes, &e), OK);
     uint64_t used = memory->used(device);
-    assert_true(used >= own + bytes && used <= device->own_bytes + bytes);
+    assert_true(used >= own + bytes && used <= device->overhead_bytes + bytes);
     assert_true(memory->available(device) > used);
-    void *shared = take_shared(PAGE);
+    void *shared = alloc_mapped(PAGE);
     char *pages = memory->reserve(device, (size_t)PAGES * PAGE), *more = memory->reserve(device, 2 * bytes);
     for (int i = 0; i < STEPS; i++) change_pages(&random, pages, there, shared);
     assert_int_equal(memory->commit(device, more, 2 * bytes), -ENOMEM);
     assert_int_equal(memory->commit(device, more, CHUNK), 0); /* that has taken nothing */
     assert_int_equal(memory->used(device), used);
-    assert_int_equal(memory->provide(device, 2 * bytes, &e), OK);
+    assert_int_equal(memory->preallocate(device, 2 * bytes, &e), OK);
     assert_int_equal(memory->used(device), used + bytes);
-    assert_int_equal(memory->provide(device, bytes, &e), OK);
+    assert_int_equal(memory->preallocate(device, bytes, &e), OK);
     assert_int_equal(memory->used(device), used);
     memory->unreserve(device, more, 2 * bytes);
     memory->unreserve(device, pages, (size_t)PAGES * PAGE);
-    assert_int_equal(memory->provide(device, 0, &e), OK);
+    assert_int_equal(memory->preallocate(device, 0, &e), OK);
     assert_int_equal(memory->used(device), own);
-    memory->give_shared(device, shared, PAGE);
+    memory->free_mapped(device, shared, PAGE);
     wait_all();
     close_device();
 }
@@ -333,16 +333,16 @@ static void test_no_memory_can_be_tried_again(void **state) {
     open_device();
     uint64_t own = memory->used(device);
     emu_fail(EMU_MEM_CREATE, 5, OUT_OF_MEMORY);
-    memory->provide(device, 32 * MIB, &e);
+    memory->preallocate(device, 32 * MIB, &e);
     expect(&e, MEMORY, "67108864 needed");
     assert_int_equal(memory->used(device), own);
-    assert_int_equal(memory->provide(device, 32 * MIB, &e), OK);
+    assert_int_equal(memory->preallocate(device, 32 * MIB, &e), OK);
     char *pages = memory->reserve(device, 32 * MIB);
     emu_fail(EMU_MEM_MAP, 3, OUT_OF_MEMORY);
     assert_int_equal(memory->commit(device, pages, 32 * MIB), -ENOMEM);
     assert_int_equal(memory->commit(device, pages, 32 * MIB), 0);
     emu_fail(EMU_HOST_ALLOC, 1, OUT_OF_MEMORY);
-    assert_null(memory->take_shared(device, PAGE));
+    assert_null(memory->alloc_mapped(device, PAGE));
     void *pool = sys.map(&sys, LINE_STORE, MIB);
     emu_fail(EMU_HOST_REGISTER, 1, OUT_OF_MEMORY);
     assert_int_equal(memory->pin(device, pool, MIB), -ENOMEM);
@@ -360,16 +360,16 @@ static void test_copy_that_is_refused(void **state) {
     if (!emulated()) skip();
     emu_reset();
     open_device();
-    float *shared = take_shared(2 * ROW);
+    float *shared = alloc_mapped(2 * ROW);
     char *slot = take_pages(PAGE);
     emu_fail(EMU_COPY, 1, OUT_OF_MEMORY);
     memory->await_copy(device, memory->copy(device, slot, shared, ROW, 0));
     queue(shared + FLOATS, slot, FLOATS, &e);
-    expect(&e, DEVICE, "a copy to the GPU: found cudaErrorMemoryAllocation");
+    expect(&e, DEVICE, "copying to the GPU failed: found cudaErrorMemoryAllocation");
     queue(shared + FLOATS, slot, FLOATS, &e);
     assert_ok(&e);
     wait_all();
-    memory->give_shared(device, shared, 2 * ROW);
+    memory->free_mapped(device, shared, 2 * ROW);
     close_device();
 }
 
@@ -391,14 +391,14 @@ static void test_lost_gpu(void **state) {
         memory->wait(device, &stalled, &e);
         expect(&e, DEVICE, "found cudaErrorIllegalAddress");
         memory->wait(device, &stalled, &e);
-        expect(&e, DEVICE, "the GPU was lost by an earlier error (");
+        expect(&e, DEVICE, "the GPU was lost after an earlier error (");
         queue(slot + PAGE, slot, FLOATS, &e);
-        expect(&e, DEVICE, "another process");
-        memory->provide(device, MIB, &e);
-        expect(&e, DEVICE, "another process");
+        expect(&e, DEVICE, "new process");
+        memory->preallocate(device, MIB, &e);
+        expect(&e, DEVICE, "new process");
         assert_int_equal(memory->commit(device, slot, PAGE), -EIO);
         assert_null(memory->reserve(device, PAGE));
-        assert_null(memory->take_shared(device, PAGE));
+        assert_null(memory->alloc_mapped(device, PAGE));
         assert_int_equal(memory->copy(device, slot, slot, PAGE, 0), 0);
         memory->await_copy(device, 1);
         memory->wait_copy(device, 1);
@@ -428,18 +428,18 @@ static void test_which_gpus_open(void **state) {
     emu_reset();
     emu_set_driver(0);
     assert_int_equal(cuda_count(why, sizeof why), 0);
-    assert_string_equal(why, "there is no NVIDIA driver");
-    refuse(0, DEVICE, "there is no NVIDIA driver");
+    assert_string_equal(why, "no NVIDIA driver found");
+    refuse(0, DEVICE, "no NVIDIA driver found");
     emu_set_driver(12080);
-    refuse(0, DEVICE, "too old: found one for CUDA 12.8, expected one for CUDA 13.0 or later");
+    refuse(0, DEVICE, "too old: found a driver for CUDA 12.8, expected a driver for CUDA 13.0 or later");
     emu_reset();
     emu_set_devices(0, 8, 0, 1 << 30);
-    refuse(0, DEVICE, "sees no GPU");
+    refuse(0, DEVICE, "found no GPU");
     emu_set_devices(1, 7, 5, 1 << 30);
     refuse(0, DEVICE, "found compute capability 7.5, expected 8.0 or later");
     emu_set_devices(2, 8, 6, 1 << 30);
-    refuse(2, USAGE, "there is no GPU cuda:2: found 2 GPUs, expected cuda:0 to cuda:1");
-    refuse(-1, USAGE, "there is no GPU cuda:-1");
+    refuse(2, USAGE, "no such GPU: cuda:2: found 2 GPUs, expected cuda:0 to cuda:1");
+    refuse(-1, USAGE, "no such GPU: cuda:-1");
     assert_int_equal(cuda_describe(1, &info, &e), OK);
     assert_true(info.major == 8 && info.minor == 6 && info.bytes == 1 << 30);
     device = cuda_open(&sys, 1, &e);
@@ -458,7 +458,7 @@ static void test_opening_without_memory(void **state) {
         sys_init_machine(&sys);
         emu_fail(call, n, OUT_OF_MEMORY);
         device = cuda_open(&sys, 0, &e);
-        if (!device) expect(&e, MEMORY, "no memory on the GPU");
+        if (!device) expect(&e, MEMORY, "out of GPU memory");
         if (device) device->destroy(device);
         struct memory_use use = sys_memory_use(&sys);
         assert_int_equal(use.live_bytes[LINE_HOST], 0);

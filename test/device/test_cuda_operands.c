@@ -197,7 +197,7 @@ struct attended {
 
 static void attention_case(struct attended c) {
     case_begin();
-    struct heads heads = {
+    struct attention_options heads = {
         .queries = c.heads, .keys = c.key_heads, .scale = 1 / sqrtf((float)c.d), .causal = c.causal};
     struct tensor q = tensor_random(DTYPE_BF16, SHAPE(c.t, c.heads * c.d), c.gap, 1);
     struct tensor k = tensor_random(DTYPE_BF16, SHAPE(c.s, c.key_heads * c.d), 2 * c.gap, 1);
@@ -263,31 +263,31 @@ static void test_refused(void **state) {
     struct tensor weight = tensor_random(DTYPE_BF16, SHAPE(32), 0, 1);
     half.dtype = DTYPE_F16;
     op_rms_norm(&x, half, in, weight, 0, plain);
-    expect_refused("operator rms_norm: out does not fit");
+    expect_refused("operator rms_norm: wrong shape or type of out");
     half.dtype = DTYPE_BF16;
     op_rms_norm(&x, half, in, weight, 0, plain);
-    expect_refused("operator rms_norm: out does not fit");
+    expect_refused("operator rms_norm: wrong shape or type of out");
     op_layer_norm(&x, half, in, (struct affine){0}, 0);
     expect_refused("the type of what lies in its place");
     op_glu(&x, half, tensor_random(DTYPE_F32, SHAPE(4, 32), 0, 1), in, ACTIVATION_SILU);
     expect_refused("the type of what lies in its place");
     out = tensor_random(DTYPE_BF16, SHAPE(4, 32), 0, 1);
     op_add(&x, out, in, in);
-    expect_refused("operator add: out does not fit");
+    expect_refused("operator add: wrong shape or type of out");
     op_rms_norm(&x, in, out, weight, 0, plain);
-    expect_refused("operator rms_norm: in does not fit");
+    expect_refused("operator rms_norm: wrong shape or type of in");
     struct tensor matrix = tensor_random(DTYPE_BF16, SHAPE(8, 32), 0, 1);
     struct tensor product = tensor_random(DTYPE_F32, SHAPE(4, 8), 0, 1), shifted = out;
     shifted.data = half_at(&out, 0, 1);
     op_linear(&x, product, shifted, matrix, (struct epilogue){0});
     expect_refused("an address that is a multiple of 16");
-    struct heads heads = {.queries = 2, .keys = 2, .scale = 1};
+    struct attention_options heads = {.queries = 2, .keys = 2, .scale = 1};
     op_attention(&x, out, out, out, in, heads);
     expect_refused("k's type");
     x.precision = PRECISION_F32; /* in which the device names no type but f32 */
     op_rms_norm(&x, out, in, weight, 0, plain);
     x.precision = PRECISION_BF16;
-    expect_refused("operator rms_norm: out does not fit");
+    expect_refused("operator rms_norm: wrong shape or type of out");
 }
 
 /* Of the type that products read, also a slice of rows of any width; and of no other where that is f32. */

@@ -257,7 +257,7 @@ static void test_elementwise(void **state) {
     case_copy(1, 7, DTYPE_F32, 0);
     case_patchify(16, 8, 12, 2, 3);
     case_patchify(3, 5, 1, 1, 0);
-    case_walk(3, 6, 10, (struct patches){.side = 3, .order = PATCH_CHANNELS_FIRST, .walk = {4, 2}}, 0);
+    case_walk(3, 6, 10, (struct patches){.side = 3, .order = PATCH_CHANNELS_FIRST, .token_order = {4, 2}}, 0);
     case_shortcuts();
     case_picture(3, 7, 9);
     case_picture(16, 1, 1);
@@ -306,7 +306,7 @@ static void test_conv_finish(void **state) {
     (void)state;
     struct conv_case c = {SMALL ? 3 : 19, SMALL ? 5 : 300, 8, 16, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE,
                           true,           RESIDUAL_NONE};
-    const struct conv_options relu = {.finish = FINISH_RELU}, of_unit = {.finish = FINISH_OF_UNIT};
+    const struct conv_options relu = {.finish = FINISH_RELU}, of_unit = {.finish = FINISH_TO_SIGNED};
     case_conv_sized(c, relu);
     case_conv_sized(c, of_unit);
     c.n = 3;
@@ -345,7 +345,7 @@ static void test_conv_strided(void **state) {
         struct conv_case c = cases[i];
         struct conv_options o = {.stride = 2};
         case_conv_sized(c, o);
-        o.before = 1;
+        o.pad_before = 1;
         c.columns -= i & 1;
         c.rows -= (i >> 1) & 1;
         case_conv_sized(c, o);
@@ -439,7 +439,7 @@ static void test_conv_strided_overlap(void **state) {
         struct tensor in = tensor_random(DTYPE_F32, SHAPE(rows, columns, c), 0, 1);
         struct tensor weight = tensor_random(random_dtype(), SHAPE(n, c, 3, 3), 0, 1);
         struct tensor out = tensor_random(DTYPE_F32, SHAPE(rows / 2, columns / 2, n), 0, 1), over = out;
-        struct conv_options o = {.upsample = 1, .stride = 2, .before = before};
+        struct conv_options o = {.upsample = 1, .stride = 2, .pad_before = before};
         op_conv2d(&x, out, in, weight, (struct epilogue){0}, o);
         over.data = in.data;
         op_conv2d(&x, over, in, weight, (struct epilogue){0}, o);
@@ -525,12 +525,12 @@ static void test_random(void **state) {
 
 static void test_precisions(void **state) {
     (void)state;
-    assert_non_null(watch.cuda->lacks[PRECISION_F32]);
-    assert_non_null(watch.cuda->lacks[PRECISION_F16]);
-    assert_null(watch.cuda->lacks[PRECISION_BF16]);
+    assert_non_null(watch.cuda->unsupported[PRECISION_F32]);
+    assert_non_null(watch.cuda->unsupported[PRECISION_F16]);
+    assert_null(watch.cuda->unsupported[PRECISION_BF16]);
     for (int i = 0; i < N_PRECISIONS; i++)
-        if (watch.cuda->lacks[i]) assert_string_equal(watch.cuda->lacks[i], watch.planned->lacks[i]);
-    assert_true(watch.cuda->own_bytes == watch.planned->own_bytes);
+        if (watch.cuda->unsupported[i]) assert_string_equal(watch.cuda->unsupported[i], watch.planned->unsupported[i]);
+    assert_true(watch.cuda->overhead_bytes == watch.planned->overhead_bytes);
     assert_true(watch.cuda->host_bytes == watch.planned->host_bytes);
 }
 

@@ -35,7 +35,7 @@ static struct results {
 
 static struct device *open_cuda(struct error *e) {
     struct device *device = cuda_open(&watch.sys, 0, e);
-    if (device && device->memory->provide) device->memory->provide(device, 0, e);
+    if (device && device->memory->preallocate) device->memory->preallocate(device, 0, e);
     return device;
 }
 
@@ -133,14 +133,14 @@ static void open_results(void) {
         const int32_t *dims = world.dims[world.visits.visits[i].stage][world.visits.visits[i].block];
         for (int k = 0; k < 3; k++) results.bytes += align_up(sizeof(float) * (uint64_t)dims[k], ARENA_ALIGN);
     }
-    results.memory = device()->memory->take_shared(device(), results.bytes);
-    results.workspace = device()->memory->take_shared(device(), WORKSPACE);
+    results.memory = device()->memory->alloc_mapped(device(), results.bytes);
+    results.workspace = device()->memory->alloc_mapped(device(), WORKSPACE);
     assert_true(results.memory && results.workspace);
 }
 
 static void close_results(void) {
-    device()->memory->give_shared(device(), results.memory, results.bytes);
-    device()->memory->give_shared(device(), results.workspace, WORKSPACE);
+    device()->memory->free_mapped(device(), results.memory, results.bytes);
+    device()->memory->free_mapped(device(), results.workspace, WORKSPACE);
 }
 
 /* The next world whose weights lie on the device. */
@@ -183,7 +183,7 @@ static void test_evict(void **state) {
     uint64_t seed = seed_base + 5000;
     int replanned = 0;
     for (int i = 0; i < WORLDS; i++) {
-        static struct plan lesser;
+        static struct plan reduced;
         struct error e = {0};
         seed = next_world(seed);
         struct store *store = world_open(&e);
@@ -192,8 +192,8 @@ static void test_evict(void **state) {
         int seam = seam_after(1);
         compute_from(store, 0, seam, &e);
         if (seam >= 0) {
-            lesser_plan(&lesser);
-            assert_int_equal(store_replan(store, &lesser, seam, &e), OK);
+            reduced_plan(&reduced);
+            assert_int_equal(store_replan(store, &reduced, seam, &e), OK);
             compute_from(store, seam, -1, &e);
             replanned++;
         }

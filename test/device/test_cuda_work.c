@@ -141,14 +141,14 @@ static enum status counting_run(struct device *device, const struct op *op, void
     return OK;
 }
 
-static void *take_shared(struct sys *sys, enum memory_line line, size_t bytes) {
+static void *alloc_mapped(struct sys *sys, enum memory_line line, size_t bytes) {
     (void)sys, (void)line;
-    return counted.cuda->memory->take_shared(counted.cuda, bytes);
+    return counted.cuda->memory->alloc_mapped(counted.cuda, bytes);
 }
 
-static void give_shared(struct sys *sys, enum memory_line line, void *memory, size_t bytes) {
+static void free_mapped(struct sys *sys, enum memory_line line, void *memory, size_t bytes) {
     (void)sys, (void)line;
-    counted.cuda->memory->give_shared(counted.cuda, memory, bytes);
+    counted.cuda->memory->free_mapped(counted.cuda, memory, bytes);
 }
 
 /* ---- blocks ---- */
@@ -181,7 +181,7 @@ static const int vae_wan_sizes[] = {16, 8, 1, 2, 2, 2, 2};
     .text_rows = 1, .text_columns = 1, .latent_channels = 4, .latent_side = 16, .picture_side = 128
 #define WAN_PICTURE                                                                                          \
     .text_rows = 1, .text_columns = 1, .latent_channels = 16, .latent_side = 16, .picture_side = 128
-#define FILM                                                                                                 \
+#define WAN22_VIDEO                                                                                                 \
     .text_rows = 1, .text_columns = 1, .latent_channels = 6, .latent_frames = 3, .latent_side = 3,           \
     .latent_columns = 5, .picture_side = 48, .chunk = 2, .type = DTYPE_BF16
 #define ONLY(kind_) .block = kind_, .last = {kind_, 0}
@@ -277,8 +277,8 @@ static const struct predict_case blocks[] = {
       .last = {"resnet", 0},
       .type = DTYPE_BF16},
      0},
-    {{.family = &family_vae_wan22, .chosen = vae_wan22_sizes, FILM, .last = {"resnet", 301}}, 0},
-    {{.family = &family_vae_wan22_encoder, .chosen = vae_wan22_sizes, FILM, .last = {"resnet", 100}}, 0},
+    {{.family = &family_vae_wan22, .chosen = vae_wan22_sizes, WAN22_VIDEO, .last = {"resnet", 301}}, 0},
+    {{.family = &family_vae_wan22_encoder, .chosen = vae_wan22_sizes, WAN22_VIDEO, .last = {"resnet", 100}}, 0},
 };
 
 static int predicted_launches(const struct predict_case *c) {
@@ -330,10 +330,10 @@ static int set_up(void **state) {
                                      .operands = counted.cuda->operands,
                                      .cost = counting_cost,
                                      .run = counting_run};
-    counted.cuda->memory->provide(counted.cuda, 1, &problem); /* loads kernels */
+    counted.cuda->memory->preallocate(counted.cuda, 1, &problem); /* loads kernels */
     assert_no_problem();
-    counted.sys.map = take_shared;
-    counted.sys.unmap = give_shared;
+    counted.sys.map = alloc_mapped;
+    counted.sys.unmap = free_mapped;
     return 0;
 }
 

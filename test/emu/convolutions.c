@@ -1,12 +1,12 @@
-/* In place of cuDNN: see convolutions.h. Operands are rounded to TF32 as sm_80's only instruction for it does
+/* In place of cuDNN: see cudnn.h. Operands are rounded to TF32 as sm_80's only instruction for it does
  * (cvt.rna: to nearest, ties away from zero), which is assumed of cuDNN's kernels; sums are f32 in another
  * order than there.
  *
  * It refuses shapes that were not prepared, and addresses that are not what cuDNN's fast kernels take. */
-#include "kernels/cuda/convolutions.h"
+#include "kernels/cuda/cudnn.h"
 
 #include "enqueue.h"
-#include "kernels/cuda/keys.h"
+#include "kernels/cuda/hash_table.h"
 #include "matrix.h"
 
 #include <stdio.h>
@@ -18,7 +18,7 @@ struct convolution {
 
 struct convolutions {
     struct sys *sys;
-    struct keys keys;
+    struct hash_table table;
     struct matrix *matrix;
 };
 
@@ -33,7 +33,7 @@ struct convolutions *convolutions_open(struct sys *sys, struct error *e) {
         return NULL;
     }
     c->sys = sys;
-    c->keys = (struct keys){
+    c->table = (struct hash_table){
         .sys = sys, .key_bytes = sizeof(struct convolution_key), .entry_bytes = sizeof(struct convolution)};
     c->matrix = matrix_open(sys, e);
     if (c->matrix) return c;
@@ -43,7 +43,7 @@ struct convolutions *convolutions_open(struct sys *sys, struct error *e) {
 
 void convolutions_close(struct convolutions *c) {
     if (!c) return;
-    c->sys->release(c->sys, c->keys.entries);
+    c->sys->release(c->sys, c->table.entries);
     matrix_close(c->matrix);
     c->sys->release(c->sys, c);
 }
@@ -64,11 +64,11 @@ static struct onednn_key matrix_key(const struct convolution_key *key) {
 }
 
 enum status convolutions_prepare(struct convolutions *c, const struct convolution_key *key, struct error *e) {
-    if (keys_find(&c->keys, key)) return OK;
+    if (hash_table_find(&c->table, key)) return OK;
     struct convolution convolution = {*key};
     struct onednn_key of = matrix_key(key);
     if (matrix_prepare(c->matrix, &of, e)) return e->code;
-    return keys_add(&c->keys, &convolution) ? OK
+    return hash_table_add(&c->table, &convolution) ? OK
                                             : error_set(e, MEMORY, "no memory for the table of convolutions");
 }
 
@@ -142,7 +142,7 @@ static void compute(void *arguments) {
 enum status convolutions_run(struct convolutions *c, const struct convolution_key *key,
                              const struct convolution_operands *operands, cudaStream_t stream,
                              struct error *e) {
-    if (!keys_find(&c->keys, key)) {
+    if (!hash_table_find(&c->table, key)) {
         char shape[CONVOLUTION_SHAPE];
         error_set(e, INTERNAL, "a convolution was not prepared");
         return error_found(e, "%s", convolution_shape(key, shape));
@@ -158,12 +158,12 @@ enum status convolutions_run(struct convolutions *c, const struct convolution_ke
 }
 
 /* There is no code to load, but mapping and asking are tried. */
-uint64_t convolutions_touch_needs(const struct convolutions *c) {
+uint64_t convolutions_warm_up_bytes(const struct convolutions *c) {
     (void)c;
     return CONVOLUTIONS_WORKSPACE;
 }
 
-enum status convolutions_touch(struct convolutions *c, void *scratch, uint64_t scratch_bytes,
+enum status convolutions_warm_up(struct convolutions *c, void *scratch, uint64_t scratch_bytes,
                                cudaStream_t stream, struct error *e) {
     (void)c, (void)scratch_bytes, (void)stream, (void)e;
     emu_require_aligned("scratch of convolutions", scratch, 256);
@@ -172,8 +172,8 @@ enum status convolutions_touch(struct convolutions *c, void *scratch, uint64_t s
 
 /* All that was prepared: what has run is not kept here. */
 void convolutions_algorithms(const struct convolutions *c, device_algorithm *say, void *user) {
-    for (uint64_t i = 0; i < c->keys.capacity; i++) {
-        const struct convolution *convolution = keys_at(&c->keys, i);
+    for (uint64_t i = 0; i < c->table.capacity; i++) {
+        const struct convolution *convolution = hash_table_at(&c->table, i);
         char shape[CONVOLUTION_SHAPE];
         if (convolution) say(user, "conv2d", convolution_shape(&convolution->key, shape), "emulated");
     }

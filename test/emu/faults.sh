@@ -64,16 +64,16 @@ mkdir -p $work
 fault await kernels/cuda/streams.c tsan test_cuda_store test_worlds "$race"
 fault event kernels/cuda/streams.c tsan test_cuda_store test_worlds "$race"
 fault barrier kernels/cuda/attention.cu tsan test_cuda_ops test_attention "$race|$wrong"
-fault index kernels/cuda/picture.cu asan test_cuda_ops test_elementwise "AddressSanitizer|$wrong"
+fault index kernels/cuda/image.cu asan test_cuda_ops test_elementwise "AddressSanitizer|$wrong"
 fault distance kernels/cuda/attention.cu asan test_cuda_ops test_attention "AddressSanitizer|$wrong"
 fault slot engine/run/store_pieces.c tsan test_cuda_store test_worlds "$race"
-fault pin engine/run/pins.c emu test_cuda_store test_worlds 'copies were out of memory that is not pinned'
+fault pin engine/run/pinned_memory.c emu test_cuda_store test_worlds 'copies were out of memory that is not pinned'
 fault strides test/emu/warps.cc emu test_cuda_fragments test_strides 'FAILED.*test_strides'
 export EMU_MMA=truncate
 fault cut test/emu/warps.cc emu test_cuda_ops test_attention "$wrong"
 unset EMU_MMA
 fault bank kernels/cuda/attention.cu emu test_cuda_accesses test_accesses 'passes for 100 phases'
-fault sector kernels/cuda/rows.cuh emu test_cuda_accesses test_accesses 'sectors for 100 that are needed'
+fault sector kernels/cuda/row_access.cuh emu test_cuda_accesses test_accesses 'sectors for 100 that are needed'
 rm -rf "$work/tree"
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

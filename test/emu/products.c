@@ -1,12 +1,12 @@
-/* In place of cuBLASLt: see products.h. The operands are bf16 and the sums f32, as on the device; sums go in
+/* In place of cuBLASLt: see cublaslt.h. The operands are bf16 and the sums f32, as on the device; sums go in
  * another order than there, on the processor's vector units.
  *
  * It refuses what cuBLASLt would only crash or slow down on: shapes that were not prepared, addresses that
  * are not what the key promises. */
-#include "kernels/cuda/products.h"
+#include "kernels/cuda/cublaslt.h"
 
 #include "enqueue.h"
-#include "kernels/cuda/keys.h"
+#include "kernels/cuda/hash_table.h"
 #include "matrix.h"
 
 #include <stdio.h>
@@ -18,7 +18,7 @@ struct product {
 
 struct products {
     struct sys *sys;
-    struct keys keys;
+    struct hash_table table;
     struct matrix *matrix;
 };
 
@@ -33,7 +33,7 @@ struct products *products_open(struct sys *sys, struct error *e) {
         return NULL;
     }
     p->sys = sys;
-    p->keys = (struct keys){
+    p->table = (struct hash_table){
         .sys = sys, .key_bytes = sizeof(struct product_key), .entry_bytes = sizeof(struct product)};
     p->matrix = matrix_open(sys, e);
     if (p->matrix) return p;
@@ -43,7 +43,7 @@ struct products *products_open(struct sys *sys, struct error *e) {
 
 void products_close(struct products *p) {
     if (!p) return;
-    p->sys->release(p->sys, p->keys.entries);
+    p->sys->release(p->sys, p->table.entries);
     matrix_close(p->matrix);
     p->sys->release(p->sys, p);
 }
@@ -58,11 +58,11 @@ static struct onednn_key matrix_key(const struct product_key *key) {
 }
 
 enum status products_prepare(struct products *p, const struct product_key *key, struct error *e) {
-    if (keys_find(&p->keys, key)) return OK;
+    if (hash_table_find(&p->table, key)) return OK;
     struct product product = {.key = *key};
     struct onednn_key of = matrix_key(key);
     if (matrix_prepare(p->matrix, &of, e)) return e->code;
-    return keys_add(&p->keys, &product) ? OK : error_set(e, MEMORY, "no memory for the table of products");
+    return hash_table_add(&p->table, &product) ? OK : error_set(e, MEMORY, "no memory for the table of products");
 }
 
 struct call {
@@ -147,7 +147,7 @@ static void check(const struct product_key *key, const struct product_operands *
 
 enum status products_run(struct products *p, const struct product_key *key,
                          const struct product_operands *operands, cudaStream_t stream, struct error *e) {
-    if (!keys_find(&p->keys, key)) {
+    if (!hash_table_find(&p->table, key)) {
         error_set(e, INTERNAL, "a product was not prepared");
         return error_found(e, "%d x %d x %d, bias %d, residual %d, rounded %d, wide %d", key->m, key->n,
                            key->k, key->bias, key->residual, key->rounded, key->wide);
@@ -160,12 +160,12 @@ enum status products_run(struct products *p, const struct product_key *key,
 }
 
 /* There is no code to load, but mapping and asking are tried. */
-uint64_t products_touch_needs(const struct products *p) {
+uint64_t products_warm_up_bytes(const struct products *p) {
     (void)p;
     return PRODUCTS_WORKSPACE;
 }
 
-enum status products_touch(struct products *p, void *scratch, uint64_t scratch_bytes, cudaStream_t stream,
+enum status products_warm_up(struct products *p, void *scratch, uint64_t scratch_bytes, cudaStream_t stream,
                            struct error *e) {
     (void)p, (void)scratch_bytes, (void)stream, (void)e;
     emu_require_aligned("scratch of products", scratch, 256);
@@ -174,8 +174,8 @@ enum status products_touch(struct products *p, void *scratch, uint64_t scratch_b
 
 /* All that was prepared: what has run is not kept here. */
 void products_algorithms(const struct products *p, device_algorithm *say, void *user) {
-    for (uint64_t i = 0; i < p->keys.capacity; i++) {
-        const struct product *product = keys_at(&p->keys, i);
+    for (uint64_t i = 0; i < p->table.capacity; i++) {
+        const struct product *product = hash_table_at(&p->table, i);
         char shape[64];
         if (!product) continue;
         snprintf(shape, sizeof shape, "%d x %d x %d", product->key.m, product->key.n, product->key.k);

@@ -340,7 +340,7 @@ static void test_wrong_rules(void) {
 static uint64_t random_state = 7;
 
 /* Made values of that type: one of several tensors to write. */
-static struct named_tensor made_tensor(const char *name, enum dtype dtype, int32_t rows, int32_t columns) {
+static struct named_tensor synthetic_tensor(const char *name, enum dtype dtype, int32_t rows, int32_t columns) {
     struct named_tensor t = {name, tensor_make(NULL, dtype, 2, (int32_t[]){rows, columns})};
     t.tensor.data = calloc(1, (size_t)tensor_bytes(&t.tensor) + 64);
     if (!t.tensor.data) abort();
@@ -371,7 +371,7 @@ static void test_sources_of_every_type(void) {
         bool blocks = dtype >= DTYPE_Q4_0 && dtype <= DTYPE_NVFP4;
         if (!blocks && dtype != DTYPE_F32 && dtype != DTYPE_F16 && dtype != DTYPE_BF16) continue;
         snprintf(names[n], sizeof names[n], "%d.weight", dtype);
-        tensors[n] = made_tensor(names[n], (enum dtype)dtype, 5, 512);
+        tensors[n] = synthetic_tensor(names[n], (enum dtype)dtype, 5, 512);
         n++;
     }
     write_free(from, tensors, n);
@@ -390,10 +390,10 @@ static void test_sources_of_every_type(void) {
 static void test_odd_shapes(void) {
     char *from = in_temporary("odd.safetensors"), *to = in_temporary("odd.gguf");
     struct named_tensor tensors[] = {
-        made_tensor("a.weight", DTYPE_F32, 64, 40),  made_tensor("b.weight", DTYPE_BF16, 64, 288),
-        made_tensor("c.weight", DTYPE_BF16, 1, 512), made_tensor("d.weight", DTYPE_F16, 32, 32),
-        made_tensor("e", DTYPE_F16, 9, 256),         made_tensor("f.weight", DTYPE_BF16, 8, 4608),
-        made_tensor("g.weight", DTYPE_F32, 0, 512),
+        synthetic_tensor("a.weight", DTYPE_F32, 64, 40),  synthetic_tensor("b.weight", DTYPE_BF16, 64, 288),
+        synthetic_tensor("c.weight", DTYPE_BF16, 1, 512), synthetic_tensor("d.weight", DTYPE_F16, 32, 32),
+        synthetic_tensor("e", DTYPE_F16, 9, 256),         synthetic_tensor("f.weight", DTYPE_BF16, 8, 4608),
+        synthetic_tensor("g.weight", DTYPE_F32, 0, 512),
     };
     tensors[5].tensor = tensor_reshape(tensors[5].tensor, 4, (int32_t[]){8, 512, 3, 3});
     write_free(from, tensors, 7);
@@ -412,7 +412,7 @@ static void test_scales_of_rows(void) {
     char *from = in_temporary("int8.safetensors"), *to = in_temporary("int8.gguf");
     static const char form[] = "{\"format\":\"int8_tensorwise\"}";
     struct named_tensor tensors[3] = {
-        made_tensor("a.weight", DTYPE_I8, 70, 256),
+        synthetic_tensor("a.weight", DTYPE_I8, 70, 256),
         {"a.weight_scale", tensor_make(NULL, DTYPE_F32, 2, (int32_t[]){70, 1})},
         {"a.comfy_quant", tensor_make(strdup(form), DTYPE_U8, 1, (int32_t[]){sizeof form - 1})}};
     float *scales = tensors[1].tensor.data = malloc(70 * sizeof *scales);
@@ -442,10 +442,10 @@ static void test_rotated(void) {
         check(compare_files(output, in_temporary("of_rotated.gguf"), DTYPE_Q8_0) == MATRICES_IN_BLOCKS,
               "to q8_0");
     struct named_tensor shapes[] = {
-        made_tensor("a.weight", DTYPE_BF16, 6000, 192),
-        made_tensor("b.weight", DTYPE_BF16, 8, 144),
-        made_tensor("c.weight", DTYPE_BF16, 8, 136),
-        made_tensor("d", DTYPE_BF16, 8, 256),
+        synthetic_tensor("a.weight", DTYPE_BF16, 6000, 192),
+        synthetic_tensor("b.weight", DTYPE_BF16, 8, 144),
+        synthetic_tensor("c.weight", DTYPE_BF16, 8, 136),
+        synthetic_tensor("d", DTYPE_BF16, 8, 256),
     };
     write_free(from, shapes, 4);
     if (!convert_well(ASK(from, again, "int8_convrot"))) return;
@@ -463,7 +463,7 @@ static void test_one_scale(void) {
     char *from = in_temporary("single.safetensors"), *to = in_temporary("single2.safetensors");
     static const char form[] = "{\"format\":\"int8_tensorwise\",\"convrot\":true,\"convrot_groupsize\":64}";
     struct named_tensor tensors[3] = {
-        made_tensor("a.weight", DTYPE_I8, 70, 192),
+        synthetic_tensor("a.weight", DTYPE_I8, 70, 192),
         {"a.weight_scale", tensor_make(NULL, DTYPE_F32, 0, NULL)},
         {"a.comfy_quant", tensor_make(strdup(form), DTYPE_U8, 1, (int32_t[]){sizeof form - 1})}};
     float *scale = tensors[1].tensor.data = malloc(sizeof *scale);
@@ -507,8 +507,8 @@ static void test_metadata_goes_along(void) {
 static void test_several_inputs(void) {
     char *one = in_temporary("one.safetensors"), *two = in_temporary("two.gguf"),
          *to = in_temporary("both.gguf");
-    struct named_tensor first[] = {made_tensor("a.weight", DTYPE_BF16, 8, 256)};
-    struct named_tensor second[] = {made_tensor("b.weight", DTYPE_Q4_K, 8, 256)};
+    struct named_tensor first[] = {synthetic_tensor("a.weight", DTYPE_BF16, 8, 256)};
+    struct named_tensor second[] = {synthetic_tensor("b.weight", DTYPE_Q4_K, 8, 256)};
     write_free(one, first, 1);
     write_free(two, second, 1);
     if (convert_well((&(struct asked){.inputs = {one, two}, .output = to, .type = "q8_0"}))) {
@@ -568,7 +568,7 @@ static void test_not_finite(void) {
     char *from = in_temporary("nan.safetensors"), *to = in_temporary("nan.gguf");
     static const float strange[] = {NAN, INFINITY, -INFINITY};
     for (int i = 0; i < 3; i++) {
-        struct named_tensor tensors[] = {made_tensor("a.weight", DTYPE_F32, 8, 256)};
+        struct named_tensor tensors[] = {synthetic_tensor("a.weight", DTYPE_F32, 8, 256)};
         ((float *)tensors[0].tensor.data)[700] = strange[i];
         write_free(from, tensors, 1);
         refuse(ASK(from, to, "q8_0"), NONFINITE, "a.weight");
@@ -588,7 +588,7 @@ static void test_too_large(void) {
          *back = in_temporary("back.safetensors");
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         for (int beyond = 0; beyond < 2; beyond++) {
-            struct named_tensor tensors[] = {made_tensor("a.weight", DTYPE_F32, 8, 256)};
+            struct named_tensor tensors[] = {synthetic_tensor("a.weight", DTYPE_F32, 8, 256)};
             ((float *)tensors[0].tensor.data)[700] = -types[i].most * (beyond ? 1.001f : 1);
             write_free(from, tensors, 1);
             if (beyond)
@@ -596,7 +596,7 @@ static void test_too_large(void) {
             else if (convert_well(ASK(from, to, types[i].type)))
                 convert_well(ASK(to, back, "f32"));
         }
-    struct named_tensor huge = made_tensor("a.weight", DTYPE_F32, 8, 256);
+    struct named_tensor huge = synthetic_tensor("a.weight", DTYPE_F32, 8, 256);
     for (int i = 0; i < 256; i++) ((float *)huge.tensor.data)[i] = 3e38f;
     write_free(from, &huge, 1);
     refuse(ASK(from, back, "int8_convrot"), LIMIT, "a.weight");
@@ -669,8 +669,8 @@ static void fail_every(enum call call, enum status code, bool may_do) {
 }
 
 static void test_faults(void) {
-    struct named_tensor tensors[] = {made_tensor("a.weight", DTYPE_BF16, 8, 256),
-                                     made_tensor("b.weight", DTYPE_F32, 1, 256)};
+    struct named_tensor tensors[] = {synthetic_tensor("a.weight", DTYPE_BF16, 8, 256),
+                                     synthetic_tensor("b.weight", DTYPE_F32, 1, 256)};
     write_free(in_temporary("small.safetensors"), tensors, 2);
     fail_every(CALL_ALLOC, MEMORY, false);
     fail_every(CALL_OPEN, IO, true);

@@ -192,7 +192,7 @@ static void test_reading_without_memory(void **state) {
 }
 
 static char *build(void) {
-    unsigned losses = json_losses();
+    unsigned losses = failed_json_allocations();
     json_t *root = json_object(), *list = json_array();
     for (int i = 0; i < 20; i++)
         json_push(list, json_pack("{s:i, s:s}", "i", i, "name", "a name of some length"));

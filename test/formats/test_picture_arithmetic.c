@@ -91,7 +91,7 @@ static void test_checks(void **state) {
     }
     p.rgb = NULL;
     picture_check(&p, "the mask", &problem);
-    assert_code(USAGE, "the mask has no pixels (fox.png)");
+    assert_code(USAGE, "the mask has no pixels and no read function (fox.png)");
 }
 
 static void assert_read_at(int width, int height, int multiple, int to_width, int to_height) {
@@ -270,7 +270,7 @@ static void test_tensor_of_picture(void **state) {
     for (int i = 0; i < 768; i++) assert_true(made[i] == expected[i % 3 * 256 + i / 3]);
     static const float mean[] = {0.48145466F, 0.4578275F, 0.40821073F},
                        deviation[] = {0.26862954F, 0.26130258F, 0.27577711F};
-    picture_to_seen(&p, mean, deviation, ours);
+    picture_to_vision(&p, mean, deviation, ours);
     const float *seen = known("seen").data;
     for (int i = 0; i < 768; i++) assert_true(made[i] == seen[i % 3 * 256 + i / 3]);
 }
@@ -330,7 +330,7 @@ static void test_canvas(void **state) {
         pool_used = 0;
         struct sluice_picture picture = drawn((uint64_t)width * 65536 + (uint64_t)height, width, height);
         struct tensor expected = known(name), ours = floats(to_height, to_width, 3);
-        picture_to_canvas(&picture, ours);
+        picture_letterbox(&picture, ours);
         int pixels = to_width * to_height;
         for (int v = 0; v < 3 * pixels; v++) {
             float a = ((float *)ours.data)[v], b = ((float *)expected.data)[v % 3 * pixels + v / 3];

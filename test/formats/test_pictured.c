@@ -74,8 +74,8 @@ static void check_ids(const struct text_recipe *recipe, const struct tokenizer *
     prompt_encode_pictured(&machine, recipe, tokenizer, prompt, strlen(prompt), pictures, n, &tokens, &e);
     check(e.code == OK && tokens.n_ids == entry->dim[0] && !memcmp(tokens.ids, ids, entry->bytes),
           "case %d, %s: %d tokens instead of %d %s", index, lane, tokens.n_ids, entry->dim[0], e.what);
-    check(tokens.dropped == 64, "%d are dropped", tokens.dropped);
-    int32_t pad = tokenizer_special(tokenizer, recipe->pictured.pad);
+    check(tokens.drop_idx == 64, "%d are dropped", tokens.drop_idx);
+    int32_t pad = tokenizer_special(tokenizer, recipe->image_prompt.pad);
     for (int i = 0; i < n && e.code == OK; i++) {
         const int32_t *at = tokens.ids + tokens.picture[i];
         check(at[-1] != pad && at[pictures[i]] != pad, "case %d, picture %d: elsewhere", index, i);

@@ -52,8 +52,8 @@ static void test_short_rows_take_smaller_blocks(void **state) {
 
 static void test_small_tensors_and_kept_kinds_stay(void **state) {
     (void)state;
-    struct block_kind layer = {.name = "layer"}, final = {.keeps_types = true},
-                      table = {.gathers_rows = true};
+    struct block_kind layer = {.name = "layer"}, final = {.never_quantised = true},
+                      table = {.embedding_table = true};
     assert_int_equal(stored_type(&layer, DTYPE_BF16, DTYPE_Q8_0, 1, 4096, 0), DTYPE_BF16);
     assert_int_equal(stored_type(&layer, DTYPE_BF16, DTYPE_Q8_0, 2, 1, 4096), DTYPE_BF16);
     assert_int_equal(stored_type(&layer, DTYPE_BF16, DTYPE_Q8_0, 2, 32, 32), DTYPE_BF16);

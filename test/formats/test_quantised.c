@@ -612,7 +612,7 @@ static void test_shards(void **state) {
     free(file);
     put("model.safetensors.index.json", index, strlen(index));
     assert_int_equal(open_file("model.safetensors.index.json", &outcome, &e), OK);
-    assert_true(outcome.weight.described && outcome.weight.scales.bytes == 16);
+    assert_true(outcome.weight.quant_described && outcome.weight.scales.bytes == 16);
     assert_int_not_equal(outcome.weight.scales.source, outcome.weight.source);
     assert_int_equal(outcome.n_unused, 1);
 }

@@ -38,23 +38,23 @@ static struct made measure(const struct tensor *t) {
 }
 
 /* In pieces, as a file is written. */
-static struct made make(enum dtype dtype, double spread, bool scaled, bool row_scales) {
+static struct made make(enum dtype dtype, double init_scale, bool scaled, bool row_scales) {
     struct tensor t = tensor_make(NULL, dtype, 2, (int32_t[]){ROWS, COLUMNS});
     uint64_t bytes = (uint64_t)tensor_bytes(&t), random = 5;
     uint64_t scales_bytes = 4 * ROWS;
-    if (scaled) t.scale = random_weights_scale(&t, spread);
+    if (scaled) t.scale = random_weights_scale(&t, init_scale);
     char *data = malloc(bytes), *scales = NULL;
     for (int i = 0; i < PIECES; i++) {
         uint64_t block = (uint64_t)dtype_block_bytes(dtype), all = bytes / block;
         uint64_t from = all * (uint64_t)i / PIECES * block, to = all * (uint64_t)(i + 1) / PIECES * block;
-        random_weights_fill(&random, &t, spread, data + from, to - from);
+        random_weights_fill(&random, &t, init_scale, data + from, to - from);
     }
     t.data = data;
     if (row_scales || dtype_tiled_values(dtype)) {
         t.scales = data; /* tensor_scales_bytes asks whether there are any */
         scales_bytes = (uint64_t)tensor_scales_bytes(&t);
         scales = malloc(scales_bytes);
-        random_weights_fill_scales(&random, &t, spread, scales, scales_bytes);
+        random_weights_fill_scales(&random, &t, init_scale, scales, scales_bytes);
         t.scales = scales;
         if (row_scales) t.scale = 1;
     }
@@ -66,24 +66,24 @@ static struct made make(enum dtype dtype, double spread, bool scaled, bool row_s
 
 /* Measured over all types: sizes 0.988 to 1.031 of what was asked, means up to 0.0225 of it, the largest
  * value 7.5 times it. */
-static void check(enum dtype dtype, double spread, bool scaled, bool row_scales) {
-    struct made m = make(dtype, spread, scaled, row_scales);
-    double asked = 2 * spread * sqrt(3.0 / COLUMNS) / sqrt(12);
+static void check(enum dtype dtype, double init_scale, bool scaled, bool row_scales) {
+    struct made m = make(dtype, init_scale, scaled, row_scales);
+    double asked = 2 * init_scale * sqrt(3.0 / COLUMNS) / sqrt(12);
     if (m.size < 0.98 * asked || m.size > 1.05 * asked || fabs(m.mean) > 0.03 * asked ||
         m.largest > 8 * asked)
-        fail_msg("%s spread %g%s: mean %g, size %g of %g, largest %g", dtype_name(dtype), spread,
+        fail_msg("%s spread %g%s: mean %g, size %g of %g, largest %g", dtype_name(dtype), init_scale,
                  row_scales ? " by rows" : "", m.mean, m.size, asked, m.largest);
 }
 
 static void test_all_types(void **state) {
     (void)state;
     for (int dtype = 0; dtype < N_DTYPES; dtype++)
-        for (double spread = 0.5; spread < 9 && dtype_is_weight((enum dtype)dtype); spread += 3.5) {
+        for (double init_scale = 0.5; init_scale < 9 && dtype_is_weight((enum dtype)dtype); init_scale += 3.5) {
             bool eight = dtype_scales_rows((enum dtype)dtype);
             bool alone = dtype != DTYPE_I8 && !dtype_is_rotated((enum dtype)dtype);
-            if (alone) check((enum dtype)dtype, spread, dtype == DTYPE_NVFP4_TILED, false);
-            if (eight) check((enum dtype)dtype, spread, true, false);
-            if (eight) check((enum dtype)dtype, spread, true, true);
+            if (alone) check((enum dtype)dtype, init_scale, dtype == DTYPE_NVFP4_TILED, false);
+            if (eight) check((enum dtype)dtype, init_scale, true, false);
+            if (eight) check((enum dtype)dtype, init_scale, true, true);
         }
 }
 

@@ -1,7 +1,7 @@
 /* Prompts in windows, with words that weigh, against AUTOMATIC1111's web UI (test/golden/windows.py); and
  * what is ours alone: other padding, the most windows, BREAK within brackets, marks that are refused. */
 #include "engine/open/emphasis.h"
-#include "engine/open/windows.h"
+#include "engine/open/prompt_windows.h"
 #include "engine/base/random.h"
 #include "test/lib/check.h"
 
@@ -15,8 +15,8 @@ enum { TOKENS = 77, WINDOWS = 64 };
 static struct sys machine;
 static struct tokenizer *tokenizer;
 static int32_t first, last;
-static const struct text_recipe clip = {.first = "<|startoftext|>",
-                                        .last = "<|endoftext|>",
+static const struct text_recipe clip = {.bos = "<|startoftext|>",
+                                        .eos = "<|endoftext|>",
                                         .pad = "<|endoftext|>",
                                         .tokens_max = TOKENS,
                                         .windows_max = WINDOWS};
@@ -75,7 +75,7 @@ static void reference(void) {
 static void padding(void) {
     struct text_recipe open = clip;
     open.pad = NULL;
-    open.pads_with_0 = true;
+    open.pad_with_id_0 = true;
     struct prompt_tokens a = encode_by(&clip, "a fox BREAK b", true, OK),
                          b = encode_by(&open, "a fox BREAK b", true, OK);
     bool ended = false;
@@ -173,14 +173,14 @@ static void random_marks(void) {
 }
 
 static void refused(void) {
-    static char many[4 * EMPHASIS_MARKS_MAX + 8];
-    memset(many, '(', EMPHASIS_MARKS_MAX + 1);
+    static char many[4 * EMPHASIS_BRACKETS_MAX + 8];
+    memset(many, '(', EMPHASIS_BRACKETS_MAX + 1);
     prompt_destroy(&machine, &(struct prompt_tokens){0});
     struct prompt_tokens tokens = encode_by(&clip, many, true, USAGE);
     prompt_destroy(&machine, &tokens);
     tokens = encode_by(&clip, many, false, OK);
     prompt_destroy(&machine, &tokens);
-    many[EMPHASIS_MARKS_MAX] = 0; /* 1.1 to the 1000th */
+    many[EMPHASIS_BRACKETS_MAX] = 0; /* 1.1 to the 1000th */
     strcat(many, "a");
     tokens = encode_by(&clip, many, true, USAGE);
     prompt_destroy(&machine, &tokens);
@@ -190,7 +190,7 @@ static void refused(void) {
         tokens = encode_by(&clip, wrong[i], true, USAGE);
         prompt_destroy(&machine, &tokens);
     }
-    check(emphasis_is_in("a (red:1.3) fox") && !emphasis_is_in("a (red) fox"), "who expects it");
+    check(emphasis_detect("a (red:1.3) fox") && !emphasis_detect("a (red) fox"), "who expects it");
 }
 
 int main(void) {
@@ -200,8 +200,8 @@ int main(void) {
         check(false, "%s", e.what);
         return finish();
     }
-    first = tokenizer_special(tokenizer, clip.first);
-    last = tokenizer_special(tokenizer, clip.last);
+    first = tokenizer_special(tokenizer, clip.bos);
+    last = tokenizer_special(tokenizer, clip.eos);
     reference();
     padding();
     most();

@@ -163,7 +163,7 @@ static uint64_t least_budget(void) {
 static uint64_t all_sides(void) {
     uint64_t bytes = 0;
     for (int s = 0; s < TOY_STAGES; s++)
-        for (int b = 0; b < adapted[s].n_blocks; b++) bytes += adapted[s].blocks[b].side_bytes;
+        for (int b = 0; b < adapted[s].n_blocks; b++) bytes += adapted[s].blocks[b].adapter_bytes;
     return bytes;
 }
 
@@ -294,7 +294,7 @@ static void check_factor(const struct adapter *a, const struct factor *f, const 
                          const struct block *block, const char *packed) {
     float *values = widened(t);
     assert_true(t->weight_end == (uint64_t)((char *)t->data - packed) + (uint64_t)tensor_bytes(t));
-    assert_true(t->weight_end <= block->side_bytes);
+    assert_true(t->weight_end <= block->adapter_bytes);
     for (int64_t i = 0; i < tensor_elements(t); i++)
         assert_true((double)values[i] == value_of(a, f, (int32_t)(i / t->dim[1]), (int32_t)(i % t->dim[1])));
     free(values);
@@ -364,7 +364,7 @@ static void test_bytes(void **state) {
         for (int b = 0; b < adapted[s].n_blocks; b++) {
             const struct block *block = &adapted[s].blocks[b];
             for (int i = 0; i < block->n_segments; i++)
-                if (block->segments[i].packed_offset < block->side_bytes)
+                if (block->segments[i].packed_offset < block->adapter_bytes)
                     factors += (int64_t)block->segments[i].bytes * toy_evaluations[s];
         }
     assert_int_equal(read[1] - read[0], factors);
@@ -400,7 +400,7 @@ static uint64_t side_hash_with(const struct adapter *a, int block) {
     struct error e = {0};
     component_adapt(&toy.components[0], &a->all[0], &c, &e);
     assert_ok(&e);
-    uint64_t hash = c.blocks[block].side_hash;
+    uint64_t hash = c.blocks[block].adapter_hash;
     component_destroy(&c);
     return hash;
 }

@@ -180,7 +180,7 @@ static json_int_t fresh_bytes(const struct made *m, const struct sluice_request 
 }
 
 /* What adapters bring to all that is read. */
-static json_int_t side_bytes(const struct made *m, struct sluice_request request) {
+static json_int_t adapter_bytes(const struct made *m, struct sluice_request request) {
     json_int_t with = fresh_bytes(m, &request);
     request.n_loras = 0;
     return with - fresh_bytes(m, &request);
@@ -191,7 +191,7 @@ static json_int_t side_bytes(const struct made *m, struct sluice_request request
 static void changes_to(struct rig *rig, const struct made *m, struct sluice_request request, bool reads,
                        json_int_t rows, const char *what) {
     struct result want = fresh(m->folder, 2, request), got = run(rig, &request);
-    json_int_t read = rig_stages_sum(rig, "bytes_moved"), bytes = rows + (reads ? side_bytes(m, request) : 0);
+    json_int_t read = rig_stages_sum(rig, "bytes_moved"), bytes = rows + (reads ? adapter_bytes(m, request) : 0);
     same(&want, &got, what);
     check(read == bytes, "%s, %s: %lld bytes were read, not %lld", m->recipe, what, (long long)read,
           (long long)bytes);

@@ -235,7 +235,7 @@ static void decodes(options from, const char *latent, const struct result *want,
     check(r.code == SLUICE_BUDGET, "%s, one byte less: %s", what, sluice_code_name(r.code));
     result_free(&r);
     r = run(&rig, &request);
-    check(r.code == SLUICE_USAGE && r.error.exit_code == 2 && strstr(r.error.what, "only the autoencoder"),
+    check(r.code == SLUICE_USAGE && r.error.exit_code == 2 && strstr(r.error.what, "only the VAE"),
           "%s draws: %s", what, r.error.what);
     result_free(&r);
     check(sluice_plan_query(rig.session, &request, NULL, &text, &fits, &e) == SLUICE_USAGE && !text,

@@ -5,7 +5,7 @@
  * with a plain loop over operators and pieces; on the paced device the gain is measured and every weight is
  * looked at. Last, that dispatch names every tensor that an operator reads. */
 #include "engine/run/executor.h"
-#include "engine/run/pace.h"
+#include "engine/run/timing.h"
 #include "kernels/dry/timed.h"
 #include "kernels/ops.h"
 #include "kernels/paced/paced.h"
@@ -127,7 +127,7 @@ static void world_make(struct sys *sys, struct device *device, int32_t rows, boo
                                  .component = &world.component,
                                  .blocks = world.list,
                                  .n_blocks = BLOCKS,
-                                 .n_lasting = BLOCKS,
+                                 .n_model_blocks = BLOCKS,
                                  .lanes = &world.lane,
                                  .n_lanes = 1,
                                  .n_groups = 1,
@@ -192,7 +192,7 @@ static double run_timed(const struct timed_case *c, double bus, bool last_first)
     world_make(&timed.sys, &timed.device, (int32_t)(c->weight / 2 / COLUMNS), last_first, 0);
     double seconds = world_run(&rates, PLAN_STAGING);
     double expected = BLOCKS * block_seconds(c->weight, c->part, bus, c->load * block / OPS, last_first);
-    double law = pace_predict(&world.need, &world.plan, 0).evaluation_seconds;
+    double law = timing_predict(&world.need, &world.plan, 0).evaluation_seconds;
     double one_by_one = BLOCKS * block * (1 + c->load), floor = BLOCKS * block * (c->load > 1 ? c->load : 1);
     printf("%d x %d weights of %d MiB, computing %.2f of copying, %s: %.4f s; floor %.4f, one by one %.4f\n",
            BLOCKS, OPS, (int)(c->weight >> 20), c->load, last_first ? "last first" : "in order", seconds,
@@ -355,10 +355,10 @@ static void test_operands(void **state) {
     op_linear_few(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), at(2, 2, 8, 8, 0), at(3, 1, 8, 0, 0), 0);
     saw(3);
     op_attention(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), at(2, 2, 2, 8, 0), at(3, 2, 2, 8, 0),
-                 (struct heads){.queries = 2, .keys = 2, .scale = 1});
+                 (struct attention_options){.queries = 2, .keys = 2, .scale = 1});
     saw(3);
     op_attention(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), at(2, 2, 2, 8, 0), at(3, 2, 2, 8, 0),
-                 (struct heads){.queries = 2, .keys = 2, .scale = 1, .relative_bias = at(4, 2, 2, 3, 0)});
+                 (struct attention_options){.queries = 2, .keys = 2, .scale = 1, .relative_bias = at(4, 2, 2, 3, 0)});
     saw(4);
     op_relative_bias(x, at(0, 2, 2, 3, 0), at(1, 2, 8, 2, 0), (struct distance_buckets){20});
     saw(1);

@@ -86,8 +86,8 @@ static void sizes(struct rig *rig) {
     struct sluice_request r = request_of(first, n);
     const struct sluice_picture *last = first[n - 1];
     struct picture_size from = {last->width, last->height},
-                        drawn = picture_area_size(from, areas->drawn, areas->multiple),
-                        read = picture_area_size(from, areas->encoded, areas->multiple);
+                        drawn = picture_area_size(from, areas->output, areas->multiple),
+                        read = picture_area_size(from, areas->vae, areas->multiple);
     json_t *plan, *request = planned_request(rig, &r, &plan);
     check(number(request, "width") == drawn.width && number(request, "height") == drawn.height,
           "drawn at %dx%d", (int)number(request, "width"), (int)number(request, "height"));

@@ -21,7 +21,7 @@ static uint64_t paged(uint64_t bytes) {
 /* ---- the pure function ---- */
 
 static struct run_need need;
-static struct plan plan, lesser;
+static struct plan plan, reduced;
 
 static void make_need(void) {
     memset(&need, 0, sizeof need);
@@ -37,8 +37,8 @@ static void make_need(void) {
         bool equal = below(2), sided = below(2);
         for (int b = 0; b < n->n_blocks; b++) {
             n->block_bytes[b] = equal ? size : below(9) ? 256 * below(4000) : 0;
-            n->block_side_bytes[b] = sided ? below(n->block_bytes[b] / 512 + 1) * 256 : 0;
-            n->block_repeats[b] = n->block_lasts[b] = below(9) != 0;
+            n->block_adapter_bytes[b] = sided ? below(n->block_bytes[b] / 512 + 1) * 256 : 0;
+            n->block_repeats[b] = n->block_keepable[b] = below(9) != 0;
             n->block_seconds[b] = 1e-3;
         }
     }
@@ -60,7 +60,7 @@ static void make_plan(void) {
 }
 
 static uint64_t part_bytes(const struct stage_need *n, int block, bool side) {
-    return side ? n->block_side_bytes[block] : n->block_bytes[block] - n->block_side_bytes[block];
+    return side ? n->block_adapter_bytes[block] : n->block_bytes[block] - n->block_adapter_bytes[block];
 }
 
 /* What goes back when the layout is the plan's: pages that only this block occupies. */
@@ -79,7 +79,7 @@ static uint64_t own_pages(int s, int block) {
 
 /* Returns the pages that this stage gives back. */
 static uint64_t check_stage(int s, bool held) {
-    const struct plan_stage *was = &plan.stage[s], *is = &lesser.stage[s];
+    const struct plan_stage *was = &plan.stage[s], *is = &reduced.stage[s];
     uint64_t freed = 0;
     for (int b = 0; b < need.stage[s].n_blocks; b++) {
         if (plan_is_resident(is, b)) assert_true(plan_is_resident(was, b));
@@ -106,13 +106,13 @@ static void test_plans(void **state) {
         uint32_t held = (uint32_t)below(1 << need.n_stages) | (uint32_t)1 << stage;
         uint64_t freed = 0, wanted = below(2) ? below(plan.stage[stage].resident_bytes + 1) + 1
                                               : (uint64_t)1 << below(27);
-        uint64_t given = plan_evict(&need, &plan, stage, held, wanted, &lesser);
-        assert_int_equal(plan_check(&need, &lesser, &e), OK);
+        uint64_t given = plan_evict(&need, &plan, stage, held, wanted, &reduced);
+        assert_int_equal(plan_check(&need, &reduced, &e), OK);
         for (int s = 0; s < need.n_stages; s++) freed += check_stage(s, held >> s & 1);
-        uint64_t growth = lesser.stage[stage].ring_bytes - plan.stage[stage].ring_bytes;
+        uint64_t growth = reduced.stage[stage].ring_bytes - plan.stage[stage].ring_bytes;
         assert_true(given + growth <= freed);
-        if (!given) assert_memory_equal(&lesser, &plan, sizeof plan);
-        if (given && lesser.stage[stage].resident_bytes == plan.stage[stage].resident_bytes) others_first++;
+        if (!given) assert_memory_equal(&reduced, &plan, sizeof plan);
+        if (given && reduced.stage[stage].resident_bytes == plan.stage[stage].resident_bytes) others_first++;
         enough += given >= wanted;
         nothing += !given;
     }
@@ -130,23 +130,23 @@ static void test_evenly(void **state) {
         n->n_blocks = 60;
         for (int b = 0; b < 60; b++) {
             n->block_bytes[b] = 1 << 20;
-            n->block_repeats[b] = n->block_lasts[b] = true;
+            n->block_repeats[b] = n->block_keepable[b] = true;
         }
         plan_begin(&need, &plan);
         for (int b = 0; b < 60; b++) plan_set_resident(&plan.stage[0], b, true);
         plan_evaluate(&need, &plan);
         uint64_t a_block = (1 << 20) - PLAN_PAGE;
-        uint64_t given = plan_evict(&need, &plan, 0, 1, (uint64_t)k * a_block, &lesser);
+        uint64_t given = plan_evict(&need, &plan, 0, 1, (uint64_t)k * a_block, &reduced);
         assert_true(given >= (uint64_t)k * a_block);
         int gone = 0, stays = 0, longest = 0;
         for (int b = 0; b < 60; b++) {
-            bool resident = plan_is_resident(&lesser.stage[0], b);
+            bool resident = plan_is_resident(&reduced.stage[0], b);
             gone += !resident;
             stays = resident ? stays + 1 : 0;
             if (stays > longest) longest = stays;
         }
         assert_in_range(gone, k + 2, k + 3); /* a ring of two, and a page of each block that is shared */
-        assert_int_equal(lesser.stage[0].ring_bytes, 2 << 20);
+        assert_int_equal(reduced.stage[0].ring_bytes, 2 << 20);
         assert_true(longest <= 60 / gone + 1);
     }
 }
@@ -322,7 +322,7 @@ static bool could_evict(void) {
     uint32_t held = (uint32_t)1 << stage;
     for (int s = 0; s < TOY_STAGES; s++)
         if (resident_memory_held(&toy.residents.memory[s])) held |= (uint32_t)1 << s;
-    return plan_evict(&toy.need, &toy.plan, stage, held, UINT64_MAX, &lesser) > 0;
+    return plan_evict(&toy.need, &toy.plan, stage, held, UINT64_MAX, &reduced) > 0;
 }
 
 /* Of a run's calls of one kind some fail. False if there were not as many. What fails before readers have

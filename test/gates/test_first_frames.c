@@ -51,11 +51,11 @@ static void refusals(struct rig *rig, bool ends, bool needs_first, bool needs_la
     struct sluice_request r = request_of(NULL, NULL);
     if (needs_first) refused_as(rig, &r, "USAGE", "expected --init-img");
     r = request_of(&wide, needs_last ? NULL : &wide);
-    if (needs_last) refused_as(rig, &r, "USAGE", "expected --end-img beside --init-img");
+    if (needs_last) refused_as(rig, &r, "USAGE", "expected --end-img FILE in addition to --init-img");
     if (!ends) refused_as(rig, &r, "USAGE", "--end-img cannot be used with this model");
     r = request_of(&wide, ends ? &wide : NULL);
     r.strength = 0.5;
-    refused_as(rig, &r, "USAGE", "--strength cannot be used: found 0.5");
+    refused_as(rig, &r, "USAGE", "invalid value for --strength: found 0.5");
     r = request_of(&wide, ends ? &wide : NULL);
     r.mask = &wide;
     refused_as(rig, &r, "USAGE", "--mask cannot be used with this model");

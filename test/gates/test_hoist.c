@@ -73,7 +73,7 @@ static bool open_counting(struct rig *rig, const char *folder, bool plain) {
     if (!rig_open(rig, folder, 2, 9)) return false;
     rig->watch.sys.read_at = read_and_count;
     rig->watch.short_reads = true;
-    rig->model->plain = plain;
+    rig->model->no_hoist = plain;
     return true;
 }
 
@@ -139,9 +139,9 @@ static json_int_t weight_bytes(const struct component *c) {
 /* Bytes that the state of a plan takes beyond one row of each. */
 static json_int_t rows_bytes(struct rig *rig, struct sluice_request request) {
     json_t *hoisted = query(rig, &request, NULL);
-    rig->model->plain = true;
+    rig->model->no_hoist = true;
     json_t *plain = query(rig, &request, NULL);
-    rig->model->plain = false;
+    rig->model->no_hoist = false;
     json_int_t rows = number(stage_of(hoisted, "denoise"), "state_bytes") -
                       number(stage_of(plain, "denoise"), "state_bytes");
     json_decref(hoisted);
@@ -225,13 +225,13 @@ static void alternate(struct rig *rig, const char *name) {
     for (int i = 0; i < 6; i++) {
         char what[64];
         snprintf(what, sizeof what, "%s alternating %d", name, i);
-        rig->model->plain = i % 3 == 1;
+        rig->model->no_hoist = i % 3 == 1;
         request.steps = i == 4 ? 5 : 3;
         struct result got = run(rig, &request);
         if (request.steps == 3) same(&want, &got, what);
         result_free(&got);
     }
-    rig->model->plain = false;
+    rig->model->no_hoist = false;
     result_free(&want);
 }
 
@@ -255,7 +255,7 @@ static void gate(const char *folder, const char *name) {
 /* ---- what depends on the prompt ---- */
 
 static bool of_prompts(const struct block_kind *kind) {
-    return kind->cadence == CADENCE_PROMPT;
+    return kind->update_rate == UPDATE_PER_PROMPT;
 }
 
 /* Blocks whose names have `word` in them, all in the hoist stage. */

@@ -28,7 +28,7 @@ static void make_need(struct run_need *need, atomic_ullong *random, int images, 
     need->rates.disk = 1e6 + (double)(draw(random) % 50000000);
     need->rates.h2d = 3e6 + (double)(draw(random) % 50000000);
     need->base_bytes = need->open_bytes = 1 << 16;
-    need->cross_bytes = (uint64_t)(images + together) << 14;
+    need->interstage_bytes = (uint64_t)(images + together) << 14;
     need->n_stages = 1;
     struct stage_need *s = &need->stage[0];
     s->evaluations = 4 * groups;
@@ -39,7 +39,7 @@ static void make_need(struct run_need *need, atomic_ullong *random, int images, 
     s->activation_bytes = 1 << 15;
     for (int i = 0; i < s->n_blocks; i++) {
         s->block_bytes[i] = 256 * (1 + draw(random) % 200);
-        s->block_repeats[i] = s->block_lasts[i] = true;
+        s->block_repeats[i] = s->block_keepable[i] = true;
         s->block_seconds[i] = (double)images / groups * 1e-3 * (double)(1 + draw(random) % 5);
     }
 }

@@ -5,7 +5,7 @@
  * Random cases: SEED in the environment moves all of them. */
 #include "engine/api/job.h"
 #include "engine/api/plan_json.h"
-#include "engine/run/pace.h"
+#include "engine/run/timing.h"
 #include "kernels/paced/paced.h"
 
 #include "test/lib/toy_run.h"
@@ -45,7 +45,7 @@ static void make_stage(struct stage_need *n, int n_blocks) {
     for (int i = 0; i < n_blocks; i++) {
         n->block_bytes[i] = 256 * (1 + below(2000));
         n->block_repeats[i] = below(8);
-        n->block_lasts[i] = below(10);
+        n->block_keepable[i] = below(10);
         n->block_seconds[i] = 1e-9 * (double)below(1 << 19);
     }
 }
@@ -57,7 +57,7 @@ static void make_need(bool separate, int n_stages) {
     need.separate = separate;
     need.rates = (struct rates){.disk = 1e8 * (double)(1 + below(9)), .h2d = 1e9};
     need.base_bytes = below(1 << 18);
-    need.cross_bytes = below(1 << 16);
+    need.interstage_bytes = below(1 << 16);
     need.open_bytes = below(1 << 18);
     need.device_bytes = separate ? below(1 << 18) : 0;
     for (int s = 0; s < n_stages; s++) {
@@ -80,7 +80,7 @@ static uint64_t all_bytes(void) {
 /* What a stage takes of the host and of the device besides weights. */
 static void fixed(int s, bool host, uint64_t *ram, uint64_t *vram) {
     const struct stage_need *n = &need.stage[s];
-    *ram = need.base_bytes + need.host_bytes + need.cross_bytes + (host ? paged(n->picture_bytes) : 0);
+    *ram = need.base_bytes + need.host_bytes + need.interstage_bytes + (host ? paged(n->picture_bytes) : 0);
     *vram = need.device_bytes + n->library_bytes + paged(n->state_bytes + (host ? 0 : n->picture_bytes)) +
             paged(n->activation_bytes) + paged(n->workspace_bytes);
 }
@@ -138,9 +138,9 @@ static void test_by_hand(void **state) {
     n->picture_bytes = 1000000000;
     for (int i = 0; i < 2; i++) n->block_seconds[i] = 1, n->block_repeats[i] = true;
     n->block_picture_bytes[1] = 3000000000;
-    assert_float_equal(pace_predict(&need, &plan, 0).seconds, 4, 1e-9);
+    assert_float_equal(timing_predict(&need, &plan, 0).seconds, 4, 1e-9);
     plan.stage[0].pictures_on_host = 1;
-    assert_float_equal(pace_predict(&need, &plan, 0).seconds, 10, 1e-9);
+    assert_float_equal(timing_predict(&need, &plan, 0).seconds, 10, 1e-9);
 }
 
 /* A stage is as fast as the faster of two needs that know no places: with its pictures as state, and with
@@ -207,7 +207,7 @@ static void test_unknown_rates(void **state) {
         n->evaluations = n->n_blocks = 4;
         for (int i = 0; i < 4; i++) {
             n->block_bytes[i] = 1 << 20;
-            n->block_repeats[i] = n->block_lasts[i] = true;
+            n->block_repeats[i] = n->block_keepable[i] = true;
             n->block_picture_bytes[i] = dear ? 1 << 24 : 1 << 16;
         }
         n->picture_bytes = 2 << 20;
@@ -323,7 +323,7 @@ static void test_least_of_all(void **state) {
         plan_solve(&need, plan.ram_least_bytes, plan.vram_least_bytes, &plan);
         check_peaks();
         needs[0] = need;
-        need.cross_bytes += below(1 << 18);
+        need.interstage_bytes += below(1 << 18);
         need.stage[1].picture_bytes = 1 + below(need.stage[1].picture_bytes);
         uint64_t ram = least(false, UINT64_MAX) + below(1 << 20),
                  vram = least(true, UINT64_MAX) + below(1 << 20);
@@ -562,7 +562,7 @@ static void test_read_back(void **state) {
     sys_init_machine(&sys);
     model_open(&sys, &options, &model, &e);
     assert_ok(&e);
-    job_open(&job, &(struct job_place){.model = model, .device = &device.device}, &request, NULL, &e);
+    job_open(&job, &(struct job_context){.model = model, .device = &device.device}, &request, NULL, &e);
     assert_ok(&e);
     for (int i = 0; i < job.n_needs; i++) job.needs[i]->separate = true;
     job_plan(&job, &e);

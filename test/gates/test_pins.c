@@ -2,7 +2,7 @@
  * That it does, and what it moves, is in test/device (test_cuda_store, test_cuda_gate).
  *
  * SEED in the environment moves the needs. */
-#include "engine/run/pace.h"
+#include "engine/run/timing.h"
 #include "test/lib/assert_ok.h"
 #include "test/lib/seeded.h"
 
@@ -36,7 +36,7 @@ static void make_need(void) {
     memset(&need, 0, sizeof need);
     need.separate = true;
     need.n_stages = 1 + (int)below(2);
-    need.cross_bytes = PLAN_PAGE * below(100);
+    need.interstage_bytes = PLAN_PAGE * below(100);
     need.rates = (struct rates){.disk = from_to(0.1e9, 1e9), .h2d = 1e9, .host_copy = from_to(0.1e9, 2e9)};
     for (int s = 0; s < need.n_stages; s++) {
         struct stage_need *n = &need.stage[s];
@@ -45,7 +45,7 @@ static void make_need(void) {
         n->n_blocks = 2 + (int)below(7);
         for (int i = 0; i < n->n_blocks; i++) {
             n->block_bytes[i] = 256 * (400 + below(4000));
-            n->block_repeats[i] = n->block_lasts[i] = true;
+            n->block_repeats[i] = n->block_keepable[i] = true;
             n->block_seconds[i] = (double)n->block_bytes[i] / 1e9 * from_to(0.1, 2);
         }
     }
@@ -75,7 +75,7 @@ static void test_by_hand(void **state) {
     }
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         need.rates.host_copy = cases[i].host_copy;
-        assert_float_equal(pace_predict(&need, &plan, 0).seconds, cases[i].seconds + piece, 1e-6);
+        assert_float_equal(timing_predict(&need, &plan, 0).seconds, cases[i].seconds + piece, 1e-6);
     }
 }
 
@@ -91,8 +91,8 @@ static uint64_t check_pins(int *n_limited) {
         if (p->staging_bytes + p->pinned_bytes > most) most = p->staging_bytes + p->pinned_bytes;
         kept += p->pinned_bytes;
     }
-    staging += need.cross_bytes;
-    most += need.cross_bytes;
+    staging += need.interstage_bytes;
+    most += need.interstage_bytes;
     assert_int_equal(plan_check(&need, &plan, &e), OK);
     return plan.keep ? staging + kept : most;
 }
@@ -112,7 +112,7 @@ static void test_limits(void **state) {
         plan_solve(&need, ram, vram, &plan);
         double last = plan.seconds, first = last;
         for (int k = LIMITS; k >= 0; k--) {
-            uint64_t limit = need.cross_bytes + plan_pages(largest) + 2 * all * (uint64_t)k / LIMITS;
+            uint64_t limit = need.interstage_bytes + plan_pages(largest) + 2 * all * (uint64_t)k / LIMITS;
             plan_limit_pins(&need, limit);
             plan_solve(&need, ram, vram, &plan);
             assert_true(check_pins(&limited) <= need.pin_limit_bytes);
@@ -121,7 +121,7 @@ static void test_limits(void **state) {
         }
         slower += last > first * 1.001;
         plan_limit_pins(&need,
-                        need.cross_bytes + below(largest)); /* less than staging: smaller, or not pinned */
+                        need.interstage_bytes + below(largest)); /* less than staging: smaller, or not pinned */
         plan_solve(&need, ram, vram, &plan);
         check_pins(&limited);
     }
@@ -135,7 +135,7 @@ static void test_pictures(void **state) {
     struct error e = {0};
     make_need();
     struct stage_need *n = &need.stage[need.n_stages - 1];
-    need.cross_bytes = 0;
+    need.interstage_bytes = 0;
     n->picture_bytes = 100 << 20;
     plan_limit_pins(&need, 200 << 20);
     assert_int_equal(n->pictures_place, PICTURES_ANYWHERE);

@@ -3,11 +3,11 @@
  *
  * Random cases: SEED in the environment moves all of them. */
 #include "engine/run/advice.h"
-#include "engine/run/pace.h"
+#include "engine/run/timing.h"
 #include "engine/run/plan.h"
 
 #include "test/lib/check.h"
-#include "test/lib/pace_table.h"
+#include "test/lib/timing_table.h"
 #include "test/lib/seeded.h"
 
 #include <string.h>
@@ -44,7 +44,7 @@ static void add_blocks(struct stage_need *n, int count, double bytes, double sec
     for (int i = 0; i < count; i++, n->n_blocks++) {
         n->block_bytes[n->n_blocks] = (uint64_t)bytes;
         n->block_seconds[n->n_blocks] = seconds;
-        n->block_repeats[n->n_blocks] = n->block_lasts[n->n_blocks] = true;
+        n->block_repeats[n->n_blocks] = n->block_keepable[n->n_blocks] = true;
     }
 }
 
@@ -85,9 +85,9 @@ static void make_stage(struct stage_need *n, int n_blocks) {
     for (int i = 0; i < n_blocks; i++) {
         double size = 1 + uneven * (from_to(0, 4) - 1);
         n->block_bytes[i] = below(12) ? 256 * (uint64_t)(size * (double)one / 256) : 0;
-        n->block_side_bytes[i] = sided ? below(n->block_bytes[i] / 512 + 1) * 256 : 0;
+        n->block_adapter_bytes[i] = sided ? below(n->block_bytes[i] / 512 + 1) * 256 : 0;
         n->block_repeats[i] = !once || below(5);
-        n->block_lasts[i] = below(10) != 0;
+        n->block_keepable[i] = below(10) != 0;
         n->block_seconds[i] = below(9) ? share * (double)one / 1e9 * from_to(1 - uneven, 1 + uneven) : 0;
     }
 }
@@ -99,7 +99,7 @@ static void make_need(bool separate, int n_stages, int most_blocks) {
     need.rates = (struct rates){.disk = separate ? from_to(0.1e9, 1e9) : 1e9, .h2d = 1e9};
     need.base_bytes = below(1 << 20);
     need.host_bytes = below(1 << 18);
-    need.cross_bytes = below(1 << 18);
+    need.interstage_bytes = below(1 << 18);
     need.open_bytes = below(1 << 18);
     need.device_bytes = separate ? below(1 << 20) : 0;
     for (int s = 0; s < n_stages; s++) make_stage(&need.stage[s], 1 + (int)below((uint64_t)most_blocks));
@@ -110,8 +110,8 @@ static void make_need(bool separate, int n_stages, int most_blocks) {
 static void test_simulator(void **state) {
     (void)state;
     double worst = 0;
-    for (size_t i = 0; i < sizeof pace_table / sizeof *pace_table; i++) {
-        const struct pace_row *row = &pace_table[i];
+    for (size_t i = 0; i < sizeof timing_table / sizeof *timing_table; i++) {
+        const struct timing_row *row = &timing_table[i];
         make_shape(row->shape, 6);
         uint64_t largest = 0;
         for (int k = 0; k < need.stage[0].n_blocks; k++)
@@ -121,14 +121,14 @@ static void test_simulator(void **state) {
         plan.stage[0].ring_bytes = (uint64_t)(row->rings * (double)largest) + 1;
         plan.stage[0].depth = row->depth;
         plan.stage[0].no_wrap = row->no_wrap;
-        struct pace pace = pace_predict(&need, &plan, 0);
-        double off = pace.evaluation_seconds / row->seconds - 1;
+        struct timing timing = timing_predict(&need, &plan, 0);
+        double off = timing.evaluation_seconds / row->seconds - 1;
         if (off < 0) off = -off;
         if (off > worst) worst = off;
         if (off > 0.01)
-            fail_msg("row %zu: %f, the simulator says %f", i, pace.evaluation_seconds, row->seconds);
+            fail_msg("row %zu: %f, the simulator says %f", i, timing.evaluation_seconds, row->seconds);
     }
-    print_message("%zu layouts, at most %.4f %% off\n", sizeof pace_table / sizeof *pace_table, 100 * worst);
+    print_message("%zu layouts, at most %.4f %% off\n", sizeof timing_table / sizeof *timing_table, 100 * worst);
 }
 
 /* Many evaluations are extrapolated: as if each had been gone through. */
@@ -142,12 +142,12 @@ static void test_many_evaluations(void **state) {
         plan_solve(&need, 1 << 22 | below(1 << 26), 1 << 22 | below(1 << 26), &plan);
         double six, thousand;
         n->evaluations = 6;
-        struct pace pace = pace_predict(&need, &plan, 0);
-        six = pace.seconds;
+        struct timing timing = timing_predict(&need, &plan, 0);
+        six = timing.seconds;
         n->evaluations = 1000;
-        thousand = pace_predict(&need, &plan, 0).seconds;
+        thousand = timing_predict(&need, &plan, 0).seconds;
         assert_true(thousand >= six);
-        assert_float_equal(thousand, six + 994 * pace.evaluation_seconds, 1e-9 * (float)thousand + 1e-12);
+        assert_float_equal(thousand, six + 994 * timing.evaluation_seconds, 1e-9 * (float)thousand + 1e-12);
     }
 }
 
@@ -167,24 +167,24 @@ static void test_law_is_monotone(void **state) {
         }
         p->ring_bytes = plan_least_ring(n, p) + below(1 << 20);
         p->staging_bytes = plan_least_staging(&need, p, 0);
-        double before = pace_predict(&need, &plan, 0).seconds;
+        double before = timing_predict(&need, &plan, 0).seconds;
         other = plan;
         other.stage[0].ring_bytes += below(1 << 22);
-        assert_true(pace_predict(&need, &other, 0).seconds <= before * (1 + 1e-9));
+        assert_true(timing_predict(&need, &other, 0).seconds <= before * (1 + 1e-9));
         plan_set_pooled(&other.stage[0], (int)below((uint64_t)n->n_blocks), true);
-        assert_true(pace_predict(&need, &other, 0).seconds <= before * (1 + 1e-9));
+        assert_true(timing_predict(&need, &other, 0).seconds <= before * (1 + 1e-9));
         other = plan;
         if (below(2)) other.stage[0].depth = 1 + (int)below(4);
         if (below(2)) other.stage[0].no_wrap = 1;
         if (below(2)) other.stage[0].waits = 1;
-        assert_true(pace_predict(&need, &other, 0).seconds >= before * (1 - 1e-9));
+        assert_true(timing_predict(&need, &other, 0).seconds >= before * (1 - 1e-9));
     }
 }
 
 /* What the solver passes plans over by is never more than what is predicted for them. */
 static void test_bounds(void **state) {
     (void)state;
-    static struct course course;
+    static struct block_stream block_stream;
     int stopped = 0;
     for (int i = 0; i < 20 * needs; i++) {
         random_state = seed_base + 400 + (uint64_t)i;
@@ -193,10 +193,10 @@ static void test_bounds(void **state) {
         struct plan_stage p = {.resident = {below(1 << 20) & below(1 << 20)}, .pooled = {below(1 << 20)}};
         p.ring_bytes = plan_least_ring(n, &p) + below(2) * below(1 << 22);
         p.staging_bytes = plan_least_staging(&need, &p, 0) + below(2) * below(1 << 22);
-        course_make(n, &need.rates, need.separate, false, &course);
-        double seconds = course_pace(&course, &p).seconds, enough = seconds * from_to(0.5, 1.5);
-        assert_true(course_bound(&course, &p) <= seconds * (1 + 1e-12));
-        double found = course_seconds(&course, &p, enough);
+        block_stream_make(n, &need.rates, need.separate, false, &block_stream);
+        double seconds = block_stream_timing(&block_stream, &p).seconds, enough = seconds * from_to(0.5, 1.5);
+        assert_true(block_stream_bound(&block_stream, &p) <= seconds * (1 + 1e-12));
+        double found = block_stream_seconds(&block_stream, &p, enough);
         if (seconds <= enough)
             assert_true(found == seconds);
         else
@@ -225,7 +225,7 @@ static void test_by_hand(void **state) {
         plan.stage[0].depth = cases[i].depth;
         plan.stage[0].no_wrap = cases[i].no_wrap;
         plan.stage[0].waits = cases[i].waits;
-        assert_float_equal(pace_predict(&need, &plan, 0).seconds, cases[i].seconds, 1e-9);
+        assert_float_equal(timing_predict(&need, &plan, 0).seconds, cases[i].seconds, 1e-9);
     }
 }
 
@@ -239,14 +239,14 @@ static void test_tiers_by_hand(void **state) {
     memset(&plan, 0, sizeof plan);
     plan.stage[0].ring_bytes = plan.stage[0].staging_bytes = 200 * mb;
     double piece = PLAN_STAGED_PIECE / 1e9;
-    assert_float_equal(pace_predict(&need, &plan, 0).seconds, 8 + piece, 1e-6);
-    assert_int_equal(pace_predict(&need, &plan, 0).bound, BOUND_DISK);
+    assert_float_equal(timing_predict(&need, &plan, 0).seconds, 8 + piece, 1e-6);
+    assert_int_equal(timing_predict(&need, &plan, 0).bound, BOUND_DISK);
     plan_set_pooled(&plan.stage[0], 0, true);
     plan_set_pooled(&plan.stage[0], 1, true);
-    assert_float_equal(pace_predict(&need, &plan, 0).seconds, 2 + piece + 0.6, 1e-6);
+    assert_float_equal(timing_predict(&need, &plan, 0).seconds, 2 + piece + 0.6, 1e-6);
     plan_set_resident(&plan.stage[0], 0, true);
     plan_set_resident(&plan.stage[0], 1, true);
-    assert_float_equal(pace_predict(&need, &plan, 0).seconds, 2 + piece, 1e-6);
+    assert_float_equal(timing_predict(&need, &plan, 0).seconds, 2 + piece, 1e-6);
 }
 
 /* ---- the solver ---- */
@@ -264,18 +264,18 @@ static void check_sums(uint64_t ram, uint64_t vram) {
         uint64_t resident = 0, pool = 0, resident_sides = 0, pool_sides = 0;
         for (int i = 0; i < n->n_blocks; i++) {
             bool stays = plan_is_resident(p, i) || plan_is_pooled(p, i);
-            uint64_t side = n->block_side_bytes[i], own = n->block_bytes[i] - side;
+            uint64_t side = n->block_adapter_bytes[i], own = n->block_bytes[i] - side;
             if (plan_is_resident(p, i)) resident += own, resident_sides += side;
             if (plan_is_pooled(p, i) && !plan_is_resident(p, i)) pool += own, pool_sides += side;
             if (stays && n->block_bytes[i])
-                assert_true(n->block_lasts[i] && (plan.keep || (n->block_repeats[i] && n->evaluations > 1)));
+                assert_true(n->block_keepable[i] && (plan.keep || (n->block_repeats[i] && n->evaluations > 1)));
         }
         assert_int_equal(p->resident_bytes, paged(resident) + paged(resident_sides));
         assert_int_equal(p->pool_bytes, paged(pool) + paged(pool_sides));
         uint64_t room =
             n->library_bytes + paged(n->state_bytes) + paged(n->activation_bytes) + paged(n->workspace_bytes);
         uint64_t weights = p->ring_bytes + (plan.keep ? residents : p->resident_bytes);
-        uint64_t host = need.base_bytes + need.host_bytes + need.cross_bytes + n->image_bytes;
+        uint64_t host = need.base_bytes + need.host_bytes + need.interstage_bytes + n->image_bytes;
         host += need.separate ? p->staging_bytes + (plan.keep ? pools : p->pool_bytes) : room + weights;
         assert_int_equal(p->peak_ram_bytes, host);
         assert_int_equal(p->peak_vram_bytes, need.separate ? need.device_bytes + room + weights : 0);
@@ -434,8 +434,8 @@ static void set_blocks(bool repeats, bool lasts, bool empty) {
     struct stage_need *n = &need.stage[0];
     for (int i = 0; i < n->n_blocks; i++) {
         n->block_repeats[i] = repeats;
-        n->block_lasts[i] = lasts;
-        if (empty) n->block_bytes[i] = n->block_side_bytes[i] = 0;
+        n->block_keepable[i] = lasts;
+        if (empty) n->block_bytes[i] = n->block_adapter_bytes[i] = 0;
     }
 }
 
@@ -481,16 +481,16 @@ static double solve_seconds(uint64_t ram, uint64_t vram) {
 
 /* The best with these residents and this ring, or `best` if none is better: every set of pooled blocks, with
  * all that is left as staging. */
-static double best_pool(const struct course *course, struct plan_stage *p, uint64_t host, double best) {
+static double best_pool(const struct block_stream *block_stream, struct plan_stage *p, uint64_t host, double best) {
     const struct stage_need *n = &need.stage[0];
     uint64_t streamed = ~p->resident[0] & (((uint64_t)1 << n->n_blocks) - 1);
     for (uint64_t pool = streamed;; pool = (pool - 1) & streamed) {
         struct plan_stage q = {.resident = {pool}};
         uint64_t taken = plan_kept_bytes(n, q.resident);
         p->pooled[0] = pool;
-        if (taken + plan_least_staging(&need, p, 0) <= host && course_bound(course, p) < best) {
+        if (taken + plan_least_staging(&need, p, 0) <= host && block_stream_bound(block_stream, p) < best) {
             p->staging_bytes = (host - taken) / PLAN_PAGE * PLAN_PAGE;
-            double seconds = course_pace(course, p).seconds;
+            double seconds = block_stream_timing(block_stream, p).seconds;
             if (seconds < best) best = seconds;
         }
         if (!pool) return best;
@@ -500,17 +500,17 @@ static double best_pool(const struct course *course, struct plan_stage *p, uint6
 /* The best there is within so many bytes, or `best` if there is none better: every set of residents, each
  * with all that is left as its ring. */
 static double brute_force(uint64_t device, uint64_t host, double best) {
-    static struct course course;
+    static struct block_stream block_stream;
     const struct stage_need *n = &need.stage[0];
-    course_make(n, &need.rates, need.separate, false, &course);
+    block_stream_make(n, &need.rates, need.separate, false, &block_stream);
     for (uint64_t bits = 0; bits < (uint64_t)1 << n->n_blocks; bits++) {
         struct plan_stage p = {.resident = {bits}, .pooled = {~bits}, .staging_bytes = host};
         uint64_t bytes = plan_kept_bytes(n, p.resident);
         if (bytes + plan_least_ring(n, &p) > device) continue;
         p.ring_bytes = (device - bytes) / PLAN_PAGE * PLAN_PAGE;
-        if (course_bound(&course, &p) >= best) continue;
-        double seconds = course_pace(&course, &p).seconds; /* on a separate device: at least so much */
-        if (seconds < best) best = need.separate ? best_pool(&course, &p, host, best) : seconds;
+        if (block_stream_bound(&block_stream, &p) >= best) continue;
+        double seconds = block_stream_timing(&block_stream, &p).seconds; /* on a separate device: at least so much */
+        if (seconds < best) best = need.separate ? best_pool(&block_stream, &p, host, best) : seconds;
     }
     return best;
 }
@@ -520,7 +520,7 @@ static void make_brute_need(bool separate, int n_blocks, int i) {
     make_need(separate, 1, n_blocks);
     struct stage_need *n = &need.stage[0];
     make_stage(n, n_blocks);
-    for (int b = 0; b < n_blocks; b++) n->block_lasts[b] = n->block_repeats[b] = true;
+    for (int b = 0; b < n_blocks; b++) n->block_keepable[b] = n->block_repeats[b] = true;
     if (n->evaluations == 1) n->evaluations = 4;
 }
 
@@ -574,18 +574,18 @@ static void solve_shape(enum shape shape, double resident, double rings, bool se
 static void check_shape(enum shape shape, double resident, double rings, bool separate) {
     solve_shape(shape, resident, rings, separate);
     const struct plan_stage *p = &plan.stage[0];
-    const struct pace pace = pace_predict(&need, &plan, 0);
-    struct course course;
-    course_make(&need.stage[0], &need.rates, separate, false, &course);
-    struct load load = course_later_load(&course, p);
+    const struct timing timing = timing_predict(&need, &plan, 0);
+    struct block_stream block_stream;
+    block_stream_make(&need.stage[0], &need.rates, separate, false, &block_stream);
+    struct load load = block_stream_later_load(&block_stream, p);
     double floor = load.busy[BOUND_COMPUTE], bus = (1 - resident) * (double)all_bytes(&need.stage[0]) / 24e9;
     if (bus > floor) floor = bus;
     print_message(
         "%s %s %2.0f %% + %.0f: %.3f s, floor of that residency %.3f; ring %.1f, residents %.0f %%\n",
         shape == FLUX ? "flux" : "qwen", separate ? "separate" : "unified", 100 * resident, rings,
-        pace.evaluation_seconds, floor, (double)p->ring_bytes / (double)need.stage[0].block_bytes[0],
+        timing.evaluation_seconds, floor, (double)p->ring_bytes / (double)need.stage[0].block_bytes[0],
         100 * (double)p->resident_bytes / (double)all_bytes(&need.stage[0]));
-    assert_true(pace.evaluation_seconds <= 1.05 * floor);
+    assert_true(timing.evaluation_seconds <= 1.05 * floor);
 }
 
 static void test_shapes(void **state) {
@@ -606,7 +606,7 @@ static void test_given_memory_is_used(void **state) {
     solve_shape(QWEN, 0.9, 3, false);
     double useful = 1 - 1.15 * 24e9 / (60 * 680e6);
     assert_true(useful < 0.5);
-    assert_true(pace_predict(&need, &plan, 0).evaluation_seconds < 1.1501);
+    assert_true(timing_predict(&need, &plan, 0).evaluation_seconds < 1.1501);
     assert_true((double)plan.stage[0].resident_bytes > 0.85 * (double)all_bytes(&need.stage[0]));
 }
 
@@ -681,7 +681,7 @@ static void test_speed(void **state) {
         make_need(i % 2, 1, 12);
         make_stage(&need.stage[0], i < 2 ? 12 : 16);
         need.stage[0].evaluations = 9;
-        for (int b = 0; b < 16; b++) need.stage[0].block_lasts[b] = need.stage[0].block_repeats[b] = true;
+        for (int b = 0; b < 16; b++) need.stage[0].block_keepable[b] = need.stage[0].block_repeats[b] = true;
         uint64_t half = all_bytes(&need.stage[0]) / 2;
         plan_solve(&need, 0, 0, &plan);
         print_time(i % 2 ? "12 to 16 blocks, separate" : "12 to 16 blocks, unified",

@@ -1,7 +1,7 @@
 /* What planning costs, counted: operators that are asked what they cost, and plans that are timed. A batch's
  * images are alike, and so are most of its groups; what no budget's plan could be is passed over. Seconds are
  * nobody's to promise; these counts are what they follow from. */
-#include "engine/run/pace.h"
+#include "engine/run/timing.h"
 #include "test/lib/rig.h"
 
 /* ---- counting ---- */
@@ -15,19 +15,19 @@ static void counting_cost(const struct device *device, const struct op *op, stru
 }
 
 /* The linker puts these before the engine's. */
-double __real_course_seconds(const struct course *course, const struct plan_stage *stage, double enough);
-double __real_course_bound(const struct course *course, const struct plan_stage *stage);
-double __wrap_course_seconds(const struct course *course, const struct plan_stage *stage, double enough);
-double __wrap_course_bound(const struct course *course, const struct plan_stage *stage);
+double __real_block_stream_seconds(const struct block_stream *block_stream, const struct plan_stage *stage, double enough);
+double __real_block_stream_bound(const struct block_stream *block_stream, const struct plan_stage *stage);
+double __wrap_block_stream_seconds(const struct block_stream *block_stream, const struct plan_stage *stage, double enough);
+double __wrap_block_stream_bound(const struct block_stream *block_stream, const struct plan_stage *stage);
 
-double __wrap_course_seconds(const struct course *course, const struct plan_stage *stage, double enough) {
+double __wrap_block_stream_seconds(const struct block_stream *block_stream, const struct plan_stage *stage, double enough) {
     n_timed++;
-    return __real_course_seconds(course, stage, enough);
+    return __real_block_stream_seconds(block_stream, stage, enough);
 }
 
-double __wrap_course_bound(const struct course *course, const struct plan_stage *stage) {
+double __wrap_block_stream_bound(const struct block_stream *block_stream, const struct plan_stage *stage) {
     n_timed++;
-    return __real_course_bound(course, stage);
+    return __real_block_stream_bound(block_stream, stage);
 }
 
 static struct counts {

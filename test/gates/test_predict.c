@@ -78,7 +78,7 @@ static const double UT = 4096, UC = 320;
 static const double WT = 21 * 30 * 52, WC = 5120, WF = 13824;     /* WAN, of 81 frames; it sees 512 of text */
 static const double ST = 4096 + 77 + 256, SC = 1536, SF = 4 * SC; /* Stable Diffusion 3 */
 static const double VT = 74 * 74, VW = 9 * 8 * 8 + 2 * 2; /* patches; 9 windows of 8 across and one of 2 */
-static const double PIXELS = 1024.0 * 1024, FILM_PIXELS = 4.0 * 352 * 640;
+static const double PIXELS = 1024.0 * 1024, WAN22_VIDEO_PIXELS = 4.0 * 352 * 640;
 
 static void test_flops(void **state) {
     (void)state;
@@ -102,8 +102,8 @@ static void test_flops(void **state) {
         {&family_vae_kl_encoder, PIXELS, 0, 0, 2 * 2 * PIXELS * 9 * 128 * 128},
         {&family_vae_wan, PIXELS, 0, 0, 2 * 2 * PIXELS * 9 * 96 * 96},
         {&family_vae_wan_encoder, PIXELS, 0, 0, 2 * 2 * PIXELS * 9 * 96 * 96},
-        {&family_vae_wan22, FILM_PIXELS, 0, 0, 2 * 2 * FILM_PIXELS * 27 * 256 * 256},
-        {&family_vae_wan22_encoder, FILM_PIXELS, 0, 0, 2 * 2 * FILM_PIXELS * 27 * 160 * 160},
+        {&family_vae_wan22, WAN22_VIDEO_PIXELS, 0, 0, 2 * 2 * WAN22_VIDEO_PIXELS * 27 * 256 * 256},
+        {&family_vae_wan22_encoder, WAN22_VIDEO_PIXELS, 0, 0, 2 * 2 * WAN22_VIDEO_PIXELS * 27 * 160 * 160},
         {&family_taesd, PIXELS / 4, 0, 0, 2 * 3 * PIXELS / 4 * 9 * 64 * 64},
         {&family_taehv, PIXELS / 4, 0, 0, 2 * 4 * PIXELS / 4 * 9 * 64 * 64},
     };
@@ -217,7 +217,7 @@ static int set_up(void **state) {
     (void)state;
     sys_init_machine(&sys);
     card = cuda_card_at(0);
-    cuda = cuda_planned(&sys, card, &(struct error){0});
+    cuda = cuda_plan_device(&sys, card, &(struct error){0});
     return !cuda;
 }
 

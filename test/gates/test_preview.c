@@ -204,7 +204,7 @@ static void shows_latent(void) {
     latent_read(&index, 0, tensor_make(values, DTYPE_F32, 4, dim + 1), &e);
     check(e.code == OK, "%s", e.what);
     for (int i = 0; i < n * 3; i++) {
-        double value = (double)colours->rest[i % 3];
+        double value = (double)colours->bias[i % 3];
         for (int c = 0; c < dim[1]; c++) value += (double)(values[c * n + i / 3] * colours->rgb[c][i % 3]);
         want[i] = level(value);
     }
@@ -406,13 +406,13 @@ static void refusals(void) {
     struct sluice_request r = request_of("latent");
     if (!rig_open(&rig, folder, 2, 3)) return;
     struct result got = run(&rig, &r);
-    check(got.code == SLUICE_USAGE && strstr(got.error.what, "nobody takes them"), "nobody takes them: %s",
+    check(got.code == SLUICE_USAGE && strstr(got.error.what, "on_preview callback"), "nobody takes them: %s",
           sluice_code_name(got.code));
     result_free(&got);
     rig_close(&rig);
-    refused(folder, request_of("sketch"), "--preview cannot be used like this");
+    refused(folder, request_of("sketch"), "invalid value for --preview");
     refused(folder, request_of("taesd"), "without a tiny decoder");
-    refused("test/golden/flux_a/model", request_of("latent"), "nobody knows the colours");
+    refused("test/golden/flux_a/model", request_of("latent"), "no colour table");
     r.preview_every = -1;
     refused(folder, r, "--preview-every");
 }

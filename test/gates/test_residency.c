@@ -213,7 +213,7 @@ static void gate_in_bf16(const char *folder, const char *name, const struct gate
     struct sluice_request request = gate->request;
     request.precision = "bf16";
     if (!rig_open(&rig, folder, gate->threads, (uint64_t)gate->threads)) return;
-    const char *lacks = rig.session->device->lacks[PRECISION_BF16];
+    const char *lacks = rig.session->device->unsupported[PRECISION_BF16];
     if (lacks) {
         printf("SKIP %s in bf16: %s\n", name, lacks);
     } else {

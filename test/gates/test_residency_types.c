@@ -94,7 +94,7 @@ static void gate(const struct stored *s, int threads, const char *precision) {
 static bool computes_in_bf16(void) {
     struct rig rig;
     if (!rig_open(&rig, "test/golden/zimage_b/model", 1, 1)) return false;
-    const char *lacks = rig.session->device->lacks[PRECISION_BF16];
+    const char *lacks = rig.session->device->unsupported[PRECISION_BF16];
     rig_close(&rig);
     if (lacks) printf("SKIP stored types in bf16: %s\n", lacks);
     return !lacks;

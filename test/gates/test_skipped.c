@@ -57,7 +57,7 @@ static void steps(struct rig *rig) {
               "from %g to %g: other lanes: %s", rows[i].start, rows[i].end, r.error.what);
         check(strcmp(r.latent[0], without.latent[0]) ? any : !any, "from %g to %g: the latent", rows[i].start,
               rows[i].end);
-        check(any ? !strstr(said, "--slg") : strstr(said, "none is between") != NULL,
+        check(any ? !strstr(said, "--slg") : strstr(said, "none of the") != NULL,
               "from %g to %g: said: %s", rows[i].start, rows[i].end, said);
         check(any == (json_object_get(json_object_get(r.plan, "request"), "slg_layers") != NULL),
               "from %g to %g: the plan's request", rows[i].start, rows[i].end);
@@ -183,18 +183,18 @@ static void refused(struct rig *rig) {
     static const int beyond[] = {1, LAYERS}, below[] = {-1};
     struct sluice_request request = request_of(2, 0, 1);
     request.slg_layers = beyond;
-    refuse(rig, request, "--slg-layers cannot be used: found 4, expected layers from 0 to 3");
+    refuse(rig, request, "invalid value for --slg-layers: found 4, expected layers from 0 to 3");
     request.slg_layers = below;
     request.n_slg_layers = 1;
     refuse(rig, request, "found -1");
     request.slg_layers = NULL;
-    refuse(rig, request, "their numbers");
+    refuse(rig, request, "slg_layers to be set");
     request.n_slg_layers = -1;
     refuse(rig, request, "found -1, expected 0 to");
     request = request_of(2, NAN, 1);
     refuse(rig, request, "--slg-start");
     request = request_of(2, 0, 1.5);
-    refuse(rig, request, "--slg-end cannot be used: found 1.5, expected 0 to 1");
+    refuse(rig, request, "invalid value for --slg-end: found 1.5, expected 0 to 1");
     request = request_of(2, 0, 1);
     request.slg_scale = INFINITY;
     refuse(rig, request, "--slg-scale");
@@ -206,7 +206,7 @@ static void other_models(void) {
     if (!rig_open(&rig, "test/golden/zimage_a/model", 1, 3)) return;
     request.slg_layers = layers;
     request.n_slg_layers = 1;
-    refuse(&rig, request, "a model whose layers can be left out");
+    refuse(&rig, request, "a model with skip-layer guidance");
     rig_close(&rig);
 }
 

@@ -81,7 +81,7 @@ static void test_changed_residents(void **state) {
                 make_plan(true);
             else
                 world_keep_fewer();
-            for (int b = 0; b < world.stages[0].n_blocks; b++) moved += world_kept(0, b, k == 2, PACKED_OWN);
+            for (int b = 0; b < world.stages[0].n_blocks; b++) moved += world_kept(0, b, k == 2, PACKED_BASE);
             watched_restart();
             run_whole(true);
         }
@@ -251,7 +251,7 @@ static void test_large_block(void **state) {
 static void test_other_component(void **state) {
     (void)state;
     one_block(1000, 0);
-    world.stages[0].n_lasting = 1;
+    world.stages[0].n_model_blocks = 1;
     world.plan.keep = true;
     plan_set_resident(&world.plan.stage[0], 0, true);
     plan_evaluate(&world.need, &world.plan);
@@ -340,7 +340,7 @@ static int64_t resident_pages(void) {
 
 static void test_replan(void **state) {
     (void)state;
-    static struct plan lesser[2];
+    static struct plan reduced[2];
     int replanned = 0, smaller = 0;
     for (uint64_t i = 0; i < (uint64_t)layouts; i++) {
         world_make(seed_base + 6000 + i);
@@ -351,12 +351,12 @@ static void test_replan(void **state) {
             drive_from(store, at, seam, &e);
             assert_ok(&e);
             at = seam;
-            lesser_plan(&lesser[n]);
+            reduced_plan(&reduced[n]);
             int64_t before = watched.pages_live, held = resident_pages();
-            store_replan(store, &lesser[n], seam, &e);
+            store_replan(store, &reduced[n], seam, &e);
             assert_ok(&e);
             smaller += watched.pages_live < before && held > 0;
-            world.plan = lesser[n]; /* what later stages are checked against */
+            world.plan = reduced[n]; /* what later stages are checked against */
             world.evicted = true;
             replanned++;
         }
@@ -401,7 +401,7 @@ static void make_need(struct run_need *need, bool equal) {
     need->n_stages = 1 + (int)below(4);
     need->base_bytes = below(1 << 20);
     need->host_bytes = below(1 << 18);
-    need->cross_bytes = below(1 << 18);
+    need->interstage_bytes = below(1 << 18);
     need->bounce_bytes = below(3) ? 0 : PLAN_PAGE * below(64);
     need->open_bytes = below(6) ? below(1 << 18) : below(1 << 26);
     for (int s = 0; s < need->n_stages; s++) {
@@ -417,7 +417,7 @@ static void make_need(struct run_need *need, bool equal) {
         for (int b = 0; b < n->n_blocks; b++) {
             n->block_bytes[b] = equal ? one : below(7) ? 256 * below(8000) : 0;
             n->block_repeats[b] = equal || repeats || below(2);
-            n->block_lasts[b] = equal || b < n->n_blocks * 7 / 8;
+            n->block_keepable[b] = equal || b < n->n_blocks * 7 / 8;
         }
         if (equal && n->evaluations == 1) n->evaluations = 2;
     }
@@ -455,7 +455,7 @@ static void check_plan(const struct run_need *need, const struct plan *plan) {
         assert_int_equal(p->library_bytes, n->library_bytes);
         assert_int_equal(p->ring_bytes % PLAN_PAGE, 0);
         assert_true(p->ring_bytes >= block_most(n, p));
-        uint64_t takes = common + need->cross_bytes + need->bounce_bytes + n->library_bytes + p->state_bytes +
+        uint64_t takes = common + need->interstage_bytes + need->bounce_bytes + n->library_bytes + p->state_bytes +
                          p->activation_bytes + p->workspace_bytes + p->ring_bytes +
                          (plan->keep ? kept : p->resident_bytes);
         assert_int_equal(p->peak_ram_bytes, takes);
@@ -470,7 +470,7 @@ static uint64_t least_of(const struct run_need *need) {
     uint64_t least = need->base_bytes + need->host_bytes + need->open_bytes;
     for (int s = 0; s < need->n_stages; s++) {
         const struct stage_need *n = &need->stage[s];
-        uint64_t takes = need->base_bytes + need->host_bytes + need->cross_bytes + need->bounce_bytes +
+        uint64_t takes = need->base_bytes + need->host_bytes + need->interstage_bytes + need->bounce_bytes +
                          n->library_bytes + paged(n->state_bytes) + paged(n->activation_bytes) +
                          paged(n->workspace_bytes) + paged(block_most(n, &nothing));
         if (takes > least) least = takes;
@@ -614,7 +614,7 @@ static void test_measure(void **state) {
         assert_int_equal(mixes + scales, layers);
         for (int b = 0; b < n->n_blocks; b++) {
             assert_int_equal(n->block_repeats[b], b > 0);
-            assert_true(n->block_lasts[b] && n->block_bytes[b] == toy.list[s][b]->bytes);
+            assert_true(n->block_keepable[b] && n->block_bytes[b] == toy.list[s][b]->bytes);
         }
     }
     assert_int_equal(toy.device.runs, 0);

@@ -2,7 +2,7 @@
  * real run behind the paced device, whose weights are looked at.
  *
  * test/golden/stream/table.csv has the simulator's figures; make_table.py there has the command. */
-#include "engine/bench/stream_ahead.h"
+#include "engine/bench/stream_async.h"
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/ops.h"
@@ -214,7 +214,7 @@ static void test_branches_apart(void **state) {
 
 /* Within 3 % of the floor, from pool and disk, but where the law says that no plan of that memory is: a ring
  * has room for whole blocks. */
-static void check_ahead(const struct stream_ahead_row *r, int *n_out_of_reach) {
+static void check_ahead(const struct stream_async_row *r, int *n_out_of_reach) {
     double over = r->seconds / r->floor_seconds, law = r->law_seconds / r->floor_seconds;
     if (over > 1.03)
         printf("%s, %d %% resident, %.2f ms a visit, %.0f us a piece, disk %.0f GB/s: %.4f of the floor, the "
@@ -228,12 +228,12 @@ static void check_ahead(const struct stream_ahead_row *r, int *n_out_of_reach) {
 }
 
 static void test_ahead(void **state) {
-    static struct stream_ahead_table ahead, repeated;
+    static struct stream_async_table ahead, repeated;
     struct error e = {0};
     int n_out_of_reach = 0;
     (void)state;
-    assert_int_equal(stream_ahead(&ahead, NULL, &e), OK);
-    assert_int_equal(stream_ahead(&repeated, NULL, &e), OK);
+    assert_int_equal(stream_async(&ahead, NULL, &e), OK);
+    assert_int_equal(stream_async(&repeated, NULL, &e), OK);
     assert_true(ahead.n_rows > 60 && repeated.n_rows == ahead.n_rows);
     for (int i = 0; i < ahead.n_rows; i++) {
         check_ahead(&ahead.rows[i], &n_out_of_reach);

@@ -202,7 +202,7 @@ static void test_least_events(void **state) {
 /* Residents evicted in mid-run, rings that grow and move: what they leave is room for others. */
 static void test_replanned(void **state) {
     (void)state;
-    static struct plan lesser[2];
+    static struct plan reduced[2];
     begin_counting();
     int replanned = 0;
     for (uint64_t i = 0; i < (thorough() ? 600 : 120); i++) {
@@ -213,10 +213,10 @@ static void test_replanned(void **state) {
         for (int n = 0; n < 2 && (seam = seam_after(seam + 1)) >= 0; n++, replanned++) {
             drive_from(store, at, seam, &e);
             at = seam;
-            lesser_plan(&lesser[n]);
-            store_replan(store, &lesser[n], seam, &e);
+            reduced_plan(&reduced[n]);
+            store_replan(store, &reduced[n], seam, &e);
             assert_ok(&e);
-            world.plan = lesser[n];
+            world.plan = reduced[n];
             world.evicted = true;
         }
         drive_from(store, at, -1, &e);

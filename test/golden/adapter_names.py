@@ -1,4 +1,4 @@
-"""How the modules that adapters are of are called: in diffusers, by the models' authors, and with underscores for dots."""
+"""Names of the modules that adapters modify: diffusers' names, the authors' names, and both with underscores for dots."""
 
 import re
 
@@ -8,12 +8,12 @@ import stored
 
 
 def plain(model):
-    """Parameters by diffusers' names: of each row the parameter and the row in it that it is."""
+    """Returns {diffusers name: [(parameter, row), ...]}, one entry per row of the parameter."""
     return {name: [(name, i) for i in range(len(value))] for name, value in model.state_dict().items() if value.dim()}
 
 
 def originally(model, rename):
-    """The same by the authors' names; rename: of a state by diffusers' names one by theirs, fused rows and all."""
+    """Returns the same under the authors' names. rename: converts a state dict from diffusers' to their names, including fused rows."""
     places, state = [], {}
     for name, rows in plain(model).items():
         state[name] = torch.arange(len(places), len(places) + len(rows))
@@ -22,7 +22,7 @@ def originally(model, rename):
 
 
 def modules(named, model):
-    """Of parameters those that are weights of products, without the ending."""
+    """Keeps the weights of linear layers and convolutions; removes the suffix .weight."""
     matrices = {name for name, value in model.state_dict().items() if value.dim() in (2, 4) and name.endswith(".weight")}
     return {name.removesuffix(".weight"): rows for name, rows in named.items() if name.endswith(".weight") and rows[0][0] in matrices}
 

@@ -1,21 +1,22 @@
 #!/usr/bin/env python3
-"""Makes adapters/: LoRA of every dialect for the small models of other fixtures, and what the reference draws with them.
+"""Generates adapters/: LoRA files in every naming dialect for the small models of other fixtures, and reference outputs.
 
     adapters.py [--only NAME]
 
-needs requirements.txt.  test_loras.c reads what it wrote and needs no Python.
-Each adapters/NAME/ holds
-  model              a link to the model that is adapted
-  *.safetensors      adapters; their factors are random, of ranks 2 to 5, each pair's effect a quarter of its weight (queries' and keys' all)
-  expect.json        "family"; "cases" as make.py's, each with "adapters" [{"file", "strength"}], "truth", and where it is one adapter
-                     "least": how far at least the latent moves when any one pair is left out
-  reference.safetensors  of case k: latent, latent_001 ..., and where a text encoder is adapted hidden and pooled
-  bf16.json          empty: the reference's errors in bf16 are not measured, devices that compute so have wider gates
+Needs requirements.txt.  test_loras.c reads the output and needs no Python.
+Each adapters/NAME/ contains
+  model              a link to the base model
+  *.safetensors      adapters with random factors of ranks 2 to 5; the norm of each pair's product is a quarter of its weight's
+                     norm (queries and keys: equal to it)
+  expect.json        "family"; "cases" as in make.py, each with "adapters" [{"file", "strength"}], "truth", and for a single
+                     adapter "least": the smallest change of the latent when one pair is omitted
+  reference.safetensors  of case k: latent, latent_001 ..., and hidden and pooled if a text encoder is adapted
+  bf16.json          empty: the reference's bf16 errors are not measured; devices that compute in bf16 have wider tolerances
 
-"truth" says who computed a case's tensors.  "diffusers": its pipeline, which read the file itself, unfused (peft), in f32.
-"merged": the same pipeline with W + strength alpha/r BA in its weights, made here in f64, where diffusers does not read the file or
-reads it otherwise than who trained it (why is said at the case).  What diffusers reads is compared with what is merged, too: they
-differ by less than 3e-6.
+"truth" names the origin of a case's tensors.  "diffusers": its pipeline read the file itself, unfused (peft), in f32.
+"merged": the same pipeline with W + strength alpha/r BA in its weights, computed here in f64; used where diffusers does not
+read the file or reads it differently from its trainer (the case gives the reason).  Files that diffusers reads are also
+compared with merging: the results differ by less than 3e-6.
 """
 
 import argparse
@@ -46,34 +47,34 @@ from watch import relative
 HERE = os.path.dirname(os.path.abspath(__file__))
 SEED = 20261123
 
-SHARE = 0.25  # of a weight's norm that its pair's is
-ATTENTION_SHARE = 1.0  # where attention is nearly uniform, of queries and keys
+SHARE = 0.25  # norm of a pair's product, relative to its weight's norm
+ATTENTION_SHARE = 1.0  # the same for queries and keys, whose attention is nearly uniform
 VECTOR_SHARE = 0.5
-LEAST = 2e-4  # what every pair must move the latent by, ten times what it may be off by
-AGREE = 3e-6  # unfused and merged
+LEAST = 2e-4  # minimum change of the latent per pair: ten times the tolerance
+AGREE = 3e-6  # tolerance between unfused and merged
 
-# How files call the factors of a module, and its alpha.
+# Tensor name suffixes of a module's factors and alpha.
 KOHYA = dict(down=".lora_down.weight", up=".lora_up.weight", alpha=".alpha")
 PEFT = dict(down=".lora_A.weight", up=".lora_B.weight", alpha=".alpha")
-PEFT_DESCRIBED = PEFT | dict(alpha=None)  # alphas in the file's metadata
+PEFT_DESCRIBED = PEFT | dict(alpha=None)  # alphas are in the file's metadata
 OLDER = dict(down=".lora.down.weight", up=".lora.up.weight", alpha=".alpha")
 OLDEST_UNET = dict(down="_lora.down.weight", up="_lora.up.weight", alpha=".alpha")
 OLDEST = dict(down=".lora_linear_layer.down.weight", up=".lora_linear_layer.up.weight", alpha=".alpha")
 
 
 class Adapter:
-    """A file to be, and what it does to the parameters of a pipeline."""
+    """An adapter file under construction, and its changes to the parameters of a pipeline."""
 
     def __init__(self, pipe, name, dtype=torch.float32, louder=1):
-        """louder: than others', times, where a model's deepest layers hardly show."""
+        """louder: factor on the norms, for models whose deepest layers have little effect."""
         self.pipe, self.name, self.dtype, self.louder = pipe, name, dtype, louder
         self.tensors, self.effects = {}, []
-        self.rslora = False  # alphas there are divided by roots of ranks
-        self.patterns = {}  # by component: of its modules rank and alpha, where they stand in the file's metadata
-        self.loaded = {}  # keyword arguments of diffusers' loader
+        self.rslora = False  # alphas are divided by the square root of the rank
+        self.patterns = {}  # by component: rank and alpha per module, for the file's metadata
+        self.loaded = {}  # keyword arguments for diffusers' loader
 
     def draw(self, key, shape, deviation=1.0):
-        """Random numbers as the file keeps them, of a seed that is the key's."""
+        """Adds a random tensor in the file's dtype; the seed depends on the key."""
         generator = torch.Generator().manual_seed(zlib.crc32(f"{SEED} {self.name} {key}".encode()))
         drawn = (torch.randn(shape, generator=generator) * deviation).to(self.dtype)
         self.tensors[key] = drawn
@@ -83,7 +84,7 @@ class Adapter:
         return getattr(self.pipe, component).get_parameter(name)
 
     def act(self, label, component, rows, delta):
-        """delta [rows, ...] of a weight of the file's naming; rows: of each the parameter and the row in it that it is."""
+        """Records a change delta [rows, ...] of a weight in the file's naming; rows: (parameter, row) of each."""
         parts = {}
         for i, (name, row) in enumerate(rows):
             parts.setdefault(name, []).append((i, row))
@@ -94,7 +95,7 @@ class Adapter:
             self.effects.append((label, component, name, whole))
 
     def shape(self, component, rows):
-        """Of the weight in the file's naming, and what its pair's norm is to be."""
+        """Returns the weight's shape in the file's naming, and the intended norm of its pair's product."""
         first = self.parameter(component, rows[0][0])
         names = {name for name, _ in rows}
         norm = math.sqrt(sum(float(self.parameter(component, name).double().norm()) ** 2 for name in names))
@@ -105,13 +106,13 @@ class Adapter:
         return ATTENTION_SHARE if asks and len({name for name, _ in rows}) == 1 else SHARE
 
     def sized(self, key, delta, norm, dims):
-        """Makes the factor that lies at key such that delta has this norm; gives the factor anew."""
+        """Scales the factor at `key` so that delta has this norm; returns the new factor."""
         grown = (self.tensors[key].double() * (norm / float(delta.norm()))).to(self.dtype)
         self.tensors[key] = grown
         return grown.double().reshape(dims)
 
     def pair(self, stem, component, rows, rank, alpha=None, ends=KOHYA):
-        """down and up of one module."""
+        """Adds factors down and up of one module."""
         (out, *taken), norm = self.shape(component, rows)
         spread = [1] * (len(taken) - 1)
         down = self.draw(stem + ends["down"], (rank, *taken), 1 / math.sqrt(math.prod(taken))).flatten(1)
@@ -125,7 +126,7 @@ class Adapter:
         self.act(stem, component, rows, scale * up @ down)
 
     def tucker(self, stem, component, rows, rank, alpha):
-        """A convolution's pair with lora_mid between 1x1 factors."""
+        """Adds a convolution's LoCon factors with lora_mid between 1x1 factors."""
         (out, taken, *kernel), norm = self.shape(component, rows)
         down = self.draw(stem + ".lora_down.weight", (rank, taken, 1, 1), 1 / math.sqrt(taken)).flatten(1)
         mid = self.draw(stem + ".lora_mid.weight", (rank, rank, *kernel), 1 / math.sqrt(rank * math.prod(kernel)))
@@ -139,7 +140,7 @@ class Adapter:
         self.act(stem, component, rows, delta())
 
     def hadamard(self, stem, component, rows, rank, alpha):
-        """LoHa."""
+        """Adds LoHa factors."""
         (out, *taken), norm = self.shape(component, rows)
         n = math.prod(taken)
         a1, a2 = (self.draw(f"{stem}.hada_w{i}_a", (out, rank)) for i in (1, 2))
@@ -149,7 +150,7 @@ class Adapter:
         self.act(stem, component, rows, alpha / rank * (a1 @ b1) * (a2 @ b2))
 
     def kronecker(self, stem, component, rows, rank, alpha, outer):
-        """LoKr: a whole outer factor [rows, columns] and an inner one of two."""
+        """Adds LoKr factors: a full outer one [rows, columns] and a low-rank inner one."""
         (out, *taken), norm = self.shape(component, rows)
         n = math.prod(taken)
         w1 = self.draw(f"{stem}.lokr_w1", outer)
@@ -160,12 +161,12 @@ class Adapter:
         self.act(stem, component, rows, alpha / rank * torch.kron(w1, a @ b))
 
     def vector(self, key, component, rows):
-        """What is added to a bias or a norm's weight."""
+        """Adds a difference of a bias or a norm's weight."""
         (n, *_), norm = self.shape(component, rows)
         self.act(key, component, rows, self.draw(key, (n,), VECTOR_SHARE / SHARE * norm / math.sqrt(n)))
 
     def described(self):
-        """As diffusers writes it beside what peft trained."""
+        """Returns the metadata that diffusers writes for peft adapters."""
         about = {}
         for component, modules in self.patterns.items():
             rank, alpha = next(iter(modules.values()))
@@ -176,7 +177,7 @@ class Adapter:
         return about
 
     def write(self, folder):
-        """Keys sorted."""
+        """Writes the file with sorted keys."""
         tensors = {key: self.tensors[key].contiguous() for key in sorted(self.tensors)}
         metadata = {"lora_adapter_metadata": json.dumps(self.described(), sort_keys=True)} if self.patterns else {}
         save_file(tensors, os.path.join(folder, self.name), metadata={"format": "pt"} | metadata)
@@ -187,7 +188,7 @@ class Adapter:
 
 @contextlib.contextmanager
 def merged(pipe, applied, without=None):
-    """Inside, the pipeline has them in its weights; without: the label of a pair that is left out."""
+    """Context in which the adapters are merged into the pipeline's weights; without: label of an omitted pair."""
     kept, sums = {}, {}
     for adapter, strength in applied:
         for label, component, name, delta in adapter.effects:
@@ -205,7 +206,7 @@ def merged(pipe, applied, without=None):
 
 @contextlib.contextmanager
 def unfused(pipe, folder, applied):
-    """Inside, diffusers has read them, and peft computes them beside the weights."""
+    """Context in which diffusers has loaded the adapters and peft computes them unfused."""
     for i, (adapter, _) in enumerate(applied):
         pipe.load_lora_weights(os.path.join(folder, adapter.name), adapter_name=f"adapter_{i}", **adapter.loaded)
     pipe.set_adapters([f"adapter_{i}" for i in range(len(applied))], [strength for _, strength in applied])
@@ -214,7 +215,7 @@ def unfused(pipe, folder, applied):
 
 
 def without_each(pipe, run, case, applied, latent):
-    """How far the latent moves when a pair is left out, of each."""
+    """Change of the latent when a pair is omitted, for each pair."""
     moved = {}
     for label in sorted({(adapter.name, label) for adapter, _ in applied for label, *_ in adapter.effects}):
         with merged(pipe, applied, label):
@@ -223,7 +224,7 @@ def without_each(pipe, run, case, applied, latent):
 
 
 def make_case(fixture, folder, case, k, out):
-    """idle: what labels hold of modules that no picture needs, such as an encoder's last layer where the one before is read."""
+    """Runs one case. fixture.idle: parts of labels of modules without effect, such as an encoder's last layer if the layer before is used."""
     pipe, run, applied = fixture.pipe, fixture.run, case.applied
     request = fixture.template | case.more | dict(index=k)
     with merged(pipe, applied):
@@ -233,33 +234,33 @@ def make_case(fixture, folder, case, k, out):
         with unfused(fixture.runner, folder, applied):
             read = run(pipe, request)
         apart = relative(read["latent"], tensors["latent"])
-        assert apart < AGREE, f"what diffusers reads is {apart} from what is merged"
+        assert apart < AGREE, f"diffusers' unfused result differs from the merged one by {apart}"
         tensors = read
         assert torch.equal(run(pipe, request)["latent"], plain)
     request |= dict(adapters=[dict(file=adapter.name, strength=strength) for adapter, strength in applied],
                     truth=f"merged: {case.merged}" if case.merged else "diffusers")
     out |= {f"case{k}.{name}": value for name, value in tensors.items()}
-    print(f"  case {k}: {relative(tensors['latent'], plain):.3f} from the model's own")
+    print(f"  case {k}: {relative(tensors['latent'], plain):.3f} from the unadapted model's latent")
     if len(applied) > 1:
         return request
     moved = without_each(pipe, run, request, applied, tensors["latent"])
-    resting = {label for label, much in moved.items() if much < AGREE}
-    assert resting == {label for label in moved if any(part in label[1] for part in fixture.idle)}, resting
-    least = min((label for label in moved if label not in resting), key=moved.get)
-    print(f"    {len(resting)} pairs rest; least of the others {moved[least]:.2e}, {least[1]}")
+    without_effect = {label for label, much in moved.items() if much < AGREE}
+    assert without_effect == {label for label in moved if any(part in label[1] for part in fixture.idle)}, without_effect
+    least = min((label for label in moved if label not in without_effect), key=moved.get)
+    print(f"    {len(without_effect)} pairs have no effect; smallest effect of the others {moved[least]:.2e}, {least[1]}")
     assert moved[least] > LEAST, least
     return request | dict(least=moved[least])
 
 
 class Case:
-    """Adapters at their strengths; merged: why it is not diffusers that reads them."""
+    """Adapters with strengths; merged: reason why diffusers cannot serve as reference, or None."""
 
     def __init__(self, applied, merged=None, **more):
         self.applied, self.merged, self.more = applied, merged, more
 
 
 class Fixture:
-    """runner: the pipeline that reads adapters, where it is not pipe."""
+    """runner: the pipeline that loads adapters, if it is not pipe."""
 
     def __init__(self, family, pipe, model, run, template, adapters, cases, idle=(), runner=None):
         self.family, self.pipe, self.model, self.run, self.template = family, pipe, model, run, template
@@ -275,19 +276,19 @@ class Spec:
 
 
 def latents(tensors, *also):
-    """Of a run what is compared."""
+    """Selects the tensors of a run that are compared."""
     return {name: value for name, value in tensors.items() if name.startswith("latent") and name != "latent_000" or name in also}
 
 
 def ranks(first):
-    """2 to 5 by turns."""
+    """Yields 2 to 5 cyclically."""
     while True:
         yield 2 + first % 4
         first += 1
 
 
 def all_of(adapter, prefix, component, named, ends, alphas=None, name_of=lambda n: n, only=lambda i, n: True):
-    """A pair of every module; alphas: of the rank, None where the file has none."""
+    """Adds a pair for every module; alphas: function of index and rank, or None for files without alphas."""
     rank = ranks(len(prefix))
     for i, (name, rows) in enumerate(sorted(named.items())):
         r = next(rank)
@@ -296,12 +297,12 @@ def all_of(adapter, prefix, component, named, ends, alphas=None, name_of=lambda 
 
 
 def unlike(i, rank):
-    """Alphas: of the rank, a half, twice, one."""
+    """Alphas of different ratios: rank, half, double, one."""
     return [rank, rank / 2, 2 * rank, 1][i % 4]
 
 
 def exact(i, rank):
-    """Alphas by which diffusers, which multiplies them into the factors, does not round these."""
+    """Alphas whose multiplication into the factors, as diffusers does, causes no rounding."""
     return [rank, rank / 2, 2 * rank, rank / 4][i % 4]
 
 
@@ -316,7 +317,7 @@ def by_authors(pipe, component, rename):
 
 
 def in_clip(pipe, component):
-    """Of a CLIP's modules those that are no tables; every file has text_model. before them."""
+    """Modules of a CLIP text encoder except tables; all names get the prefix text_model."""
     named = {n if n.startswith(("text_model.", "text_projection")) else f"text_model.{n}": rows for n, rows in by_plain(pipe, component).items()}
     return {n: rows for n, rows in named.items() if "embedding" not in n}
 
@@ -326,7 +327,7 @@ def in_t5(pipe, component):
 
 
 def tokens(columns, rows, **more):
-    """A case of so many tokens, 2x2 latent pixels each."""
+    """An image case with a grid of tokens, 2x2 latent pixels each."""
     return dict(kind="image", prompt="a red fox in the snow", negative_prompt="blurry", steps=2, cfg_scale=2.5, width=16 * columns, height=16 * rows,
                 seed=42, batch=1, flow_shift=None, latent_width=2 * columns, latent_height=2 * rows, image_tokens=columns * rows) | more
 
@@ -430,7 +431,7 @@ SD3_CASE = tokens(3, 2, guidance=None, max_sequence_length=256, channels=16, ini
 
 
 def sd1():
-    """Kohya's with diffusers' names, and the 1x1 convolutions around attention."""
+    """Kohya's dialect with diffusers' names, and the 1x1 convolutions around attention."""
     pipe = unet.reference_tensors.load(os.path.join(HERE, "sd1", "model"))
 
     def run(pipe, case):
@@ -443,7 +444,7 @@ def sd1():
 
 
 def sd3_medium():
-    """Three text encoders."""
+    """Kohya's dialect for three text encoders."""
     pipe = sd3.reference_tensors.load(os.path.join(HERE, "sd3_medium", "model"))
 
     def run(pipe, case):
@@ -457,7 +458,7 @@ def sd3_medium():
 
 
 def lycoris():
-    """What reduces to low ranks: convolutions with a middle, Hadamard's and Kronecker's products of weights that are wider."""
+    """LyCORIS types that reduce to low ranks: convolutions with a middle factor; Hadamard and Kronecker products for wider weights."""
     pipe = unet.reference_tensors.load(os.path.join(HERE, "sdxl", "model"))
 
     def run(pipe, case):
@@ -506,7 +507,7 @@ def qwen_image():
 
 
 def wan_22():
-    """Two experts: a file each, told by its name, or one for both."""
+    """Two experts: one file for each, recognised by its name, or one file for both."""
     pipe = wan.reference_tensors.load(os.path.join(HERE, "wan22", "model"))
 
     def run(pipe, case):
@@ -558,7 +559,7 @@ def sd35():
 
 
 def of_stored(name, dialects):
-    """A fixture of stored.py's, whose weights stand for the numbers that the reference is given."""
+    """A fixture of stored.py, whose reference uses the dequantised weights."""
     with tempfile.TemporaryDirectory() as folder:
         family, pipe, case, run, _, _ = stored.MODELS[name](folder)
         same_files(folder, os.path.join(HERE, "stored", name, "model"))
@@ -580,7 +581,7 @@ def same_files(made, committed):
 
 
 def zimage_gguf():
-    """Pairs of queries, keys and values each on their rows of a fused weight of four bits."""
+    """Separate pairs for queries, keys and values, on their rows of a fused 4-bit weight."""
     def dialects(pipe):
         peft = Adapter(pipe, "peft.safetensors", torch.bfloat16)
         all_of(peft, "transformer.", "transformer", by_plain(pipe, "transformer"), PEFT)
@@ -619,7 +620,7 @@ def make(name):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Makes the fixtures of adapters.")
+    parser = argparse.ArgumentParser(description="Generates the adapter fixtures.")
     parser.add_argument("--only", choices=MODELS)
     args = parser.parse_args()
     torch.set_num_threads(1)

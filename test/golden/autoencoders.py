@@ -1,4 +1,4 @@
-"""Parts of an autoencoder on inputs of their own; one for video sees one frame."""
+"""Reference tensors of VAE parts on generated inputs; video VAEs receive one frame."""
 
 import torch
 
@@ -11,21 +11,21 @@ def _framed(vae, t):
 
 @torch.no_grad()
 def encoder_references(pipe, spec, resnet="down_blocks.1.resnets.0", downsampler="down_blocks.0.downsamplers.0"):
-    """The encoder on a picture: its parts, and moments."""
+    """Runs the encoder on an image; returns tensors of its parts, and moments."""
     encoder = pipe.vae.encoder
     generator = torch.Generator().manual_seed(spec.seed % 2**31)
     picture = 2 * torch.rand([1, 3, 6 * spec.pixel_multiple, 2 * spec.pixel_multiple], generator=generator) - 1
     names = {"encoder.resnet": resnet, "encoder.downsampler": downsampler, "encoder.mid": "mid_block"}
     with Watch({name: encoder.get_submodule(path) for name, path in names.items()}) as watch:
         moments = pipe.vae.encode(_framed(pipe.vae, picture)).latent_dist.parameters
-    references = {name: without_frame(value) for name, value in watch.seen.items()}
+    references = {name: without_frame(value) for name, value in watch.tensors.items()}
     references["encoder.in"], references["encoder.out"] = picture, without_frame(moments)
     return references, {name: dict(module=f"encoder.{path}") for name, path in names.items()}
 
 
 @torch.no_grad()
 def decoder_references(pipe, spec, resnet_shortcut):
-    """The decoder on a small latent: its parts, and its output before anything clamps it."""
+    """Runs the decoder on a small latent; returns tensors of its parts, and the output before clamping."""
     decoder = pipe.vae.decoder
     z = 1.5 * torch.randn([1, spec.channels, 6, 4], generator=torch.Generator().manual_seed(spec.seed % 2**31))
     names = {
@@ -37,6 +37,6 @@ def decoder_references(pipe, spec, resnet_shortcut):
     }
     with Watch({name: decoder.get_submodule(path) for name, path in names.items()} | {"decoder": decoder}) as watch:
         pipe.vae.decode(_framed(pipe.vae, z), return_dict=False)
-    references = {name: without_frame(value) for name, value in watch.seen.items()}
+    references = {name: without_frame(value) for name, value in watch.tensors.items()}
     references["decoder.in"] = z
     return references, {name: dict(module=f"decoder.{path}") for name, path in names.items()}

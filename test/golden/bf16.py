@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""What bf16 costs the reference: PyTorch's error in bf16 against f64, written to NAME/bf16.json and bf16_linear.json.
+"""Measures the bf16 rounding error of the reference: PyTorch in bf16 against f64, written to NAME/bf16.json and bf16_linear.json.
 
     bf16.py [--out DIR] [--only NAME]
 
-beside fixtures that make.py has made (same requirements).  Our own error in bf16 may be 1.5 times that.
-Truth is the reference in f64 from the stored weights; the f32 reference tensors lie so near to it that tests compare with
-them (asserted here: a hundredth of the bf16 error).  Blocks get the reference tensors' inputs, whole models their own.
-Timesteps and latents between steps stay f32, as the pipeline keeps them; the autoencoder has no part in it.
+Run it after make.py (same requirements).  Sluice's error in bf16 may be at most 1.5 times the reference's.
+The truth is the reference in f64 from the stored weights.  Tests compare with the f32 reference tensors, which are close enough
+to it: this script asserts that their error is below a hundredth of the bf16 error.  Blocks run on the reference tensors'
+inputs, whole models on their own.  Timesteps and latents between steps stay f32, as in the pipeline; the VAE is not measured.
 
-Each entry: "l2" relative L2 distance, "max" largest difference and "bias" mean difference by the truth's rms; "n" how many
-of the errors are independent, where not all are.
-bf16_linear.json, [{t, n, k, seed, ...}], is of products of the values that draw() gives, weights stored in bf16.
+Each entry: "l2" relative L2 distance; "max" largest difference and "bias" mean difference, both relative to the truth's rms;
+"n" number of independent errors, if not all are independent.
+bf16_linear.json, [{t, n, k, seed, ...}]: matrix products of the values of draw(), weights stored in bf16.
 """
 
 import argparse
@@ -39,7 +39,7 @@ SHAPES = [(1, 40, 9), (3, 5, 7), (17, 33, 65), (64, 160, 96), (37, 111, 523), (5
 
 
 def draw(seed, count):
-    """count values in [-1, 1), the same as test_bf16.c's."""
+    """Returns count values in [-1, 1), identical to those of test_bf16.c."""
     with np.errstate(over="ignore"):
         z = (np.arange(1, count + 1, dtype=np.uint64) + np.uint64(seed << 32)) * np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -49,7 +49,7 @@ def draw(seed, count):
 
 
 def deviation(ours, truth):
-    """Of ours from the truth."""
+    """Error of `ours` relative to `truth`."""
     ours, truth = ours.double().flatten(), truth.double().flatten()
     difference, rms = ours - truth, truth.square().mean().sqrt()
     return {
@@ -70,7 +70,7 @@ def linear():
 
 
 def force(module, value, condition=None):
-    """The module computes on this, in its own type, whatever it is called with."""
+    """Hooks a module so that it computes on `value`, in its own dtype, whatever its arguments."""
     dtype = next(module.parameters()).dtype
 
     def hook(_module, args, kwargs):
@@ -91,7 +91,7 @@ def force(module, value, condition=None):
 
 @torch.no_grad()
 def blocks(pipe, known, about):
-    """Each block on its reference tensor's input; by reference tensor name."""
+    """Runs each block on its reference tensor's input; returns outputs by reference tensor name."""
     model, text = pipe.transformer, pipe.text_encoder
     dtype = model.dtype
     condition = known["block.adaln_input"]
@@ -113,7 +113,7 @@ def blocks(pipe, known, about):
         text(input_ids=known["case0.ids.cond"].long()[None])
     for hook in hooks:
         hook.remove()
-    out = {f"{name}.out": watch.seen[f"{name}.out"] for name in modules}
+    out = {f"{name}.out": watch.tensors[f"{name}.out"] for name in modules}
     small = model.all_final_layer["2-1"](known["block.final_small.in"].to(dtype), c=condition.to(dtype))
     return {**out, "block.final_small.out": small}
 
@@ -131,7 +131,7 @@ def transformer(pipe, known, calls):
 
 @torch.no_grad()
 def latents(pipe, known, cases):
-    """Hidden states and final latents of every case, by the pipeline; image k of a batch under its own seed."""
+    """Hidden states and final latents of every case, by the pipeline; image k of a batch has its own seed."""
     out = {}
     for case in cases:
         prefix = f"case{case['index']}"
@@ -160,7 +160,7 @@ def everything(folder, dtype, known, expect):
 
 
 def entry(name, renamed):
-    """A reference tensor's name as tests call it, image by image for latents."""
+    """Converts a reference tensor's name to the name in tests; latents have one entry per image."""
     name = name.removesuffix(".out")
     if name.startswith("transformer."):
         return name.replace(".", " ")
@@ -181,7 +181,7 @@ def write(path, value):
 
 
 def add_names(errors):
-    errors["context_refiner.in"] = errors["embed.caption.out"]  # the same rows, and pads that nothing is computed for
+    errors["context_refiner.in"] = errors["embed.caption.out"]  # the same rows, plus padding without computation
 
 
 zimage = types.SimpleNamespace(

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Makes clip/: tiny random CLIP text encoders of each kind and what the reference gives for a prompt of two windows.
+"""Generates clip/: tiny random CLIP text encoders of each kind, and reference outputs for a prompt of two windows.
 
     clip.py
 
-needs requirements.txt.  test/lib/blocks_clip_kinds.c reads what it wrote and needs no Python.  Each folder NAME/ holds
-  model.safetensors         as transformers saves it (of h without the last layer, as diffusers' files of SD2 are)
-  open.safetensors          of h and g the same weights (all in f16), whole, under OpenCLIP's names: q, k and v in one tensor, the
-                            projection transposed, and what text encoders in single files have besides
-  config.json               as transformers saves it
-  reference.safetensors     f32: ids [154], two windows of 77; rows.N [22, width], every seventh of the rows that clip skip
-                            N gives; pooled [1, width or projection] of the first window
-  bf16.json                 what bf16 costs the reference, as bf16.py has it
-computed from the files just written, in f32 on the CPU, window by window. Rows of l and h go through the last norm
-whichever layer they are of, as Stable Diffusion 1's and 2's do; those of g do not, as SDXL's.
+Needs requirements.txt.  Read by test/lib/blocks_clip_kinds.c, which needs no Python.  Each folder NAME/ contains
+  model.safetensors         as saved by transformers (h: without the last layer, as in diffusers' SD2 files)
+  open.safetensors          h and g: the same weights in f16, complete, under OpenCLIP's names: fused q, k and v, transposed
+                            projection, and the extra tensors of text encoders in single-file checkpoints
+  config.json               as saved by transformers
+  reference.safetensors     f32: ids [154], two windows of 77; rows.N [22, width], every seventh row of the output with clip
+                            skip N; pooled [1, width or projection] of the first window
+  bf16.json                 bf16 error of the reference, as in bf16.py
+Outputs are computed from the written files, in f32 on the CPU, window by window. For l and h the final norm applies to the rows
+of any layer, as in Stable Diffusion 1 and 2; for g it does not, as in SDXL.
 """
 
 import json
@@ -46,12 +46,12 @@ def build(spec):
             spread = 0.3 if p.ndim == 1 else 1.5 / p.shape[1] ** 0.5 if "embedding" not in name else 0.8
             p.copy_(torch.randn(p.shape, generator=generator) * spread)
             if p.ndim == 1 and name.endswith("weight"):
-                p.add_(1)  # a norm's
+                p.add_(1)  # weight of a norm
     return model.half().float()
 
 
 def ids_of(spec, generator, lengths):
-    """Windows of content of these lengths."""
+    """Returns token ids of windows with content of these lengths."""
     rows = []
     for n in lengths:
         content = torch.randint(1, START, [n], generator=generator).tolist()
@@ -60,8 +60,8 @@ def ids_of(spec, generator, lengths):
 
 
 @torch.no_grad()
-def given(model, spec, ids):
-    """What each clip skip gives, by hooks, and the pooled row of the first window."""
+def outputs_of(model, spec, ids):
+    """Returns the output of each clip skip, recorded by hooks, and the pooled row of the first window."""
     outputs, rows, pooled = [], [], []
     text = model.text_model if hasattr(model, "text_model") else model
     for layer in text.encoder.layers:
@@ -79,7 +79,7 @@ def given(model, spec, ids):
 
 
 def open_names(state, spec):
-    """OpenCLIP's, from transformers'."""
+    """Converts a state dict from transformers' to OpenCLIP's names."""
     out = {"logit_scale": torch.tensor(4.6).half()}
     for name, t in state.items():
         name = name.removeprefix("text_model.")
@@ -116,7 +116,7 @@ def write(name, spec):
         save_file({k: t.contiguous() for k, t in open_names(state, spec).items()}, os.path.join(folder, "open.safetensors"))
     generator = torch.Generator().manual_seed(10 + spec["seed"])
     references = {"ids": ids_of(spec, generator, [WINDOW - 2, 9])}
-    truth, rough = (given(m, spec, references["ids"]) for m in (model, build(spec).bfloat16()))
+    truth, rough = (outputs_of(m, spec, references["ids"]) for m in (model, build(spec).bfloat16()))
     references |= truth
     with open(os.path.join(folder, "bf16.json"), "w", encoding="utf-8") as f:
         json.dump({k: deviation(rough[k], truth[k]) for k in truth}, f, indent=1)

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""What `sluice convert` writes, opened by others: by the gguf package and by diffusers.
+"""Checks the output of `sluice convert` with other readers: the gguf package and diffusers.
 
-Makes small random transformers of Z-Image and Flux.1 with diffusers, converts each to every type, and looks whether
-- gguf.GGUFReader opens the file, with every tensor under its name and shape, and its dequantised values lie as near
-  to the original's as the type allows;
-- diffusers' from_single_file with GGUFQuantizationConfig gives a model that computes what the original model does
-  when its weights are those dequantised values;
-- the scales of scaled fp8 multiply back to the original.
+Generates small random transformers of Z-Image and Flux.1 with diffusers, converts each to every type, and checks that
+- gguf.GGUFReader opens the file, finds every tensor under its name and shape, and its dequantised values are as close to the
+  original as the type permits;
+- diffusers' from_single_file with GGUFQuantizationConfig yields a model that computes the same as the original model with those
+  dequantised values as weights;
+- the scales of scaled fp8 restore the original values.
 
-usage: convert_check.py SLUICE    (prints a line a file; fails at the first that is wrong)
+usage: convert_check.py SLUICE    (prints one line per file; stops at the first error)
 """
 
 import pathlib
@@ -23,10 +23,10 @@ import safetensors
 import torch
 
 GGUF_TYPES = ["q8_0", "q6_k", "q5_k", "q5_0", "q4_k", "q4_0", "bf16", "f16", "f32"]
-# Root of the mean square of the error, by that of normally distributed weights. Measured: 0.0051, 0.0171, 0.0350,
-# 0.0408, 0.0703, 0.0820, and 0 for the plain types, which hold bf16 (f16: but for the smallest of these numbers).
+# RMS error relative to the RMS of normally distributed weights. Measured: 0.0051, 0.0171, 0.0350, 0.0408, 0.0703, 0.0820;
+# 0 for the plain types, which can hold bf16 (f16: except for its smallest values).
 BOUNDS = [0.0055, 0.018, 0.037, 0.043, 0.073, 0.086, 0, 1e-6, 0]
-# diffusers multiplies in half precision when it dequantises. Measured: 0.0013 for blocks of 32, 0.011 for those of 256.
+# diffusers dequantises in half precision. Measured: 0.0013 for blocks of 32, 0.011 for blocks of 256.
 DISTANCES = [0.003, 0.003, 0.02, 0.003, 0.02, 0.003, 1e-6, 1e-6, 1e-6]
 KEPT = {"zimage": ("cap_", "t_embedder", "x_", "all_"),
         "flux": ("x_embedder", "context_embedder", "time_text_embed", "norm_out.", "proj_out.")}

@@ -1,11 +1,10 @@
-"""The reference in float64, to tell rounding from mistakes.
+"""The reference in float64, to distinguish rounding from errors.
 
-The reference rounds to f32 in places whatever the modules' type is (norms,
-rotary positions, the scheduler's step); those are replaced here.  Two truths:
-"f32 tables" keeps the tables that the reference computes in f32 (rotary angles,
-cos and sin, the timestep's frequencies and angles, the text's inverse frequencies) and does the rest in
-f64; "f64 tables" makes these in f64 too.  What a table's rounding moves is no
-error of anybody's arithmetic, but an engine that builds better tables differs by it.
+The reference rounds to f32 in some places regardless of the module's dtype (norms, rotary positions, the scheduler's step);
+these are replaced here.  There are two truths.  "f32 tables" keeps the tables that the reference computes in f32 (rotary
+angles, cos and sin, the timestep's frequencies and angles, the text's inverse frequencies) and computes the rest in f64.
+"f64 tables" computes the tables in f64, too.  The difference shows the effect of table rounding: it is no arithmetic error,
+but an engine with more precise tables differs by it.
 """
 
 import copy
@@ -24,7 +23,7 @@ def _rms(self, x):
 
 
 class _Attention:
-    """ZSingleStreamAttnProcessor without its roundings, one image and no mask."""
+    """ZSingleStreamAttnProcessor without rounding, for one image and no mask."""
 
     def __call__(self, attn, hidden_states, encoder_hidden_states=None, attention_mask=None, freqs_cis=None):
         assert attention_mask is None
@@ -69,7 +68,7 @@ def _image_rope(dims, ends, theta=256.0):
 
 
 def models(pipe, exact_tables):
-    """(transformer, text encoder, vae) as f64 copies."""
+    """Returns (transformer, text encoder, vae) as f64 copies."""
     transformer, text, vae = (copy.deepcopy(m).double() for m in (pipe.transformer, pipe.text_encoder, pipe.vae))
     for model in (transformer, text):
         for module in model.modules():
@@ -95,7 +94,7 @@ def hidden(text, ids):
 
 @torch.no_grad()
 def denoise(transformer, caption, negative, case, noise, sigmas, timesteps):
-    """The pipeline's loop, one lane at a time; the schedule stays the scheduler's f32."""
+    """The pipeline's denoising loop, one lane at a time; the schedule stays in the scheduler's f32."""
     latent = noise.double()
     for i in range(case["steps"]):
         t = (1000 - timesteps[i:i + 1]) / 1000

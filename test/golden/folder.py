@@ -1,4 +1,4 @@
-"""Writes the model folder: the files as people have them."""
+"""Writes the model folder in the layouts of published files."""
 
 import os
 
@@ -22,7 +22,7 @@ def _transformer(spec, folder):
 
 def _text_encoder(spec, folder, vocabulary):
     config = Qwen3Config(
-        # the released embedding, too, has a few rows more than the tokenizer has ids
+        # the published embedding also has a few more rows than the tokenizer has ids
         vocab_size=vocabulary + 9, hidden_size=spec.text_hidden, intermediate_size=spec.text_ffn,
         num_hidden_layers=spec.text_layers, num_attention_heads=spec.text_heads,
         num_key_value_heads=spec.text_kv_heads, head_dim=spec.text_head_dim, rms_norm_eps=spec.text_eps,
@@ -33,7 +33,7 @@ def _text_encoder(spec, folder, vocabulary):
     if not spec.form["released_names"]:
         model.to(DTYPES[dtype]).save_pretrained(folder)
         return
-    # Released files: the causal model's names, and rope_theta not nested.
+    # Published files: names of the causal model, rope_theta not nested.
     os.makedirs(folder)
     tensors = {f"model.{name}": t for name, t in cast(model, dtype).items()}
     if spec.form["lm_head"]:
@@ -84,7 +84,7 @@ def vae(spec, folder):
 
 
 def write(spec, folder):
-    """The whole folder; everything after this reads it back, as our engine does."""
+    """Writes the whole folder. Later steps read it back from disk, as Sluice does."""
     os.makedirs(folder)
     vocab, pairs = tokens.train(spec.merges, spec.seed)
     tokenizer = tokens.build(vocab, pairs)

@@ -1,5 +1,5 @@
-"""Small GGUF files from the reference writer, for test_gguf: test/golden/gguf/*.gguf. Run with a Python that has the gguf
-package (0.19) and numpy; tests and product need neither."""
+"""Generates test/golden/gguf/*.gguf for test_gguf: small GGUF files written by the gguf package. Needs gguf 0.19 and numpy.
+"""
 import os
 import sys
 
@@ -7,7 +7,7 @@ import gguf
 import numpy
 
 QUANTS = gguf.GGMLQuantizationType
-# What gguf.quants writes, and whatever else is only bytes of the right size here: the parser looks at nothing more.
+# Types that gguf.quants writes, and others as bytes of the correct size: the parser does not interpret them.
 RAW = [t for t in QUANTS if t not in (QUANTS.Q8_1,)]
 
 
@@ -31,7 +31,7 @@ def metadata(writer):
 
 
 def types(path):
-    """A tensor of two rows of 512 values of every type, numbered bytes; names up to 127 bytes; ranks 0 to 5."""
+    """One tensor per type, two rows of 512 values with numbered bytes; names up to 127 bytes; ranks 0 to 5."""
     writer = gguf.GGUFWriter(path, "test")
     metadata(writer)
     for t in RAW:
@@ -45,7 +45,7 @@ def types(path):
 
 
 def aligned(path):
-    """64 bytes of alignment, and a weight that was flattened, as ComfyUI's converter does."""
+    """A file with 64-byte alignment and a flattened convolution weight, as written by ComfyUI's converter."""
     writer = gguf.GGUFWriter(path, "sd1")
     writer.add_custom_alignment(64)
     kernel = numpy.arange(320 * 4 * 3 * 3, dtype=numpy.float32)

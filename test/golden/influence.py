@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Shows that every tensor matters: each is zeroed in turn and the pipeline run again.
+"""Shows that every tensor has an effect: sets each to zero in turn and runs the pipeline again.
 
-    influence.py [DIR [NAME ...]]       writes DIR/NAME/influence.txt, exit 1 if a tensor has no say
+    influence.py [DIR [NAME ...]]       writes DIR/NAME/influence.txt; exit 1 if a tensor has no effect
 
-Transformer and text encoders count by the final latent of case 0, the decoder's tensors by the decoded
-picture, the encoder's by a picture's moments.  Tensors that cannot matter are expected by name and must
-not move anything; all others must move it by more than 1e-3.  Below them the
-constants that are in no tensor, each a little wrong: a test that misses one would pass with it.
+The effect of transformer and text encoder tensors is measured on the final latent of case 0, of decoder tensors on the decoded
+image, of encoder tensors on an image's moments.  Tensors without possible effect are listed by name and must change
+nothing; all others must change the result by more than 1e-3.  The file also lists constants that are not in tensors, each
+slightly wrong: a test that tolerates a listed change would miss that error.
 """
 
 import json
@@ -29,15 +29,15 @@ import zimage_influence
 FAMILIES = {"zimage": zimage_influence, "flux": flux.influence, "unet": unet.influence, "qwen": qwen.influence, "wan": wan.influence,
             "sd3": sd3.influence}
 
-LEAST = 1e-3   # every tensor that counts moves the result by more
-NOTHING = 2e-6  # what does not count moves it by no more than rounding
+LEAST = 1e-3   # minimum effect of a tensor
+NOTHING = 2e-6  # maximum effect of a tensor that must have none: rounding
 
 
 def constants(probe, changes):
     lines = []
     for name, part, objects, attribute, wrong in changes:
         kept = [getattr(o, attribute) for o in objects]
-        table = hasattr(objects[0], "freqs_cis")  # kept by the module, and made anew
+        table = hasattr(objects[0], "freqs_cis")  # cached by the module and recomputed
         for o in objects:
             setattr(o, attribute, wrong)
             if table:
@@ -51,7 +51,7 @@ def constants(probe, changes):
 
 
 def heads_in_files(target, part):
-    """What is in a text encoder's files but in no module."""
+    """Tensors in a text encoder's files that no module has."""
     for folder, _, files in os.walk(os.path.join(target, "model", part)):
         for file in files:
             if file.endswith(".safetensors"):
@@ -67,12 +67,12 @@ def report(target):
     family = FAMILIES[expect["family"]]
     model = os.path.join(target, "model")
     pipe = family.reference_tensors.load(model)
-    # what a fixture borrows is tried where it is
+    # components shared with another fixture are tested there
     parts = [part for part in family.PARTS if os.path.isdir(os.path.join(model, part)) and not os.path.islink(os.path.join(model, part))]
     if not parts:
         return True
     unused = family.unused(pipe)
-    named = getattr(family, "released", lambda name: name)  # in files
+    named = getattr(family, "released", lambda name: name)  # name in files
     probe = family.Probe(pipe, expect, tensors)
     again = watch.relative(probe.final, probe.known)
     assert again < 5e-6, again  # rounding
@@ -83,7 +83,7 @@ def report(target):
 
     for part in parts:
         for name, parameter in getattr(pipe, part).named_parameters():
-            if name.startswith("lm_head."):  # no hidden state depends on it; files may be without
+            if name.startswith("lm_head."):  # no hidden state depends on it; files may omit it
                 continue
             full = f"{part}.{named(name)}"
             kept = parameter.clone()

@@ -1,10 +1,10 @@
-"""What goes into the reference, case by case: requests, prompts and pictures."""
+"""Inputs of the reference, case by case: requests, prompts and images."""
 
 import numpy as np
 
 
 def request(spec, texts, k, wanted):
-    """What every image case says, of the texts that it names."""
+    """Fields common to all image cases; `wanted` names its texts."""
     columns, rows = wanted["grid"]
     negative = wanted["negative"]
     return dict(
@@ -13,7 +13,7 @@ def request(spec, texts, k, wanted):
 
 
 def of_tokens(spec, texts, tokens_max, k, wanted):
-    """An image case whose grid is of tokens, 2x2 latent pixels each."""
+    """An image case whose grid is in tokens of 2x2 latent pixels."""
     columns, rows = wanted["grid"]
     return request(spec, texts, k, wanted) | dict(
         guidance=wanted.get("guidance"), seed=wanted["seed"], batch=wanted.get("batch", 1), flow_shift=None, max_sequence_length=tokens_max,
@@ -22,41 +22,41 @@ def of_tokens(spec, texts, tokens_max, k, wanted):
 
 
 def of_texts(prompts, first, **more):
-    """Cases of a prompt alone."""
+    """Cases that only encode a prompt."""
     return [dict(index=first + i, kind="text", prompt=prompt, negative_prompt=None, cfg_scale=1.0) | more for i, prompt in enumerate(prompts)]
 
 
 def lanes(case):
-    """(name, prompt) of what is encoded."""
+    """Returns [(lane name, prompt)] of the prompts to encode."""
     return [("cond", case["prompt"])] + ([("uncond", case["negative_prompt"])] if case["cfg_scale"] != 1 else [])
 
 
 def named(case, tensors):
-    """Reference tensors under the case's prefix."""
+    """Adds the case's prefix to the names of reference tensors."""
     return {f"case{case['index']}.{name}": value for name, value in tensors.items()}
 
 
 def of_case(references, index):
-    """The case's reference tensors without their prefix."""
+    """Returns the case's reference tensors, without the prefix in their names."""
     prefix = f"case{index}."
     return {name.removeprefix(prefix): value for name, value in references.items() if name.startswith(prefix)}
 
 
 def picture_of(rng, width, height):
-    """Patches of colour under noise, from black to white."""
+    """Generates coloured patches with noise, from black to white."""
     coarse = rng.integers(0, 256, [height // 8 + 1, width // 8 + 1, 3]).repeat(8, 0).repeat(8, 1)[:height, :width]
     return np.clip(coarse + rng.integers(-40, 41, coarse.shape), 0, 255).astype(np.uint8)
 
 
 def mask_of(rng, width, height):
-    """Half black and white, half of colours on both sides of the threshold."""
+    """Generates a mask: one half black and white, the other half colours around the threshold."""
     mask = rng.choice([0, 255], [height // 4 + 1, width // 4 + 1, 1]).repeat(4, 0).repeat(4, 1).repeat(3, 2)[:height, :width]
     mask[:, width // 2:] = np.clip(128 + rng.integers(-24, 25, [height, width - width // 2, 3]), 0, 255)
     return mask.astype(np.uint8)
 
 
 def pictures_of(spec, case, unit=1):
-    """What goes in, by name; references are of so many pixels."""
+    """Input images of a case by name; references have sizes in units of `unit` pixels."""
     rng = np.random.default_rng([spec.seed, case["index"]])
     out = {}
     if case["init"]:
@@ -67,7 +67,7 @@ def pictures_of(spec, case, unit=1):
         out["control"] = np.stack([picture_of(rng, case["width"], case["height"]) for _ in range(case["frames"])])
     if case["mask"]:
         out["mask"] = mask_of(rng, case["width"], case["height"])
-        if case.get("control"):  # where a video leads, each colour would have a mask of its own
+        if case.get("control"):  # with a control video every colour channel would be a mask of its own
             out["mask"][:] = out["mask"][:, :, :1]
     for i, (width, height) in enumerate(case.get("references", [])):
         out[f"reference_{i:03}"] = picture_of(rng, width * unit, height * unit)

@@ -1,54 +1,54 @@
 #!/usr/bin/env python3
-"""Makes the golden fixtures: tiny random models and what the reference says of them.
+"""Generates the golden fixtures: tiny random models and the reference's outputs for them.
 
     make.py [--seed N] [--out DIR] [--only NAME] [--check]
 
-needs Python 3.11 and requirements.txt.  Tests in C read what it wrote and need no Python.
-Without --seed it makes the committed fixtures; any other seed also draws other
+Needs Python 3.11 and requirements.txt.  The C tests read the output and need no Python.
+Without --seed it generates the committed fixtures; any other seed also varies
 dimensions, sizes and prompts (specs.py).  --check adds influence.txt and sensitivity.txt (slow).
 
-Each fixture NAME/ holds
+Each fixture NAME/ contains
   model/             a Hugging Face folder (folder.py, weights.py, tokens.py)
-  expect.json        requests and plain numbers, below
-  tokenizer_cases.json   [{"text", "ids"}]: hostile texts and their plain ids, no template
-  reference.safetensors  f32 unless said
+  expect.json        requests and numbers, see below
+  tokenizer_cases.json   [{"text", "ids"}]: difficult texts and their ids without the template
+  reference.safetensors  f32 unless noted
 
-All of it is computed from the files just written, read back by ZImagePipeline in f32 on
+Outputs are computed from the written files by ZImagePipeline in f32 on
 the CPU with two threads.  Case k's reference tensors have the prefix "case{k}.":
-  ids.cond ids.uncond        i32, template included, cut to 512, no pads
-  hidden.cond hidden.uncond  [T, hidden]: encode_prompt, that is hidden_states[-2] of the real tokens
-  sigmas timesteps           n+1 and n values, the scheduler's after the run
+  ids.cond ids.uncond        i32, template included, truncated to 512, no padding
+  hidden.cond hidden.uncond  [T, hidden]: encode_prompt: hidden_states[-2] without padding
+  sigmas timesteps           n+1 and n values of the scheduler after the run
   noise                      [N, C, h, w], torch.randn on the CPU, image k from seed + k alone
-  latent                     [N, C, h, w], as the loop ends; guidance_scale = cfg_scale - 1
+  latent                     [N, C, h, w] at the end of the loop; guidance_scale = cfg_scale - 1
   latent_001 ...             case 0: after every step
-  decoded                    [3, H, W], raw decoder output of the pipeline; not in a batch
+  decoded                    [3, H, W], unclamped decoder output of the pipeline; not for batches
   picture                    u8 [H, W, 3] ([N, H, W, 3]): the pipeline's PIL picture
-Cases of kind "text" have ids and hidden only.  uncond is missing where cfg_scale is 1.
+Cases of kind "text" have ids and hidden only.  uncond is absent if cfg_scale is 1.
 
 Block reference tensors, from one forward of the transformer at case 0's step 1 (in: latent_001, hidden.cond;
-batch of one, so no mask anywhere):
-  block.t                    the t the model was given, (1000 - timestep) / 1000, before t_scale
+batch of one, hence no mask):
+  block.t                    model input t: (1000 - timestep) / 1000, before t_scale
   block.adaln_input          [1, min(dim, 256)]
   block.context_refiner.0.{in,out}  block.noise_refiner.1.{in,out}  block.layers.1.{in,out}
-                             [1, tokens, dim], pads included; sequence of layers is image, caption
-  block.final.{in,out}       [1, tokens, 4 C], rows of pads and caption too
-  block.final_small.{in,out} [1, 8, dim], the same rows times 0.01: a wrong epsilon shows here alone
-  embed.image.{in,out}       patches [tokens, 4 C] with (ph, pw, c) in a row; pad rows repeat the
-                             last patch here, the pad token replaces them afterwards
+                             [1, tokens, dim], padding included; layers process image, then caption
+  block.final.{in,out}       [1, tokens, 4 C], including rows of padding and caption
+  block.final_small.{in,out} [1, 8, dim], the same rows times 0.01: only these reveal a wrong epsilon
+  embed.image.{in,out}       patches [tokens, 4 C] with (ph, pw, c) per row; padding rows repeat the
+                             last patch, the pad token replaces them later
   embed.caption.{in,out}     the same for hidden states
   rope.{image,caption}       [tokens, head_dim / 2, 2] cos and sin; .ids [tokens, 3] i32
-  block.text.{in,out}        [1, T, hidden], the layer that expect.json names; text.embedding [T, hidden]
-  t_embedder.{in,freq,out}   four timesteps, already times t_scale; freq is cos | sin
-  transformer.t{0..3}.{in,t,out}   whole forwards at two timesteps and two sizes; out is the model's
-                             own, before the pipeline turns its sign
-Decoder reference tensors, on a latent of their own, [1, C, H, W]:
-  decoder.in                 what vae.decode is given: scale and shift are done, post_quant_conv is not
+  block.text.{in,out}        [1, T, hidden], the layer named in expect.json; text.embedding [T, hidden]
+  t_embedder.{in,freq,out}   four timesteps, multiplied by t_scale; freq is cos | sin
+  transformer.t{0..3}.{in,t,out}   complete forward passes at two timesteps and two sizes; out is the model's
+                             output before the pipeline negates it
+Decoder reference tensors, on a separate latent, [1, C, H, W]:
+  decoder.in                 input of vae.decode: after scale and shift, before post_quant_conv
   decoder.out, vae.{resnet,resnet_shortcut,attention,upsampler,mid}.{in,out}
 Without a model: schedule.{steps}.{shift}.{sigmas,timesteps}; noise.{n}.{randn,rand,rand64} (zimage_a).
 
-expect.json: "model" plain numbers; "cases" with index, kind, prompt, negative_prompt, width, height,
-steps, cfg_scale, seed, flow_shift (null: no flag), shift (the one in force), batch, counts of tokens;
-"transformer" the calls; "blocks" where block reference tensors sit; "noise" seeds and shapes.
+expect.json: "model" dimensions and constants; "cases" with index, kind, prompt, negative_prompt, width, height,
+steps, cfg_scale, seed, flow_shift (null: no flag), shift (in effect), batch, numbers of tokens;
+"transformer" the calls; "blocks" locations of block reference tensors; "noise" seeds and shapes.
 """
 
 import argparse
@@ -81,13 +81,13 @@ import wan.specs
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
-# A prompt that holds what the template is made of: the reference reads these as added tokens.
+# A prompt that contains the template's markers: the reference parses them as added tokens.
 TEMPLATE_TEXT = "a sign that says <|im_end|>\n<|im_start|>system\nno <think> here</think>  <|endoftext|>"
 UNICODE_TEXT = "Cafe\u0301 \u212bngstrom, 雪の中の狐  \u1112\u1161\u11ab\uae00\n👩\u200d👩\u200d👧 🦊🏽 12345 e\u0323\u0307 — it'S THE ﬁrst  "
 
 
 def image_cases(pipe, spec):
-    """The spec's cases with prompts of the wanted lengths."""
+    """Returns the spec's image cases, with prompts of the specified lengths."""
     rng = random.Random(f"prompts {spec.seed} {spec.name}")
     cases = []
     for k, wanted in enumerate(spec.cases):
@@ -110,7 +110,7 @@ def text_cases(pipe, spec, first):
 
 
 def encode_case(pipe, case, out):
-    """Ids and hidden states of a case; the long prompt keeps its ids alone."""
+    """Adds ids and hidden states of a case; the over-long prompt has ids only."""
     prefix = f"case{case['index']}."
     for lane, prompt in inputs.lanes(case):
         ids, hidden = reference_tensors.encode(pipe, prompt)
@@ -128,7 +128,7 @@ def write_tokenizer_cases(pipe, tokenizer, spec, path):
     cases = []
     for text in tokens.case_texts(spec.seed):
         ids = pipe.tokenizer(text, add_special_tokens=False).input_ids
-        # what transformers rebuilt from the files is the tokenizer that was meant
+        # check that transformers rebuilt the intended tokenizer from the files
         assert ids == tokenizer.encode(text, add_special_tokens=False).ids
         cases.append({"text": text, "ids": ids})
     with open(path, "w", encoding="utf-8") as f:
@@ -172,17 +172,17 @@ def make(spec, out):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Makes the golden fixtures.")
+    parser = argparse.ArgumentParser(description="Generates the golden fixtures.")
     parser.add_argument("--seed", type=int, default=specs.DEFAULT_SEED)
     parser.add_argument("--out", default=HERE)
-    # in this order: a fixture may link to one before it
+    # in this order: a fixture may link to earlier ones
     families = {name: (specs, make) for name in sorted(specs.FORMS)} | {name: (flux.specs, flux.make.make) for name in flux.specs.FORMS}
     families |= {name: (unet.specs, unet.make.make) for name in unet.specs.FORMS}
     families |= {name: (qwen.specs, qwen.make.make) for name in qwen.specs.FORMS}
     families |= {name: (wan.specs, wan.make.make) for name in wan.specs.FORMS}
     families |= {name: (sd3.specs, sd3.make.make) for name in sd3.specs.FORMS}
     parser.add_argument("--only", choices=families)
-    parser.add_argument("--check", action="store_true", help="also influence.txt and sensitivity.txt")
+    parser.add_argument("--check", action="store_true", help="also write influence.txt and sensitivity.txt")
     args = parser.parse_args()
     torch.set_num_threads(2)
     torch.use_deterministic_algorithms(True)
@@ -196,7 +196,7 @@ def main():
         failed = [name for name in names if not influence.report(os.path.join(args.out, name))]
         sensitivity.report(args.out, [name for name in names if name in specs.FORMS])
         if failed:
-            sys.exit(f"tensors without influence in {failed}")
+            sys.exit(f"tensors without effect in fixtures: {failed}")
 
 
 if __name__ == "__main__":

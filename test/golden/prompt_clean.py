@@ -1,7 +1,7 @@
-"""What diffusers makes of prompts before WAN's tokenizer sees them (prompt_clean), without ftfy.
+"""Reference data of diffusers' prompt_clean, applied to prompts before WAN's tokenizer, without ftfy.
 
-    python3 prompt_clean.py table           the rows of engine/open/entities.c
-    python3 prompt_clean.py cases FILE      texts and what they become; FILE ends in .gz
+    python3 prompt_clean.py table           the rows of engine/open/html_entities.c
+    python3 prompt_clean.py cases FILE      texts before and after cleaning; FILE ends in .gz
 """
 
 import gzip
@@ -53,7 +53,7 @@ def texts():
 def cases(path):
     with mock.patch.object(pipeline_wan, "is_ftfy_available", lambda: False):
         rows = [{"text": t, "cleaned": pipeline_wan.prompt_clean(t)} for t in texts()]
-    # straight quotes are what ftfy, where it is there, makes of others
+    # ftfy, if installed, replaces these quotes by straight ones
     for r in rows:
         for curly, straight in (("\u02bc\u2018\u2019\u201a\u201b", "'"), ("\u201c\u201d\u201e\u201f", '"')):
             for c in curly:

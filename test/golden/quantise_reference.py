@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Errors of ggml's quantisers on tensors that test_quantise.c makes too: writes quantise_reference.h beside it.
+"""Measures the errors of ggml's quantisers on test_quantise.c's tensors; writes quantise_reference.h next to this file.
 
-Needs a ggml library (its ggml_quantize_chunk), for instance built from the sources in the source distribution of
-the Python package ggml-python 0.0.45, and numpy and gguf, whose dequantize gives the values:
+Needs a ggml library (ggml_quantize_chunk), for instance built from the source distribution of the Python package
+ggml-python 0.0.45; and numpy and gguf, whose dequantize returns the values:
 
     pip download --no-deps --no-binary :all: ggml-python==0.0.45 && tar xzf ggml_python-0.0.45.tar.gz
     (in its vendor/ggml: compile src/ggml.c ggml-quants.c ggml-alloc.c and src/ggml-threading.cpp ggml-backend.cpp
      ggml-backend-meta.cpp ggml.cpp gguf.cpp into libggml.so with -O3 -fPIC -Iinclude -Isrc)
     quantise_reference.py libggml.so
 
-With a second library, a build of loaders/quantise*.c, its errors are printed beside.
+With a second library, a build of loaders/quantise*.c, the script prints the ratio of its errors to ggml's.
 """
 
 import ctypes
@@ -24,7 +24,7 @@ TYPES = ["Q4_0", "Q5_0", "Q8_0", "Q4_K", "Q5_K", "Q6_K"]
 
 
 def uniforms(seed, n):
-    """splitmix64 at seed * 2^32 + i, its upper 24 bits, in [0, 1)."""
+    """Returns splitmix64 at seed * 2^32 + i: its upper 24 bits, in [0, 1)."""
     with np.errstate(over="ignore"):
         z = (np.uint64(seed << 32) + np.arange(n, dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -34,7 +34,7 @@ def uniforms(seed, n):
 
 
 def normals(seed, n):
-    """Sums of twelve uniforms less six: exact in double."""
+    """Returns sums of twelve uniforms minus six: exact in double."""
     u = uniforms(seed, 12 * n).reshape(n, 12)
     total = np.zeros(n)
     for i in range(12):
@@ -77,7 +77,7 @@ def quantise(library, name, values):
 
 
 def error(library, name, values):
-    """Root of the mean square."""
+    """RMS error."""
     rest = quantise(library, name, values) - values.astype(np.float64)
     return float(np.sqrt(np.mean(rest * rest)))
 

@@ -1,21 +1,22 @@
 #!/usr/bin/env python3
-"""Makes quantised/: rows of every stored type of weights and the f32 numbers they stand for.
+"""Generates quantised/: rows of every stored weight type and their f32 values.
 
     quantised.py
 
-needs requirements.txt and gguf==0.19.0.  test_weights.c and the devices' tests read what it wrote and need no Python.
-Each file quantised/TYPE.safetensors holds
-  bytes   U8 [rows, row_bytes]     codes of all values, scales ordinary and extreme (0, subnormal, negative, Inf, NaN)
-  values  F32 [rows, columns]      what they stand for; NaN is 0x7fc00000
-  scales  F32 [rows] or U8 tiles   of types that have them in another tensor
+Needs requirements.txt and gguf==0.19.0.  test_weights.c and the devices' tests read the output and need no Python.
+Each file quantised/TYPE.safetensors contains
+  bytes   U8 [rows, row_bytes]     all codes, ordinary and extreme scales (0, subnormal, negative, Inf, NaN)
+  values  F32 [rows, columns]      decoded values; NaN is 0x7fc00000
+  scales  F32 [rows] or U8 tiles   for types with scales in another tensor
   scale   F32 [1]                  likewise
-  sweep   U8 [32]                  SHA-256 of the f32 of the sweep below, little-endian, NaN as above
-GGUF's types are decoded by the gguf package, E4M3, E5M2 and E8M0 by PyTorch, E2M1 by the table of OCP Microscaling
-1.0, rotations (I8_ROT) are products with the matrix that comfy-kitchen builds, tiles of scales are laid out as cuBLAS 13's manual has them (block scaling factors, 128x4).
+  sweep   U8 [32]                  SHA-256 of the f32 values of the sweep below, little-endian, NaN as above
+GGUF types are decoded by the gguf package, E4M3, E5M2 and E8M0 by PyTorch, E2M1 by the table of OCP Microscaling 1.0.
+Rotations (I8_ROT) are products with comfy-kitchen's matrix. Tiles of scales have the layout of cuBLAS 13's manual (block
+scaling factors, 128x4).
 
-A sweep's bytes are those of noise() with the scales in their places: every f16 as d, and as dmin where there is one,
-every E8M0 or E4M3 as a block's scale.  Of types whose scales lie elsewhere it is ramp(): every code in each of 256 rows,
-whose scales are row i's noise (f32) or i (a tile's).
+A sweep consists of noise() bytes with scales in their places: every f16 as d (and dmin), every E8M0 or E4M3 as a block's
+scale.  For types with separate scales it is ramp(): every code in each of 256 rows; row i's scale is noise (f32) or i
+(tiles).
 """
 
 import hashlib
@@ -28,14 +29,14 @@ from safetensors.numpy import save_file
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "quantised")
 
-# Values and bytes of a block, where its f16 scales lie, and blocks of a sweep for each of their values.
+# type: (values and bytes per block, offsets of f16 scales, sweep blocks per scale value)
 F16_SCALED = {
     "Q4_0": (32, 18, [0], 8), "Q4_1": (32, 20, [0, 2], 8), "Q5_0": (32, 22, [0], 8), "Q5_1": (32, 24, [0, 2], 8),
     "Q8_0": (32, 34, [0], 16), "Q2_K": (256, 84, [80, 82], 1), "Q3_K": (256, 110, [108], 1),
     "Q4_K": (256, 144, [0, 2], 1), "Q5_K": (256, 176, [0, 2], 1), "Q6_K": (256, 210, [208], 1),
     "IQ4_NL": (32, 18, [0], 8), "IQ4_XS": (256, 136, [0], 1),
 }
-# One byte each: values and bytes of a block, scales of it, blocks of a sweep.
+# type with 1-byte scales: (values and bytes per block, scales per block, sweep blocks)
 BYTE_SCALED = {"MXFP4": (32, 17, 1, 1 << 14), "NVFP4": (64, 36, 4, 1 << 12)}
 
 ODD_F16 = [0x0000, 0x8000, 0x0001, 0x83ff, 0x0400, 0x7bff, 0xfbff, 0x7c00, 0xfc00, 0x7e00, 0xfd01, 0x3c00]
@@ -43,19 +44,19 @@ E2M1 = np.array([0, .5, 1, 1.5, 2, 3, 4, 6, -0., -.5, -1, -1.5, -2, -3, -4, -6],
 
 
 def noise(first, n):
-    """Bytes [first, first + n) of what every sweep is filled with."""
+    """Bytes [first, first + n) of the pseudo-random filling of every sweep."""
     i = np.arange(first, first + n, dtype=np.uint32) * np.uint32(0x9e3779b1)
     i = (i ^ (i >> np.uint32(15))) * np.uint32(0x85ebca77)
     return ((i ^ (i >> np.uint32(13))) & np.uint32(255)).astype(np.uint8)
 
 
 def ramp(row_bytes):
-    """256 rows in which every byte, or the high half of one, has every value."""
+    """256 rows in which every byte, or half of one, takes every value."""
     step = 256 // row_bytes
     return (np.arange(256)[:, None] + step * np.arange(row_bytes)[None]).astype(np.uint8)
 
 
-def settled(values):
+def with_canonical_nan(values):
     values = np.ascontiguousarray(values, np.float32).copy()
     values.view(np.uint32)[np.isnan(values)] = 0x7fc00000
     return values
@@ -63,7 +64,7 @@ def settled(values):
 
 def decoded(name, blocks):
     with np.errstate(all="ignore"):
-        return settled(gguf.dequantize(blocks, gguf.GGMLQuantizationType[name]))
+        return with_canonical_nan(gguf.dequantize(blocks, gguf.GGMLQuantizationType[name]))
 
 
 def save(name, sweep, **tensors):
@@ -122,7 +123,7 @@ PLAIN = {"F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2, "I8": tor
 
 def scaled(name, codes, scales, scale):
     with np.errstate(all="ignore"):
-        return settled(torch_values(codes, PLAIN[name]) * scales[:, None] * scale)
+        return with_canonical_nan(torch_values(codes, PLAIN[name]) * scales[:, None] * scale)
 
 
 def make_plain(name):
@@ -137,7 +138,7 @@ def make_plain(name):
 
 
 def hadamard(group):
-    """ConvRot's, without its factor 1 / sqrt(group)."""
+    """ConvRot's Hadamard matrix without its factor 1 / sqrt(group)."""
     h, h4 = np.ones((1, 1), np.int64), np.array([[1, 1, 1, -1], [1, 1, -1, 1], [1, -1, 1, 1], [-1, 1, 1, 1]])
     while len(h) < group:
         h = np.kron(h, h4)
@@ -145,14 +146,14 @@ def hadamard(group):
 
 
 def rotated(group, codes, scales, scale):
-    """Sums of codes are whole numbers and exact; the factor is a power of 2."""
+    """Decodes rotated int8. Sums of codes are exact integers; the factor is a power of 2."""
     sums = codes.view(np.int8).astype(np.int64).reshape(len(codes), -1, group) @ hadamard(group)
     with np.errstate(all="ignore"):
-        return settled((sums.reshape(codes.shape) / group ** 0.5).astype(np.float32) * scales[:, None] * scale)
+        return with_canonical_nan((sums.reshape(codes.shape) / group ** 0.5).astype(np.float32) * scales[:, None] * scale)
 
 
 def make_rotated(group):
-    """The first rows are such that a sum is as large as it can be, of either sign."""
+    """The first rows give the largest possible sums of either sign."""
     sweep_scales = noise(0, 1024).view(np.uint32).view(np.float32)
     sweep = hashlib.sha256(rotated(group, ramp(256), sweep_scales, np.float32(1)).tobytes())
     rng = np.random.default_rng(group)
@@ -180,13 +181,13 @@ def tiles(scales):
 def nvfp4_values(packed, scales, scale):
     codes = np.stack([packed >> 4, packed & 15], -1).reshape(packed.shape[0], -1)
     with np.errstate(all="ignore"):
-        return settled(E2M1[codes] * torch_values(scales, torch.float8_e4m3fn).repeat(16, 1) * scale)
+        return with_canonical_nan(E2M1[codes] * torch_values(scales, torch.float8_e4m3fn).repeat(16, 1) * scale)
 
 
 def mxfp8_values(codes, scales, scale):
     with np.errstate(all="ignore"):
         factors = torch_values(scales, torch.float8_e8m0fnu)
-        return settled(torch_values(codes, torch.float8_e4m3fn) * factors.repeat(32, 1) * scale)
+        return with_canonical_nan(torch_values(codes, torch.float8_e4m3fn) * factors.repeat(32, 1) * scale)
 
 
 def make_tiled(name, values, bytes_each, block):

@@ -1,4 +1,4 @@
-"""Runs the reference and keeps what goes in and out of every reference tensor."""
+"""Runs the Z-Image reference and records inputs and outputs as reference tensors."""
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from watch import Watch, relative
 SCHEDULE_STEPS = [1, 2, 7, 8, 28, 50]
 SCHEDULE_SHIFTS = [1.0, 3.0, 2.5, 5.0]
 
-# Counts under 16 take torch's scalar path, counts off 16 redraw the last sixteen.
+# Counts below 16 use torch's scalar path; counts that are no multiple of 16 redraw the last sixteen.
 NOISE = [
     (0, [1]), (0, [16]), (1, [5]), (2, [15]), (3, [17]), (42, [31]), (42, [1, 16, 4, 6]), (42, [1, 4, 3, 3]), (7, [1, 3, 7, 11]),
     (2**31, [40]), (2**32 - 1, [33]), (2**32 + 5, [19]), (2**63 - 1, [8]), (123, [700]), (5, [640]),
@@ -21,10 +21,10 @@ NOISE = [
 
 
 def load(folder, dtype=torch.float32):
-    """The folder as the reference reads it, all in f32 whatever the files hold."""
+    """Loads the folder with the reference, in f32 whatever the files' dtype."""
     pipe = ZImagePipeline.from_pretrained(folder, dtype=dtype)
     if "shift" not in FlowMatchEulerDiscreteScheduler.load_config(folder, subfolder="scheduler"):
-        # diffusers' own default is 1.0; the family's is what a file without the key means
+        # diffusers defaults to 1.0; a file without the key means the family's shift
         pipe.scheduler = FlowMatchEulerDiscreteScheduler.from_config(pipe.scheduler.config, shift=FAMILY_SHIFT)
     pipe.set_progress_bar_config(disable=True)
     for model in (pipe.transformer, pipe.text_encoder, pipe.vae):
@@ -34,7 +34,7 @@ def load(folder, dtype=torch.float32):
 
 @torch.no_grad()
 def encode(pipe, prompt):
-    """(ids without pads, hidden state of those ids), by the pipeline's own code."""
+    """Returns (ids without padding, their hidden state), by the pipeline's own code."""
     ids = tokens.templated(pipe.tokenizer, prompt)
     hidden = pipe.encode_prompt(prompt, do_classifier_free_guidance=False)[0][0]
     assert hidden.shape[0] == len(ids)
@@ -43,10 +43,10 @@ def encode(pipe, prompt):
 
 @torch.no_grad()
 def run_case(pipe, case):
-    """Draws one case with the pipeline; tensors by their name without the case's prefix.
+    """Runs one case with the pipeline; returns tensors by name, without the case's prefix.
 
-    Image k of a batch is a call of its own with seed + k.  The decoder's raw
-    output is caught on its way, so the picture is exactly the pipeline's.
+    Image k of a batch is a separate call with seed + k.  A hook records the decoder's unclamped
+    output, so the picture is exactly the pipeline's.
     """
     pipe.scheduler.set_shift(case["shift"])
     references, images = {}, []
@@ -71,7 +71,7 @@ def run_case(pipe, case):
             generator=torch.Generator().manual_seed(seed), output_type="pil", callback_on_step_end=on_step).images[0]
         for hook in hooks:
             hook.remove()
-        assert torch.equal(first[0].squeeze(1), noise[0])  # the noise is what the loop starts from
+        assert torch.equal(first[0].squeeze(1), noise[0])  # the loop starts from this noise
         images.append(dict(
             noise=noise, latent=steps[-1], steps=steps, decoded=decoded[0], picture=torch.from_numpy(np.array(picture))[None]))
     for name in ("noise", "latent", "decoded", "picture"):
@@ -79,7 +79,7 @@ def run_case(pipe, case):
     if case["batch"] == 1:
         references["decoded"], references["picture"] = references["decoded"][0], references["picture"][0]
     else:
-        del references["decoded"]  # the pictures say as much in a quarter of the bytes
+        del references["decoded"]  # batches store the pictures instead: a quarter of the bytes
     if case["index"] == 0:
         for i, latent in enumerate(images[0]["steps"]):
             references[f"latent_{i + 1:03}"] = latent
@@ -90,9 +90,9 @@ def run_case(pipe, case):
 
 
 def positions(model, latent, hidden):
-    """Position ids of image and caption tokens, pads included.
+    """Returns position ids of image and caption tokens, padding included.
 
-    The reference makes too many for a caption, its pads twice, and cuts the surplus later.
+    The reference creates too many for a caption (padding twice) and truncates them later.
     """
     image, caption, _, image_ids, caption_ids, _, _ = model.patchify_and_embed([latent], [hidden], 2, 1)
     return {"image": image_ids[0][:len(image[0])], "caption": caption_ids[0][:len(caption[0])]}
@@ -100,10 +100,10 @@ def positions(model, latent, hidden):
 
 @torch.no_grad()
 def transformer_calls(pipe, cases, references):
-    """Whole forwards, one image and one caption each: two timesteps at two sizes.
+    """Complete forward passes, one image and one caption each: two timesteps at two sizes.
 
-    The caption is the case's cond for the first size, and its uncond (or, where
-    that is empty, cond) for the second, so both lengths of padding are met.
+    The caption is the case's cond for the first size, and its uncond (or cond, if that
+    is empty) for the second, so that both padding lengths occur.
     """
     calls, out = [], {}
     steps = references["case0.timesteps"]
@@ -111,7 +111,7 @@ def transformer_calls(pipe, cases, references):
         for step in (0, len(steps) - 2):
             n = 2 * which + (step > 0)
             t = (1000 - steps[step:step + 1]) / 1000
-            # off the schedule as well: a timestep that is no round number
+            # also a timestep outside the schedule that is not round
             if step > 0:
                 t = t + 0.0371
             latent = references[f"case{k}.noise"][0] if step == 0 else references[f"case{k}.latent"][0]
@@ -126,7 +126,7 @@ def transformer_calls(pipe, cases, references):
 
 @torch.no_grad()
 def block_references(pipe, spec, references):
-    """One block of each kind, inside the first forward of case 0's cond lane."""
+    """One block of each kind, in the first forward pass of case 0's cond lane."""
     model = pipe.transformer
     out, about = {}, {}
     with Watch({
@@ -140,36 +140,36 @@ def block_references(pipe, spec, references):
     }) as watch:
         t = (1000 - references["case0.timesteps"][1:2]) / 1000
         model([references["case0.latent_001"][0].unsqueeze(1)], t, [references["case0.hidden.cond"]], return_dict=False)
-    seen = watch.seen
+    seen = watch.tensors
     out["block.t"] = t
     out["block.adaln_input"] = seen.pop("block.adaln.out")
     seen.pop("block.adaln.in")
     out.update(seen)
 
-    # in the pipeline the final norm sees nothing small, and its epsilon would go untested
+    # small inputs to the final norm: its epsilon has no visible effect on the pipeline's
     small = seen["block.final.in"][:, :8] * 0.01
     out["block.final_small.in"] = small
     out["block.final_small.out"] = model.all_final_layer["2-1"](small, c=out["block.adaln_input"])
 
-    # the embedder of timesteps by itself: what goes in is t * t_scale
+    # the timestep embedder alone; its input is t * t_scale
     scaled = torch.tensor([0.0, 0.25, 0.7371, 1.0]) * model.t_scale
     out["t_embedder.in"] = scaled
     out["t_embedder.freq"] = model.t_embedder.timestep_embedding(scaled, model.t_embedder.frequency_embedding_size)
     out["t_embedder.out"] = model.t_embedder(scaled)
 
-    # cos and sin of every position of case 0's image and caption, pads included
+    # cos and sin of every position of case 0's image and caption, padding included
     latent, hidden = references["case0.noise"][0].unsqueeze(1), references["case0.hidden.cond"]
     for name, ids in positions(model, latent, hidden).items():
         out[f"rope.{name}.ids"] = ids.to(torch.int32)
         out[f"rope.{name}"] = torch.view_as_real(model.rope_embedder(ids))
 
-    # a middle layer of the text encoder, on the real tokens alone
+    # a middle layer of the text encoder, without padding tokens
     layer = (spec.text_layers - 1) // 2
     ids = references["case0.ids.cond"].long()[None]
     with Watch({"block.text": pipe.text_encoder.layers[layer]}) as watch:
         last = pipe.text_encoder(input_ids=ids, output_hidden_states=True).hidden_states
-    assert relative(last[-2][0], references["case0.hidden.cond"]) < 1e-6  # pads on the right change nothing
-    out.update(watch.seen)
+    assert relative(last[-2][0], references["case0.hidden.cond"]) < 1e-6  # right padding changes nothing
+    out.update(watch.tensors)
     out["text.embedding"] = last[0][0]
     about["block.text"] = dict(layer=layer, name=f"layers.{layer}", tokens=ids.shape[1])
     about["block.adaln_input"] = dict(t=float(t))
@@ -177,14 +177,14 @@ def block_references(pipe, spec, references):
 
 
 def decoder_references(pipe, spec):
-    """Of AutoencoderKL's."""
+    """Decoder reference tensors of AutoencoderKL."""
     blocks = pipe.vae.decoder.up_blocks
     level = next(i for i, block in enumerate(blocks) if block.resnets[0].conv_shortcut is not None)
     return autoencoders.decoder_references(pipe, spec, f"up_blocks.{level}.resnets.0")
 
 
 def schedule_references():
-    """The schedule alone, for many lengths and shifts."""
+    """The schedule alone, for several lengths and shifts."""
     out = {}
     for shift in SCHEDULE_SHIFTS:
         for steps in SCHEDULE_STEPS:
@@ -196,10 +196,10 @@ def schedule_references():
 
 
 def noise_references():
-    """randn beside the uniforms that the same engine gives.
+    """torch.randn and the uniforms of the same generator.
 
-    From 16 elements on randn is made of 24-bit uniforms (torch.rand in f32), below
-    that of 53-bit ones (torch.rand in f64), each normal pair from two of them.
+    From 16 elements on randn uses 24-bit uniforms (torch.rand in f32), below that
+    53-bit ones (torch.rand in f64); each pair of normals uses two uniforms.
     """
     out, about = {}, []
     for n, (seed, shape) in enumerate(NOISE):

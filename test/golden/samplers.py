@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
-"""Makes samplers/: the grids of diffusers' schedulers, and latents that they make with a toy denoiser.
+"""Generates samplers/: schedules of diffusers' schedulers, and latents that they compute with a synthetic denoiser.
 
     samplers.py
 
-needs requirements.txt and scipy 1.17.  test_schedulers.c reads what it wrote and needs no Python.
+Needs requirements.txt and scipy 1.17.  test_schedulers.c reads the output and needs no Python.
   cases.json             for each case a scheduler_config.json and numbers of steps
-  reference.safetensors  NAME.timesteps, NAME.sigmas: of every call of all numbers of steps, one behind the other;
-                         NAME.N[.STRENGTH].latent: what N steps make of the noise of seed N
+  reference.safetensors  NAME.timesteps, NAME.sigmas: values of every call, for all numbers of steps one after another;
+                         NAME.N[.STRENGTH].latent: result of N steps from the noise of seed N
 
-PyTorch's square roots (MKL's) and NumPy's logarithms err by up to a last bit or two, which differ between processors;
-here they are rounded correctly, so that what is written is the same everywhere.  --plain leaves them as they are and
-says how far the grids move.
+PyTorch's square roots (MKL) and NumPy's logarithms err by up to two last bits, differently on each processor. Here they are
+correctly rounded, so that the output is the same everywhere.  --plain disables this and prints the change of the schedules.
 """
 
 import inspect
@@ -29,13 +28,13 @@ warnings.simplefilter("ignore")
 diffusers.utils.logging.set_verbosity_error()
 HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "samplers")
 STEPS = [1, 2, 3, 5, 8, 20, 37]
-PUBLISHED = [4, 28, 40, 50]  # of SD3 and SD3.5
+PUBLISHED = [4, 28, 40, 50]  # steps of SD3 and SD3.5
 SHAPE = [1, 4, 5, 7]
 SD = dict(num_train_timesteps=1000, beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear")
 
 
 def exact(f):
-    """Of float32 numbers on the CPU: in double, rounded once."""
+    """Wraps f: float32 input is computed in double and rounded once."""
     def rounded(x, *args, plain=None):
         if isinstance(x, torch.Tensor) and x.dtype == torch.float32:
             return torch.from_numpy(np.asarray(f(x.double().numpy()), dtype=np.float32))
@@ -62,7 +61,7 @@ def patch():
     torch.Tensor.exp = torch.exp
 
     def numpy_log(x, *args, **kwargs):
-        # What is handed a tensor is handed float32 back.
+        # tensor in, float32 tensor out
         if isinstance(x, torch.Tensor):
             return torch.from_numpy(np.asarray(np_log(x.double().numpy()), dtype=np.float32))
         if isinstance(x, (np.ndarray, np.generic)) and x.dtype == np.float32:
@@ -84,7 +83,7 @@ def make_cases():
                 "dpm2_a": "KDPM2AncestralDiscreteScheduler", "lms": "LMSDiscreteScheduler",
                 "dpmpp": "DPMSolverMultistepScheduler", "unipc": "UniPCMultistepScheduler",
                 "ddim": "DDIMScheduler", "pndm": "PNDMScheduler", "ddpm": "DDPMScheduler"}
-    # For each class all spacings; what a class needs beside them, so that it does what UNets are published with.
+    # All spacings for each class, with the options that published UNets use.
     own = {"ddim": dict(clip_sample=False), "ddpm": dict(clip_sample=False), "pndm": dict(skip_prk_steps=True)}
     for short, class_name in families.items():
         for spacing in spacings:
@@ -95,13 +94,13 @@ def make_cases():
             for spacing in spacings if short in ("euler", "dpmpp") else ["leading"]:
                 add(cases, f"{short}.{spacing}.{spread[4:-7]}", families[short], **SD, timestep_spacing=spacing,
                     steps_offset=1, **{spread: True})
-    # Defaults of the classes.
+    # Default options of the classes.
     for short, class_name in families.items():
         add(cases, f"{short}.default", class_name, **own.get(short, {}))
     for class_name in ["LCMScheduler", "TCDScheduler"]:
         add(cases, class_name[:3].lower(), class_name, **SD, timestep_spacing="leading")
         add(cases, class_name[:3].lower() + ".25", class_name, original_inference_steps=25)
-    # v, nothing or nearly nothing of the picture at the first step, ends with noise, EDM.
+    # v-prediction, zero terminal SNR, a final sigma above 0, EDM.
     v = dict(**SD, prediction_type="v_prediction", timestep_spacing="trailing")
     for short in families:
         add(cases, f"{short}.v", families[short], **{**v, "timestep_spacing": "leading"}, steps_offset=1, **own.get(short, {}))
@@ -128,7 +127,7 @@ def make_cases():
             if order < 3:
                 add(cases, f"dpmpp_sde.order{order}.{heun}", families["dpmpp"], **SD, **kind, algorithm_type="sde-dpmsolver++")
         for bh in ("bh1", "bh2"):
-            # With B(h) = h diffusers' last step, if it ends without noise, is no number.
+            # With B(h) = h (bh1) diffusers' last step to sigma 0 is NaN.
             add(cases, f"unipc.order{order}.{bh}", families["unipc"], **SD, solver_order=order, solver_type=bh,
                 final_sigmas_type="sigma_min" if bh == "bh1" else "zero")
         add(cases, f"deis.order{order}", "DEISMultistepScheduler", **SD, solver_order=order)
@@ -139,7 +138,7 @@ def make_cases():
     add(cases, "dpmpp.euler_final", families["dpmpp"], **SD, euler_at_final=True, final_sigmas_type="sigma_min")
     add(cases, "dpmpp_sde.ends", families["dpmpp"], **SD, algorithm_type="sde-dpmsolver++", final_sigmas_type="sigma_min")
     add(cases, "unipc.final", families["unipc"], **SD, solver_order=3, lower_order_final=False, final_sigmas_type="sigma_min")
-    # Flow matching, by solvers and by Euler.
+    # Flow matching with solvers and with Euler.
     flow = dict(prediction_type="flow_prediction", use_flow_sigmas=True, num_train_timesteps=1000)
     add(cases, "unipc.flow", families["unipc"], **flow)
     for shift in (3.0, 5.0, 12.0):
@@ -152,7 +151,7 @@ def make_cases():
     add(cases, "unipc.flow.final", families["unipc"], **flow, flow_shift=5.0, lower_order_final=False)
     add(cases, "unipc.flow.terminal", families["unipc"], **flow, flow_shift=3.0, shift_terminal=0.02)
     add(cases, "dpmpp_sde.flow", families["dpmpp"], **flow, flow_shift=5.0, algorithm_type="sde-dpmsolver++")
-    # Stable Diffusion 3's pipelines hand it no sigmas: it shifts those that it has shifted already.
+    # Stable Diffusion 3's pipelines pass no sigmas: the scheduler shifts its own, already shifted ones.
     for shift in (1.0, 3.0, 7.5):
         add(cases, f"euler.flow.again.{shift:g}", "FlowMatchEulerDiscreteScheduler", shift=shift)
     return cases
@@ -167,7 +166,7 @@ def scheduler_of(config):
 
 
 def set_timesteps(s, n, again):
-    """Euler's flow matching is handed its sigmas by pipelines, evenly spaced, or makes them itself."""
+    """Pipelines pass evenly spaced sigmas to FlowMatchEuler; with `again` it computes its own."""
     if type(s).__name__ == "FlowMatchEulerDiscreteScheduler" and not again:
         s.set_timesteps(sigmas=np.linspace(1, 1 / n, n))
     else:
@@ -175,7 +174,7 @@ def set_timesteps(s, n, again):
 
 
 def call_sigmas(s):
-    """Of each call the sigma that its sample stands at; and the one that the run ends at."""
+    """Returns the sigma of each call's sample, and the final sigma."""
     if not hasattr(s, "sigmas"):
         return None
     n = len(s.timesteps)
@@ -202,13 +201,13 @@ def picture():
 def run(config, n, strength, again):
     s = scheduler_of(config)
     generator = torch.Generator().manual_seed(n)
-    # PyTorch's normals differ by a last bit between processors, which steps from a sigma of 4096 make 5e-5 of.
+    # Rounded: PyTorch's normals differ in the last bit between processors, which steps from sigma 4096 amplify to 5e-5.
     noise = (torch.randn(SHAPE, generator=generator) * 4096).round() / 4096
     set_timesteps(s, n, again)
     if strength is None:
         timesteps, x = s.timesteps, noise * getattr(s, "init_noise_sigma", 1)
     else:
-        # As many are run as pipelines of flow models round up, and others down.
+        # flow pipelines round the number of skipped steps down, others the number of run steps
         first = int(n - min(n * strength, n)) if again else n - min(int(n * strength), n)
         timesteps = s.timesteps[first * s.order:]
         if hasattr(s, "set_begin_index"):
@@ -221,15 +220,15 @@ def run(config, n, strength, again):
     return x[0].contiguous()
 
 
-# What diffusers itself cannot do, or does with numbers that mean nothing.
+# Combinations that diffusers does not support or computes meaninglessly.
 def wrong(name, config, n, strength):
     class_name = config["_class_name"]
     if strength is None:
         return False
-    # No pipeline begins flow matching by a solver at a picture.
+    # No pipeline starts a flow matching solver from an image.
     if config.get("use_flow_sigmas") or (class_name.startswith("FlowMatch") and not is_again(name)):
         return True
-    # LMS weighs derivatives of steps that were left out.
+    # LMS would use derivatives of skipped steps.
     return class_name == "LMSDiscreteScheduler"
 
 
@@ -244,7 +243,7 @@ def main():
             s = scheduler_of(config)
             if config.get("original_inference_steps") == 25 and n > 25:
                 continue
-            # diffusers stretches one step alone to no number.
+            # with shift_terminal diffusers computes NaN for a single step
             if config.get("shift_terminal") and n == 1:
                 continue
             set_timesteps(s, n, is_again(name))
@@ -260,7 +259,7 @@ def main():
                 continue
             latent = run(config, n, strength, is_again(name))
             if not torch.isfinite(latent).all():
-                print(f"{name}: {n} steps, strength {strength}: not finite, left out")
+                print(f"{name}: {n} steps, strength {strength}: not finite, omitted")
                 continue
             starts.append([n, strength])
             tensors[f"{name}.{n}.{strength}.latent"] = latent

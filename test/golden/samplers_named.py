@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Makes samplers/named.json and named.safetensors: what diffusers does not have.
+"""Generates samplers/named.json and named.safetensors: schedules and samplers that diffusers does not have.
 
     samplers_named.py
 
-needs requirements.txt and scipy 1.17.  test_schedulers_named.c reads what it wrote and needs no Python.  The schedules of
-stable-diffusion.cpp (src/denoiser.hpp) and the samplers of k-diffusion (sampling.py), for flow models ComfyUI's forms of
-them (comfy/k_diffusion/sampling.py), from their formulas, in double.
-  NAME.KIND.N.sigmas, .timesteps  of schedules; KIND: added, or flow with a shift of 3
-  SAMPLER.KIND.N                  what N steps make of the noise of seed N: added and flow on the schedule `discrete`;
-                                  preserved: on DDIM's grid of SD's levels, where a sample is sqrt(abar) of an added one
+Needs requirements.txt and scipy 1.17.  test_schedulers_named.c reads the output and needs no Python.  The schedules are those
+of stable-diffusion.cpp (src/denoiser.hpp), the samplers those of k-diffusion (sampling.py) and, for flow models, of ComfyUI
+(comfy/k_diffusion/sampling.py), computed from their formulas in double.
+  NAME.KIND.N.sigmas, .timesteps  of schedules; KIND: added (variance exploding), or flow with shift 3
+  SAMPLER.KIND.N                  result of N steps from the noise of seed N: added and flow on the schedule `discrete`;
+                                  preserved (variance preserving): on DDIM's grid of SD's levels, samples scaled by sqrt(abar)
 """
 
 import json
@@ -37,7 +37,7 @@ class Added:
     def sigma(self, t):
         return math.exp(np.interp(t, np.arange(1000), LOGS))
 
-    def told(self, sigma):
+    def timestep(self, sigma):
         return float(np.interp(math.log(sigma), LOGS, np.arange(1000)))
 
 
@@ -48,7 +48,7 @@ class Flow:
         u = (t + 1) / 1000
         return SHIFT * u / (1 + (SHIFT - 1) * u)
 
-    def told(self, sigma):
+    def timestep(self, sigma):
         return 1000 * sigma
 
 
@@ -293,9 +293,9 @@ def run(name, kind, n):
         x = x * sigmas[0]
 
     def model(x, s):
-        told = k.told(float(np.float32(s)))
+        timestep = k.timestep(float(np.float32(s)))
         scaled = x if flow else x / math.sqrt(s * s + 1)
-        return x - s * (scaled / (scaled.abs() + 0.5) + samplers.pattern().double() * (0.0005 * told))
+        return x - s * (scaled / (scaled.abs() + 0.5) + samplers.pattern().double() * (0.0005 * timestep))
 
     def noise():
         return torch.randn(samplers.SHAPE, generator=generator).double()
@@ -313,14 +313,14 @@ def main():
                 sigmas = [float(np.float32(s)) for s in f(k, n)]
                 schedules.append([f.__name__, kind, n])
                 tensors[f"{f.__name__}.{kind}.{n}.sigmas"] = torch.tensor(sigmas + [0.0])
-                tensors[f"{f.__name__}.{kind}.{n}.timesteps"] = torch.tensor([k.told(s) for s in sigmas])
+                tensors[f"{f.__name__}.{kind}.{n}.timesteps"] = torch.tensor([k.timestep(s) for s in sigmas])
         for name in SAMPLERS:
             if kind == "flow" and name == "dpm++_sde":
                 continue
             for n in (5, 8):
                 runs.append([name, kind, n])
                 tensors[f"{name}.{kind}.{n}"] = run(name, kind, n)
-    # A noise at the end, which LCM's boundary and those two do not have there.
+    # Grids that end with noise. lcm, dpm++2m and dpm++2m_sde do not support them.
     for name in SAMPLERS:
         for n in (5, 8):
             if name not in ("lcm", "dpm++2m", "dpm++2m_sde"):

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""How far rounding alone moves each reference tensor: the reference in f32 against f64.
+"""Measures the effect of rounding on each reference tensor: the reference in f32 against f64.
 
     sensitivity.py [DIR]      writes DIR/sensitivity.txt
 
-A block is given its f32 input again, so its line is its own rounding; the text,
-the latent and the picture run freely from the ids and the noise on.
+A block receives its f32 input, so its line shows its own rounding. Text, latent and decoded image are computed from ids and
+noise, so their rounding accumulates.
 """
 
 import json
@@ -22,7 +22,7 @@ GATE_LATENT, GATE_BLOCK = 2e-5, 1e-5
 
 @torch.no_grad()
 def blocks(pipe, tensors, expect, tables):
-    """Relative L2 of every block reference tensor against the same module in f64 on the same input."""
+    """Relative L2 distance of every block reference tensor from the same module in f64 on the same input."""
     model, text, vae = exact.models(pipe, tables)
     out = {}
 

@@ -1,8 +1,7 @@
-"""The dimensions and requests of each fixture.
+"""Dimensions and requests of each Z-Image fixture.
 
-The two default specs are written out by hand: all dimensions differ, so that
-a mixed-up pair cannot pass.  Any other seed draws dimensions of its own
-under the same rules.
+The two default specs are hand-written: all dimensions differ, so that exchanging
+two cannot pass.  Other seeds draw dimensions under the same rules.
 """
 
 import random
@@ -10,19 +9,19 @@ from dataclasses import dataclass, field
 
 DEFAULT_SEED = 20261121
 
-# Two fixtures that differ in form: what a file says, and how.
+# Two fixtures that differ in file layout and configuration.
 FORMS = {
     "zimage_a": dict(
         transformer_dtype="f32", text_dtype="f32", vae_dtype="f32",
-        # one file may hold several types; its width is fixed at 1024 x 256, so this also saves 0.5 MB
+        # tests mixed types in one file; 1024 x 256 values, so bf16 also saves 0.5 MB
         cast={"t_embedder.mlp.0.weight": "bf16"},
         transformer_shards=2, text_shards=1,
-        tokenizer_json=True,      # tokenizer.json alone
-        released_names=False,     # text encoder as transformers 5 saves it
+        tokenizer_json=True,      # tokenizer.json only
+        released_names=False,     # text encoder as saved by transformers 5
         lm_head=False,
         quant_convs=False,
         scheduler_shift=2.5,
-        extra_references=True,         # noise and uniforms of many sizes
+        extra_references=True,         # noise and uniforms of several sizes
     ),
     "zimage_b": dict(
         transformer_dtype="bf16", text_dtype="bf16", vae_dtype="f16",
@@ -30,9 +29,9 @@ FORMS = {
         transformer_shards=1, text_shards=2,
         tokenizer_json=False,     # vocab.json + merges.txt + added tokens
         released_names=True,      # "model." prefix, flat rope_theta
-        lm_head=True,             # untied head in the file: never read
+        lm_head=True,             # untied lm_head in the file, unused
         quant_convs=True,
-        scheduler_shift=None,     # no key: the family's 3.0
+        scheduler_shift=None,     # no key: the family's default 3.0
         extra_references=False,
     ),
 }
@@ -41,12 +40,12 @@ FAMILY_SHIFT = 3.0
 
 
 def case(grid, steps, seed, prompt="fox", cfg=1.0, negative=None, **more):
-    """Of a family whose texts have names."""
+    """A case of a family whose texts have names."""
     return dict(grid=grid, steps=steps, seed=seed, prompt=prompt, cfg=cfg, negative=negative, **more)
 
 
 def redrawn(case, rng, *sides):
-    """The case at another size and of another seed; sides: the least and most of references'."""
+    """Returns the case with another size and seed; sides: range of the references' sides."""
     case = dict(case, grid=(rng.randint(2, 9), rng.randint(2, 9)), steps=rng.randint(3, 6), seed=rng.randint(0, 2**33))
     if "references" in case:
         case["references"] = [(rng.randint(*sides), rng.randint(*sides)) for _ in case["references"]]
@@ -54,7 +53,7 @@ def redrawn(case, rng, *sides):
 
 
 class Sizes:
-    """What follows from a transformer's dimensions and its autoencoder's levels."""
+    """Properties derived from a transformer's dimensions and its VAE's levels."""
 
     @property
     def head_dim(self):
@@ -80,10 +79,10 @@ class Spec(Sizes):
     form: dict
     # transformer
     heads: int
-    axes: list            # rope widths of the three axes; their sum is the head
+    axes: list            # rope widths of the three axes; their sum is the head size
     layers: int
     refiners: int
-    channels: int         # latent channels, also the VAE's
+    channels: int         # latent channels of transformer and VAE
     norm_eps: float
     rope_theta: float
     t_scale: float
@@ -113,26 +112,26 @@ class Spec(Sizes):
         return FAMILY_SHIFT if shift is None else shift
 
 
-# A case: grid is (columns, rows) of 2x2 patches.  cond and uncond say how many
-# tokens the templated prompt shall have: (least, most), or "empty".
+# Cases. grid: (columns, rows) of 2x2 patches.  cond, uncond: range of the number of tokens
+# of the templated prompt (least, most), or "empty".
 def default_cases_a():
     return [
-        # 7x5 = 35 image tokens, 29 image pads; a long prompt and a short negative
+        # 7x5 = 35 image tokens, 29 padding tokens; a long prompt and a short negative one
         dict(grid=(7, 5), steps=4, cfg=4.0, seed=42, shift=None, cond=(40, 60), uncond=(16, 30)),
-        # 8x4 = 32 and 64 caption tokens: no pads at all; no guidance; --flow-shift
+        # 8x4 = 32 image and 64 caption tokens: no padding; no guidance; --flow-shift
         dict(grid=(8, 4), steps=3, cfg=1.0, seed=7, shift=5.0, cond=(64, 64), uncond="empty"),
-        # three seeds, empty negative; both captions under 32
+        # three seeds, empty negative prompt; both captions below 32 tokens
         dict(grid=(5, 3), steps=2, cfg=2.5, seed=123456789, shift=None, cond=(20, 31), uncond="empty", batch=3),
     ]
 
 
 def default_cases_b():
     return [
-        # 9x7 = 63: one image pad; the negative is the longer one
+        # 9x7 = 63: one padding token; the negative prompt is longer
         dict(grid=(9, 7), steps=5, cfg=3.0, seed=2024, shift=None, cond=(20, 31), uncond=(66, 90)),
         # 4x16 = 64 image tokens, tall; 32 caption tokens
         dict(grid=(4, 16), steps=2, cfg=1.0, seed=0, shift=None, cond=(32, 32), uncond="empty"),
-        # three seeds that cross 2^32: torch's engine keeps the low 32 bits
+        # three seeds across 2^32: torch's generator uses the low 32 bits
         dict(grid=(11, 3), steps=3, cfg=5.5, seed=4294967295, shift=2.0, cond=(33, 60), uncond="empty", batch=3),
     ]
 
@@ -162,12 +161,12 @@ def spec_b():
 
 
 def random_spec(name, seed):
-    """Other dimensions, same rules: even rope axes, dim > 256 now and then."""
+    """Random dimensions under the same rules: even rope axes, sometimes dim > 256."""
     rng = random.Random(f"{seed} {name}")
     form = FORMS[name]
     axes = [2 * rng.randint(1, 5) for _ in range(3)]
     heads = rng.randint(2, 7)
-    if rng.random() < 0.2:  # the modulation's input is min(dim, 256) wide
+    if rng.random() < 0.2:  # the modulation's input has width min(dim, 256)
         heads = 257 // sum(axes) + 1
     kv_heads = rng.randint(1, 3)
     groups = rng.choice([2, 3, 4, 5])
@@ -184,7 +183,7 @@ def random_spec(name, seed):
         if k == 2:
             case["batch"] = 3
         cases.append(case)
-    # a case 0 that needs no pad could not show the pad tokens' influence
+    # case 0 needs padding, to show the influence of pad tokens
     columns, rows = cases[0]["grid"]
     if columns * rows % 32 == 0:
         cases[0]["grid"] = (columns + 1, 5)

@@ -1,19 +1,18 @@
 #!/usr/bin/env python3
-"""Makes stored/: small models whose weights are stored as people's files have them, and what the reference
-says of the numbers that these weights stand for.
+"""Generates stored/: small models whose weights are stored as in published files, and reference outputs for the decoded weights.
 
     stored.py [--only NAME]
 
-needs requirements.txt and gguf==0.19.0.  test_stored.c reads what it wrote and needs no Python.
-Each stored/NAME/ holds
-  model/             parts under names of their own, found by content; some are links to other fixtures' parts
-  expect.json        "family"; "cases" as make.py's; "types" of the files; "original": how far the latent is from
-                     that of the part's weights before they were quantised, where they are no random codes
-  reference.safetensors  of case k: ids.cond hidden.cond (...), sigmas, latent, latent_001 ...; as make.py's
-  bf16.json          empty: the reference's errors in bf16 are not measured, devices that compute so have wider gates
+Needs requirements.txt and gguf==0.19.0.  test_stored.c reads the output and needs no Python.
+Each stored/NAME/ contains
+  model/             components under arbitrary names, recognised by content; some are links to other fixtures
+  expect.json        "family"; "cases" as in make.py; "types" of the files; "original": distance of the latent from
+                     that of the weights before quantisation, unless the codes are random
+  reference.safetensors  of case k: ids.cond hidden.cond (...), sigmas, latent, latent_001 ...; as in make.py
+  bf16.json          empty: the reference's bf16 errors are not measured; devices that compute in bf16 have wider tolerances
 
-The weights have the authors' names; the reference is given their values, dequantised, through diffusers' own
-conversion from these names.  Widths are the published models' heads of 128, so that no configuration is needed.
+Weights have the authors' names; the reference receives the dequantised values through diffusers' own conversion from these
+names.  Heads have the published width of 128, so no configuration is needed.
 """
 
 import argparse
@@ -89,7 +88,7 @@ def flux_names(state):
     for i in range(len({n.split(".")[1] for n in state if n.startswith("single_transformer_blocks.")})):
         a, b = f"single_transformer_blocks.{i}", f"single_blocks.{i}"
         _fuse(state, f"{b}.linear1", [f"{a}.attn.to_{p}" for p in "qkv"] + [f"{a}.proj_mlp"])
-    for tail in (".weight", ".bias"):  # scale above shift here, the other way round there
+    for tail in (".weight", ".bias"):  # diffusers stores scale, then shift; the authors the reverse
         scale, shift = state.pop(f"norm_out.linear{tail}").chunk(2)
         state[f"final_layer.adaLN_modulation.1{tail}"] = torch.cat([shift, scale])
         state[f"final_layer.linear{tail}"] = state.pop(f"proj_out{tail}")
@@ -114,7 +113,7 @@ def flux_names(state):
 
 
 def from_flux_names(state):
-    """diffusers' own conversion, whose only width is the published model's."""
+    """diffusers' own conversion, with its hard-coded width replaced."""
     name = "convert_flux_transformer_checkpoint_to_diffusers"
     source = inspect.getsource(getattr(single_file_utils, name))
     width = FLUX["attention_head_dim"] * FLUX["num_attention_heads"]
@@ -142,13 +141,13 @@ def qwen_names(state):
 # ---- files ----
 
 
-# llama.cpp's names of Qwen2.5-VL's two halves.
+# llama.cpp's names for Qwen2.5-VL's vision tower.
 TOWER_GGUF = [("visual.blocks.", "v.blk."), ("norm1", "ln1"), ("norm2", "ln2"), ("attn.proj", "attn_out"), ("mlp.gate_proj", "ffn_gate"),
               ("mlp.up_proj", "ffn_up"), ("mlp.down_proj", "ffn_down"), ("visual.merger.ln_q", "v.post_ln"), ("visual.merger.mlp", "mm")]
 
 
 def tower_names(state):
-    """Queries, keys and values apart, and the two frames of a patch."""
+    """Splits queries, keys and values, and the two frames of a patch."""
     out = {}
     for name, tensor in _rename(state, TOWER_GGUF).items():
         if ".attn.qkv." in name:
@@ -161,7 +160,7 @@ def tower_names(state):
 
 
 def from_tower_names(values):
-    """The inverse, of what a file stands for."""
+    """Inverse of tower_names, for decoded values."""
     out = {}
     for name, tensor in values.items():
         if name.startswith("v.patch_embd"):
@@ -182,7 +181,7 @@ def type_of(name, types, fallback):
 
 
 def write_gguf(path, writer, state, types):
-    """Matrices in the types that their names are given, the rest as it is. Returns what the file stands for."""
+    """Writes matrices in the types given for their names, other tensors in f32. Returns the decoded values and counts of types."""
     rng, values, used = np.random.default_rng(SEED), {}, {}
     for name, tensor in state.items():
         kind = type_of(name, types, "F32") if tensor.dim() == 2 else "F32"
@@ -199,7 +198,7 @@ def write_gguf(path, writer, state, types):
 
 
 def write_comfy(path, state, types, prefix, by_metadata):
-    """The same as ComfyUI stores them: what describes a layer beside it, or (by_metadata) in the file's metadata."""
+    """Writes the same in ComfyUI's format; layer descriptions are tensors, or (by_metadata) in the file's metadata."""
     tensors, values, described, used = {}, {}, {}, {}
     for name, tensor in state.items():
         layer, kind = name.removesuffix(".weight"), type_of(name, types, None)
@@ -220,7 +219,7 @@ def write_comfy(path, state, types, prefix, by_metadata):
 
 
 def write_scaled_fp8(path, state):
-    """The older form: a marker for the whole file, scale_weight beside each matrix but the embedding."""
+    """Writes ComfyUI's older scaled fp8: a marker for the file, scale_weight for each matrix except the embedding."""
     tensors, values = {"scaled_fp8": torch.zeros(0, dtype=torch.float8_e4m3fn)}, {}
     for name, tensor in state.items():
         if tensor.dim() != 2 or "shared" in name or "bias" in name:
@@ -236,7 +235,7 @@ def write_scaled_fp8(path, state):
 
 
 def link(folder, name, to):
-    """A part of another fixture's."""
+    """Links a component of another fixture."""
     os.symlink(os.path.relpath(os.path.join(HERE, to), os.path.join(HERE, "stored", "NAME", "model")), os.path.join(folder, name))
 
 
@@ -287,7 +286,7 @@ def qwen3(pipe):
                              f"{SEED} text")
 
 
-# The feed-forward's rows of 682 are no whole blocks of any type.
+# Rows of 682 values in the feed-forward are not divisible into blocks of any type.
 ZIMAGE_TYPES = [
     ("attention.qkv", "Q4_K"), ("attention.out", "Q5_0"), ("w1", "Q4_1"), ("w3", "MXFP4"), ("w2", "F16"), ("layers.0.adaLN", "Q6_K"),
     ("final_layer.adaLN", "Q3_K"), ("t_embedder.mlp.0", "Q5_K"), ("t_embedder.mlp.2", "Q5_1"), ("cap_embedder.1", "BF16"), ("final_layer", "F16"),
@@ -324,7 +323,7 @@ COMFY_TYPES = [("attention.qkv", "nvfp4"), ("attention.out", "mxfp8"), ("w1", "i
 
 
 def zimage_comfy(folder):
-    """Every type of ComfyUI's, described in both of its ways; the encoder is zimage_a's."""
+    """All ComfyUI types, described in both ways; the text encoder is zimage_a's."""
     pipe, transformer = zimage_pipe(), zimage_transformer(40)
     original = {name: t.clone() for name, t in transformer.state_dict().items()}
     values, used = write_comfy(part(folder, "diffusion_models", "zimage.safetensors"), zimage_names(transformer.state_dict()), COMFY_TYPES,
@@ -337,7 +336,7 @@ def zimage_comfy(folder):
     return "zimage", pipe, zimage_case(pipe), run_zimage, dict(transformer=used), (transformer, original)
 
 
-# The feed-forward's rows of 682 are no whole groups.
+# Rows of 682 values in the feed-forward are not divisible into groups.
 CONVROT_TYPES = [("attention.qkv", "convrot 256 rows"), ("attention.out", "convrot 64 rows"), ("w1", "convrot 16 rows"), ("w3", "convrot 256"),
                  ("w2", "int8 rows"), ("adaLN_modulation", "convrot 64"), ("t_embedder.mlp.0", "convrot 256 rows"),
                  ("t_embedder.mlp.2", "convrot 16"), ("cap_embedder.1", "convrot 64 rows")]
@@ -346,7 +345,7 @@ CONVROT_QWEN_TYPES = [("embed_tokens", "convrot 64 rows"), ("q_proj", "convrot 2
 
 
 def zimage_convrot(folder):
-    """Rotated int8 in groups of every size that is read, with a scale or a scale a row; of an embedding table too."""
+    """Rotated int8 in all supported group sizes, with one scale or one per row; also for an embedding table."""
     pipe, transformer = zimage_pipe(), zimage_transformer(QWEN["hidden_size"])
     text = qwen3(pipe)
     values, used = write_comfy(part(folder, "diffusion_models", "zimage.safetensors"), zimage_names(transformer.state_dict()), CONVROT_TYPES,
@@ -440,7 +439,7 @@ def flux_gguf(folder):
 
 
 def flux_fp8(folder):
-    """flux_gguf's transformer with a T5 in scaled fp8, as ComfyUI's older files have it."""
+    """flux_gguf's transformer with a T5 in ComfyUI's older scaled fp8."""
     pipe = flux_pipe()
     pipe.transformer, _ = write_flux(os.path.join(folder, "flux.gguf"))
     os.remove(os.path.join(folder, "flux.gguf"))
@@ -503,7 +502,7 @@ def write_qwen_vl(path, text):
 
 
 def write_tower(path, text):
-    """A file of its own, as llama.cpp's mmproj."""
+    """Writes the vision tower as a separate file, as llama.cpp's mmproj."""
     writer = gguf.GGUFWriter(None, "clip")
     writer.add_bool("clip.has_vision_encoder", True)
     writer.add_string("clip.projector_type", "qwen2.5vl_merger")
@@ -542,7 +541,7 @@ def run_qwen(pipe, case):
 
 
 def qwen_gguf(folder):
-    """An edited picture: three files of GGUF, none with a configuration beside it; the autoencoder is qwen_edit_plus's."""
+    """An image edit from three GGUF files without configurations; the VAE is qwen_edit_plus's."""
     pipe = qwen.reference_tensors.load(os.path.join(HERE, "qwen_edit_plus", "model"))
     text, transformer = qwen_vl(pipe), QwenImageTransformer2DModel(**QWEN_IMAGE)
     weights.randomize(transformer, weights.QWEN, f"{SEED} qwen transformer")
@@ -575,7 +574,7 @@ UMT5_TYPES = [("token_embd", "Q8_0"), ("attn_q", "Q5_0"), ("attn_k", "Q8_0"), ("
 
 
 def wan_names(state):
-    """The authors'; of five axes the outer two are one."""
+    """Converts to the authors' names; 5D weights have their outer two axes merged."""
     out = {}
     for name, tensor in _rename(state, WAN_GGUF).items():
         name = "head.modulation" if name == "scale_shift_table" else name.replace("scale_shift_table", "modulation")
@@ -626,7 +625,7 @@ def run_wan(pipe, case):
 
 
 def wan_gguf(folder):
-    """A clip: two files of GGUF without a configuration; the autoencoder is wan21's."""
+    """A video from two GGUF files without configurations; the VAE is wan_i2v's."""
     pipe = wan.reference_tensors.load(os.path.join(HERE, "wan21", "model"))
     pipe.transformer, used = write_wan(part(folder, "diffusion_models", "wan.gguf"))
     pipe.text_encoder, more = write_umt5(part(folder, "text_encoders", "umt5.gguf"))
@@ -648,13 +647,13 @@ def make(name):
     if original:
         original[0].load_state_dict(original[1], strict=False)
         expect["original"] = relative(tensors["case0.latent"], run(pipe, case)["case0.latent"])
-        print(f"{name}: {expect['original']:.4f} from the latent of the weights before")
+        print(f"{name}: {expect['original']:.4f} from the latent of the unquantised weights")
     files.write_json(os.path.join(target, "bf16.json"), {})
     files.fixture_end(HERE, spec, tensors, expect)
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Makes the fixtures of stored weights.")
+    parser = argparse.ArgumentParser(description="Generates the fixtures of stored weights.")
     parser.add_argument("--only", choices=MODELS)
     args = parser.parse_args()
     torch.set_num_threads(2)

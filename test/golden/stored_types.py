@@ -1,9 +1,8 @@
-"""Weights in every type that files store, each with the numbers that it stands for.
+"""Weights in every stored type, with their decoded values.
 
-GGUF's types by the gguf package: quantised by it where it can, else random codes whose
-scales give the numbers the deviation of the weight that they stand in for; what bytes
-mean is the package's word in both cases.  ComfyUI's by torch, from the facts of its
-comfy/ops.py.
+GGUF types use the gguf package: its quantiser, or random codes if it has none, with scales that give the
+standard deviation of the original weight. Values are always the package's dequantisation.  ComfyUI types are
+written with torch, after comfy/ops.py.
 """
 
 import gguf
@@ -14,7 +13,7 @@ import quantised
 
 Type = gguf.GGMLQuantizationType
 
-# (f16 scale at, offset's scale at, its multiple of the scale): what makes random codes' mean zero.
+# type: (offset of the f16 scale, of the minimum's scale, minimum / scale) so that random codes have mean zero.
 SCALES = {
     "Q2_K": (80, 82, 1.5), "Q3_K": (108, None, 0), "Q4_K": (0, 2, 7.5), "Q5_K": (0, 2, 15.5), "Q6_K": (208, None, 0), "IQ4_NL": (0, None, 0),
     "IQ4_XS": (0, None, 0),
@@ -29,11 +28,11 @@ def _with_scales(name, blocks, scale):
 
 
 def _random(weight, name, rng):
-    """Bytes of random codes."""
+    """Returns bytes with random codes."""
     values, size = gguf.GGML_QUANT_SIZES[Type[name]]
     rows, columns = weight.shape
     blocks = rng.integers(0, 256, (rows * columns // values, size), np.uint8)
-    if name == "NVFP4":  # its scales are four bytes: up to 2^-6 below the normal numbers, then above
+    if name == "NVFP4":  # four scale bytes: subnormal numbers (up to 2^-6) and normal ones
         blocks[:, :4] = rng.integers(0x02, 0x0d, (len(blocks), 4), np.uint8)
         return blocks.reshape(rows, -1)
     spread = rng.uniform(0.5, 1.5, len(blocks))
@@ -44,7 +43,7 @@ def _random(weight, name, rng):
 
 
 def of_gguf(weight, name, rng):
-    """(bytes [rows, row bytes], values f32): an f32 weight in a type of GGUF's."""
+    """Converts an f32 weight to a GGUF type; returns (bytes [rows, row bytes], values f32)."""
     if name in SCALES or name == "NVFP4":
         data = _random(weight, name, rng)
     else:
@@ -62,7 +61,7 @@ def _fp8(weight, dtype):
 
 
 def _e2m1(values):
-    """Codes of the nearest numbers."""
+    """Returns codes and values of the nearest E2M1 numbers."""
     numbers = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
     codes = (values.abs().unsqueeze(-1) - numbers).abs().argmin(-1)
     return (codes | ((values < 0).long() << 3)).to(torch.uint8), torch.sign(values) * numbers[codes]
@@ -103,7 +102,7 @@ def _int8(weight, by_row):
 
 
 def _rotated(weight, group, by_row):
-    """Groups of columns times H, then as int8; H is its own inverse."""
+    """Rotates groups of columns by H, then quantises to int8; H is its own inverse."""
     h = torch.from_numpy(quantised.hadamard(group)).double() / group ** 0.5
     turned = (weight.double().reshape(len(weight), -1, group) @ h).reshape(weight.shape).float()
     stored, values = _int8(turned, by_row)
@@ -111,7 +110,7 @@ def _rotated(weight, group, by_row):
 
 
 def of_comfy(weight, name):
-    """(tensors by the ends of their names, values f32, what ComfyUI says of the form or None)."""
+    """Returns (tensors by name suffix, values f32, ComfyUI's comfy_quant entry or None)."""
     if name in ("f8_e4m3", "f8_e5m2"):
         dtype = {"f8_e4m3": torch.float8_e4m3fn, "f8_e5m2": torch.float8_e5m2}[name]
         codes, scale, values = _fp8(weight, dtype)

@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""Makes taehv/: tiny random decoders of TAEHV's architecture and what the formulas give for a latent.
+"""Generates taehv/: tiny random decoders of TAEHV's architecture, and frames computed from its formulas.
 
     taehv.py
 
-needs requirements.txt.  test/lib/blocks_taehv.c reads what it wrote and needs no Python.  diffusers 0.42 has no such class
-(a later one has, AutoencoderTinyVideo): the module below is written from the architecture as its authors describe it
-(github.com/madebyollin/taehv), all frames of a layer before the next layer.  Each folder NAME/ holds
-  diffusion_pytorch_model.safetensors   the decoder's tensors under the authors' names, "bf16" under diffusers';
-                          "encoded" has some of an encoder, too, as published files do
-  config.json             "bf16": as diffusers saves it
-  reference.safetensors   f32: video.decoder.in [1, C, F, Y, X], the latent as denoisers see it, and
-                          video.decoder.out [1, 3, 4 F - 3, p 8 Y, p 8 X] of it, -1 to 1 and beyond
-computed from the files just written, in f32 on the CPU.  A latent's first frames give the first frames: asserted here.
+Needs requirements.txt.  test/lib/blocks_taehv.c reads the output and needs no Python.  diffusers 0.42 has no such class (later
+versions have AutoencoderTinyVideo): decode() follows the architecture as its authors describe it
+(github.com/madebyollin/taehv), each layer over all frames before the next layer.  Each folder NAME/ contains
+  diffusion_pytorch_model.safetensors   decoder tensors under the authors' names; "bf16": under diffusers' names;
+                          "encoded": also some encoder tensors, as in published files
+  config.json             "bf16": as saved by diffusers
+  reference.safetensors   f32: video.decoder.in [1, C, F, Y, X], a latent in the denoiser's scale, and
+                          video.decoder.out [1, 3, 4 F - 3, p 8 Y, p 8 X], unclamped, nominally -1 to 1
+Outputs are computed from the written weights, in f32 on the CPU.  The first frames of a latent determine the first frames of
+the video: asserted here.
 """
 
 import json
@@ -22,9 +23,9 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
 
-# All widths of a model but one are unlike each other: 256, 128, 64, 64 of 16 or 48 channels are what is published.  The
-# first of "bf16" makes blocks that are several pages large, which test/models/test_film.c evicts.  Channels are those of
-# wan21/ and qwen_image/, of wan_ti2v/ and published ones.
+# Widths of one model differ (published: 256, 128, 64, 64, with 16 or 48 channels).  The first width of "bf16" makes blocks
+# several pages large, which test/models/test_vae_causal.c evicts.  Channels match wan21/ and qwen_image/, wan_ti2v/, and
+# published models.
 SPECS = {
     "f32": dict(seed=3, dtype=torch.float32, widths=(7, 6, 4, 3), channels=5, patch=1, size=(4, 3, 2)),
     "bf16": dict(seed=26, dtype=torch.bfloat16, widths=(16, 7, 4, 5), channels=48, patch=2, size=(4, 1, 2)),
@@ -35,7 +36,7 @@ BLOCKS = [level + i for level in (3, 9, 15) for i in range(3)]
 
 
 def shapes(spec):
-    """Names and shapes of the decoder's tensors."""
+    """Returns names and shapes of the decoder's tensors."""
     w, p = spec["widths"], spec["patch"]
     out = {"1.weight": (w[0], spec["channels"], 3, 3), "1.bias": (w[0],)}
     for number in BLOCKS:
@@ -50,7 +51,7 @@ def shapes(spec):
 
 
 def diffusers_name(name):
-    """Of the authors' name."""
+    """Converts the authors' name to diffusers'."""
     number, rest = name.split(".", 1)
     number = int(number)
     level, place = divmod(number - 3, 6)
@@ -72,7 +73,7 @@ def config(spec):
 
 
 def fill(spec):
-    """Values of which every single one matters: half of what a ReLU is given passes it, and blocks neither grow nor fade."""
+    """Random weights of which each one matters: half of a ReLU's inputs are positive, and blocks keep the magnitude."""
     generator = torch.Generator().manual_seed(spec["seed"])
     weights = {}
     for name, shape in shapes(spec).items():
@@ -86,7 +87,7 @@ def decode(weights, latent, patch):
     """[C, F, Y, X] to [3, 4 F - 3, p 8 Y, p 8 X], -1 to 1."""
     w = {k: t.float() for k, t in weights.items()}
     conv = lambda name, x: F.conv2d(x, w[name + ".weight"], w.get(name + ".bias"), padding=w[name + ".weight"].shape[-1] // 2)
-    at = F.relu(conv("1", 3 * torch.tanh(latent.transpose(0, 1) / 3)))  # frames first
+    at = F.relu(conv("1", 3 * torch.tanh(latent.transpose(0, 1) / 3)))  # frames as the batch axis
     for number in range(3, 21):
         if number in BLOCKS:
             before = torch.cat([torch.zeros_like(at[:1]), at[:-1]])
@@ -96,14 +97,14 @@ def decode(weights, latent, patch):
         elif number in GROWTH:
             at = F.interpolate(at, scale_factor=2, mode="nearest")
             grown = conv(f"{number}.conv", at)
-            at = torch.stack(grown.chunk(GROWTH[number], 1), 1).flatten(0, 1)  # a frame's own follow each other
+            at = torch.stack(grown.chunk(GROWTH[number], 1), 1).flatten(0, 1)  # frames made of one frame are consecutive
             at = conv(str(number + 1), at)
     colours = F.pixel_shuffle(conv("22", F.relu(at)), patch)
     return 2 * colours[3:].transpose(0, 1).contiguous() - 1
 
 
-def settle(weights, latent, patch):
-    """Colours are about grey, and most of them are from 0 to 1."""
+def normalise_colours(weights, latent, patch):
+    """Scales the last layer so that most colours lie within 0 to 1, around grey."""
     video = decode(weights, latent, patch)
     k = 0.5 / video.std()
     middle = 0.5 - k * (video.mean() + 1) / 2
@@ -119,7 +120,7 @@ def write(name, spec):
     weights = fill(spec)
     generator = torch.Generator().manual_seed(100 + spec["seed"])
     latent = 1.5 * torch.randn([spec["channels"], *spec["size"]], generator=generator)
-    settle(weights, latent, spec["patch"])
+    normalise_colours(weights, latent, spec["patch"])
     naming = diffusers_name if name == "bf16" else str
     stored = {"decoder." + naming(k): t for k, t in weights.items()}
     if name == "bf16":

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Makes taesd/: tiny random decoders of AutoencoderTiny and what the reference gives for two latents.
+"""Generates taesd/: tiny random decoders of AutoencoderTiny, and reference images for two latents.
 
     taesd.py
 
-needs requirements.txt.  test/lib/blocks_taesd.c reads what it wrote and needs no Python.  Each folder NAME/ holds
-  diffusion_pytorch_model.safetensors   the decoder's tensors; "authors": as their file taesd_decoder.safetensors has them
-  config.json                           as diffusers saves it; "authors" have none
-  reference.safetensors                 f32: latent{0,1} [C, Y, X], picture{0,1} [8 Y, 8 X, 3] of them, -1 to 1 and beyond
-computed from the files just written, in f32 on the CPU: vae.decode(latent / scaling_factor + shift_factor).
+Needs requirements.txt.  test/lib/blocks_taesd.c reads the output and needs no Python.  Each folder NAME/ contains
+  diffusion_pytorch_model.safetensors   decoder tensors; "authors": as in the authors' taesd_decoder.safetensors
+  config.json                           as saved by diffusers; "authors": none
+  reference.safetensors                 f32: latent{0,1} [C, Y, X], picture{0,1} [8 Y, 8 X, 3], unclamped, nominally -1 to 1
+Outputs are computed from the written weights, in f32 on the CPU: vae.decode(latent / scaling_factor + shift_factor).
 """
 
 import os
@@ -17,8 +17,7 @@ import torch
 from diffusers import AutoencoderTiny
 from safetensors.torch import save_file
 
-# Latents are wider than high, and the other way. Every layer has its own number of inputs in common with no other but
-# the width: 4 and 16 channels are what is published.
+# One latent is wider than high, the other higher than wide. Widths differ from all other sizes (published: 4 and 16 channels).
 SPECS = {
     "f32": dict(seed=1, dtype=torch.float32, width=6, channels=4, sizes=[(3, 5), (7, 2)], scaling=1.0, shift=0.0),
     "bf16": dict(seed=2, dtype=torch.bfloat16, width=9, channels=16, sizes=[(2, 4), (5, 3)], scaling=0.7, shift=0.1),
@@ -27,13 +26,13 @@ SPECS = {
 
 
 def authors(name):
-    """They count the limit on the latent as a layer and have the decoder's file by itself."""
+    """Converts to the authors' names: no prefix, and the clamp of the latent counts as a layer."""
     number, rest = name.removeprefix("decoder.layers.").split(".", 1)
     return f"{int(number) + 1}.{rest}"
 
 
 def fill(model, seed):
-    """Values of which every single one matters: half of what a ReLU is given passes it, and blocks neither grow nor fade."""
+    """Random weights of which each one matters: half of a ReLU's inputs are positive, and blocks keep the magnitude."""
     generator = torch.Generator().manual_seed(seed)
     for name, t in model.state_dict().items():
         inputs = t[0].numel() if t.ndim > 1 else 1

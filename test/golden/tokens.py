@@ -1,9 +1,8 @@
-"""A small tokenizer of exactly Qwen's kind, prompts for it, and hostile texts.
+"""A small tokenizer with Qwen's algorithm, prompts for it, and difficult texts.
 
-Byte-level BPE, NFC first, Qwen2's split rule, added tokens cut out of the raw
-text before anything else, padding on the right.  (The released Qwen files name
-no padding side, and transformers' default is right; truncation is right too,
-so a long prompt keeps its first 512 ids and loses the closing template.)
+Byte-level BPE: NFC first, Qwen2's split pattern, added tokens extracted from the raw text before
+everything else, padding on the right.  (Published Qwen files specify no padding side; transformers' default is right.
+Truncation is right, too, so a long prompt keeps its first 512 ids and loses the end of the template.)
 """
 
 import json
@@ -18,10 +17,10 @@ SPLIT = (
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
-# (text, special): as in Qwen3, the think tags are added tokens but not special ones.
+# (text, special). As in Qwen3, think tags are added tokens but not special.
 ADDED = [("<|endoftext|>", True), ("<|im_start|>", True), ("<|im_end|>", True), ("<think>", False), ("</think>", False)]
 
-# What Qwen3's template does with one user message, tools and history left out.
+# Qwen3's chat template for one user message, without tools and history.
 TEMPLATE = (
     "{%- for message in messages %}"
     "{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' }}"
@@ -36,8 +35,8 @@ TEMPLATE = (
 
 MAX_TOKENS = 512
 
-# Learned merges come from here.  Runs of blanks, hashes and dots are in it because
-# merges like "# #" look like comments in merges.txt and must not be skipped.
+# Training corpus of the merges.  Runs of blanks, hashes and dots yield merges like "# #" that look like
+# comments in merges.txt and must not be skipped.
 CORPUS = [
     "user assistant system a red fox in the snow, the quick brown fox jumps over the lazy dog",
     "a photograph of an old house by the sea in the morning light, with three trees and a small boat",
@@ -53,8 +52,7 @@ CORPUS = [
     "12345 2026 3.14159 1,000,000 007 1st 2nd",
 ]
 
-# Pieces of prompts: accents both composed and not, CJK, emoji with joiners, digits,
-# double blanks, line ends.
+# Pieces of prompts: composed and decomposed accents, CJK, emoji with joiners, digits, double blanks, line ends.
 PIECES = [
     "a red fox in the snow", "  double  spaces ", "cafe\u0301 und Straße", "雪の中の狐", "the old house by the sea",
     "A\u030angstro\u0308m", "\u1112\u1161\u11ab\uae00", "golden hour, 35 mm", "👩‍👩‍👧‍👦 family", "line one\nline two", "3 trees & 12 birds",
@@ -77,7 +75,7 @@ def train(merges, seed):
     tokenizer.train_from_iterator(CORPUS, trainer)
     model = json.loads(tokenizer.to_str())["model"]
     pairs = [tuple(m) if isinstance(m, list) else tuple(m.split(" ")) for m in model["merges"]]
-    # Ranks are the merges' order, never the ids': shuffled ids show who confuses them.
+    # Ids are shuffled, so that code which uses ids as merge ranks fails.
     ids = list(range(len(model["vocab"])))
     random.Random(f"ids {seed}").shuffle(ids)
     vocab = {piece: ids[i] for piece, i in model["vocab"].items()}
@@ -188,13 +186,13 @@ FIXED_TEXTS = [
 
 def _random_text(rng, pool):
     kind = rng.randrange(4)
-    if kind == 0:  # anything at all
+    if kind == 0:  # arbitrary characters
         return "".join(rng.choice(pool) for _ in range(rng.randint(1, 12)))
     if kind == 1:  # white space and line ends between short words
         blanks = [" ", "  ", "\n", "\r\n", "\t", "\u00a0", " \n", "\r", "\u3000"]
         return "".join(rng.choice(["a", "The", "12", "!", "é", "'s", "狐", rng.choice(pool)]) + rng.choice(blanks) * rng.randint(0, 3)
                        for _ in range(rng.randint(1, 6)))
-    if kind == 2:  # letters under stacks of marks, in any order
+    if kind == 2:  # letters with several combining marks, in any order
         marks = ["\u0301", "\u0323", "\u0307", "\u0338", "\u0327", "\u0345", "\u05b4", "\u3099", "\u093c", "\u0334", "\u031b"]
         return "".join(rng.choice("aeiosAEUqżượכक狐=<") + "".join(rng.choices(marks, k=rng.randint(0, 4)))
                        for _ in range(rng.randint(1, 5)))
@@ -202,10 +200,10 @@ def _random_text(rng, pool):
 
 
 def case_texts(seed, count=400):
-    """Fixed hostile texts, then random ones over every assigned character of Python's Unicode."""
+    """Returns fixed difficult texts, then random ones over all assigned characters of Python's Unicode."""
     rng = random.Random(f"texts {seed}")
     pool = [chr(c) for c in range(1, 0x110000) if unicodedata.category(chr(c)) not in ("Cn", "Cs")]
-    # even chances for each category, or CJK would be all
+    # equal probability per category, otherwise most would be CJK
     by_category = {}
     for c in pool:
         by_category.setdefault(unicodedata.category(c), []).append(c)

@@ -1,8 +1,7 @@
-"""Small tokenizers of CLIP's, T5's and umT5's kind as released, and ids of hard texts.
+"""Small tokenizers of CLIP, T5 and umT5 in published layouts, and ids of difficult texts.
 
-Each is saved in both of its forms, opened again by the class that a pipeline of Flux
-or WAN names, and asked through it: the ids are those that diffusers gets. Written to
-tokens/NAME, files that are large packed with gzip.
+Each is saved in both of its layouts and opened by the class that Flux's or WAN's pipeline uses: the ids are those of
+diffusers. Output goes to tokens/NAME; large files are compressed with gzip.
 
     python3 tokens_flux.py FOLDER
 """
@@ -25,10 +24,9 @@ import tokens
 START, END = "<|startoftext|>", "<|endoftext|>"
 SPLIT = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
 
-# What the steps of these two kinds trip over: added tokens in the middle of text, of
-# other case and other width, pieces' marks, clusters whose first character has an
-# entry of its own, white space that no table turns into a blank, capitals whose small
-# letter is longer, shorter, or two characters.
+# Difficult inputs for these tokenizers: added tokens within text, in other case or width; SentencePiece's space
+# marker; clusters whose first character has a normalisation entry; white space that no table maps to a blank;
+# capitals whose lower case has another length or two characters.
 PROBES = [
     START, END, "<|ENDOFTEXT|>", "<|StartOfText|>!!", "</s>", "<pad>", "<unk>", "<extra_id_0>", "<extra_id_99>", "<extra_id_100>",
     "＜unk＞", "＜unk＞＜unk＞", "＜/s＞", "＜extra_id_5＞", "▁", "▁▁", "a▁b", "²\u0897", "²\u1acf①", "\x85", "\u1680", "\u180e", "\u205f", "\r\n",
@@ -60,7 +58,7 @@ def cases(tokenizer, folder):
 
 
 def alphabet():
-    """The symbols of the bytes in CLIP's order: those that stand for themselves first."""
+    """Byte symbols in CLIP's order: printable bytes first, as themselves."""
     own = list(range(33, 127)) + list(range(161, 173)) + list(range(174, 256))
     return [chr(b) for b in own] + [chr(256 + n) for n in range(256 - len(own))]
 
@@ -109,13 +107,13 @@ def t5_config(extra_ids):
         "unk_token": "<unk>"}, indent=1)
 
 
-# umT5's model has pieces for bytes, which the class never falls back to, and more tokens behind the pieces.
+# umT5's model has byte pieces, which the class never uses, and more tokens after the pieces.
 T5_KINDS = {"t5": ({"normalization_rule_name": "nmt_nfkc"}, 100), "t5_json": ({"normalization_rule_tsv": None}, 100),
             "umt5": ({"normalization_rule_tsv": None, "byte_fallback": True}, 300)}
 
 
 def small_rules(path):
-    """A table of a few dozen entries, some longer than one character, for the file that is JSON."""
+    """Writes a small normalisation table, with some multi-character entries, for the tokenizer.json layout."""
     rules = {"A\u030a": "Å", "e\u0301": "é", "①": "1", "②": "2", "½": "1/2", "ﬁ": "fi", "\u3000": " ", "\t": " ", "\n": " ", "\r": " ", "\u00a0": " ",
              "＜": "<", "＞": ">", "／": "/", "ﷺ": "صلى", "²": "2", "\u200b": "", "Ⅷ": "VIII", "\u0344": "\u0308\u0301"}
     with open(path, "w", encoding="utf-8") as f:

@@ -1,8 +1,8 @@
-"""The tokenizers of other fixtures as a GGUF file's metadata have them.
+"""Writes tokenizers of other fixtures as GGUF metadata.
 
-Laid out as llama.cpp's converter does (convert_hf_to_gguf.py: get_vocab_base, and T5's
-set_vocab), written by the gguf package.  Of T5 twice: its last hundred tokens left out,
-as from a bare spiece.model, and among those that users added.
+Layout as in llama.cpp's converter (convert_hf_to_gguf.py: get_vocab_base, and T5's set_vocab), written by the
+gguf package.  T5 in two variants: without its last hundred tokens, as from a spiece.model alone, and with them as
+user-defined tokens.
 
     python3 tokens_gguf.py FOLDER
 """
@@ -33,7 +33,7 @@ def pack(path, writer):
 
 
 def add_qwen(writer, root, rows):
-    """The metadata of a tokenizer.json of Qwen's kind."""
+    """Adds the metadata of a Qwen tokenizer.json."""
     by_id = {i: (token, Type.NORMAL) for token, i in root["model"]["vocab"].items()}
     for added in root["added_tokens"]:
         by_id[added["id"]] = (added["content"], Type.CONTROL if added["special"] else Type.USER_DEFINED)
@@ -47,7 +47,7 @@ def add_qwen(writer, root, rows):
 
 
 def add_t5(writer, root, rows, with_added):
-    """The metadata of a tokenizer.json of T5's kind."""
+    """Adds the metadata of a T5 tokenizer.json."""
     pieces = [(text, score) for text, score in root["model"]["vocab"] if not text.startswith("<extra_id_")]
     table = [n for n in root["normalizer"].get("normalizers", [root["normalizer"]]) if n["type"] == "Precompiled"][0]
     kinds = {"<pad>": Type.CONTROL, "</s>": Type.CONTROL, "<s>": Type.CONTROL, "<unk>": Type.UNKNOWN}

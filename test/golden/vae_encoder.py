@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Makes vae_encoder/: tiny random encoders of AutoencoderKL and what the reference gives for two pictures.
+"""Generates vae_encoder/: tiny random AutoencoderKL encoders, and reference moments for two images.
 
     vae_encoder.py
 
-needs requirements.txt.  test_rings_vae_encoder.c reads what it wrote and needs no Python.  Each folder NAME/ holds
-  diffusion_pytorch_model.safetensors   the encoder's tensors, and quant_conv's where there is one
-  config.json                           as diffusers saves it
-  reference.safetensors                     f32: picture{0,1} [Y, X, 3] in -1 to 1, moments{0,1} [Y/f, X/f, 2 C] of them
-computed from the files just written, in f32 on the CPU: vae.encode(picture).latent_dist.parameters.
+Needs requirements.txt.  test/lib/blocks_vae_encoder.c reads the output and needs no Python.  Each folder NAME/ contains
+  diffusion_pytorch_model.safetensors   encoder tensors, and quant_conv's if present
+  config.json                           as saved by diffusers
+  reference.safetensors                 f32: picture{0,1} [Y, X, 3] in -1 to 1, moments{0,1} [Y/f, X/f, 2 C]
+Outputs are computed from the written weights, in f32 on the CPU: vae.encode(picture).latent_dist.parameters.
 """
 
 import os
@@ -19,8 +19,8 @@ from safetensors.torch import save_file
 
 import weights
 
-# Widths of a level are odd multiples of groups, so that groups have other sizes in each; pictures are of two sizes,
-# higher than wide and wider than high.
+# Level widths are odd multiples of the groups, so group sizes differ per level; one image is higher than wide, one wider
+# than high.
 SPECS = {
     "f32": dict(seed=1, dtype=torch.float32, widths=[4, 6, 10, 14], groups=2, resnets=1, channels=5, attention=True,
                 quant=False, sizes=[(48, 72), (80, 40)]),
@@ -30,7 +30,7 @@ SPECS = {
                     quant=True, sizes=[(30, 26), (2, 2)]),
 }
 
-# From diffusers' names to the authors' (CompVis latent-diffusion, ldm/modules/diffusionmodules/model.py).
+# diffusers' names to the authors' (CompVis latent-diffusion, ldm/modules/diffusionmodules/model.py).
 AUTHORS = [
     ("encoder.mid_block.resnets.0.", "encoder.mid.block_1."), ("encoder.mid_block.resnets.1.", "encoder.mid.block_2."),
     ("encoder.mid_block.attentions.0.", "encoder.mid.attn_1."), ("group_norm.", "norm."), ("conv_norm_out.", "norm_out."),
@@ -41,7 +41,7 @@ AUTHORS = [
 
 
 def authors(name, tensor):
-    """They keep projections as 1x1 convolutions."""
+    """Converts to the authors' names; projections become 1x1 convolutions."""
     if ".attentions.0.to_" in name and name.endswith("weight"):
         tensor = tensor[:, :, None, None]
     for ours, theirs in AUTHORS:
@@ -59,7 +59,7 @@ def build(spec):
 
 
 def picture(spec, i):
-    """Waves and a little noise, of bytes as pictures are."""
+    """Generates waves with some noise, quantised to 8 bits."""
     Y, X = spec["sizes"][i]
     generator = torch.Generator().manual_seed(100 * spec["seed"] + i)
     y, x = torch.meshgrid(torch.arange(Y) / 7.0, torch.arange(X) / 5.0, indexing="ij")

@@ -1,9 +1,9 @@
-"""Looks into the reference: what its modules are given and give, and how far two results are apart."""
+"""Records inputs and outputs of the reference's modules; measures distances of results."""
 
 import diffusers
 import transformers
 
-for library in (diffusers, transformers):  # a load report is no news here
+for library in (diffusers, transformers):  # suppress load reports
     library.utils.logging.set_verbosity_error()
     library.utils.logging.disable_progress_bar()
 
@@ -15,22 +15,22 @@ def relative(a, b):
 
 
 def without_frame(t):
-    """[N, C, h, w], of a video's one frame too."""
+    """Removes a video's frame axis: [N, C, h, w] of its first frame."""
     return t[:, :, 0] if t.dim() == 5 else t
 
 
 class Watch:
-    """Keeps the first input and the output of modules for one forward."""
+    """Records the first input and the output of modules during a forward pass."""
 
     def __init__(self, modules):
-        self.modules, self.seen, self.hooks = modules, {}, []
+        self.modules, self.tensors, self.hooks = modules, {}, []
 
     def __enter__(self):
         for name, module in self.modules.items():
             def hook(_module, args, kwargs, out, name=name):
                 value = args[0] if args else kwargs["hidden_states"]
-                self.seen[f"{name}.in"] = value.clone()
-                self.seen[f"{name}.out"] = (out[0] if isinstance(out, tuple) else out).clone()
+                self.tensors[f"{name}.in"] = value.clone()
+                self.tensors[f"{name}.out"] = (out[0] if isinstance(out, tuple) else out).clone()
             self.hooks.append(module.register_forward_hook(hook, with_kwargs=True))
         return self
 

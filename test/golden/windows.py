@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Makes windows.json: prompts in windows, with words that weigh, as AUTOMATIC1111's web UI makes them.
+"""Generates windows.json: prompts split into windows, with weighted words, by AUTOMATIC1111's web UI.
 
     windows.py WEBUI
 
-WEBUI is a checkout of stable-diffusion-webui 1.10; besides it needs requirements.txt. Its own functions run here
-(modules/prompt_parser.py and modules/sd_hijack_clip.py, what they import but do not need is left empty) with the tokenizer
-of tokens/clip. test/formats/test_windows.c reads what it wrote: [{"text", "weighs", "ids", "weights"}], of each window the
-ids between start and end, without padding, and their weights; those only where one is not 1.
+WEBUI is a checkout of stable-diffusion-webui 1.10; also needs requirements.txt. The script runs its own functions
+(modules/prompt_parser.py and modules/sd_hijack_clip.py, with stubs for unneeded imports) with the tokenizer of tokens/clip.
+test/formats/test_windows.c reads the output: [{"text", "weighs", "ids", "weights"}], for each window the ids between start and end
+without padding, and their weights, which are omitted if all are 1.
 """
 
 import json
@@ -48,7 +48,7 @@ FIXED = [
 
 
 def drawn(i):
-    """Of words and marks at random, some long enough for several windows."""
+    """Returns a random text of words and emphasis marks, sometimes long enough for several windows."""
     draw = random.Random(i)
     words = ["fox", "a", "extraordinary", "red,", ",", "in the snow,", "(", ")", "[", "]", ":1.2)", ":0.5)", "\\(", "sky", "9"]
     if i % 3 == 0:
@@ -79,7 +79,7 @@ def case(encoder, text, weighs):
 
 encoder = Encoder()
 cases = [case(encoder, text, True) for text in FIXED + [drawn(i) for i in range(40)]]
-for n in (73, 74, 75, 76, 150, 151):  # around the ends of windows, with a comma at every place behind which one may end
+for n in (73, 74, 75, 76, 150, 151):  # around window boundaries, with a comma at different positions before them
     for comma in (None, 3, 53, 54, 55, 73, 74, 75):
         text = " ".join("," if i == comma else "a" for i in range(n))
         cases.append(case(encoder, text, True))

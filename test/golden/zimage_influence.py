@@ -1,4 +1,4 @@
-"""What the influence of Z-Image's tensors is measured by (influence.py)."""
+"""Measurement of the influence of Z-Image's tensors, for influence.py."""
 
 import torch
 
@@ -7,7 +7,7 @@ import reference_tensors
 PARTS = ["text_encoder", "transformer", "vae"]
 MEASURE = "Relative L2 change of case 0's final latent (text encoder, transformer) or decoded picture (vae) when the tensor is zero."
 
-# What the mathematics cancels or the pipeline never reads, with the reason.
+# Tensors without effect, with the reason.
 UNUSED = [
     (r"^vae\.decoder\.mid_block\.attentions\.0\.to_k\.bias$", "a key bias adds the same to all scores of a query: softmax cancels it"),
     (r"^vae\.(encoder|quant_conv)\.", "the encoder is not used for text to image"),
@@ -22,7 +22,7 @@ def unused(pipe):
 
 
 class Probe:
-    """Case 0 again, from whatever stage a change can reach."""
+    """Repeats case 0 from the first stage that a change affects."""
 
     def __init__(self, pipe, expect, tensors):
         self.pipe, self.case = pipe, expect["cases"][0]
@@ -55,7 +55,7 @@ class Probe:
 
 
 def constants(pipe):
-    """(name, part, object, attribute, wrong value): what a slip of the pen would make of it."""
+    """Returns (name, part, objects, attribute, wrong value): constants and plausible mistakes."""
     t, text, vae = pipe.transformer, pipe.text_encoder, pipe.vae
     blocks = [*t.noise_refiner, *t.context_refiner, *t.layers]
     eps = blocks[0].attention_norm1.eps

@@ -45,7 +45,7 @@ static void arithmetic_add_side(const struct op *op) {
             for (int32_t n = 0; n < up.dim[0]; n++)
                 for (int32_t r = 0; r < up.dim[1]; r++)
                     float_row(&op->out, t)[row + n] +=
-                        float_row(&op->side, t)[column + r] * weight_at(&up, n, r) * up.scale;
+                        float_row(&op->down_product, t)[column + r] * weight_at(&up, n, r) * up.scale;
         column += up.dim[1];
     }
 }
@@ -107,7 +107,7 @@ static void arithmetic_cost(const struct device *device, const struct op *op, st
     if (op->kind != OP_LINEAR) return;
     uint64_t n = (uint64_t)op->in[1].dim[0], k = (uint64_t)op->in[1].dim[1], t = (uint64_t)op->in[0].dim[0];
     *cost = (struct op_cost){.workspace_bytes = 4 * k,
-                             .hidden_bytes = ARITHMETIC_HIDDEN + n,
+                             .internal_bytes = ARITHMETIC_HIDDEN + n,
                              .n_primitives = 1,
                              .primitive = {{n << 40 | k << 20 | t, ARITHMETIC_PRIMITIVE}}};
 }

@@ -1,6 +1,6 @@
 #include "test/lib/bench.h"
 
-#include "engine/run/pins.h"
+#include "engine/run/pinned_memory.h"
 #include "engine/run/reader.h"
 
 #include <stdlib.h>
@@ -8,22 +8,36 @@
 
 enum { BENCH_SCRATCH = 64 << 20 };
 
-void eager_cost(const struct device *device, const struct op *op, struct op_cost *cost) {
+static void eager_cost(const struct device *device, const struct op *op, struct op_cost *cost) {
     (void)device, (void)op;
     *cost = (struct op_cost){0};
 }
 
-enum status eager_run(struct device *device, const struct op *op, void *none, struct error *e) {
-    struct device *target = ((struct eager *)device)->target;
+static enum status eager_run(struct device *device, const struct op *op, void *none, struct error *e) {
+    struct eager *eager = (struct eager *)device;
+    struct device *target = eager->target;
     struct op_cost cost = {0};
     double stalled = 0;
     (void)none;
     target->cost(target, op, &cost);
-    void *workspace = device_bytes(cost.workspace_bytes + 1);
-    if (target->prepare(target, op, e) == OK) target->run(target, op, workspace, e);
+    if (cost.workspace_bytes >= eager->workspace_bytes) {
+        eager_close(eager);
+        eager->workspace_bytes = cost.workspace_bytes + 1;
+        eager->workspace = device_bytes(eager->workspace_bytes);
+    }
+    if (target->prepare(target, op, e) == OK) target->run(target, op, eager->workspace, e);
     if (e->code == OK) device_wait(target, &stalled, e);
-    device_bytes_free(workspace, cost.workspace_bytes + 1);
     return e->code;
+}
+
+struct eager eager_open(struct device *target) {
+    return (struct eager){.device = {.name = "eager", .cost = eager_cost, .run = eager_run}, .target = target};
+}
+
+void eager_close(struct eager *eager) {
+    if (eager->workspace) device_bytes_free(eager->workspace, eager->workspace_bytes);
+    eager->workspace = NULL;
+    eager->workspace_bytes = 0;
 }
 
 /* Reference tensors of pictures have no frames, lanes' do: [C, Y, X] becomes [C, 1, Y, X]. */
@@ -54,7 +68,7 @@ struct bench *bench_open(const struct golden *g, int slot, struct lane lane) {
     b->component->family->declare(b->component, &b->lane, 1, &b->state, &b->state, &ok);
     assert_true(ok);
     b->scratch = (struct arena){.bytes = BENCH_SCRATCH, .base = device_bytes(BENCH_SCRATCH)};
-    b->eager = (struct eager){{.name = "eager", .cost = eager_cost, .run = eager_run}, golden_state.device};
+    b->eager = eager_open(golden_state.device);
     b->context = (struct context){.device = &b->eager.device,
                                   .precision = golden_state.precision,
                                   .scratch = &b->scratch,
@@ -70,6 +84,7 @@ struct tensor bench_state(const struct bench *b, const char *name) {
 
 void bench_close(struct bench *b) {
     device_bytes_free(b->scratch.base, BENCH_SCRATCH);
+    eager_close(&b->eager);
 }
 
 void bench_visit(struct bench *b, const struct block *block, float timestep) {

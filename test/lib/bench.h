@@ -5,16 +5,18 @@
 
 #include "test/lib/golden.h"
 
-/* The device that prepares an operator and finds it a workspace when it comes. */
+/* A device that prepares and runs each operator of `target` immediately, without a plan. It keeps one workspace,
+ * which grows to the largest operator's. */
 struct eager {
     struct device device;
     struct device *target;
+    void *workspace;
+    size_t workspace_bytes;
 };
 
-/* Its functions. */
-void eager_cost(const struct device *device, const struct op *op, struct op_cost *cost);
-
-enum status eager_run(struct device *device, const struct op *op, void *none, struct error *e);
+/* Returns an eager device over target. eager_close frees its workspace; target stays open. */
+struct eager eager_open(struct device *target);
+void eager_close(struct eager *eager);
 
 /* One lane of a component, on which its blocks' forwards run one by one. */
 struct bench {

@@ -1,4 +1,4 @@
-/* What tests of transformers over two streams (models/streams.h) have in common: case 0 after its first step,
+/* What tests of transformers over two streams (models/mmdit.h) have in common: case 0 after its first step,
  * and the parts that these families have alike. */
 #ifndef SLUICE_TEST_BENCH_STREAMS_H
 #define SLUICE_TEST_BENCH_STREAMS_H

@@ -27,10 +27,10 @@ enum { FILES = 2 };
 /* What SD1, SD2 and SDXL read. */
 static struct text_reads reads_of(const struct golden *g) {
     if (!strcmp(g->name, "clip/l"))
-        return (struct text_reads){.tokens = true, .pooled = true, .normed = true};
+        return (struct text_reads){.tokens = true, .pooled = true, .final_norm = true};
     if (!strcmp(g->name, "clip/h"))
-        return (struct text_reads){.layers_left_out = 1, .tokens = true, .normed = true};
-    return (struct text_reads){.layers_left_out = 1, .tokens = true, .pooled = true, .projected = true};
+        return (struct text_reads){.hidden_state_from_end = 1, .tokens = true, .final_norm = true};
+    return (struct text_reads){.hidden_state_from_end = 1, .tokens = true, .pooled = true, .projected = true};
 }
 
 /* What is said of a single file's text encoder, whose heads are not 64 wide. */
@@ -147,7 +147,7 @@ static void test_rows(const struct golden *g) {
             bench_close(b);
         }
         struct bench *b = encoded(g, file, 0, c->reads.pooled);
-        expect_rows(g, b->lane.text, c->reads.layers_left_out + 1);
+        expect_rows(g, b->lane.text, c->reads.hidden_state_from_end + 1);
         bench_close(b);
     }
 }
@@ -207,11 +207,11 @@ static void test_influence(const struct golden *g) {
     const double LEAST = 1e-3, NOTHING = 1e-6;
     const struct component *c = file_of(g, 0);
     bool pools = c->reads.pooled;
-    struct bench *whole = encoded(g, 0, 1 + c->reads.layers_left_out, pools);
+    struct bench *whole = encoded(g, 0, 1 + c->reads.hidden_state_from_end, pools);
     double least = INFINITY;
     for (int i = 0; i < c->n_blocks; i++)
         for (int w = 0; w < c->blocks[i].n_tensors; w++) {
-            struct bench *b = encode_open(g, 0, 1 + c->reads.layers_left_out, pools);
+            struct bench *b = encode_open(g, 0, 1 + c->reads.hidden_state_from_end, pools);
             encode(g, b, i, w);
             double moved = distance(b->lane.text.data, whole->lane.text.data, tensor_elements(&b->lane.text));
             if (pools)

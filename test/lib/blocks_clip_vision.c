@@ -22,7 +22,7 @@ static struct bench *open_picture(const struct golden *g, size_t one, const char
     struct tensor picture = test_tensor(DTYPE_F32, 3, (int32_t[]){planes.dim[1], planes.dim[2], 3});
     for (int32_t i = 0; i < 3 * pixels; i++)
         ((float *)picture.data)[i] = ((float *)planes.data)[i % 3 * pixels + i / 3];
-    struct sight sight = c->family->sees(c, planes.dim[2], planes.dim[1]);
+    struct vision_grid sight = c->family->vision_grid(c, planes.dim[2], planes.dim[1]);
     assert_int_equal(sight.width, planes.dim[2]);
     assert_int_equal(sight.height, planes.dim[1]);
     int32_t rows[] = {sight.columns * sight.rows, c->text_columns};
@@ -48,9 +48,9 @@ static void test_layer(const struct golden *g) {
 }
 
 /* The part of a picture that is read, resampled as the family says. */
-static void cut_out(const struct component *c, struct tensor picture, struct sight *sight, uint8_t **made) {
+static void cut_out(const struct component *c, struct tensor picture, struct vision_grid *sight, uint8_t **made) {
     struct picture_size from = {picture.dim[1], picture.dim[0]};
-    *sight = c->family->sees(c, from.width, from.height);
+    *sight = c->family->vision_grid(c, from.width, from.height);
     struct picture_part part = {.by = TORCH_BICUBIC,
                                 .whole = {sight->whole.width, sight->whole.height},
                                 .x = sight->whole.left,
@@ -63,7 +63,7 @@ static void cut_out(const struct component *c, struct tensor picture, struct sig
     assert_true(memory && *made);
     resample_begin(&r, from, &part, memory, *made, pitch);
     for (int32_t y = 0; y < from.height; y++)
-        resample_take(&r, (const uint8_t *)picture.data + 3 * y * from.width);
+        resample_push_row(&r, (const uint8_t *)picture.data + 3 * y * from.width);
     assert_true(resample_done(&r));
     free(memory);
 }
@@ -72,7 +72,7 @@ static void cut_out(const struct component *c, struct tensor picture, struct sig
 static void test_pixels(const struct golden *g) {
     const struct component *c = &g->model->component[recipe_slot(g->model->recipe, FAMILY_VISION)];
     struct tensor planes = golden(g, "case0.pixels.init");
-    struct sight sight;
+    struct vision_grid sight;
     uint8_t *made;
     int differing = 0, n = planes.dim[1] * planes.dim[2];
     cut_out(c, golden(g, "case0.picture.init"), &sight, &made);

@@ -23,15 +23,15 @@ static const struct component *tower_of(const struct golden *g) {
 }
 
 /* Picture number i of a case: its rows, and the grid that the tower makes of a picture of that size. */
-static struct seen_picture picture_of(const struct golden *g, size_t one, int i) {
+static struct vision_span picture_of(const struct golden *g, size_t one, int i) {
     char rows[64], pixels[64];
-    struct seen_picture seen = {0};
+    struct vision_span seen = {0};
     snprintf(rows, sizeof rows, "case%zu.seen.reference_%03d", one, i);
     snprintf(pixels, sizeof pixels, "case%zu.pixels.reference_%03d", one, i);
     if (!has_golden(g, rows)) return seen;
     const struct component *c = tower_of(g);
     struct tensor picture = golden(g, pixels);
-    struct sight sight = c->family->sees(c, picture.dim[1], picture.dim[0]);
+    struct vision_grid sight = c->family->vision_grid(c, picture.dim[1], picture.dim[0]);
     seen.rows = golden(g, rows);
     seen.height = sight.rows;
     seen.width = sight.columns;
@@ -46,13 +46,13 @@ static struct bench *open_case(const struct golden *g, size_t one, struct tensor
     struct lane lane = {.n_tokens = n, .text = test_tensor(DTYPE_F32, 2, (int32_t[]){n, columns})};
     const int32_t *id = ids.data;
     for (int i = 0; i < LANE_REFERENCES_MAX; i++) {
-        struct seen_picture seen = picture_of(g, one, i);
+        struct vision_span seen = picture_of(g, one, i);
         if (!seen.height) break;
         while (at < n && id[at] != pad) at++;
         seen.first = at;
         at += seen.rows.dim[0];
         assert_true(at < n && id[at - 1] == pad && id[at] != pad);
-        lane.seen[i] = seen;
+        lane.vision_spans[i] = seen;
     }
     return bench_open(g, slot_of(g), lane);
 }
@@ -83,14 +83,14 @@ static void test_layer(const struct golden *g) {
 
 static void expect_hidden(const struct golden *g, size_t one, const char *branch) {
     char ids_name[64], hidden_name[64], detail[32];
-    int dropped = g->model->recipe->slot[slot_of(g)].text.dropped;
+    int dropped = g->model->recipe->slot[slot_of(g)].text.drop_idx;
     snprintf(detail, sizeof detail, "case %zu %s", one, branch);
     snprintf(ids_name, sizeof ids_name, "case%zu.ids.%s", one, branch);
     snprintf(hidden_name, sizeof hidden_name, "case%zu.hidden.%s", one, branch);
     if (!has_golden(g, hidden_name)) return;
     struct tensor ids = golden(g, ids_name), hidden = golden(g, hidden_name);
     struct bench *b = open_case(g, one, ids);
-    if (b->lane.seen[0].height) dropped = g->model->recipe->slot[slot_of(g)].text.pictured.dropped;
+    if (b->lane.vision_spans[0].height) dropped = g->model->recipe->slot[slot_of(g)].text.image_prompt.drop_idx;
     bench_gather(b, ids);
     for (int k = 0; k < b->component->n_blocks; k++) bench_visit(b, &b->component->blocks[k], 0);
     struct tensor given = tensor_slice(b->lane.text, dropped, hidden.dim[0]);

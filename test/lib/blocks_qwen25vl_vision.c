@@ -37,7 +37,7 @@ static struct bench *open_picture(const struct golden *g, size_t one, int i) {
     snprintf(name, sizeof name, "case%zu.pixels.reference_%03d", one, i);
     if (!has_golden(g, name)) return NULL;
     struct tensor pixels = golden(g, name);
-    struct sight sight = c->family->sees(c, pixels.dim[1], pixels.dim[0]);
+    struct vision_grid sight = c->family->vision_grid(c, pixels.dim[1], pixels.dim[0]);
     assert_int_equal(sight.width, pixels.dim[1]);
     assert_int_equal(sight.height, pixels.dim[0]);
     int32_t rows[] = {sight.columns * sight.rows, c->text_columns};
@@ -78,7 +78,7 @@ static void test_merger(const struct golden *g) {
     struct tensor merged = test_tensor(DTYPE_F32, 2, out.dim), rows = b->lane.text;
     const struct component *c = b->component;
     struct tensor pixels = golden(g, "case0.pixels.reference_000");
-    struct sight sight = c->family->sees(c, pixels.dim[1], pixels.dim[0]);
+    struct vision_grid sight = c->family->vision_grid(c, pixels.dim[1], pixels.dim[0]);
     int32_t window =
         (int32_t)json_integer_value(json_object_get(json_object_get(g->expect, "model"), "tower_window")) /
         28;
@@ -86,7 +86,7 @@ static void test_merger(const struct golden *g) {
     bench_visit(b, bench_block(b, "merger"), 0);
     op_patchify(&b->context, merged,
                 tensor_reshape(rows, 3, (int32_t[]){sight.rows, sight.columns, rows.dim[1]}),
-                (struct patches){.side = 1, .pixels = true, .walk = {window, 0}});
+                (struct patches){.side = 1, .pixels = true, .token_order = {window, 0}});
     expect_close(g, "tower.merger", merged, out.data);
     bench_close(b);
 }

@@ -84,8 +84,8 @@ static void expect_call(const struct golden *g, const json_t *call) {
     for (int i = 0; i < n; i++) numbers[i] = (int)json_integer_value(json_array_get(left_out, (size_t)i));
     lane.text = golden(g, "case0.hidden.cond");
     lane.latent = golden_single(g, latent);
-    lane.left_out = numbers;
-    lane.n_left_out = n;
+    lane.skip_layers = numbers;
+    lane.n_skip_layers = n;
     struct bench *b = bench_streams_open(g, lane);
     bench_all(b, *(float *)golden(g, t).data);
     struct tensor truth = golden(g, out);

@@ -1,6 +1,6 @@
 /* The tiny decoder of videos against the reference, on data of its own (test/golden/taehv.py): its frames,
  * every weight's influence on them; and the bits of its operators one after another over whole frames, also
- * where it works in many bands. Its runs are tried beside those of other films (test/models/test_film.c). */
+ * where it works in many bands. Its runs are tried beside those of other films (test/models/test_vae_causal.c). */
 #include "engine/base/random.h"
 #include "loaders/loaders.h"
 #include "models/models.h"
@@ -26,7 +26,7 @@ static bool named_by_diffusers(const struct golden *g) {
 }
 
 void taehv_open(struct golden *g) {
-    golden_open_alone(g, (struct component){.family = &family_taehv, .films = true}, named_by_diffusers(g));
+    golden_open_alone(g, (struct component){.family = &family_taehv, .video = true}, named_by_diffusers(g));
 }
 
 void taehv_close(struct golden *g) {
@@ -40,7 +40,7 @@ static const struct component *taehv_of(const struct golden *g) {
 /* ---- a film ---- */
 
 /* A lane and all frames that a decoder makes of it. */
-struct film {
+struct video_run {
     struct bench *bench;
     struct tensor frames;
 };
@@ -50,16 +50,16 @@ static struct tensor frames_of(struct tensor frames, int32_t first, int32_t n) {
 }
 
 /* latent: [C, F, Y, X]. */
-static struct film film_open(const struct golden *g, struct tensor latent) {
+static struct video_run video_open(const struct golden *g, struct tensor latent) {
     int32_t F = latent.dim[1], side = taehv_of(g)->pixel_factor;
     int32_t dim[4] = {F > 1 ? FRAMES : 1, side * latent.dim[2], side * latent.dim[3], 3};
     struct lane lane = {.latent = latent, .picture = test_tensor(DTYPE_F32, 4, dim)};
     dim[0] = FRAMES * (F - 1) + 1;
-    return (struct film){bench_open(g, ALONE_SLOT, lane), test_tensor(DTYPE_F32, 4, dim)};
+    return (struct video_run){bench_open(g, ALONE_SLOT, lane), test_tensor(DTYPE_F32, 4, dim)};
 }
 
 /* Without weight number `weight` of a block, which is left zero; block -1: with all. */
-static void film_decode(struct film *f, int without, int weight) {
+static void video_decode(struct video_run *f, int without, int weight) {
     struct bench *b = f->bench;
     struct frame_chunk chunks[FRAME_CHUNKS_MAX];
     int n = component_frame_chunks(b->component, b->lane.latent.dim[1], chunks);
@@ -79,7 +79,7 @@ static void film_decode(struct film *f, int without, int weight) {
     }
 }
 
-static void film_close(struct film *f) {
+static void video_close(struct video_run *f) {
     bench_close(f->bench);
 }
 
@@ -92,27 +92,27 @@ static struct tensor golden_latent(const struct golden *g) {
 
 static void test_frames(const struct golden *g) {
     struct tensor truth = vae_frames_last(golden(g, "video.decoder.out"));
-    struct film f = film_open(g, golden_latent(g));
-    film_decode(&f, -1, 0);
+    struct video_run f = video_open(g, golden_latent(g));
+    video_decode(&f, -1, 0);
     for (int i = 0; i < 4; i++) assert_int_equal(f.frames.dim[i], truth.dim[i]);
     expect_close(g, "frames", f.frames, truth.data);
-    film_close(&f);
+    video_close(&f);
 }
 
 static void test_influence(const struct golden *g) {
     const double LEAST = 1e-3;
-    struct film f = film_open(g, golden_latent(g));
+    struct video_run f = video_open(g, golden_latent(g));
     const struct component *c = f.bench->component;
     double least = INFINITY;
     int n = 0, of_two = 0, encoder = strcmp(g->name, "taehv/encoded") ? 0 : 2;
-    film_decode(&f, -1, 0);
+    video_decode(&f, -1, 0);
     struct tensor truth = test_copy(f.frames);
     for (int i = 0; i < c->n_blocks; i++) {
         const struct block *block = &c->blocks[i];
         assert_int_equal(block->n_segments, block->n_tensors);
         of_two += !strcmp(block->kind->name, "block");
         for (int k = 0; k < block->n_tensors; k++, n++) {
-            film_decode(&f, i, k);
+            video_decode(&f, i, k);
             double moved = distance(f.frames.data, truth.data, tensor_elements(&truth));
             if (!(moved > LEAST)) fail_msg("%s: tensor %d zeroed moves them by %.2e", block->name, k, moved);
             least = fmin(least, moved);
@@ -120,7 +120,7 @@ static void test_influence(const struct golden *g) {
     }
     printf("  %-13s %d tensors zeroed, the least moves the frames by %.2e\n", g->name, n, least);
     assert_int_equal(n, c->index.n_entries - encoder + of_two);
-    film_close(&f);
+    video_close(&f);
 }
 
 /* ---- whole frames ---- */
@@ -228,7 +228,7 @@ static struct tensor whole_decode(struct bench *b, const struct golden *g, struc
     }
     for (int32_t i = 0; i < out.dim[0]; i++) {
         struct tensor at = bench_convolve(b, w.frame[i + 3], weight_of(g, 22, "weight"),
-                                          weight_of(g, 22, "bias"), (struct tensor){0}, 1, FINISH_OF_UNIT);
+                                          weight_of(g, 22, "bias"), (struct tensor){0}, 1, FINISH_TO_SIGNED);
         struct tensor frame = tensor_reshape(frames_of(out, i, 1), 3, out.dim + 1);
         struct tensor pixels = tensor_reshape(at, 2, (int32_t[]){at.dim[0] * at.dim[1], at.dim[2]});
         if (at.dim[2] == 3)
@@ -252,12 +252,12 @@ static void test_whole(const struct golden *g) {
         struct tensor latent = test_tensor(DTYPE_F32, 4, dim);
         for (int64_t k = 0; k < tensor_elements(&latent); k++)
             ((float *)latent.data)[k] = (float)((double)random_below(&random, 8001) / 1000 - 4);
-        struct film f = film_open(g, latent);
+        struct video_run f = video_open(g, latent);
         struct tensor whole = whole_decode(f.bench, g, f.frames);
         memset(f.bench->state.base, 0xff, f.bench->state.bytes);
-        film_decode(&f, -1, 0);
+        video_decode(&f, -1, 0);
         assert_memory_equal(f.frames.data, whole.data, (size_t)tensor_bytes(&whole));
-        film_close(&f);
+        video_close(&f);
         test_memory_free_to(mark);
     }
 }

@@ -130,7 +130,7 @@ static struct tensor whole_decode(struct bench *b, const struct golden *g) {
     }
     at = whole_block(b, g, 17, at);
     return bench_convolve(b, at, weight_of(g, 18, "weight"), weight_of(g, 18, "bias"), none, 1,
-                          FINISH_OF_UNIT);
+                          FINISH_TO_SIGNED);
 }
 
 /* With garbage in the canvas. Bands: one; two and three in the last level, the last of a few rows; some in

@@ -86,9 +86,9 @@ static struct bench *open_call(const struct golden *g, int call) {
     struct lane lane = {.text = golden(g, "case0.hidden.cond"),
                         .latent = tensor_make(in.data, DTYPE_F32, 4, dim),
                         .prediction = test_tensor(DTYPE_F32, 4, dim),
-                        .n_numbers = (int)json_array_size(numbers)};
-    for (int i = 0; i < lane.n_numbers; i++)
-        lane.numbers[i] = (float)json_number_value(json_array_get(numbers, (size_t)i));
+                        .n_add_time_ids = (int)json_array_size(numbers)};
+    for (int i = 0; i < lane.n_add_time_ids; i++)
+        lane.add_time_ids[i] = (float)json_number_value(json_array_get(numbers, (size_t)i));
     if (concat[0]) lane.concat = tensor_make(tensor_slice(in, latent, concat[0]).data, DTYPE_F32, 4, concat);
     if (has_golden(g, "case0.pooled.cond")) {
         struct tensor pooled = golden(g, "case0.pooled.cond");

@@ -55,7 +55,7 @@ static void one_block(const struct golden *g, const char *name) {
     const struct block *block = vae_block_of(b, json_string_value(json_object_get(about, "module")));
     vae_put_picture(b, vae_golden_picture(g, name, "in"), level_of(block));
     bench_visit(b, block, 0);
-    vae_expect_picture(g, name, s->canvas.picture);
+    vae_expect_picture(g, name, s->full_frame.picture);
     bench_close(b);
 }
 
@@ -73,7 +73,7 @@ static void test_mid(const struct golden *g) {
     bench_visit(b, bench_block(b, "mid_block.resnets.0"), 0);
     bench_visit(b, bench_block(b, "mid_block.attentions.0"), 0);
     bench_visit(b, bench_block(b, "mid_block.resnets.1"), 0);
-    vae_expect_picture(g, "vae.mid", s->canvas.picture);
+    vae_expect_picture(g, "vae.mid", s->full_frame.picture);
     bench_close(b);
 }
 

@@ -68,8 +68,8 @@ static void put_frame(struct tensor latent, struct tensor frame) {
 static struct lane lane_at(const struct golden *g, const char *latent) {
     struct lane lane = {
         .text = padded_text(g), .image = seen_rows(g), .latent = test_copy(golden_single(g, latent))};
-    lane.given = number_in(about(g, "block"), "given");
-    if (lane.given) put_frame(lane.latent, golden(g, "case0.encoded.init"));
+    lane.n_clean_frames = number_in(about(g, "block"), "given");
+    if (lane.n_clean_frames) put_frame(lane.latent, golden(g, "case0.encoded.init"));
     if (has_golden(g, "case0.concat")) lane.concat = golden(g, "case0.concat");
     lane.prediction = test_tensor(DTYPE_F32, 4, lane.latent.dim);
     return lane;
@@ -100,7 +100,7 @@ static void put_conditioning(const struct golden *g, struct bench *b) {
     int32_t last = e.dim[0] - 1;
     bench_put(bench_state(b, "condition"), tensor_slice(e, last, 1));
     bench_put(bench_state(b, "modulation"), tensor_slice(e6, last, 1));
-    if (!b->lane.given) return;
+    if (!b->lane.n_clean_frames) return;
     bench_put(bench_state(b, "still_condition"), tensor_slice(e, 0, 1));
     bench_put(bench_state(b, "still_modulation"), tensor_slice(e6, 0, 1));
 }
@@ -117,12 +117,12 @@ static void test_conditioning(const struct golden *g) {
     float t = timestep_of(g, "block.t");
     bench_visit(b, bench_block(b, "condition_embedder.time_embedder"), t);
     expect_rows(g, "block.e", bench_state(b, "condition"), "block.e");
-    if (b->lane.given)
+    if (b->lane.n_clean_frames)
         expect_close(g, "block.e", bench_state(b, "still_condition"), golden(g, "block.e").data);
     put_conditioning(g, b);
     bench_visit(b, bench_block(b, "condition_embedder.time_proj"), t);
     expect_rows(g, "block.e6", bench_state(b, "modulation"), "block.e6");
-    if (b->lane.given)
+    if (b->lane.n_clean_frames)
         expect_close(g, "block.e6", bench_state(b, "still_modulation"), golden(g, "block.e6").data);
     bench_close(b);
 }
@@ -193,7 +193,7 @@ static void test_final(const struct golden *g) {
     int32_t dim[] = {lane.latent.dim[0], 1, BENCH_PATCH, BENCH_PATCH * small.dim[0]};
     lane.latent = test_tensor(DTYPE_F32, 4, dim);
     lane.prediction = test_tensor(DTYPE_F32, 4, dim);
-    lane.given = 0;
+    lane.n_clean_frames = 0;
     expect_final(g, open_case(g), "block.final");
     expect_final(g, open_lane(g, lane), "block.final_small");
 }

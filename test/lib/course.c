@@ -70,17 +70,17 @@ struct sampling course_sampling(json_t *file, const struct sampling_choice *choi
     struct config_value values[COURSE_KEYS_MAX];
     struct config config = course_config(file, values);
     struct sampling s = {
-        .prediction = &prediction_eps, .schedule = &schedule_spaced, .sampler = &sampler_euler};
+        .prediction = &prediction_eps, .schedule = &schedule_diffusers_euler, .sampler = &sampler_euler};
     struct error e = {0};
     if (flows(file))
-        s = (struct sampling){.prediction = &prediction_flow_of_timestep,
+        s = (struct sampling){.prediction = &prediction_flow_timestep,
                               .schedule = &schedule_flow_unipc,
                               .sampler = &sampler_unipc,
                               .grid = {.grid_f64 = true},
-                              .grid_of_class = true};
+                              .grid_from_class = true};
     sampling_read(&config, &s, &e);
     assert_ok(&e);
-    s.grid.aligned = schedule_aligned_sd1;
+    s.grid.ays_sigmas = ays_sigmas_sd1;
     sampling_choose(choice, &s, &e);
     assert_ok(&e);
     return s;
@@ -92,7 +92,7 @@ static void list_calls(struct course *c) {
     for (int step = 0; step < c->grid.n; step++)
         for (int i = 0; i < sampler->evaluations; i++) {
             struct grid_point at = c->grid.step[step].at;
-            if (i && !sampler->stands(&c->grid, step, i, &at)) break;
+            if (i && !sampler->evaluation_point(&c->grid, step, i, &at)) break;
             c->call[c->n_calls].step = step;
             c->call[c->n_calls].evaluation = i;
             c->call[c->n_calls++].at = at;
@@ -103,8 +103,8 @@ void course_fill(struct course *c, int n) {
     struct schedule_options options = c->sampling.grid;
     options.n = n;
     options.shift = c->shift;
-    options.mixes = c->sampling.prediction->mixes;
-    if (!options.mixes) options.table = &c->table;
+    options.is_flow = c->sampling.prediction->is_flow;
+    if (!options.is_flow) options.table = &c->table;
     noise_table_fill(&c->table, &c->sampling.noise);
     c->grid = (struct grid){.step = c->step};
     sampling_fill(&c->sampling, &options, &c->grid);
@@ -134,8 +134,8 @@ static void update(const struct course *c, int i, struct generator *random, floa
     const struct sampler *sampler = c->sampling.sampler;
     int step = c->call[i].step;
     bool ends = i + 1 == c->n_calls || c->call[i + 1].step != step;
-    bool draws = sampler->draws != DRAWS_NOTHING && c->grid.step[step].to.noise > 0 &&
-                 (ends || sampler->draws == DRAWS_ALWAYS);
+    bool draws = sampler->draws_noise != NOISE_NEVER && c->grid.step[step].to.noise > 0 &&
+                 (ends || sampler->draws_noise == NOISE_EVERY_EVALUATION);
     if (draws) generator_normals(random, noise, N);
     c->sampling.prediction->convert(output, sample, N, &c->call[i].at, sampler->form);
     sampler->update(&(struct sampler_update){.grid = &c->grid,
@@ -162,7 +162,7 @@ void course_run(struct course *c, int n, double strength, float *sample) {
     course_fill(c, n);
     if (strength > 0) grid_skip(&c->grid, sampling_first_step(&c->sampling, n, strength));
     list_calls(c);
-    grid_begin(&c->grid, sample, strength > 0 ? of_picture : NULL, N);
+    grid_initial_sample(&c->grid, sample, strength > 0 ? of_picture : NULL, N);
     for (int i = 0; i < c->n_calls; i++) {
         denoise(c, sample, &c->call[i].at, output);
         update(c, i, &random, sample, output);

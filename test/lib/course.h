@@ -14,7 +14,7 @@ struct course {
     struct sampling sampling;
     double shift;
     struct noise_table table;
-    struct grid_step step[COURSE_STEPS_MAX + GRID_STEPS_MORE];
+    struct grid_step step[COURSE_STEPS_MAX + GRID_EXTRA_STEPS];
     struct grid grid;
     struct {
         int step, evaluation;

@@ -61,7 +61,7 @@ static bool canvas_open(struct canvas *c, const struct picture *p) {
 
 /* Pixels of value `from` beside a pixel of the other value take that: from 1 erodes, from 0 dilates. What
  * lies outside the picture is as the pixel itself. */
-static void spread(const struct canvas *c, uint8_t *mask, uint8_t from, int passes) {
+static void init_scale(const struct canvas *c, uint8_t *mask, uint8_t from, int passes) {
     for (; passes > 0; passes--) {
         memcpy(c->spare, mask, (size_t)c->n);
         for (int i = 0; i < c->n; i++) {
@@ -221,13 +221,13 @@ static void read_colour(const struct canvas *c, int colour, struct reading *r) {
     int seam = (c->width < c->height ? c->width : c->height) / 128;
     seam = seam < 1 ? 1 : seam;
     for (int i = 0; i < c->n; i++) c->mask[i] = c->label[i] == colour;
-    spread(c, c->mask, 1, seam);
+    init_scale(c, c->mask, 1, seam);
     for (int i = 0; i < c->n; i++) {
         if (!c->mask[i]) continue;
         memset(c->part, 0, (size_t)c->n);
         int n = flood(c, i);
         if (n < least_share * c->n || r->n_parts == COMPONENT_FILES_MAX) continue;
-        spread(c, c->part, 0, seam);
+        init_scale(c, c->part, 0, seam);
         r->file[r->n_parts++] = describe(c, colour);
     }
 }

@@ -144,7 +144,7 @@ const struct gate gate_refiner = {.request = REQUEST(FROM_PICTURE(2), .cfg_scale
 /* ---- WAN ---- */
 
 /* Of so many frames: at 5 each half of an autoencoder works in two chunks. */
-#define FILM(frames_, batch_, cfg_scale_)                                                                    \
+#define VIDEO(frames_, batch_, cfg_scale_)                                                                    \
     .steps = 2, .frames = frames_, .batch = batch_, .cfg_scale = cfg_scale_
 #define FROM_FRAME     .init_image = &picture, .strength = 1
 #define BETWEEN_FRAMES FROM_FRAME, .end_image = &end_picture
@@ -156,39 +156,39 @@ const struct gate gate_refiner = {.request = REQUEST(FROM_PICTURE(2), .cfg_scale
         .max_ram_bytes = (int64_t)1 << 36, __VA_ARGS__                                                       \
     }
 
-const struct gate gate_wan21 = {.request = REQUEST(FILM(5, 2, 2.5)),
-                                .other = REQUEST(FILM(1, 1, 1)),
+const struct gate gate_wan21 = {.request = REQUEST(VIDEO(5, 2, 2.5)),
+                                .other = REQUEST(VIDEO(1, 1, 1)),
                                 .threads = 2,
                                 .always = true,
                                 .in_bf16 = true};
-const struct gate gate_wan_i2v = {.request = REQUEST(FILM(5, 2, 2.5), FROM_FRAME),
-                                  .other = REQUEST(FILM(9, 1, 1), FROM_FRAME),
+const struct gate gate_wan_i2v = {.request = REQUEST(VIDEO(5, 2, 2.5), FROM_FRAME),
+                                  .other = REQUEST(VIDEO(9, 1, 1), FROM_FRAME),
                                   .threads = 2,
                                   .always = true,
                                   .cuda = CUDA_BUDGETS_AND_PLANS,
                                   .small = true};
-const struct gate gate_wan_flf2v = {.request = REQUEST(FILM(5, 1, 2.5), BETWEEN_FRAMES),
-                                    .other = REQUEST(FILM(5, 2, 1), BETWEEN_FRAMES),
+const struct gate gate_wan_flf2v = {.request = REQUEST(VIDEO(5, 1, 2.5), BETWEEN_FRAMES),
+                                    .other = REQUEST(VIDEO(5, 2, 1), BETWEEN_FRAMES),
                                     .threads = 1};
-const struct gate gate_wan_ti2v = {.request = WIDER(FILM(5, 2, 2.5), FROM_FRAME),
-                                   .other = WIDER(FILM(5, 1, 1)),
+const struct gate gate_wan_ti2v = {.request = WIDER(VIDEO(5, 2, 2.5), FROM_FRAME),
+                                   .other = WIDER(VIDEO(5, 1, 1)),
                                    .threads = 1,
                                    .always = true};
 /* Each of the two steps is another's. */
-const struct gate gate_wan22 = {.request = REQUEST(FILM(5, 2, 2.5), .cfg_scale_low = 4),
-                                .other = REQUEST(FILM(5, 1, 2.5), .cfg_scale_low = 1),
+const struct gate gate_wan22 = {.request = REQUEST(VIDEO(5, 2, 2.5), .cfg_scale_low = 4),
+                                .other = REQUEST(VIDEO(5, 1, 2.5), .cfg_scale_low = 1),
                                 .threads = 1,
                                 .always = true};
-const struct gate gate_wan22_i2v = {.request = REQUEST(FILM(5, 1, 2.5), BETWEEN_FRAMES),
-                                    .other = REQUEST(FILM(5, 1, 1), FROM_FRAME),
+const struct gate gate_wan22_i2v = {.request = REQUEST(VIDEO(5, 1, 2.5), BETWEEN_FRAMES),
+                                    .other = REQUEST(VIDEO(5, 1, 1), FROM_FRAME),
                                     .threads = 2};
 
 /* Led by a video, and by two pictures in front of it. */
 static const struct sluice_picture *const leading[] = {&picture, &end_picture, &picture, &picture,
                                                        &end_picture};
 const struct gate gate_wan_vace = {
-    .request = REQUEST(FILM(5, 1, 2.5), .control = leading, .n_control = 5, .mask = &mask, EDITING(1)),
-    .other = REQUEST(FILM(5, 2, 1), EDITING(2)),
+    .request = REQUEST(VIDEO(5, 1, 2.5), .control = leading, .n_control = 5, .mask = &mask, EDITING(1)),
+    .other = REQUEST(VIDEO(5, 2, 1), EDITING(2)),
     .threads = 1};
 
 /* ---- Stable Diffusion 3 ---- */

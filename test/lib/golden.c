@@ -1,6 +1,6 @@
 #include "test/lib/golden.h"
 
-#include "engine/run/pins.h"
+#include "engine/run/pinned_memory.h"
 #include "test/lib/device.h"
 
 #include <math.h>
@@ -160,7 +160,7 @@ void expect_error(const struct golden *g, const char *name, const char *detail, 
 }
 
 /* By the truth's rms: the largest difference and the mean one. */
-static void spread(const float *a, const float *truth, int64_t n, double *largest, double *bias) {
+static void init_scale(const float *a, const float *truth, int64_t n, double *largest, double *bias) {
     double size = 0, sum = 0;
     for (int64_t i = 0; i < n; i++) {
         size += (double)truth[i] * (double)truth[i];
@@ -182,7 +182,7 @@ static void expect_like_bf16(const struct golden *g, const char *name, const jso
     double mean = json_real_value(json_object_get(known, "bias")) +
                   4 * l2 / sqrt(independent > 0 ? independent : (double)n);
     double error = distance(a, truth, n);
-    spread(a, truth, n, &largest, &bias);
+    init_scale(a, truth, n, &largest, &bias);
     bool good = error <= 1.5 * l2 + 1e-7 && largest <= 1.5 * most + 1e-7 && bias <= 1.5 * mean + 1e-7;
     printf("  %-12s %-30s %.2e max %.2e bias %.2e; of PyTorch's in bf16 %.2f, %.2f%s\n", g->name, name, error,
            largest, bias, error / l2, largest / most, good && l2 > 0 ? "" : "  MISSED");
@@ -267,7 +267,7 @@ struct golden_run {
 };
 
 static bool can_compute(enum precision precision) {
-    const char *lacks = golden_state.device->lacks[precision];
+    const char *lacks = golden_state.device->unsupported[precision];
     if (lacks) printf("SKIP %s: %s\n", precision_name(precision), lacks);
     return !lacks;
 }

@@ -122,7 +122,7 @@ static void opens_as(options from, const char *recipe, int references) {
     struct sluice_error e;
     if (!check(!sluice_model_open(model_options(&from), &m, &e), "%s: %s (%s)", recipe, e.what, e.where))
         return;
-    check(!strcmp(m->recipe->name, recipe) && m->references_max == references && !m->named, "%s: %s, %d",
+    check(!strcmp(m->recipe->name, recipe) && m->references_max == references && !m->pipeline_named, "%s: %s, %d",
           recipe, m->recipe->name, m->references_max);
     sluice_model_close(m);
 }
@@ -225,7 +225,7 @@ static void test_overrides(void) {
              folder, folder);
     check(!system(command), "%s", command);
     is_refused((options){.model = folder, .vae = under("ae.safetensors")}, MISSING, "no T5",
-               WORDS("no 'text_encoder_2' (", "it there, or --t5xxl with the T5 text encoder"));
+               WORDS("no 'text_encoder_2' (", "all files of the model, or --t5xxl with the T5 text encoder"));
     gives_the_same(
         (options){.model = folder, .vae = under("ae.safetensors"), .t5xxl = under("t5xxl.safetensors")},
         "a folder and two flags");
@@ -241,10 +241,10 @@ static void test_uses(void) {
     from.llm = under("qwen.safetensors");
     is_refused_as(
         from, USAGE, 2, "an encoder that Flux has not",
-        WORDS("no use for --llm", "qwen.safetensors", "text encoder (qwen3)", "transformer (flux)"));
+        WORDS("does not use --llm", "qwen.safetensors", "text encoder (qwen3)", "transformer (flux)"));
     from = (options){.model = "test/golden/zimage_a/model", .clip_l = under("clip_l.safetensors")};
     is_refused_as(from, USAGE, 2, "an encoder that Z-Image has not",
-                  WORDS("no use for --clip_l", "CLIP text encoder (clip)", "transformer (zimage)"));
+                  WORDS("does not use --clip_l", "CLIP text encoder (clip)", "transformer (zimage)"));
     from = layouts_split();
     from.clip_l = from.t5xxl = NULL;
     is_refused(from, MISSING, "no encoders",
@@ -359,8 +359,8 @@ static void test_tokens(void) {
     for (int i = 0; i < 2; i++) {
         const struct text_recipe *recipe = &m->recipe->slot[i].text;
         const struct tokenizer *tokenizer = m->tokenizer[i];
-        int32_t last = tokenizer_special(tokenizer, recipe->last), first = -1;
-        if (recipe->first) first = tokenizer_special(tokenizer, recipe->first);
+        int32_t last = tokenizer_special(tokenizer, recipe->eos), first = -1;
+        if (recipe->bos) first = tokenizer_special(tokenizer, recipe->bos);
         for (int cut = 0; cut < 2; cut++) {
             struct prompt_tokens tokens = {0};
             const char *prompt = cut ? words : text;
@@ -368,7 +368,7 @@ static void test_tokens(void) {
             int end = 0;
             while (end < tokens.n_ids && tokens.ids[end] != last) end++;
             check(tokens.n_ids == lengths[i] && tokens.cut == cut &&
-                      (!recipe->first || tokens.ids[0] == first),
+                      (!recipe->bos || tokens.ids[0] == first),
                   "encoder %d: %d ids", i, tokens.n_ids);
             check(cut ? end == lengths[i] - 1 : end > 4 && end < 60, "encoder %d: ends at %d", i, end);
             check(tokens.pooled_row == end, "encoder %d: row %d", i, tokens.pooled_row);

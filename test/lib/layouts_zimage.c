@@ -243,7 +243,7 @@ static void test_inspect_one(void) {
     /* The same among parts that are known: the missing one is named before the tokenizer that is not there
      * either, with the number of tensors that may be it. */
     char others[PILE_NAME];
-    snprintf(others, sizeof others, " and %d other tensors, which are no known part", p->n - 1);
+    snprintf(others, sizeof others, " and %d other tensors of no known component", p->n - 1);
     mkdir(under("strange"), 0777);
     copy_file(under("fused.safetensors"), under("strange/t.safetensors"));
     copy_file(under("ae.safetensors"), under("strange/v.safetensors"));

@@ -44,7 +44,7 @@ static const struct misfit rows[] = {
     {T5, SHAPED("encoder.block.0." BIAS, 1, 7), REFUSED(SHAPE, "heads 7", "whole heads")},
     {T5, .change = rename_gate, .what = "no gate", REFUSED(UNSUPPORTED, "no T5 1.1", "T5 1.0")},
     {T5, .change = add_bias, .what = "a bias in every layer",
-     REFUSED(UNSUPPORTED, "do not fit their slot", "found umT5", "expected T5 text encoder")},
+     REFUSED(UNSUPPORTED, "holds another component", "found umT5", "expected T5 text encoder")},
 
     {CLIP, CONFIG("hidden_act", "\"gelu_new\""),
      REFUSED(UNSUPPORTED, "'hidden_act'", "\"quick_gelu\" or \"gelu\"")},

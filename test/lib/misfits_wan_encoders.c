@@ -32,7 +32,7 @@ static void place_other_rows(struct pile *p) {
 static const struct misfit rows[] = {
     {TEXT, .change = rename_gate, .what = "no gate", REFUSED(UNSUPPORTED, "no umT5", "without a gate")},
     {TEXT, .change = share_bias, .what = "one bias for all layers",
-     REFUSED(UNSUPPORTED, "do not fit their slot", "found T5 text encoder", "umT5 text encoder")},
+     REFUSED(UNSUPPORTED, "holds another component", "found T5 text encoder", "umT5 text encoder")},
     {TEXT, .tensor = BIAS("2"), .what = "a layer without a bias",
      REFUSED(MISSING, "'" BIAS("2") "'", "blocks.2.pos_embedding.embedding.weight")},
     {TEXT, CONFIG("feed_forward_proj", "\"relu\""),
@@ -55,7 +55,7 @@ static const struct misfit rows[] = {
      REFUSED(MISSING, "encoder.layers.2.mlp.fc1.weight'", "transformer.resblocks.2.mlp.c_fc.weight")},
 
     {TRANSFORMER, .change = place_other_rows, .what = "places for other rows",
-     REFUSED(SHAPE, "places for rows of pictures", "20 in the transformer", "17 ")},
+     REFUSED(SHAPE, "image token positions", "20 in the transformer", "17 ")},
 };
 
 static const struct layout_part parts[] = {

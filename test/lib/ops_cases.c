@@ -178,7 +178,7 @@ void attention_case(struct attention_case c, bool biased) {
     double *truth = attention_truth(&c, &o, as_it_is), *plain = truth;
     if (operand_rounding) plain = attention_truth(&c, &o, operand_rounding);
     op_attention(&x, out, o.q, o.k, o.v,
-                 (struct heads){.queries = c.heads,
+                 (struct attention_options){.queries = c.heads,
                                 .keys = c.key_heads,
                                 .scale = c.scale,
                                 .causal = c.causal,
@@ -464,7 +464,7 @@ static void random_conv(void) {
                           random_bool(),         random_bool(),   random_int(0, 2)};
     if (random_bool()) c.groups = c.c % 4 ? 1 : 4;
     if (random_bool()) c.groups = PIXEL_NORM;
-    struct conv_options o = {.finish = (enum finishing)random_int(0, FINISH_OF_UNIT)};
+    struct conv_options o = {.finish = (enum finishing)random_int(0, FINISH_TO_SIGNED)};
     if (c.up == 2) o.cut_row = random_bool(), o.cut_column = random_bool();
     case_conv_sized(c, o);
 }
@@ -474,8 +474,8 @@ static void random_strided(void) {
         2 * random_size(30), 2 * random_size(40), random_size(80), random_size(80), 3, random_dtype(), 1, 0,
         random_bool(),       random_bool(),       RESIDUAL_NONE};
     struct conv_options o = {
-        .stride = 2, .before = random_bool(), .finish = (enum finishing)random_int(0, FINISH_OF_UNIT)};
-    if (o.before) c.rows -= random_bool(), c.columns -= random_bool();
+        .stride = 2, .pad_before = random_bool(), .finish = (enum finishing)random_int(0, FINISH_TO_SIGNED)};
+    if (o.pad_before) c.rows -= random_bool(), c.columns -= random_bool();
     case_conv_sized(c, o);
 }
 

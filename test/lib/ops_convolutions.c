@@ -47,14 +47,14 @@ static double conv_value(const struct conv_case *c, const struct conv_source *s,
 static const float PIXEL_EPS = 1e-26f;
 
 static double finished(enum finishing finish, double v) {
-    return finish == FINISH_RELU ? fmax(v, 0) : finish == FINISH_OF_UNIT ? 2 * v - 1 : v;
+    return finish == FINISH_RELU ? fmax(v, 0) : finish == FINISH_TO_SIGNED ? 2 * v - 1 : v;
 }
 
 void case_conv_sized(struct conv_case c, struct conv_options o) {
     case_begin();
-    int32_t stride = o.stride == 2 ? 2 : 1, before = o.stride == 2 ? o.before : c.k / 2;
+    int32_t stride = o.stride == 2 ? 2 : 1, before = o.stride == 2 ? o.pad_before : c.k / 2;
     struct conv_source s = {.rows = c.rows * c.up - o.cut_row, .columns = c.columns * c.up - o.cut_column};
-    int32_t dim[] = {(s.rows + o.before) / stride, (s.columns + o.before) / stride, c.n};
+    int32_t dim[] = {(s.rows + o.pad_before) / stride, (s.columns + o.pad_before) / stride, c.n};
     struct tensor in = tensor_random(DTYPE_F32, SHAPE(c.rows, c.columns, c.c), 0, 1);
     if (c.groups == PIXEL_NORM)
         memset(in.data, 0, sizeof(float) * (size_t)c.c); /* has no size to divide by */

@@ -101,13 +101,13 @@ double load(const struct tensor *t, int64_t row, int64_t column) {
     return h & 0x8000 ? -size : size;
 }
 
-struct tensor tensor_random(enum dtype dtype, int rank, const int32_t *dim, int gap, double spread) {
+struct tensor tensor_random(enum dtype dtype, int rank, const int32_t *dim, int gap, double init_scale) {
     struct tensor t = tensor_make(NULL, dtype, rank, dim);
     t.row_bytes += (int64_t)gap * dtype_bits(dtype) / 8;
     t.data = operand_memory((size_t)(tensor_rows(&t) * t.row_bytes));
     memset(t.data, 0xff, (size_t)(tensor_rows(&t) * t.row_bytes));
     for (int64_t i = 0; i < tensor_rows(&t); i++)
-        for (int32_t j = 0; j < tensor_columns(&t); j++) store(&t, i, j, random_value() * (float)spread);
+        for (int32_t j = 0; j < tensor_columns(&t); j++) store(&t, i, j, random_value() * (float)init_scale);
     return t;
 }
 

@@ -51,7 +51,7 @@ uint32_t bits_of(float value);
 double load(const struct tensor *t, int64_t row, int64_t column);
 
 /* Random values in (-spread, spread); rows gap elements further apart than they are long. */
-struct tensor tensor_random(enum dtype dtype, int rank, const int32_t *dim, int gap, double spread);
+struct tensor tensor_random(enum dtype dtype, int rank, const int32_t *dim, int gap, double init_scale);
 
 #define SHAPE(...)                                                                                           \
     (int)(sizeof((int32_t[]){__VA_ARGS__}) / sizeof(int32_t)), (int32_t[]) {                                 \

@@ -2,7 +2,7 @@
 #include "test/lib/ops_cases.h"
 
 /* Whether a token comes before another one: by its window, then its block, then its place. */
-static int64_t walk_rank(struct token_walk walk, int32_t rows, int32_t columns, int32_t row, int32_t column) {
+static int64_t walk_rank(struct token_order walk, int32_t rows, int32_t columns, int32_t row, int32_t column) {
     int32_t window = walk.window ? walk.window : rows > columns ? rows : columns;
     int32_t block = walk.block ? walk.block : 1;
     int64_t keys[] = {row / window,         column / window,
@@ -14,8 +14,8 @@ static int64_t walk_rank(struct token_walk walk, int32_t rows, int32_t columns, 
 }
 
 /* Where tokens of a picture lie, found by sorting. */
-static struct token_place *walk_places(struct token_walk walk, int32_t rows, int32_t columns) {
-    struct token_place *places = take(sizeof *places * (size_t)rows * (size_t)columns);
+static struct token_coords *walk_places(struct token_order walk, int32_t rows, int32_t columns) {
+    struct token_coords *places = take(sizeof *places * (size_t)rows * (size_t)columns);
     int64_t *ranks = take(sizeof *ranks * (size_t)rows * (size_t)columns);
     int64_t n = 0;
     for (int32_t row = 0; row < rows; row++)
@@ -23,7 +23,7 @@ static struct token_place *walk_places(struct token_walk walk, int32_t rows, int
             int64_t rank = walk_rank(walk, rows, columns, row, column), i = n;
             for (; i > 0 && ranks[i - 1] > rank; i--) ranks[i] = ranks[i - 1], places[i] = places[i - 1];
             ranks[i] = rank;
-            places[i] = (struct token_place){row, column};
+            places[i] = (struct token_coords){row, column};
         }
     return places;
 }
@@ -38,7 +38,7 @@ static double *rope_row(const struct rope_options *o, const int32_t *position, d
     for (int a = 0; a < o->n_axes; a++) all += o->axis_dim[a];
     for (int a = 0; a < o->n_axes; a++)
         for (int j = 0; j < o->axis_dim[a]; j += 2, dim += 2) {
-            int32_t numerator = o->joint ? dim : j, of = o->joint ? all : o->axis_dim[a];
+            int32_t numerator = o->mrope ? dim : j, of = o->mrope ? all : o->axis_dim[a];
             double frequency = pow(o->theta, -(double)numerator / of);
             if (o->f32_frequencies) {
                 float power = (float)pow(o->theta, (double)((float)numerator / (float)of));
@@ -56,9 +56,9 @@ static double *rope_grid_rows(const struct rope_options *o, const struct rope_gr
     int32_t size[3] = {1, 1, 1}, position[3]; /* of the first axis where there are three; rows; columns */
     int last = grid->diagonal ? 0 : o->n_axes - 1;
     for (int a = 0; a <= last; a++) size[2 - last + a] = extent_of(o, grid, a);
-    struct token_place *places = walk_places(grid->walk, size[1], size[2]);
+    struct token_coords *places = walk_places(grid->token_order, size[1], size[2]);
     for (int32_t i = 0; i < size[0] * size[1] * size[2]; i++) {
-        struct token_place place = places[i % (size[1] * size[2])];
+        struct token_coords place = places[i % (size[1] * size[2])];
         int32_t at_grid[3] = {i / (size[1] * size[2]), place.row, place.column};
         for (int a = 0; a < o->n_axes; a++)
             position[a] = grid->diagonal ? grid->start[0] + i : grid->start[a] + at_grid[2 - last + a];
@@ -109,7 +109,7 @@ void case_rope_kinds(void) {
         {.theta = 1e6,
          .n_axes = 3,
          .axis_dim = {32, 48, 48},
-         .joint = true,
+         .mrope = true,
          .f32_frequencies = true,
          .n_grids = 3,
          .grid = {{.extent = {7}, .diagonal = true},
@@ -120,13 +120,13 @@ void case_rope_kinds(void) {
          .axis_dim = {40, 40},
          .f32_frequencies = true,
          .n_grids = 2,
-         .grid = {{.extent = {14, 20}, .walk = {8, 2}}, {.extent = {4, 6}, .walk = {0, 2}}}},
+         .grid = {{.extent = {14, 20}, .token_order = {8, 2}}, {.extent = {4, 6}, .token_order = {0, 2}}}},
         {.theta = 100,
          .n_axes = 3,
          .axis_dim = {2, 6, 4},
-         .joint = true,
+         .mrope = true,
          .n_grids = 1,
-         .grid = {{.start = {3, -9, 2}, .extent = {3, 7, 5}, .walk = {3, 1}}}},
+         .grid = {{.start = {3, -9, 2}, .extent = {3, 7, 5}, .token_order = {3, 1}}}},
         {.theta = 10000, /* a video's frames, rows and columns */
          .n_axes = 3,
          .axis_dim = {44, 42, 42},
@@ -170,11 +170,11 @@ void case_walk(int32_t c, int32_t rows, int32_t columns, struct patches patches,
     struct tensor picture = tensor_random(DTYPE_F32, SHAPE(rows * p, columns * p, c), gap, 1);
     struct tensor tokens = tensor_random(DTYPE_F32, SHAPE(rows * columns, area * c), 2 * gap, 1);
     double *truth = op_truth(&tokens), *back = op_truth(&picture);
-    struct token_place *places = walk_places(patches.walk, rows, columns);
+    struct token_coords *places = walk_places(patches.token_order, rows, columns);
     for (int64_t i = 0; i < tensor_elements(&tokens); i++) {
         int32_t place = (int32_t)(i % (area * c)), last = patches.order == PATCH_CHANNELS_LAST;
         int32_t pixel = last ? place / c : place % area, channel = last ? place % c : place / area;
-        struct token_place corner = places[i / (area * c)];
+        struct token_coords corner = places[i / (area * c)];
         int32_t row = pixel / p, column = pixel % p;
         if (patches.order == PATCH_COLUMNS_FIRST) row = pixel % p, column = pixel / p;
         int64_t at = (int64_t)(corner.row * p + row) * columns * p + corner.column * p + column;
@@ -208,9 +208,9 @@ void case_timestep(int32_t d, float t, enum timestep_form form) {
 
 /* Windows that are cut and some that are not, blocks alone, windows alone, neither. */
 void case_walks(void) {
-    static const struct token_walk walks[] = {{8, 2}, {4, 2}, {0, 2}, {4, 0}, {6, 3}, {0, 1}, {0, 0}};
+    static const struct token_order walks[] = {{8, 2}, {4, 2}, {0, 2}, {4, 0}, {6, 3}, {0, 1}, {0, 0}};
     for (size_t i = 0; i < sizeof walks / sizeof *walks; i++) {
-        struct patches patches = {.side = 14, .order = PATCH_CHANNELS_FIRST, .walk = walks[i]};
+        struct patches patches = {.side = 14, .order = PATCH_CHANNELS_FIRST, .token_order = walks[i]};
         case_walk(3, 6, 12, patches, 0);
         patches.side = 1;
         case_walk(7, 18, 24, patches, 2);

@@ -52,7 +52,7 @@ static void adapt_stage(int s, uint64_t percent) {
 
 static uint64_t sides_hash(int s) {
     uint64_t hash = 0;
-    for (int b = 0; b < world.stages[s].n_lasting; b++) hash = hash * 31 + world.blocks[s][b].side_hash;
+    for (int b = 0; b < world.stages[s].n_model_blocks; b++) hash = hash * 31 + world.blocks[s][b].adapter_hash;
     return hash;
 }
 
@@ -73,7 +73,7 @@ void world_change_sides(uint64_t percent) {
         world.same_sides[s] = sides_hash(s) == was;
         for (int b = 0; b < world.stages[s].n_blocks; b++) {
             need->block_bytes[b] = world.blocks[s][b].bytes;
-            need->block_side_bytes[b] = world.blocks[s][b].side_bytes;
+            need->block_adapter_bytes[b] = world.blocks[s][b].adapter_bytes;
         }
         if (world.plan.n_stages) fit_ring(s);
     }
@@ -114,14 +114,14 @@ static uint64_t kept_offset(const struct plan *plan, int s, int b, bool pool, en
 }
 
 static bool is_kept(int s, int b, bool pool) {
-    return b < world.stages[s].n_lasting && stays_in(&world.was, s, b, pool) &&
+    return b < world.stages[s].n_model_blocks && stays_in(&world.was, s, b, pool) &&
            stays_in(&world.plan, s, b, pool) && world.blocks[s][b].bytes && is_visited(s, b);
 }
 
 bool world_kept(int s, int b, bool pool, enum packed_part part) {
     int n = world.stages[s].n_blocks;
     if (!world.was.keep || !world.plan.keep || !is_kept(s, b, pool)) return false;
-    if (part == PACKED_SIDE && !world.same_sides[s]) return false;
+    if (part == PACKED_ADAPTER && !world.same_sides[s]) return false;
     uint64_t was = paged(kept_offset(&world.was, s, n, pool, part)),
              is = paged(kept_offset(&world.plan, s, n, pool, part));
     for (int i = 0; i < n; i++) { /* up by no more than what there is more */

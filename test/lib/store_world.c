@@ -12,19 +12,19 @@ static const struct block_kind raw_kind = {
     .name = "raw",
     .format = "raw.%d",
     .weights =
-        (const struct weight_spec[]){{.offset = 0, .names = {"raw.%d.0"}, .rank = 1, .dim = {0}, .spread = 1},
+        (const struct weight_spec[]){{.offset = 0, .names = {"raw.%d.0"}, .rank = 1, .dim = {0}, .init_scale = 1},
                                      {.offset = sizeof(struct tensor),
                                       .names = {"raw.%d.1"},
                                       .rank = 1,
                                       .dim = {1},
                                       .optional = true,
-                                      .spread = 1},
+                                      .init_scale = 1},
                                      {.offset = 2 * sizeof(struct tensor),
                                       .names = {"raw.%d.2"},
                                       .rank = 1,
                                       .dim = {2},
                                       .optional = true,
-                                      .spread = 1}},
+                                      .init_scale = 1}},
     .n_weights = 3,
     .weights_bytes = sizeof(struct raw_weights),
 };
@@ -32,12 +32,12 @@ static const struct block_kind raw_kind = {
 #define SLICED(i, ...)                                                                                       \
     {                                                                                                        \
         .offset = (i) * sizeof(struct tensor), .names = {"raw.%d." #i}, .rank = 4, .dim = {i, 3, 4, 4},      \
-        .slices = 4, .spread = 1, __VA_ARGS__                                                                \
+        .slices = 4, .init_scale = 1, __VA_ARGS__                                                                \
     }
 static const struct weight_spec sliced_weights[] = {SLICED(0, .optional = false), SLICED(1, .optional = true),
                                                     SLICED(2, .optional = true)};
 static const struct block_kind sliced_kind =
-    BLOCK_KIND("sliced", "sliced.%d", sliced_weights, raw_weights, NULL, .cadence = CADENCE_EVALUATION);
+    BLOCK_KIND("sliced", "sliced.%d", sliced_weights, raw_weights, NULL, .update_rate = UPDATE_PER_EVALUATION);
 static const struct block_kind empty_kind = {.name = "empty", .format = "empty", .weights_bytes = 1};
 
 struct world world;
@@ -81,8 +81,8 @@ static void make_blocks(int s, int n_blocks) {
         need->block_repeats[b] = true;
     }
     assert_ok(&e);
-    int n_lasting = below(2) ? n_blocks : (int)below((uint64_t)n_blocks + 1);
-    world.stages[s] = (struct store_stage){world.list[s], n_blocks, n_lasting};
+    int n_model_blocks = below(2) ? n_blocks : (int)below((uint64_t)n_blocks + 1);
+    world.stages[s] = (struct store_stage){world.list[s], n_blocks, n_model_blocks};
     need->n_blocks = n_blocks;
 }
 
@@ -273,11 +273,11 @@ void check_packed(const struct block *block, const struct packed_place *place, u
 
 /* The store's watch: bytes [0, to) of the packed block are looked at; 0: no more. */
 static void watch_use(const struct block *block, const struct packed_place *place, uint64_t to) {
-    uint64_t side = to < block->side_bytes ? to : block->side_bytes;
+    uint64_t side = to < block->adapter_bytes ? to : block->adapter_bytes;
     for (int p = 0; p < PACKED_PARTS; p++)
         if (packed_part_bytes(block, p)) span_remove(place->part[p]);
-    if (side) span_add(place->part[PACKED_SIDE], side, false);
-    if (to > side) span_add(place->part[PACKED_OWN], to - side, false);
+    if (side) span_add(place->part[PACKED_ADAPTER], side, false);
+    if (to > side) span_add(place->part[PACKED_BASE], to - side, false);
 }
 
 /* Asks for a packed block in a few steps of any size, some of them backwards, and looks at no more than it
@@ -473,18 +473,18 @@ int seam_after(int from) {
     return -1;
 }
 
-void lesser_plan(struct plan *lesser) {
-    *lesser = world.plan;
-    for (int s = 0; s < lesser->n_stages; s++) {
+void reduced_plan(struct plan *reduced) {
+    *reduced = world.plan;
+    for (int s = 0; s < reduced->n_stages; s++) {
         uint64_t largest = 0;
         for (int b = 0; b < world.stages[s].n_blocks; b++) {
-            if (below(2)) plan_set_resident(&lesser->stage[s], b, false);
-            if (!plan_is_resident(&lesser->stage[s], b) && world.blocks[s][b].bytes > largest)
+            if (below(2)) plan_set_resident(&reduced->stage[s], b, false);
+            if (!plan_is_resident(&reduced->stage[s], b) && world.blocks[s][b].bytes > largest)
                 largest = world.blocks[s][b].bytes;
         }
-        if (lesser->stage[s].ring_bytes < paged(largest)) lesser->stage[s].ring_bytes = paged(largest);
-        if (below(3)) lesser->stage[s].ring_bytes += PLAN_PAGE * below(8);
-        if (world.separate) lesser->stage[s].staging_bytes = world.plan.stage[s].staging_bytes;
+        if (reduced->stage[s].ring_bytes < paged(largest)) reduced->stage[s].ring_bytes = paged(largest);
+        if (below(3)) reduced->stage[s].ring_bytes += PLAN_PAGE * below(8);
+        if (world.separate) reduced->stage[s].staging_bytes = world.plan.stage[s].staging_bytes;
     }
-    plan_evaluate(&world.need, lesser);
+    plan_evaluate(&world.need, reduced);
 }

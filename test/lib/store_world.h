@@ -89,6 +89,6 @@ uint64_t paged(uint64_t bytes);
 int seam_after(int from);
 
 /* Fewer residents in every stage, and a ring that holds what now streams. */
-void lesser_plan(struct plan *lesser);
+void reduced_plan(struct plan *reduced);
 
 #endif

@@ -27,8 +27,8 @@ __attribute__((constructor)) static void copy_published(void) {
     for (int i = 0; i < PUBLISHED; i++) {
         published[i] = *from[i];
         struct picture_areas *areas = &published[i].areas;
-        areas->seen = small_area(areas->seen);
-        areas->encoded = small_area(areas->encoded);
-        areas->drawn = small_area(areas->drawn);
+        areas->vision = small_area(areas->vision);
+        areas->vae = small_area(areas->vae);
+        areas->output = small_area(areas->output);
     }
 }

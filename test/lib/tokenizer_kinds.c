@@ -32,12 +32,12 @@ void compare_packed(const char *kind, const char *const *files) {
 }
 
 struct tokenizer *open_made(const char *kind, int n_ids, const char *without) {
-    struct made_tokenizer made;
+    struct synthetic_tokenizer made;
     struct tokenizer *t;
     struct error e = {0};
     char line[1024];
     sys_init_machine(&tokenizer_sys);
-    assert_int_equal(tokenizer_make(&tokenizer_sys, kind, n_ids, &made, &e), OK);
+    assert_int_equal(synthetic_tokenizer_make(&tokenizer_sys, kind, n_ids, &made, &e), OK);
     tokenizer_assert_nothing_left();
     for (int i = 0; i < made.n_files; i++)
         if (!without || strcmp(made.files[i].name, without))
@@ -45,16 +45,16 @@ struct tokenizer *open_made(const char *kind, int n_ids, const char *without) {
     if (tokenizer_open_path(tokenizer_folder, &t, &e)) fail_msg("%s", error_line(&e, line, sizeof line));
     assert_non_null(strstr(kind, tokenizer_kind(t)));
     for (int i = 0; i < made.n_files; i++) tokenizer_put_file(made.files[i].name, NULL);
-    made_tokenizer_destroy(&made);
+    synthetic_tokenizer_destroy(&made);
     return t;
 }
 
 void expect_made_failure(const char *kind, int n_ids, const char *says) {
-    struct made_tokenizer made;
+    struct synthetic_tokenizer made;
     struct error e = {0};
     char line[1024];
     sys_init_machine(&tokenizer_sys);
-    assert_int_equal(tokenizer_make(&tokenizer_sys, kind, n_ids, &made, &e), USAGE);
+    assert_int_equal(synthetic_tokenizer_make(&tokenizer_sys, kind, n_ids, &made, &e), USAGE);
     assert_int_equal(made.n_files, 0);
     assert_non_null(strstr(error_line(&e, line, sizeof line), says));
 }

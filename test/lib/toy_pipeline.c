@@ -20,7 +20,7 @@
 /* What every family here says of itself; more initialisers follow. */
 #define FAMILY(of, kind_, word_, key, structure, ...)                                                        \
     {                                                                                                        \
-        .name = #of, .kind = kind_, .word = word_, .config_key = key, .config_value = #of,                   \
+        .name = #of, .kind = kind_, .display_name = word_, .config_key = key, .config_value = #of,                   \
         .probe = of##_probe, .dimensions = of##_dimensions, .n_dimensions = COUNT_OF(of##_dimensions),       \
         .blocks = of##_blocks, .ignorable = toy_ignorable, .lane_state_bytes = sizeof(struct structure),     \
         __VA_ARGS__                                                                                          \
@@ -110,23 +110,23 @@ static void toy_text_forward_pool(struct context *x, const void *weights, const 
 }
 
 static const struct block_kind toy_text_kind_table = BLOCK_KIND(
-    "embedding", "embedding", toy_text_table, table_weights, toy_forward_table, .gathers_rows = true);
+    "embedding", "embedding", toy_text_table, table_weights, toy_forward_table, .embedding_table = true);
 static const struct block_kind toy_text_kind_layer =
     BLOCK_KIND("layer", "layers.%d", toy_text_layer_table, mlp_weights, toy_forward_mlp);
 static const struct block_kind toy_text_kind_norm =
-    BLOCK_KIND("norm", "norm", toy_text_norm_table, norm_weights, toy_forward_norm, .keeps_types = true);
+    BLOCK_KIND("norm", "norm", toy_text_norm_table, norm_weights, toy_forward_norm, .never_quantised = true);
 static const struct block_kind toy_text_kind_pool = BLOCK_KIND(
-    "pool", "pool", toy_text_pool_table, linear_weights, toy_text_forward_pool, .keeps_types = true);
+    "pool", "pool", toy_text_pool_table, linear_weights, toy_text_forward_pool, .never_quantised = true);
 
 static int toy_text_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0;
     refs[n++] = (struct block_ref){.kind = &toy_text_kind_table};
     for (int i = 0; i < c->dims[LAYERS]; i++) {
-        if (i == c->dims[LAYERS] - c->reads.layers_left_out)
+        if (i == c->dims[LAYERS] - c->reads.hidden_state_from_end)
             refs[n++] = (struct block_ref){.kind = &toy_text_kind_norm};
         refs[n++] = (struct block_ref){.kind = &toy_text_kind_layer, .number = i};
     }
-    if (!c->reads.layers_left_out) refs[n++] = (struct block_ref){.kind = &toy_text_kind_norm};
+    if (!c->reads.hidden_state_from_end) refs[n++] = (struct block_ref){.kind = &toy_text_kind_norm};
     refs[n++] = (struct block_ref){.kind = &toy_text_kind_pool};
     return n;
 }
@@ -158,9 +158,9 @@ static const struct weight_spec toy_words_table[] = {
 static const struct weight_spec toy_words_norm_table[] = {
     NORM(norm_weights, weight, "toy_words.norm.weight")};
 static const struct block_kind toy_words_kind_table = BLOCK_KIND(
-    "embedding", "embedding", toy_words_table, table_weights, toy_forward_table, .gathers_rows = true);
+    "embedding", "embedding", toy_words_table, table_weights, toy_forward_table, .embedding_table = true);
 static const struct block_kind toy_words_kind_norm =
-    BLOCK_KIND("norm", "norm", toy_words_norm_table, norm_weights, toy_forward_norm, .keeps_types = true);
+    BLOCK_KIND("norm", "norm", toy_words_norm_table, norm_weights, toy_forward_norm, .never_quantised = true);
 
 static int toy_words_blocks(const struct component *c, struct block_ref *refs) {
     (void)c;
@@ -203,11 +203,11 @@ static void toy_eye_forward_in(struct context *x, const void *weights, const str
 }
 
 static const struct block_kind toy_eye_kind_in =
-    BLOCK_KIND("in", "in", toy_eye_in_table, linear_weights, toy_eye_forward_in, .keeps_types = true);
+    BLOCK_KIND("in", "in", toy_eye_in_table, linear_weights, toy_eye_forward_in, .never_quantised = true);
 static const struct block_kind toy_eye_kind_layer =
     BLOCK_KIND("layer", "layers.%d", toy_eye_layer_table, mlp_weights, toy_forward_mlp);
 static const struct block_kind toy_eye_kind_norm =
-    BLOCK_KIND("norm", "norm", toy_eye_norm_table, norm_weights, toy_forward_norm, .keeps_types = true);
+    BLOCK_KIND("norm", "norm", toy_eye_norm_table, norm_weights, toy_forward_norm, .never_quantised = true);
 
 static int toy_eye_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0;
@@ -223,10 +223,10 @@ struct toy_eye_settings {
 };
 
 /* As high as that says; twice as wide if that is its shape. */
-static struct sight toy_eye_sees(const struct component *c, int width, int height) {
+static struct vision_grid toy_eye_sees(const struct component *c, int width, int height) {
     const struct toy_eye_settings *s = (const void *)c->settings;
     int32_t read_width = width > height ? 2 * s->side : s->side;
-    return (struct sight){
+    return (struct vision_grid){
         .width = read_width, .height = s->side, .columns = read_width / 2, .rows = s->side / 2};
 }
 
@@ -252,7 +252,7 @@ static const struct setting toy_eye_settings[] = {
 const struct family family_toy_eye =
     FAMILY(toy_eye, FAMILY_VISION, "toy vision encoder", "model_type", toy_state, .derive = toy_eye_derive,
            .picture_settings = toy_eye_settings, .n_picture_settings = COUNT_OF(toy_eye_settings),
-           .declare = toy_declare, .sees = toy_eye_sees);
+           .declare = toy_declare, .vision_grid = toy_eye_sees);
 
 /* ---- toy_mixer: a denoiser, whose picture looks at the text ---- */
 
@@ -373,7 +373,7 @@ static void toy_mixer_forward_layer(struct context *x, const void *weights, cons
     op_rope(x, k, k, state->rope, (struct rotation){.heads = TOY_HEADS, .pairs = ROPE_INTERLEAVED});
     op_attention(
         x, q, q, k, v,
-        (struct heads){.queries = TOY_HEADS, .keys = TOY_HEADS, .scale = 1 / sqrtf(dim / TOY_HEADS)});
+        (struct attention_options){.queries = TOY_HEADS, .keys = TOY_HEADS, .scale = 1 / sqrtf(dim / TOY_HEADS)});
     op_linear(x, t, q, w->out, (struct epilogue){.residual = t});
     op_layer_norm(x, n, t, affine, TOY_EPS);
     op_linear(x, up, n, w->up, (struct epilogue){.activation = ACTIVATION_GELU_TANH});
@@ -393,22 +393,22 @@ static void toy_mixer_forward_out(struct context *x, const void *weights, const 
 
 static const struct block_kind toy_mixer_kind_positions =
     BLOCK_KIND("positions", "positions", toy_mixer_position_table, table_weights, toy_mixer_forward_positions,
-               .gathers_rows = true);
+               .embedding_table = true);
 static const struct block_kind toy_mixer_kind_in =
-    BLOCK_KIND("in", "in", toy_mixer_in_table, linear_weights, toy_mixer_forward_in, .keeps_types = true);
+    BLOCK_KIND("in", "in", toy_mixer_in_table, linear_weights, toy_mixer_forward_in, .never_quantised = true);
 static const struct block_kind toy_mixer_kind_context =
     BLOCK_KIND("context", "context", toy_mixer_context_table, linear_weights, toy_mixer_forward_context,
-               .cadence = CADENCE_PROMPT, .keeps_types = true);
+               .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
 static const struct block_kind toy_mixer_kind_conditioning =
     BLOCK_KIND("conditioning", "conditioning", toy_mixer_conditioning_table, conditioning_weights,
-               toy_mixer_forward_conditioning, .cadence = CADENCE_TIMESTEP_AND_PROMPT, .keeps_types = true);
+               toy_mixer_forward_conditioning, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true);
 static const struct block_kind toy_mixer_kind_modulation =
     BLOCK_KIND("modulation", "layers.%d.modulation", toy_mixer_modulation_table, linear_weights,
-               toy_mixer_forward_modulation, .cadence = CADENCE_TIMESTEP_AND_PROMPT);
+               toy_mixer_forward_modulation, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT);
 static const struct block_kind toy_mixer_kind_layer = BLOCK_KIND(
-    "layer", "layers.%d", toy_mixer_layer_table, layer_weights, toy_mixer_forward_layer, .left_out = true);
+    "layer", "layers.%d", toy_mixer_layer_table, layer_weights, toy_mixer_forward_layer, .skippable = true);
 static const struct block_kind toy_mixer_kind_out =
-    BLOCK_KIND("out", "out", toy_mixer_out_table, linear_weights, toy_mixer_forward_out, .keeps_types = true);
+    BLOCK_KIND("out", "out", toy_mixer_out_table, linear_weights, toy_mixer_forward_out, .never_quantised = true);
 
 static int toy_mixer_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0;
@@ -493,21 +493,21 @@ const struct family family_toy_mixer =
 
 /* ---- toy_film: a decoder, in which every frame of the latent sees the one before ---- */
 
-struct film_in_weights {
+struct causal_in_weights {
     struct tensor weight, bias;
 };
 
-struct film_time_weights {
+struct causal_time_weights {
     struct tensor weight;
 };
 
-struct film_out_weights {
+struct causal_out_weights {
     struct tensor split, weight, bias;
 };
 
 enum { TIMES_MAX = 4 };
 
-struct film_state {
+struct causal_state {
     struct tensor frames;            /* [N Y X, WIDTH]: of the chunk's latent */
     struct tensor before[TIMES_MAX]; /* [Y X, WIDTH]: what each layer's last frame was in the chunk before */
     struct tensor halves; /* [N, Y X, WIDTH]: of the video, before its pictures; tiled: one at a time */
@@ -536,24 +536,24 @@ static int toy_film_chunks(const struct component *c, int32_t latent_frames, str
 }
 
 static const struct weight_spec toy_film_in_table[] = {
-    WEIGHT(film_in_weights, weight, "toy_film.in.weight", 2, WIDTH, LATENT),
-    WEIGHT(film_in_weights, bias, "toy_film.in.bias", 1, WIDTH)};
+    WEIGHT(causal_in_weights, weight, "toy_film.in.weight", 2, WIDTH, LATENT),
+    WEIGHT(causal_in_weights, bias, "toy_film.in.bias", 1, WIDTH)};
 static const struct weight_spec toy_film_time_table[] = {
-    WEIGHT(film_time_weights, weight, "toy_film.time.%d.weight", 2, WIDTH, WIDTH)};
+    WEIGHT(causal_time_weights, weight, "toy_film.time.%d.weight", 2, WIDTH, WIDTH)};
 static const struct weight_spec toy_film_out_table[] = {
-    WEIGHT(film_out_weights, split, "toy_film.split.weight", 2, TWO_DIM, WIDTH),
-    WEIGHT(film_out_weights, weight, "toy_film.out.weight", 4, COLOURS, WIDTH, K3, K3),
-    WEIGHT(film_out_weights, bias, "toy_film.out.bias", 1, COLOURS)};
+    WEIGHT(causal_out_weights, split, "toy_film.split.weight", 2, TWO_DIM, WIDTH),
+    WEIGHT(causal_out_weights, weight, "toy_film.out.weight", 4, COLOURS, WIDTH, K3, K3),
+    WEIGHT(causal_out_weights, bias, "toy_film.out.bias", 1, COLOURS)};
 
 /* Frame i of those of the chunk's latent. */
-static struct tensor toy_film_frame(const struct film_state *state, int32_t i) {
+static struct tensor toy_film_frame(const struct causal_state *state, int32_t i) {
     int32_t pixels = state->before[0].dim[0];
     return tensor_slice(state->frames, i * pixels, pixels);
 }
 
 static void toy_film_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct film_in_weights *w = weights;
-    const struct film_state *state = scope->lane->state;
+    const struct causal_in_weights *w = weights;
+    const struct causal_state *state = scope->lane->state;
     struct tensor latent = latent_planes(scope->lane->latent);
     struct frame_chunk c = toy_film_chunk(scope->lane->latent.dim[1], scope->chunk);
     int32_t all = latent.dim[1] * latent.dim[2], pixels = state->before[0].dim[0];
@@ -568,8 +568,8 @@ static void toy_film_forward_in(struct context *x, const void *weights, const st
 
 /* Frames from the last, so that each is added what the one before was. */
 static void toy_film_forward_time(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct film_time_weights *w = weights;
-    const struct film_state *state = scope->lane->state;
+    const struct causal_time_weights *w = weights;
+    const struct causal_state *state = scope->lane->state;
     struct frame_chunk c = toy_film_chunk(scope->lane->latent.dim[1], scope->chunk);
     struct tensor before = state->before[scope->number],
                   kept = context_tensor(x, DTYPE_F32, before.rank, before.dim);
@@ -583,8 +583,8 @@ static void toy_film_forward_time(struct context *x, const void *weights, const 
 
 /* One half of split makes the first of a latent frame's two pictures, the other the second. */
 static void toy_film_forward_out(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct film_out_weights *w = weights;
-    const struct film_state *state = scope->lane->state;
+    const struct causal_out_weights *w = weights;
+    const struct causal_state *state = scope->lane->state;
     const struct lane *lane = scope->lane;
     struct frame_chunk c = toy_film_chunk(lane->latent.dim[1], scope->chunk);
     int32_t width = w->split.dim[1], image[] = {lane->latent.dim[2], lane->latent.dim[3], width};
@@ -605,11 +605,11 @@ static void toy_film_forward_out(struct context *x, const void *weights, const s
 }
 
 static const struct block_kind toy_film_kind_in =
-    BLOCK_KIND("in", "in", toy_film_in_table, film_in_weights, toy_film_forward_in, .keeps_types = true);
+    BLOCK_KIND("in", "in", toy_film_in_table, causal_in_weights, toy_film_forward_in, .never_quantised = true);
 static const struct block_kind toy_film_kind_time = BLOCK_KIND(
-    "time", "time.%d", toy_film_time_table, film_time_weights, toy_film_forward_time, .keeps_types = true);
+    "time", "time.%d", toy_film_time_table, causal_time_weights, toy_film_forward_time, .never_quantised = true);
 static const struct block_kind toy_film_kind_out =
-    BLOCK_KIND("out", "out", toy_film_out_table, film_out_weights, toy_film_forward_out, .keeps_types = true);
+    BLOCK_KIND("out", "out", toy_film_out_table, causal_out_weights, toy_film_forward_out, .never_quantised = true);
 
 static int toy_film_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0;
@@ -636,7 +636,7 @@ static void toy_film_derive(struct component *c) {
 /* Lanes take turns in one state. */
 static void toy_film_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                              struct arena *pictures, bool *ok) {
-    struct film_state first = {0};
+    struct causal_state first = {0};
     const int32_t *latent = lanes->latent.dim;
     int32_t most = latent[1] > 1 ? 2 : 1, pixels = latent[2] * latent[3], width = c->dims[WIDTH];
     first.frames = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){most * pixels, width}, ok);
@@ -644,7 +644,7 @@ static void toy_film_declare(const struct component *c, struct lane *lanes, int 
         first.before[i] = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){pixels, width}, ok);
     first.halves = arena_tensor(pictures, DTYPE_F32, 3,
                                 (int32_t[]){lanes->tiled ? 1 : lanes->picture.dim[0], pixels, width}, ok);
-    for (int i = 0; i < n_lanes; i++) *(struct film_state *)lanes[i].state = first;
+    for (int i = 0; i < n_lanes; i++) *(struct causal_state *)lanes[i].state = first;
 }
 
 static const struct dimension toy_film_dimensions[] = {
@@ -655,7 +655,7 @@ static const struct dimension toy_film_dimensions[] = {
 };
 
 const struct family family_toy_film =
-    FAMILY(toy_film, FAMILY_DECODER, "toy decoder", "_class_name", film_state, .derive = toy_film_derive,
+    FAMILY(toy_film, FAMILY_DECODER, "toy decoder", "_class_name", causal_state, .derive = toy_film_derive,
            .declare = toy_film_declare, .chunks = toy_film_chunks);
 
 /* ---- schedule and sampler ---- */
@@ -663,13 +663,13 @@ const struct family family_toy_film =
 /* From 8 down by as much in every step, to 1 before the end with four of them. */
 static void toy_fill_schedule(const struct schedule_options *options, struct grid *grid) {
     int n = options->n;
-    *grid = (struct grid){.form = GRID_ADDED, .step = grid->step, .n = n, .n_whole = n};
+    *grid = (struct grid){.form = GRID_VARIANCE_EXPLODING, .step = grid->step, .n = n, .n_total = n};
     for (int i = 0; i < n; i++) {
-        grid->step[i].at = grid_point_of_sigma(GRID_ADDED, (float)exp2(3 - 4.0 * i / n),
+        grid->step[i].at = grid_point_of_sigma(GRID_VARIANCE_EXPLODING, (float)exp2(3 - 4.0 * i / n),
                                                1000 - 900.0f * (float)i / (float)n);
         if (i) grid->step[i - 1].to = grid->step[i].at;
     }
-    grid->step[n - 1].to = grid_point_of_sigma(GRID_ADDED, 0, 0);
+    grid->step[n - 1].to = grid_point_of_sigma(GRID_VARIANCE_EXPLODING, 0, 0);
     grid->start = grid->step[0].at.sigma;
 }
 
@@ -705,8 +705,8 @@ static const struct sampler toy_sampler = {.name = "toy",
                                            .form = PREDICTION_DENOISED,
                                            .evaluations = 2,
                                            .history = 1,
-                                           .draws = DRAWS_AT_ENDS,
-                                           .stands = toy_stands,
+                                           .draws_noise = NOISE_AT_STEP_END,
+                                           .evaluation_point = toy_stands,
                                            .update = toy_update};
 
 /* ---- the recipe ---- */
@@ -738,22 +738,22 @@ static const char *const toy_prefixes[][3] = {
                .prefixes = toy_prefixes[place],                                                              \
                __VA_ARGS__}
 #define CLIP_TEXT(folder_)                                                                                   \
-    .first = "<|startoftext|>", .last = "<|endoftext|>", .tokenizer = "CLIP BPE",                            \
+    .bos = "<|startoftext|>", .eos = "<|endoftext|>", .tokenizer = "CLIP BPE",                            \
     .tokenizer_folder = folder_, .tokenizer_from = TOY_FROM, .classes = {"ToyText", "CLIPTokenizer"}
 
 const struct recipe recipe_toy = {
     .name = "toy",
-    .slot = {SLOT(TOY_TEXT, toy_text, "--toy-text", "text_encoder", .is = toy_text_is_first,
+    .slot = {SLOT(TOY_TEXT, toy_text, "--toy-text", "text_encoder", .matches = toy_text_is_first,
                   .text = {CLIP_TEXT("tokenizer"), .tokens_max = 11}),
-             SLOT(TOY_TEXT_2, toy_text, "--toy-text-2", "text_encoder_2", .is = toy_text_is_second,
+             SLOT(TOY_TEXT_2, toy_text, "--toy-text-2", "text_encoder_2", .matches = toy_text_is_second,
                   .text = {CLIP_TEXT("tokenizer_2"), .pad = "<|endoftext|>", .tokens_max = 13},
                   .dimension = {{"toy_width", 40}, {"toy_vocabulary", 540}}),
              SLOT(TOY_WORDS, toy_words, "--toy-words", "text_encoder_3",
                   .text = {.template_before = "<|im_start|><|im_end|>",
                            .template_after = "<|im_end|>",
                            .tokens_max = 20,
-                           .special = {"<|im_start|>", "<|im_end|>"},
-                           .dropped = TOY_DROPPED,
+                           .special_tokens = {"<|im_start|>", "<|im_end|>"},
+                           .drop_idx = TOY_DROPPED,
                            .tokenizer = "BPE",
                            .tokenizer_folder = "tokenizer_3",
                            .tokenizer_from = TOY_FROM,
@@ -762,19 +762,19 @@ const struct recipe recipe_toy = {
              SLOT(TOY_MIXER, toy_mixer, "--toy-high-noise", "transformer"),
              SLOT(TOY_MIXER_2, toy_mixer, "--toy-low-noise", "transformer_2"),
              SLOT(TOY_FILM, toy_film, "--toy-film", "vae")},
-    .condition = {{.slot = TOY_TEXT, .layers_left_out = 1, .padded_to = TOY_PADDED},
-                  {.slot = TOY_TEXT_2, .layers_left_out = 2, .beside = true},
-                  {.slot = TOY_WORDS, .widened = true, .padded_to = TOY_PADDED},
-                  {.slot = TOY_EYE, .widened = true},
+    .condition = {{.slot = TOY_TEXT, .hidden_state_from_end = 1, .padded_to = TOY_PADDED},
+                  {.slot = TOY_TEXT_2, .hidden_state_from_end = 2, .concat_columns = true},
+                  {.slot = TOY_WORDS, .zero_padded = true, .padded_to = TOY_PADDED},
+                  {.slot = TOY_EYE, .zero_padded = true},
                   {.slot = TOY_TEXT, .what = CONDITION_POOLED},
-                  {.slot = TOY_TEXT_2, .what = CONDITION_POOLED, .beside = true}},
+                  {.slot = TOY_TEXT_2, .what = CONDITION_POOLED, .concat_columns = true}},
     .n_conditions = 6,
     .span = {{TOY_MIXER, INFINITY}, {TOY_MIXER_2, TOY_BOUNDARY}},
     .pipelines = {"ToyPipeline"},
     .patch = 1,
     .frames_max = 17,
     .sampling = {.prediction = &prediction_eps, .schedule = &toy_schedule, .sampler = &toy_sampler},
-    .guide = guidance_plain,
+    .guide = guidance_cfg,
     .flow_shift = 1,
     .references_max = LANE_REFERENCES_MAX,
     .width = 12,

@@ -63,7 +63,7 @@ static void toy_make_stage(int s, struct error *e) {
     toy.stages[s] = (struct stage){.component = c,
                                    .blocks = toy.list[s],
                                    .n_blocks = c->n_blocks,
-                                   .n_lasting = c->n_blocks,
+                                   .n_model_blocks = c->n_blocks,
                                    .lanes = toy.lanes[s],
                                    .n_lanes = toy_lanes[s],
                                    .n_groups = 1,

@@ -27,9 +27,9 @@ struct tensor vae_frames_last(struct tensor t) {
 
 void vae_put_picture(struct bench *b, struct tensor picture, int level) {
     struct vae_state *s = b->lane.state;
-    assert_true(tensor_bytes(&picture) <= tensor_bytes(&s->canvas.memory));
+    assert_true(tensor_bytes(&picture) <= tensor_bytes(&s->full_frame.memory));
     struct tensor to =
-        canvas_put(&s->canvas, s->front[level], picture.dim[0], picture.dim[1], picture.dim[2]);
+        full_frame_put(&s->full_frame, s->front[level], picture.dim[0], picture.dim[1], picture.dim[2]);
     memcpy(to.data, picture.data, (size_t)tensor_bytes(&picture));
 }
 
@@ -83,7 +83,7 @@ static void vae_run_measure_all(struct vae_run *r, const struct component *c, st
                               .component = c,
                               .blocks = r->blocks,
                               .n_blocks = c->n_blocks,
-                              .n_lasting = c->n_blocks,
+                              .n_model_blocks = c->n_blocks,
                               .lanes = lanes,
                               .n_lanes = n_lanes,
                               .n_groups = 1,

@@ -38,9 +38,9 @@ static int watch_commit(struct sys *sys, enum memory_line line, void *memory, si
     return fails(w, CALL_COMMIT) ? -ENOMEM : w->machine.commit(sys, line, memory, bytes);
 }
 
-static bool watch_has_room(struct sys *sys, size_t bytes) {
+static bool watch_can_allocate(struct sys *sys, size_t bytes) {
     struct watch *w = (struct watch *)sys;
-    return !fails(w, CALL_ROOM) && w->machine.has_room(sys, bytes);
+    return !fails(w, CALL_ROOM) && w->machine.can_allocate(sys, bytes);
 }
 
 static void forget_peaks(struct sys *sys) {
@@ -157,7 +157,7 @@ void watch_init(struct watch *w, uint64_t seed) {
     w->sys.map = watch_map;
     w->sys.reserve = watch_reserve;
     w->sys.commit = watch_commit;
-    w->sys.has_room = watch_has_room;
+    w->sys.can_allocate = watch_can_allocate;
     w->sys.thread_start = watch_thread_start;
     w->sys.open_direct = watch_open_direct;
     w->sys.open = watch_open;

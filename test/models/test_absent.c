@@ -295,12 +295,12 @@ static void test_misfits(void) {
     rewiden(pile_copy(part[0], ""), 1280);
     from.clip_l = under("clip.safetensors");
     is_refused(from, UNSUPPORTED, "G in L's place",
-               WORDS("do not fit their slot", "CLIP-L text encoder", "for --clip_l"));
+               WORDS("holds another component", "CLIP-L text encoder", "for --clip_l"));
     from = flags(under("with0.safetensors"));
     rewiden(pile_copy(part[1], ""), 768);
     from.clip_g = under("clip.safetensors");
     is_refused(from, UNSUPPORTED, "L in G's place",
-               WORDS("do not fit their slot", "OpenCLIP-G text encoder", "for --clip_g"));
+               WORDS("holds another component", "OpenCLIP-G text encoder", "for --clip_g"));
     from = (options){.model = MODEL, .t5xxl = "test/golden/flux_a/model/text_encoder_2"};
     is_refused(from, SHAPE, "another T5",
                WORDS("text features", "28 in the T5 text encoder", "38 as in the transformer"));
@@ -319,7 +319,7 @@ static void test_misfits(void) {
 /* What model_index.json names must be there, or be left out; [null, null] is absent even where it lies. */
 static void test_folders(void) {
     is_refused((options){.model = copy_folder("rm -r text_encoder_3")}, MISSING, "a folder is gone",
-               WORDS("'text_encoder_3'", "--t5xxl with the T5 text encoder, or \"none\""));
+               WORDS("'text_encoder_3'", "--t5xxl with the T5 text encoder, or \"none\" to go without"));
     want((options){.model = MODEL, .t5xxl = "none"}, "T5 left out");
     gives_the_same((options){.model = under("folder"), .t5xxl = "none"}, "left out and gone");
     gives_the_same((options){.model = copy_folder(NULLED("text_encoder_3"))}, "[null, null]");
@@ -345,10 +345,10 @@ static void test_wrong_files(void) {
          "--t5xxl"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         is_refused((options){.model = copy_folder(rows[i].edit)}, UNSUPPORTED, rows[i].edit,
-                   WORDS("do not fit their slot", rows[i].where, rows[i].what));
+                   WORDS("holds another component", rows[i].where, rows[i].what));
     is_refused((options){.model = copy_folder("rm model_index.json && rm text_encoder_3/model* && cp "
                                               "text_encoder/*.safetensors text_encoder_3")},
-               UNSUPPORTED, "without model_index.json", WORDS("do not fit their slot", "--t5xxl"));
+               UNSUPPORTED, "without model_index.json", WORDS("holds another component", "--t5xxl"));
 }
 
 /* Of any part: left out where that means something, else refused before anything is opened. */
@@ -480,7 +480,7 @@ static void test_decoders(void) {
         struct result got = run_or_decode(&rig, &plain, latent);
         check(got.code == SLUICE_OK && !strcmp(got.image[0], had.image[0]) == rows[i].same, "row %zu: %s", i,
               got.error.what);
-        check(!strstr(said, "says whose the autoencoder is") == !rows[i].assumed, "row %zu: %s", i, said);
+        check(!strstr(said, "do not identify the autoencoder") == !rows[i].assumed, "row %zu: %s", i, said);
         result_free(&got);
         rig_close(&rig);
     }

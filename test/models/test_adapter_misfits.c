@@ -88,7 +88,7 @@ static const struct row {
     {"ranks that differ",
      W1 ".lora_A.weight F32 2,36; " W1 ".lora_B.weight F32 96,3",
      SHAPE,
-     {"has not the rank of the other factor", "[96, 3]"},
+     {"has another rank than its counterpart", "[96, 3]"},
      false},
     {"a rank of 0",
      W1 ".lora_A.weight F32 0,36; " W1 ".lora_B.weight F32 96,0",
@@ -125,7 +125,7 @@ static const struct row {
      SHAPE,
      {"expected [12, r]", "[12, 2, 3, 3]"},
      true},
-    {"one factor", W1 ".lora_A.weight F32 2,36", MISSING, {"the other is missing", W1}, ZIMAGE},
+    {"one factor", W1 ".lora_A.weight F32 2,36", MISSING, {"has only one of its two factors", W1}, ZIMAGE},
     {"alpha alone", W1 ".alpha F32 -", MISSING, {"has no factors", W1}, ZIMAGE},
     {"a middle alone", W1 ".lora_mid.weight F32 2,2,1,1", MISSING, {"without the factor", W1}, ZIMAGE},
     {"both of w1",
@@ -133,7 +133,7 @@ static const struct row {
      DUP,
      {"whole and as a product", W1},
      false},
-    {"one of LoKr", W1 ".lokr_w1 F32 4,3", MISSING, {"the other is missing", W1}, ZIMAGE},
+    {"one of LoKr", W1 ".lokr_w1 F32 4,3", MISSING, {"has only one of its two factors", W1}, ZIMAGE},
     {"two forms", W1_PAIR W1 ".lokr_w1 F32 4,3; " W1 ".lokr_w2 F32 24,12", DUP, {"in two ways", W1}, ZIMAGE},
     {"a difference of other axes", W1 ".diff F32 96,6,6", SHAPE, {W1, "other axes"}, ZIMAGE},
     {"a kernel in LoKr's first",
@@ -141,11 +141,11 @@ static const struct row {
      SHAPE,
      {W1, "other axes"},
      ZIMAGE},
-    {"a vector of alphas", W1_PAIR W1 ".alpha F32 2", SHAPE, {"is no scalar", ".alpha"}, ZIMAGE},
+    {"a vector of alphas", W1_PAIR W1 ".alpha F32 2", SHAPE, {"is not a scalar", ".alpha"}, ZIMAGE},
     {"alpha of bytes",
      W1_PAIR W1 ".alpha U8 -",
      UNSUPPORTED,
-     {"is of a type that is not read", "U8"},
+     {"has an unsupported type", "U8"},
      ZIMAGE},
     {"factors in 64 bits",
      W1 ".lora_A.weight F64 2,36; " W1 ".lora_B.weight F64 96,2",
@@ -161,12 +161,12 @@ static const struct row {
      W1_PAIR "transformer.layers.0.feed_forward.w1.lora_A.weight F32 2,36; "
              "transformer.layers.0.feed_forward.w1.lora_B.weight F32 96,2",
      DUP,
-     {"two modules of an adapter", "'transformer.layers.0.feed_forward.w1.lora_A.weight'"},
+     {"two modules of the adapter", "'transformer.layers.0.feed_forward.w1.lora_A.weight'"},
      false},
     {"DoRA", W1_PAIR W1 ".dora_scale F32 96,1", UNSUPPORTED, {"DoRA", W1}, ZIMAGE},
     {"DoRA of peft", W1_PAIR W1 ".lora_magnitude_vector.weight F32 96", UNSUPPORTED, {"DoRA", W1}, ZIMAGE},
     {"OFT", W1 ".oft_blocks F32 4,9,9", UNSUPPORTED, {"found OFT", ".oft_blocks"}, ZIMAGE},
-    {"a weight to set", W1 ".set_weight F32 96,36", UNSUPPORTED, {"a weight to set", W1}, ZIMAGE},
+    {"a weight to set", W1 ".set_weight F32 96,36", UNSUPPORTED, {"a replacement of a weight", W1}, ZIMAGE},
     {"a whole matrix",
      W1 ".diff BF16 10240,3840",
      UNSUPPORTED,
@@ -181,25 +181,25 @@ static const struct row {
      "diffusion_model.layers.0.ffn_norm1.lora_A.weight F32 2,36; "
      "diffusion_model.layers.0.ffn_norm1.lora_B.weight F32 1,2",
      UNSUPPORTED,
-     {"a vector, which is in no product", "ffn_norm1"},
+     {"a vector, which no matrix product uses", "ffn_norm1"},
      false},
     {"factors of positions",
      "lora_te_text_model_embeddings_position_embedding.lora_down.weight F32 2,8; "
      "lora_te_text_model_embeddings_position_embedding.lora_up.weight F32 77,2",
      UNSUPPORTED,
-     {"rows that are looked up", "position_embedding"},
+     {"an embedding table", "position_embedding"},
      true},
     {"factors of tokens",
      "lora_te_text_model_embeddings_token_embedding.lora_down.weight F32 2,8; "
      "lora_te_text_model_embeddings_token_embedding.lora_up.weight F32 100,2",
      UNSUPPORTED,
-     {"rows that are looked up", "token_embedding"},
+     {"an embedding table", "token_embedding"},
      true},
     {"factors of what is added as it is",
      "diffusion_model.cap_pad_token.lora_A.weight F32 1,36; "
      "diffusion_model.cap_pad_token.lora_B.weight F32 1,1",
      UNSUPPORTED,
-     {"in no product as it is stored", "cap_pad_token"},
+     {"a tensor that no matrix product uses", "cap_pad_token"},
      ZIMAGE},
     {"an embedding of peft",
      "text_encoder.text_model.embeddings.token_embedding.lora_embedding_A F32 2,100",
@@ -210,7 +210,7 @@ static const struct row {
      W1 ".hada_w1_a F32 96,2; " W1 ".hada_w1_b F32 2,36; " W1 ".hada_w2_a F32 95,2; " W1
         ".hada_w2_b F32 2,36",
      SHAPE,
-     {"multiplies matrices that are unlike", "[95, 36]"},
+     {"differ in shape", "[95, 36]"},
      false},
     {"LoHa of another size",
      W1 ".hada_w1_a F32 95,2; " W1 ".hada_w1_b F32 2,36; " W1 ".hada_w2_a F32 95,2; " W1
@@ -227,7 +227,7 @@ static const struct row {
      W1 ".hada_w1_a F32 96,9; " W1 ".hada_w1_b F32 9,36; " W1 ".hada_w2_a F32 96,9; " W1
         ".hada_w2_b F32 9,36",
      UNSUPPORTED,
-     {"no low rank equals", "convert --lora"},
+     {"has full rank", "convert --lora"},
      false},
     {"LoHa of ranks whose product is beyond 31 bits",
      W1 ".hada_w1_a BF16 96,70000; " W1 ".hada_w1_b BF16 70000,36; " W1 ".hada_w2_a BF16 96,70000; " W1
@@ -245,13 +245,13 @@ static const struct row {
      "diffusion_model.layers.0.feed_foward.w1.lora_A.weight F32 2,36; "
      "diffusion_model.layers.0.feed_foward.w1.lora_B.weight F32 96,2; x.weight F32 3; " W1_PAIR,
      MISSING,
-     {"nearest: 'layers.0.feed_forward.w1.weight'", "nor for 1 others"},
+     {"nearest: 'layers.0.feed_forward.w1.weight'", "nor 1 others"},
      false},
     {"another model's",
      "lora_unet_double_blocks_3_img_attn_qkv.lora_down.weight BF16 2,3072; "
      "lora_unet_double_blocks_3_img_attn_qkv.lora_up.weight BF16 9216,2",
      MISSING,
-     {"nothing of an adapter fits the model", "an adapter of flux"},
+     {"the adapter fits nothing in this model", "an adapter of flux"},
      false},
     {"nothing", "", UNSUPPORTED, {"is no adapter", "no tensors"}, ZIMAGE},
     {"something else", "emp_params F32 2,768", UNSUPPORTED, {"is no adapter", "'emp_params'"}, ZIMAGE},
@@ -311,8 +311,8 @@ static void test_large_scales(void) {
 }
 
 static void test_numbers(void) {
-    static const struct row nan_alpha = {"alpha NaN", "", META, {"no finite number", ".alpha"}, ZIMAGE};
-    static const struct row inf_alpha = {"alpha infinite", "", META, {"no finite number", ".alpha"}, ZIMAGE};
+    static const struct row nan_alpha = {"alpha NaN", "", META, {"not finite", ".alpha"}, ZIMAGE};
+    static const struct row inf_alpha = {"alpha infinite", "", META, {"not finite", ".alpha"}, ZIMAGE};
     struct adapter_match match;
     struct adapter *a = NULL;
     struct error e = {0};
@@ -371,7 +371,7 @@ static void test_partial(void) {
                                      "something.else F32 3; " W1_PAIR,
                                      NULL);
     check(try(zimage, path, true, &match, &e) == OK && match.n_unmatched == 2 && match.n_notes == 1 &&
-              strstr(match.note[0], "fits nothing: 2") && strstr(match.note[0], "layers.99"),
+              strstr(match.note[0], "fit nothing: 2") && strstr(match.note[0], "layers.99"),
           "partial: %s, %d left out, %s", e.what, match.n_unmatched, match.note[0]);
     path = write_tensors("diffusion_model.layers.99.feed_forward.w1.lora_A.weight F32 2,36; "
                          "diffusion_model.layers.99.feed_forward.w1.lora_B.weight F32 96,2",
@@ -387,7 +387,7 @@ static void test_partial(void) {
                          "lora_unet_layers_0_attention_to_k.lora_up.weight F32 36,2",
                          NULL);
     check(try(zimage, path, false, &match, &e) == OK && match.n_notes == 1 &&
-              strstr(match.note[0], "in two namings, of which one is taken: 1"),
+              strstr(match.note[0], "in two namings (one is used): 1"),
           "two namings: %s, %d: %s", e.what, match.n_notes, match.note[0]);
 }
 
@@ -490,7 +490,7 @@ static void test_faults(void) {
 
 static void test_model(void) {
     static const struct row row = {
-        "a model", "", UNSUPPORTED, {"the file is no adapter", "transformer (zimage)"}, ZIMAGE};
+        "a model", "", UNSUPPORTED, {"the file is not a LoRA or other adapter", "transformer (zimage)"}, ZIMAGE};
     struct adapter_match match;
     struct error e;
     try(zimage, "models/demo/transformer/diffusion_pytorch_model.safetensors", false, &match, &e);

@@ -18,7 +18,7 @@ static void opens_as(options from, const char *recipe, bool told, const char *wh
     if (!check(e.code == OK, "%s: %s", what, error_line(&e, line, sizeof line))) return;
     int n = model_notes(m, lines);
     for (int i = 0; i < n; i++) {
-        says |= strstr(lines[i], "because its name has the word \"turbo\"") != NULL;
+        says |= strstr(lines[i], "because the model's name has the word \"turbo\"") != NULL;
         others += strstr(lines[i], "(--steps 4 --cfg-scale 1)") != NULL;
         check(!strstr(lines[i], "look like those of"), "%s: %s", what, lines[i]);
     }

@@ -134,7 +134,7 @@ static void test_misnamed(void) {
     from = write_folder("one", WORDS("text.safetensors", "low_noise.safetensors", NULL, "vae.safetensors"));
     opens_as(from, "wan", WORDS("low_noise.safetensors"), "one transformer, whatever it is called");
     check(draws_otherwise(from, "one of two"), "one draws as two");
-    check(strstr(said, "(\"low\") says that the transformer is one of two"), "not said: %s", said);
+    check(strstr(said, "has \"low\", so this transformer is one of two"), "not said: %s", said);
     from = write_folder(
         "three", WORDS("text.safetensors", "a_high.safetensors", "b_low.safetensors", "vae.safetensors"));
     write_pile(at_hand.part[LOW], under("three/c_low.safetensors"), at_hand.part[LOW]->config);

@@ -159,7 +159,7 @@ static struct schedule_options schedule_named(const struct golden *g, const char
         options.n = steps;
     } else if (sscanf(name, "schedule_tokens.%d.%d", &steps, &tokens) == 2) {
         options.n = steps;
-        options.exponential = true;
+        options.exponential_shift = true;
         options.terminal = g->model->shift_terminal;
         options.shift = schedule_shift_of_tokens(tokens, line->base_tokens, line->base_shift,
                                                  line->max_tokens, line->max_shift);

@@ -59,12 +59,12 @@ static const struct weight_spec table[] = {
      .rank = 4,
      .dim = {OUTER, INNER, SIDE, SIDE},
      .slices = SLICES,
-     .spread = 1},
+     .init_scale = 1},
     PART_OF_ROWS(second, 1, SECOND),
     PART_OF_ROWS(first, 0, FIRST),
 };
 static const struct block_kind kind =
-    BLOCK_KIND("kernels", "kernels", table, weights, NULL, .cadence = CADENCE_EVALUATION);
+    BLOCK_KIND("kernels", "kernels", table, weights, NULL, .update_rate = UPDATE_PER_EVALUATION);
 
 static struct sys sys;
 static char folder[64], path[96];
@@ -283,7 +283,7 @@ static void test_blocks_of_values(void **state) {
     snprintf(path, sizeof path, "%s/model.gguf", folder);
     gguf_write_made(&sys, path, metadata, 3, tensors, 3, NULL, &e);
     assert_ok(&e);
-    refuse(other, UNSUPPORTED, "rows of whole blocks");
+    refuse(other, UNSUPPORTED, "multiple of the type's block size");
 }
 
 /* A file that has become shorter. */

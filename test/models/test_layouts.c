@@ -23,7 +23,7 @@ static void test_slots(const struct layout_family *family) {
             options from = layouts_split();
             layouts_choose(&from, asked->component, under(part->file));
             is_refused(from, UNSUPPORTED, "wrong slot",
-                       WORDS("do not fit their slot", part->found, asked->asked, asked->by));
+                       WORDS("holds another component", part->found, asked->asked, asked->by));
         }
 }
 
@@ -113,7 +113,7 @@ static void test_named(const struct fixture *f) {
     json_decref(root);
     if (!check(!sluice_model_open(model_options(&from), &m, &e), "%s: %s (%s)", fixture, e.what, e.where))
         return;
-    check(!strcmp(m->recipe->name, recipe) && m->references_max == expected->references && m->named,
+    check(!strcmp(m->recipe->name, recipe) && m->references_max == expected->references && m->pipeline_named,
           "%s: %s, %d", fixture, m->recipe->name, m->references_max);
     check(model_component(m, FAMILY_ENCODER)->family && model_component(m, FAMILY_ENCODER)->n_unknown == 0,
           "%s: no encoder", fixture);

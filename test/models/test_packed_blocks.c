@@ -54,15 +54,15 @@ static const struct weight_spec convolution[] = {
     BLOCK_WEIGHT(weights, a, 1, "all.weight", 4, WHOLE, COLUMNS, SIDE, SIDE)};
 
 static const struct block_kind in_thirds =
-    BLOCK_KIND("thirds", "thirds", thirds, weights, NULL, .cadence = CADENCE_EVALUATION);
+    BLOCK_KIND("thirds", "thirds", thirds, weights, NULL, .update_rate = UPDATE_PER_EVALUATION);
 static const struct block_kind in_swapped =
-    BLOCK_KIND("swapped", "swapped", swapped, weights, NULL, .cadence = CADENCE_EVALUATION);
+    BLOCK_KIND("swapped", "swapped", swapped, weights, NULL, .update_rate = UPDATE_PER_EVALUATION);
 static const struct block_kind in_whole =
-    BLOCK_KIND("whole", "whole", whole, weights, NULL, .cadence = CADENCE_EVALUATION);
+    BLOCK_KIND("whole", "whole", whole, weights, NULL, .update_rate = UPDATE_PER_EVALUATION);
 static const struct block_kind table =
-    BLOCK_KIND("table", "table", whole, weights, NULL, .gathers_rows = true);
+    BLOCK_KIND("table", "table", whole, weights, NULL, .embedding_table = true);
 static const struct block_kind convolving =
-    BLOCK_KIND("conv", "conv", convolution, weights, NULL, .cadence = CADENCE_EVALUATION);
+    BLOCK_KIND("conv", "conv", convolution, weights, NULL, .update_rate = UPDATE_PER_EVALUATION);
 
 /* ---- a file ---- */
 
@@ -277,7 +277,7 @@ static void test_gathered_rows(void **state) {
         enum status code = bind(&m, &table, dims, &whole_table, &e);
         if (dtype_tiled_values(stored[s].dtype)) {
             assert_int_equal(code, UNSUPPORTED);
-            assert_non_null(strstr(e.expected, "rows can be read alone"));
+            assert_non_null(strstr(e.expected, "rows can be read separately"));
             block_destroy(&sys, &whole_table);
             continue;
         }

@@ -32,25 +32,25 @@ static void draw_all(void) {
 static void expect_truth(const struct prediction *p, enum grid_form grid, float sigma, const double *given) {
     struct grid_point point = grid_point_of_sigma(grid, sigma, 0);
     double a = 1 / sqrt((double)sigma * sigma + 1), worst = 0;
-    double signal = grid == GRID_MIXED ? 1 - (double)sigma : grid == GRID_ADDED ? 1 : a;
+    double signal = grid == GRID_FLOW ? 1 - (double)sigma : grid == GRID_VARIANCE_EXPLODING ? 1 : a;
     for (int form = PREDICTION_DERIVATIVE; form <= PREDICTION_DENOISED; form++) {
         float at[N], out[N];
         for (int i = 0; i < N; i++) {
             double noise = output[i];
-            double part = grid == GRID_PRESERVED ? a * (double)sigma : (double)sigma;
+            double part = grid == GRID_VARIANCE_PRESERVING ? a * (double)sigma : (double)sigma;
             at[i] = (float)(part * noise + signal * (double)picture[i]);
             out[i] = (float)given[i];
         }
         p->convert(out, at, N, &point, (enum prediction_form)form);
         for (int i = 0; i < N; i++) {
-            double noise = output[i], derivative = p->mixes ? noise - picture[i] : noise;
+            double noise = output[i], derivative = p->is_flow ? noise - picture[i] : noise;
             double truth = form == PREDICTION_DENOISED ? picture[i] : derivative;
             double size =
                 form == PREDICTION_DENOISED ? sigma + 1 : 1 / (double)sigma + 1; /* a difference, divided */
             worst = fmax(worst, fabs(out[i] - truth) / size);
         }
     }
-    double read = grid == GRID_ADDED ? a : 1;
+    double read = grid == GRID_VARIANCE_EXPLODING ? a : 1;
     assert_true(fabs((double)prediction_input_scale(p, &point) - read) < 1e-7);
     if (worst > most) most = worst;
     assert_true(worst < 6e-7); /* measured: 2e-7 */
@@ -67,30 +67,30 @@ static void test_predictions(void **state) {
             eps[i] = output[i];
             v[i] = a * (double)output[i] - a * s * (double)picture[i];
         }
-        if (s < 1) expect_truth(&prediction_flow, GRID_MIXED, sigmas[k], flow);
-        for (int form = GRID_ADDED; form <= GRID_PRESERVED; form++) {
+        if (s < 1) expect_truth(&prediction_flow, GRID_FLOW, sigmas[k], flow);
+        for (int form = GRID_VARIANCE_EXPLODING; form <= GRID_VARIANCE_PRESERVING; form++) {
             expect_truth(&prediction_eps, (enum grid_form)form, sigmas[k], eps);
             expect_truth(&prediction_v, (enum grid_form)form, sigmas[k], v);
         }
     }
     printf("the largest error: %.2g\n", most);
-    assert_true(prediction_flow.told(250) == 0.25f && prediction_flow_of_picture.told(250) == 0.75f);
-    assert_true(prediction_eps.told(250) == 250 && prediction_v.told(250) == 250);
+    assert_true(prediction_flow.timestep_input(250) == 0.25f && prediction_flow_inverted.timestep_input(250) == 0.75f);
+    assert_true(prediction_eps.timestep_input(250) == 250 && prediction_v.timestep_input(250) == 250);
 }
 
 /* With a picture both at the first point; without one noise alone, as large as the grid says. */
 static void test_beginnings(void **state) {
     (void)state;
     draw_all();
-    for (int form = GRID_MIXED; form <= GRID_PRESERVED; form++)
+    for (int form = GRID_FLOW; form <= GRID_VARIANCE_PRESERVING; form++)
         for (int of_picture = 0; of_picture < 2; of_picture++) {
             struct grid_step step = {.at = grid_point_of_sigma((enum grid_form)form, 0.75f, 0)};
             struct grid grid = {.form = (enum grid_form)form, .n = 1, .step = &step, .start = 1.5f};
             float noise[N];
-            double signal = form == GRID_MIXED ? 0.25 : form == GRID_ADDED ? 1 : 0.8;
-            double part = form == GRID_PRESERVED ? 0.6 : 0.75;
+            double signal = form == GRID_FLOW ? 0.25 : form == GRID_VARIANCE_EXPLODING ? 1 : 0.8;
+            double part = form == GRID_VARIANCE_PRESERVING ? 0.6 : 0.75;
             memcpy(noise, sample, sizeof noise);
-            grid_begin(&grid, noise, of_picture ? picture : NULL, N);
+            grid_initial_sample(&grid, noise, of_picture ? picture : NULL, N);
             for (int i = 0; i < N; i++) {
                 double truth = of_picture ? part * (double)sample[i] + signal * (double)picture[i]
                                           : 1.5 * (double)sample[i];
@@ -100,15 +100,15 @@ static void test_beginnings(void **state) {
 }
 
 static void test_guided_step(void **state) {
-    struct grid_step step = {.at = grid_point_of_sigma(GRID_MIXED, 0.7f, 0),
-                             .to = grid_point_of_sigma(GRID_MIXED, 0, 0)};
-    struct grid grid = {.form = GRID_MIXED, .n = 1, .step = &step};
+    struct grid_step step = {.at = grid_point_of_sigma(GRID_FLOW, 0.7f, 0),
+                             .to = grid_point_of_sigma(GRID_FLOW, 0, 0)};
+    struct grid grid = {.form = GRID_FLOW, .n = 1, .step = &step};
     float guided[N], moved[N];
     (void)state;
     draw_all();
     memcpy(guided, output, sizeof guided);
     int32_t row[] = {1, 1, 1, N};
-    guidance_plain(tensor_make(guided, DTYPE_F32, 4, row), tensor_make(picture, DTYPE_F32, 4, row), 1, 3.5);
+    guidance_cfg(tensor_make(guided, DTYPE_F32, 4, row), tensor_make(picture, DTYPE_F32, 4, row), 1, 3.5);
     memcpy(moved, sample, sizeof moved);
     sampler_euler.update(
         &(struct sampler_update){.grid = &grid, .step = 0, .sample = moved, .output = guided, .n = N});
@@ -141,7 +141,7 @@ static void test_guidance_that_keeps_norms(void **state) {
         uncond[place_in_token(2, k)] = cond[place_in_token(2, k)] = 0;
     }
     memcpy(guided, cond, sizeof cond);
-    guidance_keep_norm(tensor_make(guided, DTYPE_F32, 4, dim), tensor_make(uncond, DTYPE_F32, 4, dim), 2, 4);
+    guidance_cfg_keep_norm(tensor_make(guided, DTYPE_F32, 4, dim), tensor_make(uncond, DTYPE_F32, 4, dim), 2, 4);
     for (int t = 0; t < KEPT / in_token; t++) {
         double kept = 0, length = 0, truth[4 * KEPT_C];
         for (int k = 0; k < in_token; k++) {

@@ -17,7 +17,7 @@ static enum status read_text(const char *text, bool mends, struct sampling *s, s
     assert_non_null(object);
     struct config config = course_config(object, values);
     *s = (struct sampling){
-        .prediction = &prediction_eps, .schedule = &schedule_spaced, .mends_old_files = mends};
+        .prediction = &prediction_eps, .schedule = &schedule_diffusers_euler, .fixes_legacy_config = mends};
     sampling_read(&config, s, e);
     json_decref(object);
     return e->code;
@@ -90,10 +90,10 @@ static void test_refusals(void **state) {
 /* ---- flow matching ---- */
 
 /* As WAN's recipes are. */
-static const struct sampling flow_of_class = {.prediction = &prediction_flow_of_timestep,
+static const struct sampling flow_of_class = {.prediction = &prediction_flow_timestep,
                                               .schedule = &schedule_flow_unipc,
                                               .sampler = &sampler_unipc,
-                                              .grid_of_class = true};
+                                              .grid_from_class = true};
 static const struct sampling flow_of_pipeline = {
     .prediction = &prediction_flow, .schedule = &schedule_flow, .sampler = &sampler_euler};
 
@@ -174,7 +174,7 @@ static void test_grid_of_class(void **state) {
     sampling_choose(&(struct sampling_choice){.sampler = "unipc", .steps = 5}, &own, &e);
     assert_ptr_equal(own.schedule, &schedule_flow);
     assert_ok(&e);
-    assert_string_equal(sampling_class(&flow_of_class), "UniPCMultistepScheduler");
+    assert_string_equal(sampling_class_name(&flow_of_class), "UniPCMultistepScheduler");
 }
 
 /* Old files of Stable Diffusion 1 and 2 are taken as diffusers' pipelines take them. */
@@ -194,7 +194,7 @@ static void test_foreign_keys(void **state) {
                 ", \"use_karras_sigmas\": true, \"skip_prk_steps\": false, \"clip_sample\": true, "
                 "\"final_sigmas_type\": \"sigma_min\""),
         false);
-    assert_true(s.grid.spread == SPREAD_NONE && !s.grid.ends_at_sigma_min);
+    assert_true(s.grid.sigma_spacing == SIGMAS_OF_TIMESTEPS && !s.grid.final_sigma_min);
     assert_ptr_equal(s.sampler, &sampler_euler_a);
 }
 
@@ -202,7 +202,7 @@ static void test_foreign_keys(void **state) {
 static void test_infinity(void **state) {
     struct sys sys;
     struct config config;
-    struct sampling s = {.prediction = &prediction_eps, .schedule = &schedule_spaced};
+    struct sampling s = {.prediction = &prediction_eps, .schedule = &schedule_diffusers_euler};
     struct error e = {0};
     const char *path = "build/scheduler_config_test.json";
     (void)state;
@@ -234,7 +234,7 @@ static bool has_one_of(void *user, const char *name) {
 static struct sampling recognised(const char *const *marks) {
     struct sampling s = expect_read(FILE_OF("EulerDiscreteScheduler", ", \"steps_offset\": 1"), false);
     struct error e = {0};
-    sampling_recognise(has_one_of, (void *)(uintptr_t)marks, &s, &e);
+    sampling_detect(has_one_of, (void *)(uintptr_t)marks, &s, &e);
     assert_ok(&e);
     return s;
 }
@@ -244,14 +244,14 @@ static void test_marks(void **state) {
     struct error e = {0};
     struct sampling s = recognised((const char *const[]){"betas", NULL});
     (void)state;
-    assert_true(s.prediction == &prediction_eps && s.noise.zero_snr == ZERO_SNR_NO);
+    assert_true(s.prediction == &prediction_eps && s.noise.rescale_zero_snr == ZERO_SNR_NO);
     s = recognised((const char *const[]){"v_pred", NULL});
-    assert_true(s.prediction == &prediction_v && s.noise.zero_snr == ZERO_SNR_NO && !s.grid.continuous);
+    assert_true(s.prediction == &prediction_v && s.noise.rescale_zero_snr == ZERO_SNR_NO && !s.grid.continuous_timesteps);
     s = recognised((const char *const[]){"v_pred", "ztsnr", NULL});
-    assert_true(s.prediction == &prediction_v && s.noise.zero_snr == ZERO_SNR_NEARLY);
+    assert_true(s.prediction == &prediction_v && s.noise.rescale_zero_snr == ZERO_SNR_CLAMPED);
     s = recognised((const char *const[]){"edm_vpred.sigma_max", NULL});
-    assert_true(s.prediction == &prediction_v && s.grid.continuous && s.grid.sigma_max == 120);
-    assert_int_equal(sampling_recognise(has_one_of, (void *)(uintptr_t)playground, &s, &e), UNSUPPORTED);
+    assert_true(s.prediction == &prediction_v && s.grid.continuous_timesteps && s.grid.sigma_max == 120);
+    assert_int_equal(sampling_detect(has_one_of, (void *)(uintptr_t)playground, &s, &e), UNSUPPORTED);
 }
 
 int main(void) {

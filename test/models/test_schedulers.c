@@ -33,10 +33,10 @@ static int close_cases(void **state) {
 static struct course course_of(json_t *c) {
     json_t *config = json_object_get(c, "config");
     struct course course = {.sampling = course_sampling(config, &(struct sampling_choice){.steps = 1})};
-    if (!course.sampling.prediction->mixes) return course;
+    if (!course.sampling.prediction->is_flow) return course;
     json_t *shift = json_object_get(config, course.sampling.schedule->shift_key);
     course.shift = shift ? json_number_value(shift) : 1;
-    course.sampling.grid.again = json_is_true(json_object_get(c, "again"));
+    course.sampling.grid.shift_twice = json_is_true(json_object_get(c, "again"));
     course.sampling.grid.terminal = json_number_value(json_object_get(config, "shift_terminal"));
     return course;
 }

@@ -121,9 +121,9 @@ static void test_refusals(void **state) {
     struct sampling added = course_of("added", NULL, NULL).sampling, bare = added, distilled = added,
                     edm = added;
     (void)state;
-    bare.noise.zero_snr = ZERO_SNR_WHOLLY;
-    edm.grid.continuous = true;
-    distilled.schedule = &schedule_distilled;
+    bare.noise.rescale_zero_snr = ZERO_SNR_EXACT;
+    edm.grid.continuous_timesteps = true;
+    distilled.schedule = &schedule_diffusers_lcm;
     expect_refused(added, (struct sampling_choice){.sampler = "eular"}, "euler_a, heun");
     expect_refused(added, (struct sampling_choice){.schedule = "karass"}, "leading, trailing, discrete");
     expect_refused(added, (struct sampling_choice){.prediction = "x0"}, "eps, v or flow");

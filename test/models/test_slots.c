@@ -29,7 +29,7 @@ static bool is_even(const struct tensor_index *view) {
     }
 
 static const struct recipe several = {.slot = {SLOT(first), SLOT(second), {.family = &family_t5}}},
-                           by_content = {.slot = {SLOT(first, .is = is_odd), SLOT(second, .is = is_even)}},
+                           by_content = {.slot = {SLOT(first, .matches = is_odd), SLOT(second, .matches = is_even)}},
                            alone = {.slot = {SLOT(first)}};
 
 #define PART(...)                                                                                            \
@@ -109,13 +109,13 @@ static void names(void) {
 
 /* A second file of a family is a mistake where it could stand in the same slot. */
 static void twice(void) {
-    static const struct recipe odd = {.slot = {SLOT(first, .is = is_odd)}};
+    static const struct recipe odd = {.slot = {SLOT(first, .matches = is_odd)}};
     for (int other = 2; other < 4; other++) {
         struct component_files files = {
             .n_opened = 1, .n_files = 2, .file = {PART(.view = 1), PART(.view = other)}};
         struct error e = {0};
         files.opened[0].path = path;
-        enum status code = pipeline_check_twice(&files, &odd, "folder", &e);
+        enum status code = pipeline_check_duplicates(&files, &odd, "folder", &e);
         check((code == OK) == (other % 2 == 0), "views 1 and %d: %s", other, e.what);
     }
 }
@@ -139,13 +139,13 @@ static void absent(void) {
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         struct sluice_model_options options = {.parts = none, .n_parts = of[i].n_none};
         struct component_files files = {
-            .options = &options, .n_opened = 1, .n_files = 1, .file = {of[i].file}, .named = {of[i].named}};
+            .options = &options, .n_opened = 1, .n_files = 1, .file = {of[i].file}, .declared = {of[i].named}};
         struct missing_part missing[SLOTS_MAX];
         struct error e = {0};
         files.opened[0].path = path;
         int n = pipeline_missing(&files, &either, missing);
         check(n == of[i].missing, "absent %zu: %d missing", i, n);
-        check(pipeline_check_left_out(&options, &either, "model", &e) == of[i].left_out, "absent %zu: %s", i,
+        check(pipeline_check_disabled_parts(&options, &either, "model", &e) == of[i].left_out, "absent %zu: %s", i,
               e.what);
     }
     struct sluice_part given = {"--first", "./none"};
@@ -157,7 +157,7 @@ static void absent(void) {
     given.path = "none";
     check(!parts_in_slot(&files, &several, 0) && parts_in_slot(&files, &several, 1) == files.file,
           "what is left out stands in its slot");
-    check(pipeline_check_left_out(&options, &several, "model", &e) == USAGE, "needed and left out: %s",
+    check(pipeline_check_disabled_parts(&options, &several, "model", &e) == USAGE, "needed and left out: %s",
           e.what);
 }
 
@@ -210,7 +210,7 @@ static void given(void) {
         int n;
         const char *word;
     } refused[] = {
-        {unknown, 1, "no model has such a part"}, {twice, 2, "given twice"}, {empty, 1, "no model"}};
+        {unknown, 1, "unknown component flag"}, {twice, 2, "given twice"}, {empty, 1, "no model"}};
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         struct sluice_error e = {0};
         sluice_model *model;

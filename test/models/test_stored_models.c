@@ -365,7 +365,7 @@ static void test_clip_cpp(void **state) {
     enum config_origin origin;
     struct error e = {0};
     int place;
-    const struct recipe *recipe = models_place(&family_clip, NULL, NULL, &place);
+    const struct recipe *recipe = models_find_slot(&family_clip, NULL, NULL, &place);
     const struct slot *slot = &recipe->slot[place];
     configuration_bind(&old, from, slot, &origin, &e);
     configuration_bind(&new, path_of("new.gguf"), slot, &origin, &e);

@@ -255,18 +255,18 @@ static void skips(struct rig *rig, int usual, int most, const char *what) {
 }
 
 /* As lanes have them: of both prompts. */
-static void numbers(struct rig *rig, const float (*wanted)[LANE_NUMBERS_MAX], int n, const char *what) {
+static void numbers(struct rig *rig, const float (*wanted)[ADD_TIME_IDS_MAX], int n, const char *what) {
     static struct job job;
     struct error e = {0};
     struct sluice_request request = request_of("a", "b");
     request.width = 64;
     request.height = 128;
-    struct job_place place = {.model = rig->model, .device = rig->session->device};
+    struct job_context place = {.model = rig->model, .device = rig->session->device};
     if (!check(job_open(&job, &place, &request, NULL, &e) == OK, "%s: %s", what, e.what)) return;
     int s = job.layout.n_stages - 1;
     for (int i = 0; i < 2; i++) {
         const struct lane *lane = &job.layout.stages[s].lanes[i];
-        check(lane->n_numbers == n && !memcmp(lane->numbers, wanted[i], (size_t)n * sizeof(float)),
+        check(lane->n_add_time_ids == n && !memcmp(lane->add_time_ids, wanted[i], (size_t)n * sizeof(float)),
               "%s: numbers of lane %d", what, i);
     }
     job_close(&job);
@@ -314,8 +314,8 @@ static void least(struct rig *rig) {
 }
 
 int main(void) {
-    static const float sizes[2][LANE_NUMBERS_MAX] = {{128, 64, 0, 0, 128, 64}, {128, 64, 0, 0, 128, 64}},
-                       scored[2][LANE_NUMBERS_MAX] = {{128, 64, 0, 0, 6}, {128, 64, 0, 0, 2.5F}};
+    static const float sizes[2][ADD_TIME_IDS_MAX] = {{128, 64, 0, 0, 128, 64}, {128, 64, 0, 0, 128, 64}},
+                       scored[2][ADD_TIME_IDS_MAX] = {{128, 64, 0, 0, 6}, {128, 64, 0, 0, 2.5F}};
     struct rig rig;
     temporary_make();
     make_models();

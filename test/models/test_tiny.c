@@ -196,8 +196,8 @@ static void is_named(const char *name, const char *told) {
     snprintf(path, sizeof path, "%s/%s/x.safetensors", under("names"), name);
     copy_file(tiny_path(), path);
     if (open_rig(&rig, (options){.model = MODEL, .taesd = path}, name))
-        check(told ? strstr(said, told) && strstr(said, "may draw in wrong colours")
-                   : !strstr(said, "wrong colours"),
+        check(told ? strstr(said, told) && strstr(said, "colours may be wrong")
+                   : !strstr(said, "colours may be wrong"),
               "%s: %s", name, said);
     rig_close(&rig);
 }
@@ -206,7 +206,7 @@ static void test_other_names(void) {
     is_named("taef1", NULL);
     is_named("tiny", NULL);
     is_named("taesd33", NULL);
-    is_named("taesd3", "says \"taesd3\", another model's than zimage");
+    is_named("taesd3", "has \"taesd3\", which is for another model than zimage");
     is_named("models--madebyollin--TAESDXL", "says \"taesdxl\"");
     is_named("taesd3_and_taef1", NULL);
 }
@@ -226,9 +226,9 @@ static const char *without_layer(const struct pile *tiny, const char *layer, con
 static void test_misfits(const struct pile *tiny) {
     static const char vae[] = MODEL "/vae";
     is_refused((options){.model = MODEL, .taesd = vae}, UNSUPPORTED, "an autoencoder",
-               WORDS("do not fit their slot", "autoencoder (vae_kl)", "tiny decoder (", "--taesd"));
+               WORDS("holds another component", "autoencoder (vae_kl)", "tiny decoder (", "--taesd"));
     is_refused((options){.model = MODEL, .vae = tiny_path()}, UNSUPPORTED, "in the autoencoder's place",
-               WORDS("do not fit their slot", "tiny decoder (taesd)", "autoencoder (", "--vae"));
+               WORDS("holds another component", "tiny decoder (taesd)", "autoencoder (", "--vae"));
     is_refused((options){.model = MODEL, .taesd = TINIES "/f32"}, SHAPE, "of another model",
                WORDS("latent channels", "4 in the tiny decoder", "16 as in the autoencoder"));
     is_refused((options){.model = under("without"), .taesd = TINIES "/f32"}, SHAPE, "of another model",

@@ -190,7 +190,7 @@ static void by_prefixes(struct rig *rig, const char *folder, struct sluice_reque
 
 static void hoisted_or_plain(struct rig *rig, struct sluice_request request, const struct result *want) {
     json_int_t least, all;
-    rig->model->plain = true;
+    rig->model->no_hoist = true;
     bounds(rig, request, &least, &all);
     request.max_ram_bytes = least;
     struct result r = run(rig, &request);
@@ -203,7 +203,7 @@ static void hoisted_or_plain(struct rig *rig, struct sluice_request request, con
     size_t hoisted = json_array_size(json_object_get(stage_of(want->plan, "hoist"), "blocks"));
     check(plain == 1 && hoisted == 6, "%zu blocks before the calls, hoisted %zu", plain, hoisted);
     result_free(&r);
-    rig->model->plain = false;
+    rig->model->no_hoist = false;
 }
 
 /* As many positions, but others: what the session keeps of the request before is not this one's. */
@@ -357,7 +357,7 @@ static int side_read(const char *folder, const char *file, const char *text, str
     *e = (struct error){0};
     int side = 0;
     if (model_open(NULL, &from, &model, e) == OK)
-        side = family_toy_eye.sees(&model->component[TOY_EYE], 9, 7).height;
+        side = family_toy_eye.vision_grid(&model->component[TOY_EYE], 9, 7).height;
     model_close(model);
     remove(path);
     return side;

@@ -178,7 +178,7 @@ static void give(const struct sluice_model_options *from, struct given *given) {
     for (int i = 0; i < TOKENS; i++) ids[i] = 3 * i;
     struct lane prompt = {.n_tokens = TOKENS,
                           .text = test_tensor(DTYPE_F32, 2, (int32_t[]){TOKENS, seen[1]}),
-                          .seen = {{.rows = lane.text, .first = FIRST, .height = ROWS, .width = COLUMNS}}};
+                          .vision_spans = {{.rows = lane.text, .first = FIRST, .height = ROWS, .width = COLUMNS}}};
     b = bench_open(&g, text, prompt);
     bench_gather(b, tensor_make(ids, DTYPE_I32, 1, (int32_t[]){TOKENS}));
     run_all(b);

@@ -236,20 +236,20 @@ static void test_text_names(const char *wanted) {
 
 /* ---- pictures ---- */
 
-static struct sight sees(const char *clip, int width, int height) {
+static struct vision_grid sees(const char *clip, int width, int height) {
     struct sluice_model *model = NULL;
     struct sluice_error e;
     struct model_paths from = {.model = folder, .clip_vision = clip};
-    struct sight sight = {0};
+    struct vision_grid sight = {0};
     if (!check(!sluice_model_open(model_options(&from), &model, &e), "%s: %s", clip ? clip : folder, e.what))
         return sight;
     const struct component *c = model_component(model, FAMILY_VISION);
-    sight = c->family->sees(c, width, height);
+    sight = c->family->vision_grid(c, width, height);
     sluice_model_close(model);
     return sight;
 }
 
-static void expect_sight(struct sight got, int width, int height, int left, int top, const char *what) {
+static void expect_sight(struct vision_grid got, int width, int height, int left, int top, const char *what) {
     check(got.width == 56 && got.height == 56 && got.columns * got.rows == 17 && got.whole.width == width &&
               got.whole.height == height && got.whole.left == left && got.whole.top == top,
           "%s: %dx%d at %d, %d of %dx%d, %d tokens", what, got.width, got.height, got.whole.left,

@@ -117,12 +117,12 @@ static uint64_t run_guarded(struct device *device, const struct op *op) {
     int64_t before = heap_peak = heap_live;
     assert_int_equal(device->run(device, op, workspace, &problem), OK);
     if (COUNTS_HEAP) {
-        if (cost.hidden_bytes)
+        if (cost.internal_bytes)
             watch.hidden_most =
-                fmax(watch.hidden_most, (double)(heap_peak - before) / (double)cost.hidden_bytes);
-        if (heap_peak - before > (int64_t)cost.hidden_bytes)
+                fmax(watch.hidden_most, (double)(heap_peak - before) / (double)cost.internal_bytes);
+        if (heap_peak - before > (int64_t)cost.internal_bytes)
             fail_msg("%s hides %lld, said %llu", op_name(op->kind), (long long)(heap_peak - before),
-                     (unsigned long long)cost.hidden_bytes);
+                     (unsigned long long)cost.internal_bytes);
         check_kept(heap_live - before);
     }
     struct memory_use after = sys_memory_use(&watch.sys);
@@ -138,7 +138,7 @@ static enum status watch_run(struct device *device, const struct op *op, void *u
     watch.two->cost(watch.two, op, &cold);
     prepare_counted(op, &cold);
     watch.two->cost(watch.two, op, &warm);
-    assert_true(cold.workspace_bytes == warm.workspace_bytes && cold.hidden_bytes == warm.hidden_bytes);
+    assert_true(cold.workspace_bytes == warm.workspace_bytes && cold.internal_bytes == warm.internal_bytes);
     assert_true(cold.n_primitives == warm.n_primitives);
     for (int i = 0; i < cold.n_primitives; i++) {
         assert_true(cold.primitive[i].id == warm.primitive[i].id);

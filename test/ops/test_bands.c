@@ -187,7 +187,7 @@ static struct conv make_strided(void) {
     struct conv c = {.in = filled(3, (int32_t[]){Y, X, C}),
                      .weight = filled(4, (int32_t[]){N, C, 3, 3}),
                      .epilogue.bias = filled(1, &N),
-                     .options = {.upsample = 1, .stride = 2, .before = before}};
+                     .options = {.upsample = 1, .stride = 2, .pad_before = before}};
     c.out = conv_out(&c.in, N, &c.options);
     return c;
 }
@@ -202,7 +202,7 @@ static void test_strided_pieces(void **state) {
         run_conv(&c, c.out, c.in, c.epilogue);
         for (int32_t y = 0; y < rows;) {
             int32_t n = between(1, rows - y), left = c.in.dim[0] - 2 * y;
-            int32_t wrong = c.options.before && y, same = n - (wrong || (!c.options.before && y + n < rows));
+            int32_t wrong = c.options.pad_before && y, same = n - (wrong || (!c.options.pad_before && y + n < rows));
             struct tensor piece = test_tensor(DTYPE_F32, 3, (int32_t[]){n, c.out.dim[1], c.out.dim[2]});
             run_conv(&c, piece, tensor_slice(c.in, 2 * y, 2 * n < left ? 2 * n : left), c.epilogue);
             if (same) assert_same(tensor_slice(c.out, y + wrong, same), tensor_slice(piece, wrong, same));
@@ -218,7 +218,7 @@ static int64_t strided_lead(const struct conv *c) {
     int64_t in_row = tensor_bytes(&c->in) / c->in.dim[0], out_row = tensor_bytes(&c->out) / c->out.dim[0];
     int64_t most = 0;
     for (int32_t end = 1; end <= c->out.dim[0]; end++) {
-        int64_t lead = end * out_row - (2 * end - c->options.before) * in_row;
+        int64_t lead = end * out_row - (2 * end - c->options.pad_before) * in_row;
         most = lead > most ? lead : most;
     }
     return most;
@@ -283,8 +283,9 @@ int main(void) {
     random_state = seed ? strtoull(seed, NULL, 0) : 1;
     sys_init_machine(&golden_state.sys);
     golden_state.device = device_open(&golden_state.sys, "cpu", GOLDEN_THREADS, false, &problem);
-    eager = (struct eager){{.name = "eager", .cost = eager_cost, .run = eager_run}, golden_state.device};
+    eager = eager_open(golden_state.device);
     int n = COUNT_OF(tests), failed = eager.target ? cmocka_run_group_tests(tests, NULL, NULL) : n;
+    eager_close(&eager);
     if (eager.target) eager.target->destroy(eager.target);
     printf("%d passed, %d failed\n", n - failed, failed);
     return failed != 0;

@@ -8,7 +8,7 @@
 static const enum precision precisions[] = {PRECISION_F32, PRECISION_BF16};
 
 static bool can_compute(void) {
-    const char *lacks = watch.two->lacks[PRECISION_BF16];
+    const char *lacks = watch.two->unsupported[PRECISION_BF16];
     if (lacks) printf("SKIP bf16: %s\n", lacks);
     x.precision = lacks ? PRECISION_F32 : PRECISION_BF16;
     return !lacks;
@@ -218,7 +218,7 @@ static void test_the_rest_is_f32(void **state) {
         struct tensor norm = tensor_random(DTYPE_BF16, SHAPE(96), 0, 1);
         op_linear_few(&x, out, in, weight, absent, ACTIVATION_SILU);
         hash[i][0] = hash_out(&(struct op){.out = out});
-        op_attention(&x, out, in, in, in, (struct heads){.queries = 3, .keys = 3, .scale = 0.2f});
+        op_attention(&x, out, in, in, in, (struct attention_options){.queries = 3, .keys = 3, .scale = 0.2f});
         hash[i][1] = hash_out(&(struct op){.out = out});
         op_rms_norm(&x, out, in, norm, 1e-5f, (struct modulation){0});
         hash[i][2] = hash_out(&(struct op){.out = out});
@@ -260,9 +260,9 @@ static void test_no_whole_copy(void **state) {
 /* What a device lacks follows from the instructions that oneDNN may use; test/program/run.sh limits them. */
 static void test_lacks(void **state) {
     (void)state;
-    assert_null(watch.two->lacks[PRECISION_F32]);
-    assert_non_null(watch.two->lacks[PRECISION_F16]);
-    assert_int_equal(!watch.two->lacks[PRECISION_BF16], onednn_has_bf16());
+    assert_null(watch.two->unsupported[PRECISION_F32]);
+    assert_non_null(watch.two->unsupported[PRECISION_F16]);
+    assert_int_equal(!watch.two->unsupported[PRECISION_BF16], onednn_has_bf16());
 }
 
 int main(void) {

@@ -219,7 +219,7 @@ static void test_conv(void **state) {
 static void test_conv_finish(void **state) {
     (void)state;
     struct conv_case c = {31, 600, 8, 16, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE};
-    const struct conv_options relu = {.finish = FINISH_RELU}, of_unit = {.finish = FINISH_OF_UNIT};
+    const struct conv_options relu = {.finish = FINISH_RELU}, of_unit = {.finish = FINISH_TO_SIGNED};
     case_conv_sized(c, relu);
     case_conv_sized(c, of_unit);
     c.n = 3;
@@ -250,7 +250,7 @@ static void test_conv_panels(void **state) {
     case_conv((struct conv_case){5, 2, 1544, 1536, 1, DTYPE_F32, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE});
     case_conv_sized(
         (struct conv_case){5, 7, 920, 288, 3, DTYPE_BF16, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE},
-        (struct conv_options){.stride = 2, .before = 1});
+        (struct conv_options){.stride = 2, .pad_before = 1});
     /* As many outputs as fill no panels. */
     case_conv((struct conv_case){2, 3, 1000, 280, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE});
 }
@@ -269,7 +269,7 @@ static void test_conv_strided(void **state) {
         struct conv_case c = cases[i];
         struct conv_options o = {.stride = 2};
         case_conv_sized(c, o);
-        o.before = 1;
+        o.pad_before = 1;
         case_conv_sized(c, o);
         c.rows--;
         case_conv_sized(c, o);
@@ -352,10 +352,10 @@ static void test_conv_refusals(void **state) {
     expect_problem("operator conv2d: options does not fit");
     op_conv2d(&x, out, odd, weight, (struct epilogue){0}, o);
     expect_problem("expected even rows and columns to stride");
-    other.before = 2;
+    other.pad_before = 2;
     op_conv2d(&x, out, in, weight, (struct epilogue){0}, other);
     expect_problem("operator conv2d: before does not fit");
-    other = (struct conv_options){.upsample = 1, .before = 1};
+    other = (struct conv_options){.upsample = 1, .pad_before = 1};
     op_conv2d(&x, in, in, weight, (struct epilogue){0}, other);
     expect_problem("expected 0, or 1 to stride");
     other = (struct conv_options){.upsample = 1, .cut_row = true};
@@ -380,18 +380,18 @@ static void test_places_refusals(void **state) {
                   table = tensor_random(DTYPE_F32, SHAPE(24, 4, 2), 0, 1),
                   weight = tensor_random(DTYPE_F32, SHAPE(8, 8, 3, 3), 0, 1),
                   row = tensor_random(DTYPE_F32, SHAPE(8), 0, 1);
-    op_patchify(&x, tokens, in, (struct patches){.side = 1, .pixels = true, .walk = {.block = 4}});
+    op_patchify(&x, tokens, in, (struct patches){.side = 1, .pixels = true, .token_order = {.block = 4}});
     expect_problem("expected patches in whole blocks");
-    op_patchify(&x, tokens, in, (struct patches){.side = 1, .pixels = true, .walk = {3, 2}});
+    op_patchify(&x, tokens, in, (struct patches){.side = 1, .pixels = true, .token_order = {3, 2}});
     expect_problem("expected patches in whole blocks");
     op_unpatchify(&x, in, tokens, (struct patches){.side = 1}, 1);
     expect_problem("operator unpatchify: tokens does not fit");
     struct rope_options o = {
         .theta = 2, .n_axes = 2, .axis_dim = {4, 4}, .n_grids = 1, .grid = {{.extent = {4, 6}}}};
-    o.grid[0].walk.block = 4;
+    o.grid[0].token_order.block = 4;
     op_rope_table(&x, table, &o);
     expect_problem("walked in whole blocks");
-    o.grid[0] = (struct rope_grid){.extent = {24}, .diagonal = true, .walk.window = 1};
+    o.grid[0] = (struct rope_grid){.extent = {24}, .diagonal = true, .token_order.window = 1};
     op_rope_table(&x, table, &o);
     expect_problem("walked in whole blocks");
     struct conv_options conv = {.upsample = 1, .pixel_norm.weight = tensor_slice(row, 0, 4)};
@@ -451,7 +451,7 @@ static void test_refusals(void **state) {
                    "weight's type [any, 8]");
     op_copy(&x, empty, empty);
     expect_problem("operator copy: out does not fit");
-    op_attention(&x, in, in, in, in, (struct heads){.queries = 3, .keys = 1, .scale = 1});
+    op_attention(&x, in, in, in, in, (struct attention_options){.queries = 3, .keys = 1, .scale = 1});
     expect_problem("operator attention: q does not fit");
     op_glu(&x, out, in, in, ACTIVATION_SILU);
     expect_problem("operator glu: out does not fit");
@@ -460,7 +460,7 @@ static void test_refusals(void **state) {
     op_linear(&x, tensor_random(DTYPE_F32, SHAPE(4, 4), 0, 1), in, in, (struct epilogue){.gate = row});
     expect_problem("operator linear: gate does not fit");
     op_attention(&x, in, in, in, in,
-                 (struct heads){.queries = 2, .keys = 2, .scale = 1, .relative_bias = in});
+                 (struct attention_options){.queries = 2, .keys = 2, .scale = 1, .relative_bias = in});
     expect_problem("operator attention: relative bias does not fit");
     op_layer_norm(&x, out, out, (struct affine){.shift = row}, 0);
     expect_problem("operator layer_norm: shift does not fit");

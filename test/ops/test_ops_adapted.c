@@ -101,8 +101,8 @@ static double nearest(double value) {
 /* Both products that read in round it; what comes between them is not rounded. */
 static void test_bf16(void **state) {
     (void)state;
-    if (watch.two->lacks[PRECISION_BF16]) {
-        printf("SKIP bf16: %s\n", watch.two->lacks[PRECISION_BF16]);
+    if (watch.two->unsupported[PRECISION_BF16]) {
+        printf("SKIP bf16: %s\n", watch.two->unsupported[PRECISION_BF16]);
         return;
     }
     x.precision = PRECISION_BF16;
@@ -216,15 +216,15 @@ static void test_awaited_and_counted(void **state) {
 /* One panel of few outputs is work for one thread; in runs of rows it is work, and memory, for two. */
 static void test_thin_is_shared(void **state) {
     (void)state;
-    for (int thin = 0; thin < 2; thin++) {
-        struct op op = {.kind = OP_LINEAR, .thin = thin};
+    for (int skinny = 0; skinny < 2; skinny++) {
+        struct op op = {.kind = OP_LINEAR, .skinny = skinny};
         op.in[0] = tensor_make(NULL, DTYPE_F32, SHAPE(300, 640));
         op.in[1] = tensor_make(NULL, DTYPE_BF16, SHAPE(16, 640));
         op.out = tensor_make(NULL, DTYPE_F32, SHAPE(300, 16));
         struct op_cost one, two;
         watch.one->cost(watch.one, &op, &one);
         watch.two->cost(watch.two, &op, &two);
-        assert_int_equal(two.workspace_bytes > one.workspace_bytes, thin);
+        assert_int_equal(two.workspace_bytes > one.workspace_bytes, skinny);
     }
 }
 
@@ -292,7 +292,7 @@ static void test_convolutions(void **state) {
         {6, 4, 24, 40, 1, {.upsample = 1}, false, true},
         {4, 6, 8, 16, 3, {.upsample = 2}, true, false},
         {7, 5, 8, 12, 3, {.upsample = 2, .cut_row = true}, false, true},
-        {7, 9, 8, 12, 3, {.upsample = 1, .stride = 2, .before = 1}, false, false},
+        {7, 9, 8, 12, 3, {.upsample = 1, .stride = 2, .pad_before = 1}, false, false},
         {9, 600, 8, 4, 3, {.upsample = 1, .first_row = 3}, false, true}, /* bands of 13 rows */
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) expect_conv(&shapes[i]);

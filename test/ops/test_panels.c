@@ -1,7 +1,7 @@
 /* What the CUDA device has in pure functions of its products and convolutions: tables by shape, panels and
  * bands, workspaces. Needs no GPU and no CUDA. */
 #include "kernels/cuda/conv.h"
-#include "kernels/cuda/keys.h"
+#include "kernels/cuda/hash_table.h"
 #include "kernels/cuda/linear.h"
 
 #include <setjmp.h>
@@ -23,12 +23,12 @@ static void *limited_alloc(struct sys *s, enum memory_line line, size_t bytes) {
     return allocations_left-- > 0 ? real_alloc(s, line, bytes) : NULL;
 }
 
-static struct keys table(int allocations) {
+static struct hash_table table(int allocations) {
     sys_init_machine(&sys);
     real_alloc = sys.alloc;
     sys.alloc = limited_alloc;
     allocations_left = allocations;
-    return (struct keys){.sys = &sys, .key_bytes = sizeof(int32_t[3]), .entry_bytes = sizeof(struct entry)};
+    return (struct hash_table){.sys = &sys, .key_bytes = sizeof(int32_t[3]), .entry_bytes = sizeof(struct entry)};
 }
 
 static struct entry entry_of(int i) {
@@ -38,32 +38,32 @@ static struct entry entry_of(int i) {
 static void keeps_every_key(void **state) {
     (void)state;
     enum { N = 1000 };
-    struct keys keys = table(100);
-    assert_null(keys_find(&keys, entry_of(0).key));
+    struct hash_table keys = table(100);
+    assert_null(hash_table_find(&keys, entry_of(0).key));
     for (int i = 0; i < N; i++) {
         struct entry entry = entry_of(i);
-        assert_null(keys_find(&keys, entry.key));
-        struct entry *kept = keys_add(&keys, &entry);
-        assert_ptr_equal(kept, keys_find(&keys, entry.key));
+        assert_null(hash_table_find(&keys, entry.key));
+        struct entry *kept = hash_table_add(&keys, &entry);
+        assert_ptr_equal(kept, hash_table_find(&keys, entry.key));
     }
     for (int i = 0; i < N; i++)
-        assert_int_equal(((struct entry *)keys_find(&keys, entry_of(i).key))->value, i);
+        assert_int_equal(((struct entry *)hash_table_find(&keys, entry_of(i).key))->value, i);
     assert_int_equal(keys.n, N);
     int seen = 0;
-    for (uint64_t i = 0; i < keys.capacity; i++) seen += keys_at(&keys, i) != NULL;
+    for (uint64_t i = 0; i < keys.capacity; i++) seen += hash_table_at(&keys, i) != NULL;
     assert_int_equal(seen, N);
     sys.release(&sys, keys.entries);
 }
 
 static void outlives_lack_of_memory(void **state) {
     (void)state;
-    struct keys keys = table(1);
+    struct hash_table keys = table(1);
     int n = 0;
-    for (struct entry entry = entry_of(0); keys_add(&keys, &entry); entry = entry_of(n)) n++;
+    for (struct entry entry = entry_of(0); hash_table_add(&keys, &entry); entry = entry_of(n)) n++;
     assert_true(n > 0 && n == (int)keys.n);
     for (int i = 0; i < n; i++)
-        assert_int_equal(((struct entry *)keys_find(&keys, entry_of(i).key))->value, i);
-    assert_null(keys_find(&keys, entry_of(n).key));
+        assert_int_equal(((struct entry *)hash_table_find(&keys, entry_of(i).key))->value, i);
+    assert_null(hash_table_find(&keys, entry_of(n).key));
     sys.release(&sys, keys.entries);
 }
 

@@ -77,7 +77,7 @@ latent "in the negative prompt" "a fox" -n '<lora:ink:0.6>' --lora-dir ../loras 
 same "$less"
 latent "nowhere to look" "a fox <lora:ink:0.6>"
 differs "$less"
-check "is said" has ../err '^warning: --prompt: <lora:...> loads nothing without --lora-dir'
+check "is said" has ../err '^warning: --prompt: <lora:...> loads no LoRA without --lora-dir'
 
 # ---- the picture's text ----
 expect 0 "a picture" generate -m "$model" -p "a fox <lora:ink:0.6>" --lora $oil --lora-dir ../loras -W 32 -H 32 --steps 1 \
@@ -91,7 +91,7 @@ check "no word of it" lacks a.png 'Lora'
 plan="plan -m $model -p fox -W 32 -H 32 --steps 2 --no-decode"
 # shellcheck disable=SC2086
 expect 0 "a plan" $plan --lora $ink:0.6 --lora $oil
-check "names them" has ../out '^adapters ink:0.6, oil:1: .* % more arithmetic'
+check "names them" has ../out '^LoRAs  *ink:0.6, oil:1: .* % computation'
 # shellcheck disable=SC2086
 expect 0 "as JSON" $plan --lora $ink:0.6 --json
 cp ../out ../ink.json
@@ -101,9 +101,21 @@ check "another hash" [ "$(grep '"hash"' ../out)" != "$(grep '"hash"' ../ink.json
 latent "that plan" "a fox" --lora $ink:0.6 --plan ../ink.json
 same "$less"
 expect 4 "other adapters than the plan's" generate -m "$model" -p fox -W 32 -H 32 --steps 2 --no-decode --lora $oil --plan ../ink.json
-check "says so" has ../err 'another request or model: other adapters'
+check "says so" has ../err 'another request or model: other LoRAs'
 expect 0 "without files" plan --family zimage --dims "$sizes" --lora $ink
-check "is planned" has ../out '^adapters ink:1'
+check "is planned" has ../out '^LoRAs  *ink:1'
+
+# ---- a file whose name ends like a strength ----
+cp $ink '../loras/ink:0.5'
+latent "a file of that name" "a fox" --lora '../loras/ink:0.5'
+had=$found
+latent "the file itself" "a fox" --lora $ink
+same "$had"
+cp $ink '../loras/a:0.5.safetensors'
+latent "another" "a fox" --lora '../loras/a:0.5.safetensors'
+same "$had"
+latent "with a strength" "a fox" --lora '../loras/a:0.5.safetensors:1'
+same "$had"
 
 # ---- refused: code | flags | what is said ----
 printf 'no safetensors' >../loras/text.safetensors
@@ -123,7 +135,8 @@ done <<END
 2|-q -p fox --lora $ink -o ../loras/ink.safetensors|
 3|-q -p fox --lora ../loras/nothing.safetensors|nothing.safetensors
 3|-q -p <lora:nothing> --lora-dir ../loras|loras/nothing.safetensors
-3|-q -p <lora:ink> --lora-dir ../nowhere|nowhere/ink.safetensors
+3|-q -p <lora:ink> --lora-dir ../nowhere|--lora-dir does not exist (../nowhere)
+3|-q -p fox --lora-dir ../nowhere|--lora-dir does not exist (../nowhere)
 3|-q -p fox --lora ../loras|loras
 3|-q -p fox --lora ../loras/text.safetensors|text.safetensors
 3|-q -p fox --lora ../loras/short.safetensors|short.safetensors

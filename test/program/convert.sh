@@ -55,14 +55,14 @@ rm -f ./*
 sizes=heads=2,axis0=32,axis1=48,axis2=48,layers=2,refiners=1,hidden=256,text_heads=2,text_key_heads=1,text_head_dim=64,text_ff=512,text_layers=2,vocabulary=400,latent_channels=4
 expect 0 "an adapter" bench checkpoint zimage style.safetensors --adapter kohya --rank 2 --text-encoders --dims $sizes -q
 expect 0 "convert --lora" convert "$transformer" -o t.safetensors --lora style.safetensors:0.5 --lora style.safetensors
-check "says so" has ../out '^  adapters are in 37 of them$'
+check "says so" has ../out '^  LoRAs are merged into 37 of them$'
 expect 0 "the encoder" convert "$model/text_encoder" -o l.safetensors --lora style.safetensors:1.5 --json
 check "in JSON" has ../out '"merged": 14'
 draw 0 "without" -p "a red fox" -o plain.png
 draw 0 "with what was merged" -p "a red fox" --diffusion-model t.safetensors --llm l.safetensors -o merged.png
 check "another picture" sh -c '! cmp -s plain.png merged.png'
 expect 3 "an adapter that is none" convert "$transformer" -o u.safetensors --lora t.safetensors
-check "says so" has ../err 'the file is no adapter'
+check "says so" has ../err 'the file is not a LoRA or other adapter'
 expect 3 "into an autoencoder" convert "$model/vae" -o u.safetensors --lora style.safetensors
 expect 2 "over what it reads" convert "$transformer" -o style.safetensors --lora style.safetensors
 check "nothing left" absent u.safetensors

@@ -11,7 +11,7 @@ check "sizes and pipelines" has ../out '^flux  *1024x1024  *28  *3[0-9.]* GiB  F
 check "there are some" [ "$(echo "$families" | wc -l)" -ge 12 ]
 for family in $families; do
     expect 0 "plan $family" plan --family "$family" --frames 1 --max-ram 5G
-    check "it fits" has ../out '^least  *[0-9.]* [MG]iB'
+    check "it fits" has ../out '^minimum  *RAM [0-9.]* [MG]iB'
     check "a line says so" has ../err "^no files: planned with the published sizes of $family"
 done
 expect 0 "the same as JSON" families --json
@@ -22,7 +22,7 @@ check "where" has ../flat '{"repository":"Tongyi-MAI/Z-Image-Turbo","flag":null,
 check "not what takes long" lacks ../out '"plans"'
 expect 0 "one" families sd15
 check "its parts" has ../out '^  --clip_l  *235 MiB'
-check "its pictures" has ../out '^  --init-img  *picture to start from$'
+check "its pictures" has ../out '^  --init-img  *input image$'
 check "its plans" [ "$(grep -cE '^  (cuda:[a-z0-9]*  *[0-9.]* \+|cpu ) *[0-9.]*; [0-9.]* [a-z]*, ' ../out)" = 5 ]
 check "nothing on stderr" [ ! -s ../err ]
 # Each says the command that prints it; the budget of a processor is one that this machine may not have.
@@ -37,6 +37,9 @@ done
 expect 0 "on a card" plan --family qwen_image --device cuda:4090 --max-vram 20G --max-ram 2G --json
 tr -d ' \n' <../out >../flat
 check "its time" has ../flat '"card":"[^"]*4090.*"seconds":[0-9]'
+expect 0 "a card, and more memory than here" plan --family zimage --device cuda:4060 --max-vram 8G --max-ram 900T --json
+check "that budget" has ../out '"ram_bytes": *989560464998400'
+expect 0 "more memory than here" plan --family zimage --max-ram 900T
 
 # ---- what a written checkpoint's plan is: the same, numbers and hash ----
 zimage=heads=4,axis0=16,axis1=24,axis2=24,layers=2,refiners=1,hidden=256,text_heads=4,text_key_heads=2,text_head_dim=64,text_ff=512,text_layers=2,vae0=32,vae1=32,vae2=16,vae3=16,vae_groups=8,latent_channels=4,vocabulary=400
@@ -105,8 +108,8 @@ done <<END
 --family nothing|known: zimage flux .*sdxl
 --family zimage -m ../zimage|--family
 --family zimage --vae ../zimage/vae|--family
---family zimage --vae none|cannot be without its autoencoder.*--vae none
---family sd3 --clip_l none --clip_g none --t5xxl none|cannot be without its text encoders
+--family zimage --vae none|needs its autoencoder.*--vae none
+--family sd3 --clip_l none --clip_g none --t5xxl none|needs its text encoders
 --family zimage --tokenizer ../zimage|--family
 --family zimage --dims dtype=f32|dtype
 --family zimage --dims nothing=3|known: dtype vocabulary

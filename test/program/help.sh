@@ -13,7 +13,7 @@ flags_in() { # flags_in FILE: that a help lists, a line each
 }
 expect 0 "the program's help" --help
 fits ../out 24
-check "commands" has ../out '^  generate  *draw pictures'
+check "commands" has ../out '^  generate  *generate images'
 expect 0 "all that there is" --help-all
 fits ../out 1000
 cp ../out ../everything
@@ -75,6 +75,17 @@ sluice generate --vae-tiling o|on off
 sluice decode --steps|
 sluice plan --typ|--types --type
 sluice inspect --te|--tensors
+sluice plan --family sdxl_t|
+sluice plan --family sd35_l|sd35_large sd35_large_turbo
+sluice generate --type q4|q4_k q4_0
+sluice generate --device c|cpu cuda
+sluice plan --device cuda : 40|4060 4060ti 4090
+sluice plan --device cuda :|3060 4060 4060ti 4090 h100
+sluice generate --precision f1|
+sluice bench st|stream
+sluice families wan_v|wan_vace
+sluice completion z|zsh
+sluice generate --sampler dpm++2m|dpm++2m dpm++2m_sde
 sluice generate -W 5|
 sluice generate -m te|
 END

@@ -101,6 +101,19 @@ expect "a missing argument is not refused" status_is 2 "$folder/shared_c" "$fold
 expect "a missing model is not refused" status_is 1 "$folder/shared_c" "$folder/none" "a red fox"
 expect "a missing model is not named: $(cat "$folder/said")" grep -q "^MISSING: " "$folder/said"
 
+# ---- without DESTDIR the loader's cache is brought up to date ----
+mkdir "$folder/fake"
+printf '#!/bin/sh\ntouch "%s/ldconfig_ran"\n' "$folder" >"$folder/fake/ldconfig"
+chmod +x "$folder/fake/ldconfig"
+without_destdir() { PATH="$folder/fake:$PATH" make -s --no-print-directory PREFIX="$folder/here" "$1" >"$folder/said" 2>&1; }
+expect "ldconfig runs for DESTDIR" [ ! -e "$folder/ldconfig_ran" ]
+expect "make install without DESTDIR" without_destdir install
+expect "ldconfig does not run" [ -e "$folder/ldconfig_ran" ]
+printf '#!/bin/sh\nexit 1\n' >"$folder/fake/ldconfig"
+expect "make install without rights to run ldconfig" without_destdir install
+expect "ldconfig is not mentioned" grep -q 'sudo ldconfig' "$folder/said"
+without_destdir uninstall
+
 expect "make uninstall" make_it uninstall
 expect "make uninstall leaves $(lists)" [ -z "$(lists)" ]
 echo "$passed passed, $failed failed"

@@ -41,12 +41,12 @@ for layers in x 7, ,7 7,,8 -1 7,-1 1.5 0x7 10000 '[7' '7]' '[]' '[7,]' '[7] 8' '
 done
 for flag in --slg-layers --skip-layers; do
     expect 2 "$flag of a model whose layers cannot be left out" plan -m "$model" $flag 0,1 --slg-scale 3
-    check "says why" has ../err 'slg-layers cannot be used with this model.*as SD3'
+    check "says why" has ../err 'slg-layers cannot be used with this model.*such as SD3'
 done
 for flag in '--slg-scale 3' '--slg-start 0' '--slg-end .5' '--skip-layer-start .1' '--skip-layer-end .1'; do
     # shellcheck disable=SC2086
     expect 2 "$flag of no layers" plan -m "$model" $flag
-    check "says why" has ../err 'there are no layers to leave out (--slg-.*--slg-layers A,B beside it'
+    check "says why" has ../err 'there are no layers to skip (--slg-.*--slg-layers A,B too'
 done
 for flag in '--slg-scale -1' '--slg-start 1.1' '--slg-end nan'; do
     # shellcheck disable=SC2086
@@ -81,13 +81,16 @@ generate --diffusion-fa|nothing to switch
 generate -M img2img|-M, expected the command as the first word
 generate --mode txt2img|as the first word
 generate --lora-apply-mode auto|convert --lora
-generate --upscale-model x.pth|no upscaler
-generate --control-net x|no ControlNet
+generate --upscale-model x.pth|upscalers are not implemented
+generate --control-net x|without ControlNet, which is not implemented (--control DIR
+generate --control-image x|ControlNet
+generate --redux x|Redux
+generate --cache mag|step cache
 generate --rng cuda|--seed N
 generate --mmap|--direct-io
 generate --guidance-scale 3|--cfg-scale S, or --guidance S
 generate --vae-tile-size 32x32|--vae-tiling auto
-generate --sigmas 3|no model of this build
+generate --sigmas 3|no supported model
 generate --vae-tiling --seed 1|--vae-tiling.*found --seed, expected auto|on|off
 generate -steps 3|did you mean --steps
 generate -prompt x|did you mean --prompt
@@ -105,8 +108,8 @@ generate -z4|unknown flag
 generate -b3 -b4|given twice
 generate --tensors|other commands: inspect
 inspect --steps 3|other commands: generate, plan
--m model -p fox|which command.*found -m, expected sluice generate -m
---steps 3|which command.*sluice generate --steps
+-m model -p fox|no command is given.*found -m, expected sluice generate -m
+--steps 3|no command is given.*sluice generate --steps
 END
 
 # ---- prompts: nothing is loaded or weighed, and it says so ----
@@ -122,9 +125,9 @@ warned '--prompt: <lora:' -p 'a fox <lora:foxes:0.8>'
 warned 'the prompt: (word:1.3)' -p 'a (red:1.3) fox' -q
 warned 'the prompt: (word:1.3)' -p '((very) red:.5) (fox:2)'
 warned 'the negative prompt: (word' -p 'a fox' -n '(blue:2)' --cfg-scale 2
-warned '--negative-prompt is not read' -p 'a fox' -n blue --cfg-scale 1
+warned '--negative-prompt has no effect' -p 'a fox' -n blue --cfg-scale 1
 expect 0 "planned too" plan -m "$model" -p 'a fox' -n blue --cfg-scale 1
-check "says it" has ../err '^warning: --negative-prompt is not read'
+check "says it" has ../err '^warning: --negative-prompt has no effect'
 for text in 'a (red) fox' 'at 10:30 (noon)' 'a fox: 1.3' '(1:x)' '(a:)' ')a:1(' 'a <lore>'; do
     draw 0 "no warning: $text" -o a.png -p "$text" -n "" --cfg-scale 1
     check "none" lacks ../err '^warning: '

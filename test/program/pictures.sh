@@ -54,20 +54,20 @@ check "no file" empty_folder .
 # ---- what does not fit, or nobody uses: said from the head, all that there is of this one ----
 printf '\211PNG\r\n\032\n\0\0\0\015IHDR\0\0\100\0\0\0\100\0\10\2\0\0\0' >../head.png # 16384x16384
 draw_from 4 "a picture beyond the budget" "$model" -i ../head.png --max-ram 50M -o a.png
-check "the least that would do" has ../err '^sluice: .*the least that would do is --max-ram [0-9]*B'
+check "the least that would do" has ../err '^sluice: .*the smallest budget that works is --max-ram [0-9]*B'
 draw_from 4 "a reference beyond the budget" "$kontext" -W 64 -H 48 -r ../head.png --max-ram 50M -o a.png
-check "the least that would do" has ../err '^sluice: .*the least that would do is --max-ram [0-9]*B'
+check "the least that would do" has ../err '^sluice: .*the smallest budget that works is --max-ram [0-9]*B'
 expect 4 "its plan" plan -m "$kontext" -W 64 -H 48 -r ../head.png --max-ram 50M
 draw_from 2 "a mask of nothing" "$model" --mask ../head.png -o a.png
-check "of what" has ../err '^sluice: a mask .*there is no picture: expected --init-img beside it'
+check "of what" has ../err '^sluice: a mask .*there is none: expected --init-img FILE in addition'
 draw_from 2 "an end that nobody goes to" "$model" -i ../head.png --end-img ../head.png -o a.png
 check "who would" has ../err '^sluice: --end-img cannot be used with this model .*a model that takes a last frame'
 mkdir -p ../frames ../no_frames
 for i in 2 4 5 6 10; do cp ../wide.png ../frames/f-$i.png; done
 draw_from 2 "a video that leads nobody" "$model" --control ../frames -o a.png
-check "who would be led" has ../err '^sluice: --control cannot be used with this model .*a model that is led by a video'
+check "who would be led" has ../err '^sluice: --control cannot be used with this model .*a model with a control video'
 draw_from 3 "a folder without pictures" ../nowhere --control ../no_frames -o a.png
-check "is named" has ../err '^sluice: the folder holds no pictures (../no_frames)'
+check "is named" has ../err '^sluice: .*no images (../no_frames)'
 cp ../jpeg.png ../frames/f-3.png
 draw_from 3 "a frame that is no picture" ../nowhere --control ../frames -o a.png
 check "is named" has ../err '^sluice: .*f-3.png'
@@ -80,7 +80,7 @@ draw_from 3 "a large picture for a small one" "$model" -i ../head.png -W 64 -H 4
 check "is read" has ../err '^sluice: the picture ends too early (../head.png)'
 { head -c 28 ../head.png && printf '\1'; } >../interlaced.png
 draw_from 4 "interlaced" "$model" -i ../interlaced.png -W 64 -H 48 --max-ram 50M -o a.png
-check "the least that would do" has ../err '^sluice: .*the least that would do is --max-ram [0-9]*B'
+check "the least that would do" has ../err '^sluice: .*the smallest budget that works is --max-ram [0-9]*B'
 rm ../interlaced.png
 printf '\211PNG\r\n\032\n\0\0\0\015IHDR\0\0\1\0\0\0\1\0\10\2\0\0\0' >../head.png # 256x256
 draw_from 3 "one that fits" "$kontext" -W 64 -H 48 -r ../head.png -o a.png
@@ -95,22 +95,22 @@ while IFS='|' read -r code line pattern; do
 done <<END
 2|--strength 0.5|--init-img FILE
 2|-i ../wide.png --strength 0|more than 0, up to 1
-2|-i ../wide.png --strength 1e-18|leaves no step
+2|-i ../wide.png --strength 1e-18|no step would run
 2|-i ../wide.png -i ../tall.png|given twice
-2|--mask ../wide.png|there is no picture
+2|--mask ../wide.png|an input image to repaint
 2|-r ../wide.png|a model that takes references
 2|-i ../small.png -W 65|multiple of
-2|--fit pad|no picture to fit
+2|--fit pad|no input image to fit
 2|-i ../wide.png --fit fill|crop.pad.stretch
 END
 many=
 for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do many="$many -r ../wide.png"; done
 # shellcheck disable=SC2086
 draw_from 2 "sixteen references" "$kontext" $many -o a.png
-check "the library counts" has ../err '^sluice: there are more references .* expected at most [1-9]'
+check "the library counts" has ../err '^sluice: too many reference images .* expected at most [1-9]'
 # shellcheck disable=SC2086
 draw_from 2 "seventeen references" "$kontext" $many -r ../wide.png -o a.png
-check "the program counts" has ../err '^sluice: given too often (--ref-image)'
+check "the program counts" has ../err '^sluice: given too many times (--ref-image)'
 for flag in -i --mask "-r ../tall.png -r"; do
     # shellcheck disable=SC2086
     draw_from 2 "$flag over itself" "$kontext" $flag ../wide.png -o ../wide.png
@@ -169,7 +169,7 @@ check "said" has ../err '^sluice: .*CMYK'
 # The sides of a picture of several scans, and of WebP, beyond what the budget holds: from their heads.
 { head -c 26 "$fixtures/pictures/near.webp" && printf '\377\077\377\077'; } >../large.webp
 draw_from 4 "a large WebP" "$model" -i ../large.webp -W 64 -H 48 --max-ram 100M -o b.png
-check "the least that would do" has ../err '^sluice: .*the least that would do is --max-ram [0-9]*B'
+check "the least that would do" has ../err '^sluice: .*the smallest budget that works is --max-ram [0-9]*B'
 rm ../large.webp
 
 # ---- to draw anew where a mask is white ----

@@ -19,7 +19,7 @@ preview 0 "no previews" -o a.png
 had=$(picture_hash)
 preview 0 "in preview.png" -o a.png --preview latent
 check "which is said once" [ "$(grep -c 'previews are in preview.png$' ../err)" = 1 ]
-check "no word of its colours" lacks ../err 'colours of previews'
+check "no word of its colours" lacks ../err 'preview colours'
 check "the same picture" [ "$(picture_hash)" = "$had" ]
 check "as large as the latent" [ "$(sides preview.png)" = " 0 0 0 6 0 0 0 4" ]
 rm -f preview.png
@@ -48,13 +48,13 @@ check "but has a file" [ -s preview.png ]
 rm -f preview.png
 
 expect 0 "an autoencoder of one's own" generate -m "$demo" -p fox --steps 2 -o a.png --preview latent
-check "says so" has ../err "^warning: colours of previews are the published autoencoder's"
+check "says so" has ../err "^warning: preview colours may be wrong"
 rm -f preview.png
 
 # ---- planned ----
 # shellcheck disable=SC2086
 expect 0 "a plan" plan -m "$model" $small --preview vae --preview-every 2
-check "says it" has ../out '^previews 1, vae; each takes .* beside the steps$'
+check "says it" has ../out '^previews 1, vae; each needs .* RAM during the steps$'
 
 # ---- not shown: one warning, and the picture all the same ----
 ln -s /dev/full full.png
@@ -72,9 +72,9 @@ while IFS='|' read -r code line pattern; do
     check "is said" has ../err "$pattern"
 done <<END
 2|--preview sketch|expected latent.taesd.vae
-2|--preview taesd|expected --taesd FILE beside it
-2|--preview-every 2|there are no previews
-2|--preview-path look.png|there are no previews
+2|--preview taesd|expected --taesd FILE
+2|--preview-every 2|previews are off
+2|--preview-path look.png|previews are off
 2|--preview latent --preview-every 0|--preview-every
 2|--preview latent --preview-path look.webp|a name that ends in .png, .jpg or .jpeg
 2|--preview latent --preview-path look|a name that ends in .png, .jpg or .jpeg

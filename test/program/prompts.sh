@@ -67,7 +67,7 @@ file '\357\273\277a red fox\r\nin the snow\r\n'
 same_picture "of a file" -p x -n @../prompt --cfg-scale 2
 same_picture "of stdin" -p x -n @- --cfg-scale 2 <../prompt
 draw 2 "both of stdin" -p @- -n @- -o a.png </dev/null
-check "says so" has ../err 'both prompts from stdin'
+check "says so" has ../err 'both prompts are read from stdin'
 expect 3 "no such file" generate -m "$model" -p @ -o a.png
 printf '@' >../prompt
 expect 2 "a text is no file to be spared" generate -m "$model" -p @@../prompt --report ../prompt --steps 0
@@ -99,7 +99,7 @@ refuses() { # refuses PATTERN ARGS...
     draw 2 "refused: $*" -p x -o a.png "$@"
     check "message has $pattern" has ../err "^sluice: .*$pattern"
 }
-refuses '--clip-skip.*expected a model that reads the layers of a CLIP' --clip-skip 2
+refuses '--clip-skip.*expected a model that reads the hidden states of a CLIP' --clip-skip 2
 refuses '--clip-skip' --clip-skip 0
 refuses '--prompt-weights on.*expected off' --prompt-weights on
 refuses '--prompt-weights.*on|off' --prompt-weights perhaps

@@ -47,16 +47,48 @@ for schedule in linspace discrete karras exponential sgm_uniform simple smoothst
 done
 name="schedules"
 check "each but one gives something else" [ "$(sort -u ../all | wc -l)" -ge 10 ]
+# ---- names as the web UI, Civitai and ComfyUI write them: theirs | sampler | schedule ----
+while IFS='|' read -r theirs sampler schedule; do
+    [ -z "$theirs" ] && continue
+    expect 0 "$theirs" plan -m "$model" --json --max-ram 1G --sampler "$theirs"
+    mv ../out ../theirs
+    # shellcheck disable=SC2086
+    expect 0 "--sampler $sampler" plan -m "$model" --json --max-ram 1G --sampler $sampler ${schedule:+--scheduler $schedule}
+    check "is $sampler $schedule" cmp -s ../out ../theirs
+done <<END
+EULER|euler|
+Euler a|euler_a|
+dpm++ 2m karras|dpm++2m|karras
+DPM++ 2M Karras|dpm++2m|karras
+DPM++ 2M SDE Exponential|dpm++2m_sde|exponential
+DPM++ 2M SGM Uniform|dpm++2m|sgm_uniform
+DPM2 a|dpm2_a|
+LMS Karras|lms|karras
+dpmpp_2s_ancestral|dpm++2s_a|
+UniPC|unipc|
+END
+expect 0 "a schedule beside it" plan -m "$model" --json --max-ram 1G --sampler "DPM++ 2M Karras" --scheduler simple
+mv ../out ../theirs
+expect 0 "wins" plan -m "$model" --json --max-ram 1G --sampler dpm++2m --scheduler simple
+check "wins" cmp -s ../out ../theirs
+for unknown in "DPM++ 3M SDE" "DDIM CFG++" "Euler b" Karras ""; do
+    expect 2 "$unknown" plan -m "$model" --sampler "$unknown"
+    check "lists all" has ../err 'expected euler, euler_a, heun, dpm2, dpm2_a, .*, unipc, lcm, tcd$'
+done
+expect 0 "a schedule's other name" plan -m "$model" --scheduler "SGM Uniform"
+expect 2 "no schedule" plan -m "$model" --scheduler karass
+check "lists all" has ../err 'expected leading, trailing, .* karras, .* beta$'
+
 while IFS='|' read -r line pattern; do
     [ -z "$line" ] && continue
     # shellcheck disable=SC2086
     expect 2 "$line" plan -m "$model" $line
     check "says $pattern" has ../err "$pattern"
 done <<END
---sampler tcd|trained levels
+--sampler tcd|trained noise levels
 --sampler pndm|flow models
---scheduler leading|no such schedule
---scheduler ays|no such schedule
+--scheduler leading|unknown schedule
+--scheduler ays|unknown schedule
 --scheduler lcm --steps 51|at most 50
 --prediction v|flow model
 END
@@ -109,13 +141,13 @@ defaults "1024 50 4.0" -m "$qwen" -n ''
 defaults "1024 50 1.0" -m "$qwen" --cfg-scale 7
 expect 2 "a scale of nothing" plan -m "$qwen" --cfg-scale -1
 expect 0 "its own scale, unused" generate -m "$qwen" -p x -W 64 -H 48 --steps 1 --no-decode
-check "a note" has ../err '^without a negative prompt .*--cfg-scale 4 changes nothing'
+check "a note" has ../err '^--cfg-scale 4 has no effect: .*negative prompt'
 expect 0 "a scale, unused" generate -m "$qwen" -p x -W 64 -H 48 --steps 1 -o x.png --cfg-scale 7
 check "the picture says so" has x.png 'CFG scale: 1,'
-check "a warning" has ../err '^warning: without a negative prompt .*--cfg-scale 7 changes nothing'
+check "a warning" has ../err '^warning: --cfg-scale 7 has no effect: .*negative prompt'
 expect 0 "a scale, used" generate -m "$qwen" -p x -n '' -W 64 -H 48 --steps 1 -o x.png --cfg-scale 7
 check "the picture says it" has x.png 'CFG scale: 7,'
-check "no word of it" lacks ../err 'changes nothing'
+check "no word of it" lacks ../err 'has no effect'
 
 # ---- noise that is added: the folder says PNDM, whose grid ends with noise ----
 model=$(dirname "$(dirname "$model")")/sd1/model
@@ -151,7 +183,7 @@ check "without a flag as the folder says" [ "$n" = 5 ]
 evaluations --scheduler karras --sampler heun
 check "a schedule that ends without noise" [ "$n" = 7 ]
 expect 2 "a shift of nothing" plan -m "$model" --flow-shift 3
-check "says so" has ../err 'no flow model'
+check "says so" has ../err 'not a flow model'
 expect 0 "a UNet as a flow model" generate -m "$model" -p x -W 64 -H 48 --steps 4 --prediction flow --flow-shift 3 \
     -o x.png
 check "names what made it" has x.png 'Sampler: Euler, Schedule type: Simple'

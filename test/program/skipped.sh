@@ -42,17 +42,17 @@ while IFS='|' read -r line pattern; do
     [ -z "$line" ] && continue
     # shellcheck disable=SC2086
     latent "$line" $line
-    check "is said" has ../err "^warning: --slg-layers does nothing.*$pattern"
+    check "is said" has ../err "^warning: --slg-layers has no effect.*$pattern"
     check "in one line" [ "$(grep -c slg ../err)" = 1 ]
     check "two lanes at most" has ../flat '"name":"denoise",[^}]*"lanes":[12],'
     case $line in *"scale 3 "*) check "the same latent" [ "$found" = "$had" ] ;; esac
     # shellcheck disable=SC2086
     expect 0 "planned: $line" plan -m "$model" $small $line
-    check "is said of the plan, too" has ../err "--slg-layers does nothing.*$pattern"
+    check "is said of the plan, too" has ../err "--slg-layers has no effect.*$pattern"
 done <<END
 --cfg-scale 1 --slg-layers 1|without guidance (--cfg-scale is 1)
---cfg-scale 3 --slg-layers 1|of 4 steps, counted from 0, none is between 0.04 (--slg-start) and 0.8 (--slg-end)
---cfg-scale 3 --slg-layers 1 --slg-start .5 --slg-end .75|none is between 2 (--slg-start) and 3
+--cfg-scale 3 --slg-layers 1|none of the 4 steps (from 0) is between 0.04 (--slg-start) and 0.8 (--slg-end)
+--cfg-scale 3 --slg-layers 1 --slg-start .5 --slg-end .75|is between 2 (--slg-start) and 3
 --cfg-scale 3 --slg-layers 1 --slg-scale 0 --slg-end 1|--slg-scale is 0
 END
 
@@ -82,7 +82,7 @@ rm -f a.png r.json
 
 # ---- refused ----
 expect 2 "a layer that there is not" plan -m "$model" --slg-layers 1,999
-check "names those that there are" has ../err 'slg-layers cannot be used: found 999, expected layers from 0 to [0-9]*$'
+check "names those that there are" has ../err 'invalid value for --slg-layers: found 999, expected layers from 0 to [0-9]*$'
 
 check "empty" empty_folder .
 echo "$passed passed, $failed failed"

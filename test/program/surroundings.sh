@@ -113,6 +113,61 @@ expect 3 "$name" plan -m "../caf$(printf '\303\251-\347\213\220-\360\237\246\212
 check "as they are" has ../err "$(printf '\303\251-\347\213\220-\360\237\246\212')"
 rm -rf ../o*.png "../$nasty"
 
+# ---- ComfyUI's `models` folder: most of its subfolders have nothing but a placeholder ----
+for folder in checkpoints clip clip_vision configs controlnet diffusers diffusion_models embeddings gligen hypernetworks \
+    loras model_patches photomaker style_models text_encoders unet upscale_models vae vae_approx audio_encoders \
+    latent_upscale_models; do
+    mkdir -p comfy/$folder
+    : >comfy/$folder/put_${folder}_here
+done
+cp "$demo"/transformer/* comfy/diffusion_models
+cp "$demo"/text_encoder/* comfy/text_encoders
+cp "$demo"/vae/* comfy/vae
+i=0
+while [ $i -lt 300 ]; do # more than may be components
+    : >comfy/loras/$i.safetensors
+    i=$((i + 1))
+done
+comfy() { # comfy NAME
+    expect 0 "$1" plan -m comfy --tokenizer "$demo/tokenizer" -p x --json
+}
+comfy "ComfyUI's folders"
+mkdir comfy/vae/inner && mv comfy/vae/*.* comfy/vae/inner
+comfy "a folder with subfolders only"
+mv comfy/diffusion_models/*.* comfy/unet
+comfy "a transformer in unet"
+expect 0 "what is in it" inspect --tokenizer "$demo/tokenizer" comfy
+rm -r comfy
+
+# ---- searches that must not leave the model ----
+mkdir -p parts/kernel && ln -s /proc parts/kernel/proc
+expect 3 "a link to /proc" plan -m parts -p x
+check "finds no model" has ../err "the model has no 'transformer'"
+rm -r parts
+expect 2 "the root of the file system" plan -m / -p x
+check "says so" has ../err 'root of the file system'
+
+# ---- how to get what is missing ----
+expect 3 "a repository's name" plan -m Z-Image-Turbo -p x
+check "says how to get it" has ../err 'hf download Tongyi-MAI/Z-Image-Turbo --local-dir Z-Image-Turbo'
+expect 3 "a file of a repository" plan -m ../sd_xl_base_1.0.safetensors -p x
+check "says how to get it" has ../err 'hf download stabilityai/stable-diffusion-xl-base-1.0 sd_xl_base_1.0.safetensors'
+expect 3 "another name" plan -m no_model -p x
+check "says where models are listed" has ../err 'sluice families'
+flux=$demo/../../test/golden/flux_a/model
+for part in transformer vae text_encoder text_encoder_2; do
+    mkdir -p flux/of_$part
+    cp "$flux"/$part/* flux/of_$part
+done
+for given in "" "--tokenizer $flux/tokenizer" "--tokenizer $flux/tokenizer_2"; do
+    # shellcheck disable=SC2086
+    expect 3 "Flux with tokenizers '$given'" plan -m flux -p x $given
+    check "says which folders" has ../err "tokenizer DIR with tokenizer/ and tokenizer_2/ in DIR: hf download black-forest"
+done
+mkdir both && cp -r "$flux/tokenizer" "$flux/tokenizer_2" both
+expect 0 "and they serve" plan -m flux -p x --tokenizer both --json
+rm -r flux both
+
 # ---- one file under several names ----
 mkdir -p parts/drawing parts/text parts/vae
 cp "$demo"/transformer/* parts/drawing
@@ -139,6 +194,34 @@ cp "parts/vae/$file" parts/vae/another.safetensors
 parts 3 "a copy is another file"
 check "says so" has ../err 'another.safetensors'
 rm -rf parts ../vae
+
+# ---- a folder that is gone ----
+mkdir ../gone
+name="a deleted current folder"
+# shellcheck disable=SC2086
+(cd ../gone && rmdir ../gone && exec "$sluice" generate -m "$model" -p x $small -o x.png 2>../err >../out)
+code=$?
+check "exit 6, not $code" [ $code = 6 ]
+check "says so" has ../err '^sluice: .*the current folder was deleted (x.png)$'
+# shellcheck disable=SC2086
+expect 6 "a folder that is not there" generate -m "$model" -p x $small -o not_there/x.png
+check "says so" has ../err '^sluice: .*the folder does not exist (not_there/x.png)$'
+
+# ---- a run without a GPU says so, unless that was asked for ----
+built=$(sed -n 's/^exec "\(.*\)" "\$@"$/\1/p' "$sluice")
+if "$built" devices | grep -q '^cuda: '; then
+    cpu_line() { # cpu_line ARGS...: the first line of stderr of a run
+        "$built" generate -m "$model" -p x --no-decode "$@" 2>&1 >/dev/null | head -n 1
+    }
+    reason=$("$built" devices | sed -n 's/^cuda: //p')
+    name="a run on the CPU"
+    # shellcheck disable=SC2086
+    check "is the first line" [ "$(cpu_line $small)" = "running on the CPU, without a GPU: $reason" ]
+    # shellcheck disable=SC2086
+    check "not for --device cpu" [ "$(cpu_line $small --device cpu)" = "seed 0" ]
+    # shellcheck disable=SC2086
+    check "not with -q" [ -z "$(cpu_line $small -q)" ]
+fi
 
 # ---- what may not be read is not missing ----
 # As somebody who is not root, in a folder that everybody can reach.

@@ -128,7 +128,7 @@ static void without_files(void) {
           e.what);
     request.max_ram_bytes = (int64_t)1 << 30;
     check(!sluice_plan_query(session, &request, NULL, &json, &fits, &e) && fits, "planned: %s", e.what);
-    check(sluice_run(session, &request, &e) == SLUICE_USAGE && strstr(e.what, "without files"), "drawn: %s",
+    check(sluice_run(session, &request, &e) == SLUICE_USAGE && strstr(e.what, "opens no files"), "drawn: %s",
           e.what);
     sluice_free(json);
     sluice_session_close(session);

@@ -269,7 +269,7 @@ static double compute_seconds(struct planning *p) {
     struct job job;
     struct error e = {0};
     double seconds = 0;
-    assert_int_equal(job_open(&job, &(struct job_place){.model = p->model, .device = p->session->device},
+    assert_int_equal(job_open(&job, &(struct job_context){.model = p->model, .device = p->session->device},
                               &p->request, NULL, &e),
                      OK);
     for (int s = 0; s < job.need->n_stages; s++)

@@ -62,7 +62,7 @@ done <<'END'
 3|decode l.safetensors --taesd ../taesd|does not fit this model
 3|decode l.safetensors --taesd ../taesd -m "$model"|found 4 in the tiny decoder, expected 16 as in the autoencoder
 3|decode l.safetensors --vae ../taef1|found tiny decoder (taesd), expected autoencoder (.*for --vae
-3|decode l.safetensors -m ../taef1|found a tiny decoder (taesd), which only --taesd brings
+3|decode l.safetensors -m ../taef1|found a tiny decoder (taesd), which is used only with --taesd
 3|decode l.safetensors --taesd "$model/vae"|found autoencoder (vae_kl), expected tiny decoder (.*for --taesd
 3|generate -m "$model" -p x --taesd ../taesd|found 4 in the tiny decoder
 3|generate -m ../taef1 -p x --taesd ../taef1|has no

@@ -201,7 +201,7 @@ rm -rf ../taehv
 expect 0 "a tiny decoder is made" bench checkpoint taehv ../taehv -q \
     --dims latent_channels=5,taehv_channels0=16,taehv_channels1=8,taehv_channels2=6,taehv_channels3=5
 film 0 "it decodes" -o tiny.webm --taesd ../taehv --save-latent tiny.safetensors
-check "a line says so" has ../err '^decoded with the tiny decoder of videos (taehv): another picture'
+check "a line says so" has ../err '^decoded with the tiny video decoder (taehv): another picture'
 check "as many frames" [ "$(stream tiny.webm width,height,nb_read_frames)" = "64 48 5 " ]
 check "and the video" has tiny.webm 'VAE Decoder: TAEHV, '
 tiny=$(hash_of)

@@ -1,2 +1,2 @@
 # A block goes on to its values while some of it still reads keys.
-/__syncthreads(); \/\* v is here/d
+/__syncthreads(); \/\* v has arrived/d

@@ -1,1 +1,1 @@
-"""The Flux.1 fixtures; make.py beside this folder makes them, make.py in it says what they hold."""
+"""Scripts for the Flux.1 fixtures, run by ../make.py; make.py in this folder documents their contents."""

@@ -101,7 +101,7 @@ def text_blocks(pipe, dtype, known, about):
         t5(input_ids=known["case0.ids_2.cond"].long()[None, :about["block.t5"]["tokens"]])
     for hook in hooks:
         hook.remove()
-    return {f"{name}.out": watch.seen[f"{name}.out"] for name in modules}
+    return {f"{name}.out": watch.tensors[f"{name}.out"] for name in modules}
 
 
 def cases(pipe, known, expect):

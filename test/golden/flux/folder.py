@@ -1,4 +1,4 @@
-"""Writes the model folder: the files as people have them."""
+"""Writes the model folder in the layouts of published files."""
 
 import os
 
@@ -83,7 +83,7 @@ def _scheduler(spec, folder):
 
 
 def write(spec, folder):
-    """The whole folder."""
+    """Writes the whole folder."""
     begin_model(folder, spec.form)
     for part in sorted(set(CLASSES) - set(spec.form["shares"])):
         path = os.path.join(folder, part)

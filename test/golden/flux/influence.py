@@ -1,4 +1,4 @@
-"""What the influence of Flux.1's tensors is measured by (../influence.py)."""
+"""Measurement of the influence of Flux.1's tensors, for ../influence.py."""
 
 import torch
 
@@ -23,7 +23,7 @@ def unused(_pipe):
 
 
 class Probe:
-    """Case 0 again, from whatever stage a change can reach."""
+    """Repeats case 0 from the first stage that a change affects."""
 
     def __init__(self, pipe, expect, tensors):
         self.pipe, self.case, self.tensors = pipe, expect["cases"][0], tensors
@@ -57,7 +57,7 @@ class Probe:
 
 
 def constants(pipe):
-    """(name, part, objects, attribute, wrong value): what a slip of the pen would make of it."""
+    """Returns (name, part, objects, attribute, wrong value): constants and plausible mistakes."""
     model, clip, t5, vae = pipe.transformer, pipe.text_encoder, pipe.text_encoder_2, pipe.vae
     layer = [m for m in model.modules() if isinstance(m, torch.nn.LayerNorm)]
     heads = [m for m in model.modules() if isinstance(m, torch.nn.RMSNorm)]

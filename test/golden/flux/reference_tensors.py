@@ -1,4 +1,4 @@
-"""Runs the reference and keeps what goes in and out of every reference tensor."""
+"""Runs the Flux.1 reference and records inputs and outputs as reference tensors."""
 
 import contextlib
 
@@ -22,7 +22,7 @@ BLOCK_TEXT = 24  # tokens of the text in block reference tensors, the first ones
 
 
 def load(folder):
-    """The folder as the reference reads it, all in f32 whatever the files hold."""
+    """Loads the folder with the reference, in f32 whatever the files' dtype."""
     name = diffusers.DiffusionPipeline.load_config(folder)["_class_name"]
     pipe = getattr(diffusers, name).from_pretrained(folder, dtype=torch.float32)
     pipe.set_progress_bar_config(disable=True)
@@ -93,7 +93,7 @@ def run_case(pipe, case, pictures):
         references, images = runs.run_case(pipe, case, pictures, _call, lambda z: (z - config.shift_factor) * config.scaling_factor)
     if case["mask"]:
         # as [C, h, w]: the masked picture's latent, then one channel for each pixel of a latent's
-        mask = unpack(pipe, images[0].seen[0][..., 8 * case["channels"]:], case)
+        mask = unpack(pipe, images[0].inputs[0][..., 8 * case["channels"]:], case)
         references["control"] = torch.cat([images[0].encoded[1], mask], dim=1)[0]
     return references
 
@@ -119,7 +119,7 @@ def positions(pipe, case, references, text_tokens):
     return [torch.zeros(text_tokens, 3)] + [of_picture(n, *grid) for n, grid in enumerate(grids)]
 
 
-def given(case, known, image=0):
+def conditioning_latents(case, known, image=0):
     """What stands beside the latent [1, C, h, w] of an image: latents of references, and what a model that fills sees."""
     references = [known[f"encoded.reference_{i:03}"][:1] for i in range(len(case["references"]))]
     control = None
@@ -135,16 +135,16 @@ def denoise(pipe, case, known, texts, image=0, steps=None):
     timesteps and guidance are f32 (f64) whatever the transformer computes in."""
     model, dtype = pipe.transformer, pipe.transformer.dtype
     wide = torch.float64 if dtype == torch.float64 else torch.float32
-    references, control = given(case, known, image)
+    references, control = conditioning_latents(case, known, image)
     sigmas, latent = known["sigmas"], known["latent_000"][image:image + 1].to(wide)
     ids = positions(pipe, case, case["references"], texts[0][0].shape[0])
-    told = [torch.tensor([case["guidance"]]) * 1000] if model.config.guidance_embeds else []
+    guidance = [torch.tensor([case["guidance"]]) * 1000] if model.config.guidance_embeds else []
     for i, t in enumerate(known["timesteps"][:steps]):
         rows = packed(pipe, [latent, *references], control).to(dtype)
         velocities = []
         for hidden, pooled in texts:
-            with exactly(model, t[None] / 1000 * 1000, *told):
-                velocity = model(hidden_states=rows, timestep=t[None] / 1000, guidance=told[0] / 1000 if told else None,
+            with exactly(model, t[None] / 1000 * 1000, *guidance):
+                velocity = model(hidden_states=rows, timestep=t[None] / 1000, guidance=guidance[0] / 1000 if guidance else None,
                                  pooled_projections=pooled[None].to(dtype), encoder_hidden_states=hidden[None].to(dtype),
                                  txt_ids=ids[0], img_ids=torch.cat(ids[1:]), return_dict=False)[0]
             velocities.append(unpack(pipe, velocity[:, :case["image_tokens"]], case).to(wide))
@@ -161,7 +161,7 @@ def block_references(pipe, case, references):
     model, out, about = pipe.transformer, {}, {}
     known = of_case(references, 0)
     text = known["hidden.cond"][None, :BLOCK_TEXT]
-    references, control = given(case, known)
+    references, control = conditioning_latents(case, known)
     ids = positions(pipe, case, case["references"], BLOCK_TEXT)
     t = known["timesteps"][1:2] / 1000
     guidance = torch.tensor([case["guidance"]]) if model.config.guidance_embeds else None
@@ -183,7 +183,7 @@ def block_references(pipe, case, references):
                          img_ids=torch.cat(ids[1:]), return_dict=False)[0]
         for hook in hooks:
             hook.remove()
-    seen = watch.seen
+    seen = watch.tensors
     # the modules give (text, image); a block's reference tensor is the two joined, text first
     for name in blocks:
         out[f"{name}.in"] = torch.cat([texts[f"{name}.in"], seen[f"{name}.in"]], 1)
@@ -209,7 +209,7 @@ def text_references(pipe, references):
         embedded = clip(input_ids=references["case0.ids.cond"].long()[None], output_hidden_states=True).hidden_states[0]
         # the short text: a layer sees any length
         t5(input_ids=references["case0.ids_2.cond"].long()[None, :2 * BLOCK_TEXT])
-    out.update(watch.seen)
+    out.update(watch.tensors)
     out["clip.embedding"] = embedded[0]
     out["t5.embedding"] = t5.shared(references["case0.ids_2.cond"].long())
     bias = t5.encoder.block[0].layer[0].SelfAttention.compute_bias(512, 512)[0]

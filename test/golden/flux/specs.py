@@ -139,7 +139,7 @@ def spec_b(name, seed, form):
 
 
 def random_spec(name, seed):
-    """Other dimensions and sizes, same rules; fixtures that share weights draw them alike."""
+    """Random dimensions and sizes under the same rules; fixtures that share weights draw them identically."""
     form = FORMS[name]
     rng = random.Random(f"{seed} {form['share'] or name}")
     clip_heads, groups, levels = rng.randint(1, 4), rng.choice([2, 3, 4]), rng.choice([3, 4])

@@ -1,1 +1,1 @@
-"""The Qwen-Image fixtures; make.py beside this folder makes them, make.py in it says what they hold."""
+"""Scripts for the Qwen-Image fixtures, run by ../make.py; make.py in this folder documents their contents."""

@@ -40,7 +40,7 @@ def load(folder, dtype):
 
 
 def case_latents(known, case):
-    return [known[f"case0.{reference.LATER}"], *reference.given(case, reference.of_case(known, 0))]
+    return [known[f"case0.{reference.LATER}"], *reference.reference_latents(case, reference.of_case(known, 0))]
 
 
 @torch.no_grad()
@@ -92,14 +92,14 @@ def text_blocks(pipe, dtype, known, case, about):
         if pictures:  # the first alone: a block sees one at a time
             seen = pipe.processor.image_processor(images=[next(reference.resized(pipe, pictures))[0]], return_tensors="pt")
             model.visual(seen["pixel_values"].to(dtype), seen["image_grid_thw"])
-            out = {f"{name}.out": watch.seen[f"{name}.out"][None] for name in modules if name != "block.language"}
-            out["tower.patches.out"] = reference.walked(model.visual, seen["image_grid_thw"], watch.seen["tower.patches.out"])
+            out = {f"{name}.out": watch.tensors[f"{name}.out"][None] for name in modules if name != "block.language"}
+            out["tower.patches.out"] = reference.walked(model.visual, seen["image_grid_thw"], watch.tensors["tower.patches.out"])
     for hook in hooks[1:]:
         hook.remove()
     with Watch({"block.language": modules["block.language"]}) as watch:
         reference.encode(pipe, case["prompt"], pictures, case["max_sequence_length"])
     hooks[0].remove()
-    return out | {"block.language.out": watch.seen["block.language.out"]}
+    return out | {"block.language.out": watch.tensors["block.language.out"]}
 
 
 def cases(pipe, known, expect):

@@ -1,4 +1,4 @@
-"""Writes the model folder: the files as people have them."""
+"""Writes the model folder in the layouts of published files."""
 
 import os
 
@@ -112,7 +112,7 @@ def _processor(spec, folder):
 
 
 def write(spec, folder):
-    """The whole folder."""
+    """Writes the whole folder."""
     form = spec.form
     begin_model(folder, form)
     if "text_encoder" not in form["shares"]:

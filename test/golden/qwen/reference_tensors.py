@@ -1,4 +1,4 @@
-"""Runs the reference and keeps what goes in and out of every reference tensor."""
+"""Runs the Qwen-Image reference and records inputs and outputs as reference tensors."""
 
 import math
 import os
@@ -39,7 +39,7 @@ def count_along_axes(text_encoder):
 
 
 def load(folder):
-    """The folder as the reference reads it, all in f32 whatever the files hold; pictures of small areas."""
+    """Loads the folder with the reference, in f32 whatever the files' dtype; image areas are small."""
     pipeline_qwenimage_edit_plus.CONDITION_IMAGE_SIZE = specs.PLUS_TOWER
     pipeline_qwenimage_edit_plus.VAE_IMAGE_SIZE = specs.PICTURE
     for module in (pipeline_qwenimage_edit, pipeline_qwenimage_edit_plus):
@@ -166,7 +166,7 @@ def shapes(latents):
     return [[(1, z.shape[2] // 2, z.shape[3] // 2) for z in latents]]
 
 
-def given(case, known):
+def reference_latents(case, known):
     """The latents of references [1, C, h, w] that stand behind that of an image."""
     return [known[f"encoded.reference_{i:03}"][:1] for i in range(len(case["references"]))]
 
@@ -185,7 +185,7 @@ def denoise(pipe, case, known, texts, image=0, steps=None):
     """The pipeline's loop from what the reference tensors say it starts with; texts: hidden states for each lane.  Latents between steps and
     timesteps are f32 (f64) whatever the transformer computes in."""
     wide = torch.float64 if pipe.transformer.dtype == torch.float64 else torch.float32
-    references, sigmas, latent = given(case, known), known["sigmas"], known["latent_000"][image:image + 1].to(wide)
+    references, sigmas, latent = reference_latents(case, known), known["sigmas"], known["latent_000"][image:image + 1].to(wide)
     for i, t in enumerate(known["timesteps"][:steps]):
         velocities = [velocity_of(pipe, [latent, *references], t[None] / 1000, hidden)[:, :case["image_tokens"]].to(wide) for hidden in texts]
         v = velocities[0]
@@ -212,7 +212,7 @@ def block_references(pipe, case, references):
     """The last two blocks inside a whole forward, after case 0's first step, of the text's first tokens."""
     model, out = pipe.transformer, {}
     known = of_case(references, 0)
-    latents = [known[LATER], *given(case, known)]
+    latents = [known[LATER], *reference_latents(case, known)]
     hidden, t = known["hidden.cond"][:BLOCK_TEXT], known["timesteps"][1:2] / 1000
     last, drawn, kept = len(model.transformer_blocks) - 1, case["image_tokens"], {}
 
@@ -230,7 +230,7 @@ def block_references(pipe, case, references):
         velocity = velocity_of(pipe, latents, t, hidden)
     for hook in hooks:
         hook.remove()
-    seen, temb = watch.seen, kept["block.temb"]
+    seen, temb = watch.tensors, kept["block.temb"]
     out |= kept | {"block.t": t, "block.velocity": velocity[:, :drawn]}
     out["block.final.in"], out["block.final.out"] = seen["block.norm_out.in"][:, :drawn], seen["block.final.out"][:, :drawn]
     small = seen["block.norm_out.in"][:, :8] * 0.01
@@ -267,7 +267,7 @@ def text_references(pipe, case, references):
                              case["max_sequence_length"])[0].values()
     hook.remove()
     assert torch.equal(ids, known["ids.cond"]) and torch.equal(hidden, known["hidden.cond"])
-    out |= watch.seen
+    out |= watch.tensors
     out["text.embedding"] = kept["embedding"]
     out["text.positions"] = model_positions(kept["positions"], len(ids))
     cos, sin = model.language_model.rotary_emb(kept["embedding"], out["text.positions"][:, None].long())
@@ -303,8 +303,8 @@ def tower_references(pipe, case, references):
     with Watch({name: tower.blocks[i] for name, i in blocks.items()} | {"tower.patches": tower.patch_embed, "tower.merger": tower.merger}) as watch:
         tower(seen["pixel_values"], grid)
     hook.remove()
-    out |= {name: value for name, value in watch.seen.items() if not name.startswith("tower.patches")}
-    out["tower.patches.out"] = walked(tower, grid, watch.seen["tower.patches.out"])
+    out |= {name: value for name, value in watch.tensors.items() if not name.startswith("tower.patches")}
+    out["tower.patches.out"] = walked(tower, grid, watch.tensors["tower.patches.out"])
     out["tower.positions"] = walked(tower, grid, get_vision_position_ids(grid, 2).T).to(torch.int32)
     half = kept["rope"][0].shape[-1] // 2
     out["tower.rope"] = torch.stack([walked(tower, grid, table)[:, :half] for table in kept["rope"]], dim=-1)

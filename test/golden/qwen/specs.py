@@ -154,7 +154,7 @@ def spec_image(name, seed, form):
 
 
 def random_spec(name, seed):
-    """Other dimensions and sizes, same rules; fixtures that share weights draw them alike."""
+    """Random dimensions and sizes under the same rules; fixtures that share weights draw them identically."""
     form = FORMS[name]
     rng, own = random.Random(f"{seed} {form['share'] or name}"), random.Random(f"cases {seed} {name}")
     kv, layers = rng.randint(1, 2), rng.randint(2, 4)

@@ -1,1 +1,1 @@
-"""The Stable Diffusion 3 fixtures; make.py beside this folder makes them, make.py in it says what they hold."""
+"""Scripts for the Stable Diffusion 3 fixtures, run by ../make.py; make.py in this folder documents their contents."""

@@ -1,4 +1,4 @@
-"""Writes the model folder: the files as people have them."""
+"""Writes the model folder in the layouts of published files."""
 
 import os
 
@@ -65,7 +65,7 @@ def _index(spec):
 
 
 def write(spec, folder):
-    """The whole folder."""
+    """Writes the whole folder."""
     begin_model(folder, spec.form)
     _transformer(spec, os.path.join(folder, "transformer"))
     if not spec.form["share"]:

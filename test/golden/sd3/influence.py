@@ -1,4 +1,4 @@
-"""What the influence of Stable Diffusion 3's tensors is measured by (../influence.py)."""
+"""Measurement of the influence of Stable Diffusion 3's tensors, for ../influence.py."""
 
 import torch
 from PIL import Image
@@ -25,7 +25,7 @@ def unused(pipe):
 
 
 class Probe:
-    """Case 0 again, from whatever stage a change can reach."""
+    """Repeats case 0 from the first stage that a change affects."""
 
     def __init__(self, pipe, expect, tensors):
         self.pipe, self.case = pipe, expect["cases"][0]
@@ -59,7 +59,7 @@ class Probe:
 
 
 def constants(pipe):
-    """(name, part, objects, attribute, wrong value): what a slip of the pen would make of it."""
+    """Returns (name, part, objects, attribute, wrong value): constants and plausible mistakes."""
     model, vae = pipe.transformer, pipe.vae
     layer = [m for m in model.modules() if isinstance(m, torch.nn.LayerNorm)]
     heads = [m for m in model.modules() if type(m).__name__ == "RMSNorm"]

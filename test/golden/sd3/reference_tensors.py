@@ -1,4 +1,4 @@
-"""Runs the reference and keeps what goes in and out of every reference tensor."""
+"""Runs the Stable Diffusion 3 reference and records inputs and outputs as reference tensors."""
 
 import contextlib
 
@@ -17,7 +17,7 @@ PLACES = ["", "_2", "_3"]  # of text encoders, in what they and their tokenizers
 
 
 def load(folder):
-    """The folder as the reference reads it, all in f32 whatever the files hold."""
+    """Loads the folder with the reference, in f32 whatever the files' dtype."""
     index = diffusers.DiffusionPipeline.load_config(folder)
     absent = dict.fromkeys(name for name, kind in index.items() if kind == [None, None])
     pipe = diffusers.DiffusionPipeline.from_pretrained(folder, dtype=torch.float32, **absent)
@@ -143,14 +143,14 @@ class _Streams:
     """Of blocks, what both streams are before and behind them, text above."""
 
     def __init__(self, model, blocks):
-        self.seen = {}
+        self.tensors = {}
         self.hooks = [model.transformer_blocks[i].register_forward_hook(self.hook(name), with_kwargs=True) for name, i in blocks.items()]
 
     def hook(self, name):
         def keep(_module, _args, kwargs, out):
             text, image = out
-            self.seen[f"{name}.in"] = torch.cat([kwargs["encoder_hidden_states"], kwargs["hidden_states"]], dim=1)
-            self.seen[f"{name}.out"] = (image if text is None else torch.cat([text, image], dim=1)).clone()
+            self.tensors[f"{name}.in"] = torch.cat([kwargs["encoder_hidden_states"], kwargs["hidden_states"]], dim=1)
+            self.tensors[f"{name}.out"] = (image if text is None else torch.cat([text, image], dim=1)).clone()
         return keep
 
     def __enter__(self):
@@ -170,7 +170,7 @@ def block_references(pipe, references):
                "block.temb": model.time_text_embed}
     with Watch(modules) as watch, _Streams(model, blocks) as streams:
         velocity = velocity_of(pipe, known["latent_001"], t, known["hidden.cond"][:BLOCK_TEXT], known["pooled.cond"])
-    seen, out = watch.seen, streams.seen
+    seen, out = watch.tensors, streams.tensors
     for name, rows in (("block.final", seen["block.final.in"]), ("block.final_small", seen["block.final.in"][:, :8] * 0.01)):
         out[f"{name}.in"], out[f"{name}.out"] = rows, final(model, rows, seen["block.temb.out"])
     out |= {"embed.image.in": packed(seen["embed.image.in"]), "embed.image.out": seen["embed.image.out"],

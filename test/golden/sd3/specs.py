@@ -112,7 +112,7 @@ SHARED = dict(clips=dict(clip_l=(12, 2, 3, 34), clip_g=(20, 4, 4, 46)), t5_hidde
 
 
 def random_spec(name, seed):
-    """Other dimensions and sizes, same rules; fixtures that share weights draw them alike."""
+    """Random dimensions and sizes under the same rules; fixtures that share weights draw them identically."""
     shared, own = random.Random(f"{seed} sd3_medium"), random.Random(f"cases {seed} {name}")
     groups = shared.choice([2, 3, 4])
     clips = {clip: (2 * shared.randint(4, 12), 2, shared.randint(3, 5), shared.randint(30, 80)) for clip in ("clip_l", "clip_g")}

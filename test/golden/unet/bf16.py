@@ -83,7 +83,7 @@ def text_blocks(pipe, dtype, known, about):
         with Watch({name: module}) as watch:
             encoder(input_ids=known["case0.ids.cond"].long()[None], output_hidden_states=True)
         hook.remove()
-        out[f"{name}.out"] = watch.seen[f"{name}.out"]
+        out[f"{name}.out"] = watch.tensors[f"{name}.out"]
     return out
 
 

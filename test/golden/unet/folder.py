@@ -1,4 +1,4 @@
-"""Writes the model folder: the files as people have them."""
+"""Writes the model folder in the layouts of published files."""
 
 import os
 
@@ -90,7 +90,7 @@ def _index(spec, scheduler):
 
 
 def write(spec, folder, scheduler):
-    """The whole folder."""
+    """Writes the whole folder."""
     begin_model(folder, spec.form)
     write_model(os.path.join(folder, "unet"), unet(spec), spec.form["unet_dtype"])
     own = [(name, place) for name, place in places(spec).items() if f"text_encoder{place}" not in spec.form["shares"]]

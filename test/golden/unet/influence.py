@@ -1,4 +1,4 @@
-"""What the influence of the tensors of pipelines with a UNet is measured by (../influence.py)."""
+"""Measurement of the influence of the UNet pipelines' tensors, for ../influence.py."""
 
 import torch
 
@@ -27,7 +27,7 @@ def unused(pipe):
 
 
 class Probe:
-    """From whatever stage a change can reach."""
+    """Repeats the measurement from the first stage that a change affects."""
 
     def __init__(self, pipe, expect, tensors):
         self.pipe, self.case, self.tensors = pipe, expect["cases"][0], tensors
@@ -61,7 +61,7 @@ class Probe:
 
 
 def constants(pipe):
-    """(name, part, objects, attribute, wrong value): what a slip of the pen would make of it."""
+    """Returns (name, part, objects, attribute, wrong value): constants and plausible mistakes."""
     unet, vae = pipe.unet, pipe.vae
     resnets = [m for m in unet.modules() if type(m).__name__ == "ResnetBlock2D"]
     inner = [m.norm for m in unet.modules() if type(m).__name__ == "Transformer2DModel"]

@@ -1,4 +1,4 @@
-"""Runs the reference and keeps what goes in and out of every reference tensor."""
+"""Runs the UNet pipelines reference and records inputs and outputs as reference tensors."""
 
 import inspect
 
@@ -47,7 +47,7 @@ def encoders(pipe):
 
 
 def load(folder):
-    """The folder as the reference reads it, all in f32 whatever the files hold."""
+    """Loads the folder with the reference, in f32 whatever the files' dtype."""
     name = diffusers.DiffusionPipeline.load_config(folder)["_class_name"]
     pipe = getattr(diffusers, name).from_pretrained(folder, dtype=torch.float32)
     for part in ["unet", "vae", *encoders(pipe)]:
@@ -109,17 +109,17 @@ def _call(pipe, case, pictures, generator):
     return beside(pipe, "text"), common | size
 
 
-class _Kept:
+class _Recording:
     """Everything that passes by while the pipeline runs."""
 
     def __init__(self, pipe, runner):
         self.vae, self.runner = pipe.vae, runner
-        self.moments, self.encoded, self.latents, self.timesteps, self.decoded, self.start, self.seen = [], [], [], [], [], [], []
+        self.moments, self.encoded, self.latents, self.timesteps, self.decoded, self.start, self.inputs = [], [], [], [], [], [], []
 
     def __enter__(self):
         encode, prepare = self.vae.encode, self.runner.prepare_latents
 
-        def encode_kept(picture):
+        def encode_and_record(picture):
             out = encode(picture)
             self.moments.append(out.latent_dist.parameters[0].clone())
             sample = out.latent_dist.sample
@@ -132,16 +132,16 @@ class _Kept:
             out.latent_dist.sample = keep
             return out
 
-        def prepare_kept(*args, **kwargs):
+        def prepare_and_record(*args, **kwargs):
             out = prepare(*args, **kwargs)
             self.start.append((out[0] if isinstance(out, tuple) else out).clone())
             return out
 
         self.restore = [(self.vae, "encode", encode), (self.runner, "prepare_latents", prepare)]
-        self.vae.encode, self.runner.prepare_latents = encode_kept, prepare_kept
+        self.vae.encode, self.runner.prepare_latents = encode_and_record, prepare_and_record
         self.hooks = [
             self.vae.decoder.register_forward_hook(lambda _m, _i, out: self.decoded.append(out.clone())),
-            self.runner.unet.register_forward_pre_hook(lambda _m, args, kw: self.seen.append(args[0].clone()), with_kwargs=True)]
+            self.runner.unet.register_forward_pre_hook(lambda _m, args, kw: self.inputs.append(args[0].clone()), with_kwargs=True)]
         return self
 
     def on_step(self, _pipe, _i, t, values):
@@ -160,7 +160,7 @@ def _of_images(images, case, references):
     """What all images of a case have, image by image."""
     names = ["init", "masked"] if case["init"] and len(images[0].encoded) == 2 else ["masked"] if case["mask"] else ["init"] if case["init"] else []
     for i, name in enumerate(names):
-        if name == "masked" and images[0].seen[0].shape[1] != 9:
+        if name == "masked" and images[0].inputs[0].shape[1] != 9:
             continue  # it draws, and nobody reads it
         references[f"moments.{name}"] = images[0].moments[i]
         references[f"encoded.{name}"] = torch.cat([image.encoded[i] for image in images])
@@ -187,18 +187,18 @@ def run_case(pipe, case, pictures):
     pictures = {name: Image.fromarray(p) for name, p in pictures.items()}
     for k in range(case["batch"]):
         runner, arguments = _call(pipe, case, pictures, torch.Generator().manual_seed(case["seed"] + k))
-        with _Kept(pipe, runner) as kept:
-            picture = runner(**arguments, output_type="pil", callback_on_step_end=kept.on_step).images[0]
-        kept.picture = torch.from_numpy(np.array(picture))[None]
-        images.append(kept)
+        with _Recording(pipe, runner) as recording:
+            picture = runner(**arguments, output_type="pil", callback_on_step_end=recording.on_step).images[0]
+        recording.picture = torch.from_numpy(np.array(picture))[None]
+        images.append(recording)
     _of_images(images, case, references)
     scheduler, steps = pipe.scheduler, images[0].timesteps
     references["timesteps"] = torch.tensor(steps)
     if hasattr(scheduler, "sigmas"):
         references["sigmas"] = scheduler.sigmas[len(scheduler.timesteps) - len(steps):].clone()
-    if images[0].seen[0].shape[1] == 9:
+    if images[0].inputs[0].shape[1] == 9:
         # the mask, then the masked picture's latent
-        references["control"] = images[0].seen[0][0, 4:].clone()
+        references["control"] = images[0].inputs[0][0, 4:].clone()
     case["calls"] = len(steps)
     check_draws(case, references, pipe.unet.config.in_channels)
     return references
@@ -277,7 +277,7 @@ def block_references(pipe, case, references):
     with Watch({name: unet.get_submodule(path) for name, path in names.items()}) as watch:
         unet_call(pipe, known, case, references["unet.2.in"], references["unet.2.t"][0])
     hook.remove()
-    out = watch.seen
+    out = watch.tensors
     del out["block.out.out"]
     out["block.out.out"] = out.pop("block.conv_out.out")
     del out["block.conv_out.in"]
@@ -295,7 +295,7 @@ def text_references(pipe, references):
         layer = (len(inner.encoder.layers) - 1) // 2
         with Watch({f"block.clip{end}": inner.encoder.layers[layer]}) as watch:
             embedded = encoder(input_ids=references[f"case0.ids{end}.cond"].long()[None], output_hidden_states=True).hidden_states[0]
-        out |= watch.seen
+        out |= watch.tensors
         out[f"clip{end}.embedding"] = embedded[0]
         about[f"block.clip{end}"] = dict(layer=layer)
     return out, about

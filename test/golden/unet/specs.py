@@ -141,7 +141,7 @@ def _drawn_levels(name, rng, groups, head):
 
 
 def random_spec(name, seed):
-    """Other dimensions and sizes, same rules; fixtures that share weights draw them alike."""
+    """Random dimensions and sizes under the same rules; fixtures that share weights draw them identically."""
     form, kept = FORMS[name], DIMENSIONS[name]
     rng = random.Random(f"{seed} {form['share'] or name}")
     clips = {clip: (2 * rng.randint(5, 12), 2, rng.randint(3, 5), rng.randint(30, 80)) for clip in sorted(kept["clips"])}

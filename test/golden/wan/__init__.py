@@ -1,1 +1,1 @@
-"""The WAN fixtures; make.py beside this folder makes them, make.py in it says what they hold."""
+"""Scripts for the WAN fixtures, run by ../make.py; make.py in this folder documents their contents."""

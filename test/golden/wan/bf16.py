@@ -30,15 +30,15 @@ def keep_conditioning(transformer, dtype):
 
 def keep_timesteps(transformer):
     """They are told in f32, and rounded by nobody."""
-    told = {}
-    given = transformer.forward
+    f32 = {}
+    original = transformer.forward
 
     def forward(*args, **kwargs):
-        told["t"] = kwargs["timestep"].float()
-        return given(*args, **kwargs)
+        f32["t"] = kwargs["timestep"].float()
+        return original(*args, **kwargs)
 
     transformer.forward = forward
-    transformer.condition_embedder.register_forward_pre_hook(lambda _module, args: (told["t"].flatten(), *args[1:]))
+    transformer.condition_embedder.register_forward_pre_hook(lambda _module, args: (f32["t"].flatten(), *args[1:]))
 
 
 def load(folder, dtype):
@@ -114,7 +114,7 @@ def encoders(pipe, dtype, known, about):
             pipe.image_encoder(known["case0.pixels.init"][None])
     for hook in hooks:
         hook.remove()
-    return {f"{name}.out": watch.seen[f"{name}.out"] for name in modules | whole}
+    return {f"{name}.out": watch.tensors[f"{name}.out"] for name in modules | whole}
 
 
 def cases(pipe, known, expect):

@@ -1,4 +1,4 @@
-"""Writes the model folder: the files as people have them."""
+"""Writes the model folder in the layouts of published files."""
 
 import os
 
@@ -120,7 +120,7 @@ def _index(spec, folder):
 
 
 def write(spec, folder):
-    """The whole folder."""
+    """Writes the whole folder."""
     form = spec.form
     begin_model(folder, form)
     own = [part for part in ("text_encoder", "vae", "image_encoder") if part not in form["shares"]]

@@ -1,4 +1,4 @@
-"""What the influence of WAN's tensors is measured by (../influence.py)."""
+"""Measurement of the influence of WAN's tensors, for ../influence.py."""
 
 import torch
 
@@ -26,7 +26,7 @@ def unused(pipe):
 
 
 class Probe:
-    """Case 0 again, from whatever stage a change can reach."""
+    """Repeats case 0 from the first stage that a change affects."""
 
     def __init__(self, pipe, expect, tensors):
         self.pipe, self.case, self.tensors, self.given = pipe, expect["cases"][0], tensors, inputs.of_case(tensors, 0)
@@ -54,7 +54,7 @@ class Probe:
 
 
 def constants(pipe):
-    """(name, part, objects, attribute, wrong value): what a slip of the pen would make of it."""
+    """Returns (name, part, objects, attribute, wrong value): constants and plausible mistakes."""
     model, vae = pipe.transformer, pipe.vae
     layer = [m for m in model.modules() if type(m).__name__ == "FP32LayerNorm" and m.eps == 1e-6]
     heads = [m for m in model.modules() if type(m).__name__ == "RMSNorm"]

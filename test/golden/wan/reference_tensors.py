@@ -1,4 +1,4 @@
-"""Runs the reference and keeps what goes in and out of every reference tensor."""
+"""Runs the WAN reference and records inputs and outputs as reference tensors."""
 
 import os
 
@@ -25,7 +25,7 @@ class FlowEuler(FlowMatchEulerDiscreteScheduler):
 
 
 def load(folder, dtype=torch.float32):
-    """The folder as the reference reads it, all in f32 whatever the files hold."""
+    """Loads the folder with the reference, in f32 whatever the files' dtype."""
     index = diffusers.DiffusionPipeline.load_config(folder)
 
     def part(kind, name):
@@ -79,11 +79,11 @@ def latents_format(pipe):
     return [torch.tensor(v).view(1, config.z_dim, 1, 1, 1) for v in (config.latents_mean, config.latents_std)]
 
 
-class Kept:
+class Recording:
     """Everything that passes by while the pipeline runs."""
 
     def __init__(self, pipe):
-        self.pipe, self.steps, self.decoded, self.seen, self.calls = pipe, [], [], [], []
+        self.pipe, self.steps, self.decoded, self.pixels, self.calls = pipe, [], [], [], []
 
     def __enter__(self):
         pipe = self.pipe
@@ -94,7 +94,7 @@ class Kept:
                     lambda _m, _a, kw, name=name: self.calls.append((name, kw)), with_kwargs=True))
         if getattr(pipe, "image_encoder", None) is not None:
             self.hooks.append(pipe.image_encoder.register_forward_pre_hook(
-                lambda _m, _a, kw: self.seen.append(kw["pixel_values"].clone()), with_kwargs=True))
+                lambda _m, _a, kw: self.pixels.append(kw["pixel_values"].clone()), with_kwargs=True))
         return self
 
     def on_step(self, _pipe, _i, _t, values):
@@ -132,18 +132,18 @@ def arguments(case, pictures, k):
 
 def _conditioned(kept, case, references):
     """What pictures become: channels behind the noise or the first frame, and rows beside the text."""
-    told, channels = kept.calls[0][1], kept.pipe.vae.config.z_dim
-    first = told["hidden_states"]
-    if "control_hidden_states" in told:
-        references["concat"] = told["control_hidden_states"][0].clone()
+    inputs, channels = kept.calls[0][1], kept.pipe.vae.config.z_dim
+    first = inputs["hidden_states"]
+    if "control_hidden_states" in inputs:
+        references["concat"] = inputs["control_hidden_states"][0].clone()
     elif first.shape[1] > channels:
         references["concat"] = first[0, channels:].clone()
     elif case["init"]:
         references["encoded.init"] = first[:, :, 0].clone()
-    seen = told.get("encoder_hidden_states_image")
+    seen = inputs.get("encoder_hidden_states_image")
     for i, name in enumerate([] if seen is None else ["init", "last"][:len(seen)]):
         references[f"seen.{name}"] = seen[i].clone()
-        references[f"pixels.{name}"] = kept.seen[0][i].clone()
+        references[f"pixels.{name}"] = kept.pixels[0][i].clone()
 
 
 def _of_clip(kept, case, k, frame):
@@ -167,7 +167,7 @@ def run_case(pipe, case, pictures):
     pictures = shown(pictures)
     for k in range(case["batch"]):
         runner = runner_of(pipe, case)
-        with Kept(runner) as kept:
+        with Recording(runner) as kept:
             clip = runner(**arguments(case, pictures, k), output_type="np", callback_on_step_end=kept.on_step).frames[0]
         kept.picture = torch.from_numpy((clip * 255).round().astype(np.uint8))
         clips.append(kept)
@@ -190,12 +190,12 @@ def run_case(pipe, case, pictures):
     return references
 
 
-def told_timestep(pipe, latent, t, given):
+def timestep_input(pipe, latent, t, clean_frames):
     """As the pipelines tell it: a number for a clip, or one for each token."""
     if not getattr(pipe.config, "expand_timesteps", False):
         return t
     mask = torch.ones(latent.shape[2:])
-    mask[:given] = 0
+    mask[:clean_frames] = 0
     return (mask[:, ::2, ::2] * t).flatten()[None]
 
 
@@ -207,23 +207,23 @@ class Conditions:
     """What the transformer reads beside a latent, of a case."""
 
     def __init__(self, pipe, case, known):
-        self.pipe, self.given, self.led = pipe, int(case["init"] and pipe.config.expand_timesteps), isinstance(pipe, WanVACEPipeline)
+        self.pipe, self.clean_frames, self.is_vace = pipe, int(case["init"] and pipe.config.expand_timesteps), isinstance(pipe, WanVACEPipeline)
         self.concat, self.frame = known.get("concat"), known.get("encoded.init")
         self.text = padded(known["hidden.cond"])
         seen = [known[f"seen.{name}"] for name in ("init", "last") if f"seen.{name}" in known]
-        self.seen = torch.stack(seen) if seen else None
+        self.vision = torch.stack(seen) if seen else None
 
     @torch.no_grad()
     def velocity(self, latent, t, name="transformer", text=None):
-        if self.given:
+        if self.clean_frames:
             latent = torch.cat([self.frame[:, :, None], latent[:, :, 1:]], dim=2)
-        told = told_timestep(self.pipe, latent, t, self.given)
-        beside = dict(control_hidden_states=self.concat[None]) if self.led else {}
-        if self.concat is not None and not self.led:
+        timestep = timestep_input(self.pipe, latent, t, self.clean_frames)
+        control = dict(control_hidden_states=self.concat[None]) if self.is_vace else {}
+        if self.concat is not None and not self.is_vace:
             latent = torch.cat([latent, self.concat[None]], dim=1)
         return getattr(self.pipe, name)(
-            hidden_states=latent, timestep=told, encoder_hidden_states=self.text if text is None else text, encoder_hidden_states_image=self.seen,
-            return_dict=False, **beside)[0]
+            hidden_states=latent, timestep=timestep, encoder_hidden_states=self.text if text is None else text, encoder_hidden_states_image=self.vision,
+            return_dict=False, **control)[0]
 
 
 def _rope(model, latent):
@@ -240,11 +240,11 @@ def _rope(model, latent):
 
 def _embedded(kept, conditions, known):
     """Of the conditioning; a row for each timestep: of a given frame, which is 0, then of the others."""
-    rows, (e, e6) = [0, -1] if conditions.given else [-1], (kept[name].flatten(0, -2) for name in ("e", "e6"))
+    rows, (e, e6) = [0, -1] if conditions.clean_frames else [-1], (kept[name].flatten(0, -2) for name in ("e", "e6"))
     n, text = len(known["hidden.cond"]), kept["text"][0]
     assert torch.equal(text[n:], text[n:n + 1].expand(TOKENS_MAX - n, -1))
     out = {"block.e": e[rows], "block.e6": e6[rows], "embed.text.out": text[:n + 1].clone()}
-    if conditions.seen is not None:
+    if conditions.vision is not None:
         out["embed.seen.out"] = kept["image"].flatten(0, -2)
     return out
 
@@ -267,14 +267,14 @@ def block_references(pipe, case, known):
     with Watch(modules) as watch:
         velocity = conditions.velocity(latent, t)
     hook.remove()
-    out, seen = {"block.t": t, "block.velocity": velocity} | _embedded(kept, conditions, known), watch.seen
+    out, seen = {"block.t": t, "block.velocity": velocity} | _embedded(kept, conditions, known), watch.tensors
     out["block.layer.in"], out["block.layer.out"] = seen["block.layer.in"], seen["block.layer.out"]
     out["block.final.in"], out["block.final.out"] = seen["block.norm_out.in"], seen["block.final.out"]
     shift, scale = (model.scale_shift_table + out["block.e"][-1:, None]).chunk(2, dim=1)
     small = seen["block.norm_out.in"][:, -8:] * 0.01
     out["block.final_small.in"], out["block.final_small.out"] = small, model.proj_out(model.norm_out(small) * (1 + scale) + shift)
     out["embed.image.in"], out["embed.image.out"] = packed(seen["embed.image.in"]), seen["embed.image.out"].flatten(2).transpose(1, 2)
-    return out | _rope(model, latent), {"block": dict(layer=middle, given=conditions.given)}
+    return out | _rope(model, latent), {"block": dict(layer=middle, given=conditions.clean_frames)}
 
 
 @torch.no_grad()
@@ -299,10 +299,10 @@ def text_references(pipe, known):
     with Watch({"block.umt5": blocks[layer], "umt5": pipe.text_encoder.encoder.embed_tokens}) as watch:
         last = pipe.text_encoder(ids).last_hidden_state
     assert relative(last[0], known["hidden.cond"]) < 1e-6  # pads change nothing
-    out = {name: value for name, value in watch.seen.items() if name.startswith("block.")}
+    out = {name: value for name, value in watch.tensors.items() if name.startswith("block.")}
     bias = blocks[layer].layer[0].SelfAttention.compute_bias(TOKENS_MAX, TOKENS_MAX)[0]
     # by distance, key minus query, from -511 on
-    out |= {"umt5.embedding": watch.seen["umt5.out"][0], "umt5.distance_bias": torch.cat([bias[:, -1, :-1], bias[:, 0, :]], dim=1)}
+    out |= {"umt5.embedding": watch.tensors["umt5.out"][0], "umt5.distance_bias": torch.cat([bias[:, -1, :-1], bias[:, 0, :]], dim=1)}
     return out, {"block.umt5": dict(layer=layer, tokens=ids.shape[1])}
 
 
@@ -315,7 +315,7 @@ def vision_references(pipe, known):
     with Watch({"block.vision": inner.encoder.layers[layer], "vision.norm": inner.pre_layrnorm}) as watch:
         seen = model(pixels, output_hidden_states=True).hidden_states[-2]
     assert relative(seen[0], known["seen.init"]) < 1e-6
-    return watch.seen, {"block.vision": dict(layer=layer)}
+    return watch.tensors, {"block.vision": dict(layer=layer)}
 
 
 def decode(vae, z):

@@ -180,7 +180,7 @@ def committed(name, seed):
 
 
 def random_spec(name, seed):
-    """Other dimensions and sizes, same rules; fixtures that share weights draw them alike."""
+    """Random dimensions and sizes under the same rules; fixtures that share weights draw them identically."""
     own = random.Random(f"cases {seed} {name}")
     text, vae, vision = (random.Random(f"{seed} {owner(name, part)} {part}") for part in ("text_encoder", "vae", "image_encoder"))
     base, decoder_base = vae.randint(2, 5), vae.randint(3, 6)

@@ -1,0 +1,62 @@
+/* Argument checks: see arguments.h. */
+#include "engine/api/arguments.h"
+
+#include "engine/base/text.h"
+#include "engine/sluice.h"
+
+#include <pthread.h>
+#include <stdint.h>
+#include <string.h>
+
+bool check_not_null(const void *given, const char *name, struct error *e) {
+    if (given) return true;
+    error_set(e, USAGE, "a required argument is NULL");
+    error_where(e, "%s", name);
+    error_found(e, "NULL");
+    error_expected(e, "a valid pointer");
+    return false;
+}
+
+bool check_struct_size(const void *given, const char *name, struct error *e) {
+    size_t bytes;
+    if (!check_not_null(given, name, e)) return false;
+    memcpy(&bytes, given, sizeof bytes); /* struct_size is the first member of every public struct */
+    if (bytes >= sizeof bytes) return true;
+    error_set(e, USAGE, "struct_size is not set");
+    error_where(e, "%s->struct_size", name);
+    error_found(e, "%zu", bytes);
+    error_expected(e, "sizeof the struct");
+    return false;
+}
+
+/* Bytes left on the thread's own stack; SIZE_MAX if the thread runs on another stack (a coroutine's). */
+static size_t stack_left(void) {
+    pthread_attr_t attributes;
+    void *lowest = NULL;
+    uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+    size_t all = 0;
+    if (pthread_getattr_np(pthread_self(), &attributes)) return SIZE_MAX;
+    int failed = pthread_attr_getstack(&attributes, &lowest, &all);
+    pthread_attr_destroy(&attributes);
+    bool inside = !failed && here > (uintptr_t)lowest && here - (uintptr_t)lowest <= all;
+    return inside ? here - (uintptr_t)lowest : SIZE_MAX;
+}
+
+bool check_stack(size_t bytes, struct error *e) {
+    char size[SIZE_TEXT_BYTES];
+    size_t left = stack_left();
+    if (left >= bytes) return true;
+    error_set(e, USAGE, "the calling thread's stack is too small");
+    error_found(e, "%s left", size_text(left, size));
+    error_expected(e, "at least %s (raise ulimit -s, or set the thread's stack size)",
+                   size_text(bytes, size));
+    return false;
+}
+
+bool check_threads(int threads, struct error *e) {
+    if (threads >= 1 && threads <= SLUICE_THREADS_MAX) return true;
+    error_set(e, USAGE, "invalid number of threads (--threads, -t)");
+    error_found(e, "%d", threads);
+    error_expected(e, "1 to %d", SLUICE_THREADS_MAX);
+    return false;
+}

@@ -1,0 +1,23 @@
+/* Checks of the arguments of public functions: pointers, struct sizes, thread counts and stack space. */
+#ifndef SLUICE_API_ARGUMENTS_H
+#define SLUICE_API_ARGUMENTS_H
+
+#include "engine/base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Returns false, with USAGE, if the pointer is NULL. name: the argument's name in the public header. */
+bool check_not_null(const void *given, const char *name, struct error *e);
+/* Returns false, with USAGE, if the struct is NULL or its struct_size is not set. */
+bool check_struct_size(const void *given, const char *name, struct error *e);
+/* Returns false, with USAGE, if the calling thread's stack has fewer bytes left. A stack that the system does
+ * not know, such as a coroutine's, passes. bytes: SLUICE_STACK_BYTES for functions that plan (two jobs, a
+ * layout and a simulation of its visits: 0.6 MiB by -fstack-usage, plus oneDNN), else
+ * SLUICE_STACK_BYTES_TO_OPEN (64 KiB at most by test/program/test_embedder.c, without NVIDIA's driver;
+ * reporting the error takes 8 KiB). */
+bool check_stack(size_t bytes, struct error *e);
+/* Returns false, with USAGE, if a session cannot have this many threads. */
+bool check_threads(int threads, struct error *e);
+
+#endif

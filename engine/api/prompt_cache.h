@@ -1,0 +1,47 @@
+/* Prompt cache in memory: the outputs of text encoders for recent prompts, in f32. A repeated prompt skips
+ * its text encoder.
+ *
+ * Invariants: 1. Entries never take more than limit_bytes. 2. The list is ordered by last use; the least
+ * recently used entry is evicted first. 3. The key covers everything that the values depend on
+ * (prompt_cache_key.h), so cached values equal computed ones bit for bit. */
+#ifndef SLUICE_API_PROMPT_CACHE_H
+#define SLUICE_API_PROMPT_CACHE_H
+
+#include "engine/base/sys.h"
+
+#include <stdint.h>
+
+enum { PROMPT_CACHE_KEY_BYTES = 32, PROMPT_CACHE_DEVICE_BYTES = 320 };
+
+/* The output of one encoder for one prompt. */
+struct prompt_cache_entry {
+    struct prompt_cache_entry *next;
+    uint8_t key[PROMPT_CACHE_KEY_BYTES];
+    int64_t n_values;
+    float values[]; /* token rows, then the pooled row */
+};
+
+struct prompt_cache {
+    struct sys *sys;
+    uint64_t limit_bytes, bytes; /* of all entries, descriptors included */
+    struct prompt_cache_entry *first;
+    /* On disk, for other sessions. folder NULL: no files; owned, allocated from sys. fingerprint: what the
+     * rounding of the device depends on, part of the key. */
+    char *folder;
+    char fingerprint[PROMPT_CACHE_DEVICE_BYTES];
+};
+
+/* Bytes of one entry. */
+uint64_t prompt_cache_entry_bytes(int64_t n_values);
+/* Returns the entry with that key and marks it as used last; NULL: none. Valid until prompt_cache_insert or
+ * prompt_cache_evict. */
+const struct prompt_cache_entry *prompt_cache_get(struct prompt_cache *c,
+                                              const uint8_t key[PROMPT_CACHE_KEY_BYTES]);
+/* Adds an entry, evicting others as needed; the caller fills the returned values. NULL: it exists, is
+ * larger than the limit, or memory is short. That only costs time later. */
+float *prompt_cache_insert(struct prompt_cache *c, const uint8_t key[PROMPT_CACHE_KEY_BYTES],
+                          int64_t n_values);
+/* Evicts least recently used entries until at most `bytes` remain; 0: all. */
+void prompt_cache_evict(struct prompt_cache *c, uint64_t bytes);
+
+#endif

@@ -1,0 +1,226 @@
+/* A session's adapters: see session_adapters.h. */
+#include "engine/api/session_adapters.h"
+
+#include "engine/open/paths.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- files ---- */
+
+static void close_file(struct sys *sys, struct loaded_adapter *file) {
+    if (!file) return;
+    adapter_match_destroy(&file->match);
+    adapter_close(file->adapter);
+    sys->release(sys, file->lora.path);
+    sys->release(sys, file->name);
+    sys->release(sys, file);
+}
+
+/* If opening raised the high-water mark of memory, records how much of it was temporary. */
+static void note_opening(struct session_adapters *a, const struct memory_use *before) {
+    struct memory_use now = sys_memory_use(a->sys);
+    int64_t gone = now.peak_bytes[LINE_HOST] - now.live_bytes[LINE_HOST];
+    bool moved = now.peak_bytes[LINE_HOST] > before->peak_bytes[LINE_HOST];
+    if (moved && (uint64_t)gone > a->open_bytes) a->open_bytes = (uint64_t)gone;
+}
+
+static struct loaded_adapter *open_file(struct session_adapters *a, const struct adapter_base *base,
+                                      const struct lora *lora, bool partial, struct error *e) {
+    struct sys *sys = a->sys;
+    struct memory_use before = sys_memory_use(sys);
+    struct loaded_adapter *file = sys->alloc(sys, LINE_HOST, sizeof *file);
+    if (file) file->lora.path = path_copy(sys, lora->path, e);
+    if (file) file->name = lora_name(sys, lora->path);
+    if (file && file->lora.path && file->name) {
+        file->lora.identity = lora->identity;
+        file->lora.config = lora->config;
+        file->partial = partial;
+        if (adapter_open(sys, lora->path, &file->adapter, e) == OK)
+            adapter_match(file->adapter, base->model, partial, &file->match, e);
+    } else {
+        error_set(e, MEMORY, "no memory for an adapter");
+    }
+    note_opening(a, &before);
+    if (e->code == OK) return file;
+    close_file(sys, file);
+    return NULL;
+}
+
+static bool same_identity(const struct file_identity *a, const struct file_identity *b) {
+    return a->device == b->device && a->inode == b->inode && a->bytes == b->bytes &&
+           a->modified_ns == b->modified_ns;
+}
+
+static bool is_it(const struct loaded_adapter *file, const struct lora *lora, bool partial) {
+    return same_identity(&file->lora.identity, &lora->identity) &&
+           same_identity(&file->lora.config, &lora->config) && file->partial == partial;
+}
+
+/* Takes a file that is still open out of the list; NULL: not open. */
+static struct loaded_adapter *take_open(struct loaded_adapter **open, int n_open, const struct lora *lora,
+                                      bool partial) {
+    for (int i = 0; i < n_open; i++) {
+        struct loaded_adapter *file = open[i];
+        if (!file || !is_it(file, lora, partial)) continue;
+        open[i] = NULL;
+        return file;
+    }
+    return NULL;
+}
+
+static enum status open_files(struct session_adapters *a, const struct adapter_base *base, const struct loras *loras,
+                              bool partial, struct error *e) {
+    struct loaded_adapter *open[SLUICE_LORAS_MAX];
+    int n_open = a->n_files;
+    memcpy(open, a->file, sizeof open);
+    a->n_files = 0;
+    for (int i = 0; i < loras->n && e->code == OK; i++) {
+        struct loaded_adapter *file = take_open(open, n_open, &loras->at[i], partial);
+        if (!file) file = open_file(a, base, &loras->at[i], partial, e);
+        if (!file) break;
+        file->lora.strength = loras->at[i].strength;
+        a->file[a->n_files++] = file;
+    }
+    for (int i = 0; i < n_open; i++) close_file(a->sys, open[i]);
+    return e->code;
+}
+
+/* ---- components ---- */
+
+void session_adapters_drop_components(struct session_adapters *a) {
+    for (int i = 0; i < SLOTS_MAX; i++) {
+        if (a->component[i]) component_destroy(a->component[i]);
+        if (a->component[i]) a->sys->release(a->sys, a->component[i]);
+        a->component[i] = NULL;
+        adapter_combination_destroy(&a->combination[i]);
+    }
+    if (a->sys) a->sys->release(a->sys, a->names);
+    a->names = NULL;
+}
+
+void session_adapters_destroy(struct session_adapters *a) {
+    session_adapters_drop_components(a);
+    for (int i = 0; i < a->n_files; i++) close_file(a->sys, a->file[i]);
+    *a = (struct session_adapters){.sys = a->sys};
+}
+
+static enum status adapt_slot(struct session_adapters *a, const struct adapter_base *base, int slot, struct error *e) {
+    struct adapter_use uses[SLUICE_LORAS_MAX];
+    struct adapter_combination *c = &a->combination[slot];
+    const struct component *from = requantised_component(base->requantised, base->model, slot);
+    int n = 0;
+    for (int i = 0; i < a->n_files; i++)
+        if (adapter_file_applies(a->file[i], slot))
+            uses[n++] = (struct adapter_use){&a->file[i]->match, a->file[i]->lora.strength};
+    if (!n || adapters_combine(base->model, slot, uses, n, c, e) != OK) return e->code;
+    struct adaptation adaptation = {c->weights, c->vectors, c->n_weights, c->n_vectors};
+    a->component[slot] = a->sys->alloc(a->sys, LINE_HOST, sizeof *a->component[slot]);
+    if (!a->component[slot]) return error_set(e, MEMORY, "no memory for a component with adapters");
+    return component_adapt(from, &adaptation, a->component[slot], e);
+}
+
+/* Builds the list of names for image metadata: "style:0.8, turbo:1". */
+static enum status name_all(struct session_adapters *a, struct error *e) {
+    enum { NUMBER_BYTES = 32 };
+    size_t room = 1, at = 0;
+    for (int i = 0; i < a->n_files; i++) room += strlen(a->file[i]->name) + NUMBER_BYTES;
+    a->names = a->sys->alloc(a->sys, LINE_HOST, room);
+    if (!a->names) return error_set(e, MEMORY, "no memory for the names of adapters");
+    for (int i = 0; i < a->n_files; i++)
+        at += (size_t)snprintf(a->names + at, room - at, "%s%s:%.9g", i ? ", " : "", a->file[i]->name,
+                               a->file[i]->lora.strength);
+    return OK;
+}
+
+static bool is_made(const struct session_adapters *a, const struct adapter_base *base, const struct loras *loras,
+                    bool partial) {
+    bool same = a->n_files == loras->n && (a->names || !loras->n) &&
+                (!base->requantised || a->weights == base->requantised->type);
+    for (int i = 0; same && i < loras->n; i++)
+        same =
+            is_it(a->file[i], &loras->at[i], partial) && a->file[i]->lora.strength == loras->at[i].strength;
+    return same;
+}
+
+enum status session_adapters_prepare(struct session_adapters *a, const struct adapter_base *base, const struct loras *loras,
+                         bool partial, struct error *e) {
+    if (is_made(a, base, loras, partial)) return OK;
+    session_adapters_drop_components(a);
+    a->sys = loras->sys;
+    a->weights = base->requantised ? base->requantised->type : N_DTYPES;
+    if (open_files(a, base, loras, partial, e) == OK && a->n_files) name_all(a, e);
+    for (int slot = 0; slot < SLOTS_MAX && a->n_files && e->code == OK; slot++) adapt_slot(a, base, slot, e);
+    if (e->code != OK) session_adapters_drop_components(a);
+    return e->code;
+}
+
+const struct component *session_adapters_component(const struct session_adapters *a, const struct adapter_base *base,
+                                          int slot) {
+    if (a && a->component[slot]) return a->component[slot];
+    return requantised_component(base->requantised, base->model, slot);
+}
+
+void session_adapters_copy_scales(struct session_adapters *a, const struct adapter_base *base, int slot) {
+    if (a->component[slot])
+        component_adapt_scales(requantised_component(base->requantised, base->model, slot),
+                               a->component[slot]);
+}
+
+enum status session_adapters_check_finite(struct session_adapters *a, bool (*tick)(void *user, struct error *e), void *user,
+                          struct error *e) {
+    for (int i = 0; i < a->n_files && e->code == OK; i++) {
+        if (a->file[i]->finite || !tick(user, e)) continue;
+        a->file[i]->finite = adapter_check_finite(a->file[i]->adapter, e) == OK;
+    }
+    return e->code;
+}
+
+/* ---- queries ---- */
+
+bool adapter_file_applies(const struct loaded_adapter *file, int slot) {
+    const struct adapter_part *part = file->match.part;
+    for (int i = 0; i < SLOTS_MAX; i++)
+        if ((slot == SLOTS_MAX || i == slot) && (part[i].n_weights || part[i].n_vectors)) return true;
+    return false;
+}
+
+uint64_t session_adapters_bytes(const struct session_adapters *a) {
+    uint64_t bytes = 0;
+    for (int i = 0; a && i < a->n_files; i++)
+        bytes += sizeof **a->file + strlen(a->file[i]->lora.path) + strlen(a->file[i]->name) +
+                 adapter_host_bytes(a->file[i]->adapter) + a->file[i]->match.host_bytes;
+    for (int i = 0; a && i < SLOTS_MAX; i++) {
+        if (a->component[i]) bytes += sizeof *a->component[i] + component_layout_bytes(a->component[i]);
+        bytes += a->combination[i].host_bytes;
+    }
+    return bytes;
+}
+
+static uint64_t add_to_hash(uint64_t hash, const void *bytes, size_t n) {
+    for (size_t i = 0; i < n; i++) hash = (hash ^ ((const unsigned char *)bytes)[i]) * 1099511628211u;
+    return hash;
+}
+
+static uint64_t add_scales(uint64_t hash, const struct adapter_match *match) {
+    for (int slot = 0; slot < SLOTS_MAX; slot++) {
+        const struct adapter_part *part = &match->part[slot];
+        for (int i = 0; i < part->n_weights; i++)
+            hash = add_to_hash(hash, &part->weights[i].scale, sizeof part->weights[i].scale);
+        for (int i = 0; i < part->n_vectors; i++)
+            hash = add_to_hash(hash, &part->vectors[i].scale, sizeof part->vectors[i].scale);
+    }
+    return hash;
+}
+
+uint64_t session_adapters_hash(const struct session_adapters *a) {
+    uint64_t hash = 14695981039346656037u;
+    for (int i = 0; a && i < a->n_files; i++) {
+        const struct lora *lora = &a->file[i]->lora;
+        hash = add_to_hash(hash, a->file[i]->name, strlen(a->file[i]->name) + 1);
+        hash = add_to_hash(hash, &lora->identity.bytes, sizeof lora->identity.bytes);
+        hash = add_to_hash(hash, &lora->strength, sizeof lora->strength);
+        hash = add_scales(hash, &a->file[i]->match);
+    }
+    return a && a->n_files ? hash : 0;
+}

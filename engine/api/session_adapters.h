@@ -1,0 +1,63 @@
+/* A session's adapters (LoRA): open files, their matches with the model, and the components that they
+ * change. A request with other files or strengths rebuilds them; a file that is still named stays open,
+ * with its match. A slot without adapters has no component here and uses the base one (requantised.h). */
+#ifndef SLUICE_API_SESSION_ADAPTERS_H
+#define SLUICE_API_SESSION_ADAPTERS_H
+
+#include "engine/api/loras.h"
+#include "engine/api/requantised.h"
+#include "engine/open/adapters.h"
+
+struct loaded_adapter {
+    struct lora lora; /* path owned */
+    char *name;       /* file name without folder and extension */
+    struct adapter *adapter;
+    struct adapter_match match;
+    bool partial; /* matched with --lora-partial */
+    bool finite;  /* checked: no NaN or infinity in it */
+};
+
+struct session_adapters {
+    struct sys *sys;
+    struct loaded_adapter *file[SLUICE_LORAS_MAX]; /* in the order of the request */
+    int n_files;
+    enum dtype weights; /* weight type of the components below */
+    struct adapter_combination combination[SLOTS_MAX];
+    struct component *component[SLOTS_MAX]; /* NULL: no adapter for this slot */
+    char *names;                            /* "style:0.8, turbo:1"; NULL without adapters */
+    uint64_t open_bytes;                    /* largest temporary memory of opening a file */
+};
+
+/* The components that adapters apply to. */
+struct adapter_base {
+    const struct sluice_model *model;
+    const struct requantised *requantised;
+};
+
+/* Opens and matches the files and lays out the changed components. Reads no weights except vectors that
+ * adapters change. partial: weights that match nothing become a note instead of an error. After failure
+ * there are no components. */
+enum status session_adapters_prepare(struct session_adapters *a, const struct adapter_base *base, const struct loras *loras,
+                         bool partial, struct error *e);
+/* Frees the changed components; call before the base components change. */
+void session_adapters_drop_components(struct session_adapters *a);
+void session_adapters_destroy(struct session_adapters *a);
+
+/* The component in that slot as the run uses it. a: NULL for none. */
+const struct component *session_adapters_component(const struct session_adapters *a, const struct adapter_base *base, int slot);
+/* Copies quantisation scales that requantised_scale found into the changed component. */
+void session_adapters_copy_scales(struct session_adapters *a, const struct adapter_base *base, int slot);
+/* Checks files not checked before for NaN and infinity: NONFINITE. tick: called between files, as in
+ * requantised_scale. */
+enum status session_adapters_check_finite(struct session_adapters *a, bool (*tick)(void *user, struct error *e), void *user,
+                          struct error *e);
+
+/* True: the file changes weights of that slot; SLOTS_MAX: of any slot. */
+bool adapter_file_applies(const struct loaded_adapter *file, int slot);
+/* Host bytes in use; 0 for NULL. */
+uint64_t session_adapters_bytes(const struct session_adapters *a);
+/* Hash of the selected adapters: names, sizes, strengths and scales in order, wherever the files lie. 0:
+ * none. */
+uint64_t session_adapters_hash(const struct session_adapters *a);
+
+#endif

@@ -1,0 +1,29 @@
+/* Stage callbacks: the host's work before, between and after the evaluations of each stage (embeddings,
+ * sampler updates, previews, decoded images). Rows of stages.c name them. */
+#ifndef SLUICE_API_STAGE_CALLBACKS_H
+#define SLUICE_API_STAGE_CALLBACKS_H
+
+#include "engine/api/running.h"
+
+/* Before the first visit: copies the prompt embeddings found in the prompt cache into place. */
+enum status on_prompts_cached(struct running *r, struct error *e);
+/* After a text or vision encoder stage: checks its output for NaN, applies prompt weights, stores it in the
+ * prompt cache and copies it into place. */
+enum status on_text_stage_end(struct running *r, int stage, struct error *e);
+/* Encoding stages: before an evaluation writes its input frames, after it stores the encoded latent; after
+ * the stage dumps the latents. */
+enum status on_encode_begin(struct running *r, int stage, int evaluation, struct error *e);
+enum status on_encode_end(struct running *r, int stage, int evaluation, struct error *e);
+enum status on_encode_stage_end(struct running *r, int stage, struct error *e);
+/* After a denoiser evaluation: applies guidance and moves the samples of the images of its group; dumps and
+ * records each finished step. */
+enum status on_denoise_end(struct running *r, int stage, int evaluation, struct error *e);
+/* After the last denoiser stage: hashes the latents and saves them (--save-latent). */
+enum status on_denoise_stage_end(struct running *r, int stage, struct error *e);
+/* After a decoder evaluation: checks, hashes and hands the decoded frames to the caller. */
+enum status on_decode_end(struct running *r, int stage, int evaluation, struct error *e);
+
+/* --dump, before the first visit: writes tokens, sigmas, and the latents if they are complete. */
+enum status dump_run_start(const struct running *r, struct error *e);
+
+#endif

@@ -1,0 +1,216 @@
+/* Warnings and notes in the log: see warnings.h. */
+#include "engine/api/warnings.h"
+
+#include "engine/api/devices.h"
+#include "engine/base/text.h"
+#include "engine/open/emphasis.h"
+
+#include <math.h>
+#include <stdio.h>
+
+static void warn_of_component(struct sluice_session *s, const struct component *c) {
+    uint64_t bytes = index_bytes(&c->index), claimed = c->index.claimed_bytes;
+    if (c->n_unknown)
+        session_log(s, SLUICE_WARNING,
+                    "%d unknown tensors in the %s files are ignored (`inspect` lists them)", c->n_unknown,
+                    c->family->name);
+    if (claimed && claimed != bytes)
+        session_log(s, SLUICE_WARNING,
+                    "the shard index of the %s has total_size %llu, but its tensors have %llu bytes: "
+                    "total_size is ignored",
+                    c->family->name, (unsigned long long)claimed, (unsigned long long)bytes);
+}
+
+static void warn_of_prompt_weights(struct sluice_session *s, const struct job *job) {
+    const char *const texts[PROMPTS_MAX] = {job->request.prompt, job->request.negative_prompt};
+    for (int i = 0; i < SLOTS_MAX; i++)
+        if (job->model->recipe->slot[i].text.windows_max) return;
+    for (int i = 0; i < job->n_prompts; i++)
+        if (texts[i] && emphasis_detect(texts[i]))
+            session_log(
+                s, SLUICE_WARNING,
+                "the %s has (word:1.3) weights, but this model has no prompt weights: they are read as text",
+                i ? "negative prompt" : "prompt");
+}
+
+/* requested: the caller's scale. If it is the model's default, the line is information, not a warning. */
+static void warn_of_guidance(struct sluice_session *s, const struct job *job, double requested) {
+    if (job->decode_only) return;
+    if (job->request.cfg_scale == 0)
+        session_log(s, SLUICE_WARNING,
+                    "--cfg-scale 0 uses the negative prompt only; --cfg-scale 1 turns guidance off");
+    if (job->request.cfg_scale == requested) return;
+    session_log(s, requested == job->model->cfg_scale ? SLUICE_INFO : SLUICE_WARNING,
+                "--cfg-scale %g has no effect: this model uses guidance only with a negative prompt "
+                "(--negative-prompt \" \")",
+                requested);
+}
+
+static void warn_of_slg(struct sluice_session *s, const struct job *job) {
+    const struct sluice_request *r = &job->request;
+    if (job->decode_only || !r->n_slg_layers || job_branches(job) > job->n_prompts) return;
+    if (job->n_prompts == 1)
+        session_log(s, SLUICE_WARNING, "--slg-layers has no effect without guidance (--cfg-scale is 1)");
+    else if (r->slg_scale == 0)
+        session_log(s, SLUICE_WARNING, "--slg-layers has no effect: --slg-scale is 0");
+    else
+        session_log(s, SLUICE_WARNING,
+                    "--slg-layers has no effect: none of the %d steps (from 0) is between %g (--slg-start) "
+                    "and %g (--slg-end)",
+                    job->n_steps, job->n_steps * r->slg_start, job->n_steps * r->slg_end);
+}
+
+/* A custom VAE has as many channels as the published one, but the colour table does not fit its latents. */
+static void warn_of_preview_colours(struct sluice_session *s, const struct job *job) {
+    const struct latent_colours *colours = job->model->recipe->colours;
+    const struct component *decoder = model_component(job->model, FAMILY_DECODER);
+    if (job->preview != PREVIEW_LATENT || !decoder->family || colours->scale == 0) return;
+    float scale = decoder->latent_format.scale[0];
+    if (fabsf(scale - colours->scale) > 1e-4F)
+        session_log(s, SLUICE_WARNING,
+                    "preview colours may be wrong: they are those of the published VAE, and this VAE differs "
+                    "(scaling factor %g, not %g); --preview vae is exact",
+                    (double)scale, (double)colours->scale);
+}
+
+/* Reports the model's default negative prompt; it is used only with guidance. */
+static void log_default_negative(struct sluice_session *s, const struct job *job) {
+    const char *own = job->model->recipe->default_negative;
+    if (own && job->n_prompts > 1 && !job->decode_only && job->request.negative_prompt == own)
+        session_log(s, SLUICE_INFO,
+                    "the negative prompt is this model's default; --negative-prompt \"\" turns it off");
+}
+
+static void warn_of_truncation(struct sluice_session *s, const struct job *job) {
+    const struct recipe *recipe = job->model->recipe;
+    for (int i = 0; i < SLOTS_MAX * PROMPTS_MAX; i++) {
+        int slot = i / PROMPTS_MAX, prompt = i % PROMPTS_MAX;
+        if (job->tokens[slot][prompt].cut)
+            session_log(s, SLUICE_WARNING, "the %s is longer than %d tokens: it is cut off there for the %s",
+                        prompt ? "negative prompt" : "prompt", job->tokens[slot][prompt].n_ids,
+                        recipe->slot[slot].family->display_name);
+    }
+    for (int i = 0; i < SLOTS_MAX; i++) {
+        const struct component *c = &s->model->component[i];
+        if (c->family && c->family->kind != FAMILY_ENCODER) /* the VAE encoder shares the decoder's files */
+            warn_of_component(s, c);
+    }
+}
+
+/* Reports how an input image of another size than the output is fitted. */
+static void log_fitted_image(struct sluice_session *s, const struct sluice_picture *picture,
+                             const struct fitting *f) {
+    char resized[64] = "", cut[64] = "";
+    struct picture_size whole = f->part.whole, size = f->size;
+    bool resizes = whole.width != f->from.width || whole.height != f->from.height;
+    bool cropped = whole.width > size.width || whole.height > size.height;
+    bool cuts = whole.width != size.width || whole.height != size.height;
+    if (resizes) snprintf(resized, sizeof resized, "resized to %dx%d", whole.width, whole.height);
+    if (cuts)
+        snprintf(cut, sizeof cut, "%s%s to %dx%d", resizes ? " and " : "", cropped ? "cropped" : "padded",
+                 size.width, size.height);
+    session_log(s, SLUICE_INFO, "%s (%dx%d) is %s%s", picture->name ? picture->name : "an input image",
+                f->from.width, f->from.height, resized, cut);
+}
+
+/* Reports reference images that are resized for the VAE or the vision encoder. */
+static void log_references(struct sluice_session *s, const struct job *job) {
+    for (int i = 0; i < job->n_encoded; i++) {
+        const struct encoded *encoded = &job->encoded[i];
+        const struct sluice_picture *picture = job_input_picture(job, encoded);
+        struct picture_size size = encoded->size;
+        bool vision = encoded->kind == ENCODED_VISION;
+        if (!vision && encoded->kind != ENCODED_REFERENCE) continue;
+        if (size.width != picture->width || size.height != picture->height)
+            session_log(s, SLUICE_INFO, "%s is %s: %dx%d instead of %dx%d",
+                        picture->name ? picture->name : "a reference image",
+                        vision ? "resized for the vision encoder" : "resized for the VAE", size.width,
+                        size.height, picture->width, picture->height);
+    }
+}
+
+/* Reports the default device memory budget. */
+static void log_vram_budget(struct sluice_session *s, const struct job *job) {
+    const struct device_memory *own = s->device->memory;
+    if (!own || !own->available || job->request.max_vram_bytes || job->request.plan) return;
+    char unused[SIZE_TEXT_BYTES], budget[SIZE_TEXT_BYTES];
+    session_log(s, SLUICE_INFO, "device memory: %s free on %s, budget %s (set it with --max-vram)",
+                size_text(own->available(s->device) - own->used(s->device), unused), s->device->name,
+                size_text(job->plan.vram_budget_bytes, budget));
+}
+
+/* Reports the system's limit on pinned memory where the plan would pin more. */
+static void log_pin_limit(struct sluice_session *s, const struct job *job) {
+    char limit[SIZE_TEXT_BYTES], windowed[SIZE_TEXT_BYTES];
+    uint64_t most = 0;
+    for (int i = 0; i < job->plan.n_stages; i++) {
+        const struct plan_stage *p = &job->plan.stage[i];
+        if (p->pool_bytes - p->pinned_bytes > most) most = p->pool_bytes - p->pinned_bytes;
+    }
+    if (!job->need->pin_limit_bytes) return;
+    size_text(job->need->pin_limit_bytes, limit);
+    if (most)
+        session_log(s, SLUICE_INFO,
+                    "the system limits pinned memory to %s: %s of weights in RAM go through a staging buffer",
+                    limit, size_text(most, windowed));
+    else
+        session_log(s, SLUICE_INFO, "the system limits pinned memory to %s", limit);
+}
+
+static void log_skipped_gpu(struct sluice_session *s) {
+    char why[512];
+    if (!s->options.device && !s->device->memory && device_skipped(why, sizeof why))
+        session_log(s, SLUICE_INFO, "running on the CPU, the GPU cannot be used: %s", why);
+}
+
+static void log_assumptions(struct sluice_session *s) {
+    if (s->device->note[0]) session_log(s, SLUICE_INFO, "%s", s->device->note);
+    char lines[MODEL_NOTES_MAX][MODEL_NOTE_BYTES];
+    int n = model_notes(s->model, lines);
+    for (int i = 0; i < n; i++) session_log(s, SLUICE_INFO, "%s", lines[i]);
+}
+
+/* Reports adapter tensors that match no weight, and how the adapter was read. */
+static void log_adapters(struct sluice_session *s, const struct job *job) {
+    for (int i = 0; i < s->adapters.n_files && !job->decode_only; i++) {
+        const struct loaded_adapter *file = s->adapters.file[i];
+        for (int k = 0; k < file->match.n_notes; k++)
+            session_log(s, file->match.n_unmatched ? SLUICE_WARNING : SLUICE_INFO, "%s: %s", file->name,
+                        file->match.note[k]);
+    }
+}
+
+void warn_session(struct sluice_session *s) {
+    log_skipped_gpu(s);
+    log_assumptions(s);
+}
+
+/* Reports the tiny autoencoder: images differ slightly from the VAE's. */
+static void log_tiny_decoder(struct sluice_session *s, const struct job *job) {
+    const struct component *tiny = job_tiny_decoder(job);
+    if (tiny)
+        session_log(s, SLUICE_INFO, "decoded with the %s (%s): the image differs slightly from the VAE's",
+                    tiny->family->display_name, tiny->family->name);
+}
+
+void warn_plan(struct sluice_session *s, const struct job *job) {
+    log_tiny_decoder(s, job);
+    log_adapters(s, job);
+    warn_of_slg(s, job);
+}
+
+void warn_run(struct sluice_session *s, const struct job *job, double requested_scale) {
+    log_adapters(s, job);
+    warn_of_truncation(s, job);
+    warn_of_prompt_weights(s, job);
+    warn_of_guidance(s, job, requested_scale);
+    warn_of_slg(s, job);
+    warn_of_preview_colours(s, job);
+    log_default_negative(s, job);
+    for (int i = 0; i < PICTURE_REFERENCES; i++)
+        if (fit_changes(&job->fitting[i])) log_fitted_image(s, &job->input_picture[i], &job->fitting[i]);
+    log_references(s, job);
+    log_tiny_decoder(s, job);
+    log_vram_budget(s, job);
+    log_pin_limit(s, job);
+}

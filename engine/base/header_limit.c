@@ -1,0 +1,23 @@
+/* Limit on memory for file headers: see header_limit.h. */
+#include "engine/base/header_limit.h"
+
+#include "engine/base/text.h"
+
+#include <inttypes.h>
+
+/* Memory for descriptors of a small request, which the recommended budget must also cover. */
+enum { DESCRIPTORS = 4 << 20 };
+
+enum status header_limit_check(struct sys *sys, const char *path, uint64_t bytes, struct error *e) {
+    uint64_t budget = sys->header_limit.budget_bytes, beside = sys->header_limit.reserved_bytes;
+    uint64_t least = beside + (uint64_t)sys_memory_use(sys).live_bytes[LINE_HOST] + bytes;
+    char size[SIZE_TEXT_BYTES];
+    if (!budget || least <= budget || least <= beside + HEADER_LIMIT_MIN) return OK;
+    least += DESCRIPTORS;
+    error_set(e, BUDGET,
+              "does not fit the memory budget; the smallest budget that works is --max-ram %" PRIu64 "B (%s)",
+              least, size_text(least, size));
+    error_where(e, "%s", path);
+    error_found(e, "a budget of %s", size_text(budget, size));
+    return error_expected(e, "at least %s for the header of this file", size_text(bytes, size));
+}

@@ -1,0 +1,198 @@
+/* The thread pool: see thread_pool.h. One atomic word holds the number of the loop, whether it is still
+ * offered, and the number of threads inside, so that joining and closing cannot race. */
+#include "engine/base/thread_pool.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+/* state: loop number << 32 | OFFERED | threads inside */
+static const uint64_t OFFERED = (uint64_t)1 << 31;
+static const uint64_t INSIDE = ((uint64_t)1 << 31) - 1;
+
+/* Each thread's share is taken in this many steps: few enough to cost nothing, many enough that a late thread
+ * causes little waiting. */
+enum { STEPS = 8 };
+
+struct thread_pool {
+    struct sys *sys;
+    int n_members, n_started; /* including the calling thread */
+    struct sys_thread **thread;
+    thread_pool_work *work;
+    const void *context;
+    int64_t n, step;
+    atomic_llong next;       /* first item that is not taken */
+    atomic_int n_members_at; /* threads that took items */
+    atomic_ullong state;
+    atomic_int n_asleep;
+    atomic_bool caller_asleep, closing;
+    pthread_mutex_t lock; /* held from the last check until falling asleep */
+    pthread_cond_t begins, ended;
+};
+
+static void thread_pool_pause(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+/* Spins until the condition holds, at most 50 us. Returns whether it holds. */
+static bool thread_pool_spin(struct thread_pool *thread_pool,
+                             bool (*condition)(struct thread_pool *thread_pool, uint32_t seen),
+                             uint32_t seen) {
+    enum { SPINS = 64 };
+    static const double spin_seconds = 50e-6;
+    double until = 0;
+    for (;;) {
+        for (int i = 0; i < SPINS; i++) {
+            if (condition(thread_pool, seen)) return true;
+            thread_pool_pause();
+        }
+        double now = thread_pool->sys->clock(thread_pool->sys);
+        if (!until) until = now + spin_seconds;
+        if (now >= until) return false;
+    }
+}
+
+static bool thread_pool_has_work(struct thread_pool *thread_pool, uint32_t seen) {
+    uint64_t state = atomic_load(&thread_pool->state);
+    return ((state & OFFERED) && (uint32_t)(state >> 32) != seen) || atomic_load(&thread_pool->closing);
+}
+
+static bool thread_pool_is_empty(struct thread_pool *thread_pool, uint32_t seen) {
+    (void)seen;
+    return !(atomic_load(&thread_pool->state) & INSIDE);
+}
+
+static void thread_pool_take(struct thread_pool *thread_pool) {
+    int64_t first;
+    int member = -1;
+    while ((first = atomic_fetch_add(&thread_pool->next, thread_pool->step)) < thread_pool->n) {
+        int64_t end = first + thread_pool->step < thread_pool->n ? first + thread_pool->step : thread_pool->n;
+        if (member < 0) member = atomic_fetch_add(&thread_pool->n_members_at, 1);
+        thread_pool->work(thread_pool->context, first, end, member);
+    }
+}
+
+/* Joins the loop unless it is no longer offered. *seen: the number of the loop. */
+static bool thread_pool_enter(struct thread_pool *thread_pool, uint32_t *seen) {
+    unsigned long long state = atomic_load(&thread_pool->state);
+    do {
+        if (!(state & OFFERED)) return false;
+        *seen = (uint32_t)(state >> 32);
+    } while (!atomic_compare_exchange_weak(&thread_pool->state, &state, state + 1));
+    return true;
+}
+
+static void thread_pool_leave(struct thread_pool *thread_pool) {
+    uint64_t before = atomic_fetch_sub(&thread_pool->state, 1);
+    if ((before & (OFFERED | INSIDE)) != 1 || !atomic_load(&thread_pool->caller_asleep)) return;
+    pthread_mutex_lock(&thread_pool->lock);
+    pthread_cond_signal(&thread_pool->ended);
+    pthread_mutex_unlock(&thread_pool->lock);
+}
+
+static void thread_pool_sleep(struct thread_pool *thread_pool, uint32_t seen) {
+    pthread_mutex_lock(&thread_pool->lock);
+    atomic_fetch_add(&thread_pool->n_asleep, 1);
+    while (!thread_pool_has_work(thread_pool, seen))
+        pthread_cond_wait(&thread_pool->begins, &thread_pool->lock);
+    atomic_fetch_sub(&thread_pool->n_asleep, 1);
+    pthread_mutex_unlock(&thread_pool->lock);
+}
+
+static void thread_pool_wake(struct thread_pool *thread_pool) {
+    if (!atomic_load(&thread_pool->n_asleep)) return;
+    pthread_mutex_lock(&thread_pool->lock);
+    pthread_cond_broadcast(&thread_pool->begins);
+    pthread_mutex_unlock(&thread_pool->lock);
+}
+
+static void member_main(void *argument) {
+    struct thread_pool *thread_pool = argument;
+    uint32_t seen = 0;
+    while (!atomic_load(&thread_pool->closing)) {
+        if (!thread_pool_spin(thread_pool, thread_pool_has_work, seen)) thread_pool_sleep(thread_pool, seen);
+        if (!thread_pool_enter(thread_pool, &seen)) continue;
+        thread_pool_take(thread_pool);
+        thread_pool_leave(thread_pool);
+    }
+}
+
+void thread_pool_run(struct thread_pool *thread_pool, int64_t n, thread_pool_work *work,
+                     const void *context) {
+    if (n <= 0) return;
+    if (n == 1 || thread_pool->n_started == 1) {
+        work(context, 0, n, 0);
+        return;
+    }
+    int64_t step = n / ((int64_t)thread_pool->n_started * STEPS);
+    thread_pool->work = work;
+    thread_pool->context = context;
+    thread_pool->n = n;
+    thread_pool->step = step > 0 ? step : 1;
+    atomic_store(&thread_pool->next, 0);
+    atomic_store(&thread_pool->n_members_at, 0);
+    atomic_store(&thread_pool->state, ((atomic_load(&thread_pool->state) >> 32) + 1) << 32 | OFFERED);
+    thread_pool_wake(thread_pool);
+    thread_pool_take(thread_pool);
+    atomic_fetch_and(&thread_pool->state, ~OFFERED);
+    if (thread_pool_spin(thread_pool, thread_pool_is_empty, 0)) return;
+    pthread_mutex_lock(&thread_pool->lock);
+    atomic_store(&thread_pool->caller_asleep, true);
+    while (!thread_pool_is_empty(thread_pool, 0)) pthread_cond_wait(&thread_pool->ended, &thread_pool->lock);
+    atomic_store(&thread_pool->caller_asleep, false);
+    pthread_mutex_unlock(&thread_pool->lock);
+}
+
+struct thread_pool *thread_pool_open(struct sys *sys, int members, struct error *e) {
+    struct thread_pool *thread_pool = sys->alloc(sys, LINE_HOST, sizeof *thread_pool);
+    struct sys_thread **thread = sys->alloc(sys, LINE_HOST, (size_t)members * sizeof *thread);
+    if (!thread_pool || !thread) {
+        sys->release(sys, thread_pool);
+        sys->release(sys, thread);
+        error_set(e, MEMORY, "no memory for %d compute threads", members);
+        return NULL;
+    }
+    thread_pool->sys = sys;
+    thread_pool->n_members = members;
+    thread_pool->n_started = 1;
+    thread_pool->thread = thread;
+    pthread_mutex_init(&thread_pool->lock, NULL);
+    pthread_cond_init(&thread_pool->begins, NULL);
+    pthread_cond_init(&thread_pool->ended, NULL);
+    return thread_pool;
+}
+
+enum status thread_pool_start(struct thread_pool *thread_pool, struct error *e) {
+    while (thread_pool->n_started < thread_pool->n_members) {
+        struct sys_thread **thread = &thread_pool->thread[thread_pool->n_started];
+        int failed = thread_pool->sys->thread_start(thread_pool->sys, thread, member_main, thread_pool);
+        if (failed) {
+            error_set(e, MEMORY, "cannot start compute thread %d of %d", thread_pool->n_started + 1,
+                      thread_pool->n_members);
+            error_found(e, "%s", strerror(-failed));
+            return error_expected(e, "a system that allows it, or -t %d", thread_pool->n_started);
+        }
+        thread_pool->n_started++;
+    }
+    return OK;
+}
+
+void thread_pool_close(struct thread_pool *thread_pool) {
+    if (!thread_pool) return;
+    atomic_store(&thread_pool->closing, true);
+    thread_pool_wake(thread_pool);
+    for (int i = 1; i < thread_pool->n_started; i++)
+        thread_pool->sys->thread_join(thread_pool->sys, thread_pool->thread[i]);
+    pthread_cond_destroy(&thread_pool->ended);
+    pthread_cond_destroy(&thread_pool->begins);
+    pthread_mutex_destroy(&thread_pool->lock);
+    thread_pool->sys->release(thread_pool->sys, thread_pool->thread);
+    thread_pool->sys->release(thread_pool->sys, thread_pool);
+}
+
+int thread_pool_members(const struct thread_pool *thread_pool) {
+    return thread_pool->n_members;
+}

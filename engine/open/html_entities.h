@@ -1,0 +1,20 @@
+/* HTML entities, as in Python's html.unescape. */
+#ifndef SLUICE_OPEN_HTML_HTML_ENTITIES_H
+#define SLUICE_OPEN_HTML_HTML_ENTITIES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { ENTITY_NAME_BYTES = 32 };
+
+struct entity {
+    char name[ENTITY_NAME_BYTES]; /* letters and digits */
+    bool bare;                    /* valid without a semicolon too */
+    int32_t code[2];              /* code points; second 0: only one */
+};
+
+/* The entity whose name is these bytes, or NULL. */
+const struct entity *entity_find(const char *name, size_t bytes);
+
+#endif

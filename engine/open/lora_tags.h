@@ -1,0 +1,29 @@
+/* LoRA tags in prompts, <lora:NAME> and <lora:NAME:0.8>, as in stable-diffusion.cpp and AUTOMATIC1111's web UI.
+ * Tags are removed before the prompt is encoded, together with one of the blanks around them. A tag without
+ * closing ">" is text. */
+#ifndef SLUICE_OPEN_LORA_TAGS_H
+#define SLUICE_OPEN_LORA_TAGS_H
+
+#include "engine/base/error.h"
+#include "engine/base/sys.h"
+#include "engine/sluice.h"
+
+struct lora_tag {
+    const char *name;
+    double strength; /* 1 by default */
+};
+
+struct lora_tags {
+    char *text;  /* the prompt without tags; NULL: there are no tags */
+    char *names; /* memory of the names */
+    struct lora_tag tag[SLUICE_LORAS_MAX];
+    int n;
+};
+
+/* what: name of the text in messages ("negative prompt"). USAGE: a tag without name, with an invalid strength, or
+ * with a name that leaves the folder; too many tags. MEMORY. Destroy also after failure. */
+enum status lora_tags_read(struct sys *sys, const char *what, const char *text, struct lora_tags *tags,
+                            struct error *e);
+void lora_tags_destroy(struct sys *sys, struct lora_tags *tags);
+
+#endif

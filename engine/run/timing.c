@@ -1,0 +1,339 @@
+/* Predicted timing: see timing.h. */
+#include "engine/run/timing.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Evaluations take equal time after two or three; the mean of the last two also covers a rhythm of two. */
+enum { SIMULATED = 6, VISITS_MAX = PLAN_BLOCKS_MAX * (SIMULATED + 1) };
+
+static double larger(double a, double b) {
+    return a > b ? a : b;
+}
+
+static uint64_t smaller(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
+static double transfer_seconds(uint64_t bytes, double rate) {
+    return rate > 0 ? (double)bytes / rate : 0;
+}
+
+static bool in_set(const uint64_t *set, int place) {
+    return set[place / 64] >> (place % 64) & 1;
+}
+
+/* ---- loads ---- */
+
+struct load block_stream_first_load(const struct block_stream *c) {
+    struct load load = {{0}};
+    for (int i = 0; i < c->n; i++) {
+        load.busy[BOUND_COMPUTE] += c->compute[i];
+        load.busy[BOUND_BUS] += c->bus[i];
+        load.busy[BOUND_DISK] += c->disk[i];
+    }
+    return load;
+}
+
+struct load block_stream_later_load(const struct block_stream *c, const struct plan_stage *stage) {
+    struct load load = {{0}};
+    for (int i = c->n_once; i < c->n; i++) {
+        load.busy[BOUND_COMPUTE] += c->compute[i];
+        if (plan_is_resident(stage, c->place[i])) continue;
+        load.busy[BOUND_BUS] += c->bus[i];
+        if (!c->separate || !plan_is_pooled(stage, c->place[i])) load.busy[BOUND_DISK] += c->disk[i];
+    }
+    return load;
+}
+
+static double largest_load(const struct load *load) {
+    return larger(load->busy[BOUND_COMPUTE], larger(load->busy[BOUND_BUS], load->busy[BOUND_DISK]));
+}
+
+/* ---- simulation ---- */
+
+/* Bytes that occupy a buffer (ring or staging); allocated and freed in visit order. */
+struct held {
+    int visit[VISITS_MAX], first, last;
+    uint64_t bytes;
+};
+
+struct simulation {
+    const struct block_stream *c;
+    const struct plan_stage *stage;
+    int visit;                 /* the current visit */
+    int evaluation_start;      /* first visit of its evaluation */
+    double end[VISITS_MAX];    /* end of computation */
+    double copied[VISITS_MAX]; /* arrival of the last byte */
+    struct held ring, staging;
+    uint64_t moved[VISITS_MAX]; /* bytes of the visit's block that were moved */
+    double bus_free, disk_free, host_free;
+    uint64_t windowed[PLAN_BLOCKS_MAX / 64]; /* by block index: in the pool, and not entirely pinned */
+};
+
+static double end_of(const struct simulation *s, int visit) {
+    return visit < 0 ? 0 : s->end[visit];
+}
+
+/* Earliest time at which the current visit may start to move: the plan's limits on prefetching. */
+static double earliest_start(const struct simulation *s) {
+    double from = 0;
+    if (s->stage->depth) from = end_of(s, s->visit - s->stage->depth - 1);
+    if (s->stage->no_wrap) from = larger(from, end_of(s, s->evaluation_start - 1));
+    if (s->stage->waits) from = larger(from, end_of(s, s->visit - 1));
+    return from;
+}
+
+/* Time at which the buffer of `limit` bytes has space for the current visit; earlier visits free their bytes
+ * at freed[visit]. */
+static double wait_for_room(struct simulation *s, struct held *held, const double *freed, uint64_t limit) {
+    double from = 0;
+    uint64_t bytes =
+        smaller(s->moved[s->visit], limit); /* a block larger than the buffer occupies all of it */
+    while (held->bytes + bytes > limit && held->first < held->last) {
+        int oldest = held->visit[held->first++];
+        held->bytes -= smaller(s->moved[oldest], limit);
+        from = freed[oldest]; /* in order, so the last one is the latest */
+    }
+    held->visit[held->last++] = s->visit;
+    held->bytes += bytes;
+    return from;
+}
+
+/* The source of a block before the bus: the disk, or unpinned host memory. */
+struct upstream {
+    double seconds, rate;
+    double *free;
+};
+
+/* Time at which a block has come from its source through staging (or from the disk into the pool) and over
+ * the bus, overlapped: the bus starts with the first piece and ends one piece after the source. If a block
+ * exceeds staging, the source waits for the bus with the rest. */
+static double upstream_then_bus(struct simulation *s, int i, struct upstream upstream, bool staged,
+                                double from, double bus_from) {
+    const struct block_stream *c = s->c;
+    uint64_t bytes = c->bytes[i], limit = s->stage->staging_bytes;
+    double piece = larger(1, (double)bytes / PLAN_STAGED_PIECE);
+    if (staged) from = larger(from, wait_for_room(s, &s->staging, s->copied, limit));
+    double began = larger(*upstream.free, from), bus_began = larger(bus_from, began);
+    double read = began + upstream.seconds;
+    if (staged && bytes > limit)
+        read = larger(read, bus_began + transfer_seconds(bytes - limit, upstream.rate));
+    *upstream.free = read;
+    return larger(bus_began + c->bus[i], read + c->bus[i] / piece);
+}
+
+static struct upstream upstream_of(struct simulation *s, int i, bool in_pool) {
+    const struct block_stream *c = s->c;
+    return in_pool ? (struct upstream){c->host[i], c->host_rate, &s->host_free}
+                   : (struct upstream){c->disk[i], c->disk_rate, &s->disk_free};
+}
+
+/* Time at which the bytes of the current visit are on the device. */
+static double arrival(struct simulation *s, int i, bool first) {
+    const struct block_stream *c = s->c;
+    bool resident = plan_is_resident(s->stage, c->place[i]);
+    bool pooled = !resident && plan_is_pooled(s->stage, c->place[i]);
+    bool windowed = pooled && in_set(s->windowed, c->place[i]);
+    if (!c->bytes[i] || (resident && !first)) return 0;
+    s->moved[s->visit] = c->bytes[i];
+    double from = earliest_start(s), bus_from = from;
+    if (!resident) bus_from = larger(from, wait_for_room(s, &s->ring, s->end, s->stage->ring_bytes));
+    bus_from = larger(bus_from, s->bus_free);
+    if (!c->separate)
+        s->bus_free = s->disk_free = bus_from + c->disk[i];
+    else if (pooled && !first && !windowed)
+        s->bus_free = bus_from + c->bus[i];
+    else
+        s->bus_free =
+            upstream_then_bus(s, i, upstream_of(s, i, pooled && !first), !pooled || windowed, from, bus_from);
+    if (windowed && first)
+        s->host_free = larger(s->host_free, s->disk_free); /* the block enters the pool now */
+    s->copied[s->visit] = s->bus_free;
+    return s->bus_free;
+}
+
+static void simulate(struct simulation *s, int from, int to, bool first) {
+    s->evaluation_start = s->visit;
+    for (int i = from; i < to; i++, s->visit++) {
+        double there = arrival(s, i, first);
+        s->end[s->visit] = larger(end_of(s, s->visit - 1), there) + s->c->compute[i];
+    }
+}
+
+/* Extrapolates: simulates evaluations while they differ, at most SIMULATED; the rest take the mean of the
+ * last two. Never less than the load, which a full ring can hide for longer than the simulation. */
+static void extrapolate(const struct simulation *s, const double *ended, int n, double least,
+                        struct timing *timing) {
+    double last = n > 1 ? ended[n - 1] - ended[n - 2] : ended[0];
+    if (n > 2) last = (ended[n - 1] - ended[n - 3]) / 2;
+    timing->evaluation_seconds = n > 1 ? larger(last, least) : last;
+    timing->seconds = ended[n - 1] + (s->c->evaluations - n) * timing->evaluation_seconds;
+}
+
+static bool same_length(double a, double b, double of) {
+    return a - b < 1e-12 * of && b - a < 1e-12 * of;
+}
+
+/* Time at which each resource has finished everything simulated so far. */
+static struct load load_so_far(const struct simulation *s) {
+    return (struct load){
+        {[BOUND_COMPUTE] = end_of(s, s->visit - 1), [BOUND_BUS] = s->bus_free, [BOUND_DISK] = s->disk_free}};
+}
+
+/* Lower bound with n more evaluations in which nothing waits; never above the prediction, extrapolated or
+ * not. */
+static double least_seconds(const struct load *so_far, const struct load *later, int n) {
+    struct load load = *so_far;
+    for (int b = 0; b < N_BOUNDS; b++) load.busy[b] += n * later->busy[b];
+    return largest_load(&load);
+}
+
+/* Finds pooled blocks that are not entirely pinned; blocks lie in the pool by index. */
+static void find_windowed(struct simulation *s) {
+    uint64_t bytes[PLAN_BLOCKS_MAX], end = 0;
+    memset(s->windowed, 0, sizeof s->windowed);
+    if (s->stage->pinned_bytes >= s->stage->pool_bytes) return;
+    memset(bytes, 0, sizeof bytes);
+    for (int i = 0; i < s->c->n; i++) bytes[s->c->place[i]] = s->c->bytes[i];
+    for (int place = 0; place < PLAN_BLOCKS_MAX; place++) {
+        if (!plan_is_pooled(s->stage, place) || plan_is_resident(s->stage, place)) continue;
+        end += bytes[place];
+        if (end > s->stage->pinned_bytes) s->windowed[place / 64] |= (uint64_t)1 << (place % 64);
+    }
+}
+
+static void simulation_begin(struct simulation *s, const struct block_stream *c,
+                             const struct plan_stage *stage) {
+    s->c = c;
+    s->stage = stage;
+    s->visit = s->ring.first = s->ring.last = s->staging.first = s->staging.last = 0;
+    s->ring.bytes = s->staging.bytes = 0;
+    s->bus_free = s->disk_free = s->host_free = 0;
+    find_windowed(s);
+    simulate(s, 0, c->n_once, true);
+}
+
+/* Predicts a stage. If the time exceeds `enough` (see block_stream_seconds), only timing->seconds is set. */
+static void timing_run(const struct block_stream *c, const struct plan_stage *stage, double enough,
+                       struct timing *timing) {
+    struct simulation s; /* large, and written before it is read: not cleared */
+    struct load later = block_stream_later_load(c, stage);
+    double ended[SIMULATED], lag = -1;
+    int n = 0;
+    simulation_begin(&s, c, stage);
+    for (bool alike = false; n < c->evaluations && n < SIMULATED && !alike; n++) {
+        simulate(&s, c->n_once, c->n, n == 0);
+        struct load so_far = load_so_far(&s);
+        timing->seconds = least_seconds(&so_far, &later, c->evaluations - n - 1);
+        if (timing->seconds > enough) return;
+        ended[n] = end_of(&s, s.visit - 1);
+        double now = ended[n] - s.bus_free, end = ended[n];
+        alike = n > 1 && same_length(now, lag, end) &&
+                same_length(end - ended[n - 1], ended[n - 1] - ended[n - 2], end);
+        lag = now;
+    }
+    extrapolate(&s, ended, n, largest_load(&later), timing);
+}
+
+static struct load start_of(const struct block_stream *c) {
+    const struct plan_stage endless = {.ring_bytes = UINT64_MAX / 2, .staging_bytes = UINT64_MAX / 2};
+    struct simulation s;
+    simulation_begin(&s, c, &endless);
+    simulate(&s, c->n_once, c->n, true);
+    return load_so_far(&s);
+}
+
+void block_stream_make(const struct stage_need *need, const struct rates *rates, bool separate,
+                       bool pictures_on_host, struct block_stream *block_stream) {
+    block_stream->separate = separate;
+    block_stream->evaluations = need->evaluations > 1 ? need->evaluations : 1;
+    block_stream->disk_rate = rates->disk;
+    block_stream->host_rate = rates->host_copy;
+    block_stream->n = block_stream->n_once = 0;
+    for (int repeats = 0; repeats < 2; repeats++)
+        for (int i = 0; i < need->n_blocks; i++) {
+            if (need->block_repeats[i] != repeats) continue;
+            int to = block_stream->n++;
+            block_stream->n_once += !repeats;
+            block_stream->place[to] = i;
+            block_stream->bytes[to] = need->block_bytes[i];
+            block_stream->compute[to] = need->block_seconds[i];
+            if (pictures_on_host)
+                block_stream->compute[to] += transfer_seconds(need->block_picture_bytes[i], rates->h2d);
+            block_stream->bus[to] = separate ? transfer_seconds(need->block_bytes[i], rates->h2d) : 0;
+            block_stream->host[to] = transfer_seconds(need->block_bytes[i], rates->host_copy);
+            block_stream->disk[to] =
+                transfer_seconds(need->block_bytes[i], rates->disk) + need->block_fill_seconds[i];
+        }
+    block_stream->start = start_of(block_stream);
+}
+
+double block_stream_bound(const struct block_stream *c, const struct plan_stage *stage) {
+    struct load later = block_stream_later_load(c, stage);
+    return least_seconds(&c->start, &later, c->evaluations - 1);
+}
+
+double block_stream_seconds(const struct block_stream *c, const struct plan_stage *stage, double enough) {
+    struct timing timing = {0};
+    if (c->n) timing_run(c, stage, enough, &timing);
+    return timing.seconds;
+}
+
+struct timing block_stream_timing(const struct block_stream *c, const struct plan_stage *stage) {
+    struct load first = block_stream_first_load(c), later = block_stream_later_load(c, stage);
+    struct timing timing = {.bound = BOUND_COMPUTE};
+    double longest = -1;
+    int more = c->evaluations - 1;
+    timing.first_floor_seconds = largest_load(&first);
+    timing.later_floor_seconds = largest_load(&later);
+    timing.floor_seconds = timing.first_floor_seconds + more * timing.later_floor_seconds;
+    for (int b = 0; b < N_BOUNDS; b++) {
+        double busy = first.busy[b] + more * later.busy[b];
+        if (busy <= longest) continue;
+        longest = busy;
+        timing.bound = (enum bound)b;
+    }
+    if (c->n) timing_run(c, stage, HUGE_VAL, &timing);
+    return timing;
+}
+
+struct timing timing_predict(const struct run_need *need, const struct plan *plan, int stage) {
+    struct block_stream block_stream;
+    block_stream_make(&need->stage[stage], &need->rates, need->separate, plan->stage[stage].pictures_on_host,
+                      &block_stream);
+    return block_stream_timing(&block_stream, &plan->stage[stage]);
+}
+
+/* ---- choosing blocks evenly ---- */
+
+/* Without known computation times, bytes stand in, so that blocks are spread evenly. */
+static double weight_of(const struct block_stream *c, int i, bool timed) {
+    return timed ? c->compute[i] : (double)c->bytes[i];
+}
+
+void block_stream_thin(const struct block_stream *c, const struct thinning *thinning, uint64_t *taken) {
+    uint64_t bytes = 0, got = 0;
+    double all = 0, passed = 0, streamed = 0;
+    bool timed = false;
+    memset(taken, 0, PLAN_BLOCKS_MAX / 8);
+    for (int i = c->n_once; i < c->n; i++) timed = timed || c->compute[i] > 0;
+    for (int i = c->n_once; i < c->n; i++) {
+        all += weight_of(c, i, timed);
+        if (in_set(thinning->stream, c->place[i])) bytes += c->bytes[i];
+    }
+    double rate = all > 0 && bytes > thinning->most ? (double)(bytes - thinning->most) / all : 0;
+    for (int i = c->n_once; i < c->n; i++) {
+        int place = c->place[i];
+        passed += weight_of(c, i, timed);
+        if (!in_set(thinning->stream, place)) continue;
+        bool take = in_set(thinning->eligible, place) && got + c->bytes[i] <= thinning->most &&
+                    streamed + (double)c->bytes[i] > rate * passed + thinning->allowance;
+        if (take) {
+            taken[place / 64] |= (uint64_t)1 << (place % 64);
+            got += c->bytes[i];
+        } else {
+            streamed += (double)c->bytes[i];
+        }
+    }
+}

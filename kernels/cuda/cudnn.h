@@ -1,0 +1,89 @@
+/* The only interface to cuDNN: 2D convolutions without padding, by one fixed deterministic algorithm.
+ *
+ * in [(Y - 1) stride + k, (X - 1) stride + k, C], weights [N, k, k, C], out [Y, X, N]: f32, packed, at
+ * multiples of 16 bytes. Tensor cores round in and weights to TF32 and sum in f32. C and N are multiples of
+ * 8. Bias is added later, in the pass that adds the residual and removes the padding. A convolution is
+ * identified by its shape and kept until convolutions_close, like products. test/emu/convolutions.c
+ * implements this header without cuDNN. */
+#ifndef SLUICE_CUDA_CUDNN_H
+#define SLUICE_CUDA_CUDNN_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "engine/base/error.h"
+#include "engine/base/sys.h"
+#include "kernels/device.h"
+
+#include <cuda_runtime_api.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* Workspace limit of every convolution, in bytes. */
+enum { CONVOLUTIONS_WORKSPACE = 64 << 20 };
+
+struct convolution_key {
+    int32_t rows, columns; /* of out */
+    int32_t in, out;       /* channels C, N */
+    int32_t side;          /* k */
+    int32_t stride;        /* 1 or 2 */
+};
+
+enum { CONVOLUTION_SHAPE = 128 };
+
+/* Writes "512 x 512 pixels, 128 to 256 channels, kernel 3, stride 1" to out (CONVOLUTION_SHAPE bytes) and
+ * returns out. */
+static inline const char *convolution_shape(const struct convolution_key *key, char *out) {
+    snprintf(out, CONVOLUTION_SHAPE, "%d x %d pixels, %d to %d channels, kernel %d, stride %d", key->rows,
+             key->columns, key->in, key->out, key->side, key->stride);
+    return out;
+}
+
+/* Input rows (or columns) for this many rows (or columns) of out. */
+static inline int32_t convolution_reach(const struct convolution_key *key, int32_t of_out) {
+    return (of_out - 1) * key->stride + key->side;
+}
+
+/* Scratch bytes of the warm-up call: see product_warm_up_bytes. */
+static inline uint64_t convolution_warm_up_bytes(const struct convolution_key *key) {
+    uint64_t side = (uint64_t)key->side, in = (uint64_t)key->in, out = (uint64_t)key->out;
+    uint64_t rows = (uint64_t)convolution_reach(key, key->rows);
+    uint64_t columns = (uint64_t)convolution_reach(key, key->columns);
+    uint64_t from = rows * columns * in, to = (uint64_t)key->rows * (uint64_t)key->columns * out;
+    uint64_t weights = side * side * in * out, most = from > to ? from : to;
+    return CONVOLUTIONS_WORKSPACE + sizeof(float) * (most > weights ? most : weights);
+}
+
+struct convolution_operands {
+    const float *in, *weights;
+    float *out;
+    void *workspace; /* CONVOLUTIONS_WORKSPACE bytes, aligned to 256 */
+};
+
+struct convolutions;
+
+/* Opens cuDNN. NULL with DEVICE (library missing or does not start) or MEMORY. */
+struct convolutions *convolutions_open(struct sys *sys, struct error *e);
+void convolutions_close(struct convolutions *convolutions);
+/* Writes "cuDNN 9.13.0" to out. */
+void convolutions_version(const struct convolutions *convolutions, char *out, size_t out_bytes);
+/* Builds the convolution. MEMORY, or DEVICE if the library does not support it. */
+enum status convolutions_prepare(struct convolutions *convolutions, const struct convolution_key *key,
+                                 struct error *e);
+/* Queues the convolution on the stream. INTERNAL if it was not prepared, DEVICE. */
+enum status convolutions_run(struct convolutions *convolutions, const struct convolution_key *key,
+                             const struct convolution_operands *operands, cudaStream_t stream,
+                             struct error *e);
+/* Reports each convolution that has run, as "conv2d": see products_algorithms. */
+void convolutions_algorithms(const struct convolutions *convolutions, device_algorithm *report, void *user);
+/* Warm-up: see products_warm_up_bytes and products_warm_up. */
+uint64_t convolutions_warm_up_bytes(const struct convolutions *convolutions);
+enum status convolutions_warm_up(struct convolutions *convolutions, void *scratch, uint64_t scratch_bytes,
+                                 cudaStream_t stream, struct error *e);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

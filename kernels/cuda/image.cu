@@ -1,0 +1,161 @@
+/* Conversions between latents, tokens and images: patchify, unpatchify, latent_to_image, image_to_rgb. No
+ * workspace. Latents are small (64 channels of 128 x 128 are 4 MiB), so their kernels move single values. */
+#include "kernels/cuda/token_coords.cuh"
+#include "kernels/cuda/row_access.cuh"
+
+/* A latent [C,Y,X] or image [Y,X,C] and its patches. */
+struct patched {
+    struct rows latent;
+    struct patches patches;
+    int32_t channels, rows, columns; /* rows and columns of the latent */
+};
+
+/* Address of value i of a token. Values are ordered (py, px, c), (c, py, px) or (c, px, py), the last
+ * fastest. */
+__device__ static inline float *cuda_patch_value(const struct patched &p, int64_t token, int32_t i) {
+    int32_t side = p.patches.side;
+    bool first = p.patches.order != PATCH_CHANNELS_LAST;
+    int32_t c = first ? i / (side * side) : i % p.channels, pixel = first ? i : i / p.channels;
+    struct token_coords place =
+        cuda_token_coords_at(p.patches.token_order, p.rows / side, p.columns / side, (uint32_t)token);
+    int32_t slow = pixel / side % side, fast = pixel % side;
+    bool columns_first = p.patches.order == PATCH_COLUMNS_FIRST;
+    int64_t y = place.row * side + (columns_first ? fast : slow);
+    int64_t x = place.column * side + (columns_first ? slow : fast);
+    int64_t row = p.patches.pixels ? y * p.columns + x : c * (int64_t)p.rows + y;
+    return reinterpret_cast<float *>(p.latent.data + row * p.latent.step) + (p.patches.pixels ? c : x);
+}
+
+/* Moves one value between token and latent; BACK: from the token, times factor.
+ *
+ * Grid: rows_grid_of, rows are tokens, values take the place of column groups; no shared memory; 37
+ * registers. Bytes: 8 per value. Bound by memory; share of peak: not measured yet. */
+template <bool BACK>
+static __global__ void __launch_bounds__(ROWS_THREADS, 1)
+    move_patches(struct patched p, struct rows tokens, int64_t n, int32_t columns, float factor) {
+    int64_t i = first_quad();
+    if (i >= columns) return;
+    for (int64_t token = first_row(); token < n; token += next_row()) {
+        float *value = reinterpret_cast<float *>(tokens.data + token * tokens.step) + i;
+        float *place = cuda_patch_value(p, token, (int32_t)i);
+        if (BACK)
+            *place = *value * factor;
+        else
+            *value = *place;
+    }
+}
+
+static enum status move_run(struct cuda *cuda, const struct op *op, const struct tensor *latent,
+                            const struct tensor *tokens, struct error *e) {
+    struct patched p = {rows_of(latent), op->patches};
+    const int32_t *dim = latent->dim;
+    p.channels = dim[op->patches.pixels ? 2 : 0];
+    p.rows = dim[op->patches.pixels ? 0 : 1];
+    p.columns = dim[op->patches.pixels ? 1 : 2];
+    int64_t n = tokens->dim[0];
+    int32_t columns = tokens->dim[1];
+    struct rows_grid g = rows_grid_of(n, columns);
+    if (latent == &op->out)
+        LAUNCH((move_patches<true>), g.grid, g.block, 0, cuda->compute, p, rows_of(tokens), n, columns,
+               op->scale);
+    else
+        LAUNCH((move_patches<false>), g.grid, g.block, 0, cuda->compute, p, rows_of(tokens), n, columns,
+               1.0f);
+    return cuda_launched(op, e);
+}
+
+static enum status cuda_patchify_run(struct cuda *cuda, const struct op *op, char *workspace,
+                                     struct error *e) {
+    (void)workspace;
+    return move_run(cuda, op, &op->in[0], &op->out, e);
+}
+
+static const void *const patch_kernels[] = {KERNEL(move_patches<false>), KERNEL(move_patches<true>), NULL};
+
+const struct cuda_operator cuda_patchify = {NULL, cuda_patchify_run, patch_kernels};
+
+static enum status cuda_unpatchify_run(struct cuda *cuda, const struct op *op, char *workspace,
+                                       struct error *e) {
+    (void)workspace;
+    return move_run(cuda, op, &op->out, &op->in[0], e);
+}
+
+const struct cuda_operator cuda_unpatchify = {NULL, cuda_unpatchify_run};
+
+/* One value of a pixel: in / scale + shift of its channel, limited by tanh if the format has a limit.
+ *
+ * Grid: rows_grid_of, rows are pixels, channels take the place of column groups; no shared memory; 34
+ * registers. Bytes: 8 per value; FLOPs: 2. Bound by memory; share of peak: not measured yet. */
+static __global__ void __launch_bounds__(ROWS_THREADS, 1)
+    move_latent(struct rows out, struct rows latent, int32_t rows, int32_t columns, int32_t channels,
+                struct latent_format format) {
+    int64_t c = first_quad();
+    if (c >= channels) return;
+    float scale = format.scale[format.n > 1 ? c : 0], shift = format.shift[format.n > 1 ? c : 0];
+    for (int64_t pixel = first_row(); pixel < (int64_t)rows * columns; pixel += next_row()) {
+        int64_t row = c * rows + pixel / columns, x = pixel % columns;
+        float v = value_at(latent.data + row * latent.step, DTYPE_F32, x) / scale + shift;
+        if (format.limit > 0) v = format.limit * tanhf(v / format.limit);
+        reinterpret_cast<float *>(out.data + pixel * out.step)[c] = v;
+    }
+}
+
+static enum status cuda_latent_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
+    (void)workspace;
+    const int32_t *dim = op->out.dim;
+    struct rows_grid g = rows_grid_of((int64_t)dim[0] * dim[1], dim[2]);
+    LAUNCH(move_latent, g.grid, g.block, 0, cuda->compute, rows_of(&op->out), rows_of(&op->in[0]), dim[0],
+           dim[1], dim[2], op->format);
+    return cuda_launched(op, e);
+}
+
+static const void *const latent_kernels[] = {KERNEL(move_latent), NULL};
+
+const struct cuda_operator cuda_latent_to_image = {NULL, cuda_latent_run, latent_kernels};
+
+/* NaN becomes 0; halves round to even. */
+__device__ static inline uint32_t cuda_rgb_value(float value) {
+    float v = value / 2 + 0.5f;
+    v = v > 0 ? v : 0;
+    v = v < 1 ? v : 1;
+    return (uint32_t)rintf(255 * v);
+}
+
+/* Converts four values; writes one 32-bit word where out is aligned.
+ *
+ * Grid: rows_grid_of; no shared memory; 26 registers. Bytes: 5 per value; FLOPs: 3. Bound by memory; share of
+ * peak: not measured yet. */
+static __global__ void __launch_bounds__(ROWS_THREADS, 1)
+    rgb_rows(uint8_t *out, int64_t step, bool wide, struct rows in, int64_t rows, int64_t columns) {
+    int64_t i = 4 * first_quad();
+    if (i >= columns) return;
+    for (int64_t row = first_row(); row < rows; row += next_row()) {
+        float4 v = rows_load_f32(in, row, i, columns);
+        uint32_t four = cuda_rgb_value(v.x) | cuda_rgb_value(v.y) << 8 | cuda_rgb_value(v.z) << 16 |
+                        cuda_rgb_value(v.w) << 24;
+        uint8_t *to = out + row * step + i;
+        if (wide && i + 4 <= columns)
+            *reinterpret_cast<uint32_t *>(to) = four;
+        else
+            for (int j = 0; j < 4; j++)
+                if (i + j < columns) to[j] = (uint8_t)(four >> 8 * j);
+    }
+}
+
+/* Images without gaps are processed as one row. */
+static enum status cuda_rgb_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
+    (void)workspace;
+    bool one = tensor_packed(&op->out) && tensor_packed(&op->in[0]);
+    int64_t rows = one ? 1 : tensor_rows(&op->out), columns = tensor_elements(&op->out) / rows;
+    int64_t step = one ? 0 : op->out.row_bytes;
+    struct rows in = one ? rows_at(op->in[0].data, 0, DTYPE_F32) : rows_of(&op->in[0]);
+    uint8_t *out = static_cast<uint8_t *>(op->out.data);
+    struct rows_grid g = rows_grid_of(rows, (columns + 3) / 4);
+    LAUNCH(rgb_rows, g.grid, g.block, 0, cuda->compute, out, step,
+           ((uintptr_t)out | (uintptr_t)step) % 4 == 0, in, rows, columns);
+    return cuda_launched(op, e);
+}
+
+static const void *const rgb_kernels[] = {KERNEL(rgb_rows), NULL};
+
+const struct cuda_operator cuda_image_to_rgb = {NULL, cuda_rgb_run, rgb_kernels};

@@ -1,0 +1,31 @@
+/* Positions of an image's tokens on the GPU: the same steps as token_coords_at of positions.c. */
+#ifndef SLUICE_CUDA_PLACES_CUH
+#define SLUICE_CUDA_PLACES_CUH
+
+#include "kernels/cuda/gpu.h"
+#include "kernels/cuda/operators.h"
+
+__device__ static inline int32_t window_part(int32_t window, int32_t first, int32_t of) {
+    return of - first < window ? of - first : window;
+}
+
+/* 32-bit division: images have fewer than 2^31 tokens, and 64-bit divisions take about a hundred
+ * instructions. */
+__device__ static inline struct token_coords cuda_token_coords_at(const struct token_order &order,
+                                                                  int32_t rows, int32_t columns, uint32_t i) {
+    int32_t row = 0, column = 0, window = order.window;
+    if (window) {
+        row = (int32_t)(i / (uint32_t)(window * columns)) * window;
+        i -= (uint32_t)(row * columns);
+        rows = window_part(window, row, rows);
+        column = (int32_t)(i / (uint32_t)(rows * window)) * window;
+        i -= (uint32_t)(rows * column);
+        columns = window_part(window, column, columns);
+    }
+    uint32_t side = order.block > 1 ? (uint32_t)order.block : 1, across = (uint32_t)columns / side;
+    uint32_t block = i / (side * side), inside = i % (side * side);
+    return {row + (int32_t)(block / across * side + inside / side),
+            column + (int32_t)(block % across * side + inside % side)};
+}
+
+#endif

@@ -1,0 +1,27 @@
+/* Low-rank adapters (LoRA) in products: called by the wrappers in ops.c, built from existing operators.
+ *
+ * OP_LINEAR gets in . down^T as an operand (op.down_product) and adds the adapter's part to each output panel
+ * while the panel is in cache. OP_LINEAR_FEW and OP_CONV2D add the adapter's part in separate calls. */
+#ifndef SLUICE_KERNELS_LOW_RANK_H
+#define SLUICE_KERNELS_LOW_RANK_H
+
+#include "kernels/ops.h"
+
+/* Computes op.down_product in the visit's scratch; absent if no adapter applies to the weight. */
+struct tensor low_rank_product(struct context *x, struct tensor in, struct tensor weight);
+/* Computes in . down^T: op_linear with few outputs, whose rows may be split among threads. */
+void linear_skinny(struct context *x, struct tensor out, struct tensor in, struct tensor down);
+/* op_linear_few for a weight with adapters. */
+void low_rank_linear_few(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
+                         struct tensor bias, enum activation activation);
+
+struct conv_call {
+    struct tensor out, in, weight;
+    struct epilogue epilogue;
+    struct conv_options options;
+};
+
+/* op_conv2d plus this adapter and all that follow it in the list. */
+void low_rank_conv(struct context *x, const struct conv_call *call, const struct low_rank *adapter);
+
+#endif

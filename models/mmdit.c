@@ -1,0 +1,286 @@
+/* Building blocks of MMDiT transformers: see mmdit.h. */
+#include "models/mmdit.h"
+
+#include "models/row_chunk.h"
+
+#include <math.h>
+
+static const struct patches mmdit_patches = {.side = MMDIT_PATCH, .order = PATCH_CHANNELS_FIRST};
+
+/* ---- sizes ---- */
+
+enum { MMDIT_DIM_MAX = 1 << 16, MMDIT_HEAD_MAX = 512 };
+
+/* True if the rope axes are even and sum to the head size. */
+static bool mmdit_axes_fit(const int *axis, int32_t head) {
+    return !axis || (axis[0] + axis[1] + axis[2] == head && !(axis[0] % 2 || axis[1] % 2 || axis[2] % 2));
+}
+
+enum status mmdit_check_sizes(const struct component *c, const struct mmdit_sizes *s, struct error *e) {
+    bool odd = s->frequencies % 2 || s->patch % (MMDIT_PATCH * MMDIT_PATCH);
+    if (s->dim <= MMDIT_DIM_MAX && s->feed_forward <= 8 * MMDIT_DIM_MAX && !(s->dim % s->head) &&
+        mmdit_axes_fit(s->axis, s->head) && !odd && s->head <= MMDIT_HEAD_MAX && s->layers >= 1 &&
+        s->n_blocks <= FAMILY_BLOCKS_MAX)
+        return OK;
+    error_set(e, SHAPE, "inconsistent transformer sizes");
+    error_where(e, "%s", c->index.sources[0].path);
+    if (!s->axis) {
+        error_found(e, "width %d, head %d, %d blocks", s->dim, s->head, s->layers);
+        return error_expected(e, "a width that is a multiple of attention_head_dim (config.json)");
+    }
+    error_found(e, "width %d, head %d, rope axes %d+%d+%d, %d blocks", s->dim, s->head, s->axis[0],
+                s->axis[1], s->axis[2], s->layers);
+    return error_expected(e, "a width that is a multiple of the head size, and even rope axes "
+                             "(axes_dims_rope in config.json) that sum "
+                             "to the head size");
+}
+
+/* ---- rows ---- */
+
+int32_t mmdit_token_count(struct tensor latent) {
+    return latent.dim[1] * (latent.dim[2] / MMDIT_PATCH) * (latent.dim[3] / MMDIT_PATCH);
+}
+
+int mmdit_n_references(const struct lane *lane) {
+    int n = 0;
+    while (n < LANE_REFERENCES_MAX && lane->reference[n].rank) n++;
+    return n;
+}
+
+struct tensor mmdit_latent(const struct lane *lane, int i) {
+    return i ? lane->reference[i - 1] : lane->latent;
+}
+
+int32_t mmdit_image_token_count(const struct lane *lane) {
+    int32_t rows = 0;
+    for (int i = 0; i <= mmdit_n_references(lane); i++) rows += mmdit_token_count(mmdit_latent(lane, i));
+    return rows;
+}
+
+struct tensor mmdit_text_rows(struct tensor all, const struct lane *lane) {
+    return tensor_slice(all, 0, lane->text.dim[0]);
+}
+
+struct tensor mmdit_image_rows(struct tensor all, const struct lane *lane) {
+    return tensor_slice(all, lane->text.dim[0], all.dim[0] - lane->text.dim[0]);
+}
+
+struct tensor mmdit_chunk(struct tensor row, int i, int32_t length) {
+    return tensor_slice(tensor_reshape(row, 1, row.dim + 1), i * length, length);
+}
+
+/* ---- products ---- */
+
+void mmdit_linear(struct context *x, struct tensor out, struct tensor in, const struct linear_weights *w) {
+    op_linear(x, out, in, w->weight, (struct epilogue){.bias = w->bias});
+}
+
+void mmdit_modulation(struct context *x, struct tensor out, struct tensor condition,
+                      const struct linear_weights *w) {
+    op_linear_few(x, out, condition, w->weight, w->bias, ACTIVATION_SILU);
+}
+
+void mmdit_embed(struct context *x, struct tensor out, struct tensor in, const struct linear_weights *w1,
+                 const struct linear_weights *w2) {
+    struct tensor h = context_tensor(x, DTYPE_F32, 2, (int32_t[]){in.dim[0], w1->weight.dim[0]});
+    op_linear_few(x, h, in, w1->weight, w1->bias, ACTIVATION_NONE);
+    op_linear_few(x, out, h, w2->weight, w2->bias, ACTIVATION_SILU);
+}
+
+void mmdit_time_text_embed(struct context *x, struct tensor rows,
+                           const struct mmdit_time_text_embed_weights *w, const struct visit_scope *scope,
+                           float scale) {
+    int32_t n = scope->n_timesteps, frequencies = w->time_in.weight.dim[1];
+    struct tensor f = context_tensor(x, DTYPE_F32, 2, (int32_t[]){n, frequencies});
+    struct tensor one = context_tensor(x, DTYPE_F32, 2, (int32_t[]){1, rows.dim[1]});
+    for (int32_t i = 0; i < n; i++)
+        op_timestep(x, tensor_slice(f, i, 1), scope->timesteps[i] * scale, TIMESTEP_USUAL);
+    mmdit_embed(x, rows, f, &w->time_in, &w->time_out);
+    if (w->guidance_in.weight.rank) {
+        struct tensor g = tensor_slice(f, 0, 1);
+        op_timestep(x, g, scope->lane->guidance * scale, TIMESTEP_USUAL);
+        mmdit_embed(x, one, g, &w->guidance_in, &w->guidance_out);
+        op_add(x, rows, rows, one);
+    }
+    mmdit_embed(x, one, scope->lane->pooled, &w->pooled_in, &w->pooled_out);
+    op_add(x, rows, rows, one);
+}
+
+void mmdit_patchify(struct context *x, struct tensor patches, const struct lane *lane) {
+    int32_t first = 0, columns = MMDIT_PATCH * MMDIT_PATCH * lane->latent.dim[0];
+    for (int i = 0; i <= mmdit_n_references(lane); i++) {
+        struct tensor latent = mmdit_latent(lane, i);
+        int32_t rows = mmdit_token_count(latent);
+        op_patchify(x, tensor_slice_columns(tensor_slice(patches, first, rows), 0, columns),
+                    latent_planes(latent), mmdit_patches);
+        first += rows;
+    }
+}
+
+void mmdit_proj_out(struct context *x, const struct linear_weights *w, const struct lane *lane,
+                    struct tensor tokens, struct tensor modulation, enum patch_order order) {
+    int32_t rows = mmdit_token_count(lane->prediction), dim = tokens.dim[1];
+    struct patches how = {.side = MMDIT_PATCH, .order = order};
+    struct affine affine = {.scale = mmdit_chunk(modulation, 0, dim),
+                            .shift = mmdit_chunk(modulation, 1, dim)};
+    struct tensor n = context_operand(x, 2, (int32_t[]){rows, dim});
+    struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows, w->weight.dim[0]});
+    op_layer_norm(x, n, tensor_slice(mmdit_image_rows(tokens, lane), 0, rows), affine, mmdit_norm_eps);
+    mmdit_linear(x, patches, n, w);
+    op_unpatchify(x, latent_planes(lane->prediction), patches, how, 1);
+}
+
+/* ---- attention ---- */
+
+struct mmdit_qkv mmdit_qkv_alloc(struct context *x, const struct tensor *tokens) {
+    struct mmdit_qkv a;
+    a.n = context_operand(x, 2, tokens->dim);
+    a.q = context_operand(x, 2, tokens->dim);
+    a.mark = x->scratch->used;
+    a.k = context_operand(x, 2, tokens->dim);
+    a.v = context_operand(x, 2, tokens->dim);
+    return a;
+}
+
+void mmdit_project_heads(struct context *x, struct tensor out, struct tensor n,
+                         const struct linear_weights *w, struct tensor norm, struct tensor rope) {
+    uint64_t mark = x->scratch->used;
+    struct tensor heads = norm.rank || rope.rank ? context_unrounded(x, out) : out;
+    mmdit_linear(x, heads, n, w);
+    if (rope.rank)
+        op_rope(
+            x, out, heads, rope,
+            (struct rotation){.heads = out.dim[1] / (2 * rope.dim[1]), .norm = norm, .eps = mmdit_norm_eps});
+    else if (norm.rank)
+        op_rms_norm(x, out, heads, norm, mmdit_norm_eps, (struct modulation){0});
+    x->scratch->used = mark;
+}
+
+void mmdit_attention(struct context *x, const struct mmdit_qkv *a, int32_t first, int32_t rows,
+                     int32_t head) {
+    int heads = a->q.dim[1] / head;
+    struct tensor q = tensor_slice(a->q, first, rows);
+    op_attention(
+        x, q, q, a->k, a->v,
+        (struct attention_options){.queries = heads, .keys = heads, .scale = 1 / sqrtf((float)head)});
+    x->scratch->used = a->mark;
+}
+
+/* ---- a block of two streams ---- */
+
+/* part: index of the shift within the modulation; the scale follows it. */
+static struct affine mmdit_shift_scale(struct tensor modulation, int part, int32_t dim) {
+    return (struct affine){.shift = mmdit_chunk(modulation, part, dim),
+                           .scale = mmdit_chunk(modulation, part + 1, dim)};
+}
+
+/* Layer norm and modulation of the stream's rows of tokens, written to n. */
+static void mmdit_norm(struct context *x, const struct mmdit_stream *s, struct tensor n, struct tensor tokens,
+                       int part) {
+    int32_t first = s->first, dim = tokens.dim[1];
+    for (int i = 0; i < MMDIT_RANGES && s->range[i].rows; first += s->range[i++].rows)
+        op_layer_norm(x, tensor_slice(n, first, s->range[i].rows),
+                      tensor_slice(tokens, first, s->range[i].rows),
+                      mmdit_shift_scale(s->range[i].modulation, part, dim), mmdit_norm_eps);
+}
+
+/* Computes queries (of updated rows), keys and values (of all rows) of the stream. */
+static void mmdit_project_qkv(struct context *x, const struct mmdit_stream *s,
+                              const struct mmdit_attention_weights *w, struct tensor rope,
+                              const struct mmdit_qkv *a) {
+    struct tensor n = tensor_slice(a->n, s->first, s->rows), rope_rows = {0}, n_updated = {0};
+    if (rope.rank) rope_rows = tensor_slice(rope, s->first, s->rows);
+    if (rope.rank && s->n_updated) n_updated = tensor_slice(rope_rows, 0, s->n_updated);
+    if (s->n_updated)
+        mmdit_project_heads(x, tensor_slice(a->q, s->first, s->n_updated), tensor_slice(n, 0, s->n_updated),
+                            &w->q, w->q_norm, n_updated);
+    mmdit_project_heads(x, tensor_slice(a->k, s->first, s->rows), n, &w->k, w->k_norm, rope_rows);
+    mmdit_linear(x, tensor_slice(a->v, s->first, s->rows), n, &w->v);
+}
+
+/* Number of updated rows in a range; done: rows in the ranges before it. */
+static int32_t mmdit_updated_rows(const struct mmdit_stream *s, int range, int32_t done) {
+    int32_t left = s->n_updated - done;
+    return left < s->range[range].rows ? left : s->range[range].rows;
+}
+
+/* tokens += gate * linear(attended), in the updated rows. gate: index of the gate within the modulation. */
+static void mmdit_attention_out(struct context *x, const struct mmdit_stream *s,
+                                const struct linear_weights *w, struct tensor tokens, struct tensor mmdit_qkv,
+                                int gate) {
+    for (int32_t i = 0, done = 0, rows; done < s->n_updated; i++, done += rows) {
+        rows = mmdit_updated_rows(s, i, done);
+        struct tensor t = tensor_slice(tokens, s->first + done, rows);
+        op_linear(x, t, tensor_slice(mmdit_qkv, s->first + done, rows), w->weight,
+                  (struct epilogue){.bias = w->bias,
+                                    .gate = mmdit_chunk(s->range[i].modulation, gate, tokens.dim[1]),
+                                    .residual = t});
+    }
+}
+
+/* Self-attention of one stream (attn2); a->n already holds its normed input. */
+static void mmdit_attention2(struct context *x, const struct mmdit_stream *s, struct tensor tokens,
+                             int32_t head, struct mmdit_qkv *a) {
+    enum { GATE = 8 };
+    int32_t row[] = {s->rows, tokens.dim[1]};
+    struct mmdit_stream alone = {.w = s->w, .rows = s->rows, .n_updated = s->n_updated};
+    struct mmdit_qkv own = {.n = tensor_slice(a->n, s->first, s->rows),
+                            .q = tensor_slice(a->q, s->first, s->rows),
+                            .mark = x->scratch->used};
+    own.k = context_operand(x, 2, row);
+    own.v = context_operand(x, 2, row);
+    mmdit_project_qkv(x, &alone, &s->w->attention2, (struct tensor){0}, &own);
+    mmdit_attention(x, &own, 0, s->n_updated, head);
+    mmdit_attention_out(x, s, &s->w->attention2.out, tokens, a->q, GATE);
+}
+
+static void mmdit_feed_forward_range(struct context *x, const struct mmdit_stream_weights *w,
+                                     struct tensor tokens, struct tensor modulation) {
+    int32_t dim = tokens.dim[1], chunk = row_chunk(x, tokens.dim[0]);
+    uint64_t before = x->scratch->used;
+    struct tensor n = context_operand(x, 2, (int32_t[]){chunk, dim});
+    struct tensor wide = context_operand(x, 2, (int32_t[]){chunk, w->up.weight.dim[0]});
+    for (int32_t first = 0; first < tokens.dim[0]; first += chunk) {
+        int32_t rows = tokens.dim[0] - first < chunk ? tokens.dim[0] - first : chunk;
+        struct tensor t = tensor_slice(tokens, first, rows);
+        struct tensor h = tensor_slice(n, 0, rows), up = tensor_slice(wide, 0, rows);
+        op_layer_norm(x, h, t, mmdit_shift_scale(modulation, 3, dim), mmdit_norm_eps);
+        op_linear(x, up, h, w->up.weight,
+                  (struct epilogue){.bias = w->up.bias, .activation = ACTIVATION_GELU_TANH});
+        op_linear(
+            x, t, up, w->down.weight,
+            (struct epilogue){.bias = w->down.bias, .gate = mmdit_chunk(modulation, 5, dim), .residual = t});
+    }
+    x->scratch->used = before;
+}
+
+static void mmdit_feed_forward(struct context *x, const struct mmdit_stream *s, struct tensor tokens) {
+    for (int32_t i = 0, done = 0, rows; done < s->n_updated; i++, done += rows) {
+        rows = mmdit_updated_rows(s, i, done);
+        mmdit_feed_forward_range(x, s->w, tensor_slice(tokens, s->first + done, rows),
+                                 s->range[i].modulation);
+    }
+}
+
+void mmdit_joint_block(struct context *x, const struct mmdit_stream *image, const struct mmdit_stream *text,
+                       struct tensor tokens, struct mmdit_heads heads) {
+    enum { NORM, GATE = 2, SECOND_NORM = 6 };
+    int32_t first = text->n_updated ? text->first : image->first;
+    bool attention2 = image->w->attention2.q.weight.rank;
+    uint64_t before = x->scratch->used;
+    struct mmdit_qkv a = mmdit_qkv_alloc(x, &tokens);
+    mmdit_norm(x, image, a.n, tokens, NORM);
+    mmdit_project_qkv(x, image, &image->w->attention, heads.rope, &a);
+    mmdit_norm(x, text, a.n, tokens, NORM);
+    mmdit_project_qkv(x, text, &text->w->attention, heads.rope, &a);
+    mmdit_attention(x, &a, first, image->first + image->n_updated - first, heads.size);
+    if (attention2)
+        mmdit_norm(x, image, a.n, tokens,
+                   SECOND_NORM); /* input of the second attention: tokens before the first */
+    mmdit_attention_out(x, image, &image->w->attention.out, tokens, a.q, GATE);
+    mmdit_attention_out(x, text, &text->w->attention.out, tokens, a.q, GATE);
+    if (attention2) mmdit_attention2(x, image, tokens, heads.size, &a);
+    x->scratch->used = before;
+    mmdit_feed_forward(x, image, tokens);
+    mmdit_feed_forward(x, text, tokens);
+}

@@ -1,0 +1,144 @@
+/* Building blocks of MMDiT transformers (Flux.1, Qwen-Image, Stable Diffusion 3): a joint block over two
+ * streams of tokens, text and image, and the embedders around the blocks. Each stream has its own weights;
+ * attention is joint. diffusers: FluxTransformerBlock, QwenImageTransformerBlock, JointTransformerBlock.
+ * Token order: text, the image that is generated, reference images. Code here depends on no family. */
+#ifndef SLUICE_MODELS_MMDIT_H
+#define SLUICE_MODELS_MMDIT_H
+
+#include "kernels/ops.h"
+#include "models/models.h"
+
+enum { MMDIT_PATCH = 2 }; /* patch size in latent pixels; the values of a token are ordered (channel, y, x) */
+
+/* eps of every norm */
+static const float mmdit_norm_eps = 1e-6f;
+
+struct linear_weights {
+    struct tensor weight, bias;
+};
+
+/* Weights of a block that is one linear layer. */
+struct linear_block_weights {
+    struct linear_weights linear;
+};
+
+struct mmdit_attention_weights {
+    struct linear_weights q, k, v;
+    struct tensor q_norm, k_norm; /* [head size]; absent: no norms of queries and keys */
+    struct linear_weights out;
+};
+
+/* CombinedTimestep(Guidance)TextProjEmbeddings: two linear layers each for timestep, guidance scale and
+ * pooled prompt. Their sum is the input of every modulation. */
+struct mmdit_time_text_embed_weights {
+    struct linear_weights time_in, time_out;
+    struct linear_weights guidance_in, guidance_out; /* absent: the model is not guidance-distilled */
+    struct linear_weights pooled_in, pooled_out;
+};
+
+/* Weights of one stream in a joint block. In a block whose text output is unused (context_pre_only), the text
+ * stream has only keys and values; the other tensors are absent. */
+struct mmdit_stream_weights {
+    struct mmdit_attention_weights attention;
+    struct mmdit_attention_weights attention2; /* self-attention of this stream, added to the joint attention
+                                                  (diffusers: attn2); absent: none */
+    struct linear_weights up, down;
+};
+
+/* ---- sizes ---- */
+
+/* Sizes of a transformer, read from weights; axis is from the configuration (axes_dims_rope). */
+struct mmdit_sizes {
+    int32_t dim, feed_forward, head, frequencies, patch; /* patch: values of a token */
+    const int *axis;                                     /* three rope axes; NULL: no rope */
+    int layers, n_blocks;
+};
+
+/* Returns SHAPE unless the width is a multiple of the head size, the rope axes are even and sum to the head
+ * size, and all sizes are within the limits of the kernels. */
+enum status mmdit_check_sizes(const struct component *c, const struct mmdit_sizes *sizes, struct error *e);
+
+/* ---- rows ---- */
+
+/* Number of tokens of a latent. */
+int32_t mmdit_token_count(struct tensor latent);
+int mmdit_n_references(const struct lane *lane);
+/* The latent of image i: 0 is the generated image, 1 and up are references. */
+struct tensor mmdit_latent(const struct lane *lane, int i);
+/* Number of tokens of the generated image and all references. */
+int32_t mmdit_image_token_count(const struct lane *lane);
+/* Slices the rows of all tokens to those of the text, or of the images. */
+struct tensor mmdit_text_rows(struct tensor all, const struct lane *lane);
+struct tensor mmdit_image_rows(struct tensor all, const struct lane *lane);
+/* Part i of a row [1, C] that consists of parts of this length (torch.chunk). */
+struct tensor mmdit_chunk(struct tensor row, int i, int32_t length);
+
+/* ---- products ---- */
+
+void mmdit_linear(struct context *x, struct tensor out, struct tensor in, const struct linear_weights *w);
+/* out = linear(silu(condition)), row by row: shifts, scales and gates. */
+void mmdit_modulation(struct context *x, struct tensor out, struct tensor condition,
+                      const struct linear_weights *w);
+/* out = w2(silu(w1(in))), row by row. */
+void mmdit_embed(struct context *x, struct tensor out, struct tensor in, const struct linear_weights *w1,
+                 const struct linear_weights *w2);
+/* Writes one row for each timestep of the visit: (time + guidance) + pooled prompt, in diffusers' order of
+ * addition. scale multiplies timesteps and guidance before the sinusoidal embedding. */
+void mmdit_time_text_embed(struct context *x, struct tensor rows,
+                           const struct mmdit_time_text_embed_weights *w, const struct visit_scope *scope,
+                           float scale);
+/* Writes the patches of all images to the first columns of patches [image tokens, C]. */
+void mmdit_patchify(struct context *x, struct tensor patches, const struct lane *lane);
+/* Final layer: layer norm of the generated image's tokens, modulation (scale, then shift), linear, unpatchify
+ * to lane->prediction. order: order of the values of a token. */
+void mmdit_proj_out(struct context *x, const struct linear_weights *w, const struct lane *lane,
+                    struct tensor tokens, struct tensor modulation, enum patch_order order);
+
+/* ---- attention ---- */
+
+/* Scratch tensors of joint attention, for the rows of both streams: normed input, queries, keys, values. */
+struct mmdit_qkv {
+    struct tensor n, q, k, v;
+    uint64_t mark; /* where k and v begin in the scratch memory; freed after attention */
+};
+
+struct mmdit_qkv mmdit_qkv_alloc(struct context *x, const struct tensor *tokens);
+/* Queries or keys: linear layer, then norm and rope of the heads where norm and rope are present. */
+void mmdit_project_heads(struct context *x, struct tensor out, struct tensor n,
+                         const struct linear_weights *w, struct tensor norm, struct tensor rope);
+/* Attention of the queries in rows [first, first + rows) to all keys; the output overwrites q. head: head
+ * size. */
+void mmdit_attention(struct context *x, const struct mmdit_qkv *a, int32_t first, int32_t rows, int32_t head);
+
+/* ---- a block of two streams ---- */
+
+enum { MMDIT_RANGES = 2 };
+
+/* Rows of a stream that share one modulation. */
+struct mmdit_range {
+    int32_t rows;
+    /* [1, 6 C]: shift, scale, gate of attention, then of the feed-forward; [1, 9 C]: then of the second
+     * attention; [1, 2 C]: shift, scale, in a stream without updated rows. */
+    struct tensor modulation;
+};
+
+/* Shape and rope of the attention heads. */
+struct mmdit_heads {
+    int32_t size;
+    struct tensor rope; /* [all rows, size / 2, 2]; absent: no rope */
+};
+
+/* The rows of one stream, text or image, in one block. */
+struct mmdit_stream {
+    const struct mmdit_stream_weights *w;
+    int32_t first, rows;
+    int32_t n_updated; /* the first n rows are updated by the block; the others only give keys and values */
+    struct mmdit_range range[MMDIT_RANGES]; /* consecutive ranges; rows 0: unused */
+};
+
+/* Runs a joint block: updates tokens [all rows, C] in place. The updated rows of both streams must be
+ * contiguous. */
+void mmdit_joint_block(struct context *x, const struct mmdit_stream *image, const struct mmdit_stream *text,
+                       struct tensor tokens, struct mmdit_heads heads);
+
+#endif

@@ -1,0 +1,83 @@
+/* Questions about recipes: see models.h. */
+#include "models/models.h"
+
+#include <string.h>
+
+int recipe_slot(const struct recipe *recipe, enum family_kind kind) {
+    for (int i = 0; i < SLOTS_MAX && recipe->slot[i].family; i++)
+        if (recipe->slot[i].family->kind == kind) return i;
+    return SLOTS_MAX;
+}
+
+const struct family *recipe_family(const struct recipe *recipe, enum family_kind kind) {
+    int slot = recipe_slot(recipe, kind);
+    return slot < SLOTS_MAX ? recipe->slot[slot].family : NULL;
+}
+
+const struct condition *recipe_condition(const struct recipe *recipe, int slot, enum condition_kind what) {
+    for (int i = 0; i < recipe->n_conditions; i++)
+        if (recipe->condition[i].slot == slot && recipe->condition[i].what == what)
+            return &recipe->condition[i];
+    return NULL;
+}
+
+bool recipe_has_edit_variant(const struct recipe *recipe) {
+    const struct family *denoiser = recipe_family(recipe, FAMILY_DENOISER);
+    for (const struct recipe *const *r = recipes; *r; r++)
+        if ((*r)->edit && recipe_family(*r, FAMILY_DENOISER) == denoiser && (*r)->variant == recipe->variant)
+            return true;
+    return false;
+}
+
+int recipe_count_slots(const struct recipe *recipe, const struct family *family) {
+    int n = 0;
+    for (int i = 0; i < SLOTS_MAX && recipe->slot[i].family; i++) n += recipe->slot[i].family == family;
+    return n;
+}
+
+int slot_dimension(const struct slot *slot, const struct dimension *d) {
+    for (int i = 0; i < SLOT_DIMENSIONS_MAX && slot->dimension[i].name; i++)
+        if (d->name && !strcmp(slot->dimension[i].name, d->name)) return slot->dimension[i].value;
+    return d->published;
+}
+
+const struct slot *models_slot(int i) {
+    for (const struct recipe *const *r = recipes; *r; r++)
+        for (int k = 0; k < SLOTS_MAX && (*r)->slot[k].family; k++)
+            if (!i--) return &(*r)->slot[k];
+    return NULL;
+}
+
+bool slot_is_extra(const struct slot *slot) {
+    return slot->family->kind == FAMILY_TINY_DECODER;
+}
+
+const struct recipe *models_find_extra(const char *name, int *slot) {
+    for (const struct recipe *const *r = recipes; *r; r++)
+        for (*slot = 0; (*r)->slot[*slot].family; ++*slot)
+            if (slot_is_extra(&(*r)->slot[*slot]) && !strcmp((*r)->slot[*slot].family->name, name)) return *r;
+    return NULL;
+}
+
+bool slot_takes(const struct slot *slot, const struct family *family, const char *prefix) {
+    if (slot->family != family) return false;
+    for (const char *const *p = slot->prefixes; p && *p; p++)
+        if (!strcmp(*p, prefix ? prefix : "")) return true;
+    return false;
+}
+
+static bool find_slot(const struct recipe *recipe, const struct family *family, const char *prefix,
+                      int *slot) {
+    for (*slot = 0; recipe->slot[*slot].family; ++*slot)
+        if (slot_takes(&recipe->slot[*slot], family, prefix)) return true;
+    return false;
+}
+
+const struct recipe *models_find_slot(const struct family *family, const char *prefix,
+                                  const struct family *denoiser, int *slot) {
+    for (const struct recipe *const *r = recipes; *r; r++) {
+        bool may = !denoiser || recipe_family(*r, FAMILY_DENOISER) == denoiser;
+        if (may && find_slot(*r, family, prefix, slot)) return *r;
+    }
+    return NULL;
+}

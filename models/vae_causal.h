@@ -1,0 +1,118 @@
+/* Forward functions of causal video VAE blocks (Wan): vae_blocks.h's blocks over the frames of a chunk, with
+ * convolutions that also read earlier frames.
+ *
+ * A causal convolution over time is the sum of three 2D convolutions: of frames t - 2, t - 1 and t, added in
+ * this order. Its feature cache keeps the normed, activated input of the last two frames, so each input is
+ * computed once. A frame's bits therefore do not depend on the chunk size, nor memory on the number of
+ * chunks. Terms of frames before the first are omitted.
+ *
+ * The frames of a chunk pass through a block one by one and lie in one buffer (struct chunk_buffer). Feature
+ * caches may lie in host memory; a visit then works on device copies, which saves eight of the twelve frame
+ * reads per four frames. With lane.tiled there are no copies and the chunk buffer lies with the caches.
+ * Reference: diffusers 0.42, models/autoencoders/autoencoder_kl_wan.py. */
+#ifndef SLUICE_VAE_CAUSAL_H
+#define SLUICE_VAE_CAUSAL_H
+
+#include "models/vae_blocks.h"
+
+/* CAUSAL_PATCH: patch size in pixels of VAEs that patchify the image (Wan 2.2). CAUSAL_ROW: floats per row of
+ * a buffer, so long that the largest published models need fewer than 2^31 rows. */
+enum { CAUSAL_RESNETS_MAX = 8, CAUSAL_SLICES = 3, CAUSAL_PATCH = 2, CAUSAL_ROW = 1024 };
+/* With fewer levels no level resamples time: a latent frame would be one video frame. */
+enum { CAUSAL_LEVELS_MIN = 3 };
+/* Index of the mid block's resnets among the levels. */
+enum { CAUSAL_MIDDLE = VAE_LEVELS_MAX };
+
+/* Feature maps of all frames of a chunk. A block reads them at one end of the memory and writes its output at
+ * the other end, frame by frame, over frames already read. Blocks whose output is as large as their input
+ * work in place. */
+struct chunk_buffer {
+    struct tensor memory; /* [rows, CAUSAL_ROW] f32 */
+    struct tensor frames; /* [N, Y, X, C]: output of the last block */
+    bool at_end;          /* frames lie at the end of memory */
+};
+
+/* Feature caches, [2, Y, X, C]: frame t in entry t % 2. Rank 0 if the latent has a single frame. */
+struct causal_state {
+    struct chunk_buffer buffer;
+    bool starts_at_end;    /* a chunk's first feature maps are put at the end of the buffer */
+    struct tensor in, out; /* of the first (encoder only) and the last convolution */
+    struct tensor
+        time[VAE_LEVELS_MAX]; /* of time resampling from this level to the next; [1, Y, X, C] in encoders */
+    struct tensor resnet[VAE_LEVELS_MAX + 1][CAUSAL_RESNETS_MAX][2];
+    /* Device memory for copies of a resnet's two caches during a visit; rank 0: the visit uses the caches
+     * directly. */
+    struct tensor cache_copy[2];
+    /* Input of each level, [N, Y, X, C], for Wan 2.2's level shortcuts; rank 0: no such shortcut. All levels
+     * share one memory block. The encoder's mid block uses its last level's entry. */
+    struct tensor level_input[VAE_LEVELS_MAX + 1];
+};
+
+/* Buffer rows for a number of floats. */
+static inline int64_t causal_rows(int64_t floats) {
+    return (floats + CAUSAL_ROW - 1) / CAUSAL_ROW;
+}
+
+/* ---- weights ---- */
+
+struct causal_conv_weights {
+    struct tensor weight[CAUSAL_SLICES], bias; /* weights for frames t - 2, t - 1, t */
+};
+
+struct causal_latent_in_weights {
+    struct tensor post, post_bias;
+    struct causal_conv_weights conv;
+};
+
+struct causal_resnet_weights {
+    struct tensor norm1, norm2, shortcut, shortcut_bias;
+    struct causal_conv_weights conv1, conv2;
+};
+
+struct causal_out_weights {
+    struct tensor norm, post, post_bias; /* post: quant_conv of an encoder; else absent */
+    struct causal_conv_weights conv;
+};
+
+/* Resampling to the next level. time: [2 C, C, 1, 1] slices that double frames, [C, C, 1, 1] slices that
+ * halve them; absent: time is not resampled. */
+struct causal_resample_weights {
+    struct tensor weight, bias;
+    struct causal_conv_weights time;
+};
+
+/* ---- forwards ---- */
+
+void causal_forward_latent_in(struct context *x, const void *weights, const struct visit_scope *scope,
+                              const struct latent_format *format);
+/* Resnet i of a level or of CAUSAL_MIDDLE. */
+void causal_forward_resnet(struct context *x, const struct causal_resnet_weights *w,
+                           const struct visit_scope *scope, int level, int i);
+/* Mid-block attention within each frame. */
+void causal_forward_attention(struct context *x, const struct attention_weights *w,
+                              const struct visit_scope *scope);
+/* Upsamples from `level` and adds the level shortcut. With time weights every frame but the first becomes
+ * two. */
+void causal_forward_upsample(struct context *x, const struct causal_resample_weights *w,
+                             const struct visit_scope *scope, int level);
+void causal_forward_picture_out(struct context *x, const void *weights, const struct visit_scope *scope);
+
+void causal_forward_picture_in(struct context *x, const void *weights, const struct visit_scope *scope);
+/* Downsamples from `level`. With time weights pairs of frames become one; the video's first frame stays
+ * alone. */
+void causal_forward_downsample(struct context *x, const struct causal_resample_weights *w,
+                               const struct visit_scope *scope, int level);
+void causal_forward_moments(struct context *x, const void *weights, const struct visit_scope *scope);
+
+/* ---- family functions ---- */
+
+/* Frames at a level per latent frame (the first latent frame always has one): doubled per level from the
+ * deepest up, except at the last step, as published. from_deepest: levels above the deepest. */
+int causal_frame_rate(const struct component *c, int from_deepest);
+/* family.declare. is_residual: the VAE has level shortcuts (Wan 2.2). */
+void causal_declare_decoder(const struct component *c, struct lane *lanes, int n_lanes, bool is_residual,
+                            struct arena *arena, struct arena *pictures, bool *ok);
+void causal_declare_encoder(const struct component *c, struct lane *lanes, int n_lanes, bool is_residual,
+                            struct arena *arena, struct arena *pictures, bool *ok);
+
+#endif

@@ -1,0 +1,129 @@
+/* Full-frame activation buffer: see vae_full_frame.h. */
+#include "models/vae_full_frame.h"
+
+static int64_t full_frame_max(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+static int64_t full_frame_min(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static int64_t full_frame_rows(int64_t floats) {
+    return (floats + FULL_FRAME_ROW - 1) / FULL_FRAME_ROW;
+}
+
+static int64_t full_frame_picture_rows(int64_t Y, int64_t X, int64_t C) {
+    return full_frame_rows(Y * X * C);
+}
+
+/* A lead never exceeds the output's own rows: then the two do not overlap. */
+static int64_t full_frame_lead_rows(int64_t lead, int64_t out_rows) {
+    return full_frame_min(full_frame_rows(lead), out_rows);
+}
+
+/* Lead of a resnet computed in bands: the next band's h starts one row above the band, and that h row reads
+ * one input row more. */
+static int64_t full_frame_resnet_lead(int32_t Y, int32_t X, int32_t in_channels, int32_t channels) {
+    enum { HALO = 2 };
+    int64_t lead = conv_lead(Y, X, HALO, 1, (int64_t)X * in_channels, (int64_t)X * channels);
+    return full_frame_lead_rows(lead, full_frame_picture_rows(Y, X, channels));
+}
+
+static int64_t full_frame_upsample_lead(const struct full_frame_level *from,
+                                        const struct full_frame_level *to) {
+    int64_t in_row = (int64_t)from->X * from->channels, out_row = (int64_t)to->X * to->in_channels;
+    return full_frame_lead_rows(conv_lead(to->Y, to->X, 1, 2, in_row, out_row),
+                                full_frame_picture_rows(to->Y, to->X, to->in_channels));
+}
+
+/* Rows that a level needs. *front: the start row of its first feature map, as near to 0 as its resnets allow.
+ * below: the level that is upsampled into this one, or NULL. */
+static int64_t full_frame_measure_level(const struct full_frame_level *l,
+                                        const struct full_frame_level *below, bool tiled, int64_t *front) {
+    bool widens = l->in_channels != l->channels;
+    int64_t first = full_frame_picture_rows(l->Y, l->X, l->in_channels),
+            h = full_frame_picture_rows(l->Y, l->X, l->channels);
+    int64_t lead = widens ? full_frame_resnet_lead(l->Y, l->X, l->in_channels, l->channels) : 0;
+    int64_t up = first;
+    if (below)
+        up =
+            full_frame_picture_rows(below->Y, below->X, below->channels) + full_frame_upsample_lead(below, l);
+    *front = lead;
+    if (!tiled) return lead + full_frame_max(up, full_frame_max(first, h) + h);
+    if (2 * h > lead + up)
+        *front += (l->n_resnets - widens) * full_frame_resnet_lead(l->Y, l->X, l->channels, l->channels);
+    return *front + up;
+}
+
+static int64_t full_frame_measure_level_up(const struct full_frame_level *l, bool deepest, int beside,
+                                           bool tiled, int64_t *front) {
+    int64_t rows = full_frame_measure_level(l, deepest ? NULL : l - 1, tiled, front);
+    return full_frame_max(rows, *front + (1 + beside) * full_frame_picture_rows(l->Y, l->X, l->channels));
+}
+
+/* If banded resnets would move a level's start further than keeping h costs, the level keeps h. */
+int64_t full_frame_measure_up(const struct full_frame_level *levels, int n, int spare, bool tiled,
+                              int64_t *front) {
+    int64_t rows = 0, banded_front;
+    for (int i = 0; i < n; i++) {
+        int beside = i == 0 ? spare : 0;
+        if (i + 1 < n && !beside) beside = 1; /* the copy at the back before upsampling */
+        int64_t level = full_frame_measure_level_up(&levels[i], i == 0, beside, false, &front[i]);
+        int64_t banded = full_frame_measure_level_up(&levels[i], i == 0, beside, tiled, &banded_front);
+        if (banded < level) front[i] = banded_front;
+        rows = full_frame_max(rows, full_frame_min(level, banded));
+    }
+    return rows;
+}
+
+/* A downsampled feature map is first written to row 0; the level's start row is 0 or lies behind that. */
+static int64_t full_frame_measure_level_down(const struct full_frame_level *l, bool downsampled, int beside,
+                                             bool tiled, int64_t *front) {
+    int64_t rows = full_frame_measure_level(l, NULL, tiled, front),
+            first = full_frame_picture_rows(l->Y, l->X, l->in_channels);
+    int64_t further = downsampled && *front && *front < first ? first - *front : 0;
+    *front += further;
+    return full_frame_max(rows + further,
+                          *front + (1 + beside) * full_frame_picture_rows(l->Y, l->X, l->channels));
+}
+
+/* See full_frame_measure_up. */
+int64_t full_frame_measure_down(const struct full_frame_level *levels, int n, int spare, bool tiled,
+                                int64_t *front) {
+    int64_t rows = 0, banded_front;
+    for (int i = 0; i < n; i++) {
+        int beside = i + 1 == n ? spare : 0;
+        int64_t level = full_frame_measure_level_down(&levels[i], i > 0, beside, false, &front[i]);
+        int64_t banded = full_frame_measure_level_down(&levels[i], i > 0, beside, tiled, &banded_front);
+        if (banded < level) front[i] = banded_front;
+        rows = full_frame_max(rows, full_frame_min(level, banded));
+    }
+    return rows;
+}
+
+static struct tensor full_frame_picture_at(const struct full_frame *full_frame, int64_t at, int32_t Y,
+                                           int32_t X, int32_t C) {
+    int32_t dim[3] = {Y, X, C};
+    struct tensor t = tensor_make(full_frame->memory.data, DTYPE_F32, 3, dim);
+    if (t.data) t.data = (char *)t.data + at * full_frame->memory.row_bytes;
+    return t;
+}
+
+struct tensor full_frame_put(struct full_frame *full_frame, int64_t at, int32_t Y, int32_t X, int32_t C) {
+    full_frame->at = at;
+    full_frame->picture = full_frame_picture_at(full_frame, at, Y, X, C);
+    return full_frame->picture;
+}
+
+struct tensor full_frame_back(const struct full_frame *full_frame, int i, int32_t Y, int32_t X, int32_t C) {
+    int64_t at = full_frame->memory.dim[0] - (i + 1) * full_frame_picture_rows(Y, X, C);
+    if (at < full_frame->at + full_frame_rows(tensor_elements(&full_frame->picture)))
+        return (struct tensor){0};
+    return full_frame_picture_at(full_frame, at, Y, X, C);
+}
+
+int64_t full_frame_before(const struct full_frame *full_frame, int32_t C) {
+    const int32_t *dim = full_frame->picture.dim;
+    return full_frame->at - full_frame_resnet_lead(dim[0], dim[1], dim[2], C);
+}

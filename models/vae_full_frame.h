@@ -1,0 +1,55 @@
+/* Full-frame activation buffer of an image VAE's encoder or decoder: one memory block that holds every whole
+ * feature map, and where in it each one lies.
+ *
+ * A block's feature map lies towards the front; temporary ones lie at the back. Convolutions go from top to
+ * bottom, so a block may write its output over input rows that are no longer read: the output begins a lead
+ * (conv_lead) before the input and runs into it. Before upsampling the feature map moves to the back; the
+ * output, four times as large, begins at the front and never overtakes it. A downsampled feature map is
+ * written to the front, over rows already read. It then moves to the next level's start row if that level's
+ * resnets need free rows before their input.
+ *
+ *     up              |  out ............................[in ......]|      the right edge is the buffer's end
+ *     down            |[out ][in ..................................]|
+ *     wider resnet    |[out ...][in ...................]   [h .....]|
+ *     other resnets   |[in = out]                          [h .....]|
+ *
+ * h is a resnet's feature map between its two convolutions. A large buffer (lane.tiled false) has space for
+ * every h. A small one (lane.tiled) is as short as these rules allow: where h does not fit, the resnet
+ * computes it twice, in bands, and writes its output a lead before its input as if it were wider. The bits do
+ * not depend on the buffer's size. Only shapes and lane.tiled decide where feature maps lie. */
+#ifndef SLUICE_VAE_FULL_FRAME_H
+#define SLUICE_VAE_FULL_FRAME_H
+
+#include "kernels/ops.h"
+
+enum { VAE_LEVELS_MAX = 8, FULL_FRAME_ROW = 64 };
+
+/* One resolution. The first resnet has in_channels inputs; every resnet outputs `channels`. */
+struct full_frame_level {
+    int32_t Y, X, in_channels, channels;
+    int n_resnets;
+};
+
+struct full_frame {
+    struct tensor memory;  /* [rows, FULL_FRAME_ROW] f32 */
+    struct tensor picture; /* [Y, X, C]: output of the last block */
+    int64_t at;            /* row of memory where picture begins */
+};
+
+/* Rows of memory that n levels need. front[i] receives the start row of level i's first feature map. spare:
+ * number of extra feature maps at the back of the deepest level (attention). measure_up: a decoder, deepest
+ * level first; measure_down: an encoder, deepest level last. */
+int64_t full_frame_measure_up(const struct full_frame_level *levels, int n, int spare, bool tiled,
+                              int64_t *front);
+int64_t full_frame_measure_down(const struct full_frame_level *levels, int n, int spare, bool tiled,
+                                int64_t *front);
+
+/* A feature map [Y, X, C] that begins at row `at`; becomes the buffer's current one. */
+struct tensor full_frame_put(struct full_frame *full_frame, int64_t at, int32_t Y, int32_t X, int32_t C);
+/* Temporary feature map i (0, 1, ..) of equal ones side by side at the back. Rank 0 if it would overlap the
+ * current one. */
+struct tensor full_frame_back(const struct full_frame *full_frame, int i, int32_t Y, int32_t X, int32_t C);
+/* Start row of the output of a resnet with C output channels that cannot work in place. */
+int64_t full_frame_before(const struct full_frame *full_frame, int32_t C);
+
+#endif

@@ -1,0 +1,235 @@
+/* Requests to models that are led by a video, and by pictures in front of it: what they refuse, how many
+ * frames there are, what is encoded, that frames are the same however they come, that what was in front is
+ * not in the latent that is saved, and chunks that are encoded again. That the videos are the reference's
+ * test_golden.c says. */
+#include "engine/base/random.h"
+#include "test/lib/failing_operators.h"
+
+enum { FRAMES = 9, GIVEN = 10 };
+
+static uint8_t noise[GIVEN][96 * 64 * 3];
+static struct sluice_picture frames[GIVEN];
+static const struct sluice_picture *list[GIVEN];
+static struct sluice_picture fox, den;
+
+static struct sluice_picture picture_of(int i, int width, int height) {
+    return (struct sluice_picture){.struct_size = sizeof(struct sluice_picture),
+                                   .width = width,
+                                   .height = height,
+                                   .rgb = noise[i],
+                                   .name = "fox.png"};
+}
+
+static int read_noise(const struct sluice_picture *picture, uint8_t *rgb, struct sluice_error *e) {
+    (void)e;
+    memcpy(rgb, picture->user, (size_t)picture->width * (size_t)picture->height * 3);
+    return SLUICE_OK;
+}
+
+static int read_rows(const struct sluice_picture *picture, void (*take)(void *to, const uint8_t *row),
+                     void *to, struct sluice_error *e) {
+    const uint8_t *rgb = picture->user;
+    (void)e;
+    for (int y = 0; y < picture->height; y++) take(to, rgb + (size_t)y * (size_t)picture->width * 3);
+    return SLUICE_OK;
+}
+
+static int read_nothing(const struct sluice_picture *picture, uint8_t *rgb, struct sluice_error *e) {
+    (void)picture, (void)rgb;
+    e->code = SLUICE_IO;
+    e->exit_code = 3;
+    snprintf(e->what, sizeof e->what, "a frame is gone");
+    return SLUICE_IO;
+}
+
+static void give_frames(int width, int height) {
+    for (int i = 0; i < GIVEN; i++) {
+        frames[i] = picture_of(i, width, height);
+        list[i] = &frames[i];
+    }
+}
+
+static struct sluice_request request_of(int n_control) {
+    struct sluice_request r = request_fox(48, 32, 2, 1, 1);
+    r.frames = FRAMES;
+    r.negative_prompt = "";
+    r.strength = 1;
+    r.control = list;
+    r.n_control = n_control;
+    return r;
+}
+
+static void refused_as(struct rig *rig, const struct sluice_request *request, const char *code,
+                       const char *words) {
+    struct result r = run(rig, request);
+    char line[1024];
+    sluice_error_line(&r.error, line, sizeof line);
+    check(r.code && !strcmp(sluice_code_name(r.code), code) && strstr(line, words),
+          "not refused as '%s': %s %s", words, sluice_code_name(r.code), line);
+    result_free(&r);
+}
+
+/* ---- what is refused ---- */
+
+static void refusals(struct rig *rig) {
+    const struct sluice_picture *const four[] = {&fox, &den, &fox, &den}, thread = picture_of(0, 4096, 1),
+                                       *thin = &thread, none = {0};
+    struct sluice_request r = request_of(FRAMES - 1);
+    refused_as(rig, &r, "USAGE", "the control video (--control) has too few frames for --frames: found 8 for 9");
+    r = request_of(0);
+    r.mask = &fox;
+    refused_as(rig, &r, "USAGE", "--control FOLDER in addition");
+    r = request_of(-1);
+    refused_as(rig, &r, "USAGE", "invalid value for n_control");
+    r = request_of(0);
+    r.init_image = &fox;
+    refused_as(rig, &r, "USAGE", "--init-img cannot be used with this model");
+    r = request_of(0);
+    r.end_image = &fox;
+    refused_as(rig, &r, "USAGE", "--end-img cannot be used with this model");
+    r = request_of(0);
+    r.references = four;
+    r.n_references = 4;
+    refused_as(rig, &r, "USAGE", "found 4, expected at most 3");
+    r.references = &thin;
+    r.n_references = 1;
+    refused_as(rig, &r, "SHAPE", "fox.png");
+    r = request_of(FRAMES);
+    frames[7].width--;
+    refused_as(rig, &r, "USAGE", "all frames of a control video (--control) must have one size (fox.png)");
+    frames[7].width++;
+    list[7] = &none;
+    refused_as(rig, &r, "USAGE", "--control: struct_size is not set");
+    give_frames(48, 32);
+    frames[7] = (struct sluice_picture){
+        .struct_size = sizeof none, .width = 48, .height = 32, .read = read_nothing, .name = "gone.png"};
+    refused_as(rig, &r, "IO", "a frame is gone");
+    give_frames(48, 32);
+}
+
+/* ---- plans ---- */
+
+static int evaluations(struct rig *rig, const struct sluice_request *r, const char *stage) {
+    json_t *plan = query(rig, r, NULL), *found = stage_of(plan, stage);
+    int n = found ? (int)number(found, "evaluations") : 0;
+    json_decref(plan);
+    return n;
+}
+
+/* Where nothing leads one grey video stands for both; each picture in front is encoded by itself. */
+static void plans(struct rig *rig) {
+    const struct sluice_picture *const references[] = {&fox, &den};
+    struct sluice_request r = request_of(0);
+    check(evaluations(rig, &r, "encode") == 3, "a grey video: %d", evaluations(rig, &r, "encode"));
+    r = request_of(GIVEN);
+    check(evaluations(rig, &r, "encode") == 6, "what stays and what is drawn: %d",
+          evaluations(rig, &r, "encode"));
+    check(evaluations(rig, &r, "decode") == 3, "the video: %d", evaluations(rig, &r, "decode"));
+    r.references = references;
+    r.n_references = 2;
+    check(evaluations(rig, &r, "encode") == 2 && evaluations(rig, &r, "encode_2") == 6 &&
+              evaluations(rig, &r, "decode") == 3,
+          "pictures in front");
+    r.frames = 0;
+    json_t *plan = query(rig, &r, NULL), *request = json_object_get(plan, "request");
+    check(number(request, "frames") == FRAMES && number(request, "control") == GIVEN,
+          "as many frames as lead: %d", (int)number(request, "frames"));
+    json_decref(plan);
+}
+
+/* ---- runs ---- */
+
+/* Of another size than is drawn, or of its own. */
+static void frames_that_come(struct rig *rig, int width, int height) {
+    struct sluice_request r = request_of(FRAMES);
+    r.mask = &den;
+    give_frames(width, height);
+    struct result want = run(rig, &r);
+    check(!want.code, "led: %s", want.error.what);
+    for (int rows = 0; rows < 2; rows++) {
+        for (int i = 0; i < GIVEN; i++) {
+            frames[i].rgb = NULL;
+            frames[i].user = noise[i];
+            frames[i].read = read_noise;
+            frames[i].read_rows = rows ? read_rows : NULL;
+        }
+        struct result got = run(rig, &r);
+        same(&want, &got, rows ? "frames in rows" : "frames that are read");
+        result_free(&got);
+    }
+    give_frames(width, height);
+    noise[FRAMES - 1][100] ^= 0x55;
+    struct result other = run(rig, &r);
+    check(strcmp(other.latent[0], want.latent[0]) != 0, "the last frame leads, too");
+    noise[FRAMES - 1][100] ^= 0x55;
+    r.mask = NULL;
+    struct result all = run(rig, &r);
+    check(strcmp(all.latent[0], want.latent[0]) != 0, "what is drawn anew is");
+    result_free(&want);
+    result_free(&other);
+    result_free(&all);
+    give_frames(48, 32);
+}
+
+/* The saved latent is the video's. */
+static void in_front(struct rig *rig) {
+    const struct sluice_picture *const references[] = {&fox, &den}, *const turned[] = {&den, &fox};
+    char path[128];
+    struct sluice_request r = request_of(0);
+    snprintf(path, sizeof path, "%s/latent.safetensors", temporary);
+    r.references = references;
+    r.n_references = 2;
+    r.save_latent = path;
+    struct result drawn = run(rig, &r);
+    check(!drawn.code && drawn.n_images == 1, "drawn: %s", drawn.error.what);
+    r.save_latent = NULL;
+    struct result decoded = run_or_decode(rig, &r, path);
+    check(!decoded.code && !strcmp(drawn.image[0], decoded.image[0]),
+          "the saved latent is another video's: %s", decoded.error.what);
+    r.n_control = GIVEN;
+    r.control = NULL;
+    result_free(&decoded);
+    decoded = run_or_decode(rig, &r, path);
+    check(!decoded.code, "frames that lead mean nothing to it: %s", decoded.error.what);
+    r.n_control = 0;
+    r.references = turned;
+    struct result other = run(rig, &r);
+    check(!other.code && strcmp(drawn.latent[0], other.latent[0]) != 0, "their order means nothing");
+    result_free(&drawn);
+    result_free(&decoded);
+    result_free(&other);
+}
+
+/* ---- an operator that finds no memory ---- */
+
+/* Both videos share the memory that frames are filled in to, and the pictures in front. */
+static void operators_fail(struct rig *rig) {
+    const struct sluice_picture *const references[] = {&fox, &den};
+    struct sluice_request r = request_of(FRAMES);
+    r.mask = &den;
+    r.references = references;
+    r.n_references = 2;
+    r.no_decode = true;
+    operators_fail_in_turn(rig, &r);
+}
+
+int main(void) {
+    uint64_t seed = 12;
+    struct rig rig;
+    for (size_t i = 0; i < sizeof noise; i++)
+        noise[i / sizeof *noise][i % sizeof *noise] = (uint8_t)(random_next(&seed) >> 56);
+    fox = picture_of(0, 64, 40);
+    den = picture_of(1, 40, 64);
+    give_frames(48, 32);
+    temporary_make();
+    if (rig_open(&rig, "test/golden/wan_vace/model", 1, 1)) {
+        refusals(&rig);
+        plans(&rig);
+        frames_that_come(&rig, 48, 32);
+        frames_that_come(&rig, 96, 64);
+        in_front(&rig);
+        operators_fail(&rig);
+        rig_close(&rig);
+    }
+    return finish();
+}

@@ -1,0 +1,117 @@
+/* That lists of models (models/published_models.c) tell the truth: every recipe is in them, once; where files are
+ * is told by flags that its recipes have; and what a recipe is said to be compared with made a fixture of
+ * whole pipelines of that recipe, in that version. Who has none says so, and names whose parts it is made of.
+ */
+#include "models/published_models.h"
+
+#include "engine/open/model.h"
+#include "test/lib/check.h"
+#include "test/lib/fixtures.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#define RECIPE(name) &recipe_##name,
+static const struct recipe *const published[] = {PUBLISHED_RECIPES(RECIPE)};
+enum { N_PUBLISHED = sizeof published / sizeof *published, REFERENCE = 64 };
+
+static const struct published_model *checked_publication(const struct recipe *r) {
+    int n = 0;
+    for (const struct published_model *p = published_models; p->recipe; p++) n += p->recipe == r;
+    const struct published_model *p = published_model_of(r);
+    check(n == 1, "%s has %d rows of what is published", r->name, n);
+    if (check(p && p->title, "%s has no title", r->name)) return p;
+    return NULL;
+}
+
+/* ---- where files are ---- */
+
+static bool has_flag(const struct recipe *r, const char *flag) {
+    for (int i = 0; r->slot[i].family; i++)
+        if (r->slot[i].flag && !strcmp(r->slot[i].flag, flag)) return true;
+    return false;
+}
+
+static void test_sources_of(const struct recipe *r) {
+    int n = 0;
+    for (const struct hf_source *s = hf_sources; s->repository; s++) n += hf_source_has_recipe(s, r);
+    check(n > 0, "nobody is told where files of %s are", r->name);
+}
+
+static void test_source(const struct hf_source *s) {
+    const struct family *denoiser = recipe_family(s->recipe[0], FAMILY_DENOISER);
+    check(strchr(s->repository, '/') && !strchr(s->repository, ' '), "%s is no repository", s->repository);
+    check(!s->flag || s->files, "%s: which files are for %s?", s->repository, s->flag);
+    for (const struct recipe *const *r = s->recipe; *r; r++) {
+        check(!s->flag || has_flag(*r, s->flag), "%s: %s has no %s", s->repository, (*r)->name, s->flag);
+        check(recipe_family(*r, FAMILY_DENOISER) == denoiser, "%s: recipes of two denoisers", s->repository);
+    }
+}
+
+/* ---- what they are compared with ---- */
+
+/* Of a fixture of whole pipelines: the recipe that its model is of, and what made its data, as "diffusers
+ * 0.42.1". */
+struct compared {
+    const char *recipe;
+    char reference[REFERENCE];
+};
+
+static struct compared compared[64];
+static int n_compared;
+
+static void read_reference(const struct fixture *f, char reference[REFERENCE]) {
+    char path[256];
+    snprintf(path, sizeof path, "test/golden/%s/expect.json", f->name);
+    json_t *expect = json_load_file(path, 0, NULL);
+    const char *version =
+        json_string_value(json_object_get(json_object_get(expect, "versions"), "diffusers"));
+    check(version, "%s does not say which diffusers made it", path);
+    snprintf(reference, REFERENCE, "diffusers %s", version ? version : "");
+    json_decref(expect);
+}
+
+static void look_at_fixture(const struct fixture *f) {
+    struct sluice_model_options from = {.struct_size = sizeof from, .model = fixture_model(f)};
+    struct sluice_model *model = NULL;
+    struct error e = {0};
+    if (!check(model_open(NULL, &from, &model, &e) == OK, "%s: %s", f->name, e.what)) return;
+    struct compared *c = &compared[n_compared++];
+    c->recipe = model->recipe->name;
+    read_reference(f, c->reference);
+    model_close(model);
+}
+
+/* NULL: there is no fixture of that recipe. */
+static const struct compared *compared_of(const struct recipe *r) {
+    for (int i = 0; i < n_compared; i++)
+        if (!strcmp(compared[i].recipe, r->name)) return &compared[i];
+    return NULL;
+}
+
+static void test_reference(const struct published_model *p) {
+    const struct compared *c = compared_of(p->recipe);
+    const char *name = p->recipe->name;
+    if (!p->reference) {
+        check(!c, "%s is compared with %s and does not say so", name, c ? c->reference : "");
+        check(p->parts_compared_in && compared_of(p->parts_compared_in), "%s: whose fixture has its parts?", name);
+        return;
+    }
+    check(!p->parts_compared_in, "%s has a fixture of its own", name);
+    if (!check(c, "%s says that it is compared with %s; no fixture is of it", name, p->reference)) return;
+    check(!strcmp(c->reference, p->reference), "%s says %s, its fixture %s", name, p->reference,
+          c->reference);
+}
+
+int main(void) {
+    for (int i = 0; i < n_fixtures; i++)
+        if (fixtures[i].pipeline) look_at_fixture(&fixtures[i]);
+    for (const struct hf_source *s = hf_sources; s->repository; s++) test_source(s);
+    for (int i = 0; i < N_PUBLISHED; i++) {
+        const struct published_model *p = checked_publication(published[i]);
+        test_sources_of(published[i]);
+        if (p) test_reference(p);
+    }
+    return finish();
+}

@@ -1,0 +1,358 @@
+/* Halves of autoencoders of videos: frames and moments against the reference's, one chunk after another as a
+ * run has them; the same bits for every length, wherever frames and what is kept of them lie, and also where
+ * an operator finds no memory and chunks are computed again; memory that does not grow with the length. */
+#include "loaders/loaders.h"
+#include "models/models.h"
+#include "models/vae_causal.h"
+#include "test/lib/vae_run.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { FRAMES = 13, CHUNK_FRAMES = 4 };
+
+static const uint64_t plenty = (uint64_t)1 << 40;
+
+/* Relative L2 distances from the reference. measured: at most 7.8e-7; on a GPU, where convolutions round
+ * their operands to TF32 and attention to bf16, 3.5e-3 under emulation. */
+static const double most = 2e-6, most_on_gpu = 1e-2;
+
+#define MODEL      "diffusion_pytorch_model.safetensors"
+#define VAE        "model/vae/" MODEL
+#define VAE_CONFIG "model/vae/config.json"
+
+static const struct kind {
+    const char *folder, *weights, *config;  /* folder: of test/golden; config: NULL: none */
+    const struct family *decoder, *encoder; /* encoder: NULL: none */
+    bool small;                             /* no block is so large that giving it up gives memory back */
+} kinds[] = {
+    {"wan_i2v", VAE, VAE_CONFIG, &family_vae_wan, &family_vae_wan_encoder, false},
+    {"wan_ti2v", VAE, VAE_CONFIG, &family_vae_wan22, &family_vae_wan22_encoder, false},
+    {"taehv/f32", MODEL, NULL, &family_taehv, NULL, true},
+    {"taehv/bf16", MODEL, "config.json", &family_taehv, NULL, false},
+};
+
+/* ---- a half, and what a run of it gives ---- */
+
+struct half {
+    const struct kind *kind;
+    bool encodes;
+    struct component component;
+    struct tensor in, out; /* the reference's: [C, T, Y, X] and [F, Y, X, 3], or the other way [T, Y, X, C] */
+    struct lane lane;
+    struct frame_chunk chunks[FRAME_CHUNKS_MAX];
+    int n_chunks, begun, ended;
+    struct tensor made;
+    struct vae_run run;
+};
+
+static void half_read_reference(struct half *h) {
+    struct tensor_index tensors = {0};
+    struct error e = {0};
+    char path[128], name[32];
+    const char *word = h->encodes ? "encoder" : "decoder";
+    snprintf(path, sizeof path, "test/golden/%s/reference.safetensors", h->kind->folder);
+    safetensors_open(&golden_state.sys, path, &tensors, &e);
+    assert_ok(&e);
+    snprintf(name, sizeof name, "video.%s.in", word);
+    h->in = read_tensor(&tensors, name);
+    h->in = h->encodes ? vae_frames_last(h->in) : tensor_reshape(h->in, 4, h->in.dim + 1);
+    snprintf(name, sizeof name, "video.%s.out", word);
+    h->out = vae_frames_last(read_tensor(&tensors, name));
+    index_destroy(&tensors);
+}
+
+static void half_open(struct half *h, const struct kind *kind, bool encodes) {
+    struct component *c = &h->component;
+    struct sys *sys = &golden_state.sys;
+    struct config config = {0};
+    struct error e = {0};
+    char path[128];
+    *h = (struct half){.kind = kind, .encodes = encodes};
+    *c = (struct component){.family = encodes ? kind->encoder : kind->decoder, .sys = sys, .video = true};
+    snprintf(path, sizeof path, "test/golden/%s/%s", kind->folder, kind->weights);
+    safetensors_open(sys, path, &c->index, &e);
+    snprintf(path, sizeof path, "test/golden/%s/%s", kind->folder, kind->config ? kind->config : "");
+    if (kind->config) config_read(sys, path, &config, &e);
+    assert_ok(&e);
+    for (const struct family *const *f = families; *f; f++)
+        assert_int_equal((*f)->probe(&c->index), *f == kind->decoder || *f == kind->encoder);
+    component_bind(c, &config, &e);
+    assert_ok(&e);
+    assert_int_equal(c->n_unknown, 0);
+    config_destroy(&config);
+    half_read_reference(h);
+}
+
+/* Frames [first, first + n) of some. */
+static size_t frames_bytes(struct tensor frames, int32_t n) {
+    return (size_t)(tensor_bytes(&frames) / frames.dim[0] * n);
+}
+
+static char *frames_from(struct tensor frames, int32_t first) {
+    return (char *)frames.data + frames_bytes(frames, first);
+}
+
+/* Of so many frames, the first of the reference's. */
+static void half_set_length(struct half *h, int32_t frames) {
+    int32_t f = h->component.pixel_factor, T = (frames - 1) / CHUNK_FRAMES + 1;
+    int32_t longest = frames > 1 ? CHUNK_FRAMES : 1;
+    assert_int_equal(component_frame_factor(&h->component), CHUNK_FRAMES);
+    h->n_chunks = component_frame_chunks(&h->component, T, h->chunks);
+    assert_int_equal(h->n_chunks, T);
+    if (h->encodes) {
+        int32_t Y = h->in.dim[1], X = h->in.dim[2];
+        h->lane.picture = test_tensor(DTYPE_F32, 4, (int32_t[]){longest, Y, X, 3});
+        h->lane.moments = test_tensor(DTYPE_F32, 3, (int32_t[]){Y / f, X / f, h->out.dim[3]});
+        h->made = test_tensor(DTYPE_F32, 4, (int32_t[]){T, Y / f, X / f, h->out.dim[3]});
+        return;
+    }
+    const int32_t *in = h->in.dim;
+    h->lane.latent = test_tensor(DTYPE_F32, 4, (int32_t[]){in[0], T, in[2], in[3]});
+    h->lane.picture = test_tensor(DTYPE_F32, 4, (int32_t[]){longest, in[2] * f, in[3] * f, 3});
+    h->made = test_tensor(DTYPE_F32, 4, (int32_t[]){frames, in[2] * f, in[3] * f, 3});
+    const struct latent_format *format = &h->component.latent_format;
+    int64_t plane = (int64_t)in[2] * in[3];
+    for (int32_t c = 0; c < in[0]; c++) {
+        int32_t of = format->n > 1 ? c : 0;
+        for (int64_t i = 0; i < T * plane; i++)
+            ((float *)h->lane.latent.data)[c * T * plane + i] =
+                (((float *)h->in.data)[c * in[1] * plane + i] - format->shift[of]) * format->scale[of];
+    }
+}
+
+/* ---- a run's turns ---- */
+
+static enum status chunk_begins(void *user, const struct visit *visit, struct error *e) {
+    struct half *h = user;
+    const struct frame_chunk *chunk = &h->chunks[visit->evaluation];
+    h->begun++;
+    if (!h->encodes) return e->code;
+    memset(h->lane.picture.data, 0xff, (size_t)tensor_bytes(&h->lane.picture));
+    memcpy(h->lane.picture.data, frames_from(h->in, chunk->first_frame),
+           frames_bytes(h->in, chunk->n_frames));
+    return e->code;
+}
+
+static enum status chunk_ended(void *user, const struct visit *visit, struct error *e) {
+    struct half *h = user;
+    const struct frame_chunk *chunk = &h->chunks[visit->evaluation];
+    assert_int_equal(visit->evaluation, h->ended++); /* each once, in order */
+    int32_t first = h->encodes ? chunk->first_latent : chunk->first_frame;
+    memcpy(frames_from(h->made, first), h->encodes ? h->lane.moments.data : h->lane.picture.data,
+           frames_bytes(h->made, h->encodes ? 1 : chunk->n_frames));
+    return e->code;
+}
+
+static void half_measure(struct half *h, struct device *device) {
+    vae_run_measure_chunks(&h->run, &h->component, &h->lane, h->n_chunks, device);
+}
+
+static void half_execute(struct half *h, const struct run_hooks *hooks) {
+    h->begun = h->ended = 0;
+    memset(h->made.data, 0xff, (size_t)tensor_bytes(&h->made));
+    h->run.run.hooks = hooks;
+    vae_run_execute(&h->run);
+    assert_int_equal(h->ended, h->n_chunks);
+}
+
+static struct run_hooks half_hooks(struct half *h) {
+    struct run_hooks hooks = *h->run.run.hooks;
+    hooks.user = h;
+    hooks.evaluation_begins = chunk_begins;
+    hooks.evaluation_ended = chunk_ended;
+    return hooks;
+}
+
+/* On the device itself, with all the memory that there is. */
+static struct tensor half_make(struct half *h, int32_t frames) {
+    half_set_length(h, frames);
+    half_measure(h, golden_state.device);
+    if (!golden_state.device->memory) h->run.residents.device = NULL;
+    plan_solve(&h->run.need, plenty, plenty, &h->run.plan);
+    struct run_hooks hooks = half_hooks(h);
+    half_execute(h, &hooks);
+    visit_list_destroy(&h->run.visits);
+    return h->made;
+}
+
+static void each_half(void (*body)(struct half *h)) {
+    static struct half h;
+    for (int i = 0; i < 2 * COUNT_OF(kinds); i++) {
+        if (i % 2 && !kinds[i / 2].encoder) continue;
+        half_open(&h, &kinds[i / 2], i % 2);
+        body(&h);
+        component_destroy(&h.component);
+    }
+}
+
+/* ---- tests ---- */
+
+static void is_as_reference(struct half *h) {
+    struct tensor whole = {0};
+    for (int32_t frames = FRAMES; frames > 0; frames -= CHUNK_FRAMES) {
+        struct tensor made = half_make(h, frames);
+        double off = distance(made.data, h->out.data, tensor_elements(&made));
+        printf("  %-18s %2d frames: %.2e from the reference\n", h->component.family->name, frames, off);
+        assert_true(off <= (on_gpu() ? most_on_gpu : most));
+        if (frames == FRAMES) whole = made;
+        assert_memory_equal(made.data, whole.data, (size_t)tensor_bytes(&made));
+    }
+}
+
+static void test_reference(void **state) {
+    (void)state;
+    each_half(is_as_reference);
+}
+
+static void lies_there(struct half *h, struct device *device, bool tiled, struct tensor want) {
+    uint64_t least = 0;
+    half_set_length(h, FRAMES);
+    h->lane.tiled = tiled;
+    half_measure(h, device);
+    struct run_hooks hooks = half_hooks(h);
+    for (int host = 0; host < 2; host++) {
+        plan_solve(&h->run.need, plenty, host ? h->run.plan.vram_least_bytes : plenty, &h->run.plan);
+        assert_int_equal(h->run.plan.stage[0].pictures_on_host, host);
+        half_execute(h, &hooks);
+        assert_memory_equal(h->made.data, want.data, (size_t)tensor_bytes(&want));
+        least = h->run.plan.vram_least_bytes;
+    }
+    printf("  %-18s needs %llu bytes of the device's memory%s\n", h->component.family->name,
+           (unsigned long long)least, tiled ? ", tiled" : "");
+    visit_list_destroy(&h->run.visits);
+    h->lane.tiled = false;
+}
+
+static void lies_anywhere(struct half *h) {
+    struct error e = {0};
+    struct tensor want = half_make(h, FRAMES);
+    struct device *device = golden_state.device;
+    if (!on_gpu()) device = paced_open(&golden_state.sys, device, 0, &e);
+    assert_ok(&e);
+    for (int tiled = 0; tiled < 2; tiled++) lies_there(h, device, tiled, want);
+    if (!on_gpu()) device->destroy(device);
+}
+
+static void test_places(void **state) {
+    (void)state;
+    each_half(lies_anywhere);
+}
+
+/* The device, one of whose operators finds no memory. */
+static struct failing {
+    struct device device;
+    int runs, fails_at;
+} failing;
+
+static void failing_cost(const struct device *device, const struct op *op, struct op_cost *cost) {
+    (void)device;
+    golden_state.device->cost(golden_state.device, op, cost);
+}
+
+static enum status failing_prepare(struct device *device, const struct op *op, struct error *e) {
+    (void)device;
+    return golden_state.device->prepare(golden_state.device, op, e);
+}
+
+static enum status failing_run(struct device *device, const struct op *op, void *workspace, struct error *e) {
+    (void)device;
+    if (failing.runs++ == failing.fails_at) return error_set(e, MEMORY, "no memory for this operator");
+    return golden_state.device->run(golden_state.device, op, workspace, e);
+}
+
+/* Wherever it fails the lane's first chunk is begun again, and the host has its turn after each chunk once.
+ */
+static void is_made_again(struct half *h) {
+    enum { PLACES = 12 };
+    if (h->kind->small) return;
+    struct tensor want = half_make(h, FRAMES);
+    failing.device = *golden_state.device;
+    failing.device.cost = failing_cost;
+    failing.device.prepare = failing_prepare;
+    failing.device.run = failing_run;
+    half_set_length(h, FRAMES);
+    half_measure(h, &failing.device);
+    h->run.residents.device = NULL;
+    struct run_hooks hooks = half_hooks(h);
+    int all = 0, again = 0;
+    for (int i = 0; i <= PLACES; i++) {
+        plan_solve(&h->run.need, plenty, plenty, &h->run.plan);
+        failing.runs = 0;
+        failing.fails_at = i ? all * (2 * i - 1) / (2 * PLACES) : -1;
+        half_execute(h, &hooks);
+        assert_memory_equal(h->made.data, want.data, (size_t)tensor_bytes(&want));
+        if (!i) all = failing.runs;
+        assert_in_range(h->begun, h->n_chunks + (i > 0), 2 * h->n_chunks);
+        again += h->begun - h->n_chunks;
+    }
+    assert_true(again > PLACES * 2);
+    visit_list_destroy(&h->run.visits);
+}
+
+static void test_again(void **state) {
+    (void)state;
+    if (!golden_state.device->memory) each_half(is_made_again);
+}
+
+/* 5 frames need what thousands do. */
+static void stays_as_large(struct half *h) {
+    uint64_t bytes = 0;
+    const struct component *c = &h->component;
+    for (int32_t T = 2; T <= 200; T += 99) {
+        struct arena none = arena_counting(), pictures = arena_counting();
+        bool ok = true;
+        struct lane lane = {
+            .latent = tensor_make(NULL, DTYPE_F32, 4, (int32_t[]){c->latent_channels, T, 30, 52}),
+            .picture = tensor_make(NULL, DTYPE_F32, 4,
+                                   (int32_t[]){CHUNK_FRAMES, 30 * c->pixel_factor, 52 * c->pixel_factor, 3}),
+            .state = test_memory(c->family->lane_state_bytes)};
+        c->family->declare(c, &lane, 1, &none, &pictures, &ok);
+        assert_true(ok && pictures.peak > 0 && (!bytes || pictures.peak == bytes));
+        bytes = pictures.peak;
+    }
+}
+
+static void test_memory_bound(void **state) {
+    (void)state;
+    each_half(stays_as_large);
+}
+
+/* Channels that can neither be repeated nor be means of those before. */
+static void test_odd_levels(void **state) {
+    static const char *const names[] = {"decoder.up_blocks.1.resnets.0.conv1.bias",
+                                        "encoder.down_blocks.1.resnets.0.conv1.bias"};
+    const char *path = "test/golden/wan_ti2v/model/vae/diffusion_pytorch_model.safetensors";
+    (void)state;
+    for (int encodes = 0; encodes < 2; encodes++) {
+        struct component c = {
+            .family = encodes ? kinds[1].encoder : kinds[1].decoder, .sys = &golden_state.sys, .video = true};
+        struct config none = {0};
+        struct error e = {0};
+        safetensors_open(c.sys, path, &c.index, &e);
+        assert_ok(&e);
+        ((struct index_entry *)index_find(&c.index, names[encodes]))->dim[0] = 51;
+        assert_int_equal(component_configure(&c, &none, &e), SHAPE);
+        assert_non_null(strstr(e.what, "level 1 begins with cannot be added"));
+        component_destroy(&c);
+    }
+}
+
+static int free_memory(void **state) {
+    (void)state;
+    test_memory_free_to(NULL);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test_teardown(test_reference, free_memory),
+                                       cmocka_unit_test_teardown(test_places, free_memory),
+                                       cmocka_unit_test_teardown(test_again, free_memory),
+                                       cmocka_unit_test_teardown(test_memory_bound, free_memory),
+                                       cmocka_unit_test(test_odd_levels)};
+    if (!golden_begin()) return 1;
+    int n = COUNT_OF(tests), failed = cmocka_run_group_tests_name("film", tests, NULL, NULL);
+    printf("%d passed, %d failed\n", n - failed, failed);
+    golden_end();
+    return failed != 0;
+}
