@@ -62,7 +62,7 @@ $B/sluice: $(CLI_O) $B/libsluice.a $B/cli.objects
 	@echo "  ld $@"
 	@$(CC) $(LDFLAGS) -o $@ $(CLI_O) $B/libsluice.a $(CLI_LIBS) $(LIBS)
 	@echo "  built $(CUDA_SAID)"
-# What a prompt's conditioning is computed by, for files of it that outlive a build: another's are not found.
+# A hash of the sources is part of prompt cache keys: embeddings cached by another build are not reused.
 SOURCES := $(shell find engine kernels loaders models -type f -name '*.[ch]*' | LC_ALL=C sort | xargs cat | sha256sum | cut -c1-16)
 $(call keep,sources,$(SOURCES))
 $B/obj/engine/api/prompt_cache_key.o: $B/sources
@@ -90,8 +90,8 @@ $B/gallery: $(GALLERY_O) $B/libsluice.a
 	@$(CC) $(LDFLAGS) -o $@ $^ -lcairo -lsixel $(LIBS)
 
 # The picture in bench/results: looks into the engine, so it links the objects.
-PICTURE_O := $B/obj/bench/mmdit_latent.o
-$B/mmdit_latent: $(PICTURE_O) $(ENGINE_O)
+PICTURE_O := $B/obj/bench/stream_picture.o
+$B/stream_picture: $(PICTURE_O) $(ENGINE_O)
 	@echo "  ld $@"
 	@$(CC) $(LDFLAGS) -o $@ $^ -lcairo $(LIBS)
 
@@ -108,14 +108,14 @@ $B/cpu_operators.so: $(CPU_OPERATORS_O) $(ENGINE_O)
 	@$(CC) -shared $(LDFLAGS) -o $@ $^ $(LIBS)
 
 # What adapters cost.
-ADAPTED_PRODUCTS_O := $B/obj/bench/adapted_products.o
-$B/adapted_products: $(ADAPTED_PRODUCTS_O) $(ENGINE_O)
+ADAPTER_COST_O := $B/obj/bench/adapter_cost.o
+$B/adapter_cost: $(ADAPTER_COST_O) $(ENGINE_O)
 	@echo "  ld $@"
 	@$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 
 $B/obj/cli/%.o: CFLAGS += $(foreach kind,$(PICTURES),$(PICTURES_$(kind)))
 
--include $(HEADERS_O:.o=.d) $(CPU_OPERATORS_O:.o=.d) $(ADAPTED_PRODUCTS_O:.o=.d) $(ENGINE_O:.o=.d) $(CLI_O:.o=.d) $(GALLERY_O:.o=.d) $(PICTURE_O:.o=.d)
+-include $(HEADERS_O:.o=.d) $(CPU_OPERATORS_O:.o=.d) $(ADAPTER_COST_O:.o=.d) $(ENGINE_O:.o=.d) $(CLI_O:.o=.d) $(GALLERY_O:.o=.d) $(PICTURE_O:.o=.d)
 
 include test/check.mk
 include bench/gpu/gpu.mk

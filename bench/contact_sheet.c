@@ -1,5 +1,5 @@
-/* See contact_sheet.h. Everything is measured by the same calls that draw it: with a surface of one pixel
- * first, to learn the sheet's height, then on the real one. */
+/* Layout and drawing share the same functions: a first pass on a one-pixel surface determines the height of
+ * the sheet. */
 #include "bench/contact_sheet.h"
 
 #include <cairo/cairo.h>
@@ -10,14 +10,14 @@
 #include <unistd.h>
 
 enum {
-    ENLARGED = 2,                        /* pixels of the sheet for one of a picture */
-    MARGIN = 40,                         /* around everything */
+    ENLARGED = 2,                        /* scale of the images on the sheet */
+    MARGIN = 40,                         /* around the sheet */
     GAP = 16,                            /* between cards */
-    PAD = 14,                            /* between a card's edge and its picture */
-    LABEL_LINE = 19,                     /* from one line of a label to the next */
+    PAD = 14,                            /* between a card's edge and its image */
+    LABEL_LINE = 19,                     /* line height of a label */
     HEAD = 84,                           /* title and subtitle */
-    FOOT = 34,                           /* the line at the bottom */
-    INNER = 4 * 256 + 3 * GAP + 8 * PAD, /* four square pictures in a row */
+    FOOT = 34,                           /* footer line */
+    INNER = 4 * 256 + 3 * GAP + 8 * PAD, /* a row of four square images */
     WIDTH = INNER + 2 * MARGIN,
 };
 
@@ -51,8 +51,8 @@ static void text_at(cairo_t *c, double x, double y, const char *text) {
     cairo_show_text(c, text);
 }
 
-/* The text in lines of at most width, broken at spaces, the first line's foot at y. Draws only if visible;
- * returns the number of lines. A word wider than that stands alone. */
+/* Breaks the text at spaces into lines of at most width, the first with its baseline at y; a longer word gets
+ * a line of its own. Draws only if visible. Returns the number of lines. */
 static int wrapped(cairo_t *c, const char *text, double x, double y, double width, int visible) {
     char line[256] = "", longer[512];
     int n_lines = 0;
@@ -72,7 +72,7 @@ static int wrapped(cairo_t *c, const char *text, double x, double y, double widt
     return n_lines + (*line != 0);
 }
 
-/* A row: as many pictures as fit side by side. */
+/* A row of as many images as fit. */
 struct row {
     int first, n, picture_height, n_lines, height;
 };
@@ -93,7 +93,7 @@ static struct row row_from(cairo_t *c, const struct contact_sheet *sheet, int fi
     return row;
 }
 
-/* Cairo wants a word a pixel. */
+/* Converts to Cairo's 32 bits per pixel. */
 static cairo_surface_t *surface_of(const struct sheet_picture *p) {
     cairo_surface_t *surface = cairo_image_surface_create(CAIRO_FORMAT_RGB24, p->width, p->height);
     if (cairo_surface_status(surface)) return surface;
@@ -120,12 +120,12 @@ static void draw_picture(cairo_t *c, const struct sheet_picture *p, double x, do
     cairo_scale(c, ENLARGED, ENLARGED);
     cairo_set_source_surface(c, surface, 0, 0);
     cairo_pattern_set_filter(cairo_get_source(c), CAIRO_FILTER_BILINEAR);
-    /* Else the outermost pixels blend with the card. */
+    /* Keeps the outermost pixels from blending with the card. */
     cairo_pattern_set_extend(cairo_get_source(c), CAIRO_EXTEND_PAD);
     cairo_paint(c);
     cairo_restore(c);
     cairo_surface_destroy(surface);
-    /* A white picture on a white card needs an edge. */
+    /* Outlines white images on the white card. */
     rounded(c, x + .5, y + .5, ENLARGED * p->width - 1, ENLARGED * p->height - 1, 8);
     cairo_set_source_rgba(c, 0, 0, 0, .16);
     cairo_stroke(c);
@@ -143,7 +143,7 @@ static void draw_card(cairo_t *c, const struct sheet_picture *p, const struct ro
     wrapped(c, p->prompt, x + PAD, y + PAD + row->picture_height + 8 + 14, width, 1);
 }
 
-/* Returns the height; draws only if visible. */
+/* Returns the height of the sheet; draws only if visible. */
 static int rows(cairo_t *c, const struct contact_sheet *sheet, int visible) {
     int y = MARGIN + HEAD;
     font(c, 14, CAIRO_FONT_WEIGHT_NORMAL);

@@ -1,5 +1,5 @@
-/* A contact sheet: pictures in rows, the prompt under each, as one PNG. Knows nothing of models or sessions;
- * the only file of ours that draws text, by cairo. */
+/* Draws a contact sheet: images in rows with their prompts, as one PNG. Independent of models and
+ * sessions. */
 #ifndef SLUICE_BENCH_CONTACT_SHEET_H
 #define SLUICE_BENCH_CONTACT_SHEET_H
 
@@ -17,7 +17,8 @@ struct contact_sheet {
     int n_pictures;
 };
 
-/* Writes the sheet to file, under a temporary name until it is whole. NULL, or what went wrong. */
+/* Writes the sheet through a temporary file that is renamed when complete. Returns NULL or an error
+ * message. */
 const char *contact_sheet_write(const struct contact_sheet *sheet, const char *file);
 
 #endif

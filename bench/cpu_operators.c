@@ -1,9 +1,10 @@
-/* One operator of a model as the CPU device computes it: a convolution, a product, attention, or a
- * convolution over time; and all but attention as oneDNN does at its best: whole, with weights that are f32,
- * channels in eights and repacked already. torch_operators.py loads this as a library and calls both in turn
- * with PyTorch, so that all are measured in the same seconds of a machine that others use.
+/* Runs one operator of a model on the CPU device (convolution, matrix product, attention, or convolution over
+ * time) and, except for attention, the same operation in oneDNN under ideal conditions: in one piece, with
+ * f32 weights that are already repacked and channels padded to multiples of 8. torch_operators.py loads this
+ * as a shared library and alternates both with PyTorch in one process, so that all are measured under the
+ * same load.
  *
- * One shape at a time: operator_open, any number of runs, operator_close. Not for threads of the caller's. */
+ * One shape at a time: operator_open, any number of runs, operator_close. Not thread-safe. */
 #include "engine/bench/random_weights.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/onednn.h"
@@ -17,26 +18,27 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum operator{ CONVOLUTION, PRODUCT, ATTENTION, OVER_TIME };
+enum kind { CONVOLUTION, PRODUCT, ATTENTION, OVER_TIME };
 enum norm { NORM_NONE, NORM_GROUPS, NORM_PIXEL };
 
-/* A convolution: rows, columns and channels of in; channels of out; a kernel of 1 or 3, 1 or 2 as upsampling,
- * as stride; a norm, with SiLU behind it, on the way in. A product: rows, inputs, outputs. Attention: tokens,
- * heads, their size. A convolution over time: as a convolution, but frames, each of which sees the two before
- * it, are n[7], and each is normed and activated once, beforehand. The weights' type by its name. */
+/* n for a convolution: rows, columns and channels of the input; output channels; kernel size 1 or 3;
+ * upsampling factor 1 or 2; stride; the norm before it, followed by SiLU. For a matrix product: rows, inputs,
+ * outputs. For attention: tokens, heads, head size. A convolution over time is like a convolution, but n[7]
+ * is the number of frames, each of which also reads the two before it and is normalized and activated once,
+ * in advance. type: name of the weights' type. */
 struct shape {
-    int32_t operator, n[8];
+    int32_t kind, n[8];
     const char *type;
 };
 
 EXPORT int operator_open(const struct shape *shape, int threads);
-EXPORT double operator_ours(void);
-/* 0: the library has none. */
-EXPORT double operator_library(void);
+EXPORT double operator_sluice(void);
+/* Returns 0 for attention. */
+EXPORT double operator_onednn(void);
 EXPORT double operator_flops(void);
 EXPORT void operator_close(void);
 
-/* What the library reads and writes. */
+/* oneDNN's operands. */
 enum part { IN, WEIGHTS, BIAS, OUT, SCRATCH, N_PARTS };
 
 static struct {
@@ -50,12 +52,12 @@ static struct {
     struct onednn_key key;
     struct onednn_operands operands;
     char *memory;
-    uint64_t bytes, library_bytes;
+    uint64_t bytes, onednn_bytes;
     double flops, floats[N_PARTS];
 } b;
 
-/* Of the whole process: what others do on the machine is not in it. */
-static double processor_seconds(void) {
+/* CPU time of the whole process, independent of other load. */
+static double cpu_seconds(void) {
     struct timespec t;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
@@ -73,7 +75,7 @@ static enum dtype type_of(const char *name) {
     return DTYPE_F32;
 }
 
-static struct tensor made(struct context *x, enum dtype dtype, int rank, const int32_t *dim) {
+static struct tensor scratch_tensor(struct context *x, enum dtype dtype, int rank, const int32_t *dim) {
     return context_tensor(x, dtype, rank, dim);
 }
 
@@ -86,31 +88,32 @@ static void convolve(struct context *x) {
     const int32_t *n = b.shape.n;
     struct conv_options o = options_of(&b.shape);
     int32_t rows = conv_size(n[0], &o, false), columns = conv_size(n[1], &o, false);
-    struct tensor in = made(x, DTYPE_F32, 3, n), channels = made(x, DTYPE_F32, 1, &n[2]);
-    struct tensor out = made(x, DTYPE_F32, 3, (int32_t[]){rows, columns, n[3]});
-    struct tensor weight = made(x, type_of(b.shape.type), 4, (int32_t[]){n[3], n[2], n[4], n[4]});
-    struct tensor bias = made(x, DTYPE_F32, 1, &n[3]);
+    struct tensor in = scratch_tensor(x, DTYPE_F32, 3, n), channels = scratch_tensor(x, DTYPE_F32, 1, &n[2]);
+    struct tensor out = scratch_tensor(x, DTYPE_F32, 3, (int32_t[]){rows, columns, n[3]});
+    struct tensor weight = scratch_tensor(x, type_of(b.shape.type), 4, (int32_t[]){n[3], n[2], n[4], n[4]});
+    struct tensor bias = scratch_tensor(x, DTYPE_F32, 1, &n[3]);
     if (n[7]) o.activation = ACTIVATION_SILU;
     if (n[7] == NORM_PIXEL) o.pixel_norm = (struct pixel_norm){channels, 1e-26f};
     if (n[7] == NORM_GROUPS) {
-        struct tensor statistics = made(x, DTYPE_F32, 2, (int32_t[]){GROUPS, 2});
+        struct tensor statistics = scratch_tensor(x, DTYPE_F32, 2, (int32_t[]){GROUPS, 2});
         op_group_statistics(x, statistics, in, (struct rows_before){0}, GROUPS, 1e-6f);
         o.norm = (struct group_norm){statistics, channels, channels};
     }
     op_conv2d(x, out, in, weight, (struct epilogue){.bias = bias}, o);
 }
 
-/* As models/vae_causal.c does, of frames that all have two before them. */
+/* Like models/vae_causal.c, for frames that all have two before them. */
 static void convolve_over_time(struct context *x) {
     enum { SLICES = 3 };
     const int32_t *n = b.shape.n;
-    struct tensor in = made(x, DTYPE_F32, 2, (int32_t[]){n[0] * n[1], n[2]}),
-                  gamma = made(x, DTYPE_F32, 1, &n[2]);
-    struct tensor out = made(x, DTYPE_F32, 3, (int32_t[]){n[0], n[1], n[3]}), kept[SLICES], weight[SLICES];
-    struct epilogue sum = {.bias = made(x, DTYPE_F32, 1, &n[3])};
+    struct tensor in = scratch_tensor(x, DTYPE_F32, 2, (int32_t[]){n[0] * n[1], n[2]}),
+                  gamma = scratch_tensor(x, DTYPE_F32, 1, &n[2]);
+    struct tensor out = scratch_tensor(x, DTYPE_F32, 3, (int32_t[]){n[0], n[1], n[3]}), kept[SLICES],
+                  weight[SLICES];
+    struct epilogue sum = {.bias = scratch_tensor(x, DTYPE_F32, 1, &n[3])};
     for (int i = 0; i < SLICES; i++) {
-        kept[i] = made(x, DTYPE_F32, 3, n);
-        weight[i] = made(x, type_of(b.shape.type), 4, (int32_t[]){n[3], n[2], n[4], n[4]});
+        kept[i] = scratch_tensor(x, DTYPE_F32, 3, n);
+        weight[i] = scratch_tensor(x, type_of(b.shape.type), 4, (int32_t[]){n[3], n[2], n[4], n[4]});
     }
     for (int32_t frame = 0; frame < n[7]; frame++) {
         op_rms_norm(x, tensor_reshape(kept[frame % SLICES], 2, in.dim), in, gamma, 1e-26f,
@@ -123,16 +126,17 @@ static void convolve_over_time(struct context *x) {
 
 static void multiply(struct context *x) {
     const int32_t *n = b.shape.n;
-    struct tensor in = made(x, DTYPE_F32, 2, n), out = made(x, DTYPE_F32, 2, (int32_t[]){n[0], n[2]});
-    struct tensor weight = made(x, type_of(b.shape.type), 2, (int32_t[]){n[2], n[1]});
-    op_linear(x, out, in, weight, (struct epilogue){.bias = made(x, DTYPE_F32, 1, &n[2])});
+    struct tensor in = scratch_tensor(x, DTYPE_F32, 2, n),
+                  out = scratch_tensor(x, DTYPE_F32, 2, (int32_t[]){n[0], n[2]});
+    struct tensor weight = scratch_tensor(x, type_of(b.shape.type), 2, (int32_t[]){n[2], n[1]});
+    op_linear(x, out, in, weight, (struct epilogue){.bias = scratch_tensor(x, DTYPE_F32, 1, &n[2])});
 }
 
 static void attend(struct context *x) {
     const int32_t *n = b.shape.n;
     int32_t dim[] = {n[0], n[1] * n[2]};
-    struct tensor q = made(x, DTYPE_F32, 2, dim), k = made(x, DTYPE_F32, 2, dim);
-    struct tensor v = made(x, DTYPE_F32, 2, dim), out = made(x, DTYPE_F32, 2, dim);
+    struct tensor q = scratch_tensor(x, DTYPE_F32, 2, dim), k = scratch_tensor(x, DTYPE_F32, 2, dim);
+    struct tensor v = scratch_tensor(x, DTYPE_F32, 2, dim), out = scratch_tensor(x, DTYPE_F32, 2, dim);
     op_attention(x, out, q, k, v, (struct attention_options){.queries = n[1], .keys = n[1], .scale = 0.09f});
 }
 
@@ -142,11 +146,11 @@ static void compute(struct context *x) {
                                                            [ATTENTION] = attend,
                                                            [OVER_TIME] = convolve_over_time};
     x->scratch->used = 0;
-    forwards[b.shape.operator](x);
+    forwards[b.shape.kind](x);
 }
 
-/* Memory and workspace of the operator, from a dry run, which prepares the device too. */
-static void open_ours(void) {
+/* Determines memory and workspace with a dry run, which also prepares the device. */
+static void open_sluice(void) {
     struct arena counting = arena_counting();
     struct op_rates ones = {.per_second = {1, 1, 1, 1, 1}};
     struct dry dry;
@@ -162,14 +166,14 @@ static void open_ours(void) {
     dry_destroy(&dry);
 }
 
-static int32_t eights(int32_t n) {
+static int32_t multiple_of_8(int32_t n) {
     return (n + 7) / 8 * 8;
 }
 
-/* Offsets of what the library reads and writes become addresses once there is memory. */
-static uint64_t library_part(double floats) {
-    uint64_t at = b.bytes + b.library_bytes;
-    b.library_bytes += align_up((uint64_t)floats * sizeof(float), ARENA_ALIGN);
+/* Reserves an operand and returns its offset, which is added to the memory's address later. */
+static uint64_t onednn_part(double floats) {
+    uint64_t at = b.bytes + b.onednn_bytes;
+    b.onednn_bytes += align_up((uint64_t)floats * sizeof(float), ARENA_ALIGN);
     return at;
 }
 
@@ -177,7 +181,7 @@ static void layout_convolution(void) {
     const int32_t *n = b.shape.n;
     struct conv_options o = options_of(&b.shape);
     int32_t rows = conv_size(n[0], &o, false), columns = conv_size(n[1], &o, false);
-    int32_t c = eights(n[2]), outputs = eights(n[3]), kernel = n[4], stride = n[6];
+    int32_t c = multiple_of_8(n[2]), outputs = multiple_of_8(n[3]), kernel = n[4], stride = n[6];
     b.key = (struct onednn_key){ONEDNN_CONV, {rows, columns, c, outputs, kernel, stride - 1}};
     double pixels = (double)((rows - 1) * stride + kernel) * ((columns - 1) * stride + kernel);
     b.floats[IN] = pixels * c;
@@ -193,23 +197,23 @@ static void layout_product(void) {
     b.floats[WEIGHTS] = (double)n[1] * n[2];
 }
 
-static void open_library(void) {
+static void open_onednn(void) {
     uint64_t at[N_PARTS];
-    bool convolves = b.shape.operator== CONVOLUTION || b.shape.operator== OVER_TIME;
+    bool convolves = b.shape.kind == CONVOLUTION || b.shape.kind == OVER_TIME;
     if (convolves) layout_convolution();
-    if (b.shape.operator== PRODUCT) layout_product();
-    if (b.shape.operator!= ATTENTION) {
+    if (b.shape.kind == PRODUCT) layout_product();
+    if (b.shape.kind != ATTENTION) {
         b.key.number[ONEDNN_SHARED] = 1;
         if (onednn_prepare(b.onednn, &b.key, &b.error)) return;
         struct onednn_facts facts = onednn_facts(b.onednn, &b.key);
         if (convolves) b.floats[WEIGHTS] = (double)facts.weights_bytes / sizeof(float);
         b.floats[SCRATCH] = (double)facts.scratch_bytes / sizeof(float);
     }
-    for (int i = 0; i < N_PARTS; i++) at[i] = library_part(b.floats[i]);
-    b.memory = b.sys.map(&b.sys, LINE_ACTIVATION, b.bytes + b.library_bytes);
+    for (int i = 0; i < N_PARTS; i++) at[i] = onednn_part(b.floats[i]);
+    b.memory = b.sys.map(&b.sys, LINE_ACTIVATION, b.bytes + b.onednn_bytes);
     if (!b.memory) {
-        error_set(&b.error, MEMORY, "no memory for a bench of %llu bytes",
-                  (unsigned long long)(b.bytes + b.library_bytes));
+        error_set(&b.error, MEMORY, "cannot allocate %llu bytes for the benchmark",
+                  (unsigned long long)(b.bytes + b.onednn_bytes));
         return;
     }
     b.operands = (struct onednn_operands){.src = b.memory + at[IN],
@@ -225,30 +229,30 @@ int operator_open(const struct shape *shape, int threads) {
     sys_init_machine(&b.sys);
     b.device = cpu_open(&b.sys, threads, &b.error);
     b.onednn = b.device ? onednn_open(&b.sys, threads, &b.error) : NULL;
-    if (b.onednn) open_ours();
-    if (b.onednn && !b.error.code) open_library();
+    if (b.onednn) open_sluice();
+    if (b.onednn && !b.error.code) open_onednn();
     if (b.error.code) return (int)report(0);
-    /* Numbers near 0.01 in f32 and bf16, near 1 in f16: no page is zeros, no value slow. */
+    /* Values near 0.01 in f32 and bf16, near 1 in f16: no zero pages and no denormals. */
     uint16_t *numbers = (uint16_t *)(void *)b.memory;
-    for (uint64_t i = 0; i < (b.bytes + b.library_bytes) / sizeof *numbers; i++)
+    for (uint64_t i = 0; i < (b.bytes + b.onednn_bytes) / sizeof *numbers; i++)
         numbers[i] = (uint16_t)(0x3C00 + i * 37 % 128);
     b.arena.base = b.memory;
     b.context.workspace = b.memory + b.arena.bytes;
     return 0;
 }
 
-double operator_ours(void) {
-    double start = processor_seconds();
+double operator_sluice(void) {
+    double start = cpu_seconds();
     compute(&b.context);
-    return report(processor_seconds() - start);
+    return report(cpu_seconds() - start);
 }
 
-double operator_library(void) {
-    if (b.shape.operator== ATTENTION) return 0;
-    int runs = b.shape.operator== OVER_TIME ? 3 * b.shape.n[7] : 1;
-    double start = processor_seconds();
+double operator_onednn(void) {
+    if (b.shape.kind == ATTENTION) return 0;
+    int runs = b.shape.kind == OVER_TIME ? 3 * b.shape.n[7] : 1;
+    double start = cpu_seconds();
     for (int i = 0; i < runs; i++) onednn_run(b.onednn, &b.key, b.operands, &b.error);
-    return report(processor_seconds() - start);
+    return report(cpu_seconds() - start);
 }
 
 double operator_flops(void) {
@@ -256,7 +260,7 @@ double operator_flops(void) {
 }
 
 void operator_close(void) {
-    if (b.memory) b.sys.unmap(&b.sys, LINE_ACTIVATION, b.memory, b.bytes + b.library_bytes);
+    if (b.memory) b.sys.unmap(&b.sys, LINE_ACTIVATION, b.memory, b.bytes + b.onednn_bytes);
     onednn_close(b.onednn);
     if (b.device) b.device->destroy(b.device);
     memset(&b, 0, sizeof b);

@@ -1,9 +1,9 @@
-"""diffusers' time for the block and the decoder of `sluice bench block`, measured in the same process, turn by turn.
+"""Measures diffusers on the block and the decoder of `sluice bench block`, alternating with it in the same process.
 
-The library calls back before each of its rounds (sluice_bench_options.on_progress); this script then runs
-diffusers' modules of the same sizes, with as many threads, and keeps their times. What is compared:
-  f32   diffusers with f32 weights: the same arithmetic as ours, and the headline
-  bf16  diffusers in bf16 throughout, what a user has who loads such a model as it is stored; ours stays f32
+The library calls back before each round (sluice_bench_options.on_progress); this script then runs diffusers' modules
+of the same sizes with as many threads and records their times:
+  f32   diffusers with f32 weights: the same arithmetic as Sluice; the main comparison
+  bf16  diffusers in bf16 throughout, as a user gets it who loads a model in its stored type; Sluice stays f32
 """
 import ctypes
 import json
@@ -45,10 +45,10 @@ def decoder(dtype):
 
 
 class Turns:
-    """One part at a time: its modules are made when its first round is announced, and run once a round."""
+    """Runs one part at a time: creates its modules at the part's first round and runs them once per round."""
 
     def __init__(self):
-        self.made, self.part, self.last, self.times = {}, None, None, {}
+        self.modules, self.part, self.last, self.times = {}, None, None, {}
 
     def __call__(self, _user, _fraction, what):
         text = what.decode()
@@ -60,8 +60,8 @@ class Turns:
     def run(self, part, warm):
         if part != self.part:
             make = {"block": block, "decoder": decoder}[part]
-            self.part, self.made = part, {"f32": make(torch.float32), "bf16": make(torch.bfloat16)}
-        for name, forward in self.made.items():
+            self.part, self.modules = part, {"f32": make(torch.float32), "bf16": make(torch.bfloat16)}
+        for name, forward in self.modules.items():
             start = time.perf_counter()
             with torch.inference_mode():
                 forward()
@@ -78,17 +78,17 @@ def main():
     text, error = ctypes.c_char_p(), ctypes.create_string_buffer(1024)
     if library.sluice_bench_block(ctypes.byref(options), ctypes.byref(text), error):
         sys.exit("sluice_bench_block failed: " + error.raw[8:248].split(b"\0")[0].decode())
-    print(f"torch {torch.__version__}, {threads} threads, medians; ratio: diffusers' time / ours")
+    print(f"torch {torch.__version__}, {threads} threads, medians; ratio: diffusers' time / Sluice's time")
     for row in json.loads(text.value)["rows"]:
         if row["what"] != "all":
             continue
-        ours = row["seconds"]
-        print(f"{row['part']:8} ours f32 {ours:8.3f} s  {row['flops_per_second'] / 1e9:7.1f} GFLOP/s  "
-              f"{100 * row['product_rate_share']:3.0f} % of oneDNN's own products")
+        sluice = row["seconds"]
+        print(f"{row['part']:8} Sluice f32    {sluice:6.3f} s  {row['flops_per_second'] / 1e9:7.1f} GFLOP/s  "
+              f"{100 * row['product_rate_share']:3.0f} % of oneDNN's rate")
         for name in ("f32", "bf16"):
             times = turns.times[row["part"], name]
-            theirs = statistics.median(times)
-            print(f"{'':8} diffusers {name:4} {theirs:6.3f} s  ratio {theirs / ours:.2f}  "
+            median = statistics.median(times)
+            print(f"{'':8} diffusers {name:4} {median:6.3f} s  ratio {median / sluice:.2f}  "
                   f"({len(times)} rounds, {min(times):.3f} to {max(times):.3f})")
 
 

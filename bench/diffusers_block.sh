@@ -1,5 +1,5 @@
 #!/bin/sh
-# `sluice bench block` beside diffusers, in one process, turn by turn. PYTHON: one with torch and diffusers.
+# Compares `sluice bench block` with diffusers, alternating in one process. PYTHON: an interpreter with torch and diffusers.
 #   PYTHON=/opt/ref/venv/bin/python sh bench/diffusers_block.sh [THREADS]
 set -eu
 cd "$(dirname "$0")/.."

@@ -1,10 +1,10 @@
-/* make demo's gallery: every prompt below in one session, under a budget at which the model does not fit, as
- * one labelled contact sheet, shown in the terminal where it can. A user of the engine like any other:
- * includes engine/sluice.h only.
+/* The gallery of `make demo`: generates every prompt below in one session, under a memory budget smaller than
+ * the model, and writes one labelled contact sheet, which is also shown in the terminal if it can display
+ * images. Like any other user of the library, it includes only engine/sluice.h.
  *
  *     gallery MODEL_FOLDER OUT.png
  *
- * The pictures are the first draw of each prompt, seeds 1, 2, 3, ...: none was chosen for its seed. */
+ * Every image is the first one generated for its prompt, with seeds 1, 2, 3, ...: none was selected. */
 #include "engine/sluice.h"
 
 #include "bench/contact_sheet.h"
@@ -22,7 +22,7 @@ struct drawing {
     int width, height;
 };
 
-/* A spread of the grammar. The last four make a row of the same width as four squares. */
+/* Covers the demo model's prompt grammar. The last four images make a row as wide as four square ones. */
 static const struct drawing drawings[] = {
     {"a large red circle on the left on a white background", 128, 128},
     {"a large yellow star in the centre on a black background", 128, 128},
@@ -47,10 +47,11 @@ struct gallery {
     sluice_model *model;
     sluice_session *session;
     struct sheet_picture pictures[N_DRAWINGS];
-    int n_drawn, live; /* live: stderr is a terminal, the progress line is redrawn */
-    /* Of the plans: the greatest least budget and the smallest peak with everything resident. */
+    int n_done, live; /* live: stderr is a terminal, so the progress line is rewritten */
+    /* From the plans: the greatest minimum budget and the smallest peak with all weights resident. */
     json_int_t least_bytes, resident_bytes;
-    /* Of the reports. again: after the first step of a picture, when everything has been read once. */
+    /* From the reports. again: bytes streamed after the first step of an image, by which time everything has
+     * been read once. */
     json_int_t peak_bytes, streamed_bytes, again_bytes;
 };
 
@@ -64,25 +65,25 @@ static double seconds_now(void) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static int complain(struct sluice_error *e, int code, const char *what) {
+static int set_error(struct sluice_error *e, int code, const char *what) {
     *e = (struct sluice_error){.code = code, .exit_code = 1};
     snprintf(e->what, sizeof e->what, "%s", what);
     return code;
 }
 
 static void progress_line(const struct gallery *g, const char *prompt) {
-    fprintf(stderr, "%s%2d/%d  %s%s", g->live ? "\r" : "", g->n_drawn + 1, N_DRAWINGS, prompt,
+    fprintf(stderr, "%s%2d/%d  %s%s", g->live ? "\r" : "", g->n_done + 1, N_DRAWINGS, prompt,
             g->live ? "\033[K" : "\n");
 }
 
-static void keep_image(void *user, const struct sluice_image *image) {
+static void on_image(void *user, const struct sluice_image *image) {
     struct gallery *g = user;
     size_t bytes = 3 * (size_t)image->width * (size_t)image->height;
     uint8_t *rgb = malloc(bytes);
     if (!rgb) return;
     memcpy(rgb, image->rgb, bytes);
-    g->pictures[g->n_drawn].width = image->width, g->pictures[g->n_drawn].height = image->height;
-    g->pictures[g->n_drawn].rgb = rgb;
+    g->pictures[g->n_done].width = image->width, g->pictures[g->n_done].height = image->height;
+    g->pictures[g->n_done].rgb = rgb;
 }
 
 static struct sluice_request request_for(const struct gallery *g, int i) {
@@ -96,7 +97,7 @@ static struct sluice_request request_for(const struct gallery *g, int i) {
 
 static int ask_plan(struct gallery *g, int i, struct sluice_error *e) {
     struct sluice_request request = request_for(g, i);
-    request.max_ram_bytes = (int64_t)1 << 30; /* plenty: then the plan's peak has everything resident */
+    request.max_ram_bytes = (int64_t)1 << 30; /* enough for all weights to be resident in the plan's peak */
     char *text = NULL;
     bool fits;
     json_int_t least = 0, peak = 0;
@@ -104,7 +105,7 @@ static int ask_plan(struct gallery *g, int i, struct sluice_error *e) {
     if (status) return status;
     json_t *plan = json_loads(text, 0, NULL);
     if (json_unpack(plan, "{s{sI}s{sI}}", "least", "ram_bytes", &least, "peak", "ram_bytes", &peak)) {
-        status = complain(e, SLUICE_INTERNAL, "the plan does not say its peaks");
+        status = set_error(e, SLUICE_INTERNAL, "the plan lacks its peak memory");
     }
     if (least > g->least_bytes) g->least_bytes = least;
     if (!i || peak < g->resident_bytes) g->resident_bytes = peak;
@@ -113,7 +114,7 @@ static int ask_plan(struct gallery *g, int i, struct sluice_error *e) {
     return status;
 }
 
-static json_int_t moved(const json_t *part) {
+static json_int_t bytes_moved(const json_t *part) {
     return json_integer_value(json_object_get(part, "bytes_moved"));
 }
 
@@ -129,45 +130,47 @@ static int read_report(struct gallery *g, struct sluice_error *e) {
     if (peak > g->peak_bytes) g->peak_bytes = peak;
     json_array_foreach(json_object_get(report, "stages"), i, part) {
         const char *name = json_string_value(json_object_get(part, "name"));
-        if (name && !strcmp(name, "denoise")) streamed += moved(part);
+        if (name && !strcmp(name, "denoise")) streamed += bytes_moved(part);
     }
     json_array_foreach(json_object_get(report, "steps"), i, part) {
-        if (i) g->again_bytes += moved(part);
+        if (i) g->again_bytes += bytes_moved(part);
     }
     json_decref(report);
     sluice_free(text);
     g->streamed_bytes += streamed;
-    return streamed > 0 ? SLUICE_OK : complain(e, SLUICE_INTERNAL, "nothing was streamed while denoising");
+    return streamed > 0 ? SLUICE_OK
+                        : set_error(e, SLUICE_INTERNAL, "no weights were streamed during denoising");
 }
 
-/* One budget for all: the least at which the most demanding picture can be drawn. Not half way to everything
- * resident: the ring holds the one or two blocks that are then left, and nothing flows after a picture's
- * first step (measured at 128x128, the sheet: 0 MiB of 43, against 24 MiB of 69 at this budget). */
-static int draw_one(struct gallery *g, struct sluice_error *e) {
-    struct sluice_request request = request_for(g, g->n_drawn);
-    struct sheet_picture *picture = &g->pictures[g->n_drawn];
+/* All images use the same budget: the minimum of the most demanding one. Halfway to everything resident, the
+ * ring buffer would hold all remaining blocks, and nothing would be streamed after the first step (measured
+ * at 128x128: 0 of 43 MiB; at this budget 24 of 69 MiB). */
+static int generate_one(struct gallery *g, struct sluice_error *e) {
+    struct sluice_request request = request_for(g, g->n_done);
+    struct sheet_picture *picture = &g->pictures[g->n_done];
     request.max_ram_bytes = g->least_bytes;
     picture->prompt = request.prompt;
     progress_line(g, request.prompt);
     int status = sluice_run(g->session, &request, e);
-    if (!status && !picture->rgb) status = complain(e, SLUICE_MEMORY, "no memory for a picture");
+    if (!status && !picture->rgb) status = set_error(e, SLUICE_MEMORY, "out of memory for an image");
     if (!status) status = read_report(g, e);
-    if (!status) g->n_drawn++;
+    if (!status) g->n_done++;
     return status;
 }
 
-static int draw_all(struct gallery *g, const char *folder, struct sluice_error *e) {
+static int generate_all(struct gallery *g, const char *folder, struct sluice_error *e) {
     struct sluice_model_options from = {.struct_size = sizeof from, .model = folder};
     struct sluice_session_options options = {
-        .struct_size = sizeof options, .device = "cpu", .on_image = keep_image, .user = g};
+        .struct_size = sizeof options, .device = "cpu", .on_image = on_image, .user = g};
     int status = sluice_model_open(&from, &g->model, e);
     if (!status) status = sluice_session_open(g->model, &options, &g->session, e);
     for (int i = 0; !status && i < N_DRAWINGS; i++) status = ask_plan(g, i, e);
     if (!status && g->least_bytes >= g->resident_bytes) {
-        status = complain(e, SLUICE_INTERNAL,
-                          "a picture fits where another one cannot be drawn: no budget for all");
+        status = set_error(e, SLUICE_INTERNAL,
+                           "no single budget suits all images: one image's minimum exceeds another's peak "
+                           "with all weights resident");
     }
-    while (!status && g->n_drawn < N_DRAWINGS) status = draw_one(g, e);
+    while (!status && g->n_done < N_DRAWINGS) status = generate_one(g, e);
     if (g->live) fprintf(stderr, "\r\033[K");
     return status;
 }
@@ -175,39 +178,40 @@ static int draw_all(struct gallery *g, const char *folder, struct sluice_error *
 static int write_sheet(struct gallery *g, const char *file, struct sluice_error *e) {
     char subtitle[200], footer[300];
     struct sluice_request defaults = request_for(g, 0);
-    snprintf(subtitle, sizeof subtitle,
-             "What the demo model makes of %d prompts: %d steps, seeds 1 to %d, the first draw of each.",
-             N_DRAWINGS, defaults.steps, N_DRAWINGS);
+    snprintf(
+        subtitle, sizeof subtitle,
+        "%d prompts generated by the demo model: %d steps, seeds 1 to %d, the first image of each prompt.",
+        N_DRAWINGS, defaults.steps, N_DRAWINGS);
     snprintf(footer, sizeof footer,
-             "Budget %.1f MiB, where everything resident would take %.1f. Peak measured: %.1f MiB. "
-             "Weights streamed while denoising: %.0f MiB.",
+             "Budget %.1f MiB (all weights resident: %.1f MiB). Measured peak: %.1f MiB. "
+             "Weights streamed during denoising: %.0f MiB.",
              mib(g->least_bytes), mib(g->resident_bytes), mib(g->peak_bytes), mib(g->streamed_bytes));
     struct contact_sheet sheet = {.title = "Sluice", .subtitle = subtitle, .footer = footer};
     sheet.pictures = g->pictures, sheet.n_pictures = N_DRAWINGS;
     const char *failed = contact_sheet_write(&sheet, file);
     if (!failed) return SLUICE_OK;
-    complain(e, SLUICE_OUTPUT, failed);
+    set_error(e, SLUICE_OUTPUT, failed);
     snprintf(e->where, sizeof e->where, "%s", file);
     e->exit_code = 6;
     return SLUICE_OUTPUT;
 }
 
-static void say_summary(const struct gallery *g, const char *file, double seconds) {
-    printf("%d pictures in %.1f s under %.1f MiB, where everything resident would take %.1f: "
-           "%.0f MiB of weights streamed while denoising (%.0f of them again, after a picture's first step), "
-           "at most %.1f MiB held\n",
+static void print_summary(const struct gallery *g, const char *file, double seconds) {
+    printf("%d images in %.1f s with a budget of %.1f MiB (all weights resident: %.1f MiB): "
+           "streamed %.0f MiB of weights during denoising (%.0f MiB of it after an image's first step), "
+           "peak memory %.1f MiB\n",
            N_DRAWINGS, seconds, mib(g->least_bytes), mib(g->resident_bytes), mib(g->streamed_bytes),
            mib(g->again_bytes), mib(g->peak_bytes));
-    printf("the gallery: %s\n", file);
+    printf("gallery: %s\n", file);
 }
 
-/* Half blocks are too coarse for the labels: there the prompts follow as text. */
+/* Half-block characters are too coarse for the labels, so the prompts follow as text. */
 static void show(const char *file) {
     enum terminal_kind kind = terminal_kind();
     const char *failed = terminal_picture_show(file, kind);
-    if (failed) fprintf(stderr, "gallery: not shown in the terminal: %s\n", failed);
+    if (failed) fprintf(stderr, "gallery: cannot show the image in the terminal: %s\n", failed);
     if (kind != TERMINAL_TRUECOLOR && kind != TERMINAL_256) return;
-    printf("from left to right, from the top:\n");
+    printf("prompts, left to right and top to bottom:\n");
     for (int i = 0; i < N_DRAWINGS; i++) printf("  %2d %s\n", i + 1, drawings[i].prompt);
 }
 
@@ -217,7 +221,7 @@ int main(int argc, char **argv) {
     char line[1024];
     if (argc != 3) return fprintf(stderr, "usage: gallery MODEL_FOLDER OUT.png\n"), 2;
     double began = seconds_now();
-    int status = draw_all(&g, argv[1], &error);
+    int status = generate_all(&g, argv[1], &error);
     if (!status) status = write_sheet(&g, argv[2], &error);
     double seconds = seconds_now() - began;
     if (status) {
@@ -225,7 +229,7 @@ int main(int argc, char **argv) {
                 sluice_error_line(&error, line, sizeof line));
     } else {
         show(argv[2]);
-        say_summary(&g, argv[2], seconds);
+        print_summary(&g, argv[2], seconds);
     }
     sluice_session_close(g.session), sluice_model_close(g.model);
     for (int i = 0; i < N_DRAWINGS; i++) free((void *)(uintptr_t)g.pictures[i].rgb);

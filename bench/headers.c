@@ -1,9 +1,9 @@
-/* How long it takes to open the headers of files as large as people have: 12 GB of weights in safetensors and
- * in GGUF, and a GGUF header with a tokenizer of Qwen's size. The files are sparse: of the weights nothing is
- * ever written or read.
+/* Measures how long it takes to open the headers of files of realistic size: 12 GB of weights in safetensors
+ * and in GGUF, and a GGUF header with a tokenizer of Qwen's size. The files are sparse; their weights are
+ * never written or read.
  *
- * Arguments: a folder to write to (/tmp). Prints the median of a few, from the page cache and with what is
- * cached of the file dropped. */
+ * Argument: a folder for the files (default /tmp). Prints the median time from the page cache and after
+ * dropping the file's cached pages. */
 #include "loaders/gguf/gguf.h"
 #include "loaders/loaders.h"
 
@@ -19,7 +19,7 @@ enum { BLOCKS = 57, PER_BLOCK = 14, N = BLOCKS * PER_BLOCK, ROUNDS = 9, TOKENS =
 static char names[N][64];
 static struct named_tensor tensors[N];
 
-/* 798 matrices, named as Flux's are. */
+/* 798 matrices, named as in Flux. */
 static void name_tensors(enum dtype dtype) {
     static const int32_t dim[2] = {3072, 2560};
     for (int i = 0; i < N; i++) {
@@ -29,7 +29,7 @@ static void name_tensors(enum dtype dtype) {
     }
 }
 
-/* Memory is zeroed already. */
+/* The memory is zeroed already. */
 static enum status make_zeros(void *user, int i, void *to, uint64_t bytes, struct error *e) {
     (void)user, (void)i, (void)to, (void)bytes;
     return e->code;
@@ -37,7 +37,7 @@ static enum status make_zeros(void *user, int i, void *to, uint64_t bytes, struc
 
 static int64_t (*write_bytes)(struct sys *sys, int file, const void *from, size_t bytes);
 
-/* A piece of weights becomes a hole. */
+/* Writes blocks of zeros as holes. */
 static int64_t write_sparsely(struct sys *sys, int file, const void *from, size_t bytes) {
     const char *at = from;
     if (bytes < HOLE_BYTES || at[0] || memcmp(at, at + 1, HOLE_BYTES - 1))
@@ -80,12 +80,12 @@ static void report(struct sys *sys, opener *open_index, const char *what, const 
     double warm = median_of(sys, open_index, path, false, e),
            cold = median_of(sys, open_index, path, true, e);
     stat(path, &s);
-    printf("%-34s %8.2f GB  kept %7.2f ms  dropped %7.2f ms\n", what, (double)s.st_size / 1e9, 1e3 * warm,
+    printf("%-34s %8.2f GB  cached %7.2f ms  uncached %7.2f ms\n", what, (double)s.st_size / 1e9, 1e3 * warm,
            1e3 * cold);
     remove(path);
 }
 
-/* ---- a tokenizer in a header ---- */
+/* ---- tokenizer in a GGUF header ---- */
 
 static void put_number(FILE *file, uint64_t number, int bytes) {
     for (int i = 0; i < bytes; i++) fputc((int)(number >> 8 * i & 255), file);
@@ -137,11 +137,11 @@ int main(int n_arguments, char **arguments) {
     name_tensors(DTYPE_BF16);
     snprintf(path, sizeof path, "%s/sluice_headers_%ld", folder, (long)getpid());
     safetensors_write_made(&sys, path, tensors, N, &zeros, &e);
-    report(&sys, safetensors_open, "safetensors, 798 bf16", path, &e);
+    report(&sys, safetensors_open, "safetensors, 798 bf16 tensors", path, &e);
     if (e.code == OK) gguf_write_made(&sys, path, &metadata, 1, tensors, N, &zeros, &e);
-    report(&sys, gguf_open, "GGUF, 798 bf16", path, &e);
+    report(&sys, gguf_open, "GGUF, 798 bf16 tensors", path, &e);
     if (e.code == OK) write_tokenizer(path, &e);
-    report(&sys, gguf_open, "GGUF, a tokenizer of 151,936", path, &e);
+    report(&sys, gguf_open, "GGUF, tokenizer of 151,936 tokens", path, &e);
     if (e.code != OK) fprintf(stderr, "%s\n", error_line(&e, line, sizeof line));
     return e.code != OK;
 }

@@ -1,7 +1,7 @@
 #!/bin/sh
-# How fast a model comes to memory: `sluice bench load`, and before it dd with the model's largest file, out of the page
-# cache and past it; first of all what it takes to open the headers of 12 GB. Argument: the model's folder; without one a
-# made-up Z-Image of 2.7 GB is written to build/ and removed.
+# Measures how fast a model is loaded: the time to open the headers of 12 GB of weights, dd with the model's largest
+# file through the page cache and with direct I/O, then `sluice bench load`. Argument: the model folder; by default a
+# 2.7 GB Z-Image with random weights is written to build/ and removed afterwards.
 set -eu
 cd "$(dirname "$0")/.."
 sluice=build/release/sluice

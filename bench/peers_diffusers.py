@@ -1,4 +1,4 @@
-"""One picture by diffusers on the processor, in f32, for bench/peers.sh: a line "PART SECONDS" for what it times.
+"""Generates one image with diffusers on the CPU in f32, for bench/peers.sh. Prints a line "PART SECONDS" per measurement.
 
   peers_diffusers.py MODEL SIZE STEPS THREADS PROMPT OUT.png
 """

@@ -1,4 +1,4 @@
-"""Z-Image's shards as one file with q, k and v fused, as stable-diffusion.cpp reads it, for bench/peers.sh.
+"""Merges Z-Image's shards into one file with fused q, k and v, as stable-diffusion.cpp expects, for bench/peers.sh.
 
   peers_fuse.py FOLDER OUT.safetensors
 """

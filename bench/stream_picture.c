@@ -1,8 +1,9 @@
-/* A picture of streaming: one steady step of Flux under the virtual clock of `sluice bench stream`, as three
- * layouts have it in the same memory. What the bus carries, what is computed, where computing waits, and how
- * full the ring is. Looks into the bench (engine/bench/stream.h): the program shows only its table.
+/* A diagram of weight streaming: one steady-state step of Flux under the virtual clock of `sluice bench
+ * stream`, with three memory layouts of the same size. It shows the bus traffic, the compute, the stalls and
+ * the fill level of the ring buffer. Uses engine/bench/stream.h directly, because the program prints only a
+ * table.
  *
- *     mmdit_latent OUT.png */
+ *     stream_picture OUT.png */
 #include "engine/bench/stream.h"
 
 #include <cairo/cairo.h>
@@ -12,14 +13,14 @@
 
 enum {
     WIDTH = 1400,
-    LEFT = 110, /* of the time axis; labels stand before it */
+    LEFT = 110, /* left edge of the time axis, after the labels */
     RIGHT = 30,
     HEAD = 96,   /* title and legend */
-    PANEL = 236, /* one layout */
-    ROW = 30,    /* bus, compute */
+    PANEL = 236, /* height of one layout's panel */
+    ROW = 30,    /* height of the bus and compute bars */
     RING = 76,
     FOOT = 46,
-    STEP = 3, /* the one shown; the first ones fill pool and ring */
+    STEP = 3, /* the step shown; earlier ones fill pool and ring */
     N_PANELS = 3,
 };
 
@@ -27,28 +28,29 @@ struct event {
     enum timed_event kind;
     double start, end; /* seconds */
     uint64_t bytes;
-    int block; /* of the model */
+    int block; /* index in the model */
 };
 
 struct timeline {
-    const char *says;
+    const char *title;
     struct stream_view view;
     struct event *events;
     int n_events, capacity;
-    double from, to; /* of the step */
+    double from, to; /* the step's start and end */
 };
 
 static struct timeline timelines[N_PANELS] = {
-    {.says = "ours: residents chosen in time, a ring of bytes that runs ahead",
+    {.title = "Sluice: optimized choice of resident blocks, byte ring buffer with prefetch",
      .view = {.layout = LAYOUT_OURS}},
-    {.says = "prefix: the first blocks stay, a ring for two blocks", .view = {.layout = LAYOUT_PREFIX}},
-    {.says = "depth1: every n-th block stays, only the next block is fetched",
+    {.title = "prefix: the first blocks are resident, ring buffer of two blocks",
+     .view = {.layout = LAYOUT_PREFIX}},
+    {.title = "depth1: every n-th block is resident, prefetches one block ahead",
      .view = {.layout = LAYOUT_DEPTH1}},
 };
 
-/* ---- what happened ---- */
+/* ---- events ---- */
 
-static void note(void *user, enum timed_event kind, uint64_t start, uint64_t end, uint64_t bytes) {
+static void on_event(void *user, enum timed_event kind, uint64_t start, uint64_t end, uint64_t bytes) {
     struct timeline *t = user;
     if (t->n_events == t->capacity) {
         t->capacity = t->capacity ? 2 * t->capacity : 4096;
@@ -62,15 +64,16 @@ static bool is_resident(const struct timeline *t, int block) {
     return plan_is_resident(&t->view.plan.stage[0], block);
 }
 
-/* Blocks cross in the order of their visits, residents in the first step only; visit is the next to cross. */
-static int next_to_cross(const struct timeline *t, int visit) {
+/* Blocks are copied in the order of use, residents in the first step only. Returns the next visit, from the
+ * given one, whose block is copied. */
+static int next_copied(const struct timeline *t, int visit) {
     int n = t->view.need.stage[0].n_blocks;
     while (visit >= n && is_resident(t, visit % n)) visit++;
     return visit;
 }
 
-/* Which block every event is about, and when the step begins and ends. */
-static void name_blocks(struct timeline *t) {
+/* Assigns a block to every event and finds the start and end of the step. */
+static void assign_blocks(struct timeline *t) {
     const struct stage_need *need = &t->view.need.stage[0];
     int n = need->n_blocks, n_done = 0, crossing = 0;
     uint64_t crossed = 0;
@@ -84,22 +87,22 @@ static void name_blocks(struct timeline *t) {
             crossed += e->bytes;
             if (crossed < need->block_bytes[e->block]) continue;
             crossed = 0;
-            crossing = next_to_cross(t, crossing + 1);
+            crossing = next_copied(t, crossing + 1);
         }
     }
 }
 
-static enum status look(struct timeline *t, struct error *e) {
+static enum status simulate(struct timeline *t, struct error *e) {
     t->view.blocks = "flux";
     t->view.resident_percent = 20;
     t->view.bus = 24e9;
-    t->view.trace = note;
+    t->view.trace = on_event;
     t->view.user = t;
-    if (stream_timed_row(&t->view, e) == OK) name_blocks(t);
+    if (stream_timed_row(&t->view, e) == OK) assign_blocks(t);
     return e->code;
 }
 
-/* Bytes that lie in the ring: those that have come, until their block has been computed with. */
+/* Bytes in the ring at a given time: copied, and not yet released by the computation of their block. */
 static double ring_at(const struct timeline *t, double when) {
     double bytes = 0;
     for (const struct event *e = t->events; e < t->events + t->n_events; e++) {
@@ -112,7 +115,7 @@ static double ring_at(const struct timeline *t, double when) {
     return bytes;
 }
 
-static double stalled(const struct timeline *t) {
+static double stall_seconds(const struct timeline *t) {
     double seconds = 0;
     for (const struct event *e = t->events; e < t->events + t->n_events; e++)
         if (e->kind == TIMED_STALL && e->end > t->from && e->end <= t->to) seconds += e->end - e->start;
@@ -123,7 +126,7 @@ static double stalled(const struct timeline *t) {
 
 struct canvas {
     cairo_t *c;
-    double span; /* seconds across the time axis */
+    double span; /* length of the time axis in seconds */
 };
 
 static double across(const struct canvas *v, double seconds) {
@@ -139,14 +142,15 @@ static void text(cairo_t *c, double x, double y, double size, bool bold, const c
 }
 
 static const double colours[][3] = {
-    {.16, .45, .72}, /* a streamed block, and the next one */
+    {.16, .45, .72}, /* streamed blocks, alternating */
     {.45, .69, .88},
-    {.68, .70, .72}, /* a resident */
-    {.84, .22, .18}, /* a stall */
+    {.68, .70, .72}, /* resident */
+    {.84, .22, .18}, /* stall */
 };
 enum { STREAMED, RESIDENT = 2, STALL };
 
-/* Neighbours among streamed blocks differ in shade; so a block has the same one on the bus and computing. */
+/* Consecutive streamed blocks alternate between two shades; a block has the same shade on the bus and in
+ * compute. */
 static int colour_of(const struct timeline *t, const struct event *e) {
     int n = 0;
     if (e->kind == TIMED_STALL) return STALL;
@@ -162,7 +166,7 @@ static void bar(const struct canvas *v, const struct timeline *t, const struct e
     if (start < 0) start = 0;
     if (end > v->span) end = v->span;
     cairo_set_source_rgb(v->c, rgb[0], rgb[1], rgb[2]);
-    double left = round(across(v, start)); /* neighbours meet at one pixel */
+    double left = round(across(v, start)); /* adjacent bars share an edge without a gap */
     cairo_rectangle(v->c, left, y, round(across(v, end)) - left, ROW);
     cairo_fill(v->c);
 }
@@ -185,7 +189,7 @@ static void draw_ring(const struct canvas *v, const struct timeline *t, double y
     cairo_stroke(c);
 }
 
-/* What comes after the step is paler: the next one has begun. */
+/* Fades what follows the step, which belongs to the next one. */
 static void fade_rest(const struct canvas *v, const struct timeline *t, double y) {
     double x = across(v, t->to - t->from);
     cairo_set_source_rgba(v->c, 1, 1, 1, .62);
@@ -202,10 +206,11 @@ static void draw_labels(const struct canvas *v, const struct timeline *t, double
     char line[256];
     const struct stream_row *row = &t->view.row;
     const struct plan_stage *p = &t->view.plan.stage[0];
-    snprintf(line, sizeof line, "%.3f s a step, floor %.3f s (%.0f %%); %.0f ms of it waiting", row->seconds,
-             row->floor_seconds, 100 * row->floor_seconds / row->seconds, 1e3 * stalled(t));
+    snprintf(line, sizeof line, "%.3f s per step, lower bound %.3f s (%.0f %%); stalled for %.0f ms",
+             row->seconds, row->floor_seconds, 100 * row->floor_seconds / row->seconds,
+             1e3 * stall_seconds(t));
     cairo_set_source_rgb(v->c, .1, .1, .1);
-    text(v->c, LEFT, y - 10, 15, true, t->says);
+    text(v->c, LEFT, y - 10, 15, true, t->title);
     text(v->c, WIDTH - RIGHT - 480, y - 10, 15, false, line);
     text(v->c, 24, y + 20, 14, false, "bus");
     text(v->c, 24, y + ROW + 28, 14, false, "compute");
@@ -225,7 +230,8 @@ static void draw_panel(const struct canvas *v, const struct timeline *t, double 
 }
 
 static void draw_legend(cairo_t *c) {
-    static const char *const words[] = {"a streamed block", "the next one", "a resident", "computing waits"};
+    static const char *const words[] = {"streamed block", "next streamed block", "resident block",
+                                        "compute stalls"};
     for (int i = 0; i < 4; i++) {
         double x = LEFT + 190 * i;
         cairo_set_source_rgb(c, colours[i][0], colours[i][1], colours[i][2]);
@@ -234,7 +240,7 @@ static void draw_legend(cairo_t *c) {
         cairo_set_source_rgb(c, .1, .1, .1);
         text(c, x + 30, 66, 13, false, words[i]);
     }
-    text(c, LEFT + 760, 66, 13, false, "green: bytes in the ring; line: its size; pale: the next step");
+    text(c, LEFT + 760, 66, 13, false, "green: ring fill level; line: ring size; pale: the next step");
 }
 
 static void draw_axis(const struct canvas *v, double y) {
@@ -260,7 +266,7 @@ static void draw(cairo_t *c) {
     cairo_paint(c);
     cairo_set_source_rgb(c, .1, .1, .1);
     text(c, LEFT, 34, 20, true,
-         "Flux, one steady step: 23.7 GB of blocks, memory for 20 % of them, bus of 24 GB/s");
+         "Flux, one steady-state step: 23.7 GB of blocks, 20 % of them resident, bus at 24 GB/s");
     draw_legend(c);
     for (int i = 0; i < N_PANELS; i++) draw_panel(&v, &timelines[i], HEAD + 24 + i * PANEL, most);
     draw_axis(&v, HEAD + N_PANELS * PANEL - 14);
@@ -272,17 +278,17 @@ int main(int argc, char **argv) {
         fputs("usage: stream_picture OUT.png\n", stderr);
         return 2;
     }
-    for (int i = 0; i < N_PANELS && e.code == OK; i++) look(&timelines[i], &e);
+    for (int i = 0; i < N_PANELS && e.code == OK; i++) simulate(&timelines[i], &e);
     cairo_surface_t *surface =
         cairo_image_surface_create(CAIRO_FORMAT_RGB24, WIDTH, HEAD + N_PANELS * PANEL + FOOT);
     cairo_t *c = cairo_create(surface);
     cairo_set_antialias(
-        c, CAIRO_ANTIALIAS_NONE); /* else neighbouring pieces show seams; letters have their own */
+        c, CAIRO_ANTIALIAS_NONE); /* avoids seams between adjacent bars; text is antialiased separately */
     if (e.code == OK) draw(c);
     bool written = e.code == OK && !cairo_surface_write_to_png(surface, argv[1]);
     cairo_destroy(c);
     cairo_surface_destroy(surface);
     for (int i = 0; i < N_PANELS; i++) free(timelines[i].events);
-    if (!written) fprintf(stderr, "stream_picture: %s\n", e.code ? e.what : "cannot write the picture");
+    if (!written) fprintf(stderr, "stream_picture: %s\n", e.code ? e.what : "cannot write the image");
     return !written;
 }

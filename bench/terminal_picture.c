@@ -1,5 +1,5 @@
-/* See terminal_picture.h. Kitty: sw.kovidgoyal.net/kitty/graphics-protocol (PNG by a=T,f=100, chunks of
- * 4096). iTerm2: iterm2.com/documentation-images (OSC 1337 File). Sixel by libsixel. */
+/* Kitty: sw.kovidgoyal.net/kitty/graphics-protocol (PNG with a=T,f=100, in chunks of 4096). iTerm2:
+ * iterm2.com/documentation-images (OSC 1337 File). Sixel: libsixel. */
 #include "bench/terminal_picture.h"
 
 #include <cairo/cairo.h>
@@ -30,7 +30,7 @@ enum terminal_kind terminal_kind(void) {
     const char *term = environment("TERM"), *program = environment("TERM_PROGRAM"),
                *depth = environment("COLORTERM");
     if (!isatty(1) || !*term || !strcmp(term, "dumb")) return TERMINAL_NONE;
-    /* They pass the variables of the terminal around them on, but not its pictures. */
+    /* Multiplexers inherit the terminal's variables but do not pass images through. */
     if (!is_one_of(term, multiplexers)) {
         if (!strcmp(term, "xterm-kitty") || *environment("KITTY_WINDOW_ID")) return TERMINAL_KITTY;
         if (!strcmp(program, "iTerm.app") || !strcmp(program, "WezTerm")) return TERMINAL_ITERM;
@@ -45,7 +45,7 @@ static struct winsize terminal_size(void) {
     return size;
 }
 
-/* The file as base64, to be freed; NULL if it cannot be read. */
+/* Returns the file in base64, freed by the caller, or NULL if it cannot be read. */
 static char *file_base64(const char *file, size_t *n_bytes, size_t *n_chars) {
     FILE *f = fopen(file, "rb");
     uint8_t *bytes = NULL;
@@ -63,7 +63,7 @@ static char *file_base64(const char *file, size_t *n_bytes, size_t *n_chars) {
     return text;
 }
 
-/* q=2: no answer, which the shell would take for something typed. */
+/* q=2 suppresses the terminal's reply, which the shell would read as input. */
 static void kitty(const char *text, size_t n_chars, int columns) {
     const size_t most = 4096;
     for (size_t at = 0; at < n_chars; at += most) {
@@ -81,7 +81,7 @@ static void iterm(const char *text, size_t n_bytes, size_t n_chars, int columns)
     printf("\a\n");
 }
 
-/* Wide enough to read the labels, no wider: a wide terminal would show one row of pictures at a time. */
+/* Wide enough for readable labels; a wider image would not fit the terminal's height. */
 static int picture_columns(void) {
     int columns = terminal_size().ws_col;
     return columns < 120 ? columns : 120;
@@ -112,15 +112,15 @@ static const char *sixel(const char *png_file) {
     return NULL;
 }
 
-/* The picture made columns wide, rows to match: two pixels a character, one above the other. */
-static cairo_surface_t *shrunk(cairo_surface_t *picture, int columns) {
+/* Scales the image to the given number of columns, with two pixels per character, one above the other. */
+static cairo_surface_t *scale_down(cairo_surface_t *picture, int columns) {
     int width = cairo_image_surface_get_width(picture), height = cairo_image_surface_get_height(picture);
     int n_rows = (int)((int64_t)height * columns / width) & ~1;
     cairo_surface_t *small = cairo_image_surface_create(CAIRO_FORMAT_RGB24, columns, n_rows);
     cairo_t *c = cairo_create(small);
     cairo_scale(c, (double)columns / width, (double)n_rows / height);
     cairo_set_source_surface(c, picture, 0, 0);
-    cairo_pattern_set_filter(cairo_get_source(c), CAIRO_FILTER_GOOD); /* averages when it shrinks */
+    cairo_pattern_set_filter(cairo_get_source(c), CAIRO_FILTER_GOOD); /* averages when downscaling */
     cairo_pattern_set_extend(cairo_get_source(c), CAIRO_EXTEND_PAD);
     cairo_paint(c);
     cairo_destroy(c);
@@ -149,8 +149,8 @@ static void colour(int code, uint32_t rgb, enum terminal_kind kind) {
 
 static const char *half_blocks(const char *png_file, enum terminal_kind kind) {
     cairo_surface_t *picture = cairo_image_surface_create_from_png(png_file);
-    cairo_surface_t *small =
-        cairo_surface_status(picture) ? cairo_surface_reference(picture) : shrunk(picture, picture_columns());
+    cairo_surface_t *small = cairo_surface_status(picture) ? cairo_surface_reference(picture)
+                                                           : scale_down(picture, picture_columns());
     cairo_status_t status = cairo_surface_status(small);
     const unsigned char *data = status ? NULL : cairo_image_surface_get_data(small);
     size_t stride = status ? 0 : (size_t)cairo_image_surface_get_stride(small);

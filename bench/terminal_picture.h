@@ -1,21 +1,21 @@
-/* A PNG file shown in the terminal, by whatever the terminal understands. */
+/* Shows a PNG file in the terminal with the best protocol that the terminal supports. */
 #ifndef SLUICE_BENCH_TERMINAL_PICTURE_H
 #define SLUICE_BENCH_TERMINAL_PICTURE_H
 
 enum terminal_kind {
-    TERMINAL_NONE, /* not a terminal, or a dumb one */
+    TERMINAL_NONE, /* not a terminal, or TERM=dumb */
     TERMINAL_KITTY,
     TERMINAL_ITERM,
     TERMINAL_SIXEL,
-    TERMINAL_TRUECOLOR, /* half blocks, 24 bit */
-    TERMINAL_256,       /* half blocks, 6x6x6 colours */
+    TERMINAL_TRUECOLOR, /* half-block characters, 24-bit colour */
+    TERMINAL_256,       /* half-block characters, 6x6x6 colours */
 };
 
-/* What stdout is, from the environment: asking the terminal would need an answer, and some never give one. */
+/* The kind of terminal on stdout, from environment variables; a query might never be answered. */
 enum terminal_kind terminal_kind(void);
 
-/* Shows it on stdout, at most as wide as the terminal; nothing for TERMINAL_NONE. NULL, or what went wrong.
- */
+/* Prints the image to stdout, no wider than the terminal; nothing for TERMINAL_NONE. Returns NULL or an error
+ * message. */
 const char *terminal_picture_show(const char *png_file, enum terminal_kind kind);
 
 #endif

@@ -1,19 +1,24 @@
-"""Operators of a model's evaluation: ours, oneDNN's own, and PyTorch's in f32, in one process, turn by turn.
+"""Compares a model's operators on the CPU: Sluice, oneDNN and PyTorch (f32), alternating in one process.
 
     make build/release/cpu_operators.so
     OMP_WAIT_POLICY=passive python3 bench/torch_operators.py [THREADS] [MODEL] [TYPE] [ROUNDS]
 
-MODEL: sdxl or sd15, the convolutions of a UNet's evaluation; qwen_image, products and attention of one of its blocks
-at 1024x1024, sd35_medium and sd35_large the same of theirs with 333 rows of text; qwen_image_vision, those of its
-vision encoder for a picture of 1036x1036, a layer with windows and attention of one without; qwen_image_vae, the
-convolutions of its decoder at 1024x1024, with the norms and SiLU before them; norms, convolutions of 128 channels
-without a norm on their way in, with that of groups (and its statistics), and of pixels; wan_block, products and
-attention of a block of Wan's 14B at 480x832 and 17 frames, wan_vae, the convolutions of its decoder (2.1) at 480x832,
-a frame of each: those over time, with the norms and SiLU before them, of a frame that has two before it.
+MODEL is one of
 
-Seconds are the process's on its processors, so that other work on the machine does not count; of several threads their
-sum. TYPE: of our weights (F32, F16, BF16); PyTorch's are f32. oneDNN's own has neither norm nor bias to add, and is not
-there for attention. PyTorch's upsampling is not in its time.
+    sdxl, sd15                the convolutions of one UNet evaluation
+    qwen_image                matrix products and attention of one block at 1024x1024
+    sd35_medium, sd35_large   the same, with 333 text tokens
+    qwen_image_vision         Qwen-Image's vision encoder at 1036x1036: one layer with window attention, and the attention
+                              of one without
+    qwen_image_vae            the decoder's convolutions at 1024x1024, with the norms and SiLU before them
+    norms                     convolutions of 128 channels after no norm, a group norm (with its statistics) and a pixel norm
+    wan_block                 matrix products and attention of one block of Wan 14B, 17 frames of 480x832
+    wan_vae                   the convolutions of Wan 2.1's decoder for one frame of 480x832 that follows two others, with
+                              the norms and SiLU before them
+
+Times are CPU times of the process, summed over its threads, so other load on the machine hardly affects them. TYPE is
+the type of Sluice's weights (F32, F16, BF16); PyTorch's are f32. oneDNN is measured without norm, bias and attention,
+PyTorch without upsampling.
 """
 import ctypes
 import statistics
@@ -29,7 +34,7 @@ KINDS = "conv", "product", "attention", "over time"
 
 
 class Shape(ctypes.Structure):
-    _fields_ = [("operator", ctypes.c_int32), ("n", ctypes.c_int32 * 8), ("type", ctypes.c_char_p)]
+    _fields_ = [("kind", ctypes.c_int32), ("n", ctypes.c_int32 * 8), ("type", ctypes.c_char_p)]
 
 
 def convolution(side, channels, outputs, kernel, up=1, stride=1, norm=NO_NORM):
@@ -50,7 +55,7 @@ def resnets(side, pairs, norm=NO_NORM):
 
 
 def unet(side, widths):
-    """Every convolution, but SD1's projections."""
+    """All convolutions except SD1's projections."""
     shapes, skips, last = [convolution(side, 4, widths[0], 3)], [widths[0]], len(widths) - 1
     at = widths[0]
     for level, width in enumerate(widths):
@@ -75,7 +80,7 @@ def unet(side, widths):
 
 
 def two_streams(text, image, heads, size):
-    """Each has its products and a feed-forward of four times its width; both meet in attention."""
+    """Text and image have projections and a feed-forward network (4 x width) each, and joint attention."""
     width, between = heads * size, 4 * heads * size
     shapes = [(ATTENTION, text + image, heads, size)]
     for rows in image, text:
@@ -84,12 +89,12 @@ def two_streams(text, image, heads, size):
 
 
 def sd35_medium(text, image):
-    """A block that attends to the picture alone as well."""
+    """A block with an additional attention over the image tokens only."""
     return two_streams(text, image, 24, 64) + [(ATTENTION, image, 24, 64)] + 4 * [(PRODUCT, image, 24 * 64, 24 * 64)]
 
 
 def qwen_image_vision(side):
-    """Of a picture of side x side patches: a layer of its tower that looks into windows, and one that does not."""
+    """For side x side patches: a layer with window attention, and the attention of one without."""
     width, between, tokens = 1280, 3420, side * side
     shapes = 4 * [(PRODUCT, tokens, width, width)] + 2 * [(PRODUCT, tokens, width, between)]
     windows = [min(8, side - i) for i in range(0, side, 8)]
@@ -98,7 +103,7 @@ def qwen_image_vision(side):
 
 
 def qwen_image_decoder(side):
-    """All that it convolves; its attention is one of 384 columns."""
+    """All convolutions of the decoder; its attention (384 channels) is left out."""
     wide = 384
     shapes = [convolution(side, 16, 16, 1), convolution(side, 16, wide, 3), convolution(side, wide, 3 * wide, 1, norm=PIXEL)]
     shapes += [convolution(side, wide, wide, 1)] + resnets(side, 2 * [(wide, wide)], PIXEL)
@@ -114,7 +119,7 @@ def wan_block(tokens, text=512, width=5120, between=13824):
 
 
 def wan_decoder(rows, columns, frames=1):
-    """A frame of each level: the last two have four times as many as the latent, the second twice."""
+    """One frame per level; the last two levels have four times, the second has twice the frames of the latent."""
     shapes = [over_time(rows, columns, 16, 384)] + 4 * [over_time(rows, columns, 384, 384)]
     for level, (first, width) in enumerate(((384, 384), (192, 384), (192, 192), (96, 96))):
         shapes += [over_time(rows, columns, first, width)] + 5 * [over_time(rows, columns, width, width)]
@@ -188,17 +193,17 @@ def measure(library, shape, threads, dtype, rounds):
     c_shape = Shape(shape[0], (ctypes.c_int32 * 8)(*shape[1:]), dtype.encode())
     if library.operator_open(ctypes.byref(c_shape), threads):
         sys.exit(1)
-    runs = library.operator_ours, library.operator_library, timed(torch_forward(*shape))
+    runs = library.operator_sluice, library.operator_onednn, timed(torch_forward(*shape))
     times = [[run() for run in runs] for _ in range(rounds + 1)][1:]
     flops = library.operator_flops()
     library.operator_close()
     return flops, [statistics.median(t) for t in zip(*times)]
 
 
-def row(what, flops, ours, library, theirs, share):
-    rates = f"{flops / library / 1e9:7.0f}" if library else "      -"
-    print(f"{what} {flops / 1e9:7.1f} {ours:7.3f} {flops / ours / 1e9:6.0f} {rates} {flops / theirs / 1e9:6.0f}           "
-          + (f"{100 * share:6.0f} %" if share else "       -") + f"       {theirs / ours:8.2f}", flush=True)
+def row(what, flops, sluice, onednn, pytorch, share):
+    rate = f"{flops / onednn / 1e9:7.0f}" if onednn else "      -"
+    print(f"{what} {flops / 1e9:7.1f} {sluice:9.3f} {flops / sluice / 1e9:7.0f} {rate} {flops / pytorch / 1e9:8.0f} "
+          + (f"{100 * share:12.0f} %" if share else "             -") + f" {pytorch / sluice:20.2f}", flush=True)
 
 
 def main():
@@ -206,22 +211,23 @@ def main():
     threads, dtype, rounds = int(given[0]), given[2], int(given[3])
     torch.set_num_threads(threads)
     library = ctypes.CDLL("build/release/cpu_operators.so")
-    for name in ("ours", "library", "flops"):
+    for name in ("sluice", "onednn", "flops"):
         getattr(library, "operator_" + name).restype = ctypes.c_double
     shapes = MODELS[given[1]]()
-    ours, library_s, theirs, work, compared = 0, 0, 0, 0, 0  # compared: our time where the library has one too
-    print(f"{'operator: sizes':58}calls   GFLOP  ours, s   ours  oneDNN  torch  GFLOP/s;  ours/oneDNN  torch's time/ours")
+    sluice, onednn, pytorch, work, compared = 0, 0, 0, 0, 0  # compared: Sluice's time where oneDNN has one
+    print(f"{'':63} {'':17} {'GFLOP/s':>24}")
+    print(f"{'operator: sizes':58}calls   GFLOP Sluice, s  Sluice  oneDNN  PyTorch  Sluice/oneDNN  speedup over PyTorch")
     for shape in sorted(set(shapes), key=lambda s: (s[0], -s[1], s)):
         calls = shapes.count(shape)
         flops, times = measure(library, shape, threads, dtype, rounds)
         row(f"{KINDS[shape[0]]:10}" + " ".join(f"{n:5}" for n in shape[1:]).ljust(48) + f"{calls:5}", flops, *times,
             times[1] / times[0])
         work += calls * flops
-        ours += calls * times[0]
-        library_s += calls * times[1]
-        theirs += calls * times[2]
+        sluice += calls * times[0]
+        onednn += calls * times[1]
+        pytorch += calls * times[2]
         compared += calls * times[0] * (times[1] > 0)
-    row(f"all {len(shapes):3} of them".ljust(63), work, ours, 0, theirs, library_s / compared)
+    row(f"all {len(shapes)} calls".ljust(63), work, sluice, 0, pytorch, onednn / compared)
 
 
 main()

@@ -1,19 +1,19 @@
 #include "cli/answer.h"
 
 #include "cli/fail.h"
-#include "cli/plain.h"
+#include "cli/sanitize.h"
 
 #include <stdio.h>
 
 int answer_show(const struct args *args, const char *json, const char *what, void (*print)(json_t *root),
                 struct sluice_error *e) {
     if (args->json) {
-        plain_put_json(stdout, json);
+        sanitize_print_json(stdout, json);
         return SLUICE_OK;
     }
     json_t *root = json_loads(json, 0, NULL);
     if (!root) return fail(e, SLUICE_INTERNAL, "the library's %s is not JSON", what);
-    plain_make_json(root);
+    sanitize_json(root);
     print(root);
     json_decref(root);
     return SLUICE_OK;

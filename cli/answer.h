@@ -7,7 +7,7 @@
 #include <jansson.h>
 
 /* Prints json to stdout. what: its name in the error for invalid JSON. print: prints the text; gets strings
- * cleaned by plain_make. Returns SLUICE_OK or the code of *e. */
+ * cleaned by sanitize_text. Returns SLUICE_OK or the code of *e. */
 int answer_show(const struct args *args, const char *json, const char *what, void (*print)(json_t *root),
                 struct sluice_error *e);
 /* answer_show for the result of a library call: prints only if status is SLUICE_OK, otherwise returns status.

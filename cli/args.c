@@ -3,7 +3,7 @@
 
 #include "cli/fail.h"
 #include "cli/help.h"
-#include "cli/names.h"
+#include "cli/flag_synonyms.h"
 #include "cli/prompt.h"
 #include "cli/sampler_names.h"
 #include "cli/values.h"
@@ -28,7 +28,7 @@ static int unknown_flag(const struct args *args, const char *typed, struct sluic
     char of[96];
     const struct flag *elsewhere = flag_find(typed);
     const char *nearest = flag_nearest(args->command->bit, typed);
-    const char *answer = name_answer(typed);
+    const char *answer = foreign_flag_advice(typed);
     bool wants_report = elsewhere && args->command->bit & (GENERATE | DECODE) && !strcmp(typed, "--json");
     if (elsewhere) {
         fail(e, SLUICE_USAGE, "this flag belongs to other commands: %s",

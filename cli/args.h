@@ -82,9 +82,8 @@ struct args {
         markdown, quiet, verbose, no_progress, help, help_all;
 };
 
-/* Parses argv as flags and operands of the command. Returns the first mistake, but parses the rest too, so
- * that
- * --report is known. Strings are borrowed from argv. */
+/* Parses argv as flags and operands of the command. Returns the first mistake, but parses the rest too: the
+ * value of --report is then known. Strings are borrowed from argv. */
 int args_parse(struct args *args, const struct command *command, int argc, char **argv,
                struct sluice_error *e);
 void args_destroy(struct args *args);

@@ -4,7 +4,7 @@
 #include "cli/commands.h"
 #include "cli/fail.h"
 #include "cli/interrupt.h"
-#include "cli/say.h"
+#include "cli/messages.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -36,9 +36,9 @@ static bool lists(const char *list, const char *name) {
 static bool bench_on_progress(void *user, double fraction, const char *what) {
     const struct args *args = user;
     char line[128];
-    if (!args->quiet && !args->no_progress && say_on_terminal()) {
+    if (!args->quiet && !args->no_progress && message_on_terminal()) {
         snprintf(line, sizeof line, "measuring %.0f %%  %s", 100 * fraction, what);
-        say_live(line);
+        message_live(line);
     }
     return !interrupt_pending();
 }

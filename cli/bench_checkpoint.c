@@ -9,7 +9,7 @@
 #include "cli/leftovers.h"
 #include "cli/outfile.h"
 #include "cli/request.h"
-#include "cli/say.h"
+#include "cli/messages.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -33,7 +33,7 @@ static void end_if_interrupted(const struct writing *writing) {
     if (!interrupt_pending()) return;
     leftovers_remove_tree(writing->temporary);
     interrupt_error(&cancelled);
-    say_failure(&cancelled);
+    message_failure(&cancelled);
     _exit(cancelled.exit_code);
 }
 
@@ -44,10 +44,10 @@ static void checkpoint_on_progress(void *user, double fraction) {
     end_if_interrupted(writing);
     if (writing->args->quiet || writing->args->no_progress || percent == writing->percent) return;
     snprintf(line, sizeof line, "writing %d %%", percent);
-    if (say_on_terminal()) {
-        say_live(line);
+    if (message_on_terminal()) {
+        message_live(line);
     } else if (percent / 10 != writing->percent / 10) {
-        say_note("%s", line);
+        message_note("%s", line);
     }
     writing->percent = percent;
 }
@@ -86,14 +86,14 @@ static int write_checkpoint(const struct args *args, uint64_t seed, struct sluic
     interrupt_gracefully();
     status = sluice_checkpoint_write(args->operands[1], writing.temporary, args->dimensions, seed,
                                      checkpoint_on_progress, &writing, e);
-    say_live_end();
+    message_live_end();
     if (!status && (leftovers_unmark(writing.temporary) || rename(writing.temporary, folder)))
         status = fail_output(e, folder, errno);
     close(writing.mark);
     if (status) {
         leftovers_remove_tree(writing.temporary);
     } else if (!args->quiet) {
-        say_note("wrote %s (seed %llu)", folder, (unsigned long long)seed);
+        message_note("wrote %s (seed %llu)", folder, (unsigned long long)seed);
     }
     return status;
 }
@@ -117,10 +117,10 @@ static int cli_write_adapter(const struct args *args, uint64_t seed, struct slui
                                              .seed = seed,
                                              .on_progress = adapter_on_progress};
     interrupt_gracefully();
-    outfile_of_library(path);
+    outfile_set_library_path(path);
     int status = sluice_adapter_write(&options, path, e);
-    outfile_of_library(NULL);
-    if (!status && !args->quiet) say_note("wrote %s (seed %llu)", path, (unsigned long long)seed);
+    outfile_set_library_path(NULL);
+    if (!status && !args->quiet) message_note("wrote %s (seed %llu)", path, (unsigned long long)seed);
     return status;
 }
 
@@ -168,7 +168,7 @@ int bench_checkpoint(const struct args *args, struct sluice_error *e) {
     }
     int status = check_adapter_flags(args, e);
     if (!status) status = request_seed(args, &seed, e);
-    if (!status && args->seed.random) say_note("seed %llu", (unsigned long long)seed);
+    if (!status && args->seed.random) message_note("seed %llu", (unsigned long long)seed);
     if (status) return status;
     return args->adapter ? cli_write_adapter(args, seed, e) : write_checkpoint(args, seed, e);
 }

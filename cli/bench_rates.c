@@ -8,7 +8,7 @@
 #include "cli/interrupt.h"
 #include "cli/outfile.h"
 #include "cli/progress.h"
-#include "cli/say.h"
+#include "cli/messages.h"
 #include "cli/textfile.h"
 
 #include <ftw.h>
@@ -102,7 +102,7 @@ typedef int measuring(const struct sluice_bench_options *options, char **json, c
 static int save(const struct args *args, const char *rates, struct sluice_error *e) {
     if (!args->save) return SLUICE_OK;
     int status = outfile_write_text(args->save, rates, e);
-    if (!status && !args->quiet && strcmp(args->save, "-") != 0) say_note("saved to %s", args->save);
+    if (!status && !args->quiet && strcmp(args->save, "-") != 0) message_note("saved to %s", args->save);
     return status;
 }
 
@@ -128,7 +128,7 @@ static int measure_rates(const struct args *args, measuring *measure, void (*pri
     options.file = largest[0] ? largest : NULL;
     options.saved = saved;
     if (!status) status = measure(&options, &json, &rates, e);
-    say_live_end();
+    message_live_end();
     if (!status) status = answer_show(args, json, "table", print, e);
     if (!status) status = save(args, rates, e);
     sluice_free(json);
@@ -143,7 +143,7 @@ int bench_bus(const struct args *args, struct sluice_error *e) {
         fail_where(e, "sluice bench bus");
         return fail_expected(e, "one of them");
     }
-    int status = inputs_spared(args, "--save", args->save, e);
+    int status = inputs_check_output(args, "--save", args->save, e);
     if (!status && args->model.model) status = find_file(args->model.model, e);
     return status ? status : measure_rates(args, sluice_bench_bus, print_bus, e);
 }

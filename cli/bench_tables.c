@@ -5,7 +5,7 @@
 #include "cli/fields.h"
 #include "cli/interrupt.h"
 #include "cli/progress.h"
-#include "cli/say.h"
+#include "cli/messages.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -214,7 +214,7 @@ static int measure_table(const struct args *args, void (*print)(json_t *),
     interrupt_gracefully();
     struct sluice_bench_options options = bench_options(args);
     int status = measure(&options, &json, e);
-    say_live_end();
+    message_live_end();
     if (!status) status = answer_show(args, json, "table", print, e);
     sluice_free(json);
     return status;

@@ -10,7 +10,7 @@ enum { CONTROL_FRAMES_MAX = 4096 };
 
 struct control {
     int n;
-    struct sluice_picture *frames; /* sizes and callbacks; pixels are read later */
+    struct sluice_picture *frames; /* with sizes; pictures.c adds the read callbacks */
     const struct sluice_picture **list;
     char **names;
 };

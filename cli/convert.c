@@ -4,9 +4,9 @@
 #include "cli/fields.h"
 #include "cli/interrupt.h"
 #include "cli/outfile.h"
-#include "cli/plain.h"
+#include "cli/sanitize.h"
 #include "cli/progress.h"
-#include "cli/say.h"
+#include "cli/messages.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,14 +22,14 @@ struct converting {
 static void show(struct converting *converting, double fraction, const char *what) {
     char line[320], spent[32], left[32];
     double seconds = progress_clock() - converting->began;
-    int now = say_on_terminal() ? (int)(10 * seconds) + 1 : (int)(10 * fraction);
+    int now = message_on_terminal() ? (int)(10 * seconds) + 1 : (int)(10 * fraction);
     if (now == converting->shown) return;
     converting->shown = now;
     bool known = fraction > 0.01 && seconds > 1;
     snprintf(line, sizeof line, "converting %.0f %%  %s%s%s%s  %s", 100 * fraction,
              progress_duration(seconds, spent), known ? ", " : "",
              known ? progress_duration(seconds / fraction - seconds, left) : "", known ? " left" : "", what);
-    say_on_terminal() ? say_live(line) : say_note("%s", line);
+    message_on_terminal() ? message_live(line) : message_note("%s", line);
 }
 
 static bool convert_on_progress(void *user, double fraction, const char *what) {
@@ -44,7 +44,7 @@ static void print_summary(const char *output, const json_t *summary) {
     const char *type;
     json_t *value;
     char *name = strdup(output);
-    printf("wrote %s: %s, %.0f tensors, %s of %s\n", name ? plain_make(name) : "?",
+    printf("wrote %s: %s, %.0f tensors, %s of %s\n", name ? sanitize_text(name) : "?",
            field_string(summary, "family"), field_number(summary, "tensors"),
            progress_bytes(field_number(summary, "bytes"), bytes),
            progress_bytes(field_number(summary, "from_bytes"), from));
@@ -57,7 +57,7 @@ static void print_summary(const char *output, const json_t *summary) {
 }
 
 static int print_json(const struct args *args, const char *json, struct sluice_error *e) {
-    if (args->json) return plain_put_json(stdout, json), SLUICE_OK;
+    if (args->json) return sanitize_print_json(stdout, json), SLUICE_OK;
     if (args->quiet) return SLUICE_OK;
     json_t *summary = json_loads(json, 0, NULL);
     if (!summary) return fail(e, SLUICE_INTERNAL, "the library's summary is not JSON");
@@ -87,14 +87,14 @@ int convert_command(const struct args *args, struct sluice_error *e) {
     if (!args->output) {
         fail(e, SLUICE_USAGE, "no output is given");
         fail_where(e, "sluice convert");
-        return fail_expected(e, "-o FILE.gguf or -o FILE.safetensors");
+        return fail_expected(e, "--output FILE.gguf or FILE.safetensors");
     }
     converting.began = progress_clock();
     interrupt_gracefully();
-    outfile_of_library(args->output);
+    outfile_set_library_path(args->output);
     int status = sluice_convert(&options, &json, e);
-    outfile_of_library(NULL);
-    say_live_end();
+    outfile_set_library_path(NULL);
+    message_live_end();
     if (!status) status = print_json(args, json, e);
     sluice_free(json);
     return status;

@@ -3,7 +3,7 @@
 #include "cli/commands.h"
 #include "cli/fields.h"
 #include "cli/progress.h"
-#include "cli/say.h"
+#include "cli/messages.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -49,7 +49,7 @@ void devices_note_cpu(void) {
         if (reason && strcmp(field_string(device, "name"), "cuda") == 0)
             reason = field_string(device, "reason");
     }
-    if (reason) say_note("running on the CPU, without a GPU: %s", reason);
+    if (reason) message_note("running on the CPU, without a GPU: %s", reason);
     json_decref(root);
     sluice_free(json);
 }

@@ -64,7 +64,7 @@ static unsigned char *put_directory(unsigned char *to, const unsigned short *ent
     return memset(to, 0, 4), to + 4;
 }
 
-bool exif_of_comment(const char *utf8, struct exif *out) {
+bool exif_from_comment(const char *utf8, struct exif *out) {
     enum { MARK = 6, TIFF_HEAD = 8, DIRECTORY = 18, CODE = 8, LONG = 4, UNDEFINED = 7 };
     static const unsigned short more[] = {0x8769, LONG}, comment[] = {0x9286, UNDEFINED};
     size_t start = TIFF_HEAD + 2 * DIRECTORY, most = MARK + start + CODE + 2 * strlen(utf8) + 1;

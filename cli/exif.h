@@ -1,23 +1,25 @@
-/* What counts of EXIF here: how a picture is turned, and a comment in it. */
+/* EXIF: reads the orientation of an image, writes a comment. */
 #ifndef SLUICE_CLI_EXIF_H
 #define SLUICE_CLI_EXIF_H
 
 #include <stdbool.h>
 #include <stdio.h>
 
-/* Chunks of a file that it is looked for in: nobody writes as many, and passing over each takes a while. */
-enum { EXIF_WITHIN = 4096 };
+/* Number of chunks or segments that are searched for EXIF. Bounds the time for malformed files; real files
+ * have fewer. */
+enum { EXIF_CHUNKS_MAX = 4096 };
 
-/* 1 to 8, of the TIFF structure of at most so many bytes that begins where the file stands; 1, as stored,
- * where it says nothing, or nothing that can be read. */
+/* Reads the orientation, 1 to 8, from a TIFF structure of at most `bytes` bytes at the current position of
+ * the file. Returns 1 (as stored) if the structure has no orientation or is invalid. */
 int exif_orientation(FILE *from, unsigned long bytes);
 
 struct exif {
-    unsigned char *at; /* "Exif", two zeros, TIFF; to be freed; a zero behind its end */
-    size_t bytes;
+    unsigned char *at; /* "Exif", two zero bytes, TIFF structure, one padding zero; free with free(3) */
+    size_t bytes;      /* without the padding */
 };
 
-/* Only a UserComment in UTF-16, of well-formed UTF-8. False without memory. */
-bool exif_of_comment(const char *utf8, struct exif *out);
+/* Makes an EXIF block whose only entry is UserComment in UTF-16. utf8 must be well-formed. False if out of
+ * memory. */
+bool exif_from_comment(const char *utf8, struct exif *out);
 
 #endif

@@ -2,10 +2,10 @@
 #include "cli/families_plans.h"
 
 #include "cli/args.h"
-#include "cli/drawing.h"
+#include "cli/generation.h"
 #include "cli/fail.h"
 #include "cli/fields.h"
-#include "cli/say.h"
+#include "cli/messages.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -74,18 +74,18 @@ static int plan_at(json_t *family, const struct place *place, struct sluice_erro
         .direct_io = "on",
         .quiet = true,
     };
-    struct drawing drawing = {.args = &args};
+    struct generation generation = {.args = &args};
     char *text = NULL;
     bool fits;
     if (field_flag(family, "guides_if_negative")) args.negative_prompt = (struct prompt_text){NULL, blank, 1};
-    int status = drawing_open(&drawing, e);
-    if (!status) status = sluice_plan_query(drawing.session, &drawing.request, NULL, &text, &fits, e);
+    int status = generation_open(&generation, e);
+    if (!status) status = sluice_plan_query(generation.session, &generation.request, NULL, &text, &fits, e);
     json_t *plan = status ? NULL : json_loads(text, 0, NULL);
     if (!status && !plan) status = fail(e, SLUICE_MEMORY, "no memory for a plan");
     if (plan) json_array_append_new(json_object_get(family, "plans"), outcome_of(family, place, plan));
     json_decref(plan);
     sluice_free(text);
-    drawing_close(&drawing);
+    generation_close(&generation);
     return status;
 }
 
@@ -100,14 +100,14 @@ int families_plans_add(json_t *families, bool shows, struct sluice_error *e) {
     size_t i;
     json_t *family;
     int status = SLUICE_OK;
-    bool live = shows && say_on_terminal();
+    bool live = shows && message_on_terminal();
     json_array_foreach(families, i, family) {
         char line[80];
         snprintf(line, sizeof line, "plan %d of %d: %s", (int)i + 1, (int)json_array_size(families),
                  field_string(family, "name"));
-        if (live) say_live(line);
+        if (live) message_live(line);
         if (!status) status = plan_family(family, e);
     }
-    if (live) say_live("");
+    if (live) message_live("");
     return status;
 }

@@ -129,7 +129,7 @@ static void print_taken(const json_t *takes) {
     }
 }
 
-static void print_what(const json_t *families) {
+static void print_list(const json_t *families) {
     char cell[CELL];
     size_t i;
     json_t *family;
@@ -197,13 +197,13 @@ static bool is_first_with(const json_t *families, size_t of, phrase *what) {
     return true;
 }
 
-/* Prints the names of the families whose phrase is `text` (whose true) or is not (whose false). */
-static void put_names(int *column, const json_t *families, phrase *what, const char *text, bool whose) {
+/* Prints the names of the families with this phrase, or with matching false of the others. */
+static void put_names(int *column, const json_t *families, phrase *what, const char *text, bool matching) {
     const json_t *last = NULL;
     char other[CELL];
     for (size_t i = 0; i < json_array_size(families); i++) {
         const json_t *family = json_array_get(families, i);
-        if (!strcmp(what(family, other), text) != whose) continue;
+        if (!strcmp(what(family, other), text) != matching) continue;
         if (last) put_name(column, last, ",");
         last = family;
     }
@@ -212,7 +212,7 @@ static void put_names(int *column, const json_t *families, phrase *what, const c
 
 /* Prints one list item per phrase with the names of its families. If they are the majority, prints "all but"
  * and the names of the others. */
-static void print_alike(const json_t *families, phrase *what) {
+static void print_shared(const json_t *families, phrase *what) {
     for (size_t i = 0; i < json_array_size(families); i++) {
         char text[CELL], other[CELL];
         int column = 0, n = 0, all = (int)json_array_size(families);
@@ -272,7 +272,7 @@ static void print_source(const json_t *families, const json_t *family, const jso
 }
 
 /* True if the rows of an earlier family with the same denoiser include the source. */
-static bool is_told(const json_t *families, size_t family, const json_t *source) {
+static bool is_listed_before(const json_t *families, size_t family, const json_t *source) {
     const json_t *own = json_array_get(families, family);
     for (size_t i = 0; i < family; i++) {
         const json_t *other = json_array_get(families, i);
@@ -287,35 +287,35 @@ static void print_where(const json_t *families) {
     printf("| `--family` | flag | on Hugging Face | files, GB |\n|---|---|---|---|\n");
     json_array_foreach(families, i, family) {
         json_array_foreach(json_object_get(family, "sources"), k, source) {
-            if (!is_told(families, i, source)) print_source(families, family, source);
+            if (!is_listed_before(families, i, source)) print_source(families, family, source);
         }
     }
 }
 
 /* ---- Markdown: memory and time ---- */
 
-static void print_takes_row(const json_t *family, bool heads) {
+static void print_plan_row(const json_t *family, bool heads) {
     char cell[CELL];
     size_t i;
     json_t *plan;
     printf(heads ? "| `--family`" : "| `%s`", field_string(family, "name"));
     json_array_foreach(plans_of(family), i, plan) {
-        const char *minimum = on_card(plan) ? "min VRAM + RAM, GiB" : "min RAM, GiB";
+        const char *minimum = on_card(plan) ? "VRAM + RAM" : "RAM";
         if (!i || !on_card(plan)) printf(" | %s", heads ? minimum : families_least(plan, cell));
-        printf(" | %s%s", heads ? card(plan, cell) : families_times(plan, cell),
-               heads ? ": step, total" : "");
+        printf(" | %s", heads ? card(plan, cell) : families_times(plan, cell));
     }
     printf(" |\n");
 }
 
-static void print_taking(const json_t *families) {
+static void print_plans_table(const json_t *families) {
     size_t i;
     json_t *family;
-    print_takes_row(json_array_get(families, 0), true);
+    printf("VRAM + RAM and RAM: minimum, GiB. Other columns: predicted time per step, total.\n\n");
+    print_plan_row(json_array_get(families, 0), true);
     printf("|---|---|");
     json_array_foreach(plans_of(json_array_get(families, 0)), i, family) printf("---|");
     printf("---|\n");
-    json_array_foreach(families, i, family) print_takes_row(family, false);
+    json_array_foreach(families, i, family) print_plan_row(family, false);
 }
 
 /* Prints the plan commands of the first family; for the others only the name differs. */
@@ -328,14 +328,14 @@ static void print_commands(const json_t *families) {
 
 void families_markdown(json_t *root) {
     const json_t *families = families_of(root);
-    print_what(families);
+    print_list(families);
     printf("\n");
-    print_alike(families, compared);
-    print_alike(families, layouts);
+    print_shared(families, compared);
+    print_shared(families, layouts);
     printf("\n");
     print_where(families);
     printf("\n");
-    print_taking(families);
+    print_plans_table(families);
     printf("\n");
     print_commands(families);
 }

@@ -3,7 +3,7 @@
 #include "cli/flags.h"
 
 #include "cli/args.h"
-#include "cli/names.h"
+#include "cli/flag_synonyms.h"
 #include "engine/sluice_bench.h"
 
 #include <stdbool.h>
@@ -25,7 +25,7 @@ static const struct flag static_flags[] = {
      "plan a published model without its files: in bf16 or --type, with the longest prompt; `sluice "
      "families` lists the names"},
     {NULL, MODELS, NULL, "--tokenizer", "PATH", FLAG_STRING, AT(model.tokenizer), 0, 0, NULL,
-     "tokenizer.json, GGUF file or folder of the tokenizer; default: searched in -m and beside the text "
+     "tokenizer.json, GGUF file or folder of the tokenizer; default: searched in -m and next to the text "
      "encoder"},
     {NULL, MODELS, NULL, "--edit", "HOW", FLAG_CHOICE, AT(model.edit), 0, 0, "plain|plus|2511",
      "release of Qwen-Image-Edit: plain, the first one (one image); plus, 2509 and later (up to three "
@@ -190,8 +190,8 @@ static const struct flag static_flags[] = {
      NULL, "CPU threads; default: the physical cores, or fewer by affinity or cgroup quota"},
 
     {"Benchmark", BENCH | PLAN, NULL, "--dims", "LIST", FLAG_STRING, AT(dimensions), 0, 0, NULL,
-     "name=value,... instead of published sizes, of checkpoint and plan --family; clip_g.name=value: one "
-     "part; `sluice bench checkpoint help` lists the names"},
+     "name=value,... instead of published sizes (`sluice bench checkpoint help` lists them), for checkpoint "
+     "and plan --family; clip_g.name=value: of one part"},
     {NULL, BENCH, NULL, "--adapter", "DIALECT", FLAG_STRING, AT(adapter), 0, 0, NULL,
      "checkpoint: write a random LoRA, FILE.safetensors in place of DIR, with key names as of diffusers, "
      "kohya, comfy ...; an unknown name lists all"},
@@ -268,7 +268,7 @@ const struct flag *flag_find(const char *typed) {
         bool letter = flags[i].letter && strcmp(flags[i].letter, typed) == 0;
         if (letter || strcmp(flags[i].name, typed) == 0) return &flags[i];
     }
-    const char *ours = name_ours(typed);
+    const char *ours = flag_synonym_target(typed);
     return ours ? flag_find(ours) : NULL;
 }
 
@@ -324,7 +324,7 @@ const char *flag_nearest(unsigned command, const char *typed) {
     for (int i = 0; i < n_flags; i++) {
         if (!(flags[i].commands & command)) continue;
         const char *other = flags[i].name;
-        for (int k = 0; other; other = name_other(flags[i].name, k++))
+        for (int k = 0; other; other = flag_synonym(flags[i].name, k++))
             if (nearer(typed, other, &best)) name = flags[i].name;
     }
     return name;

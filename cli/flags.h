@@ -33,11 +33,11 @@ enum flag_kind {
     FLAG_SCALES,      /* struct scales: one or two doubles in [least, most] */
     FLAG_LAYERS,      /* struct layers: whole numbers in [least, most] */
     FLAG_SEED,        /* struct seed */
-    FLAG_SIZE,        /* int64_t bytes of RAM, at most what this machine has */
+    FLAG_SIZE,        /* int64_t bytes of RAM */
     FLAG_DEVICE_SIZE, /* struct device_size */
     FLAG_CHOICE,      /* const char *, one of choices */
     FLAG_SAMPLER,     /* const char *: the sampler; a schedule in the name goes to sampler_schedule */
-    FLAG_SCHEDULER,   /* const char * */
+    FLAG_SCHEDULER,   /* const char *: the noise schedule */
     FLAG_PART,        /* path of a model part, appended to struct args' parts */
 };
 
@@ -78,7 +78,7 @@ void flags_init(void);
 #define N_COMMANDS 11
 extern const struct command commands[N_COMMANDS];
 
-/* Finds a flag by letter ("-m"), name or another program's name (names.h); NULL if unknown. */
+/* Finds a flag by letter ("-m"), name or another program's name (flag_synonyms.h); NULL if unknown. */
 const struct flag *flag_find(const char *typed);
 const struct command *command_find(const char *name);
 /* The flag of the command, or the command, whose name is most similar to typed; NULL if none is similar. */

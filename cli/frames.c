@@ -13,9 +13,9 @@
 /* The final name of a frame, and its temporary name until all frames exist. */
 static int name_both(const struct frames *frames, int frame, char name[PATH_MAX], char temporary[PATH_MAX],
                      struct sluice_error *e) {
-    struct output_of of = frames->of;
-    of.frame = frame;
-    if (output_name(frames->pattern, &of, name, e)) return e->code;
+    struct output_item item = frames->item;
+    item.frame = frame;
+    if (output_name(frames->pattern, &item, name, e)) return e->code;
     const char *slash = strrchr(name, '/');
     int bytes = snprintf(temporary, PATH_MAX, "%s/%s", frames->temporary, slash ? slash + 1 : name);
     return bytes < PATH_MAX ? SLUICE_OK : fail_output(e, name, ENAMETOOLONG);
@@ -24,7 +24,7 @@ static int name_both(const struct frames *frames, int frame, char name[PATH_MAX]
 /* Creates the temporary folder next to the first frame, and the target folder. */
 static int make_folder(struct frames *frames, struct sluice_error *e) {
     char first[PATH_MAX];
-    if (output_name(frames->pattern, &frames->of, first, e)) return e->code;
+    if (output_name(frames->pattern, &frames->item, first, e)) return e->code;
     const char *base = leftovers_folder(first, frames->target);
     int bytes = snprintf(frames->temporary, PATH_MAX, "%s.tmp.%ld", first, (long)getpid());
     if (!base || bytes >= PATH_MAX) return fail_output(e, first, ENAMETOOLONG);
@@ -46,7 +46,7 @@ static int bring(struct frames *frames, struct sluice_error *e) {
     char name[PATH_MAX], temporary[PATH_MAX];
     struct sluice_error ignored;
     int n = 0, status = SLUICE_OK;
-    for (; n < frames->of.frames && !status; n++) {
+    for (; n < frames->item.frames && !status; n++) {
         status = name_both(frames, n + 1, name, temporary, e);
         if (!status && rename(temporary, name)) status = fail_output(e, name, errno);
     }
@@ -57,19 +57,19 @@ static int bring(struct frames *frames, struct sluice_error *e) {
     return problem ? fail_output(e, name, problem) : SLUICE_OK;
 }
 
-int frames_put(struct frames *frames, const char *pattern, struct output_of of,
+int frames_put(struct frames *frames, const char *pattern, struct output_item item,
                const struct picture_content *content, struct sluice_error *e) {
     char name[PATH_MAX], temporary[PATH_MAX];
     int status = SLUICE_OK;
     if (!frames->pattern) {
         *frames = (struct frames){.pattern = pattern, .mark = -1};
-        frames->of = of;
+        frames->item = item;
         status = make_folder(frames, e);
     }
-    frames->of.frame = of.frame;
-    if (!status) status = name_both(frames, of.frame, name, temporary, e);
+    frames->item.frame = item.frame;
+    if (!status) status = name_both(frames, item.frame, name, temporary, e);
     if (!status && (status = picture_write(temporary, content, e))) fail_where(e, "%s", name);
-    if (!status && of.frame == of.frames) status = bring(frames, e);
+    if (!status && item.frame == item.frames) status = bring(frames, e);
     if (status) frames_abandon(frames);
     return status;
 }

@@ -8,7 +8,7 @@
 
 struct frames {
     const char *pattern; /* of the names, as in output_name; NULL: no video is being written */
-    struct output_of of; /* the video; of.frame is the last frame put */
+    struct output_item item; /* the video; of.frame is the last frame put */
     int mark;            /* lock file of the temporary folder */
     bool made;           /* the target folder is new */
     char target[PATH_MAX], temporary[PATH_MAX];
@@ -16,7 +16,7 @@ struct frames {
 
 /* Writes the next frame of the video `of`. The first call creates the folder, the last one renames all
  * frames. On failure returns exit code 6 and removes all frames. */
-int frames_put(struct frames *frames, const char *pattern, struct output_of of,
+int frames_put(struct frames *frames, const char *pattern, struct output_item item,
                const struct picture_content *content, struct sluice_error *e);
 /* Removes the frames of an unfinished video. */
 void frames_abandon(struct frames *frames);

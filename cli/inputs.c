@@ -169,7 +169,7 @@ static int check_value(const struct flag *reader, const char *path, const char *
     return is_part(reader) ? inputs_check_part(flag, name, reader->name, path, e) : SLUICE_OK;
 }
 
-int inputs_spared(const struct args *args, const char *flag, const char *name, struct sluice_error *e) {
+int inputs_check_output(const struct args *args, const char *flag, const char *name, struct sluice_error *e) {
     struct stat info;
     if (!name || strcmp(name, "-") == 0 || stat(name, &info) || !S_ISREG(info.st_mode)) return SLUICE_OK;
     int status = SLUICE_OK;

@@ -14,6 +14,6 @@ bool inputs_folder_of(const char *name, char out[PATH_MAX]);
 /* Fails with USAGE, naming both flags, if the existing file `name` of the output flag is an input: a file
  * that another flag reads (also through links), a file in the folder of a model or part, a companion of a
  * part's file, or a .safetensors file in --lora-dir. New files, devices, pipes and "-" are allowed. */
-int inputs_spared(const struct args *args, const char *flag, const char *name, struct sluice_error *e);
+int inputs_check_output(const struct args *args, const char *flag, const char *name, struct sluice_error *e);
 
 #endif

@@ -3,7 +3,7 @@
 #include "cli/commands.h"
 #include "cli/fail.h"
 #include "cli/fields.h"
-#include "cli/plain.h"
+#include "cli/sanitize.h"
 #include "cli/progress.h"
 
 #include <stdio.h>
@@ -73,7 +73,7 @@ static void print_config(const json_t *component) {
         bool continues = array && array_name_bytes(before) == array && strncmp(key, before, array) == 0;
         if (*before && !continues) column += printf(",");
         if (!continues && column + (int)(bytes + strlen(shown)) + 3 > COLUMNS) column = printf("\n   ") - 1;
-        if (!continues) column += printf(" %.*s", (int)bytes, name ? plain_make(name) : "?");
+        if (!continues) column += printf(" %.*s", (int)bytes, name ? sanitize_text(name) : "?");
         if (continues && column + (int)strlen(shown) + 2 > COLUMNS) column = printf("\n     ") - 1;
         column += printf(" %s", shown);
         before = key;

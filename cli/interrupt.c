@@ -4,7 +4,7 @@
 
 #include "cli/fail.h"
 #include "cli/outfile.h"
-#include "cli/say.h"
+#include "cli/messages.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -23,7 +23,7 @@ static void act_on_signal(void) {
     if (before == 0 && atomic_load(&graceful)) return;
     outfile_unlink_in_handler();
     /* If the program's end is already speaking, it is about to exit with its own code. */
-    if (say_cancelled_in_handler()) _exit(130);
+    if (message_cancelled_in_handler()) _exit(130);
 }
 
 static void on_signal(int number) {

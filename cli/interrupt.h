@@ -1,7 +1,7 @@
-/* Ctrl-C, SIGTERM and SIGHUP (a closed terminal).
+/* Handles Ctrl-C (SIGINT), SIGTERM and SIGHUP (closed terminal).
  *
- * The first asks the running session to end at its next visit; the second ends the process at once. Where
- * nothing runs that could end tidily, the first already ends it. Temporary outputs go in every case. */
+ * The first signal cancels the running session; the second one exits at once. Without a session, the first
+ * one exits at once. Temporary files of outputs are removed in every case. */
 #ifndef SLUICE_CLI_INTERRUPT_H
 #define SLUICE_CLI_INTERRUPT_H
 
@@ -9,16 +9,16 @@
 
 #include <stdbool.h>
 
-/* Installs the handlers; SIGPIPE is ignored, so that a closed pipe is a failed write. */
+/* Installs the handlers. Ignores SIGPIPE, so that writing to a closed pipe fails instead. */
 void interrupt_install(void);
-/* From here on the first signal only sets the flag: the caller asks interrupt_pending and ends tidily. */
+/* From now on the first signal only sets a flag: the caller polls interrupt_pending and cleans up itself. */
 void interrupt_gracefully(void);
-/* The session that a signal cancels; NULL before it closes. */
+/* Sets the session that a signal cancels. Pass NULL before closing the session. */
 void interrupt_watch(sluice_session *session);
-/* Has a signal come? Also cancels the watched session again: a cancel that came before the run began does
- * nothing by the library's rule, so callbacks ask here. */
+/* True after a signal. Cancels the watched session again, because sluice_cancel has no effect before the run
+ * begins; callbacks of the run therefore call this. */
 bool interrupt_pending(void);
-/* The error to end with. */
+/* Fills the error of a cancelled run. */
 int interrupt_error(struct sluice_error *error);
 
 #endif

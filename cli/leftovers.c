@@ -22,7 +22,7 @@ const char *leftovers_folder(const char *name, char out[PATH_MAX]) {
 }
 
 /* Where ".tmp.123" begins, at its end; NULL: nowhere. */
-static const char *ending(const char *entry) {
+static const char *temporary_suffix(const char *entry) {
     const char *at = NULL;
     for (const char *next = entry; (next = strstr(next, ".tmp.")); next++) at = next;
     return at && at[5] && !at[5 + strspn(at + 5, "0123456789")] ? at : NULL;
@@ -61,7 +61,7 @@ void leftovers_clear(const char *name) {
     DIR *entries = base ? opendir(folder) : NULL;
     size_t length = base ? strlen(base) : 0;
     for (struct dirent *entry; entries && (entry = readdir(entries));) {
-        const char *end = ending(entry->d_name);
+        const char *end = temporary_suffix(entry->d_name);
         if (!end) continue;
         bool of_name = length && end == entry->d_name + length && !strncmp(entry->d_name, base, length);
         if (of_name) clear_file(dirfd(entries), entry->d_name);

@@ -1,24 +1,25 @@
-/* What killed processes leave, under names that end in ".tmp.PID": files that were to be renamed, and folders
- * that were being filled. Whoever still writes one has it locked (flock), on whatever machine. */
+/* Removes what killed processes leave behind: files and folders named NAME.tmp.PID. A process that still
+ * writes one holds a lock on it (flock), which also works between machines that share a file system. */
 #ifndef SLUICE_CLI_LEFTOVERS_H
 #define SLUICE_CLI_LEFTOVERS_H
 
 #include <limits.h>
 
-/* Beside `name`: what was to become it, if it is a file, and every folder with a mark. What is locked,
- * another user's or without mark stays. */
+/* Removes abandoned files NAME.tmp.PID of `name`, and every abandoned folder *.tmp.PID next to it that has a
+ * lock file. Keeps entries that are locked or belong to another user. */
 void leftovers_clear(const char *name);
 
-/* A file in a folder that is being filled says so for as long as that process has it locked: makes it, and
- * returns it open, or -1 and errno. Closing it takes the lock away. */
+/* Creates and locks the lock file of a temporary folder. Returns its descriptor, or -1 with errno. Closing
+ * the descriptor releases the lock. */
 int leftovers_mark(const char *folder);
-/* The folder is whole: 0, or -1 and errno. */
+/* Removes the lock file, when the folder is complete. Returns 0, or -1 with errno. */
 int leftovers_unmark(const char *folder);
 
-/* A folder with all that is in it. */
+/* Removes a folder and its contents. */
 void leftovers_remove_tree(const char *folder);
 
-/* The folder of name, with its last slash, in out; the rest is returned. NULL: too long. */
+/* Splits a path: writes its folder with the final slash ("./" if there is none) to out and returns the base
+ * name. NULL: too long. */
 const char *leftovers_folder(const char *name, char out[PATH_MAX]);
 
 #endif

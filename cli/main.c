@@ -8,14 +8,14 @@
 #include "cli/outfile.h"
 #include "cli/output.h"
 #include "cli/report.h"
-#include "cli/say.h"
+#include "cli/messages.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
-static int (*const work[])(const struct args *, struct sluice_error *) = {
+static int (*const command_functions[])(const struct args *, struct sluice_error *) = {
     generate_command, decode_command,     plan_command,   inspect_command,
     tokenize_command, convert_command,    bench_command,  devices_command,
     families_command, completion_command, manual_command,
@@ -23,7 +23,7 @@ static int (*const work[])(const struct args *, struct sluice_error *) = {
 
 /* Opens /dev/null for closed descriptors 0, 1 and 2; otherwise an output file could get number 2, and
  * messages would go into it. A closed stdout is opened read-only, so that writes to it still fail. */
-static void keep_standard_files(void) {
+static void open_standard_files(void) {
     for (int file = 0; file < 3; file++) {
         if (fcntl(file, F_GETFD) == -1 && errno == EBADF) open("/dev/null", file == 2 ? O_WRONLY : O_RDONLY);
     }
@@ -46,7 +46,7 @@ static void report_refusal(const struct args *args, struct sluice_error *e) {
     struct sluice_error shared;
     struct report report = {.name = args->report, .seed = args->seed.value};
     if (output_check_report(
-            args, (struct output_of){1, args->batch ? args->batch : 1, args->seed.value, args->frames, 0},
+            args, (struct output_item){1, args->batch ? args->batch : 1, args->seed.value, args->frames, 0},
             &shared) == SLUICE_OK)
         report_write(&report, e);
 }
@@ -59,7 +59,7 @@ static int run_command(const struct command *command, int argc, char **argv, str
     } else if (status) {
         report_refusal(&args, e);
     } else {
-        status = work[command - commands](&args, e);
+        status = command_functions[command - commands](&args, e);
     }
     args_destroy(&args);
     return status;
@@ -83,7 +83,7 @@ static int main_dispatch(int argc, char **argv, struct sluice_error *e) {
 
 int main(int argc, char **argv) {
     struct sluice_error error = {0};
-    keep_standard_files();
+    open_standard_files();
     flags_init();
     interrupt_install();
     int status = main_dispatch(argc, argv, &error);
@@ -93,6 +93,6 @@ int main(int argc, char **argv) {
         status = error.code;
     }
     if (!status) return 0;
-    say_failure(&error);
+    message_failure(&error);
     return error.exit_code;
 }

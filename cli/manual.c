@@ -1,7 +1,7 @@
 /* `sluice manual`: prints the man page from the tables of commands and flags. */
 #include "cli/commands.h"
 #include "cli/help.h"
-#include "cli/names.h"
+#include "cli/flag_synonyms.h"
 
 #include <string.h>
 
@@ -36,7 +36,7 @@ static void put_names(const struct flag *flag) {
     if (flag->letter) put_roff(flag->letter);
     if (flag->letter) printf("\\fR, \\fB");
     put_roff(flag->name);
-    for (int i = 0; (other = name_other(flag->name, i)); i++) {
+    for (int i = 0; (other = flag_synonym(flag->name, i)); i++) {
         printf("\\fR, \\fB");
         put_roff(other);
     }

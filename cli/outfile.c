@@ -4,7 +4,7 @@
 #include "cli/fail.h"
 #include "cli/interrupt.h"
 #include "cli/leftovers.h"
-#include "cli/plain.h"
+#include "cli/sanitize.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -31,7 +31,7 @@ static bool name_temporary(char temporary[PATH_MAX], const char *name) {
     return bytes >= 0 && bytes < PATH_MAX;
 }
 
-void outfile_of_library(const char *name) {
+void outfile_set_library_path(const char *name) {
     atomic_store(&library_pending, false);
     if (name) leftovers_clear(name);
     if (name && name_temporary(library_path, name)) atomic_store(&library_pending, true);
@@ -181,7 +181,7 @@ int outfile_flush_text(struct sluice_error *e) {
 int outfile_write_text(const char *name, const char *text, struct sluice_error *e) {
     struct outfile out;
     if (strcmp(name, "-") == 0) {
-        plain_put_json(stdout, text);
+        sanitize_print_json(stdout, text);
         return outfile_flush_text(e);
     }
     int status = outfile_open(&out, name, e);

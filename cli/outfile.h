@@ -1,10 +1,9 @@
-/* A file that appears whole under its name, or not at all.
+/* Atomic output files: a file appears complete under its name, or not at all.
  *
- * Written without a name, or where the system has no such files as NAME.tmp.PID, which is locked, in the same
- * folder; then fsync, rename, close, fsync of the folder. What killed processes left of NAME so goes with the
- * next. Something that
- * is there and is no regular file (a device, a pipe) is written in place: renaming would replace it. One at a
- * time. */
+ * The data goes to an unnamed file (O_TMPFILE), or to a locked NAME.tmp.PID where the file system has no
+ * unnamed files; then fsync, rename, close, fsync of the folder. The next file of the same name removes
+ * abandoned NAME.tmp.PID (leftovers.h). An existing device or pipe is written in place, because renaming
+ * would replace it. One file at a time. */
 #ifndef SLUICE_CLI_OUTFILE_H
 #define SLUICE_CLI_OUTFILE_H
 
@@ -15,32 +14,35 @@
 #include <stdio.h>
 
 struct outfile {
-    FILE *file; /* write here; buffered */
-    bool renames;
-    bool unnamed; /* temporary is not there yet */
+    FILE *file;   /* buffered stream for the data */
+    bool renames; /* false: written in place */
+    bool unnamed; /* the file `temporary` does not exist yet */
     char name[PATH_MAX], temporary[PATH_MAX];
 };
 
-/* Opens it; exit 6 where it cannot be written, CANCELLED if a signal came while a pipe had no reader. On
- * failure there is nothing to close. */
+/* Opens the file. Exit code 6 if it cannot be written; CANCELLED if a signal arrives while a pipe has no
+ * reader. After failure nothing has to be closed. */
 int outfile_open(struct outfile *out, const char *name, struct sluice_error *e);
-/* Brings it under its name; on failure it is gone as after outfile_abandon. */
+/* Completes the file under its name. On failure the file is removed, as by outfile_abandon. */
 int outfile_commit(struct outfile *out, struct sluice_error *e);
-/* Closes and removes it. */
+/* Closes and removes the file. */
 void outfile_abandon(struct outfile *out);
-/* Would outfile_open succeed? Leaves no trace. */
+/* Checks that outfile_open and outfile_commit can succeed, by creating and removing the temporary name. Pipes
+ * are not opened. */
 int outfile_probe(const char *name, struct sluice_error *e);
-/* The library writes name itself, the same way. NULL: no longer. */
-void outfile_of_library(const char *name);
-/* Removes the temporary files that are being written, if there are any. */
+/* If name is a pipe: warns if it has no reader. A pipe with a reader stays open until outfile_open has opened
+ * it, because closing it would end the reader. For at most 8 pipes. */
+void outfile_check_pipe(const char *name);
+/* Registers a file that the library writes in the same way, for removal by the signal handler. NULL: none. */
+void outfile_set_library_path(const char *name);
+/* Removes the temporary files that are being written. Async-signal-safe. */
 void outfile_unlink_in_handler(void);
 
-/* JSON and a newline to a file, or to stdout if name is "-". */
+/* Writes JSON and a newline to a file, or to stdout if name is "-". */
 int outfile_write_text(const char *name, const char *text, struct sluice_error *e);
-/* fflush of stdout with its error: exit 6. */
+/* Flushes stdout. Exit code 6 on failure. */
 int outfile_flush_stdout(struct sluice_error *e);
-/* The same for text that people and scripts read: who closed the pipe has read enough, and that is no error.
- */
+/* Flushes stdout after text. A reader that has closed the pipe (head, less) is no error. */
 int outfile_flush_text(struct sluice_error *e);
 
 #endif

@@ -47,35 +47,35 @@ static bool is_folder(const char *pattern) {
 
 /* What stands behind a %: %, d, s, or zeros and a width before d. Returns behind it; NULL: nothing that is
  * known. */
-static const char *read_place(const char *at, char *kind, int *digits) {
+static const char *parse_placeholder(const char *at, char *kind, int *digits) {
     *digits = 0;
     if (*at == '0' && at[1] >= '1' && at[1] <= '9') *digits = at[1] - '0', at += 2;
     *kind = *at;
-    bool known = *at == 'd' || (!*digits && (*at == '%' || *at == 's'));
-    return known ? at + 1 : NULL;
+    bool is_placeholder = *at == 'd' || (!*digits && (*at == '%' || *at == 's'));
+    return is_placeholder ? at + 1 : NULL;
 }
 
 /* How often such a place is in the pattern. */
-static int count_places(const char *pattern, char wanted) {
+static int count_placeholders(const char *pattern, char wanted) {
     int n = 0, digits;
     char kind;
     for (const char *at = pattern; at && *at;) {
         if (*at++ != '%') continue;
-        at = read_place(at, &kind, &digits);
+        at = parse_placeholder(at, &kind, &digits);
         n += at && kind == wanted;
     }
     return n;
 }
 
-static int check_places(const char *pattern, bool has_seed, struct sluice_error *e) {
+static int check_placeholders(const char *pattern, bool has_seed, struct sluice_error *e) {
     char kind;
     int digits;
     for (const char *at = pattern; *at;)
-        if (*at++ == '%' && !(at = read_place(at, &kind, &digits)))
+        if (*at++ == '%' && !(at = parse_placeholder(at, &kind, &digits)))
             return fail_value(e, "--output", pattern, "no % but %d, %03d (1 to 9 digits), %s and %%");
-    if (count_places(pattern, 'd') > 1) return fail_value(e, "--output", pattern, "%d at most once");
-    if (count_places(pattern, 's') > 1) return fail_value(e, "--output", pattern, "%s at most once");
-    if (has_seed || !count_places(pattern, 's')) return SLUICE_OK;
+    if (count_placeholders(pattern, 'd') > 1) return fail_value(e, "--output", pattern, "%d at most once");
+    if (count_placeholders(pattern, 's') > 1) return fail_value(e, "--output", pattern, "%s at most once");
+    if (has_seed || !count_placeholders(pattern, 's')) return SLUICE_OK;
     return fail_value(e, "--output", pattern, "no %s: a latent has no seed that is known");
 }
 
@@ -92,10 +92,10 @@ static void put_number(char out[PATH_MAX], size_t *n, int digits, unsigned long 
 }
 
 /* "NUMBER", of frames "CLIP-FRAME" where no seed tells clips apart. */
-static void put_numbers(char out[PATH_MAX], size_t *n, int digits, const struct output_of *of, bool seeds) {
-    if (of->frame && of->n > 1 && !seeds)
-        put_number(out, n, 0, (unsigned)of->number), put_text(out, n, "-", 1);
-    put_number(out, n, digits, (unsigned)(of->frame ? of->frame : of->number));
+static void put_numbers(char out[PATH_MAX], size_t *n, int digits, const struct output_item *item, bool seeds) {
+    if (item->frame && item->n > 1 && !seeds)
+        put_number(out, n, 0, (unsigned)item->number), put_text(out, n, "-", 1);
+    put_number(out, n, digits, (unsigned)(item->frame ? item->frame : item->number));
 }
 
 /* A folder's frames are named in it. */
@@ -105,38 +105,38 @@ static const char *name_in_folder(const char *pattern, char out[PATH_MAX]) {
     return bytes < PATH_MAX ? out : pattern;
 }
 
-int output_name(const char *pattern, const struct output_of *of, char out[PATH_MAX], struct sluice_error *e) {
+int output_name(const char *pattern, const struct output_item *item, char out[PATH_MAX], struct sluice_error *e) {
     char inside[PATH_MAX];
-    if (of->frame) pattern = name_in_folder(pattern, inside);
+    if (item->frame) pattern = name_in_folder(pattern, inside);
     const char *dot = strrchr(base_name(pattern), '.');
-    bool seeds = count_places(pattern, 's');
-    bool numbered = !count_places(pattern, 'd') && (of->frame || (of->n > 1 && !seeds));
+    bool seeds = count_placeholders(pattern, 's');
+    bool numbered = !count_placeholders(pattern, 'd') && (item->frame || (item->n > 1 && !seeds));
     size_t n = 0;
     char kind;
     int digits;
     for (const char *at = pattern; *at;) {
-        if (numbered && at == dot) put_text(out, &n, "-", 1), put_numbers(out, &n, 0, of, seeds);
-        const char *next = *at == '%' ? read_place(at + 1, &kind, &digits) : NULL;
+        if (numbered && at == dot) put_text(out, &n, "-", 1), put_numbers(out, &n, 0, item, seeds);
+        const char *next = *at == '%' ? parse_placeholder(at + 1, &kind, &digits) : NULL;
         if (!next) put_text(out, &n, at, 1);
         if (next && kind == '%') put_text(out, &n, "%", 1);
-        if (next && kind == 'd') put_numbers(out, &n, digits, of, seeds);
-        if (next && kind == 's') put_number(out, &n, 0, of->first_seed + (unsigned)of->number - 1);
+        if (next && kind == 'd') put_numbers(out, &n, digits, item, seeds);
+        if (next && kind == 's') put_number(out, &n, 0, item->first_seed + (unsigned)item->number - 1);
         at = next ? next : at + 1;
     }
     out[n < PATH_MAX ? n : 0] = 0;
     return n < PATH_MAX ? SLUICE_OK : fail_output(e, pattern, ENAMETOOLONG);
 }
 
-struct output_of output_first(struct output_of of, const char *pattern) {
-    of.number = 1;
-    of.frame = output_is_frames(pattern, of.frames);
-    return of;
+struct output_item output_first(struct output_item item, const char *pattern) {
+    item.number = 1;
+    item.frame = output_is_frames(pattern, item.frames);
+    return item;
 }
 
-bool output_next(struct output_of *of) {
-    if (of->frame && of->frame < of->frames) return of->frame++, true;
-    if (of->frame) of->frame = 1;
-    return of->number++ < of->n;
+bool output_next(struct output_item *item) {
+    if (item->frame && item->frame < item->frames) return item->frame++, true;
+    if (item->frame) item->frame = 1;
+    return item->number++ < item->n;
 }
 
 /* An absolute name in which the folder's links are resolved; "-" and names whose folder is gone stay as they
@@ -171,11 +171,11 @@ int output_check_distinct(const char *flag, const char *name, const char *other_
 /* Frames are brought under their names from a folder beside them. */
 static int check_frames_folder(const char *pattern, struct sluice_error *e) {
     const char *base = base_name(pattern);
-    bool within = count_places(pattern, 'd') == count_places(base, 'd');
-    if (is_folder(pattern) && count_places(pattern, 'd'))
+    bool in_base_name = count_placeholders(pattern, 'd') == count_placeholders(base, 'd');
+    if (is_folder(pattern) && count_placeholders(pattern, 'd'))
         return fail_value(e, "--output", pattern,
                           "no %d in a folder's name: its frames have names of their own");
-    return within ? SLUICE_OK
+    return in_base_name ? SLUICE_OK
                   : fail_value(e, "--output", pattern, "%d behind the last /: frames lie in one folder");
 }
 
@@ -187,20 +187,20 @@ static int check_video(const struct args *args, const char *pattern, int frames,
     return video_check_name(pattern, e);
 }
 
-static int check_pattern(const struct args *args, const char *pattern, struct output_of of,
+static int check_pattern(const struct args *args, const char *pattern, struct output_item item,
                          struct sluice_error *e) {
-    bool stdout_only = strcmp(pattern, "-") == 0, is_frames = output_is_frames(pattern, of.frames);
-    int status = check_places(pattern, args->command->bit == GENERATE, e);
+    bool is_stdout = strcmp(pattern, "-") == 0, is_frames = output_is_frames(pattern, item.frames);
+    int status = check_placeholders(pattern, args->command->bit == GENERATE, e);
     if (status) return status;
-    if (stdout_only && (of.n > 1 || is_frames))
+    if (is_stdout && (item.n > 1 || is_frames))
         return fail_value(e, "--output", pattern, "a file name: stdout takes one picture only");
-    if (output_is_video(pattern)) return check_video(args, pattern, of.frames, e);
+    if (output_is_video(pattern)) return check_video(args, pattern, item.frames, e);
     if (is_frames) status = check_frames_folder(pattern, e);
     return status || (is_frames && is_folder(pattern)) ? status : picture_check_name(pattern, e);
 }
 
 /* A folder that is yet to be made can be where a file could. */
-static int probe(const char *name, const char *pattern, bool is_frames, struct sluice_error *e) {
+static int probe_output(const char *name, const char *pattern, bool is_frames, struct sluice_error *e) {
     struct stat info;
     char folder[PATH_MAX];
     bool made = is_frames && is_folder(pattern) && inputs_folder_of(name, folder);
@@ -209,21 +209,21 @@ static int probe(const char *name, const char *pattern, bool is_frames, struct s
     return stat(folder, &info) ? outfile_probe(folder, e) : fail_output(e, folder, ENOTDIR);
 }
 
-static int cli_output_check_pictures(const struct args *args, struct output_of of, struct sluice_error *e) {
+static int check_images(const struct args *args, struct output_item item, struct sluice_error *e) {
     char name[PATH_MAX];
-    const char *pattern = output_pattern(args, of.frames);
+    const char *pattern = output_pattern(args, item.frames);
     /* It may be a folder of frames: that is known when the model is. */
-    if (!of.frames && !output_is_video(pattern) && is_folder(pattern)) return SLUICE_OK;
-    int status = check_pattern(args, pattern, of, e);
+    if (!item.frames && !output_is_video(pattern) && is_folder(pattern)) return SLUICE_OK;
+    int status = check_pattern(args, pattern, item, e);
     if (status || strcmp(pattern, "-") == 0) return status;
-    bool is_frames = output_is_frames(pattern, of.frames);
-    of = output_first(of, pattern);
+    bool is_frames = output_is_frames(pattern, item.frames);
+    item = output_first(item, pattern);
     do {
-        status = output_name(pattern, &of, name, e);
+        status = output_name(pattern, &item, name, e);
         if (!status) status = output_check_distinct("--dump", args->dump, "--output", name, e);
-        if (!status) status = inputs_spared(args, "--output", name, e);
-        if (!status) status = probe(name, pattern, is_frames, e);
-    } while (!status && output_next(&of));
+        if (!status) status = inputs_check_output(args, "--output", name, e);
+        if (!status) status = probe_output(name, pattern, is_frames, e);
+    } while (!status && output_next(&item));
     return status;
 }
 
@@ -247,7 +247,7 @@ static int check_dumped(const struct args *args, struct sluice_error *e) {
     for (struct dirent *entry; !status && dir && (entry = readdir(dir));) {
         int bytes = snprintf(name, sizeof name, "%s/%s", args->dump, entry->d_name);
         if (bytes < PATH_MAX && is_dumped(args, entry->d_name))
-            status = inputs_spared(args, "--dump", name, e);
+            status = inputs_check_output(args, "--dump", name, e);
     }
     if (dir) closedir(dir);
     return status;
@@ -274,53 +274,53 @@ static int check_cache(const char *folder, struct sluice_error *e) {
     return S_ISDIR(found.st_mode) ? SLUICE_OK : fail_output(e, folder, ENOTDIR);
 }
 
-int output_check_report(const struct args *args, struct output_of of, struct sluice_error *e) {
+int output_check_report(const struct args *args, struct output_item item, struct sluice_error *e) {
     char name[PATH_MAX];
     bool pictures = args->command->bit != PLAN && !args->no_decode;
-    int status = inputs_spared(args, "--report", args->report, e);
+    int status = inputs_check_output(args, "--report", args->report, e);
     if (!status)
         status = output_check_distinct("--report", args->report, "--save-latent", args->save_latent, e);
     if (!status) status = output_check_distinct("--dump", args->dump, "--report", args->report, e);
-    const char *pattern = output_pattern(args, of.frames);
+    const char *pattern = output_pattern(args, item.frames);
     if (status || !pictures || !args->report) return status;
-    of = output_first(of, pattern);
+    item = output_first(item, pattern);
     do {
-        status = output_name(pattern, &of, name, e);
+        status = output_name(pattern, &item, name, e);
         if (!status) status = output_check_distinct("--report", args->report, "--output", name, e);
-    } while (!status && output_next(&of));
+    } while (!status && output_next(&item));
     return status;
 }
 
-static int check_latent(const struct args *args, struct output_of of, struct sluice_error *e) {
+static int check_latent(const struct args *args, struct output_item item, struct sluice_error *e) {
     char name[PATH_MAX];
     int status = SLUICE_OK;
-    const char *pattern = output_pattern(args, of.frames);
-    of = output_first(of, pattern);
+    const char *pattern = output_pattern(args, item.frames);
+    item = output_first(item, pattern);
     do {
-        if (!args->no_decode) status = output_name(pattern, &of, name, e);
+        if (!args->no_decode) status = output_name(pattern, &item, name, e);
         if (!args->no_decode && !status)
             status = output_check_distinct("--save-latent", args->save_latent, "--output", name, e);
-    } while (!status && output_next(&of));
+    } while (!status && output_next(&item));
     if (!status) status = output_check_distinct("--dump", args->dump, "--save-latent", args->save_latent, e);
-    if (!status) status = inputs_spared(args, "--save-latent", args->save_latent, e);
+    if (!status) status = inputs_check_output(args, "--save-latent", args->save_latent, e);
     return status ? status : outfile_probe(args->save_latent, e);
 }
 
-int output_check(const struct args *args, struct output_of of, struct sluice_error *e) {
-    int status = output_check_report(args, of, e);
-    if (!status && !args->no_decode) status = cli_output_check_pictures(args, of, e);
+int output_check(const struct args *args, struct output_item item, struct sluice_error *e) {
+    int status = output_check_report(args, item, e);
+    if (!status && !args->no_decode) status = check_images(args, item, e);
     if (!status && args->report && strcmp(args->report, "-") != 0) status = outfile_probe(args->report, e);
-    if (!status && args->save_latent) status = check_latent(args, of, e);
+    if (!status && args->save_latent) status = check_latent(args, item, e);
     if (!status && args->dump) status = check_dump(args, e);
     if (!status && args->prompt_cache) status = check_cache(args->prompt_cache, e);
     return status;
 }
 
-int output_check_side(const struct args *args, const struct sluice_request *request, struct sluice_error *e) {
+int output_check_size(const struct args *args, const struct sluice_request *request, struct sluice_error *e) {
     const char *name = output_pattern(args, request->frames);
     const struct sluice_picture *init = request->init_image;
     int width = request->width || !init ? request->width : init->width;
-    int height = request->height || !init ? request->height : init->height, most = picture_side_most(name);
+    int height = request->height || !init ? request->height : init->height, most = picture_max_side(name);
     if (args->no_decode || (width <= most && height <= most)) return SLUICE_OK;
     fail(e, SLUICE_USAGE, "the picture is too large for its format");
     fail_where(e, "%s", name);
@@ -328,7 +328,7 @@ int output_check_side(const struct args *args, const struct sluice_request *requ
     return fail_expected(e, "sides of at most %d, or a name that ends in .png", most);
 }
 
-void output_fill_bytes(const struct args *args, int frames, struct sluice_request *request) {
+void output_count_memory(const struct args *args, int frames, struct sluice_request *request) {
     const char *pattern = output_pattern(args, frames);
     bool is_video = output_is_video(pattern);
     request->caller_bytes = 0;

@@ -1,4 +1,4 @@
-/* Names of pictures and videos, and the checks before any work that everything asked for can be written. */
+/* Names of output files, and checks before the run that every output can be written. */
 #ifndef SLUICE_CLI_OUTPUT_H
 #define SLUICE_CLI_OUTPUT_H
 
@@ -7,38 +7,42 @@
 #include <limits.h>
 #include <stdbool.h>
 
-/* Which pictures or clips names are made for. */
-struct output_of {
-    int number, n;       /* from 1, of so many */
-    uint64_t first_seed; /* of number 1 */
-    int frames;          /* of each; 1: pictures; 0: that is not known yet */
-    int frame;           /* the one that a name is wanted of, from 1, where each is a picture */
+/* One image or video of a run, for making its file name. */
+struct output_item {
+    int number, n;       /* number of the image or video, from 1, of n */
+    uint64_t first_seed; /* seed of number 1 */
+    int frames;          /* frames per video; 1: images; 0: not known yet */
+    int frame;           /* frame number from 1 if each frame is a file of its own, else 0 */
 };
 
-/* How clips are written: in a file each, or as a picture a frame. */
+/* True if the name has the extension of a video file. */
 bool output_is_video(const char *pattern);
+/* True if a video of `frames` frames is written as one image per frame. */
 bool output_is_frames(const char *pattern, int frames);
-/* %d is the number, %03d of so many digits, %s the seed, %% a %; without, -NUMBER before the extension when
- * n > 1. Where frames are pictures %d is the frame's number, always there, and of several clips without %s
- * it follows the clip's; a folder has frames 0001.png ... */
-int output_name(const char *pattern, const struct output_of *of, char out[PATH_MAX], struct sluice_error *e);
-/* Extensions, folders, that no two outputs are one file and none an input. Of all that are numbered; exit 2
- * or 6. Leaves nothing behind but the folder of --dump. */
-int output_check(const struct args *args, struct output_of of, struct sluice_error *e);
-/* USAGE where the format has no pictures of such sides as are asked for. */
-int output_check_side(const struct args *args, const struct sluice_request *request, struct sluice_error *e);
-/* Is --report a file of its own, and no input? Where it is not, no report may be written, not even of this
- * mistake. */
-int output_check_report(const struct args *args, struct output_of of, struct sluice_error *e);
-/* USAGE if both names, which may be NULL, are one file's. */
+/* Makes a file name from --output: %d is the number, %03d the number with 3 digits, %s the seed, %% a percent
+ * sign. Without %d, "-NUMBER" is inserted before the extension if n > 1. For frames, %d is the frame number;
+ * with several videos and no %s it is "VIDEO-FRAME". A folder gets frames 0001.png, 0002.png, ... */
+int output_name(const char *pattern, const struct output_item *item, char out[PATH_MAX],
+                struct sluice_error *e);
+/* Checks all outputs of the run: extensions, folders, that no two outputs are the same file, that no input is
+ * overwritten, and that each file can be created. Exit code 2 or 6. Creates only the folders of --dump and
+ * --prompt-cache. */
+int output_check(const struct args *args, struct output_item item, struct sluice_error *e);
+/* Warns about outputs that are pipes without a reader. Call once, before the run. */
+void output_check_pipes(const struct args *args, struct output_item item);
+/* USAGE if the image format does not allow the requested width or height. */
+int output_check_size(const struct args *args, const struct sluice_request *request, struct sluice_error *e);
+/* Checks that --report names neither another output nor an input. After failure no report may be written. */
+int output_check_report(const struct args *args, struct output_item item, struct sluice_error *e);
+/* USAGE if both names are the same file. Names may be NULL. */
 int output_check_distinct(const char *flag, const char *name, const char *other_flag, const char *other,
                           struct sluice_error *e);
-/* The first name of all under that pattern, and the one behind each; false: there are no more. */
-struct output_of output_first(struct output_of of, const char *pattern);
-bool output_next(struct output_of *of);
-/* What -o says, or its default for so many frames. */
+/* Iterates over all files of a pattern: the first item, and the next one (false after the last). */
+struct output_item output_first(struct output_item item, const char *pattern);
+bool output_next(struct output_item *item);
+/* --output, or the default name for that number of frames. */
 const char *output_pattern(const struct args *args, int frames);
-/* What writing pictures or videos of so many frames takes, to be counted in a request. */
-void output_fill_bytes(const struct args *args, int frames, struct sluice_request *request);
+/* Adds to the request the memory that encoding the images or videos needs. */
+void output_count_memory(const struct args *args, int frames, struct sluice_request *request);
 
 #endif

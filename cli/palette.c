@@ -29,7 +29,7 @@ struct palette {
     int n_boxes;
     int16_t nearest[CELLS]; /* colour of a cell; -1: not looked for yet */
     int width;
-    int missed[]; /* by the pixels of the row above and of this one, sixteenths: 2 rows, a pixel more on
+    int error[]; /* by the pixels of the row above and of this one, sixteenths: 2 rows, a pixel more on
                      either side, 3 each */
 };
 
@@ -38,7 +38,7 @@ static size_t row_values(int width) {
 }
 
 struct palette *palette_new(int width) {
-    struct palette *palette = malloc(sizeof *palette + 2 * row_values(width) * sizeof *palette->missed);
+    struct palette *palette = malloc(sizeof *palette + 2 * row_values(width) * sizeof *palette->error);
     if (palette) palette->width = width;
     return palette;
 }
@@ -60,7 +60,7 @@ static void count(struct palette *p, const uint8_t *rgb, size_t n) {
     }
 }
 
-static void measure(const struct palette *p, struct box *box) {
+static void measure_box(const struct palette *p, struct box *box) {
     int least[3] = {INT_MAX, INT_MAX, INT_MAX}, most[3] = {0};
     box->pixels = 0;
     box->length = -1;
@@ -88,7 +88,7 @@ static void sort_along(struct palette *p, const struct box *box) {
 }
 
 /* In two that have cells both. */
-static void cut(struct palette *p, struct box *box) {
+static void split_box(struct palette *p, struct box *box) {
     struct box *other = &p->boxes[p->n_boxes++];
     uint64_t below = 0;
     int n = 0;
@@ -96,8 +96,8 @@ static void cut(struct palette *p, struct box *box) {
     while (n + 1 < box->n && (!n || 2 * below < box->pixels)) below += p->cells[p->order[box->first + n++]].n;
     *other = (struct box){.first = box->first + n, .n = box->n - n};
     box->n = n;
-    measure(p, box);
-    measure(p, other);
+    measure_box(p, box);
+    measure_box(p, other);
 }
 
 /* Of what is wrong with so many pixels at most. */
@@ -112,14 +112,14 @@ static struct box *worst_box(struct palette *p) {
     return worst;
 }
 
-static void choose(struct palette *p, uint32_t *colours) {
+static void choose_colours(struct palette *p, uint32_t *colours) {
     struct box *box = &p->boxes[0];
     *box = (struct box){0};
     for (int i = 0; i < CELLS; i++)
         if (p->cells[i].n) p->order[box->n++] = (uint16_t)i;
     p->n_boxes = 1;
-    measure(p, box);
-    while (p->n_boxes < PALETTE_COLOURS && (box = worst_box(p))) cut(p, box);
+    measure_box(p, box);
+    while (p->n_boxes < PALETTE_COLOURS && (box = worst_box(p))) split_box(p, box);
     for (int i = 0; i < PALETTE_COLOURS; i++) {
         uint64_t sum[3] = {0}, n = 0;
         for (int k = 0; i < p->n_boxes && k < p->boxes[i].n; k++) {
@@ -139,18 +139,18 @@ static int channel(uint32_t colour, int c) {
 static int find_nearest(const struct palette *p, const uint32_t *colours, int cell) {
     int best = 0, least = INT_MAX, middle = 1 << (SHIFT - 1);
     for (int i = 0; i < p->n_boxes; i++) {
-        int away = 0;
+        int distance = 0;
         for (int c = 0; c < 3; c++) {
             int d = channel(colours[i], c) - (level(cell, c) << SHIFT) - middle;
-            away += d * d;
+            distance += d * d;
         }
-        if (away < least) least = away, best = i;
+        if (distance < least) least = distance, best = i;
     }
     return best;
 }
 
 /* next, this: what each pixel of the row below and of this one is owed, in sixteenths. */
-static void place_row(struct palette *p, const uint8_t *rgb, const uint32_t *colours, int *this, int *next,
+static void dither_row(struct palette *p, const uint8_t *rgb, const uint32_t *colours, int *this, int *next,
                       uint8_t *indices) {
     for (int x = 0; x < p->width; x++, rgb += 3) {
         int wanted[3], *at = this + 3 * (x + 1), *below = next + 3 * (x + 1);
@@ -162,11 +162,11 @@ static void place_row(struct palette *p, const uint8_t *rgb, const uint32_t *col
         if (p->nearest[cell] < 0) p->nearest[cell] = (int16_t)find_nearest(p, colours, cell);
         indices[x] = (uint8_t)p->nearest[cell];
         for (int c = 0; c < 3; c++) {
-            int missed = wanted[c] - channel(colours[indices[x]], c);
-            at[c + 3] += 7 * missed;
-            below[c - 3] += 3 * missed;
-            below[c] += 5 * missed;
-            below[c + 3] += missed;
+            int error = wanted[c] - channel(colours[indices[x]], c);
+            at[c + 3] += 7 * error;
+            below[c - 3] += 3 * error;
+            below[c] += 5 * error;
+            below[c + 3] += error;
         }
     }
 }
@@ -174,14 +174,14 @@ static void place_row(struct palette *p, const uint8_t *rgb, const uint32_t *col
 void palette_reduce(struct palette *p, const uint8_t *rgb, int height, uint32_t *colours, uint8_t *indices,
                     int stride) {
     size_t values = row_values(p->width);
-    int *rows[2] = {p->missed, p->missed + values};
+    int *rows[2] = {p->error, p->error + values};
     count(p, rgb, (size_t)p->width * (size_t)height);
-    choose(p, colours);
+    choose_colours(p, colours);
     memset(p->nearest, -1, sizeof p->nearest);
-    memset(p->missed, 0, 2 * values * sizeof *p->missed);
+    memset(p->error, 0, 2 * values * sizeof *p->error);
     for (int y = 0; y < height; y++) {
         int *this = rows[y % 2], *next = rows[1 - y % 2];
-        place_row(p, rgb + 3 * (size_t)p->width * (size_t)y, colours, this, next,
+        dither_row(p, rgb + 3 * (size_t)p->width * (size_t)y, colours, this, next,
                   indices + (ptrdiff_t)stride * y);
         memset(this, 0, values * sizeof *this);
     }

@@ -1,4 +1,4 @@
-/* Pictures of 256 colours of their own, for GIF. */
+/* Reduces images to 256 colours of their own, for GIF. */
 #ifndef SLUICE_CLI_PALETTE_H
 #define SLUICE_CLI_PALETTE_H
 
@@ -6,15 +6,15 @@
 
 enum { PALETTE_COLOURS = 256 };
 
-/* What choosing colours for pictures of one width takes. */
+/* Buffers for images of one width. */
 struct palette;
 
-/* NULL without memory; free(3) frees it. */
+/* NULL if out of memory. Free with free(3). */
 struct palette *palette_new(int width);
 
-/* Of height rows of RGB triples, packed: 256 colours as 0xFFRRGGBB, and for each pixel which of them it gets,
- * rows stride bytes apart. Colours by median cut, what each pixel misses goes to its neighbours (Floyd and
- * Steinberg). */
+/* Quantises an image by median cut and dithers it (Floyd and Steinberg). rgb: height packed rows of RGB
+ * triples. Writes 256 colours as 0xFFRRGGBB and one colour index per pixel; rows of indices are stride bytes
+ * apart. */
 void palette_reduce(struct palette *palette, const uint8_t *rgb, int height, uint32_t *colours,
                     uint8_t *indices, int stride);
 

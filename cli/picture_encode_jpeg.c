@@ -4,7 +4,7 @@
 #include "cli/exif.h"
 #include "cli/fail.h"
 #include "cli/picture_write.h"
-#include "cli/say.h"
+#include "cli/messages.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -70,10 +70,10 @@ int picture_encode_jpeg(FILE *to, const char *name, const struct picture_content
                         struct sluice_error *e) {
     struct jpeg_encoder encoder = {.problem = 0};
     struct exif exif = {0};
-    if (content->parameters && !exif_of_comment(content->parameters, &exif))
+    if (content->parameters && !exif_from_comment(content->parameters, &exif))
         return fail(e, SLUICE_MEMORY, "no memory for the picture's text");
     if (exif.bytes > APP1_BYTES_MAX) {
-        say_note("warning: the text of %s is left out: JPEG has no room for so much", name);
+        message_note("warning: the text of %s is left out: JPEG has no room for so much", name);
         exif.bytes = 0;
     }
     encoder.to.err = jpeg_std_error(&encoder.errors);

@@ -38,47 +38,47 @@ static bool put_bytes(FILE *to, const void *from, size_t bytes) {
     return fwrite(from, 1, bytes, to) == bytes;
 }
 
-static bool put_all(FILE *to, const struct sluice_image *image, const WebPMemoryWriter *made,
+static bool put_all(FILE *to, const struct sluice_image *image, const WebPMemoryWriter *encoded_data,
                     const struct exif *exif) {
     unsigned char head[64], chunk[CHUNK_BYTES];
-    if (!exif->bytes) return put_bytes(to, made->mem, made->size);
-    size_t own = made->size - RIFF_BYTES, text = exif->bytes - EXIF_MARK_BYTES;
+    if (!exif->bytes) return put_bytes(to, encoded_data->mem, encoded_data->size);
+    size_t own = encoded_data->size - RIFF_BYTES, text = exif->bytes - EXIF_MARK_BYTES;
     put_chunk_head(chunk, "EXIF", text);
     return put_bytes(to, head, webp_head(head, image, own, text)) &&
-           put_bytes(to, made->mem + RIFF_BYTES, own) && put_bytes(to, chunk, sizeof chunk) &&
+           put_bytes(to, encoded_data->mem + RIFF_BYTES, own) && put_bytes(to, chunk, sizeof chunk) &&
            put_bytes(to, exif->at + EXIF_MARK_BYTES, text + (text & 1));
 }
 
 /* False: what is wrong stands in picture's error_code. */
-static bool webp_encode(const struct picture_content *content, WebPPicture *picture, WebPMemoryWriter *made) {
+static bool webp_encode(const struct picture_content *content, WebPPicture *picture, WebPMemoryWriter *encoded_data) {
     WebPConfig config;
     if (!WebPConfigPreset(&config, WEBP_PRESET_DEFAULT, (float)content->quality)) return false;
     config.low_memory = 1; /* a seventh of what it takes otherwise */
     picture->width = content->image->width;
     picture->height = content->image->height;
     picture->writer = WebPMemoryWrite;
-    picture->custom_ptr = made;
+    picture->custom_ptr = encoded_data;
     return WebPPictureImportRGB(picture, content->image->rgb, 3 * content->image->width) &&
            WebPEncode(&config, picture);
 }
 
 int picture_encode_webp(FILE *to, const char *name, const struct picture_content *content,
                         struct sluice_error *e) {
-    WebPMemoryWriter made;
+    WebPMemoryWriter encoded_data;
     WebPPicture picture;
     struct exif exif = {0};
-    if (content->parameters && !exif_of_comment(content->parameters, &exif))
+    if (content->parameters && !exif_from_comment(content->parameters, &exif))
         return fail(e, SLUICE_MEMORY, "no memory for the picture's text");
-    WebPMemoryWriterInit(&made);
-    bool encoded = WebPPictureInit(&picture) && webp_encode(content, &picture, &made);
+    WebPMemoryWriterInit(&encoded_data);
+    bool encoded = WebPPictureInit(&picture) && webp_encode(content, &picture, &encoded_data);
     errno = 0;
     if (!encoded)
         picture_unencodable(
             name, picture.error_code == VP8_ENC_ERROR_OUT_OF_MEMORY ? "no memory" : "an error of libwebp", e);
-    else if (!put_all(to, content->image, &made, &exif))
+    else if (!put_all(to, content->image, &encoded_data, &exif))
         fail_output(e, name, errno ? errno : EIO);
     WebPPictureFree(&picture);
-    WebPMemoryWriterClear(&made);
+    WebPMemoryWriterClear(&encoded_data);
     free(exif.at);
     return e->code;
 }

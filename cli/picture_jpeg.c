@@ -1,9 +1,9 @@
-/* JPEG: see picture_kinds.h. libjpeg leaves its functions by longjmp, so everything between setjmp and the
+/* JPEG: see picture_formats.h. libjpeg leaves its functions by longjmp, so everything between setjmp and the
  * end lies in struct jpeg, not in locals. What it mends silently (data that is missing or no code) is an
  * error. */
 #include "cli/exif.h"
 #include "cli/fail.h"
-#include "cli/picture_kinds.h"
+#include "cli/picture_formats.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -15,7 +15,7 @@
 
 /* What libjpeg takes beside rows of blocks; encoders make some ten scans of a picture, and every one goes
  * over all of it, however little it holds. */
-enum { JPEG_LIBRARY_BYTES = 512 << 10, SCANS_MAX = 100, COLOURS_OF_PRINT = 4 };
+enum { JPEG_LIBRARY_BYTES = 512 << 10, SCANS_MAX = 100, CMYK_COMPONENTS = 4 };
 
 enum { APP1 = 0xE1, START_OF_SCAN = 0xDA };
 
@@ -24,7 +24,7 @@ struct jpeg {
     struct jpeg_error_mgr errors;
     struct jpeg_progress_mgr progress;
     jmp_buf end;
-    const struct row_taker *rows;
+    const struct row_sink *rows;
     unsigned char *row;
     bool too_many_scans, no_memory;
     char message[JMSG_LENGTH_MAX];
@@ -99,7 +99,7 @@ static int jpeg_damaged(const struct jpeg *j, const struct picture_source *sourc
     return fail_expected(e, "at most so many");
 }
 
-static int refuse_print(const struct picture_source *source, struct sluice_error *e) {
+static int refuse_cmyk(const struct picture_source *source, struct sluice_error *e) {
     fail(e, SLUICE_UNSUPPORTED,
          "the picture is in colours of print (CMYK), which mean nothing without a profile");
     fail_where(e, "%s", source->name);
@@ -113,7 +113,7 @@ static int refuse_print(const struct picture_source *source, struct sluice_error
 static int segment_orientation(FILE *from) {
     unsigned char head[4], begin[6] = {0};
     if (fseek(from, 2, SEEK_SET)) return 1;
-    for (int i = 0; i < EXIF_WITHIN && fread(head, 1, sizeof head, from) == sizeof head; i++) {
+    for (int i = 0; i < EXIF_CHUNKS_MAX && fread(head, 1, sizeof head, from) == sizeof head; i++) {
         long bytes = (head[2] << 8 | head[3]) - 2, next = ftell(from) + bytes;
         if (bytes < 0 || head[0] != 0xFF || head[1] == START_OF_SCAN) break;
         if (head[1] == APP1 && bytes > (long)sizeof begin &&
@@ -144,24 +144,24 @@ static void fill_source(struct picture_source *source, struct jpeg *j) {
 }
 
 /* False if libjpeg gave up. */
-static bool look_at(struct jpeg *j, FILE *file) {
+static bool parse_header(struct jpeg *j, FILE *file) {
     if (setjmp(j->end)) return false;
     picture_jpeg_begin(j, file);
     return true;
 }
 
-static int check_look(struct picture_source *source, struct jpeg *j, struct sluice_error *e) {
+static int check_header(struct picture_source *source, struct jpeg *j, struct sluice_error *e) {
     if (picture_check_sides(source->name, j->from.image_width, j->from.image_height, e)) return e->code;
-    if (j->from.num_components == COLOURS_OF_PRINT) return refuse_print(source, e);
+    if (j->from.num_components == CMYK_COMPONENTS) return refuse_cmyk(source, e);
     fill_source(source, j);
     return SLUICE_OK;
 }
 
-int picture_jpeg_look(struct picture_source *source, struct sluice_error *e) {
+int picture_jpeg_read_info(struct picture_source *source, struct sluice_error *e) {
     struct jpeg j = {.rows = NULL};
     rewind(source->from);
-    bool done = look_at(&j, source->from);
-    int status = done ? check_look(source, &j, e) : SLUICE_OK;
+    bool done = parse_header(&j, source->from);
+    int status = done ? check_header(source, &j, e) : SLUICE_OK;
     jpeg_destroy_decompress(&j.from);
     if (!done) return jpeg_damaged(&j, source, e);
     if (!status) source->orientation = segment_orientation(source->from);
@@ -187,7 +187,7 @@ static bool picture_jpeg_decode_rows(struct jpeg *j, FILE *file) {
     return true;
 }
 
-int picture_jpeg_decode(struct picture_source *source, const struct row_taker *rows, struct sluice_error *e) {
+int picture_jpeg_decode(struct picture_source *source, const struct row_sink *rows, struct sluice_error *e) {
     struct jpeg j = {.rows = rows};
     rewind(source->from);
     bool done = picture_jpeg_decode_rows(&j, source->from);

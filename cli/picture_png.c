@@ -1,11 +1,11 @@
-/* PNG: see picture_kinds.h.
+/* PNG: see picture_formats.h.
  *
  * What a file says of itself is checked here before libpng and before memory is taken; chunks that are not
  * needed are passed over unread, so that none can be too large or inflate. libpng leaves its functions by
  * longjmp, so everything between setjmp and the end lies in struct decoder, not in locals. */
 #include "cli/exif.h"
 #include "cli/fail.h"
-#include "cli/picture_kinds.h"
+#include "cli/picture_formats.h"
 
 #include <errno.h>
 #include <png.h>
@@ -25,7 +25,7 @@ struct decoder {
     const char *name;
     int width, height, depth, colours;
     bool interlaced;
-    const struct row_taker *rows;
+    const struct row_sink *rows;
     unsigned char *rgb; /* one row, of what is interlaced all of them */
     bool transparent;
     long long at;      /* bytes read */
@@ -139,7 +139,7 @@ static unsigned char *row_of(const struct decoder *d, int y) {
 }
 
 /* From the end, for the places lie where the first third of the colours will. */
-static void look_up(struct decoder *d, unsigned char *row) {
+static void expand_palette(struct decoder *d, unsigned char *row) {
     png_colorp palette = NULL;
     int n = 0;
     png_get_PLTE(d->png, d->info, &palette, &n);
@@ -152,8 +152,8 @@ static void look_up(struct decoder *d, unsigned char *row) {
     }
 }
 
-static void hand_over(struct decoder *d, unsigned char *row) {
-    if (has_palette(d)) look_up(d, row);
+static void emit_row(struct decoder *d, unsigned char *row) {
+    if (has_palette(d)) expand_palette(d, row);
     d->rows->take(d->rows->to, row);
 }
 
@@ -169,7 +169,7 @@ static bool decode(struct decoder *d) {
         for (int y = 0; y < d->height; y++) {
             d->allowed = 16LL * 8 * d->width + 65536;
             png_read_row(d->png, row_of(d, y), NULL);
-            if (pass == passes - 1) hand_over(d, row_of(d, y));
+            if (pass == passes - 1) emit_row(d, row_of(d, y));
         }
     }
     d->allowed = -1;
@@ -183,7 +183,7 @@ static bool decode(struct decoder *d) {
 static const struct {
     const char *part;
     int code;
-} said[] = {
+} error_codes[] = {
     {"CRC error", SLUICE_IO},
     {"emory", SLUICE_MEMORY},
     {"Not enough image data", SLUICE_TRUNC},
@@ -202,8 +202,8 @@ static const struct {
 };
 
 static int picture_png_code_of(const char *message) {
-    for (size_t i = 0; i < sizeof said / sizeof *said; i++)
-        if (strstr(message, said[i].part)) return said[i].code;
+    for (size_t i = 0; i < sizeof error_codes / sizeof *error_codes; i++)
+        if (strstr(message, error_codes[i].part)) return error_codes[i].code;
     return SLUICE_IO;
 }
 
@@ -216,12 +216,12 @@ static int damaged(const struct decoder *d, struct sluice_error *e) {
     return fail_found(e, "%s", d->message);
 }
 
-static uint64_t held_bytes(const struct decoder *d) {
+static uint64_t buffer_bytes(const struct decoder *d) {
     return 3 * (uint64_t)d->width * (d->interlaced ? (uint64_t)d->height : 1);
 }
 
 static int decode_from(struct decoder *d, struct sluice_error *e) {
-    d->rgb = malloc(held_bytes(d));
+    d->rgb = malloc(buffer_bytes(d));
     d->png = png_create_read_struct(PNG_LIBPNG_VER_STRING, d, picture_png_on_error, picture_png_on_warning);
     d->info = d->png ? png_create_info_struct(d->png) : NULL;
     if (!d->info || !d->rgb) snprintf(d->message, sizeof d->message, "out of memory");
@@ -235,7 +235,7 @@ static int decode_from(struct decoder *d, struct sluice_error *e) {
 static int chunk_orientation(FILE *from) {
     unsigned char head[8];
     if (fseek(from, 8, SEEK_SET)) return 1;
-    for (int i = 0; i < EXIF_WITHIN && fread(head, 1, sizeof head, from) == sizeof head; i++) {
+    for (int i = 0; i < EXIF_CHUNKS_MAX && fread(head, 1, sizeof head, from) == sizeof head; i++) {
         png_uint_32 bytes = png_get_uint_32(head);
         if (memcmp(head + 4, "IDAT", 4) == 0) break;
         if (memcmp(head + 4, "eXIf", 4) == 0) return exif_orientation(from, bytes);
@@ -244,18 +244,18 @@ static int chunk_orientation(FILE *from) {
     return 1;
 }
 
-int picture_png_look(struct picture_source *source, struct sluice_error *e) {
+int picture_png_read_info(struct picture_source *source, struct sluice_error *e) {
     struct decoder d = {.from = source->from, .name = source->name};
     if (read_header(&d, e)) return e->code;
     source->width = d.width;
     source->height = d.height;
     source->notes = d.colours & PNG_COLOR_MASK_ALPHA ? PICTURE_TRANSPARENT : 0;
-    source->reading_bytes = held_bytes(&d) + LIBRARY_BYTES;
+    source->reading_bytes = buffer_bytes(&d) + LIBRARY_BYTES;
     source->orientation = chunk_orientation(d.from);
     return SLUICE_OK;
 }
 
-int picture_png_decode(struct picture_source *source, const struct row_taker *rows, struct sluice_error *e) {
+int picture_png_decode(struct picture_source *source, const struct row_sink *rows, struct sluice_error *e) {
     struct decoder d = {.from = source->from, .name = source->name, .rows = rows, .allowed = -1};
     if (read_header(&d, e)) return e->code;
     rewind(d.from);

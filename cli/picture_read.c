@@ -2,7 +2,7 @@
 #include "cli/picture_read.h"
 
 #include "cli/fail.h"
-#include "cli/picture_kinds.h"
+#include "cli/picture_formats.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -64,7 +64,7 @@ static const struct {
     {0, "version ", 8, "a git-lfs pointer (run git lfs pull)"},
 };
 
-static int of_another_kind(const char *name, const unsigned char *header, struct sluice_error *e) {
+static int fail_unsupported(const char *name, const unsigned char *header, struct sluice_error *e) {
     fail(e, SLUICE_BADMAGIC, "the picture is of no kind that is read");
     fail_where(e, "%s, byte 0", name);
     fail_found(e, "a file of another kind");
@@ -106,15 +106,15 @@ static const struct {
     int offset;
     const char *start;
     size_t bytes;
-    int (*look)(struct picture_source *source, struct sluice_error *e);
-    int (*decode)(struct picture_source *source, const struct row_taker *rows, struct sluice_error *e);
+    int (*read_info)(struct picture_source *source, struct sluice_error *e);
+    int (*decode)(struct picture_source *source, const struct row_sink *rows, struct sluice_error *e);
 } kinds[] = {
-    {0, "\x89PNG\r\n\x1a\n", 8, picture_png_look, picture_png_decode},
+    {0, "\x89PNG\r\n\x1a\n", 8, picture_png_read_info, picture_png_decode},
 #ifdef PICTURES_JPEG
-    {0, "\xff\xd8\xff", 3, picture_jpeg_look, picture_jpeg_decode},
+    {0, "\xff\xd8\xff", 3, picture_jpeg_read_info, picture_jpeg_decode},
 #endif
 #ifdef PICTURES_WEBP
-    {8, "WEBP", 4, picture_webp_look, picture_webp_decode},
+    {8, "WEBP", 4, picture_webp_read_info, picture_webp_decode},
 #endif
 };
 
@@ -130,7 +130,7 @@ static int find_kind(struct picture_source *source, struct sluice_error *e) {
         if (bytes < first + n) n = bytes > first ? bytes - first : 0;
         if (n && memcmp(head + first, kinds[source->kind].start, n) == 0) return SLUICE_OK;
     }
-    return bytes ? of_another_kind(source->name, head, e) : picture_too_short(source->name, 0, e);
+    return bytes ? fail_unsupported(source->name, head, e) : picture_too_short(source->name, 0, e);
 }
 
 /* Opens the file, which the caller closes, and looks at its head. */
@@ -138,65 +138,65 @@ static int open_source(struct picture_source *source, const char *name, struct s
     *source = (struct picture_source){.name = name, .orientation = 1};
     source->from = open_regular(name, e);
     if (!source->from || find_kind(source, e)) return e->code;
-    return kinds[source->kind].look(source, e);
+    return kinds[source->kind].read_info(source, e);
 }
 
 /* ---- turning ---- */
 
 /* As it is stored, whole, for as long as its rows are made. */
-struct turned {
+struct oriented {
     const struct picture_source *source;
     uint8_t *rgb, *next;
     uint8_t *row; /* that is handed over */
 };
 
 /* EXIF's 5 to 8 lie on their side. */
-static bool lies(const struct picture_source *source) {
+static bool is_transposed(const struct picture_source *source) {
     return source->orientation > 4;
 }
 
-static uint64_t turning_bytes(const struct picture_source *source) {
+static uint64_t orientation_bytes(const struct picture_source *source) {
     uint64_t pixels = (uint64_t)source->width * (uint64_t)source->height;
     return source->orientation == 1
                ? 0
-               : 3 * (pixels + (uint64_t)(lies(source) ? source->height : source->width));
+               : 3 * (pixels + (uint64_t)(is_transposed(source) ? source->height : source->width));
 }
 
-static void keep_row(void *to, const uint8_t *row) {
-    struct turned *t = to;
+static void store_row(void *to, const uint8_t *row) {
+    struct oriented *t = to;
     memcpy(t->next, row, 3 * (size_t)t->source->width);
     t->next += 3 * (size_t)t->source->width;
 }
 
 /* Where pixel (x, y) of what is shown is stored. Source: EXIF 2.3, tag 274. */
-static const uint8_t *stored_pixel(const struct turned *t, int x, int y) {
+static const uint8_t *stored_pixel(const struct oriented *t, int x, int y) {
     static const bool left[] = {[2] = true, [3] = true, [7] = true, [8] = true},
                       up[] = {[3] = true, [4] = true, [6] = true, [7] = true, [8] = false};
     const struct picture_source *s = t->source;
-    int column = lies(s) ? y : x, row = lies(s) ? x : y;
+    int column = is_transposed(s) ? y : x, row = is_transposed(s) ? x : y;
     if (left[s->orientation]) column = s->width - 1 - column;
     if (up[s->orientation]) row = s->height - 1 - row;
     return t->rgb + 3 * ((size_t)row * (size_t)s->width + (size_t)column);
 }
 
-static void hand_over_turned(const struct turned *t, const struct row_taker *rows) {
-    int width = lies(t->source) ? t->source->height : t->source->width;
-    int height = lies(t->source) ? t->source->width : t->source->height;
+static void write_oriented(const struct oriented *t, const struct row_sink *rows) {
+    int width = is_transposed(t->source) ? t->source->height : t->source->width;
+    int height = is_transposed(t->source) ? t->source->width : t->source->height;
     for (int y = 0; y < height; y++) {
         for (int x = 0; x < width; x++) memcpy(t->row + 3 * (size_t)x, stored_pixel(t, x, y), 3);
         rows->take(rows->to, t->row);
     }
 }
 
-static int decode_turned(struct picture_source *source, const struct row_taker *rows,
+static int decode_oriented(struct picture_source *source, const struct row_sink *rows,
                          struct sluice_error *e) {
     if (source->orientation == 1) return kinds[source->kind].decode(source, rows, e);
-    struct turned t = {.source = source, .rgb = malloc(turning_bytes(source))};
+    struct oriented t = {.source = source, .rgb = malloc(orientation_bytes(source))};
     if (!t.rgb) return picture_no_memory(source->name, e);
     t.next = t.rgb;
     t.row = t.rgb + 3 * (size_t)source->width * (size_t)source->height;
-    int status = kinds[source->kind].decode(source, &(struct row_taker){keep_row, &t}, e);
-    if (!status) hand_over_turned(&t, rows);
+    int status = kinds[source->kind].decode(source, &(struct row_sink){store_row, &t}, e);
+    if (!status) write_oriented(&t, rows);
     free(t.rgb);
     return status;
 }
@@ -209,9 +209,9 @@ int picture_open(const char *name, struct sluice_picture *picture, unsigned *not
     if (source.from) fclose(source.from);
     *picture = (struct sluice_picture){.struct_size = sizeof *picture, .name = name};
     if (status) return status;
-    picture->width = lies(&source) ? source.height : source.width;
-    picture->height = lies(&source) ? source.width : source.height;
-    picture->reading_bytes = source.reading_bytes + turning_bytes(&source);
+    picture->width = is_transposed(&source) ? source.height : source.width;
+    picture->height = is_transposed(&source) ? source.width : source.height;
+    picture->reading_bytes = source.reading_bytes + orientation_bytes(&source);
     *notes = source.notes;
     return SLUICE_OK;
 }
@@ -224,16 +224,16 @@ static int picture_changed(const struct picture_source *source, const struct slu
     return fail_expected(e, "%dx%d", then->width, then->height);
 }
 
-int picture_read(const struct sluice_picture *picture, const struct row_taker *rows, unsigned *notes,
+int picture_read(const struct sluice_picture *picture, const struct row_sink *rows, unsigned *notes,
                  struct sluice_error *e) {
     struct picture_source source;
     int status = open_source(&source, picture->name, e);
     *notes = 0;
-    if (!status && ((lies(&source) ? source.height : source.width) != picture->width ||
-                    (lies(&source) ? source.width : source.height) != picture->height))
+    if (!status && ((is_transposed(&source) ? source.height : source.width) != picture->width ||
+                    (is_transposed(&source) ? source.width : source.height) != picture->height))
         status = picture_changed(&source, picture, e);
     unsigned known = source.notes;
-    if (!status) status = decode_turned(&source, rows, e);
+    if (!status) status = decode_oriented(&source, rows, e);
     if (source.from) fclose(source.from);
     *notes = source.notes & ~known;
     return status;

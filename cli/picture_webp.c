@@ -1,8 +1,8 @@
-/* WebP: see picture_kinds.h. libwebp hands no rows over: the file and all pixels are in memory while it
+/* WebP: see picture_formats.h. libwebp hands no rows over: the file and all pixels are in memory while it
  * works, which is said beforehand (reading_bytes). Source of the format: RFC 9649. */
 #include "cli/exif.h"
 #include "cli/fail.h"
-#include "cli/picture_kinds.h"
+#include "cli/picture_formats.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ struct webp {
     unsigned notes;
 };
 
-static unsigned long little(const unsigned char *at, int n) {
+static unsigned long read_little(const unsigned char *at, int n) {
     unsigned long value = 0;
     while (n-- > 0) value = value << 8 | at[n];
     return value;
@@ -44,15 +44,15 @@ static void webp_read_chunk(struct webp *w, const char *type, const unsigned cha
     if (!memcmp(type, "VP8X", 4)) {
         if (data[0] & ALPHA) w->notes |= PICTURE_TRANSPARENT;
         if (data[0] & ANIMATED) w->notes |= PICTURE_ANIMATED;
-        if (!(data[0] & ANIMATED)) webp_set_size(w, little(data + 4, 3) + 1, little(data + 7, 3) + 1);
+        if (!(data[0] & ANIMATED)) webp_set_size(w, read_little(data + 4, 3) + 1, read_little(data + 7, 3) + 1);
     } else if (!memcmp(type, "ANMF", 4) && !sized) {
-        webp_set_size(w, little(data + 6, 3) + 1, little(data + 9, 3) + 1);
+        webp_set_size(w, read_little(data + 6, 3) + 1, read_little(data + 9, 3) + 1);
         w->first = at + FRAME_BYTES;
         w->bytes = bytes - FRAME_BYTES;
     } else if (!memcmp(type, "VP8 ", 4) && !sized) {
-        webp_set_size(w, little(data + 6, 2) & 0x3FFF, little(data + 8, 2) & 0x3FFF);
+        webp_set_size(w, read_little(data + 6, 2) & 0x3FFF, read_little(data + 8, 2) & 0x3FFF);
     } else if (!memcmp(type, "VP8L", 4) && !sized) {
-        unsigned long bits = little(data + 1, 4);
+        unsigned long bits = read_little(data + 1, 4);
         webp_set_size(w, (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1);
         if (bits >> 28 & 1) w->notes |= PICTURE_TRANSPARENT;
     }
@@ -63,9 +63,9 @@ static void webp_read_chunk(struct webp *w, const char *type, const unsigned cha
 static void webp_walk(struct webp *w, FILE *from) {
     unsigned char head[8], data[12];
     long at = 12;
-    for (int i = 0; i < EXIF_WITHIN && !fseek(from, at, SEEK_SET); i++) {
+    for (int i = 0; i < EXIF_CHUNKS_MAX && !fseek(from, at, SEEK_SET); i++) {
         if (fread(head, 1, sizeof head, from) != sizeof head) break;
-        unsigned long bytes = little(head + 4, 4);
+        unsigned long bytes = read_little(head + 4, 4);
         memset(data, 0, sizeof data);
         size_t got = fread(data, 1, bytes < sizeof data ? bytes : sizeof data, from);
         if (!memcmp(head, "EXIF", 4)) {
@@ -91,7 +91,7 @@ static int webp_damaged(const char *name, VP8StatusCode why, struct sluice_error
     return early ? fail_expected(e, "more") : fail_found(e, "what is no WebP");
 }
 
-int picture_webp_look(struct picture_source *source, struct sluice_error *e) {
+int picture_webp_read_info(struct picture_source *source, struct sluice_error *e) {
     struct webp w = {.orientation = 1};
     webp_walk(&w, source->from);
     long bytes = webp_file_bytes(source->from);
@@ -114,7 +114,7 @@ int picture_webp_look(struct picture_source *source, struct sluice_error *e) {
 static bool webp_is_whole(FILE *from) {
     unsigned char head[8];
     bool read = !fseek(from, 0, SEEK_SET) && fread(head, 1, sizeof head, from) == sizeof head;
-    return read && webp_file_bytes(from) >= 8 + (long)little(head + 4, 4);
+    return read && webp_file_bytes(from) >= 8 + (long)read_little(head + 4, 4);
 }
 
 /* The bytes of the first picture, to be freed. */
@@ -130,13 +130,13 @@ static uint8_t *webp_load(FILE *from, size_t *bytes) {
     return data;
 }
 
-static void webp_hand_over(const struct picture_source *source, const uint8_t *rgb,
-                           const struct row_taker *rows) {
+static void webp_emit_rows(const struct picture_source *source, const uint8_t *rgb,
+                           const struct row_sink *rows) {
     for (size_t y = 0; y < (size_t)source->height; y++)
         rows->take(rows->to, rgb + 3 * y * (size_t)source->width);
 }
 
-int picture_webp_decode(struct picture_source *source, const struct row_taker *rows, struct sluice_error *e) {
+int picture_webp_decode(struct picture_source *source, const struct row_sink *rows, struct sluice_error *e) {
     size_t bytes, pitch = 3 * (size_t)source->width;
     uint8_t *data = webp_load(source->from, &bytes), *rgb = malloc(pitch * (size_t)source->height);
     WebPDecoderConfig config;
@@ -152,7 +152,7 @@ int picture_webp_decode(struct picture_source *source, const struct row_taker *r
         config.output.u.RGBA = (WebPRGBABuffer){rgb, (int)pitch, pitch * (size_t)source->height};
         why = WebPDecode(data, bytes, &config);
     }
-    if (why == VP8_STATUS_OK) webp_hand_over(source, rgb, rows);
+    if (why == VP8_STATUS_OK) webp_emit_rows(source, rgb, rows);
     free(data);
     free(rgb);
     return why == VP8_STATUS_OK ? SLUICE_OK : webp_damaged(source->name, why, e);

@@ -62,7 +62,7 @@ int picture_write_bytes_a_pixel(const char *name) {
     return format ? format->bytes_a_pixel : 0;
 }
 
-int picture_side_most(const char *name) {
+int picture_max_side(const char *name) {
     const struct format *format = find_format(name);
     return format ? format->side_most : ANY_SIDE;
 }

@@ -1,6 +1,6 @@
-/* Pictures out: PNG, JPEG or WebP by the name's extension, RGB of 8 bits, with the text `parameters`: of PNG
- * a chunk of that name, else EXIF's UserComment, where tools look for it. PNG and JPEG take memory for a few
- * rows; WebP some bytes a pixel (picture_write_bytes), which a run's plan must have counted. */
+/* Writes images: PNG, JPEG or WebP by extension, 8-bit RGB, with the generation parameters as text: in PNG a
+ * text chunk `parameters`, else EXIF's UserComment, as AUTOMATIC1111's web UI does. PNG and JPEG need memory
+ * for a few rows; WebP needs picture_write_bytes_a_pixel, which the plan of a run has to count. */
 #ifndef SLUICE_CLI_PICTURE_WRITE_H
 #define SLUICE_CLI_PICTURE_WRITE_H
 
@@ -11,26 +11,26 @@
 
 struct picture_content {
     const struct sluice_image *image;
-    const char *parameters; /* UTF-8; NULL: none is written */
-    int quality;            /* 1 to 100; PNG has none */
+    const char *parameters; /* UTF-8 text; NULL: none */
+    int quality;            /* 1 to 100; PNG ignores it */
 };
 
 enum { PICTURE_QUALITY = 90 };
 
-/* Does the name end as pictures that any build writes do? */
+/* True if the name has the extension of an image format, even if this build cannot write it. */
 bool picture_has_extension(const char *name);
-/* USAGE for names that this build writes no picture under; "-" is PNG. */
+/* USAGE if this build cannot write an image of that name. "-" is PNG. */
 int picture_check_name(const char *name, struct sluice_error *e);
-/* Of a picture of that name, while it is written. */
+/* Memory per pixel for writing an image of that name, in bytes. */
 int picture_write_bytes_a_pixel(const char *name);
-/* The longest side of such a picture. */
-int picture_side_most(const char *name);
+/* Largest width and height of the format. */
+int picture_max_side(const char *name);
 bool picture_takes_quality(const char *name);
 
-/* Writes the picture under name, or to stdout if name is "-"; exit 6 and no file on failure. */
+/* Writes the image to a file, or to stdout if name is "-". Exit code 6 and no file on failure. */
 int picture_write(const char *name, const struct picture_content *content, struct sluice_error *e);
 
-/* ---- of the formats, a file each ---- */
+/* ---- encoders, one file per format ---- */
 
 int picture_encode_png(FILE *to, const char *name, const struct picture_content *content,
                        struct sluice_error *e);
@@ -38,7 +38,7 @@ int picture_encode_jpeg(FILE *to, const char *name, const struct picture_content
                         struct sluice_error *e);
 int picture_encode_webp(FILE *to, const char *name, const struct picture_content *content,
                         struct sluice_error *e);
-/* OUTPUT, with what a library said. */
+/* OUTPUT, with the message of the encoder's library. */
 int picture_unencodable(const char *name, const char *message, struct sluice_error *e);
 
 #endif

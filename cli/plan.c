@@ -1,15 +1,15 @@
 /* `sluice plan`: prints the plan of a run without running it. */
 #include "cli/commands.h"
-#include "cli/drawing.h"
+#include "cli/generation.h"
 #include "cli/fail.h"
 #include "cli/fields.h"
 #include "cli/output.h"
-#include "cli/plain.h"
+#include "cli/sanitize.h"
 #include "cli/plan_table.h"
 #include "cli/plan_types.h"
 #include "cli/report.h"
 #include "cli/request.h"
-#include "cli/say.h"
+#include "cli/messages.h"
 
 #include <stdio.h>
 
@@ -39,15 +39,15 @@ static int does_not_fit(const char *json, struct sluice_error *e) {
     return e->code;
 }
 
-static int print_plan(struct drawing *drawing, char **json, struct sluice_error *e) {
+static int print_plan(struct generation *generation, char **json, struct sluice_error *e) {
     bool fits = true;
-    int status = sluice_plan_query(drawing->session, &drawing->request, drawing->latent, json, &fits, e);
-    if (!status && drawing->args->types) status = plan_types_add(drawing, json, e);
+    int status = sluice_plan_query(generation->session, &generation->request, generation->latent, json, &fits, e);
+    if (!status && generation->args->types) status = plan_types_add(generation, json, e);
     if (status) return status;
-    if (drawing->args->json) {
-        plain_put_json(stdout, *json);
+    if (generation->args->json) {
+        sanitize_print_json(stdout, *json);
     } else {
-        status = plan_table_print(stdout, *json, drawing->args->verbose, e);
+        status = plan_table_print(stdout, *json, generation->args->verbose, e);
         plan_types_print(stdout, *json);
     }
     if (!status && !fits) status = does_not_fit(*json, e);
@@ -55,21 +55,21 @@ static int print_plan(struct drawing *drawing, char **json, struct sluice_error 
 }
 
 int plan_command(const struct args *args, struct sluice_error *e) {
-    struct drawing drawing = {.args = args, .latent = args->operands[0]};
+    struct generation generation = {.args = args, .latent = args->operands[0]};
     char *json = NULL;
-    if (output_check_report(args, (struct output_of){1, 1, 0, args->frames, 0}, e)) return e->code;
+    if (output_check_report(args, (struct output_item){1, 1, 0, args->frames, 0}, e)) return e->code;
     int status = request_check(args, e);
     if (!status) status = plan_types_check(args, e);
-    if (!status) status = request_seed(args, &drawing.seed, e);
-    if (!status && args->seed.random) say_note("seed %llu", (unsigned long long)drawing.seed);
-    if (!status) status = drawing_open(&drawing, e);
+    if (!status) status = request_seed(args, &generation.seed, e);
+    if (!status && args->seed.random) message_note("seed %llu", (unsigned long long)generation.seed);
+    if (!status) status = generation_open(&generation, e);
     const char *unread = args->model.family ? "no tokenizer" : args->prompt.text ? NULL : "no prompt";
-    if (!status && unread && !drawing.latent && !args->quiet)
-        say_note("%s: planned for the longest prompt", unread);
-    if (!status) status = print_plan(&drawing, &json, e);
-    struct report report = {.name = args->report, .plan_json = json, .seed = drawing.seed};
+    if (!status && unread && !generation.latent && !args->quiet)
+        message_note("%s: planned for the longest prompt", unread);
+    if (!status) status = print_plan(&generation, &json, e);
+    struct report report = {.name = args->report, .plan_json = json, .seed = generation.seed};
     status = report_write(&report, e);
     sluice_free(json);
-    drawing_close(&drawing);
+    generation_close(&generation);
     return status;
 }

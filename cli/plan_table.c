@@ -3,7 +3,7 @@
 
 #include "cli/fail.h"
 #include "cli/fields.h"
-#include "cli/plain.h"
+#include "cli/sanitize.h"
 #include "cli/progress.h"
 
 #include <stdbool.h>
@@ -301,7 +301,7 @@ static void print_previews(FILE *to, const json_t *plan) {
 int plan_table_print(FILE *to, const char *json, bool bytes, struct sluice_error *e) {
     json_t *plan = json_loads(json, 0, NULL);
     if (!plan) return fail(e, SLUICE_INTERNAL, "the library's plan is not JSON");
-    plain_make_json(plan);
+    sanitize_json(plan);
     const json_t *card = json_object_get(plan, "card");
     fprintf(to, "plan     %s on %s in %s\n", field_string(plan, "hash"),
             field_string(plan, card ? "card" : "device"), field_string(plan, "precision"));

@@ -36,14 +36,14 @@ static json_t *outcome(const json_t *plan, bool fits) {
                      seconds ? seconds : json_null(), "fits", (int)fits);
 }
 
-static int plan_type(struct drawing *drawing, const char *type, bool converted, json_t **out,
+static int plan_type(struct generation *generation, const char *type, bool converted, json_t **out,
                      struct sluice_error *e) {
-    struct sluice_request request = drawing->request;
+    struct sluice_request request = generation->request;
     char *text = NULL;
     bool fits = false;
     request.type = type;
     request.converted = converted;
-    int status = sluice_plan_query(drawing->session, &request, NULL, &text, &fits, e);
+    int status = sluice_plan_query(generation->session, &request, NULL, &text, &fits, e);
     if (status) return status;
     json_t *plan = json_loads(text, 0, NULL);
     *out = outcome(plan, fits);
@@ -52,11 +52,11 @@ static int plan_type(struct drawing *drawing, const char *type, bool converted, 
     return SLUICE_OK;
 }
 
-static int add_type(struct drawing *drawing, const char *type, bool only_files, json_t *rows,
+static int add_type(struct generation *generation, const char *type, bool only_files, json_t *rows,
                     struct sluice_error *e) {
     json_t *row = NULL, *convert = NULL;
-    int status = only_files ? SLUICE_OK : plan_type(drawing, type, false, &row, e);
-    if (!status) status = plan_type(drawing, type, true, &convert, e);
+    int status = only_files ? SLUICE_OK : plan_type(generation, type, false, &row, e);
+    if (!status) status = plan_type(generation, type, true, &convert, e);
     if (status) {
         json_decref(row);
         return status;
@@ -90,12 +90,12 @@ int plan_types_check(const struct args *args, struct sluice_error *e) {
     return fail_expected(e, "one of the two");
 }
 
-int plan_types_add(struct drawing *drawing, char **json, struct sluice_error *e) {
+int plan_types_add(struct generation *generation, char **json, struct sluice_error *e) {
     json_t *plan = json_loads(*json, 0, NULL), *rows = json_array();
     int status = SLUICE_OK;
     json_array_append_new(rows, as_stored(plan));
     for (size_t i = 0; i < sizeof types / sizeof *types && !status; i++)
-        status = add_type(drawing, types[i].name, types[i].only_files, rows, e);
+        status = add_type(generation, types[i].name, types[i].only_files, rows, e);
     json_object_set_new(plan, "types", rows);
     char *text = status ? NULL : json_dumps(plan, JSON_INDENT(1));
     json_decref(plan);

@@ -2,7 +2,7 @@
 #ifndef SLUICE_CLI_PLAN_TYPES_H
 #define SLUICE_CLI_PLAN_TYPES_H
 
-#include "cli/drawing.h"
+#include "cli/generation.h"
 
 #include <stdio.h>
 
@@ -13,7 +13,7 @@ int plan_types_check(const struct args *args, struct sluice_error *e);
  * "seconds", "fits"}}]. The outer values are for conversion while reading, "convert" for files converted
  * beforehand. The first entry is for the types in the files; its type and convert are null. Replaces *json.
  */
-int plan_types_add(struct drawing *drawing, char **json, struct sluice_error *e);
+int plan_types_add(struct generation *generation, char **json, struct sluice_error *e);
 /* Prints the types of a plan, if it has any. */
 void plan_types_print(FILE *to, const char *json);
 

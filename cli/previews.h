@@ -1,5 +1,5 @@
-/* Previews as the program shows them: on a terminal that shows pictures, the first picture's, or in a file
- * that each overwrites, or both where a file is asked for. */
+/* Shows preview images: the first image's on a terminal that can display images, else (or with
+ * --preview-path) in a file that each preview overwrites. */
 #ifndef SLUICE_CLI_PREVIEWS_H
 #define SLUICE_CLI_PREVIEWS_H
 
@@ -8,17 +8,18 @@
 
 struct previews {
     struct terminal terminal;
-    bool said;   /* where they are */
-    bool failed; /* one could not be written: no more are */
+    bool announced; /* the file's name has been printed */
+    bool failed;    /* a file could not be written: no more previews */
 };
 
-/* Can they be written, and over nothing that is read or written otherwise? Of all pictures that are numbered;
- * exit 2 or 6. */
-int previews_check(const struct args *args, struct output_of of, struct sluice_error *e);
-/* What showing them takes, of the process; also where that is no terminal, so that a plan depends on none. */
+/* Checks that the preview files of all images can be written, and are neither an input nor another output.
+ * Exit code 2 or 6. */
+int previews_check(const struct args *args, struct output_item item, struct sluice_error *e);
+/* Memory of the process for showing previews, in bytes. The same without a terminal, so that plans do not
+ * depend on the terminal. */
 int64_t previews_bytes(const struct args *args);
-/* What goes wrong is one warning, and no reason to end the run. of: all pictures. */
-void previews_show(struct previews *previews, const struct args *args, struct output_of of,
+/* Shows a preview. A failure prints one warning and does not end the run. item: all images. */
+void previews_show(struct previews *previews, const struct args *args, struct output_item item,
                    const struct sluice_preview *preview);
 
 #endif

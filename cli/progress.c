@@ -1,7 +1,7 @@
 /* The progress line: see progress.h. */
 #include "cli/progress.h"
 
-#include "cli/say.h"
+#include "cli/messages.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -47,26 +47,26 @@ static void name_stage(const struct progress *progress, const char *stage, char 
         size_t length = strlen(names[i].stage);
         if (strncmp(stage, names[i].stage, length) || (stage[length] && stage[length] != '_')) continue;
         snprintf(out, out_bytes, progress->n_pictures > 1 ? names[i].several : names[i].one,
-                 progress->n_pictures, progress->videos ? "video" : "picture");
+                 progress->n_pictures, progress->are_videos ? "video" : "picture");
     }
 }
 
 /* ", step 3 of 8": of what has steps. */
-static void say_step(const struct progress *progress, const struct sluice_progress *now, char out[48]) {
+static void describe_step(const struct progress *progress, const struct sluice_progress *now, char out[48]) {
     const char *noun = strncmp(now->stage, "denoise", 7) == 0 ? "step"
-                       : progress->n_pictures == now->of      ? (progress->videos ? "video" : "picture")
+                       : progress->n_pictures == now->of      ? (progress->are_videos ? "video" : "picture")
                                                               : "part";
     out[0] = 0;
     if (now->step > 0 && now->of > 1) snprintf(out, 48, ", %s %d of %d", noun, now->step, now->of);
 }
 
 /* Looked at once a second: whether a quarter of it went by waiting. */
-static void look_whether_it_waits(struct progress *progress, const struct sluice_progress *now) {
-    double seconds = now->seconds - progress->looked_seconds;
+static void update_waiting(struct progress *progress, const struct sluice_progress *now) {
+    double seconds = now->seconds - progress->checked_seconds;
     if (seconds < 1) return;
-    progress->waits = now->stall_seconds - progress->looked_stall > 0.25 * seconds;
-    progress->looked_seconds = now->seconds;
-    progress->looked_stall = now->stall_seconds;
+    progress->is_waiting = now->stall_seconds - progress->checked_stall > 0.25 * seconds;
+    progress->checked_seconds = now->seconds;
+    progress->checked_stall = now->stall_seconds;
 }
 
 /* The bar takes what the words leave; none in a log. */
@@ -81,30 +81,30 @@ static void draw_bar(double fraction, int columns, char *out, size_t out_bytes) 
 }
 
 /* ", step 3 of 8, 2 min 5 s left, waiting for the disk"; a log, which has no bar, says how far it is. */
-static void say_words(const struct progress *progress, const struct sluice_progress *now, char *out,
+static void describe_status(const struct progress *progress, const struct sluice_progress *now, char *out,
                       size_t out_bytes) {
     char step[48], far[16] = "", left[48] = "", time[32];
-    say_step(progress, now, step);
+    describe_step(progress, now, step);
     if (!progress->live) snprintf(far, sizeof far, ", %.0f %%", 100 * now->fraction);
     if (now->eta >= 0 && now->fraction < 1)
         snprintf(left, sizeof left, ", %s left", progress_duration(now->eta, time));
-    snprintf(out, out_bytes, "%s%s%s%s%s", step, far, left, progress->waits ? ", waiting for the " : "",
-             progress->waits ? now->source : "");
+    snprintf(out, out_bytes, "%s%s%s%s%s", step, far, left, progress->is_waiting ? ", waiting for the " : "",
+             progress->is_waiting ? now->source : "");
 }
 
-static void cli_progress_describe(const struct progress *progress, const struct sluice_progress *now,
+static void describe_line(const struct progress *progress, const struct sluice_progress *now,
                                   char *out, size_t out_bytes) {
     char what[64], bar[40] = "", words[160];
     name_stage(progress, now->stage, what, sizeof what);
-    say_words(progress, now, words, sizeof words);
+    describe_status(progress, now, words, sizeof words);
     if (progress->live)
-        draw_bar(now->fraction, say_columns() - (int)(strlen(what) + strlen(words)) - 3, bar, sizeof bar);
+        draw_bar(now->fraction, message_columns() - (int)(strlen(what) + strlen(words)) - 3, bar, sizeof bar);
     snprintf(out, out_bytes, "%s%s%s", what, bar, words);
 }
 
 /* A terminal is redrawn ten times a second and at the end; a log gets each stage, each step of a few seconds,
  * and a sign of life. */
-static bool is_time(const struct progress *progress, const struct sluice_progress *now) {
+static bool is_due(const struct progress *progress, const struct sluice_progress *now) {
     double since = now->seconds - progress->shown_seconds;
     bool stage = strncmp(progress->stage, now->stage, sizeof progress->stage - 1) != 0;
     bool step = progress->step != now->step;
@@ -122,20 +122,20 @@ void progress_start(struct progress *progress, bool silent, int n_pictures) {
     memset(progress, 0, sizeof *progress);
     progress->n_pictures = n_pictures;
     progress->silent = silent;
-    progress->live = say_on_terminal();
+    progress->live = message_on_terminal();
 }
 
 void progress_show(struct progress *progress, const struct sluice_progress *now) {
     char line[320];
-    look_whether_it_waits(progress, now);
-    if (progress->silent || !is_time(progress, now)) return;
-    cli_progress_describe(progress, now, line, sizeof line);
+    update_waiting(progress, now);
+    if (progress->silent || !is_due(progress, now)) return;
+    describe_line(progress, now, line, sizeof line);
     snprintf(progress->stage, sizeof progress->stage, "%s", now->stage);
     progress->step = now->step;
     progress->shown_seconds = now->seconds;
     if (progress->live) {
-        say_live(line);
+        message_live(line);
     } else {
-        say_note("%s", line);
+        message_note("%s", line);
     }
 }

@@ -1,4 +1,4 @@
-/* The progress line: one that is rewritten on a terminal, plain lines now and then elsewhere. */
+/* The progress display: one live line on a terminal, occasional lines in a log. */
 #ifndef SLUICE_CLI_PROGRESS_H
 #define SLUICE_CLI_PROGRESS_H
 
@@ -7,24 +7,26 @@
 #include <stdbool.h>
 
 struct progress {
-    bool silent, live; /* set by progress_start */
-    int n_pictures;
-    bool videos;    /* that is what they are */
-    char stage[32]; /* of the last line */
+    bool silent, live; /* set by progress_start; live: stderr is a terminal */
+    int n_pictures;    /* images or videos of the run */
+    bool are_videos;
+    char stage[32]; /* stage and step of the last line */
     int step;
     double shown_seconds;
-    double looked_seconds, looked_stall; /* when it was last found out whether it waits */
-    bool waits;
+    double checked_seconds, checked_stall; /* state when is_waiting was last updated */
+    bool is_waiting;                       /* more than a quarter of the last second was spent waiting */
 };
 
-/* Seconds of a clock that never goes back. */
+/* Seconds of a monotonic clock. */
 double progress_clock(void);
 void progress_start(struct progress *progress, bool silent, int n_pictures);
-/* Shows the state if it is time to; called often. */
+/* Shows the state if a line is due. Cheap, so callbacks call it often. */
 void progress_show(struct progress *progress, const struct sluice_progress *now);
-/* "12 s", "3 min 20 s", "2 h 5 min" into out (at least 32 bytes); returns out. */
+/* Removes the live line and shows no more, when the last image is written. */
+void progress_finish(struct progress *progress);
+/* Formats "12 s", "3 min 20 s" or "2 h 5 min" into out (at least 32 bytes); returns out. */
 char *progress_duration(double seconds, char *out);
-/* "3.42 GiB", "419 MiB" into out (at least 32 bytes); returns out. */
+/* Formats "3.42 GiB" or "419 MiB" into out (at least 32 bytes); returns out. */
 char *progress_bytes(double bytes, char *out);
 
 #endif

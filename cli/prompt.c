@@ -2,8 +2,8 @@
 #include "cli/prompt.h"
 
 #include "cli/fail.h"
-#include "cli/plain.h"
-#include "cli/say.h"
+#include "cli/sanitize.h"
+#include "cli/messages.h"
 #include "cli/textfile.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@ static int check_text(const struct prompt_text *prompt, const char *flag, bool a
                       struct sluice_error *e) {
     const char *text = prompt->text;
     for (size_t i = 0; i < prompt->bytes;) {
-        size_t length = plain_character(text + i, prompt->bytes - i);
+        size_t length = sanitize_utf8_length(text + i, prompt->bytes - i);
         if (length == 0 || (text[i] == 0 && !as_bytes)) {
             fail(e, SLUICE_USAGE, "the prompt is not UTF-8 text");
             fail_where(e, "%s, byte %zu", flag, i);
@@ -79,5 +79,6 @@ int prompt_read(struct prompt_text *prompt, const char *flag, bool as_bytes, str
 void prompt_warn(const struct prompt_text *prompt, const char *flag) {
     if (!prompt->text) return;
     if (strstr(prompt->text, "<lora:"))
-        say_note("warning: %s: <lora:...> loads no LoRA without --lora-dir; it is read as plain text", flag);
+        message_note("warning: %s: <lora:...> loads no LoRA without --lora-dir; it is read as plain text",
+                     flag);
 }

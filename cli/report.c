@@ -29,7 +29,7 @@ static json_t *error_json(const struct sluice_error *error) {
                      string_json(error->found), "expected", string_json(error->expected));
 }
 
-static char *minimal(const struct report *report, const struct sluice_error *error) {
+static char *minimal_report(const struct report *report, const struct sluice_error *error) {
     json_t *plan = report->plan_json ? json_loads(report->plan_json, 0, NULL) : NULL;
     json_t *json = json_pack(
         "{s:i, s:i, s:o, s:I, s:f, s:[], s:[], s:{s:n, s:n, s:n, s:n}, s:[], s:[], s:[]}", "version", 1,
@@ -43,7 +43,7 @@ static char *minimal(const struct report *report, const struct sluice_error *err
 }
 
 /* The library's own text where it is right as it stands: numbers keep the form in which they were written. */
-static char *of_session(const struct report *report, const struct sluice_error *error) {
+static char *session_report(const struct report *report, const struct sluice_error *error) {
     struct sluice_error ignored;
     char *text = NULL;
     if (!report->session || sluice_report(report->session, &text, &ignored) || !text) return NULL;
@@ -66,8 +66,8 @@ static char *of_session(const struct report *report, const struct sluice_error *
 int report_write(const struct report *report, struct sluice_error *error) {
     struct sluice_error problem = {0};
     if (!report->name) return error->code;
-    char *text = of_session(report, error);
-    if (!text) text = minimal(report, error);
+    char *text = session_report(report, error);
+    if (!text) text = minimal_report(report, error);
     if (text) {
         outfile_write_text(report->name, text, &problem);
     } else {

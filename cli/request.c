@@ -3,7 +3,7 @@
 
 #include "cli/fail.h"
 #include "cli/prompt.h"
-#include "cli/say.h"
+#include "cli/messages.h"
 #include "cli/textfile.h"
 #include "cli/values.h"
 
@@ -124,12 +124,12 @@ int request_read_files(const struct args *args, struct request_files *files, str
     int status = SLUICE_OK;
     if (args->plan) status = textfile_read(args->plan, &plan, &files->plan, e);
     if (!status && args->rates) status = textfile_read(args->rates, &rates, &files->rates, e);
-    if (!status) status = pictures_open(args, &files->pictures, e);
+    if (!status) status = input_images_open(args, &files->input_images, e);
     return status;
 }
 
 void request_free_files(struct request_files *files) {
-    pictures_close(&files->pictures);
+    input_images_close(&files->input_images);
     free(files->plan);
     free(files->rates);
 }
@@ -175,7 +175,7 @@ static const char *preview_name(const char *name) {
 void request_fill(struct sluice_request *request, const sluice_model *model, const struct args *args,
                   uint64_t seed, const struct request_files *files) {
     sluice_request_defaults(model, request);
-    pictures_fill(&files->pictures, request);
+    input_images_fill(&files->input_images, request);
     fill_size(request, args);
     fill_numbers(request, args);
     request->prompt = args->prompt.text;
@@ -215,5 +215,5 @@ void request_warn(const struct sluice_request *request, const struct args *args)
     }
     bool guides_low = request->cfg_scale_low != 0 && request->cfg_scale_low != 1;
     if (args->negative_prompt.bytes && request->cfg_scale == 1 && !guides_low)
-        say_note("warning: --negative-prompt has no effect: --cfg-scale is 1 (no guidance)");
+        message_note("warning: --negative-prompt has no effect: --cfg-scale is 1 (no guidance)");
 }

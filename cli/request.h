@@ -3,7 +3,7 @@
 #define SLUICE_CLI_REQUEST_H
 
 #include "cli/args.h"
-#include "cli/pictures.h"
+#include "cli/input_images.h"
 
 /* Refuses combinations of flags that no model supports: USAGE. */
 int request_check(const struct args *args, struct sluice_error *e);
@@ -12,7 +12,7 @@ int request_seed(const struct args *args, uint64_t *seed, struct sluice_error *e
 /* Contents of the files of --plan and --rates (NULL without the flag), and the opened input images. */
 struct request_files {
     char *plan, *rates;
-    struct pictures pictures;
+    struct input_images input_images;
 };
 
 /* Reads the files. Free with request_free_files, also after failure. */

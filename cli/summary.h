@@ -1,5 +1,4 @@
-/* What a run did, in a few lines on stderr: how long it took, and what it waited for where
- * something can be done about that. */
+/* Prints the summary of a run to stderr: its duration, and advice if it waited for weights. */
 #ifndef SLUICE_CLI_SUMMARY_H
 #define SLUICE_CLI_SUMMARY_H
 
@@ -8,13 +7,13 @@
 #include <stdbool.h>
 
 struct summary {
-    sluice_session *session; /* whose last run ended well */
-    int n_pictures;
-    bool videos;    /* that is what they are */
-    double seconds; /* of the program */
-    bool verbose;   /* lines for every stage too */
+    sluice_session *session; /* whose last run succeeded */
+    int n_pictures;          /* images or videos written */
+    bool are_videos;
+    double seconds; /* duration of the program */
+    bool verbose;   /* also a line for every stage */
 };
 
-void summary_say(const struct summary *summary);
+void summary_print(const struct summary *summary);
 
 #endif

@@ -2,7 +2,7 @@
 #include "cli/terminal.h"
 
 #include "cli/picture_write.h"
-#include "cli/say.h"
+#include "cli/messages.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ enum { SIDE_MOST = 384, ROWS_MOST = 12, CHUNK = 4096 };
 
 typedef void terminal_put(FILE *to, const char *base64, int columns, int rows);
 
-static bool is(const char *variable, const char *value) {
+static bool env_is(const char *variable, const char *value) {
     const char *found = getenv(variable);
     return found && !strcmp(found, value);
 }
@@ -43,11 +43,11 @@ static void put_iterm(FILE *to, const char *base64, int columns, int rows) {
 /* NULL: it is not known to show any. */
 static terminal_put *protocol(void) {
     const char *term = getenv("TERM");
-    if (!say_on_terminal() || getenv("TMUX") || getenv("STY") || !strncmp(term, "screen", 6) ||
+    if (!message_on_terminal() || getenv("TMUX") || getenv("STY") || !strncmp(term, "screen", 6) ||
         !strncmp(term, "tmux", 4))
         return NULL;
     if (!strcmp(term, "xterm-kitty") || !strcmp(term, "xterm-ghostty")) return put_kitty;
-    if (is("TERM_PROGRAM", "iTerm.app") || is("TERM_PROGRAM", "WezTerm")) return put_iterm;
+    if (env_is("TERM_PROGRAM", "iTerm.app") || env_is("TERM_PROGRAM", "WezTerm")) return put_iterm;
     return NULL;
 }
 
@@ -105,14 +105,14 @@ static char *encode_png(const uint8_t *rgb, int width, int height) {
 /* ---- places ---- */
 
 /* Cells are about twice as high as wide. */
-static void find_cells(int width, int height, int *columns, int *rows) {
+static void fit_cells(int width, int height, int *columns, int *rows) {
     struct winsize size = {0};
     bool known = !ioctl(STDERR_FILENO, TIOCGWINSZ, &size) && size.ws_row > 3;
     int most = known && size.ws_row / 2 < ROWS_MOST ? size.ws_row / 2 : ROWS_MOST;
     *rows = most;
     *columns = (2 * most * width + height / 2) / height;
-    if (*columns > say_columns()) {
-        *columns = say_columns();
+    if (*columns > message_columns()) {
+        *columns = message_columns();
         *rows = (*columns * height + width) / (2 * width);
     }
     if (*columns < 1) *columns = 1;
@@ -121,12 +121,12 @@ static void find_cells(int width, int height, int *columns, int *rows) {
 
 /* Room is made, or that of the last one taken, before the cursor's place is kept: nothing scrolls then. */
 static void put_picture(struct terminal *terminal, FILE *to, const char *base64, int columns, int rows) {
-    bool again = terminal->there && terminal->rows == rows && terminal->notes == say_notes();
+    bool again = terminal->shown && terminal->rows == rows && terminal->notes == message_count();
     for (int i = 0; i < rows && !again; i++) putc('\n', to);
     fprintf(to, "\033[%dA\r\0337", rows);
     protocol()(to, base64, columns, rows);
     fprintf(to, "\0338\033[%dB", rows);
-    *terminal = (struct terminal){true, say_notes(), rows};
+    *terminal = (struct terminal){true, message_count(), rows};
 }
 
 void terminal_show(struct terminal *terminal, const struct sluice_preview *preview) {
@@ -138,9 +138,9 @@ void terminal_show(struct terminal *terminal, const struct sluice_preview *previ
     char *base64 = small ? encode_png(small, width, height) : NULL, *text = NULL;
     size_t bytes = 0;
     FILE *to = base64 ? open_memstream(&text, &bytes) : NULL;
-    find_cells(width, height, &columns, &rows);
+    fit_cells(width, height, &columns, &rows);
     if (to) put_picture(terminal, to, base64, columns, rows);
-    if (to && !fclose(to)) say_picture(text, bytes);
+    if (to && !fclose(to)) message_picture(text, bytes);
     free(text);
     free(base64);
     free(small);

@@ -1,6 +1,6 @@
-/* Pictures on a terminal that is known to show them, by what it says of itself in the environment: kitty's
- * graphics protocol (kitty, Ghostty) or iTerm2's inline images (iTerm2, WezTerm). Nothing is asked of the
- * terminal: its answer would come in through stdin. Within tmux and screen none is shown. */
+/* Shows images on terminals that can display them: kitty's graphics protocol (kitty, Ghostty) or iTerm2's
+ * inline images (iTerm2, WezTerm). The terminal is recognised by environment variables, not by a query,
+ * because its answer would arrive on stdin. Inside tmux and screen no image is shown. */
 #ifndef SLUICE_CLI_TERMINAL_H
 #define SLUICE_CLI_TERMINAL_H
 
@@ -8,19 +8,19 @@
 
 #include <stdbool.h>
 
-/* What showing one takes at most, of any size. */
+/* Upper bound of the memory for showing an image of any size. */
 enum { TERMINAL_BYTES = 3 << 20 };
 
 struct terminal {
-    bool there;     /* a picture has been shown */
-    unsigned notes; /* said when it was: where none has been since, the next takes its place */
-    int rows;       /* that it took */
+    bool shown;     /* an image has been shown */
+    unsigned notes; /* message_count() when it was shown: if unchanged, the next image replaces it */
+    int rows;       /* height of the image in text rows */
 };
 
-/* Is stderr such a terminal? */
+/* True if stderr is such a terminal. */
 bool terminal_shows_pictures(void);
-/* Above the live line, in place of the last one if nothing has been said since; made as small as a few rows
- * of text. Where there is no memory for it nothing is shown. */
+/* Shows an image above the live line, at most 12 text rows high. Replaces the last image if no message was
+ * printed since. Shows nothing if out of memory. */
 void terminal_show(struct terminal *terminal, const struct sluice_preview *preview);
 
 #endif

@@ -1,6 +1,6 @@
-/* Videos out: MP4, WebM or GIF by the name's extension, written while its frames come, with the libraries of
- * FFmpeg. They are loaded when a video is to be written and never before: they and the hundred libraries
- * behind them take 25 MiB and 20 to 30 ms (measured: Debian 12, FFmpeg 5.1), which nothing else should. */
+/* Writes videos: MP4, WebM or GIF by extension, frame by frame, with FFmpeg's libraries. The libraries are
+ * loaded only when a video is written: with their hundred dependencies they take 25 MiB and 20 to 30 ms
+ * (measured on Debian 12, FFmpeg 5.1). */
 #ifndef SLUICE_CLI_VIDEO_H
 #define SLUICE_CLI_VIDEO_H
 
@@ -10,37 +10,38 @@
 
 struct video_settings {
     int width, height;
-    int fps;                /* frames a second */
-    int quality;            /* 1 to 100; a GIF has none */
-    const char *parameters; /* UTF-8, to be stored as the comment; NULL: none */
+    int fps;                /* frames per second */
+    int quality;            /* 1 to 100; GIF ignores it */
+    const char *parameters; /* UTF-8 text for the comment; NULL: none */
 };
 
-/* Does the name end as videos do that any build writes? */
+/* True if the name has the extension of a video format, even if this build cannot write it. */
 bool video_has_extension(const char *name);
 bool video_takes_quality(const char *name);
-/* USAGE where no such video can be written here: the program was built without FFmpeg, it is not there, or
- * has no encoder. Loads it. */
+/* USAGE if a video of that name cannot be written: the program was built without FFmpeg, FFmpeg is not
+ * installed, or it has no encoder. Loads FFmpeg. */
 int video_check_name(const char *name, struct sluice_error *e);
-/* USAGE where the encoder or the format takes no such video; encodes nothing. For a checked name. */
+/* USAGE if the encoder or the format refuses the settings. Encodes nothing. The name must have passed
+ * video_check_name. */
 int video_check_settings(const char *name, const struct video_settings *settings, struct sluice_error *e);
-/* What the name's encoder is called, and whether players want another first. */
-const char *video_encoder(const char *name, bool *second_best);
-/* What is taken while such a video is written, to be counted: by the libraries from when they are loaded, and
- * by the encoder a pixel, of so many frames. */
+/* FFmpeg's name of the encoder for that file name. *is_fallback: the preferred encoder is not available. */
+const char *video_encoder(const char *name, bool *is_fallback);
+/* Memory for writing such a video, which a plan has to count: of the libraries once loaded, in bytes; and of
+ * the encoder per pixel of a frame, for a video of that many frames. */
 int64_t video_library_bytes(const char *name);
 int video_bytes_a_pixel(const char *name, int frames);
 
-/* One that is being written, one at a time. */
+/* A video file that is being written; one at a time. */
 struct video;
 
-/* Exit 6 where it cannot be written. */
+/* Exit code 6 if the file cannot be written. */
 int video_open(const char *name, const struct video_settings *settings, struct video **video,
                struct sluice_error *e);
-/* The next frame: rows of RGB triples, packed. After a failure only video_abandon may follow. */
+/* Adds the next frame: packed rows of RGB triples. After failure only video_abandon may follow. */
 int video_put(struct video *video, const uint8_t *rgb, struct sluice_error *e);
-/* Ends it and brings it under its name; there whole or not at all. Frees it also on failure. */
+/* Completes the file under its name, or removes it on failure. Frees the video in both cases. */
 int video_close(struct video *video, struct sluice_error *e);
-/* NULL is fine. */
+/* Removes the file and frees the video. NULL is allowed. */
 void video_abandon(struct video *video);
 
 #endif

@@ -21,9 +21,9 @@ int video_check_settings(const char *name, const struct video_settings *settings
     return refuse(name, e);
 }
 
-const char *video_encoder(const char *name, bool *second_best) {
+const char *video_encoder(const char *name, bool *is_fallback) {
     (void)name;
-    *second_best = false;
+    *is_fallback = false;
     return "none";
 }
 

@@ -23,7 +23,7 @@ struct video {
     struct outfile out;
     AVCodecContext *encoder;
     AVFormatContext *muxer;
-    bool begun; /* it has written a header, and no trailer yet */
+    bool header_written; /* it has written a header, and no trailer yet */
     AVIOContext *io;
     AVPacket *packet;
     AVFrame *frame;
@@ -51,22 +51,22 @@ int video_check_name(const char *name, struct sluice_error *e) {
     return fail_expected(e, "one with %s, or pictures: a name that ends in .png", format->codecs[0].name);
 }
 
-const char *video_encoder(const char *name, bool *second_best) {
+const char *video_encoder(const char *name, bool *is_fallback) {
     const struct video_format *format = video_format_find(name);
     const struct ffmpeg *f;
     struct sluice_error ignored;
     const struct video_codec *codec = video_library_load(&f, &ignored) ? NULL : find_codec(f, format);
-    *second_best = codec && codec != &format->codecs[0];
+    *is_fallback = codec && codec != &format->codecs[0];
     return codec ? codec->name : "none";
 }
 
 /* ---- the encoder ---- */
 
-static int scaled(const struct video_codec *codec, int quality) {
+static int scale_quality(const struct video_codec *codec, int quality) {
     return codec->worst - (codec->worst - codec->best) * quality / 100;
 }
 
-static void describe(AVCodecContext *encoder, const struct video_codec *codec,
+static void set_parameters(AVCodecContext *encoder, const struct video_codec *codec,
                      const struct video_settings *settings) {
     encoder->width = settings->width;
     encoder->height = settings->height;
@@ -78,7 +78,7 @@ static void describe(AVCodecContext *encoder, const struct video_codec *codec,
     encoder->flags |= AV_CODEC_FLAG_GLOBAL_HEADER | AV_CODEC_FLAG_BITEXACT;
     encoder->pix_fmt = codec->palette ? AV_PIX_FMT_PAL8 : AV_PIX_FMT_YUV420P;
     if (codec->quantiser) encoder->flags |= AV_CODEC_FLAG_QSCALE;
-    if (codec->quantiser) encoder->global_quality = FF_QP2LAMBDA * scaled(codec, settings->quality);
+    if (codec->quantiser) encoder->global_quality = FF_QP2LAMBDA * scale_quality(codec, settings->quality);
     if (codec->palette) return;
     encoder->color_range = AVCOL_RANGE_MPEG;
     encoder->colorspace = AVCOL_SPC_BT709;
@@ -89,7 +89,7 @@ static void describe(AVCodecContext *encoder, const struct video_codec *codec,
 static int encoder_options(const struct ffmpeg *f, const struct video_codec *codec, int quality,
                            AVDictionary **options) {
     char crf[16];
-    snprintf(crf, sizeof crf, "%d", scaled(codec, quality));
+    snprintf(crf, sizeof crf, "%d", scale_quality(codec, quality));
     int status = f->av_dict_parse_string(options, codec->options, "=", " ", 0);
     if (status >= 0 && !codec->quantiser && !codec->palette) status = f->av_dict_set(options, "crf", crf, 0);
     return status;
@@ -103,7 +103,7 @@ static AVCodecContext *open_encoder(const struct ffmpeg *f, const struct video_c
     AVDictionary *options = NULL;
     *status = encoder ? encoder_options(f, codec, settings->quality, &options) : AVERROR(ENOMEM);
     if (encoder && *status >= 0) {
-        describe(encoder, codec, settings);
+        set_parameters(encoder, codec, settings);
         *status = f->avcodec_open2(encoder, kind, &options);
     }
     f->av_dict_free(&options);
@@ -166,13 +166,13 @@ static int fail_encoding(struct video *video, int problem, struct sluice_error *
 static int open_muxer(struct video *video, const struct video_settings *settings) {
     const struct ffmpeg *f = video->f;
     AVDictionary *options = NULL;
-    bool back = video->out.renames;
+    bool seekable = video->out.renames;
     int status =
         f->avformat_alloc_output_context2(&video->muxer, NULL, video->format->muxer, video->out.name);
     void *buffer = f->av_malloc(WRITTEN_TOGETHER);
     if (buffer)
         video->io =
-            f->avio_alloc_context(buffer, WRITTEN_TOGETHER, 1, video, NULL, write_bytes, back ? seek : NULL);
+            f->avio_alloc_context(buffer, WRITTEN_TOGETHER, 1, video, NULL, write_bytes, seekable ? seek : NULL);
     if (status < 0) return status;
     AVStream *stream = video->io ? f->avformat_new_stream(video->muxer, NULL) : NULL;
     if (!stream) return AVERROR(ENOMEM);
@@ -184,9 +184,9 @@ static int open_muxer(struct video *video, const struct video_settings *settings
     if (status >= 0 && settings->parameters)
         status = f->av_dict_set(&video->muxer->metadata, "comment", settings->parameters, 0);
     if (status >= 0) status = f->av_dict_parse_string(&options, video->format->options, "=", " ", 0);
-    if (status >= 0 && !back) status = f->av_dict_set(&options, "movflags", "frag_keyframe+empty_moov", 0);
+    if (status >= 0 && !seekable) status = f->av_dict_set(&options, "movflags", "frag_keyframe+empty_moov", 0);
     if (status >= 0) status = f->avformat_write_header(video->muxer, &options);
-    video->begun = status >= 0;
+    video->header_written = status >= 0;
     f->av_dict_free(&options);
     return status;
 }
@@ -275,7 +275,7 @@ static void release(struct video *video) {
 void video_abandon(struct video *video) {
     if (!video) return;
     /* Only with its trailer a muxer lets go of all that it holds (GIF's of a packet). */
-    if (video->begun) video->f->av_write_trailer(video->muxer);
+    if (video->header_written) video->f->av_write_trailer(video->muxer);
     outfile_abandon(&video->out);
     release(video);
 }
@@ -327,7 +327,7 @@ int video_close(struct video *video, struct sluice_error *e) {
     int problem = f->avcodec_send_frame(video->encoder, NULL);
     if (problem >= 0) problem = write_packets(video);
     if (problem >= 0) {
-        video->begun = false;
+        video->header_written = false;
         problem = f->av_write_trailer(video->muxer);
     }
     if (problem >= 0) f->avio_flush(video->io);

@@ -1,32 +1,31 @@
-/* Kinds of videos and what encodes them: the table of video.c, which video_encode.c reads. */
+/* Table of video formats and encoders: defined in video.c, read by video_encode.c. */
 #ifndef SLUICE_CLI_VIDEO_FORMATS_H
 #define SLUICE_CLI_VIDEO_FORMATS_H
 
 #include "cli/video.h"
 
-/* An encoder as FFmpeg calls it. */
 struct video_codec {
-    const char *name;
-    const char *options; /* "key=value ...", of its own */
-    int worst, best;     /* of quality 0 and 100, on its own scale */
-    bool quantiser;      /* that scale is of global_quality; else of the option crf */
-    bool palette;        /* it takes 256 colours of each frame's own, instead of 4:2:0 */
+    const char *name;    /* FFmpeg's name of the encoder */
+    const char *options; /* encoder options, "key=value ..." */
+    int worst, best;     /* encoder's quality scale at quality 0 and 100 */
+    bool quantiser;      /* the quality is set as global_quality instead of crf */
+    bool palette;        /* frames have 256 colours each instead of 4:2:0 */
 };
 
 enum { VIDEO_CODECS_MAX = 2 };
 
 struct video_format {
     const char *extension, *muxer;
-    const char *options; /* of the muxer */
+    const char *options; /* muxer options, "key=value ..." */
     int fps_most;
-    /* What writing one takes: from when libraries are loaded, and of a frame's pixels while it is encoded. */
+    /* Memory: of the loaded libraries in MiB, and while encoding per pixel of a frame. A video of fewer than
+     * frames_held frames needs bytes_a_frame less per pixel for each missing frame. */
     int library_mib, bytes_a_pixel;
-    int frames_held,
-        bytes_a_frame; /* of the latter so much less for each frame that there is less than these */
-    struct video_codec codecs[VIDEO_CODECS_MAX]; /* the first that is there writes it */
+    int frames_held, bytes_a_frame;
+    struct video_codec codecs[VIDEO_CODECS_MAX]; /* by preference; the first available one is used */
 };
 
-/* Of a name that ends as one; NULL: none does. */
+/* The format of a file name, or NULL. */
 const struct video_format *video_format_find(const char *name);
 
 #endif

@@ -26,21 +26,21 @@ static const struct {
 #undef ROW
 };
 
-static _Thread_local char said[120];
+static _Thread_local char last_error[120];
 
 /* Instead of lines on stderr. What encoders tell on threads of their own is lost. */
-static void keep_errors(void *from, int level, const char *format, va_list list) {
+static void capture_errors(void *from, int level, const char *format, va_list list) {
     (void)from;
     if (level > AV_LOG_ERROR) return;
-    vsnprintf(said, sizeof said, format, list);
-    said[strcspn(said, "\n")] = 0;
+    vsnprintf(last_error, sizeof last_error, format, list);
+    last_error[strcspn(last_error, "\n")] = 0;
 }
 
 const char *video_library_reason(const struct ffmpeg *ffmpeg, int problem) {
-    static _Thread_local char reason[sizeof said];
-    memcpy(reason, said, sizeof reason);
-    if (!*said) ffmpeg->av_strerror(problem, reason, sizeof reason);
-    *said = 0;
+    static _Thread_local char reason[sizeof last_error];
+    memcpy(reason, last_error, sizeof reason);
+    if (!*last_error) ffmpeg->av_strerror(problem, reason, sizeof reason);
+    *last_error = 0;
     return reason;
 }
 
@@ -68,7 +68,7 @@ int video_library_load(const struct ffmpeg **ffmpeg, struct sluice_error *e) {
         /* C has no conversion from a pointer to an object; POSIX promises that both are alike. */
         memcpy((char *)&loaded + functions[i].offset, &address, sizeof address);
     }
-    loaded.av_log_set_callback(keep_errors);
+    loaded.av_log_set_callback(capture_errors);
     done = true;
     return SLUICE_OK;
 }

@@ -33,16 +33,16 @@ SLUICE_API int sluice_checkpoint_families(char **json, struct sluice_error *erro
 enum { SLUICE_ADAPTER_RANK_MAX = 1024 };
 struct sluice_adapter_options {
     size_t struct_size;
-    const char *family; /* family, as for sluice_checkpoint_write */
-    const char
-        *dimensions; /* sizes, as for sluice_checkpoint_write; dtype (f32, f16, bf16) is the factors' type */
-    const char *dialect; /* naming of the tensors: "diffusers", "kohya", "comfy"...; an unknown name is a
-                            USAGE error that lists them */
+    const char *family; /* as for sluice_checkpoint_write */
+    /* Sizes, as for sluice_checkpoint_write; dtype (f32, f16, bf16) is the factors' type. */
+    const char *dimensions;
+    /* Tensor naming: "diffusers", "kohya", "comfy"...; an unknown one is a USAGE error that lists them. */
+    const char *dialect;
     int rank;
     bool text_encoders; /* also for text encoders, if the dialect has names for them */
     uint64_t seed;
-    bool (*on_progress)(void *user,
-                        double fraction); /* returning false cancels with CANCELLED; may be NULL */
+    /* Returning false cancels with CANCELLED. May be NULL. */
+    bool (*on_progress)(void *user, double fraction);
     void *user;
 };
 /* Writes an adapter (LoRA, LoHa, LoKr) with random factors for every matrix product of a family's denoiser,
@@ -56,23 +56,19 @@ SLUICE_API int sluice_adapter_write(const struct sluice_adapter_options *options
 struct sluice_bench_options {
     size_t struct_size;
     int threads; /* 0: number of physical cores */
-    const char
-        *folder; /* bus: folder for a temporary file to read, unlinked at once; NULL: the working directory */
-    const char *file; /* bus: existing file to read instead, none is written; NULL: none */
-    const char
-        *saved; /* text of an earlier rates file, whose entries the measured ones replace; NULL: none */
-    /* Called about once a second. what: the current measurement. Returning false cancels with CANCELLED. May
-     * be NULL. */
+    /* bus: folder for a temporary file to read, unlinked at once; NULL: the working directory. */
+    const char *folder;
+    const char *file;  /* bus: existing file to read instead; NULL: none */
+    const char *saved; /* text of an earlier rates file, whose entries the measured ones replace; NULL */
+    /* Called about once a second. what: the measurement. False cancels with CANCELLED. May be NULL. */
     bool (*on_progress)(void *user, double fraction, const char *what);
     void *user;
-    const char
-        *clock; /* stream: "timed" (virtual clock) or "paced" (real time on this machine); NULL: timed */
+    const char *clock; /* stream: "timed" (virtual clock) or "paced" (real time); NULL: timed */
     const struct sluice_model_options *model; /* load: the model to read */
-    const char
-        *type; /* block: a stored weight type ("q4_k") to measure in addition to bf16; NULL: bf16 alone */
-    const char *predict; /* block: calculate for this card ("3060", "4090", "h100") instead of measuring;
-                            NULL: measure */
-    int adapter_rank;    /* block: also measure with an adapter of this rank on every product; 0: none */
+    const char *type; /* block: stored weight type ("q4_k") to measure besides bf16; NULL: bf16 alone */
+    /* block: calculate for this card ("3060", "4090", "h100") instead of measuring; NULL: measure. */
+    const char *predict;
+    int adapter_rank; /* block: also measure with an adapter of this rank on every product; 0: none */
 };
 
 /* Measures transfer rates by path and transfer size:

@@ -81,7 +81,7 @@ static void format_tensor(const struct tensor *t, char *out, size_t out_bytes) {
 static void check_fail(struct check *c, const char *what, const struct tensor *found, const char *expected) {
     char shape[140];
     format_tensor(found, shape, sizeof shape);
-    error_set(c->x->error, INTERNAL, "operator %s: wrong shape or type of %s", names[c->kind], what);
+    error_set(c->x->error, INTERNAL, "operator %s: invalid %s", names[c->kind], what);
     error_found(c->x->error, "%s", shape);
     error_expected(c->x->error, "%s", expected);
     c->ok = false;
@@ -98,7 +98,7 @@ static bool ops_read_on(enum op_kind kind, const struct tensor *t) {
 /* Checks a descriptor: valid rank, positive dimensions, and quantisation blocks that fill each row, or that
  * cross rows and fill the whole tensor. Types with separate or rotated scales need blocks that fill each
  * row. */
-static bool sound(const struct tensor *t) {
+static bool is_valid_tensor(const struct tensor *t) {
     int values = dtype_block_values(t->dtype), bytes = dtype_block_bytes(t->dtype);
     if (t->rank > TENSOR_RANK_MAX || !values) return false;
     for (int i = 0; i < t->rank; i++)
@@ -112,7 +112,7 @@ static bool sound(const struct tensor *t) {
 static void ops_check_tensor(struct check *c, const char *what, const struct tensor *t,
                              enum elements elements, int rank, const int64_t *dim) {
     if (!c->ok) return;
-    bool fits = t->rank == rank && elements_are(c->x, t->dtype, elements) && sound(t) &&
+    bool fits = t->rank == rank && elements_are(c->x, t->dtype, elements) && is_valid_tensor(t) &&
                 (!tensor_runs_on(t) || ops_read_on(c->kind, t));
     for (int i = 0; fits && i < rank; i++) fits = dim[i] < 0 || t->dim[i] == dim[i];
     if (fits) return;
@@ -167,7 +167,7 @@ static uintptr_t end_of(const struct tensor *t) {
 
 /* Returns true if two tensors share no byte between their first and last rows, or if one has no address
  * yet. */
-static bool apart(const struct tensor *a, const struct tensor *b) {
+static bool no_overlap(const struct tensor *a, const struct tensor *b) {
     return !a->data || !b->data || end_of(a) <= (uintptr_t)b->data || end_of(b) <= (uintptr_t)a->data;
 }
 
@@ -190,13 +190,14 @@ static void check_result(struct check *c, const struct tensor *out, const struct
 /* An aliased result must have the operand's type: elements of another size would overwrite values that are
  * still to be read. */
 static void check_in_place(struct check *c, const struct tensor *out, const struct tensor *in) {
-    check_true(c, !in->rank || out->dtype == in->dtype || apart(out, in), "out", out,
+    check_true(c, !in->rank || out->dtype == in->dtype || no_overlap(out, in), "out", out,
                "the type of the tensor that it overwrites");
 }
 
 /* Checks for f32 of rank 1 or more. */
 static void ops_check_rows(struct check *c, const char *what, const struct tensor *t) {
-    check_true(c, t->rank >= 1 && t->dtype == DTYPE_F32 && sound(t), what, t, "F32 rows, rank at least 1");
+    check_true(c, t->rank >= 1 && t->dtype == DTYPE_F32 && is_valid_tensor(t), what, t,
+               "F32 rows, rank at least 1");
 }
 
 static bool await_operands(struct context *x, const struct op *op) {
@@ -217,7 +218,7 @@ static void check_unadapted(struct check *c, const struct op *op) {
     for (int i = 0; i < n; i++) {
         if (!list[i]->adapters || (op->kind == OP_LINEAR && list[i] == &op->in[1])) continue;
         if (!tensor_adapter_ranks(list[i])) continue;
-        check_fail(c, "a weight with adapters", list[i], "a weight of linear, linear_few or conv2d");
+        check_fail(c, "weight with adapters", list[i], "a weight of linear, linear_few or conv2d");
         c->x->error->code = UNSUPPORTED;
         return;
     }
@@ -251,7 +252,7 @@ static void ops_dispatch(struct check *c, const struct op *op) {
 struct tensor context_tensor(struct context *x, enum dtype dtype, int rank, const int32_t *dim) {
     struct tensor t = tensor_make(NULL, dtype, rank, dim);
     if (x->error->code != OK) return t;
-    bool ok = sound(&t);
+    bool ok = is_valid_tensor(&t);
     if (ok) t = arena_tensor(x->scratch, dtype, rank, dim, &ok);
     if (ok) return t;
     char shape[140];
@@ -620,9 +621,10 @@ int64_t conv_lead(int32_t rows, int32_t columns, int halo, int upsample, int64_t
 
 /* Returns true if out does not overlap the input rows that the convolution reads (with halo), or starts far
  * enough before them. */
-static bool clear_of(const struct tensor *out, const struct tensor *in, int32_t first_row, int halo, int up) {
+static bool conv_no_conflict(const struct tensor *out, const struct tensor *in, int32_t first_row, int halo,
+                             int up) {
     uintptr_t from = (uintptr_t)out->data, to = (uintptr_t)in->data;
-    if (apart(out, in)) return true;
+    if (no_overlap(out, in)) return true;
     int64_t in_row = in->row_bytes * in->dim[1], out_row = out->row_bytes * out->dim[1];
     int64_t lead = conv_lead(out->dim[0], out->dim[1], halo, up, in_row, out_row);
     return (int64_t)(to - from) + first_row / up * in_row >= lead;
@@ -631,25 +633,27 @@ static bool clear_of(const struct tensor *out, const struct tensor *in, int32_t 
 /* The same check for stride 2. A band is gathered before it is written, and later bands read from twice its
  * end, minus the padding row. The required distance is linear in the band's end, so the first and last bands
  * need the most. */
-static bool clear_of_strided(const struct tensor *out, const struct tensor *in, int before) {
-    if (apart(out, in)) return true;
+static bool conv_no_conflict_strided(const struct tensor *out, const struct tensor *in, int before) {
+    if (no_overlap(out, in)) return true;
     int64_t in_row = in->row_bytes * in->dim[1], out_row = out->row_bytes * out->dim[1];
     int64_t growth = out_row - 2 * in_row;
     int64_t lead = (growth > 0 ? out->dim[0] * growth : growth) + before * in_row;
     return (int64_t)((uintptr_t)in->data - (uintptr_t)out->data) >= (lead > 0 ? lead : 0);
 }
 
-static void check_overlap(struct check *c, const struct tensor *out, const struct tensor *in,
-                          const struct tensor *residual, const struct conv_options *o, int halo) {
+static void check_conv_overlap(struct check *c, const struct tensor *out, const struct tensor *in,
+                               const struct tensor *residual, const struct conv_options *o, int halo) {
     if (!c->ok) return;
     if (o->stride == 2) {
-        check_true(c, clear_of_strided(out, in, o->pad_before), "out", out,
+        check_true(c, conv_no_conflict_strided(out, in, o->pad_before), "out", out,
                    "starting at in, or far enough before it");
         return;
     }
-    check_true(c, clear_of(out, in, o->first_row, halo, o->upsample), "out", out, "far enough before in");
+    check_true(c, conv_no_conflict(out, in, o->first_row, halo, o->upsample), "out", out,
+               "far enough before in");
     if (residual->rank && residual->data != out->data)
-        check_true(c, clear_of(out, residual, 0, 0, 1), "out", out, "residual, or far enough before it");
+        check_true(c, conv_no_conflict(out, residual, 0, 0, 1), "out", out,
+                   "residual, or far enough before it");
 }
 
 static void check_stride(struct check *c, const struct tensor *in, const struct tensor *weight,
@@ -687,7 +691,7 @@ void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct te
     check_epilogue(&c, &out, &e.bias, &e.residual);
     check_true(&c, !e.gate.rank && e.activation == ACTIVATION_NONE, "epilogue", &e.gate,
                "bias and residual only");
-    check_overlap(&c, &out, &in, &e.residual, &options, weight.dim[2] / 2);
+    check_conv_overlap(&c, &out, &in, &e.residual, &options, weight.dim[2] / 2);
     if (options.norm.statistics.rank) check_group_norm(&c, &options.norm, in.dim[2]);
     check_vector(&c, "pixel norm", &options.pixel_norm.weight, in.dim[2], true);
     check_true(&c, !options.norm.statistics.rank || !options.pixel_norm.weight.rank, "pixel norm", &in,
@@ -708,22 +712,22 @@ static void check_shortcut(struct check *c, const struct tensor *out, const stru
     int32_t f = s->frames, side = s->side;
     check_true(c, (f == 1 || f == 2) && (side == 1 || side == 2) && s->frame >= 0 && s->frame < f, "shortcut",
                out, "frames 1 or 2, a valid frame index, side 1 or 2");
-    ops_check_tensor(c, "coarse picture", coarse, F32, 3, DIMS(-1, -1, -1));
-    ops_check_tensor(c, "fine picture", fine, F32, 3,
+    ops_check_tensor(c, "coarse image", coarse, F32, 3, DIMS(-1, -1, -1));
+    ops_check_tensor(c, "fine image", fine, F32, 3,
                      DIMS((int64_t)coarse->dim[0] * side, (int64_t)coarse->dim[1] * side, -1));
     if (!c->ok) return;
     int64_t values = (int64_t)fine->dim[2] * f * side * side;
-    check_true(c, values % coarse->dim[2] == 0, "coarse picture", coarse, "channels that divide the values");
+    check_true(c, values % coarse->dim[2] == 0, "coarse image", coarse, "channels that divide the values");
 }
 
 /* Checks that out does not overlap `in`. */
-static void check_apart(struct check *c, const struct tensor *out, const struct tensor *in) {
-    check_true(c, !in->rank || apart(out, in), "out", out, "memory that does not overlap an input");
+static void check_no_overlap(struct check *c, const struct tensor *out, const struct tensor *in) {
+    check_true(c, !in->rank || no_overlap(out, in), "out", out, "memory that does not overlap an input");
 }
 
 static void check_base(struct check *c, const struct tensor *out, const struct tensor *base) {
     if (base->rank) check_like(c, "base", base, out);
-    check_true(c, !base->rank || base->data == out->data || apart(out, base), "out", out,
+    check_true(c, !base->rank || base->data == out->data || no_overlap(out, base), "out", out,
                "base itself, or no overlap");
 }
 
@@ -734,8 +738,8 @@ void op_mean_down(struct context *x, struct tensor out, struct tensor in, struct
     check_true(&c, shortcut.frames == 2 || !before.rank, "before", &before,
                "no earlier frame when frames is 1");
     if (before.rank) check_like(&c, "before", &before, &in);
-    check_apart(&c, &out, &in);
-    check_apart(&c, &out, &before);
+    check_no_overlap(&c, &out, &in);
+    check_no_overlap(&c, &out, &before);
     check_base(&c, &out, &base);
     ops_dispatch(
         &c, &(struct op){.kind = OP_MEAN_DOWN, .out = out, .in = {in, before, base}, .shortcut = shortcut});
@@ -745,7 +749,7 @@ void op_repeat_up(struct context *x, struct tensor out, struct tensor in, struct
                   struct shortcut shortcut) {
     struct check c = check_begin(x, OP_REPEAT_UP);
     check_shortcut(&c, &out, &out, &in, &shortcut);
-    check_apart(&c, &out, &in);
+    check_no_overlap(&c, &out, &in);
     check_base(&c, &out, &base);
     ops_dispatch(&c, &(struct op){.kind = OP_REPEAT_UP, .out = out, .in = {in, base}, .shortcut = shortcut});
 }

@@ -356,8 +356,8 @@ const char *op_class_name(enum op_class of);
 double op_seconds(const struct op *op, const struct op_rates *rates);
 enum { OP_OPERANDS_MAX = OP_INPUTS + 4 };
 /* Writes pointers to all tensors that the operator reads (absent tensors included) to list and returns their
- * number. The only place that knows which member of the union each operator uses. With a down_product the
- * adapters' `up` tensors are read too and are not listed. */
+ * number. This function alone maps each operator to its member of the union. The adapters' `up` tensors,
+ * which operators with a down_product also read, are not listed. */
 int op_operands(const struct op *op, const struct tensor *list[OP_OPERANDS_MAX]);
 /* Returns the bytes of the operands that lie in the arena, each operand counted once. Repeated reads (halo
  * rows of bands) are not counted. */

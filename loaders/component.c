@@ -1,10 +1,11 @@
-/* A component's weights: finding its files, reading each, and one index over all of them. See loaders.h.
+/* Opens the weights of a component: finds its files, reads each, and merges one index over all of them. See
+ * loaders.h.
  *
- * A shard index is walked twice: first for the files it names, and, once these are open, to check that every
- * tensor is where the index says. The shards' own headers stay the only source of places and shapes. */
+ * A shard index is read twice: first for the names of its files; after these are open, to check that every
+ * tensor is in its shard. Positions and shapes come only from the headers of the shards. */
 #include "loaders/gguf/gguf.h"
 #include "loaders/json.h"
-#include "loaders/merge.h"
+#include "loaders/index_merge.h"
 #include "loaders/quantised.h"
 
 #include <dirent.h>
@@ -19,12 +20,12 @@
 enum { SHARDS_MAX = 256, SHARD_NAME_MAX = 1023, INDEX_BYTES_MAX = 100000000, INDEX_DEPTH_MAX = 8 };
 enum { INDEX_MEMBER_BYTES_MAX = 65536 };
 
-/* A shard index while it is read. */
+/* A shard index being read. */
 struct sharding {
     struct sys *sys;
     const char *path;
-    struct json_text weight_map; /* in the index's text */
-    char *name[SHARDS_MAX];      /* as the index writes them */
+    struct json_text weight_map; /* in the text of the index */
+    char *name[SHARDS_MAX];      /* file names as written in the index */
     struct tensor_index part[SHARDS_MAX];
     int n_shards, n_parts;
     uint64_t claimed_bytes; /* metadata.total_size, or 0 */
@@ -37,13 +38,13 @@ static enum status component_fail_at(const struct json_text *at, enum status cod
 }
 
 static enum status component_fail_memory(const char *path, struct error *e) {
-    error_set(e, MEMORY, "no memory for a component's index");
+    error_set(e, MEMORY, "no memory for a tensor index");
     return error_where(e, "%s", path);
 }
 
-/* The shard stays under the index's folder by its name alone; where symlinks lead is the user's business, and
- * a hub cache is made of them. */
-static bool path_escapes(const char *name, size_t bytes) {
+/* True if a shard name leaves the folder of the index. Symlinks may lead anywhere; the Hugging Face cache
+ * consists of them. */
+static bool leaves_folder(const char *name, size_t bytes) {
     if (!bytes || *name == '/' || strlen(name) != bytes) return true;
     for (const char *part = name; part; part = strchr(part, '/')) {
         if (*part == '/') part++;
@@ -52,21 +53,21 @@ static bool path_escapes(const char *name, size_t bytes) {
     return false;
 }
 
-/* *json is the string; LIMIT, META, BOUNDS if it cannot be a shard's name. */
+/* Decodes a shard name to *json. LIMIT, META, BOUNDS if it is invalid. */
 static enum status decode_shard_name(const struct json_text *value, json_t **json, struct error *e) {
     *json = NULL;
     if (json_first_char(value) != '"')
-        return component_fail_at(value, META, "name of a shard is no string", e);
+        return component_fail_at(value, META, "a shard name is not a string", e);
     if (value->bytes > INDEX_MEMBER_BYTES_MAX)
-        return component_fail_at(value, LIMIT, "name of a shard is too long", e);
+        return component_fail_at(value, LIMIT, "a shard name is too long", e);
     if (json_decode(value, JSON_ALLOW_NUL, json, e) != OK) return e->code;
     size_t bytes = json_string_length(*json);
-    if (path_escapes(json_string_value(*json), bytes)) {
-        component_fail_at(value, BOUNDS, "shard's path escapes from the component's folder", e);
+    if (leaves_folder(json_string_value(*json), bytes)) {
+        component_fail_at(value, BOUNDS, "a shard path leaves the model folder", e);
         error_found(e, "'%s'", json_string_value(*json));
         error_expected(e, "a relative path without '..'");
     } else if (bytes > SHARD_NAME_MAX) {
-        component_fail_at(value, LIMIT, "name of a shard is too long", e);
+        component_fail_at(value, LIMIT, "a shard name is too long", e);
     } else {
         return OK;
     }
@@ -84,8 +85,8 @@ static char *copy_joined(struct sys *sys, const char *folder, size_t folder_byte
     return joined;
 }
 
-/* Which shard has that name, or -1. Neighbours in an index mostly share one, so the last answer is tried
- * first. */
+/* Index of the shard with that name, or -1. Tries the last result first, because neighbours usually share a
+ * shard. */
 static int find_shard(const struct sharding *s, const char *name, int last) {
     if (last < s->n_shards && !strcmp(s->name[last], name)) return last;
     for (int i = 0; i < s->n_shards; i++)
@@ -109,7 +110,7 @@ static enum status add_shard(struct sharding *s, const struct json_text *value, 
     return OK;
 }
 
-/* The first walk over weight_map: the files it names. */
+/* First pass over weight_map: collects the file names. */
 static enum status collect_shards(struct sharding *s, struct error *e) {
     struct json_walk walk;
     struct json_member member;
@@ -134,8 +135,8 @@ static bool component_is_named(const struct json_member *member, const char *nam
     return member->name.bytes == bytes + 2 && !memcmp(member->name.text + 1, name, bytes);
 }
 
-/* Finds weight_map among the index's members. The others need only be JSON; what metadata claims is no reason
- * to refuse: total_size is known to be wrong in published files. */
+/* Finds weight_map in the index. Other members only need to be valid JSON; total_size is not checked, because
+ * it is wrong in published files. */
 static enum status find_weight_map(struct sharding *s, const struct json_text *text, struct error *e) {
     struct json_walk walk;
     struct json_member member;
@@ -148,7 +149,7 @@ static enum status find_weight_map(struct sharding *s, const struct json_text *t
         }
         json_t *other;
         if (member.value.bytes > INDEX_MEMBER_BYTES_MAX)
-            return component_fail_at(&member.value, LIMIT, "member of the index is too long", e);
+            return component_fail_at(&member.value, LIMIT, "a member of the shard index is too long", e);
         if (json_decode(&member.value, 0, &other, e) != OK) return e->code;
         json_int_t claim = json_integer_value(json_object_get(other, "total_size"));
         if (component_is_named(&member, "metadata") && claim > 0) s->claimed_bytes = (uint64_t)claim;
@@ -156,12 +157,13 @@ static enum status find_weight_map(struct sharding *s, const struct json_text *t
     }
     if (e->code != OK) return e->code;
     if (s->weight_map.text && json_first_char(&s->weight_map) == '{') return OK;
-    component_fail_at(s->weight_map.text ? &s->weight_map : text, META, "weight_map is missing or no object",
-                      e);
+    component_fail_at(s->weight_map.text ? &s->weight_map : text, META,
+                      "weight_map is missing or not an object", e);
     return error_expected(e, "an object from tensors to files");
 }
 
-/* Opens every shard. Limits hold for the sum, after each file, so that many files cost no more than one. */
+/* Opens every shard. Limits on the total are checked after each file, so that many files cost no more than
+ * one. */
 static enum status open_shards(struct sharding *s, struct error *e) {
     const char *slash = strrchr(s->path, '/');
     size_t folder_bytes = slash ? (size_t)(slash - s->path) + 1 : 0;
@@ -172,7 +174,7 @@ static enum status open_shards(struct sharding *s, struct error *e) {
         if (!path) return component_fail_memory(s->path, e);
         safetensors_open(s->sys, path, part, e);
         s->sys->release(s->sys, path);
-        if (e->code == MISSING) error_expected(e, "the shard that %s names", s->path);
+        if (e->code == MISSING) error_expected(e, "a shard listed in %s", s->path);
         if (e->code != OK) return e->code;
         if (index_add_size(&size, part, s->path, e) != OK) {
             s->n_parts++;
@@ -182,21 +184,22 @@ static enum status open_shards(struct sharding *s, struct error *e) {
     return OK;
 }
 
-/* Checks one member of weight_map; seen has a flag for every entry of the index. */
+/* Checks one member of weight_map. seen: a flag for every entry of the index. */
 static enum status check_mapping(const struct sharding *s, const struct json_member *member,
                                  const struct tensor_index *index, bool *seen, int *shard, struct error *e) {
     json_t *name = NULL, *file = NULL;
     if (member->name.bytes > INDEX_MEMBER_BYTES_MAX)
-        return component_fail_at(&member->name, LIMIT, "name of a tensor is too long", e);
+        return component_fail_at(&member->name, LIMIT, "a tensor name is too long", e);
     if (json_decode(&member->name, 0, &name, e) != OK) goto out;
     if (decode_shard_name(&member->value, &file, e) != OK) goto out;
     *shard = find_shard(s, json_string_value(file), *shard);
     const struct index_entry *entry = index_find(index, json_string_value(name));
     if (!entry || entry->source != *shard) {
-        error_set(e, MISSING, "tensor '%s' is not in its shard", json_string_value(name));
+        error_set(e, MISSING, "tensor '%s' is not in the shard that the index names",
+                  json_string_value(name));
         error_where(e, "%s, byte %" PRIu64, s->path, member->name.offset);
-        error_found(e, "it in %s", entry ? s->name[entry->source] : "no shard");
-        error_expected(e, "it in %s", json_string_value(file));
+        error_found(e, "%s", entry ? s->name[entry->source] : "no shard");
+        error_expected(e, "%s", json_string_value(file));
     } else if (seen[entry - index->entries]) {
         component_fail_at(&member->name, DUP, "tensor occurs twice in weight_map", e);
         error_found(e, "'%s'", entry->name);
@@ -209,7 +212,7 @@ out:
     return e->code;
 }
 
-/* The second walk over weight_map. */
+/* Second pass over weight_map: checks every tensor. */
 static enum status check_weight_map(const struct sharding *s, const struct tensor_index *index,
                                     struct error *e) {
     struct json_walk walk;
@@ -256,7 +259,7 @@ out:
     return e->code;
 }
 
-/* Places in the order of preference of loaders.h; files of the same place exclude each other. */
+/* Kinds of weight files in the order of preference of loaders.h; two files of the same kind are ambiguous. */
 enum place {
     DIFFUSION_INDEX,
     MODEL_INDEX,
@@ -288,15 +291,15 @@ static bool is_variant_file(const char *name) {
     return false;
 }
 
-/* "model-00001-of-00002.safetensors", with a variant before or behind the numbers; or a part of a GGUF file.
- */
+/* True for "model-00001-of-00002.safetensors", also with a variant before or after the numbers, and for parts
+ * of GGUF files. */
 static bool is_shard_file(const char *name) {
     const char *of = strstr(name, "-of-");
     return of && of - name >= 6 && of[-6] == '-' && strspn(of - 5, "0123456789") == 5 &&
            strspn(of + 4, "0123456789") == 5;
 }
 
-/* The first part of a GGUF file stands for all of them. */
+/* True for all parts of a split GGUF file except the first. */
 static bool is_later_part(const char *name) {
     return is_shard_file(name) && strncmp(strstr(name, "-of-") - 6, "-00001", 6) != 0;
 }
@@ -312,7 +315,7 @@ static enum place place_of(const char *name) {
     return is_variant_file(name) ? VARIANT_FILE : OTHER_FILE;
 }
 
-/* The best file of a folder, and another one as good if there is one. */
+/* The best file of a folder, and a second one of the same kind if there is one. */
 struct choice {
     enum place place;
     char name[256], other[256];
@@ -327,23 +330,23 @@ static void consider(struct choice *choice, const char *name) {
 
 static enum status component_check_choice(const struct choice *choice, const char *folder, struct error *e) {
     if (choice->place == NO_WEIGHTS) {
-        error_set(e, MISSING, "folder holds no weights");
+        error_set(e, MISSING, "the folder contains no weights");
         error_where(e, "%s", folder);
         return error_expected(
             e, "diffusion_pytorch_model or model with .safetensors or .safetensors.index.json, or "
                "one *.safetensors or *.gguf");
     }
     if (choice->place == LONE_SHARD) {
-        error_set(e, MISSING, "folder holds shards without their index or first part");
+        error_set(e, MISSING, "the folder contains shards without their index file or first part");
         error_where(e, "%s", folder);
         error_found(e, "%s", choice->name);
         return error_expected(e, "*.safetensors.index.json, or *-00001-of-*.gguf");
     }
     if (!choice->other[0]) return OK;
-    error_set(e, UNSUPPORTED, "folder holds several weights, none of them preferred");
+    error_set(e, UNSUPPORTED, "the folder contains several weight files and none has a standard name");
     error_where(e, "%s", folder);
     error_found(e, "%s and %s", choice->name, choice->other);
-    return error_expected(e, "one, or the path of one");
+    return error_expected(e, "one file, or the path of the file to use");
 }
 
 bool component_is_candidate(const char *name) {
@@ -354,7 +357,7 @@ bool component_is_candidate(const char *name) {
     return place != NO_WEIGHTS && place != LONE_SHARD;
 }
 
-/* What a file begins with counts, and its name where it begins with nothing that is known. */
+/* Chooses the format by the first bytes of the file, else by its name. */
 static enum status open_file(struct sys *sys, const char *path, struct tensor_index *index, struct error *e) {
     if (ends_with(path, ".json"))
         open_sharded(sys, path, index, e);
@@ -380,15 +383,14 @@ static enum status open_folder(struct sys *sys, const char *path, DIR *folder, s
     return e->code;
 }
 
-/* Folders are listed by the C library itself: struct sys has no function for it, and no test needs to fail
- * it. */
+/* Lists folders through the C library; struct sys has no function for it, and no test needs one. */
 enum status component_open(struct sys *sys, const char *path, struct tensor_index *index, struct error *e) {
     *index = (struct tensor_index){0};
     DIR *folder = opendir(path);
     int failed = folder ? 0 : errno;
     if (failed == ENOTDIR) return open_file(sys, path, index, e);
     if (failed) {
-        error_set(e, failed == ENOENT ? MISSING : IO, "cannot open component");
+        error_set(e, failed == ENOENT ? MISSING : IO, "cannot open model file or folder");
         error_where(e, "%s", path);
         return error_found(e, "%s", strerror(failed));
     }

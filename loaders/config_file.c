@@ -1,8 +1,8 @@
-/* Configuration files: a JSON document flattened into a table. See config.h and loaders.h.
+/* Configuration files: flattens a JSON document into a table. See config.h and loaders.h.
  *
- * The document is visited twice without recursion, once to count its leaves and once to copy them. Keys
- * repeat the names of everything around a leaf, so their length is limited: 1 MB of JSON could otherwise ask
- * for gigabytes of keys. */
+ * The document is traversed twice without recursion, to count its values and to copy them. Keys repeat the
+ * names of all enclosing objects, so their length is limited: 1 MB of JSON could otherwise need gigabytes of
+ * keys. */
 #include "loaders/json.h"
 #include "loaders/loaders.h"
 
@@ -15,16 +15,16 @@
 
 enum { CONFIG_DEPTH_MAX = 64, CONFIG_VALUES_MAX = 65536, CONFIG_KEY_MAX = 255 };
 
-/* An object or array that is being visited. */
+/* An object or array being traversed. */
 struct frame {
     json_t *node;
-    void *member; /* of an object: the next one */
-    size_t place; /* of an array: the next one */
+    void *member; /* of an object: the next member */
+    size_t place; /* of an array: the next index */
     size_t key_bytes;
 };
 
 struct flattening {
-    struct config *config; /* values is NULL while leaves are only counted */
+    struct config *config; /* values is NULL while values are only counted */
     int n_values;
     int depth;
     struct frame frames[CONFIG_DEPTH_MAX];
@@ -62,7 +62,7 @@ static enum status copy_leaf(struct flattening *f, const json_t *leaf, struct er
 
 static enum status add_leaf(struct flattening *f, const json_t *leaf, struct error *e) {
     if (f->n_values == CONFIG_VALUES_MAX) {
-        config_file_fail(f, LIMIT, "configuration has too many values", e);
+        config_file_fail(f, LIMIT, "the configuration has too many values", e);
         return error_expected(e, "at most %d", CONFIG_VALUES_MAX);
     }
     if (f->config->values && copy_leaf(f, leaf, e) != OK) return e->code;
@@ -75,7 +75,7 @@ static void push(struct flattening *f, json_t *node) {
         (struct frame){.node = node, .member = json_object_iter(node), .key_bytes = strlen(f->key)};
 }
 
-/* Writes the key of what the frame visits next. */
+/* Writes the key of the next child of a frame. */
 static enum status write_key(struct flattening *f, const struct frame *frame, struct error *e) {
     char *end = f->key + frame->key_bytes;
     size_t room = sizeof f->key - frame->key_bytes;
@@ -84,12 +84,12 @@ static enum status write_key(struct flattening *f, const struct frame *frame, st
                 ? snprintf(end, room, "%s%s", dot, json_object_iter_key(frame->member))
                 : snprintf(end, room, "%s%zu", dot, frame->place);
     if (n >= 0 && (size_t)n < room) return OK;
-    config_file_fail(f, LIMIT, "configuration key is too long", e);
+    config_file_fail(f, LIMIT, "a configuration key is too long", e);
     error_found(e, "%s", f->key);
-    return error_expected(e, "at most %d bytes with the names around it", CONFIG_KEY_MAX);
+    return error_expected(e, "at most %d bytes including the names of enclosing objects", CONFIG_KEY_MAX);
 }
 
-/* Steps to the next child of the innermost frame; NULL when there is none or on error. */
+/* Returns the next child of the innermost frame; NULL at its end or on error. */
 static json_t *take_child(struct flattening *f, struct error *e) {
     struct frame *frame = &f->frames[f->depth - 1];
     if (json_is_object(frame->node) ? !frame->member : frame->place == json_array_size(frame->node))
@@ -122,19 +122,19 @@ static int config_file_compare_keys(const void *a, const void *b) {
     return strcmp(((const struct config_value *)a)->key, ((const struct config_value *)b)->key);
 }
 
-/* {"a.b": 1, "a": {"b": 2}} has no duplicate as JSON, but it has one as a table. */
+/* {"a.b": 1, "a": {"b": 2}} has no duplicate keys as JSON, but it has after flattening. */
 static enum status sort_values(struct flattening *f, struct error *e) {
     struct config *config = f->config;
-    int twice =
-        sort_find_duplicate(config->values, config->n_values, sizeof *config->values, config_file_compare_keys);
+    int twice = sort_find_duplicate(config->values, config->n_values, sizeof *config->values,
+                                    config_file_compare_keys);
     if (!twice) return OK;
-    config_file_fail(f, DUP, "configuration key occurs twice", e);
+    config_file_fail(f, DUP, "a configuration key occurs twice", e);
     return error_found(e, "%s", config->values[twice].key);
 }
 
 static enum status flatten(struct config *config, json_t *root, struct error *e) {
     struct flattening f = {.config = config};
-    if (!json_is_object(root)) return config_file_fail(&f, JSON, "configuration is no JSON object", e);
+    if (!json_is_object(root)) return config_file_fail(&f, JSON, "the configuration is not a JSON object", e);
     if (visit(&f, root, e) != OK) return e->code;
     config->values = config->sys->alloc(config->sys, LINE_HOST, (size_t)f.n_values * sizeof *config->values);
     if (!config->values) return config_file_fail(&f, MEMORY, "no memory for a configuration", e);
@@ -160,10 +160,9 @@ out:
     return e->code;
 }
 
-/* Python writes -Infinity, which is no JSON, where a bound below is none; diffusers'
- * DPMSolverMultistepScheduler has one. That is null, which says the same. Infinity and NaN stay the errors
- * they are. */
-static void mend_infinity(char *text) {
+/* Replaces -Infinity by null. Python writes -Infinity, which is not JSON, for an absent lower bound;
+ * diffusers' DPMSolverMultistepScheduler has one. Infinity and NaN remain errors. */
+static void replace_negative_infinity(char *text) {
     static const char infinity[] = "-Infinity", null[] = "null     ";
     bool quoted = false;
     for (char *c = text; *c; c++) {
@@ -186,11 +185,11 @@ enum status config_read_member(struct sys *sys, const char *path, const char *me
     uint64_t bytes = 0;
     *config = (struct config){.sys = sys};
     if (file_read_text(sys, path, LOADER_CONFIG_BYTES_MAX, &text, &bytes, e) != OK) return e->code;
-    mend_infinity(text);
+    replace_negative_infinity(text);
     if (strlen(text) == bytes)
         config_parse(sys, path, text, member, config, e);
     else
-        error_where((error_set(e, JSON, "configuration holds a NUL"), e), "%s", path);
+        error_where((error_set(e, JSON, "the configuration contains a NUL byte"), e), "%s", path);
     sys->release(sys, text);
     return e->code;
 }

@@ -1,9 +1,9 @@
-/* JSON from files: see json.h.
+/* Reads JSON from files: see json.h.
  *
- * The tree is Jansson's, its parser is not used: Jansson 2.14's goes on where it has no memory. Its lexer
- * leaves characters out, and a string whose closing quote was left out is copied beyond its end. Nothing that
- * can be asked afterwards would tell, and whoever watched its allocator would watch it for the whole process.
- * The functions that make and join values say when they fail. */
+ * Values are Jansson's, but not the parser. Jansson 2.14's parser continues when it is out of memory:
+ * characters are dropped, and a string without its closing quote is copied beyond its end. Errors cannot be
+ * detected afterwards except by replacing the allocator of the whole process. Jansson's functions that create
+ * and combine values do report failures. */
 #include "loaders/json.h"
 
 #include <errno.h>
@@ -25,15 +25,15 @@ static enum status loaders_json_fail_at(const struct json_text *t, uint64_t at, 
     return error_where(e, "%s, byte %" PRIu64, t->path, t->offset + at);
 }
 
-/* The place of the quote that ends the string beginning at `at`, or the text's end. */
+/* Position of the quote that ends the string starting at `at`, or the end of the text. */
 static uint64_t find_string_end(const struct json_text *t, uint64_t at) {
     for (at++; at < t->bytes && t->text[at] != '"'; at++)
         if (t->text[at] == '\\') at++;
     return at < t->bytes ? at : t->bytes;
 }
 
-/* Moves *at to the comma or closing bracket behind a value, or to the text's end. Up to the first byte that
- * is not JSON the depth counted here is the parser's, so the parser never goes deeper than was allowed here.
+/* Moves *at to the comma or closing bracket after a value, or to the end of the text. Up to the first invalid
+ * byte the nesting counted here equals the parser's, so the parser never recurses deeper than allowed here.
  */
 static enum status scan_value(const struct json_text *t, uint64_t *at, int depth_limit, struct error *e) {
     int depth = 0;
@@ -45,7 +45,7 @@ static enum status scan_value(const struct json_text *t, uint64_t *at, int depth
         } else if (c == '{' || c == '[') {
             if (++depth <= depth_limit) continue;
             loaders_json_fail_at(t, *at, LIMIT, "JSON is nested too deeply", e);
-            return error_expected(e, "at most %d more levels here", depth_limit);
+            return error_expected(e, "at most %d more levels at this place", depth_limit);
         } else if (c == '}' || c == ']' || c == ',') {
             if (!depth) break;
             if (c != ',') depth--;
@@ -58,7 +58,7 @@ static void skip_space(const struct json_text *t, uint64_t *at) {
     while (*at < t->bytes && memchr(" \t\r\n", t->text[*at], 4)) (*at)++;
 }
 
-/* The next character that is no white space, left unread; 0 at the end. */
+/* Returns the next character that is not white space without consuming it; 0 at the end. */
 static char peek(const struct json_text *t, uint64_t *at) {
     skip_space(t, at);
     return *at < t->bytes ? t->text[*at] : 0;
@@ -103,7 +103,7 @@ enum status json_walk_start(struct json_walk *walk, const struct json_text *obje
     return OK;
 }
 
-/* Takes the closing brace, behind which only white space may stand. */
+/* Consumes the closing brace; only white space may follow. */
 static void finish_walk(struct json_walk *walk, struct error *e) {
     walk->at++;
     skip_space(&walk->object, &walk->at);
@@ -142,7 +142,7 @@ bool json_walk_next(struct json_walk *walk, struct json_member *member, struct e
     return take_member(walk, member, e) == OK;
 }
 
-/* A document being read. Text is only gone through once its nesting is known, so recursion is bounded. */
+/* A document being parsed. Its nesting has been checked before, which bounds the recursion. */
 struct json_reader {
     const struct json_text *t;
     uint64_t at;
@@ -156,7 +156,7 @@ static json_t *reader_fail(const struct json_reader *r, enum status code, const 
     return NULL;
 }
 
-/* What was expected of the whole value is for the caller to add. */
+/* Reports a syntax error; the caller adds what was expected of the whole value. */
 static json_t *reader_expects(const struct json_reader *r, const char *expected) {
     char byte[16];
     loaders_json_fail_at(r->t, r->at, JSON, "invalid JSON", r->e);
@@ -170,7 +170,7 @@ static json_t *reader_no_memory(const struct json_reader *r) {
     return NULL;
 }
 
-/* Four hexadecimal digits, or -1. */
+/* Value of four hexadecimal digits, or -1. */
 static int32_t reader_hex(const char *digits, uint64_t bytes) {
     int32_t value = 0;
     if (bytes < 4) return -1;
@@ -186,7 +186,7 @@ static int32_t reader_hex(const char *digits, uint64_t bytes) {
     return value;
 }
 
-/* Decodes the escape at `at`, behind its backslash and before end, to *out, and moves both on. */
+/* Decodes the escape at `at` (after the backslash, before `end`) to *out and advances both. */
 static bool reader_unescape(struct json_reader *r, uint64_t end, char **out) {
     static const char letters[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
     const char *text = r->t->text, *letter = memchr(letters, text[r->at], sizeof letters - 1);
@@ -196,7 +196,7 @@ static bool reader_unescape(struct json_reader *r, uint64_t end, char **out) {
         return true;
     }
     int32_t code = text[r->at] == 'u' ? reader_hex(text + r->at + 1, end - r->at - 1) : -1;
-    if (code < 0) return reader_fail(r, JSON, "an escape that JSON does not have");
+    if (code < 0) return reader_fail(r, JSON, "an invalid escape");
     if (!code && !(r->flags & JSON_ALLOW_NUL)) return reader_fail(r, META, "\\u0000 in a string");
     uint64_t next = r->at + 5;
     if (code >= 0xd800 && code < 0xdc00 && end - next >= 6 && text[next] == '\\' && text[next + 1] == 'u') {
@@ -213,7 +213,7 @@ static bool reader_unescape(struct json_reader *r, uint64_t end, char **out) {
     return true;
 }
 
-/* A string's bytes: the document's, or where escapes stand in it those of *made, which free takes. */
+/* Bytes of a string: a part of the document, or a decoded copy in *made, freed with free. */
 struct json_bytes {
     const char *at;
     size_t n;
@@ -238,7 +238,7 @@ static bool reader_decode(struct json_reader *r, uint64_t end, struct json_bytes
     return true;
 }
 
-/* Reads the string whose quote is at `at`. */
+/* Reads the string whose opening quote is at `at`. */
 static bool reader_string(struct json_reader *r, struct json_bytes *s) {
     const char *text = r->t->text;
     uint64_t from = ++r->at;
@@ -261,7 +261,7 @@ static bool reader_string(struct json_reader *r, struct json_bytes *s) {
     return true;
 }
 
-/* Decimals, whatever the process's locale has for a point. */
+/* Parses a real number with a decimal point in any locale. */
 static json_t *reader_real(struct json_reader *r, const char *digits) {
     locale_t plain = newlocale(LC_ALL_MASK, "C", NULL);
     if (!plain) return reader_no_memory(r);
@@ -358,7 +358,7 @@ out:
     return done;
 }
 
-/* Reads an object or array from its opening bracket on. */
+/* Reads an object or array from its opening bracket. */
 static json_t *reader_container(struct json_reader *r) {
     bool is_object = r->t->text[r->at++] == '{';
     char close = is_object ? '}' : ']', next = peek(r->t, &r->at);

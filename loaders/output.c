@@ -1,4 +1,4 @@
-/* Files that are there whole or not at all: see output.h. */
+/* Atomic file output: see output.h. */
 #include "loaders/output.h"
 
 #include <errno.h>
@@ -18,17 +18,17 @@ static enum status output_fail(const char *path, const char *what, int failed, s
     return error_found(e, "%s", strerror(-failed));
 }
 
-/* Renaming over a device or a pipe would replace it. */
+/* Rejects devices and pipes, which a rename would replace. */
 static enum status check_target(const char *path, struct error *e) {
     struct stat s;
     if (stat(path, &s) || S_ISREG(s.st_mode)) return OK;
     error_set(e, OUTPUT, "cannot write file");
     error_where(e, "%s", path);
     error_found(e, "a folder, pipe or device");
-    return error_expected(e, "a regular file, or none yet");
+    return error_expected(e, "a regular file, or a new file name");
 }
 
-/* In the folder of path, whose name stands in `temporary` meanwhile. */
+/* Creates an unnamed file in the folder of path; uses `temporary` as scratch for the folder name. */
 static void create_unnamed(struct output *output) {
     const char *slash = strrchr(output->path, '/');
     size_t n = slash ? (size_t)(slash - output->path) + 1 : 1;
@@ -37,8 +37,9 @@ static void create_unnamed(struct output *output) {
     output->file = output->sys->create_unnamed(output->sys, output->temporary);
 }
 
-/* For the moment between the two calls: rename(2) replaces what has the final name, and linkat(2) does not. A
- * leftover of a killed process that had our number goes. */
+/* Gives the file its final name. linkat(2) cannot replace an existing file, so the file is linked under a
+ * temporary name and renamed. A temporary file left by a killed process with the same process id is removed.
+ */
 static int name_it(struct output *output) {
     struct sys *sys = output->sys;
     int failed = output->unnamed ? sys->link(sys, output->file, output->temporary) : 0;
@@ -65,7 +66,7 @@ enum status output_write(struct output *output, const void *from, uint64_t bytes
     uint64_t done = 0;
     while (done < bytes) {
         int64_t n = sys_write(output->sys, output->file, (const char *)from + done, bytes - done);
-        /* A device that takes nothing and gives no reason would be asked for ever. */
+        /* A device that accepts no bytes without an error would loop forever. */
         if (n <= 0) return output_fail(output->path, "cannot write file", n ? (int)n : -EIO, e);
         done += (uint64_t)n;
     }
@@ -90,7 +91,7 @@ enum status output_make(struct output *output, const struct tensor_maker *maker,
     uint64_t left = (uint64_t)tensor_bytes(tensor), most = output_piece_of(tensor),
              bytes = left < most ? left : most;
     void *piece = sys->alloc(sys, LINE_HOST, bytes + 1);
-    if (!piece) return error_set(e, MEMORY, "no memory for a piece of %" PRIu64 " bytes", bytes);
+    if (!piece) return error_set(e, MEMORY, "no memory for a buffer of %" PRIu64 " bytes", bytes);
     while (left && e->code == OK) {
         uint64_t n = left < most ? left : most;
         if (maker->make(maker->user, i, piece, n, e) == OK) output_write(output, piece, n, e);

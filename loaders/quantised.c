@@ -1,10 +1,9 @@
-/* Pairing quantised weights with their scales: see quantised.h.
+/* Pairs quantised weights with their scales: see quantised.h.
  *
- * Three generations of files. The oldest marks a part with a tensor `scaled_fp8` and has `scale_weight`
- * beside every weight. Later ones have `weight_scale`, and a description of each layer: in a tensor of its
- * own
- * (`comfy_quant`), or for all layers in the file's metadata. Descriptions are read first, since the bytes of
- * integers mean nothing without one. */
+ * Three generations of files exist. The oldest mark a component with a tensor `scaled_fp8` and have
+ * `scale_weight` next to every weight. Later ones have `weight_scale` and a description of each layer, in a
+ * tensor `comfy_quant` or for all layers in the file's metadata. Descriptions are read first, because
+ * integers are meaningless without one. */
 #include "loaders/quantised.h"
 
 #include "loaders/json.h"
@@ -21,20 +20,20 @@
 
 enum { NAME_BYTES = LOADER_NAME_MAX + 64, TILE_ROWS = 128, TILE_BLOCKS = 4, ROTATION_COLUMNS = 256 };
 
-/* What a weight is being paired with. */
+/* A weight being paired with its scales. */
 struct pairing {
     struct tensor_index *index;
     struct index_entry *weight;
     const struct quantised_form *form;
-    int layer_bytes; /* of the weight's name, without ".weight" */
+    int layer_bytes; /* length of the weight's name without ".weight" */
 };
 
 static const char *path_of(const struct pairing *p, const struct index_entry *entry) {
     return p->index->sources[entry->source].path;
 }
 
-/* The tensor of that name beside the weight, or NULL. */
-static struct index_entry *quantised_beside(const struct pairing *p, const char *name) {
+/* The tensor "LAYER.name" of the same layer as the weight; NULL if absent. */
+static struct index_entry *quantised_sibling(const struct pairing *p, const char *name) {
     char whole[NAME_BYTES];
     snprintf(whole, sizeof whole, "%.*s.%s", p->layer_bytes, p->weight->name, name);
     return index_find(p->index, whole);
@@ -70,13 +69,13 @@ static enum status fail_missing(const struct pairing *p, const char *name, struc
 
 /* ---- scales ---- */
 
-/* Old and new name; NULL if there is neither. */
+/* The scale under its new or old name; NULL if there is neither. */
 static struct index_entry *find_scale(const struct pairing *p, struct error *e) {
-    struct index_entry *scale = quantised_beside(p, "weight_scale"),
-                       *old = quantised_beside(p, "scale_weight");
+    struct index_entry *scale = quantised_sibling(p, "weight_scale"),
+                       *old = quantised_sibling(p, "scale_weight");
     if (!scale || !old) return scale ? scale : old;
-    quantised_fail(p, old, DUP, "is a second scale", e);
-    error_found(e, "'%s' too", scale->name);
+    quantised_fail(p, old, DUP, "is a duplicate scale", e);
+    error_found(e, "'%s' as well", scale->name);
     return NULL;
 }
 
@@ -94,11 +93,12 @@ static float decode_scale(enum dtype dtype, uint32_t bits) {
     return value;
 }
 
-/* One number for the whole weight: read now, since it travels with the plan's tensors, not with bytes. */
+/* Reads a scale for the whole weight now, because it becomes part of the tensor descriptor rather than of the
+ * streamed bytes. */
 static enum status read_scale(struct pairing *p, struct index_entry *scale, struct error *e) {
     unsigned char bytes[4] = {0};
     if (scale->dtype != DTYPE_F32 && scale->dtype != DTYPE_F16 && scale->dtype != DTYPE_BF16) {
-        quantised_fail(p, scale, META, "is no scale", e);
+        quantised_fail(p, scale, META, "is not a valid scale", e);
         error_found(e, "%s", index_type_name(scale));
         return error_expected(e, "F32, F16 or BF16");
     }
@@ -108,7 +108,7 @@ static enum status read_scale(struct pairing *p, struct index_entry *scale, stru
         (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
     float value = decode_scale(scale->dtype, bits);
     if (!isfinite(value)) {
-        quantised_fail(p, scale, META, "is no scale", e);
+        quantised_fail(p, scale, META, "is not a valid scale", e);
         error_found(e, "%g", (double)value);
         return error_expected(e, "a finite number");
     }
@@ -122,12 +122,12 @@ static void take_scales(struct pairing *p, struct index_entry *scale) {
     scale->used = scale->is_quant_metadata = true;
 }
 
-/* One a row, which travel with the bytes: read once all the same, since a NaN among them would be a picture
- * of nothing that names no file. */
+/* Checks row scales, which stream with the weights: a NaN would otherwise give a broken picture without
+ * naming a file. */
 static enum status quantised_check_rows(struct pairing *p, const struct index_entry *scale, struct error *e) {
     float some[256];
     if (scale->dtype != DTYPE_F32) {
-        quantised_fail(p, scale, META, "is no scale of rows", e);
+        quantised_fail(p, scale, META, "is not a valid row scale", e);
         error_found(e, "%s", index_type_name(scale));
         return error_expected(e, "F32");
     }
@@ -136,7 +136,7 @@ static enum status quantised_check_rows(struct pairing *p, const struct index_en
         source_read(&p->index->sources[scale->source], some, bytes, scale->offset + at, e);
         for (size_t i = 0; i < bytes / sizeof *some && e->code == OK; i++) {
             if (isfinite(some[i])) continue;
-            quantised_fail(p, scale, META, "is no scale of rows", e);
+            quantised_fail(p, scale, META, "is not a valid row scale", e);
             error_found(e, "%g in row %" PRIu64, (double)some[i], at / sizeof *some + i);
             error_expected(e, "finite numbers");
         }
@@ -144,13 +144,14 @@ static enum status quantised_check_rows(struct pairing *p, const struct index_en
     return e->code;
 }
 
-/* A column of one a row; of int8 also a list of them, as other programs than ComfyUI write it. */
+/* True for a column with one scale per row; int8 may also have a list, as other programs than ComfyUI write
+ * it. */
 static bool is_of_rows(const struct index_entry *scale, const struct index_entry *w) {
     bool column = scale->rank == 2 && scale->dim[1] == 1, list = scale->rank == 1 && w->dtype == DTYPE_I8;
     return w->rank == 2 && (column || list) && scale->dim[0] == w->dim[0];
 }
 
-/* One for all, or one a row. */
+/* Accepts one scale for the weight, or one per row. */
 static enum status pair_scale(struct pairing *p, struct index_entry *scale, struct error *e) {
     const struct index_entry *w = p->weight;
     if (is_single(scale)) return read_scale(p, scale, e);
@@ -159,11 +160,12 @@ static enum status pair_scale(struct pairing *p, struct index_entry *scale, stru
         return quantised_check_rows(p, scale, e);
     }
     char expected[64];
-    snprintf(expected, sizeof expected, "one, or F32 [%" PRId32 ", 1]", w->rank == 2 ? w->dim[0] : 1);
-    return fail_shape(p, scale, w->rank == 2 ? expected : "one", e);
+    snprintf(expected, sizeof expected, "a single value, or F32 [%" PRId32 ", 1]",
+             w->rank == 2 ? w->dim[0] : 1);
+    return fail_shape(p, scale, w->rank == 2 ? expected : "a single value", e);
 }
 
-/* In tiles of 128 rows by 4 blocks, whatever shape and eight-bit type the file gives them. */
+/* Accepts scales in tiles of 128 rows by 4 blocks, whatever shape and eight-bit type the file declares. */
 static enum status pair_tiles(struct pairing *p, struct index_entry *scale, struct error *e) {
     int values = dtype_tiled_values(p->weight->dtype);
     int64_t rows = ((int64_t)p->weight->dim[0] + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS;
@@ -180,10 +182,10 @@ static enum status pair_tiles(struct pairing *p, struct index_entry *scale, stru
 
 /* ---- weights ---- */
 
-/* The type that a form's bytes must have in the file. */
+/* Checks the type of the weight's bytes in the file. */
 static enum status check_stored(const struct pairing *p, enum dtype stored, struct error *e) {
     if (p->weight->dtype == stored) return OK;
-    quantised_fail(p, p->weight, META, "is not of the type that its description names", e);
+    quantised_fail(p, p->weight, META, "does not have the type that its quantisation description names", e);
     error_found(e, "%s", index_type_name(p->weight));
     return error_expected(e, "%s for %s", dtype_name(stored), p->form->name);
 }
@@ -193,7 +195,7 @@ static enum status pair_single(struct pairing *p, struct index_entry *scale, str
     return scale ? pair_scale(p, scale, e) : fail_missing(p, "weight_scale", e);
 }
 
-/* Columns: of values. */
+/* w->dim[1] becomes the number of values instead of bytes. */
 static enum status pair_tiled(struct pairing *p, struct index_entry *scale, enum dtype dtype,
                               struct error *e) {
     struct index_entry *w = p->weight;
@@ -201,7 +203,8 @@ static enum status pair_tiled(struct pairing *p, struct index_entry *scale, enum
     if (check_stored(p, p->form->stored, e) != OK) return e->code;
     if (w->rank != 2 || w->dim[0] % 16 || w->dim[1] > INT32_MAX / packed || w->dim[1] * packed % values) {
         char expected[64];
-        snprintf(expected, sizeof expected, "rows in sixteens, columns of %d bytes each", values / packed);
+        snprintf(expected, sizeof expected, "rows a multiple of 16, columns a multiple of %d bytes",
+                 values / packed);
         return fail_shape(p, w, expected, e);
     }
     if (!scale) return fail_missing(p, "weight_scale", e);
@@ -211,10 +214,10 @@ static enum status pair_tiled(struct pairing *p, struct index_entry *scale, enum
 }
 
 static enum status pair_nvfp4(struct pairing *p, struct index_entry *scale, struct error *e) {
-    struct index_entry *second = quantised_beside(p, "weight_scale_2");
+    struct index_entry *second = quantised_sibling(p, "weight_scale_2");
     if (pair_tiled(p, scale, DTYPE_NVFP4_TILED, e) != OK) return e->code;
     if (!second) return fail_missing(p, "weight_scale_2", e);
-    return is_single(second) ? read_scale(p, second, e) : fail_shape(p, second, "one", e);
+    return is_single(second) ? read_scale(p, second, e) : fail_shape(p, second, "a single value", e);
 }
 
 static bool is_power_of_4(int64_t n) {
@@ -226,12 +229,12 @@ static enum status refuse_group(const struct pairing *p, int64_t group, int64_t 
     bool possible = group >= 4 && is_power_of_4(group) && columns % group == 0;
     quantised_fail(
         p, p->weight, possible ? UNSUPPORTED : META,
-        possible ? "is rotated in groups that are not read" : "cannot have been rotated in such groups", e);
+        possible ? "is rotated in groups of an unsupported size" : "has an invalid rotation group size", e);
     error_found(e, "groups of %" PRId64 " for %" PRId64 " columns", group, columns);
     return error_expected(e, possible ? "16, 64 or 256" : "a power of 4 that divides a matrix's columns");
 }
 
-/* Integers whose columns were rotated group by group (ConvRot). */
+/* Pairs int8 weights with rotated groups of columns (ConvRot). */
 static enum status pair_rotated(struct pairing *p, struct index_entry *scale, struct error *e) {
     static const enum dtype types[] = {DTYPE_I8_ROT16, DTYPE_I8_ROT64, DTYPE_I8_ROT256};
     struct index_entry *w = p->weight;
@@ -258,8 +261,8 @@ static enum status pair_described(struct pairing *p, struct index_entry *scale, 
     }
 }
 
-/* Is the weight in a part that a tensor `scaled_fp8` marks: before any of its name's dots, or before all? */
-static bool is_marked(const struct pairing *p) {
+/* True if a tensor `scaled_fp8` marks the weight: at any prefix of its name, or at the top level. */
+static bool is_marked_scaled_fp8(const struct pairing *p) {
     char name[NAME_BYTES];
     for (int n = p->layer_bytes; n >= 0; n--) {
         if (n && p->weight->name[n - 1] != '.') continue;
@@ -273,7 +276,7 @@ static enum status pair_plain(struct pairing *p, struct index_entry *scale, stru
     const struct index_entry *w = p->weight;
     bool fp8 = w->dtype == DTYPE_F8_E4M3 || w->dtype == DTYPE_F8_E5M2;
     if (fp8 && scale) return pair_scale(p, scale, e);
-    if (fp8 && w->rank > 1 && is_marked(p)) return fail_missing(p, "scale_weight", e);
+    if (fp8 && w->rank > 1 && is_marked_scaled_fp8(p)) return fail_missing(p, "scale_weight", e);
     bool packed = w->dtype == DTYPE_I8 || w->dtype == DTYPE_U8 || w->dtype == DTYPE_OTHER;
     if (fp8 || packed || !scale) return OK;
     quantised_fail(p, scale, META, "is the scale of a weight that is not quantised", e);
@@ -281,11 +284,11 @@ static enum status pair_plain(struct pairing *p, struct index_entry *scale, stru
     return error_expected(e, "F8_E4M3 or F8_E5M2");
 }
 
-/* What activations were divided by where a product was done in eight bits; here none is. */
+/* Marks input scales as used. They belong to products in eight bits, which are not done here. */
 static void drop_input_scales(const struct pairing *p) {
     static const char *const names[] = {"input_scale", "scale_input"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        struct index_entry *scale = quantised_beside(p, names[i]);
+        struct index_entry *scale = quantised_sibling(p, names[i]);
         if (scale && dtype_is_quantised(p->weight->dtype)) scale->used = scale->is_quant_metadata = true;
     }
 }
@@ -305,8 +308,8 @@ static enum status pair_weight(struct tensor_index *index, int i, const struct q
     return e->code;
 }
 
-/* Tensors that say what others are. */
-static void mark_markers(struct tensor_index *index) {
+/* Marks tensors that only describe others as used. */
+static void mark_markers_used(struct tensor_index *index) {
     static const char *const ends[] = {".comfy_quant", ".comfy_attention.config", ".scaled_fp8"};
     for (int i = 0; i < index->n_entries; i++) {
         struct index_entry *entry = &index->entries[i];
@@ -328,7 +331,7 @@ enum status quantised_pair(struct tensor_index *index, struct error *e) {
     memset(forms, 0, bytes);
     quantised_read_forms(index, forms, e);
     for (int i = 0; i < index->n_entries && e->code == OK; i++) pair_weight(index, i, &forms[i], e);
-    if (e->code == OK) mark_markers(index);
+    if (e->code == OK) mark_markers_used(index);
     sys->release(sys, forms);
     if (index->quantisation) index->host_bytes -= index->quantisation_bytes;
     sys->release(sys, index->quantisation);

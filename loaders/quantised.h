@@ -1,4 +1,4 @@
-/* Weights of safetensors files whose scales lie in tensors beside them.
+/* Quantised weights of safetensors files whose scales are separate tensors.
  *
  * Conventions: ComfyUI's comfy/ops.py and comfy/utils.py (scaled_fp8, comfy_quant, _quantization_metadata)
  * and comfy-kitchen's tensor layouts, as of 2026. */
@@ -7,13 +7,13 @@
 
 #include "engine/base/index.h"
 
-/* Gives every quantised weight of a whole index its type, its values' shape and its scales, and marks what
- * lies beside it as used. Weights without anything beside them stay as they are. Reads descriptions and
- * single scales; what the metadata says is freed.
+/* Sets type, shape in values and scales of every quantised weight of an index, and marks scales and
+ * descriptions as used. Weights without them stay unchanged. Reads descriptions and single scales, and frees
+ * the quantisation metadata.
  *
- * MISSING (a scale that a marker or description asks for), META (a scale beside a weight of another type; one
- * that is no number; a description that does not fit), SHAPE, DUP, LIMIT, UNSUPPORTED (a form by its name),
- * and source_read's. */
+ * MISSING (a scale that a marker or description requires), META (a scale of an unquantised weight, a scale
+ * that is not a number, an invalid description), SHAPE, DUP, LIMIT, UNSUPPORTED (names the format), and the
+ * errors of source_read. */
 enum status quantised_pair(struct tensor_index *index, struct error *e);
 
 #endif

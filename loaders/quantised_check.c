@@ -1,24 +1,24 @@
-/* Forms of quantisation that are recognised and not read: see index_check_quantised in loaders.h. */
-#include "loaders/foreign.h"
+/* Rejects recognised but unsupported quantisation formats: see index_check_quantised in loaders.h. */
+#include "loaders/file_kind.h"
 #include "loaders/loaders.h"
 
 #include <string.h>
 
-/* How tensors beside a quantised weight are called, or end, the most telling first. */
+/* Parts of tensor names that identify a format, the most specific first. */
 static const struct {
     const char *part, *form;
 } marks[] = {
-    {".quant_state.bitsandbytes__", "4 bits as bitsandbytes packs them"},
-    {".absmax", "4 bits as bitsandbytes packs them"},
-    {".SCB", "int8 as bitsandbytes packs it"},
-    {".wscales", "4 bits as SVDQuant (nunchaku) packs them"},
-    {".proj_down", "4 bits as SVDQuant (nunchaku) packs them"},
-    {".weight:", "weights as torchao packs them"},
-    {"._weight_qdata", "weights as torchao packs them"},
+    {".quant_state.bitsandbytes__", "bitsandbytes 4-bit weights"},
+    {".absmax", "bitsandbytes 4-bit weights"},
+    {".SCB", "bitsandbytes int8 weights"},
+    {".wscales", "SVDQuant (nunchaku) 4-bit weights"},
+    {".proj_down", "SVDQuant (nunchaku) 4-bit weights"},
+    {".weight:", "torchao weights"},
+    {"._weight_qdata", "torchao weights"},
     {".weight_packed", "packed integers (weight_packed)"},
-    {".weight_scale_inv", "fp8 with a scale for a block of rows and columns (weight_scale_inv)"},
+    {".weight_scale_inv", "fp8 with block-wise scales (weight_scale_inv)"},
     {".pre_quant_scale", "weights whose inputs must be scaled (pre_quant_scale)"},
-    {".weight_scale_2", "nvfp4 that nothing describes as such (comfy_quant)"},
+    {".weight_scale_2", "nvfp4 without a description (comfy_quant)"},
     {".qweight", "packed integers (qweight)"},
 };
 
@@ -29,17 +29,18 @@ static const char *marked_form(const struct tensor_index *index, const struct in
     return NULL;
 }
 
-/* Biases are never integers either; other types stand for other things where no weight is meant. */
+/* Integers as weights need a description; int8 is rejected for biases too. Other types are legitimate in
+ * tensors that are not weights. */
 static const char *typed_form(const struct index_entry *entry) {
     size_t n = strlen(entry->name);
     if (entry->dtype == DTYPE_I8 && !entry->quant_described && !entry->used)
-        return "int8 that nothing describes (comfy_quant)";
+        return "int8 without a description (comfy_quant)";
     if (n < 7 || strcmp(entry->name + n - 7, ".weight")) return NULL;
     switch (entry->dtype) {
     case DTYPE_OTHER:
         return index_type_name(entry);
     case DTYPE_U8:
-        return "4 or 8 packed bits that nothing describes (U8)";
+        return "packed 4-bit or 8-bit values without a description (U8)";
     default:
         return NULL;
     }
@@ -54,7 +55,7 @@ enum status index_check_quantised(const struct tensor_index *index, struct error
             if (index_has(index, found)) form = pass ? typed_form(found) : marked_form(index, found);
         }
     if (!form && !index->quantised) return OK;
-    error_set(e, UNSUPPORTED, "these weights are quantised in a form that is not read");
+    error_set(e, UNSUPPORTED, "unsupported quantisation format");
     error_where(e, "%s", index->sources[form ? found->source : 0].path);
     if (form)
         error_found(e, "%s: tensor '%s'", form, found->name);

@@ -1,7 +1,7 @@
-/* Descriptions of quantised layers, JSON in tensors and in metadata: see quantised_form.h.
+/* Descriptions of quantised layers, as JSON in tensors and in metadata: see quantised_form.h.
  *
- * Everything is walked or decoded in small pieces under limits, so that memory does not grow with what a
- * hostile description contains. Whatever is wrong with the JSON is META: it is a detail of the tensor. */
+ * All JSON is walked or decoded in small pieces under limits, so that memory does not grow with a hostile
+ * description. Invalid JSON is META, as a detail of the tensor. */
 #include "loaders/quantised_form.h"
 
 #include "loaders/json.h"
@@ -22,18 +22,18 @@ static const struct quantised_form known[] = {
     {.kind = QUANTISED_MXFP8, .stored = DTYPE_F8_E4M3, .name = "mxfp8"},
 };
 
-/* Whose description is read, for errors. */
+/* The tensor being described, for errors. */
 struct described {
     const char *path, *tensor;
 };
 
 static enum status quantised_form_fail(const struct described *at, enum status code, const char *what,
                                        struct error *e) {
-    error_set(e, code, "the description of how '%s' is quantised %s", at->tensor, what);
+    error_set(e, code, "the quantisation description of '%s' %s", at->tensor, what);
     return error_where(e, "%s", at->path);
 }
 
-/* What the parser found, as this description's fault; memory is nobody's. */
+/* Reports a JSON error as an error of the description; MEMORY stays MEMORY. */
 static enum status fail_json(const struct described *at, const struct error *inner, struct error *e) {
     if (inner->code == MEMORY) {
         *e = *inner;
@@ -48,20 +48,20 @@ static enum status take_rotation(const struct described *at, const json_t *json,
     const json_t *group = json_object_get(json, "convrot_groupsize"),
                  *said = json_object_get(json, "convrot");
     if (said && !json_is_boolean(said) && !json_is_null(said)) {
-        quantised_form_fail(at, META, "is wrong", e);
+        quantised_form_fail(at, META, "is invalid", e);
         return error_expected(e, "true or false for convrot");
     }
     form->rotated = json_is_true(said);
     if (!form->rotated) return OK;
     if (form->stored != DTYPE_I8) {
-        quantised_form_fail(at, UNSUPPORTED, "names a form that is not read", e);
+        quantised_form_fail(at, UNSUPPORTED, "names an unsupported format", e);
         error_found(e, "%s with convrot", form->name);
         return error_expected(e, "convrot of int8_tensorwise alone");
     }
     if (!group) return OK;
     form->group = json_integer_value(group);
     if (json_is_integer(group) && form->group > 0) return OK;
-    quantised_form_fail(at, META, "is wrong", e);
+    quantised_form_fail(at, META, "is invalid", e);
     return error_expected(e, "a positive number for convrot_groupsize");
 }
 
@@ -69,7 +69,7 @@ static enum status take_form(const struct described *at, const json_t *json, str
                              struct error *e) {
     const char *name = json_string_value(json_object_get(json, "format"));
     if (!name) {
-        quantised_form_fail(at, META, "is wrong", e);
+        quantised_form_fail(at, META, "is invalid", e);
         return error_expected(e, "an object with a format");
     }
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
@@ -77,7 +77,7 @@ static enum status take_form(const struct described *at, const json_t *json, str
         *form = known[i];
         return take_rotation(at, json, form, e);
     }
-    quantised_form_fail(at, UNSUPPORTED, "names a form that is not read", e);
+    quantised_form_fail(at, UNSUPPORTED, "names an unsupported format", e);
     error_found(e, "\"%.100s\"", name);
     return error_expected(e, "float8_e4m3fn, float8_e5m2, int8_tensorwise, nvfp4 or mxfp8");
 }
@@ -90,7 +90,7 @@ static enum status read_description(const struct tensor_index *index, const stru
     if (entry->bytes <= DESCRIPTION_BYTES_MAX && entry->dtype == DTYPE_U8)
         return source_read(&index->sources[entry->source], text, entry->bytes, entry->offset, e);
     if (entry->dtype != DTYPE_U8) {
-        quantised_form_fail(at, META, "is no text", e);
+        quantised_form_fail(at, META, "is not text", e);
         return error_found(e, "%s", index_type_name(entry));
     }
     quantised_form_fail(at, LIMIT, "is too long", e);
@@ -98,7 +98,7 @@ static enum status read_description(const struct tensor_index *index, const stru
     return error_expected(e, "at most %d", DESCRIPTION_BYTES_MAX);
 }
 
-/* The weight of a layer whose name has so many bytes behind a prefix, or NULL. */
+/* The weight of a layer, under a prefix; NULL if absent. */
 static struct index_entry *quantised_form_find_weight(const struct tensor_index *index, const char *prefix,
                                                       const char *layer, size_t bytes) {
     char name[2 * LOADER_NAME_MAX];
@@ -140,7 +140,8 @@ static enum status read_tensors(const struct tensor_index *index, struct quantis
 
 /* ---- metadata ---- */
 
-/* Layers are called as the model's part knows them, their tensors as the file does. */
+/* Finds a layer that the metadata names as the component does, while tensors may have the prefix of the file.
+ */
 static struct index_entry *find_layer(const struct tensor_index *index, const char *layer, size_t bytes) {
     static const char *const prefixes[] = {"", "model.diffusion_model.", "diffusion_model.", "model.",
                                            "net."};
@@ -187,7 +188,7 @@ static enum status read_layers(const struct tensor_index *index, const struct js
         return fail_json(&at, &inner, e);
     for (int n = 0; e->code == OK && json_walk_next(&walk, &member, &inner); n++)
         if (n == LOADER_TENSORS_MAX)
-            quantised_form_fail(&at, LIMIT, "has too many layers", e);
+            quantised_form_fail(&at, LIMIT, "lists too many layers", e);
         else
             read_layer(index, &member, form, e);
     return inner.code == OK ? e->code : fail_json(&at, &inner, e);
@@ -204,13 +205,13 @@ static enum status quantised_form_read_metadata(const struct tensor_index *index
     if (json_walk_start(&walk, text, METADATA_DEPTH_MAX, &inner) != OK) return fail_json(&at, &inner, e);
     while (e->code == OK && json_walk_next(&walk, &member, &inner)) {
         if (!quantised_form_is_named(&member, "layers")) continue;
-        if (seen) return quantised_form_fail(&at, DUP, "has its layers twice", e);
+        if (seen) return quantised_form_fail(&at, DUP, "has duplicate layers", e);
         seen = true;
         read_layers(index, &member.value, form, e);
     }
     if (inner.code != OK) return fail_json(&at, &inner, e);
     if (e->code != OK || seen) return e->code;
-    quantised_form_fail(&at, META, "is wrong", e);
+    quantised_form_fail(&at, META, "is invalid", e);
     return error_expected(e, "an object with layers");
 }
 

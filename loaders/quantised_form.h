@@ -1,4 +1,4 @@
-/* What files say of how a layer is quantised. */
+/* How a file describes the quantisation of a layer. */
 #ifndef SLUICE_LOADERS_QUANTISED_FORM_H
 #define SLUICE_LOADERS_QUANTISED_FORM_H
 
@@ -8,18 +8,18 @@ enum quantised_kind { QUANTISED_NOT, QUANTISED_SINGLE, QUANTISED_NVFP4, QUANTISE
 
 struct quantised_form {
     enum quantised_kind kind;
-    enum dtype stored; /* what the file calls the weight's bytes */
+    enum dtype stored; /* type of the weight's bytes in the file */
     const char *name;
-    bool rotated; /* columns were rotated (convrot) in groups of so many, 0: of as many as is usual */
+    bool rotated; /* columns are rotated (ConvRot) in groups of `group`; 0: the usual size */
     int64_t group;
 };
 
-/* Fills form[i] of entry i, all zero before, from the metadata's description of layers and from the tensors
- * `comfy_quant`, which stand above it. META, LIMIT, DUP, MISSING, UNSUPPORTED. */
+/* Fills form[i] for entry i (all zero before) from the metadata and from `comfy_quant` tensors, which take
+ * precedence. META, LIMIT, DUP, MISSING, UNSUPPORTED. */
 enum status quantised_read_forms(const struct tensor_index *index, struct quantised_form *form,
                                  struct error *e);
 
-/* What `comfy_quant` says of a weight of that type; NULL: no form has it. */
+/* The `comfy_quant` text for a weight of that type; NULL: none. */
 const char *quantised_form_text(enum dtype dtype);
 
 #endif

@@ -1,9 +1,10 @@
-/* Reading safetensors: 8 bytes of header length, a JSON header, and the tensors' bytes without holes.
+/* Reads safetensors files: 8 bytes of header length, a JSON header, and the data of the tensors without
+ * holes.
  *
- * The header is walked twice: the first pass counts members and bytes of names, so that limits hold before
- * anything is allocated; the second decodes one entry at a time, so that memory does not grow with what a
- * hostile entry contains. Offsets are relative to the data until the layout has been checked. */
-#include "loaders/foreign.h"
+ * The header is walked twice. The first pass counts members and name bytes, so that limits hold before
+ * anything is allocated. The second decodes one entry at a time, so that memory does not grow with a hostile
+ * entry. Offsets are relative to the data until the layout has been checked. */
+#include "loaders/file_kind.h"
 #include "loaders/json.h"
 #include "loaders/loaders.h"
 
@@ -26,7 +27,7 @@ enum {
     METADATA_VALUES_MAX = 65536,
 };
 
-/* Legal types (safetensors 0.5, Dtype) and their sizes. */
+/* Valid types (safetensors 0.5, Dtype) and their sizes. */
 static const struct {
     const char *name;
     enum dtype dtype;
@@ -45,15 +46,17 @@ static const struct {
 static enum status check_header_bytes(const char *path, const unsigned char *first, uint64_t header_bytes,
                                       uint64_t file_bytes, struct error *e) {
     if (header_bytes <= header_bytes_max && header_bytes <= file_bytes - LENGTH_BYTES) return OK;
-    const char *kind = foreign_kind(first);
+    const char *kind = file_kind_of(first);
     if (kind) {
-        error_set(e, BADMAGIC, "this is no safetensors file");
+        error_set(e, BADMAGIC, "not a safetensors file");
         error_where(e, "%s, byte 0", path);
         error_found(e, "%s", kind);
         return error_expected(e, "%s", READABLE_WEIGHTS);
     }
     bool too_long = header_bytes > header_bytes_max;
-    error_set(e, too_long ? LIMIT : BOUNDS, too_long ? "header is too long" : "header ends beyond the file");
+    error_set(e, too_long ? LIMIT : BOUNDS,
+              too_long ? "header is too long"
+                       : "header extends past the end of the file, maybe an incomplete download");
     error_where(e, "%s, byte 0", path);
     error_found(e, "%" PRIu64 " bytes of header", header_bytes);
     return error_expected(e, "at most %" PRIu64, too_long ? header_bytes_max : file_bytes - LENGTH_BYTES);
@@ -93,7 +96,7 @@ static enum status fail_limit(const struct json_text *at, const char *what, uint
     return error_expected(e, "at most %" PRIu64, most);
 }
 
-/* The first pass. name_bytes is an upper bound: names in their escaped form. */
+/* First pass. name_bytes is an upper bound: it counts names in escaped form. */
 static enum status count_members(const struct json_text *header, int *n_members, uint64_t *name_bytes,
                                  struct error *e) {
     struct json_walk walk;
@@ -102,19 +105,20 @@ static enum status count_members(const struct json_text *header, int *n_members,
     *name_bytes = 0;
     if (json_walk_start(&walk, header, DEPTH_MAX, e) != OK) return e->code;
     while (json_walk_next(&walk, &member, e)) {
-        /* One more than there may be tensors, for __metadata__. */
+        /* One more than the limit of tensors, for __metadata__. */
         if (++*n_members > LOADER_TENSORS_MAX + 1)
             return fail_limit(&member.name, "too many tensors", LOADER_TENSORS_MAX, e);
         if (member.name.bytes > ESCAPED_NAME_MAX)
-            return fail_limit(&member.name, "name of a tensor is too long", LOADER_NAME_MAX, e);
+            return fail_limit(&member.name, "a tensor name is too long", LOADER_NAME_MAX, e);
         *name_bytes += member.name.bytes;
         if (*name_bytes > LOADER_NAMES_BYTES_MAX)
-            return fail_limit(&member.name, "names of all tensors are too long", LOADER_NAMES_BYTES_MAX, e);
+            return fail_limit(&member.name, "the tensor names are too long in total", LOADER_NAMES_BYTES_MAX,
+                              e);
     }
     return e->code;
 }
 
-/* An entry being decoded, for its errors. */
+/* A header entry being decoded, for errors. */
 struct entry_text {
     const char *name;
     struct json_text value;
@@ -130,7 +134,7 @@ static enum status read_dtype(const struct entry_text *at, const json_t *json, s
                               int *bits, struct error *e) {
     const char *name = json_string_value(json_object_get(json, "dtype"));
     if (!name) {
-        safetensors_fail(at, META, "its dtype is missing or no string", e);
+        safetensors_fail(at, META, "dtype is missing or not a string", e);
         return error_expected(e, "the name of a type");
     }
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
@@ -147,7 +151,7 @@ static enum status read_dtype(const struct entry_text *at, const json_t *json, s
 
 static enum status read_dim(const struct entry_text *at, const json_t *json, int32_t *dim, struct error *e) {
     if (!json_is_integer(json)) {
-        safetensors_fail(at, META, "a dimension is no integer", e);
+        safetensors_fail(at, META, "a dimension is not an integer", e);
         return error_expected(e, "integers in shape");
     }
     json_int_t value = json_integer_value(json);
@@ -164,7 +168,7 @@ static enum status read_shape(const struct entry_text *at, const json_t *json, s
                               struct error *e) {
     const json_t *shape = json_object_get(json, "shape");
     if (!json_is_array(shape)) {
-        safetensors_fail(at, META, "its shape is missing or no array", e);
+        safetensors_fail(at, META, "shape is missing or not an array", e);
         return error_expected(e, "an array of integers");
     }
     size_t rank = json_array_size(shape), most = sizeof entry->dim / sizeof *entry->dim;
@@ -179,7 +183,7 @@ static enum status read_shape(const struct entry_text *at, const json_t *json, s
     return OK;
 }
 
-/* Bytes that shape and type ask for. A zero anywhere makes nothing of however large a rest, in any order. */
+/* Bytes according to shape and type. A dimension of 0 gives 0 bytes, however large the others are. */
 static enum status size_of(const struct entry_text *at, const struct index_entry *entry, int bits,
                            uint64_t *bytes, struct error *e) {
     *bytes = 0;
@@ -188,25 +192,25 @@ static enum status size_of(const struct entry_text *at, const struct index_entry
     uint64_t all_bits = (uint64_t)bits;
     for (int i = 0; i < entry->rank; i++)
         if (!multiply_u64(all_bits, (uint64_t)entry->dim[i], &all_bits))
-            return safetensors_fail(at, OVERFLOW, "the product of its dimensions is beyond 64 bits", e);
+            return safetensors_fail(at, OVERFLOW, "the product of the dimensions exceeds 64 bits", e);
     *bytes = all_bits / 8;
     if (all_bits % 8 == 0) return OK;
-    safetensors_fail(at, SHAPE, "its elements do not fill whole bytes", e);
+    safetensors_fail(at, SHAPE, "the elements do not fill whole bytes", e);
     return error_found(e, "%" PRIu64 " bits", all_bits);
 }
 
-/* Offset and bytes from data_offsets, which are relative to the end of the header. */
+/* Reads data_offsets, which are relative to the end of the header. */
 static enum status read_extent(const struct entry_text *at, const json_t *json, struct index_entry *entry,
                                struct error *e) {
     const json_t *offsets = json_object_get(json, "data_offsets");
     const json_t *begin = json_array_get(offsets, 0), *end = json_array_get(offsets, 1);
     if (json_array_size(offsets) != 2 || !json_is_integer(begin) || !json_is_integer(end)) {
-        safetensors_fail(at, META, "its data_offsets are missing or of the wrong kind", e);
+        safetensors_fail(at, META, "data_offsets are missing or not two integers", e);
         return error_expected(e, "an array of two integers");
     }
     json_int_t from = json_integer_value(begin), to = json_integer_value(end);
     if (from < 0 || to < from) {
-        safetensors_fail(at, BOUNDS, "its data_offsets are no range", e);
+        safetensors_fail(at, BOUNDS, "data_offsets are not a valid range", e);
         return error_found(e, "[%" JSON_INTEGER_FORMAT ", %" JSON_INTEGER_FORMAT "]", from, to);
     }
     entry->offset = (uint64_t)from;
@@ -214,8 +218,8 @@ static enum status read_extent(const struct entry_text *at, const json_t *json, 
     return OK;
 }
 
-/* An extent that contradicts the shape is called BOUNDS if it leaves the file as well. One that agrees and
- * still leaves it belongs to a file cut short: check_layout says so. */
+/* Checks the size of the data against the shape. A mismatch outside the file is BOUNDS. A matching size
+ * outside the file means a truncated file, which check_layout reports. */
 static enum status safetensors_check_size(const struct entry_text *at, const struct index_entry *entry,
                                           int bits, uint64_t data_bytes, struct error *e) {
     uint64_t bytes = 0;
@@ -223,11 +227,11 @@ static enum status safetensors_check_size(const struct entry_text *at, const str
     if (bytes == entry->bytes) return OK;
     uint64_t end = entry->offset + entry->bytes;
     if (end > data_bytes) {
-        safetensors_fail(at, BOUNDS, "it ends beyond the file", e);
+        safetensors_fail(at, BOUNDS, "the data extends past the end of the file", e);
         error_found(e, "data byte %" PRIu64, end);
         return error_expected(e, "at most %" PRIu64, data_bytes);
     }
-    safetensors_fail(at, SHAPE, "its bytes do not match its shape and dtype", e);
+    safetensors_fail(at, SHAPE, "the size of the data does not match shape and dtype", e);
     error_found(e, "%" PRIu64 " bytes", entry->bytes);
     return error_expected(e, "%" PRIu64, bytes);
 }
@@ -238,7 +242,8 @@ static bool any_beyond_63_bits(const json_t *numbers) {
     return false;
 }
 
-/* Whether the number that the parser refused is an offset: no file is that long, so it is out of bounds. */
+/* True if the number that the parser rejected is a data offset: no file is that long, so the offset is out of
+ * bounds. */
 static bool offsets_overflow(const struct json_text *value) {
     struct error ignored = {0};
     json_t *json;
@@ -255,7 +260,7 @@ static enum status decode_entry(const struct entry_text *at, json_t **json, stru
         return fail_limit(&at->value, "entry is too long", ENTRY_BYTES_MAX, e);
     if (json_decode(&at->value, 0, json, &failure) == OK) return OK;
     if (failure.code == LIMIT && offsets_overflow(&at->value))
-        return safetensors_fail(at, BOUNDS, "its data_offsets are beyond 63 bits", e);
+        return safetensors_fail(at, BOUNDS, "data_offsets exceed 63 bits", e);
     *e = failure;
     return error_expected(e, "the entry of tensor '%s'", at->name);
 }
@@ -266,7 +271,7 @@ static enum status read_entry(const struct entry_text *at, uint64_t data_bytes, 
     int bits = 0;
     if (decode_entry(at, &json, e) != OK) return e->code;
     if (!json_is_object(json)) {
-        safetensors_fail(at, META, "its entry is no object", e);
+        safetensors_fail(at, META, "the header entry is not an object", e);
         goto out;
     }
     if (read_dtype(at, json, entry, &bits, e) != OK) goto out;
@@ -278,7 +283,7 @@ out:
     return e->code;
 }
 
-/* The limits of __metadata__ and the kinds of its values, before anything is built from it. */
+/* Checks limits and value types of __metadata__ before anything is built from it. */
 static enum status check_metadata_values(const struct entry_text *at, struct error *e) {
     struct json_walk walk;
     struct json_member member;
@@ -290,12 +295,12 @@ static enum status check_metadata_values(const struct entry_text *at, struct err
             return fail_limit(&member.name, "__metadata__ has too many values", METADATA_VALUES_MAX, e);
         if (json_first_char(&member.value) == '"') continue;
         struct entry_text value = {.name = at->name, .value = member.value};
-        return safetensors_fail(&value, META, "a value is no string", e);
+        return safetensors_fail(&value, META, "a value is not a string", e);
     }
     return e->code;
 }
 
-/* A copy of a metadata string with its NUL; *bytes 0 and NULL without one. */
+/* Copies a metadata string with its NUL; NULL and *bytes = 0 if there is none. */
 static char *copy_string(struct tensor_index *index, const json_t *string, uint64_t *bytes, struct error *e) {
     *bytes = string ? json_string_length(string) + 1 : 0;
     char *copy = string ? index->sys->alloc(index->sys, LINE_HOST, *bytes) : NULL;
@@ -310,8 +315,7 @@ static char *copy_string(struct tensor_index *index, const json_t *string, uint6
     return copy;
 }
 
-/* Of all metadata only these mean something here. A configuration beyond the limit of a file of its own is
- * none. */
+/* Keeps the used metadata entries. A configuration above the limit of a configuration file is ignored. */
 static enum status keep_metadata(const json_t *json, struct tensor_index *index, struct error *e) {
     const json_t *config = json_object_get(json, "config");
     const json_t *adapter = json_object_get(json, "lora_adapter_metadata");
@@ -328,14 +332,14 @@ static enum status keep_metadata(const json_t *json, struct tensor_index *index,
     return e->code;
 }
 
-/* Strings by name, or null. A header is valid as a whole or not at all. */
+/* Reads __metadata__: an object of strings, or null. An invalid value makes the whole header invalid. */
 static enum status safetensors_read_metadata(const struct json_text *text, struct tensor_index *index,
                                              struct error *e) {
     struct entry_text at = {.name = "__metadata__", .value = *text};
     char kind = json_first_char(text);
     json_t *json;
     if (kind != '{' && kind != 'n') {
-        safetensors_fail(&at, META, "it is no object", e);
+        safetensors_fail(&at, META, "not an object", e);
         return error_expected(e, "an object of strings");
     }
     if (kind == '{' && check_metadata_values(&at, e) != OK) return e->code;
@@ -346,16 +350,16 @@ static enum status safetensors_read_metadata(const struct json_text *text, struc
     return e->code;
 }
 
-/* Decodes a name to *to, which has room for its escaped form, and moves *to behind its NUL. */
+/* Decodes a name to *to, which has space for its escaped form, and advances *to past its NUL. */
 static enum status read_name(const struct json_text *text, char **to, struct error *e) {
     json_t *name;
     if (json_decode(text, 0, &name, e) != OK) return error_expected(e, "the name of a tensor");
     size_t bytes = json_string_length(name);
     if (!bytes) {
-        error_set(e, META, "name of a tensor is empty");
+        error_set(e, META, "a tensor name is empty");
         error_where(e, "%s, byte %" PRIu64, text->path, text->offset);
     } else if (bytes > LOADER_NAME_MAX) {
-        fail_limit(text, "name of a tensor is too long", LOADER_NAME_MAX, e);
+        fail_limit(text, "a tensor name is too long", LOADER_NAME_MAX, e);
     } else {
         memcpy(*to, json_string_value(name), bytes + 1);
         *to += bytes + 1;
@@ -364,7 +368,7 @@ static enum status read_name(const struct json_text *text, char **to, struct err
     return e->code;
 }
 
-/* The second pass, into arrays that the first one sized. */
+/* Second pass, into arrays sized by the first. */
 static enum status read_members(const struct json_text *header, uint64_t data_bytes,
                                 struct tensor_index *index, struct error *e) {
     struct json_walk walk;
@@ -376,7 +380,7 @@ static enum status read_members(const struct json_text *header, uint64_t data_by
         struct entry_text at = {.name = to, .value = member.value};
         if (read_name(&member.name, &to, e) != OK) return e->code;
         if (!strcmp(at.name, "__metadata__")) {
-            if (metadata_seen) return safetensors_fail(&at, DUP, "it occurs twice", e);
+            if (metadata_seen) return safetensors_fail(&at, DUP, "occurs twice", e);
             metadata_seen = true;
             if (safetensors_read_metadata(&at.value, index, e) != OK) return e->code;
             continue;
@@ -397,14 +401,14 @@ static int safetensors_compare_places(const void *a, const void *b) {
     return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
-/* Data byte `at` belongs to no tensor, or to two. */
+/* Reports data byte `at`, which belongs to no tensor or to two. */
 static enum status safetensors_fail_layout(const struct json_text *header, uint64_t at, enum status code,
                                            const char *what, struct error *e) {
     error_set(e, code, "%s", what);
     return error_where(e, "%s, byte %" PRIu64, header->path, header->offset + header->bytes + at);
 }
 
-/* Every data byte belongs to exactly one tensor. */
+/* Checks that every data byte belongs to exactly one tensor. */
 static enum status safetensors_check_layout(const struct json_text *header, uint64_t data_bytes,
                                             struct tensor_index *index, struct error *e) {
     uint64_t at = 0;
@@ -414,7 +418,7 @@ static enum status safetensors_check_layout(const struct json_text *header, uint
         if (entry->offset != at) {
             bool hole = entry->offset > at;
             safetensors_fail_layout(header, at, hole ? BOUNDS : OVERLAP,
-                                    hole ? "uncovered bytes" : "tensors overlap", e);
+                                    hole ? "bytes that belong to no tensor" : "tensors overlap", e);
             error_found(e, "tensor '%s' at data byte %" PRIu64, entry->name, entry->offset);
             return error_expected(e, "data byte %" PRIu64, at);
         }
@@ -424,14 +428,16 @@ static enum status safetensors_check_layout(const struct json_text *header, uint
     bool short_file = at > data_bytes;
     safetensors_fail_layout(header, short_file ? data_bytes : at, short_file ? TRUNC : BOUNDS,
                             short_file ? "file ends too early, maybe an incomplete download"
-                                       : "bytes after the last tensor belong to no tensor", e);
+                                       : "bytes after the last tensor belong to no tensor",
+                            e);
     error_found(e, "%" PRIu64 " bytes of data", data_bytes);
     return error_expected(e, "%" PRIu64, at);
 }
 
 static enum status safetensors_sort_names(const struct json_text *header, struct tensor_index *index,
                                           struct error *e) {
-    int twice = sort_find_duplicate(index->entries, index->n_entries, sizeof *index->entries, index_compare_names);
+    int twice =
+        sort_find_duplicate(index->entries, index->n_entries, sizeof *index->entries, index_compare_names);
     if (!twice) return OK;
     error_set(e, DUP, "two tensors have the same name");
     error_where(e, "%s, header of %" PRIu64 " bytes", header->path, header->bytes);
@@ -454,7 +460,7 @@ static enum status read_index(const struct json_text *header, uint64_t data_byte
     }
     index->host_bytes += entry_bytes + name_bytes;
     if (read_members(header, data_bytes, index, e) != OK) return e->code;
-    /* Names first: a duplicate often overlaps itself, and its name says more than its bytes. */
+    /* Names are checked first: a duplicate usually overlaps itself, and its name is the better message. */
     if (safetensors_sort_names(header, index, e) != OK) return e->code;
     if (safetensors_check_layout(header, data_bytes, index, e) != OK) return e->code;
     sort_find_duplicate(index->entries, index->n_entries, sizeof *index->entries, index_compare_names);

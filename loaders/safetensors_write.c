@@ -1,4 +1,4 @@
-/* Writing safetensors: see loaders.h. A reader finds either the old file or the whole new one. */
+/* Writes safetensors files: see loaders.h. Readers find either the old file or the complete new one. */
 #include "loaders/json.h"
 #include "loaders/output.h"
 #include "loaders/utf8.h"
@@ -14,11 +14,11 @@ static enum status safetensors_write_check_tensor(const char *path, const json_t
     assert(tensor_packed(&named->tensor));
     size_t name_bytes = strlen(named->name);
     if (!name_bytes || name_bytes > LOADER_NAME_MAX || !strcmp(named->name, "__metadata__"))
-        error_set(e, META, "tensor cannot have the name '%s'", named->name);
+        error_set(e, META, "invalid tensor name '%s'", named->name);
     else if (json_object_get(header, named->name))
         error_set(e, DUP, "two tensors have the name '%s'", named->name);
     else if (!dtype_bits(named->tensor.dtype))
-        error_set(e, UNSUPPORTED, "tensor '%s' has no type that can be written", named->name);
+        error_set(e, UNSUPPORTED, "tensor '%s' has a type that safetensors files cannot hold", named->name);
     else
         return OK;
     return error_where(e, "%s", path);
@@ -33,20 +33,20 @@ static enum status add_tensor(const char *path, json_t *header, const struct nam
     if (safetensors_write_check_tensor(path, header, named, e) != OK) return e->code;
     const struct tensor *t = &named->tensor;
     uint64_t end = *offset + (uint64_t)tensor_bytes(t);
-    unsigned losses = failed_json_allocations();
+    unsigned json_failures = failed_json_allocations();
     json_t *shape = json_array();
     for (int i = 0; i < t->rank; i++) json_push(shape, json_integer(t->dim[i]));
     json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", dtype_name(t->dtype), "shape", shape,
                               "data_offsets", (json_int_t)*offset, (json_int_t)end);
     *offset = end;
     json_put(header, named->name, entry);
-    if (failed_json_allocations() == losses) return OK;
-    bool text = safetensors_write_is_text(named->name); /* Jansson takes no other key */
-    error_set(e, text ? MEMORY : UTF8, "tensor '%s' cannot be described", named->name);
+    if (failed_json_allocations() == json_failures) return OK;
+    bool text = safetensors_write_is_text(named->name); /* Jansson accepts UTF-8 keys only */
+    error_set(e, text ? MEMORY : UTF8, "the name of tensor '%s' cannot be written", named->name);
     return error_where(e, "%s", path);
 }
 
-/* The header's text, length included, padded with spaces so that data starts at a multiple of 8. */
+/* Makes the header including its length, padded with spaces so that data starts at a multiple of 8. */
 static enum status make_header(struct sys *sys, const char *path, const json_t *json, char **text,
                                uint64_t *bytes, struct error *e) {
     size_t json_bytes = json_dumpb(json, NULL, 0, JSON_COMPACT);
@@ -63,20 +63,21 @@ static enum status make_header(struct sys *sys, const char *path, const json_t *
     return OK;
 }
 
-/* Before the tensors, where readers that stop early find it. */
+/* Adds the metadata before the tensors, for readers that stop early. */
 static enum status add_metadata(const char *path, json_t *header, const struct safetensors_content *content,
                                 struct error *e) {
     if (!content->n_metadata) return OK;
-    unsigned losses = failed_json_allocations();
+    unsigned json_failures = failed_json_allocations();
     json_t *metadata = json_object();
     for (int i = 0; i < content->n_metadata && e->code == OK; i++) {
         const struct safetensors_text *m = &content->metadata[i];
         json_put(metadata, m->key, json_string(m->text));
         if (!safetensors_write_is_text(m->key) || !safetensors_write_is_text(m->text))
-            error_set(e, UTF8, "the metadata's '%s' is no UTF-8", m->key);
+            error_set(e, UTF8, "the metadata value '%s' is not valid UTF-8", m->key);
     }
     json_put(header, "__metadata__", metadata);
-    if (e->code == OK && failed_json_allocations() != losses) error_set(e, MEMORY, "no memory for metadata");
+    if (e->code == OK && failed_json_allocations() != json_failures)
+        error_set(e, MEMORY, "no memory for metadata");
     return e->code == OK ? OK : error_where(e, "%s", path);
 }
 

@@ -1,4 +1,4 @@
-/* Small files read whole: see loaders.h. */
+/* Reads small files completely: see loaders.h. */
 #include "loaders/loaders.h"
 
 #include <inttypes.h>

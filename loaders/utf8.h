@@ -1,11 +1,11 @@
-/* UTF-8 as the loaders check it: what utf8proc takes, so neither surrogates nor longer forms than needed. */
+/* Validation of UTF-8 as utf8proc defines it: surrogates and overlong forms are invalid. */
 #ifndef SLUICE_LOADERS_UTF8_H
 #define SLUICE_LOADERS_UTF8_H
 
 #include <stdint.h>
 #include <utf8proc.h>
 
-/* Offset of the first byte that does not start a valid UTF-8 sequence, or bytes. */
+/* Offset of the first byte that does not start a valid UTF-8 sequence; `bytes` if all are valid. */
 static inline uint64_t utf8_valid_bytes(const char *text, uint64_t bytes) {
     uint64_t i = 0;
     while (i < bytes) {

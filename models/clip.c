@@ -1,11 +1,11 @@
-/* CLIP's text models, OpenAI's (L) and those of OpenCLIP (H, G): of a whole prompt one row, the pooled one,
- * or a row for each token, or both.
+/* CLIP text encoders: OpenAI's (CLIP-L) and OpenCLIP's (H, G); transformers: CLIPTextModel,
+ * CLIPTextModelWithProjection. Output: a pooled row for the whole prompt, a row for each token, or both.
  *
- * Embeddings plus positions, then layers: x += out(causal attention(n)); x += fc2(gelu(fc1(n))), with layer
- * norms before each half and biases everywhere; a norm, of which the row of the token that ends the text is
- * the pooled one, as it is or projected. Tokens may be those of an earlier layer, with the norm or without.
- * A prompt of several windows is several texts, one below the other: positions begin anew in each, and no
- * window sees another. Reference: transformers 5, models/clip/modeling_clip.py. */
+ * Token plus position embeddings, then layers (clip_layers.h) with causal attention, then the final norm. The
+ * pooled row is that of the end token, optionally multiplied by text_projection. Token rows may come from an
+ * earlier layer (clip_skip), with or without the final norm. A prompt of several windows is a sequence of
+ * independent texts: positions restart in each, and attention does not cross windows. Source: transformers 5,
+ * models/clip/modeling_clip.py. */
 #include "kernels/ops.h"
 #include "models/clip_layers.h"
 #include "models/models.h"
@@ -15,24 +15,24 @@
 
 enum { VOCABULARY = CLIP_DIMS, POSITIONS, PROJECTION };
 
-enum { HEAD = 64 }; /* of all published ones */
+enum { HEAD = 64 }; /* head size of all published models */
 
 struct clip_settings {
     struct clip_layer_settings layer;
     int layers;
-    int hidden_state_from_end; /* layers behind the one whose output is given as tokens, where a lane does not say */
-    int n_absent_layers;   /* layers that were left out of the file */
-    bool normed;  /* tokens go through the norm, whichever layer they are of */
+    int hidden_state_from_end; /* token rows are hidden_states[-1 - n], where a lane has no clip_skip */
+    int n_absent_layers;       /* last layers that the file lacks (diffusers' OpenCLIP-H has 23 of 24) */
+    bool normed;               /* the final norm is applied to token rows of any layer */
     bool projected;
 };
 
 struct clip_state {
     struct tensor tokens; /* [T, width] */
-    struct tensor pooled; /* [1, width], before it is projected; absent where it is not */
+    struct tensor pooled; /* [1, width], before the projection; rank 0 without projection */
 };
 
 struct embedding_weights {
-    struct tensor rows; /* [T, width], gathered */
+    struct tensor rows; /* [T, width], embeddings of the prompt's tokens */
 };
 
 struct position_weights {
@@ -47,29 +47,30 @@ struct projection_weights {
     struct tensor projection;
 };
 
-/* transformers 5 drops the prefix when it saves a text model alone. GGUF files have these names, or those
- * that clip.cpp's models/convert_hf_to_gguf.py makes. */
+/* Tensor names: transformers 4 and 5 (which saves a text model without the prefix), clip.cpp
+ * (models/convert_hf_to_gguf.py). */
 #define TEXT_NAMES(name, gguf, wan)                                                                          \
     { "text_model." name, name, "t." gguf }
-#define NAMED(structure, field, spread_, name, gguf, rank_, ...)                                             \
+#define WEIGHT_ROW(structure, field, init_scale_, name, gguf, rank_, ...)                                    \
     .offset = offsetof(struct structure, field), .names = TEXT_NAMES(name, gguf, ), .rank = rank_,           \
-    .init_scale = spread_, .dim = {__VA_ARGS__}
+    .init_scale = init_scale_, .dim = {__VA_ARGS__}
 #define NORM(structure, field, name, gguf, open)                                                             \
-    {NAMED(structure, field.weight, 0, name ".weight", gguf ".weight", 1, CLIP_WIDTH),                       \
-     .checkpoint_name = open ".weight"},                                                                            \
+    {WEIGHT_ROW(structure, field.weight, 0, name ".weight", gguf ".weight", 1, CLIP_WIDTH),                  \
+     .checkpoint_name = open ".weight"},                                                                     \
     {                                                                                                        \
-        NAMED(structure, field.bias, 1, name ".bias", gguf ".bias", 1, CLIP_WIDTH), .checkpoint_name = open ".bias" \
+        WEIGHT_ROW(structure, field.bias, 1, name ".bias", gguf ".bias", 1, CLIP_WIDTH),                     \
+            .checkpoint_name = open ".bias"                                                                  \
     }
 
 static const struct weight_spec clip_embedding_table[] = {
-    {NAMED(embedding_weights, rows, 1, "embeddings.token_embedding.weight", "token_embd.weight", 2,
-           VOCABULARY, CLIP_WIDTH),
+    {WEIGHT_ROW(embedding_weights, rows, 1, "embeddings.token_embedding.weight", "token_embd.weight", 2,
+                VOCABULARY, CLIP_WIDTH),
      .checkpoint_name = "token_embedding.weight"},
 };
 
 static const struct weight_spec clip_position_table[] = {
-    {NAMED(position_weights, table, 1, "embeddings.position_embedding.weight", "position_embd.weight", 2,
-           POSITIONS, CLIP_WIDTH),
+    {WEIGHT_ROW(position_weights, table, 1, "embeddings.position_embedding.weight", "position_embd.weight", 2,
+                POSITIONS, CLIP_WIDTH),
      .checkpoint_name = "positional_embedding", .embedding_lookup = true},
 };
 
@@ -88,7 +89,7 @@ static const struct weight_spec clip_projection_table[] = {
      .init_scale = 1},
 };
 
-/* OpenCLIP multiplies from the other side; stable-diffusion.cpp renames that alone. */
+/* OpenCLIP stores the projection transposed; stable-diffusion.cpp keeps that under transformers' name. */
 static const struct weight_spec clip_transposed_table[] = {
     {.offset = offsetof(struct projection_weights, projection),
      .names = {"text_projection", "text_model.text_projection"},
@@ -104,7 +105,7 @@ static void clip_forward_embedding(struct context *x, const void *weights, const
     op_copy(x, state->tokens, w->rows);
 }
 
-/* Window number i of rows that belong to tokens. */
+/* Rows of window i. */
 static struct tensor clip_window(const struct lane *lane, struct tensor rows, int i) {
     int window = lane->window ? lane->window : lane->n_tokens;
     return tensor_slice(rows, i * window, window);
@@ -123,7 +124,7 @@ static void clip_forward_position(struct context *x, const void *weights, const 
     }
 }
 
-/* The layer whose output is given as tokens. */
+/* Index of the layer whose output is the token rows. */
 static int clip_output_layer(const struct clip_settings *s, const struct lane *lane) {
     int hidden_state_from_end = lane->clip_skip ? lane->clip_skip - 1 : s->hidden_state_from_end;
     return s->layers - 1 - (hidden_state_from_end - s->n_absent_layers);
@@ -150,7 +151,7 @@ static void clip_forward_norm(struct context *x, const void *weights, const stru
                   tensor_slice(state->tokens, lane->pooled_row, 1), &w->norm, settings->layer.norm_eps);
     if (!lane->text.rank || !settings->normed) return;
     struct tensor n = context_tensor(x, DTYPE_F32, 2, state->tokens.dim);
-    op_copy(x, n, lane->text); /* whose rows may be parts of longer ones */
+    op_copy(x, n, lane->text); /* lane->text may be a slice with gaps between rows */
     clip_norm(x, n, n, &w->norm, settings->layer.norm_eps);
     op_copy(x, lane->text, n);
 }
@@ -161,15 +162,15 @@ static void clip_forward_projection(struct context *x, const void *weights, cons
     op_linear_few(x, scope->lane->pooled, state->pooled, w->projection, (struct tensor){0}, ACTIVATION_NONE);
 }
 
-/* Patches of one pixel are a transposition. */
+/* Projection with a transposed weight: op_patchify with 1x1 patches transposes it. */
 static void clip_forward_transposed(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct projection_weights *w = weights;
     const struct clip_state *state = scope->lane->state;
     int32_t rows = w->projection.dim[0], columns = w->projection.dim[1];
-    struct tensor as_picture = context_tensor(x, DTYPE_F32, 3, (int32_t[]){rows, 1, columns});
+    struct tensor as_image = context_tensor(x, DTYPE_F32, 3, (int32_t[]){rows, 1, columns});
     struct tensor projection = context_tensor(x, DTYPE_F32, 2, (int32_t[]){columns, rows});
-    op_copy(x, tensor_reshape(as_picture, 2, w->projection.dim), w->projection);
-    op_patchify(x, projection, as_picture, (struct patches){.side = 1});
+    op_copy(x, tensor_reshape(as_image, 2, w->projection.dim), w->projection);
+    op_patchify(x, projection, as_image, (struct patches){.side = 1});
     op_linear_few(x, scope->lane->pooled, state->pooled, projection, (struct tensor){0}, ACTIVATION_NONE);
 }
 
@@ -215,7 +216,7 @@ static bool clip_is_named_by_openclip(const struct component *c) {
     return index_find(&c->index, "transformer.resblocks.0.attn.out_proj.weight");
 }
 
-/* The widths of L, H and G tell them apart; another width may be any. */
+/* Widths of CLIP-L, OpenCLIP-H and OpenCLIP-G. Another width (a test model) matches any of them. */
 enum { WIDTH_L = 768, WIDTH_H = 1024, WIDTH_G = 1280 };
 
 static bool clip_has_width(const struct tensor_index *view, int32_t width) {
@@ -242,14 +243,14 @@ static enum status clip_check_dims(const struct component *c, struct error *e) {
     if (s->layer.heads >= 1 && d[CLIP_WIDTH] % s->layer.heads == 0 && d[CLIP_WIDTH] / s->layer.heads <= 512 &&
         d[CLIP_LAYERS] > c->reads.hidden_state_from_end && d[CLIP_LAYERS] <= FAMILY_BLOCKS_MAX - 4)
         return OK;
-    error_set(e, SHAPE, "the CLIP text encoder's sizes do not fit together");
+    error_set(e, SHAPE, "inconsistent CLIP text encoder sizes");
     error_where(e, "%s", c->index.sources[0].path);
     error_found(e, "width %d, %d heads, %d layers", d[CLIP_WIDTH], s->layer.heads, d[CLIP_LAYERS]);
     return error_expected(
-        e, "a width of whole heads (num_attention_heads in config.json; without it heads of 64)");
+        e, "a width that is a multiple of num_attention_heads (config.json; default: heads of 64)");
 }
 
-/* What the pooled row is multiplied by, or NULL; OpenCLIP's is transposed. */
+/* The text_projection tensor, or NULL; sets *transposed for OpenCLIP's. */
 static const struct index_entry *clip_find_projection(const struct component *c, bool *transposed) {
     const struct block_ref as_is = {.kind = &clip_kind_projection}, other = {.kind = &clip_kind_transposed};
     const struct index_entry *entry = block_find_weight(&as_is, clip_projection_table, &c->index);
@@ -286,7 +287,7 @@ static int clip_blocks(const struct component *c, struct block_ref *refs) {
     return n;
 }
 
-/* The pooled row is of all layers, tokens perhaps of an earlier one. */
+/* Skips layers after the one that is read, unless the pooled row needs them. */
 static bool clip_skips_block(const struct component *c, const struct block *block, const struct lane *lane) {
     const struct clip_settings *s = (const struct clip_settings *)c->settings;
     if (lane->pooled.rank) return false;
@@ -313,16 +314,16 @@ static enum status clip_check_lanes(const struct component *c, const struct lane
     for (int i = 0; i < n_lanes; i++) {
         int tokens = lanes[i].window ? lanes[i].window : lanes[i].n_tokens;
         if (tokens <= c->dims[POSITIONS]) continue;
-        error_set(e, SHAPE, "the CLIP text encoder has fewer positions than a prompt has tokens");
+        error_set(e, SHAPE, "the prompt is longer than the CLIP text encoder's position table");
         error_where(e, "%s", c->index.sources[0].path);
-        error_found(e, "%d", c->dims[POSITIONS]);
-        return error_expected(e, "%d", tokens);
+        error_found(e, "%d positions", c->dims[POSITIONS]);
+        return error_expected(e, "%d, one for each token", tokens);
     }
     return OK;
 }
 
-/* Projections to the space that text shares with pictures where they are not read, the model of pictures;
- * position_ids is 0, 1, 2, ..., which older versions of transformers stored. */
+/* Ignored tensors: unused projections, the vision model, and position_ids (0, 1, 2, ...) of older
+ * transformers. */
 static const char *const clip_ignorable[] = {"text_model.embeddings.position_ids",
                                              "embeddings.position_ids",
                                              "text_projection",
@@ -338,7 +339,7 @@ static const char *const clip_architectures[] = {"clip", NULL};
 #define OF_EITHER(axis, name, gguf, open)                                                                    \
     OF_TENSOR(2, axis, "text_model." name ".weight", name ".weight", "t." gguf ".weight", open)
 
-/* CLIP ViT-L/14. */
+/* Published sizes: CLIP ViT-L/14. */
 static const struct dimension clip_dimensions[] = {
     {"clip_vocabulary", 49408, 300, 1048576, .place = VOCABULARY,
      OF_EITHER(0, "embeddings.token_embedding", "token_embd", "token_embedding.weight"), .key = "vocab_size"},
@@ -358,7 +359,7 @@ static const struct dimension clip_dimensions[] = {
     {"clip_projection", 768, 8, 65536, .place = PROJECTION, .key = "projection_dim"},
 };
 
-/* In config.json and in GGUF files. Heads are 64 wide where nothing says their number. */
+/* Keys of config.json and of GGUF metadata. Without a head count, heads are 64 wide. */
 static const struct setting clip_settings[] = {
     {{"num_attention_heads", "clip.text.attention.head_count"},
      offsetof(struct clip_settings, layer.heads),
@@ -384,7 +385,7 @@ static void clip_derive_dims(struct component *c) {
     ((struct clip_settings *)c->settings)->layer.heads = c->dims[CLIP_HEADS];
 }
 
-/* OpenCLIP-H, of all of whose layers the last is left out. diffusers left it out of its files. */
+/* Layers of OpenCLIP-H. Stable Diffusion 2 reads the last but one, and diffusers' files lack the last. */
 enum { LAYERS_H = 24 };
 
 #define CONFIG_REST(class)                                                                                   \

@@ -1,4 +1,4 @@
-/* The layers of CLIP's models: see clip_layers.h. */
+/* Transformer layers of CLIP: see clip_layers.h. */
 #include "models/clip_layers.h"
 
 #include <math.h>
@@ -26,9 +26,9 @@ struct clip_scratch clip_layer_scratch(struct context *x, const struct clip_laye
 void clip_layer(struct context *x, const struct clip_layer_weights *w, const struct clip_layer_settings *s,
                 struct tensor rows, const struct clip_scratch *b) {
     struct attention_options heads = {.queries = s->heads,
-                          .keys = s->heads,
-                          .scale = 1 / sqrtf((float)(rows.dim[1] / s->heads)),
-                          .causal = s->causal};
+                                      .keys = s->heads,
+                                      .scale = 1 / sqrtf((float)(rows.dim[1] / s->heads)),
+                                      .causal = s->causal};
     clip_norm(x, b->n, rows, &w->norm1, s->norm_eps);
     clip_product(x, b->q, b->n, &w->q);
     clip_product(x, b->k, b->n, &w->k);

@@ -1,16 +1,17 @@
-/* What CLIP's two models, of texts and of pictures, have in common: their layers.
+/* Transformer layers shared by CLIP's text and vision encoders.
  *
  * A layer: x += out(attention(n)); x += fc2(gelu(fc1(n))), with layer norms before each half and biases
- * everywhere; attention of texts is causal. Reference: transformers 5, models/clip/modeling_clip.py. */
+ * everywhere; attention of text is causal. Source: transformers 5, models/clip/modeling_clip.py
+ * (CLIPEncoderLayer). */
 #ifndef SLUICE_MODELS_CLIP_LAYERS_H
 #define SLUICE_MODELS_CLIP_LAYERS_H
 
 #include "engine/run/family.h"
 
-/* Places in dims; a family's own are behind them. */
+/* Indices into component.dims; those of a family's own start at CLIP_DIMS. */
 enum { CLIP_WIDTH, CLIP_HEADS, CLIP_FEED_FORWARD, CLIP_LAYERS, CLIP_DIMS };
 
-/* What hidden_act says, in the order of its words. */
+/* Values of hidden_act, in the order of the setting's words. */
 enum { CLIP_GELU_QUICK, CLIP_GELU_ERF };
 
 struct clip_linear {
@@ -21,30 +22,30 @@ struct clip_layer_weights {
     struct clip_linear norm1, q, k, v, out, norm2, up, down;
 };
 
-/* Rows of a layer's table. NAMES(name, gguf, wan) lists what a family calls a tensor: of transformers' name,
- * of clip.cpp's (models/convert_hf_to_gguf.py: its ffn_down is what comes first), and of what the authors of
- * WAN call it. OpenCLIP has names of its own. FUSED begins the name of the tensor that holds q, k and v where
- * those are one. */
+/* Weight table of a layer. NAMES(name, gguf, wan) is the family's list of tensor names: transformers',
+ * clip.cpp's (models/convert_hf_to_gguf.py; its ffn_down is the first MLP layer), and the WAN authors'.
+ * OpenCLIP's names are checkpoint names. FUSED is the prefix of the tensor that holds q, k and v, where they
+ * are fused. */
 #define CLIP_RESBLOCK "transformer.resblocks.%d."
-#define CLIP_ROW(NAMES, field, spread_, end, name, gguf, wan, rank_, ...)                                    \
+#define CLIP_ROW(NAMES, field, init_scale_, end, name, gguf, wan, rank_, ...)                                \
     .offset = offsetof(struct clip_layer_weights, field),                                                    \
     .names = NAMES("encoder.layers.%d." name end, "blk.%d." gguf end, "transformer.%d." wan end),            \
-    .rank = rank_, .init_scale = spread_, .dim = {__VA_ARGS__}
+    .rank = rank_, .init_scale = init_scale_, .dim = {__VA_ARGS__}
 #define CLIP_LINEAR(NAMES, field, name, gguf, wan, open, rows, columns)                                      \
     {CLIP_ROW(NAMES, field.weight, 1, ".weight", name, gguf, wan, 2, rows, columns),                         \
-     .checkpoint_name = CLIP_RESBLOCK open ".weight"},                                                              \
+     .checkpoint_name = CLIP_RESBLOCK open ".weight"},                                                       \
     {                                                                                                        \
         CLIP_ROW(NAMES, field.bias, 1, ".bias", name, gguf, wan, 1, rows),                                   \
-            .checkpoint_name = CLIP_RESBLOCK open ".bias"                                                           \
+            .checkpoint_name = CLIP_RESBLOCK open ".bias"                                                    \
     }
 #define CLIP_NORM(NAMES, field, name, gguf, wan, open)                                                       \
     {CLIP_ROW(NAMES, field.weight, 0, ".weight", name, gguf, wan, 1, CLIP_WIDTH),                            \
-     .checkpoint_name = CLIP_RESBLOCK open ".weight"},                                                              \
+     .checkpoint_name = CLIP_RESBLOCK open ".weight"},                                                       \
     {                                                                                                        \
         CLIP_ROW(NAMES, field.bias, 1, ".bias", name, gguf, wan, 1, CLIP_WIDTH),                             \
-            .checkpoint_name = CLIP_RESBLOCK open ".bias"                                                           \
+            .checkpoint_name = CLIP_RESBLOCK open ".bias"                                                    \
     }
-#define CLIP_FUSED_QKV(FUSED, end, i)                                                                            \
+#define CLIP_FUSED_QKV(FUSED, end, i)                                                                        \
     .fused = {.name = FUSED end,                                                                             \
               .n_parts = 3,                                                                                  \
               .rows = {CLIP_WIDTH, CLIP_WIDTH, CLIP_WIDTH},                                                  \
@@ -52,10 +53,10 @@ struct clip_layer_weights {
               .taken = {i}}
 #define CLIP_QKV(NAMES, FUSED, field, i, name, gguf)                                                         \
     {CLIP_ROW(NAMES, field.weight, 1, ".weight", name, gguf, "attn." #field, 2, CLIP_WIDTH, CLIP_WIDTH),     \
-     CLIP_FUSED_QKV(FUSED, "weight", i)},                                                                        \
+     CLIP_FUSED_QKV(FUSED, "weight", i)},                                                                    \
     {                                                                                                        \
         CLIP_ROW(NAMES, field.bias, 1, ".bias", name, gguf, "attn." #field, 1, CLIP_WIDTH),                  \
-            CLIP_FUSED_QKV(FUSED, "bias", i)                                                                     \
+            CLIP_FUSED_QKV(FUSED, "bias", i)                                                                 \
     }
 #define CLIP_LAYER_WEIGHTS(NAMES, FUSED)                                                                     \
     CLIP_NORM(NAMES, norm1, "layer_norm1", "ln1", "norm1", "ln_1"),                                          \
@@ -68,26 +69,26 @@ struct clip_layer_weights {
         CLIP_LINEAR(NAMES, up, "mlp.fc1", "ffn_down", "mlp.0", "mlp.c_fc", CLIP_FEED_FORWARD, CLIP_WIDTH),   \
         CLIP_LINEAR(NAMES, down, "mlp.fc2", "ffn_up", "mlp.2", "mlp.c_proj", CLIP_WIDTH, CLIP_FEED_FORWARD)
 
-/* What a family says of its layers. */
+/* Settings of a layer, from the family. */
 struct clip_layer_settings {
     float norm_eps;
     int heads, gelu;
     bool causal;
 };
 
-/* Between the products of a layer, of rows that see each other. */
+/* Scratch tensors of a layer, for rows that attend to each other. */
 struct clip_scratch {
     struct tensor n, q, k, v; /* [T, WIDTH] */
     struct tensor up;         /* [T, FEED_FORWARD] */
 };
 
-/* Scratch for rows like these: [T, WIDTH]. */
+/* Allocates the scratch tensors for rows [T, WIDTH]. */
 struct clip_scratch clip_layer_scratch(struct context *x, const struct clip_layer_weights *w,
                                        struct tensor rows);
-/* Rows that see each other go through the layer, in place. */
+/* Runs a layer on rows [T, WIDTH] in place; all rows attend to each other. */
 void clip_layer(struct context *x, const struct clip_layer_weights *w, const struct clip_layer_settings *s,
                 struct tensor rows, const struct clip_scratch *scratch);
-/* out may be in. */
+/* Layer norm; out may be in. */
 void clip_norm(struct context *x, struct tensor out, struct tensor in, const struct clip_linear *norm,
                float eps);
 

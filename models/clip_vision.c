@@ -1,10 +1,8 @@
-/* CLIP's vision encoder, OpenCLIP's H above all: what WAN's picture-to-video models see of a picture beside
- * its latent.
+/* CLIP vision encoder (transformers: CLIPVisionModel), above all OpenCLIP-H for WAN 2.1 image-to-video.
  *
- * Patches become tokens behind one that stands for the whole picture; positions are added, a norm comes
- * before the layers (clip_layers.h). Rows are those of all layers but the last, without the norm behind them.
- * Reference: transformers 5.23, models/clip/modeling_clip.py, and image_processing_clip.py for its pictures.
- */
+ * Patch embeddings after a class token, plus positions, a norm, then layers (clip_layers.h). The output is
+ * hidden_states[-2]: all layers but the last, without the final norm. Source: transformers 5.23,
+ * models/clip/modeling_clip.py; image_processing_clip.py for resizing and cropping. */
 #include "models/clip_layers.h"
 #include "models/models.h"
 
@@ -12,14 +10,14 @@
 
 enum { POSITIONS = CLIP_DIMS, COLOURS, PATCH, SIDE };
 
-enum { HIDDEN_STATE_FROM_END = 1 }; /* of what is read */
+enum { HIDDEN_STATE_FROM_END = 1 }; /* the output is hidden_states[-2] */
 enum { HEAD_PUBLISHED = 80, PATCH_PUBLISHED = 14 };
 
 struct clip_vision_settings {
-    struct clip_layer_settings layer; /* heads 0: nothing says it */
-    int last_layer;                   /* whose output is read */
-    /* What pictures are resampled to, of which the middle is read: their shorter edge, or both; 0: nothing
-     * says it. */
+    struct clip_layer_settings layer; /* heads 0: not in the configuration */
+    int last_layer;                   /* index of the layer whose output is read */
+    /* Size that images are resized to before the centre crop: the shorter edge, or width and height; 0: not
+     * in the configuration. */
     int shortest, width, height;
     int crop_width, crop_height;
     struct picture_format format;
@@ -29,7 +27,7 @@ struct clip_vision_state {
     struct tensor tokens; /* [T, width] */
 };
 
-/* transformers' names behind "vision_model.", and behind "visual." those of the authors of WAN. */
+/* Tensor names of transformers (after "vision_model.") and of the WAN authors (after "visual."). */
 #define VISION_NAMES(name, gguf, wan)                                                                        \
     { name, wan }
 
@@ -40,10 +38,10 @@ struct patch_weights {
     struct clip_linear norm;
 };
 
-#define PATCH_WEIGHT(field, spread_, name, wan, open, rank_, ...)                                            \
+#define PATCH_WEIGHT(field, init_scale_, name, wan, open, rank_, ...)                                        \
     {                                                                                                        \
-        .offset = offsetof(struct patch_weights, field), .names = {name, wan}, .checkpoint_name = open,             \
-        .rank = rank_, .dim = {__VA_ARGS__}, .init_scale = spread_                                               \
+        .offset = offsetof(struct patch_weights, field), .names = {name, wan}, .checkpoint_name = open,      \
+        .rank = rank_, .dim = {__VA_ARGS__}, .init_scale = init_scale_                                       \
     }
 
 static const struct weight_spec clip_vision_patch_table[] = {
@@ -99,23 +97,23 @@ static const struct block_kind clip_vision_kind_layer =
 static const struct block_kind clip_vision_kind_wan =
     BLOCK_KIND("layer", "layers.%d", clip_vision_wan_table, clip_layer_weights, clip_vision_forward_layer);
 
-/* ---- the norm behind them ---- */
+/* ---- final norm ---- */
 
 struct norm_weights {
     struct clip_linear norm;
 };
 
-#define NORM_WEIGHT(field, spread_, end)                                                                     \
+#define NORM_WEIGHT(field, init_scale_, end)                                                                 \
     {                                                                                                        \
         .offset = offsetof(struct norm_weights, norm.field),                                                 \
-        .names = {"post_layernorm" end, "post_norm" end}, .checkpoint_name = "ln_post" end, .rank = 1,              \
-        .dim = {CLIP_WIDTH}, .init_scale = spread_                                                               \
+        .names = {"post_layernorm" end, "post_norm" end}, .checkpoint_name = "ln_post" end, .rank = 1,       \
+        .dim = {CLIP_WIDTH}, .init_scale = init_scale_                                                       \
     }
 
 static const struct weight_spec clip_vision_norm_table[] = {NORM_WEIGHT(weight, 0, ".weight"),
                                                             NORM_WEIGHT(bias, 1, ".bias")};
 
-/* Files have it; nobody reads what it gives. */
+/* Present in files, never used: the output is read before the final norm. */
 static const struct block_kind clip_vision_kind_norm =
     BLOCK_KIND("norm", "post_layernorm", clip_vision_norm_table, norm_weights, NULL, .never_quantised = true);
 
@@ -139,17 +137,19 @@ static enum status clip_vision_check_dims(const struct component *c, struct erro
     if (heads && d[SIDE] > 0 && d[COLOURS] == 3 && d[CLIP_LAYERS] > HIDDEN_STATE_FROM_END &&
         d[CLIP_LAYERS] <= FAMILY_BLOCKS_MAX - 2)
         return OK;
-    error_set(e, SHAPE, "the CLIP vision encoder's sizes do not fit together");
+    error_set(e, SHAPE, "inconsistent CLIP vision encoder sizes");
     error_where(e, "%s", c->index.sources[0].path);
     error_found(e, "width %d, %d heads, %d layers, %d positions, patches [%d, %d, %d]", d[CLIP_WIDTH],
                 s->layer.heads, d[CLIP_LAYERS], d[POSITIONS], d[COLOURS], d[PATCH], d[PATCH]);
-    return error_expected(e,
-                          "whole heads (num_attention_heads in config.json; without it heads of %d), %d "
-                          "layers or more, a square of patches of 3 colours and one position more",
-                          HEAD_PUBLISHED, HIDDEN_STATE_FROM_END + 1);
+    return error_expected(
+        e,
+        "a width that is a multiple of num_attention_heads (config.json; default: heads of "
+        "%d), at least %d layers, 3 colours, and one position more than a square of patches",
+        HEAD_PUBLISHED, HIDDEN_STATE_FROM_END + 1);
 }
 
-/* Of pictures that are too small, or not cut, the reference would make others, or none. */
+/* Refuses processor configurations whose resized image does not cover the crop, or whose crop is not the
+ * encoder's input size. */
 static enum status clip_vision_check_pictures(const struct component *c, const struct config *pictures,
                                               struct error *e) {
     const struct clip_vision_settings *s = (const struct clip_vision_settings *)c->settings;
@@ -162,17 +162,18 @@ static enum status clip_vision_check_pictures(const struct component *c, const s
     bool both = s->width || s->height;
     bool large = both ? s->width >= side && s->height >= side : s->shortest >= side;
     if (crops && large && s->crop_width == side && s->crop_height == side) return OK;
-    error_set(e, META, "pictures would not be of the size that the vision encoder reads");
+    error_set(e, META, "the image processor's crop size is not the vision encoder's input size");
     error_where(e, "%s", pictures->path);
     if (both)
-        error_found(e, "resampled to %dx%d", s->width, s->height);
+        error_found(e, "resized to %dx%d", s->width, s->height);
     else
-        error_found(e, "a shorter edge of %d, %s %dx%d", s->shortest, crops ? "cut to" : "never cut to",
-                    s->crop_width, s->crop_height);
-    return error_expected(e, "%dx%d, cut out of no less", side, side);
+        error_found(e, "a shorter edge of %d, %s %dx%d", s->shortest,
+                    crops ? "cropped to" : "never cropped to", s->crop_width, s->crop_height);
+    return error_expected(e, "resized to at least %dx%d, cropped to that size", side, side);
 }
 
-/* The patches are a square's: how many pixels are on its side. */
+/* Input size in pixels, from the number of positions (a square of patches, plus the class token); 0: not a
+ * square. */
 static int32_t clip_vision_side(const int32_t *d) {
     int32_t side = (int32_t)lrint(sqrt((double)d[POSITIONS] - 1));
     return d[POSITIONS] > 1 && side * side == d[POSITIONS] - 1 ? side * d[PATCH] : 0;
@@ -202,13 +203,13 @@ static enum status clip_vision_configure(struct component *c, const struct confi
     static const struct {
         const char *key;
         int place;
-    } wanted[] = {{"image_size", SIDE}, {"patch_size", PATCH}, {"num_channels", COLOURS}};
+    } required[] = {{"image_size", SIDE}, {"patch_size", PATCH}, {"num_channels", COLOURS}};
     struct clip_vision_settings *s = (struct clip_vision_settings *)c->settings;
     if (!s->layer.heads) s->layer.heads = c->dims[CLIP_WIDTH] / HEAD_PUBLISHED;
     if (clip_vision_read_dims(c, e) != OK || clip_vision_check_dims(c, e) != OK) return e->code;
-    for (int i = 0; i < COUNT_OF(wanted); i++) {
-        int value = c->dims[wanted[i].place];
-        config_int(config, wanted[i].key, value, value, &value, e);
+    for (int i = 0; i < COUNT_OF(required); i++) {
+        int value = c->dims[required[i].place];
+        config_int(config, required[i].key, value, value, &value, e);
     }
     component_check_count(c, config, "num_hidden_layers", c->dims[CLIP_LAYERS], e);
     clip_vision_default_sizes(c);
@@ -223,12 +224,13 @@ static int clip_vision_blocks(const struct component *c, struct block_ref *refs)
     int n = 0, layers = c->dims[CLIP_LAYERS];
     refs[n++] = (struct block_ref){.kind = &clip_vision_kind_patch};
     for (int i = 0; i < layers; i++)
-        refs[n++] = (struct block_ref){.kind = layer, .number = i, .unused = i >= layers - HIDDEN_STATE_FROM_END};
+        refs[n++] =
+            (struct block_ref){.kind = layer, .number = i, .unused = i >= layers - HIDDEN_STATE_FROM_END};
     refs[n++] = (struct block_ref){.kind = &clip_vision_kind_norm, .unused = true};
     return n;
 }
 
-/* Lanes take turns in one state. */
+/* All lanes share one state, because they are computed one after another. */
 static void clip_vision_declare(const struct component *c, struct lane *lanes, int n_lanes,
                                 struct arena *arena, struct arena *pictures, bool *ok) {
     struct tensor tokens =
@@ -237,7 +239,7 @@ static void clip_vision_declare(const struct component *c, struct lane *lanes, i
     for (int i = 0; i < n_lanes; i++) ((struct clip_vision_state *)lanes[i].state)->tokens = tokens;
 }
 
-/* image_transforms.py, get_resize_output_image_size, and the middle of that. */
+/* Resize and centre crop: image_transforms.py, get_resize_output_image_size. */
 static struct vision_grid clip_vision_grid_of(const struct component *c, int width, int height) {
     const struct clip_vision_settings *s = (const struct clip_vision_settings *)c->settings;
     int shorter = width < height ? width : height, side = c->dims[SIDE];
@@ -252,7 +254,7 @@ static struct vision_grid clip_vision_grid_of(const struct component *c, int wid
     };
 }
 
-/* The projection to where pictures and texts meet, and the text's model. */
+/* Ignored tensors: visual_projection and the text model. */
 static const char *const clip_vision_ignorable[] = {"visual_projection.",
                                                     "embeddings.position_ids",
                                                     "head",
@@ -264,7 +266,7 @@ static const char *const clip_vision_ignorable[] = {"visual_projection.",
                                                     "log_scale",
                                                     NULL};
 
-/* OpenCLIP ViT-H/14. */
+/* Published sizes: OpenCLIP ViT-H/14. */
 static const struct dimension clip_vision_dimensions[] = {
     {"clip_vision_layers", 32, 2, 400, .place = CLIP_LAYERS,
      OF_BLOCKS("encoder.layers.", "transformer.resblocks.", "transformer."), .key = "num_hidden_layers"},

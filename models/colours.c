@@ -1,7 +1,7 @@
-/* Colours of latents: see models.h.
+/* Linear approximations of VAE decoders, for previews: see struct latent_colours in models.h.
  *
- * Fitted by the authors of stable-diffusion.cpp (src/runtime/latent-preview.h at 2e0f042), each to its
- * autoencoder; those of Stable Diffusion 3 are Stability's own (sd3.5, sd3_impls.py at 8565799). */
+ * The values are stable-diffusion.cpp's (src/runtime/latent-preview.h at 2e0f042), fitted to each VAE; those of
+ * Stable Diffusion 3 are Stability's own (sd3.5, sd3_impls.py at 8565799). */
 #include "models/models.h"
 
 /* Stable Diffusion 1 and 2. */
@@ -34,7 +34,7 @@ static const float colours_sd3[][3] = {
 /* clang-format on */
 const struct latent_colours latent_colours_sd3 = {16, colours_sd3, {0.5F, 0.5F, 0.5F}, 1.5305F};
 
-/* Flux.1, and Z-Image, which has its autoencoder. */
+/* Flux.1 and Z-Image, which share a VAE. */
 /* clang-format off */
 static const float colours_flux[][3] = {
     {-0.020584F, 0.0099585F, 0.0486265F}, {0.014048F, 0.013365F, 0.064788F},
@@ -49,7 +49,7 @@ static const float colours_flux[][3] = {
 const struct latent_colours latent_colours_flux = {
     16, colours_flux, {0.5123F, 0.4965315F, 0.4959555F}, 0.3611F};
 
-/* WAN 2.1 and 2.2, and Qwen-Image, whose latents are alike. */
+/* WAN 2.1, WAN 2.2 A14B and Qwen-Image: their latents have the same channels. */
 /* clang-format off */
 static const float colours_wan[][3] = {
     {0.0075615F, -0.074209F, 0.239914F}, {0.001826F, -0.00534F, -0.018571F},
@@ -63,7 +63,7 @@ static const float colours_wan[][3] = {
 /* clang-format on */
 const struct latent_colours latent_colours_wan = {16, colours_wan, {0.364865F, 0.382512F, 0.2715735F}, 0};
 
-/* WAN 2.2's TI2V. */
+/* WAN 2.2 TI2V 5B. */
 /* clang-format off */
 static const float colours_wan22[][3] = {
     {0.008563F, -0.013615F, -0.0096285F}, {-0.0568695F, -0.0143575F, -0.0114425F},

@@ -1,14 +1,14 @@
-/* Flux.1: a diffusion transformer over text tokens followed by image tokens, and by those of pictures that it
- * is to refer to (Kontext).
+/* Flux.1 transformer (diffusers: FluxTransformer2DModel). Token order: text, the generated image, reference
+ * images (Kontext).
  *
- * Double blocks keep weights of their own for text and for pictures, which meet in attention alone; in single
- * blocks all tokens are alike. Conditioning is one row: timestep, distilled guidance where the model has it,
- * and the whole prompt's pooled embedding; from it come each block's shifts, scales and gates. These are
- * blocks of their own, because they depend on timestep and prompt alone and can be hoisted. Positions are (0,
- * 0, 0) for text, (0, y, x) for the image and (i, y, x) for reference i from 1 on. A model that fills masks
- * (Fill) reads more columns a token: the picture's latent with the hole in it and the mask. Reference:
- * diffusers 0.42, models/transformers/transformer_flux.py; the authors' own names are those of its
- * loaders/single_file_utils.py, convert_flux_transformer_checkpoint_to_diffusers. */
+ * Double blocks have separate weights for text and image tokens, with joint attention (mmdit.h). Single
+ * blocks treat all tokens alike. The conditioning is one row: timestep, guidance scale (dev), and pooled
+ * prompt. Linear layers turn it into each block's shifts, scales and gates (AdaLN). They are blocks of their
+ * own here, because they depend on timestep and prompt alone and can be hoisted. Rope positions: (0, 0, 0)
+ * for text, (0, y, x) for the image, (i, y, x) for reference i from 1. Fill reads more channels in
+ * x_embedder: the latent of the masked image and the mask. Source: diffusers 0.42,
+ * models/transformers/transformer_flux.py; checkpoint names of the authors: loaders/single_file_utils.py,
+ * convert_flux_transformer_checkpoint_to_diffusers. */
 #include "models/row_chunk.h"
 #include "models/mmdit.h"
 
@@ -18,15 +18,15 @@ enum {
     THREE_DIM,
     SIX_DIM,
     FEED_FORWARD,
-    FUSED_IN, /* DIM + FEED_FORWARD */
+    FUSED_IN, /* DIM + FEED_FORWARD: input width of a single block's proj_out */
     HEAD,
     HEADS,
-    AXES, /* three: of rope */
+    AXES, /* first of three rope axes */
     IN = AXES + 3,
-    OUT, /* latent columns where IN has others besides, else 0 */
+    OUT, /* PATCH for Fill, whose IN has more columns; else 0 (config.json omits out_channels) */
     PATCH,
     LATENT,
-    FILL, /* whether IN has the columns of a mask */
+    FILL, /* 1: IN includes the columns of masked image and mask (Fill) */
     CAPTION,
     POOLED,
     FREQUENCIES,
@@ -46,10 +46,10 @@ struct flux_settings {
 
 struct flux_state {
     struct tensor tokens; /* [text + image + reference rows, DIM] */
-    /* Shared by a prompt's lanes: */
-    struct tensor rope; /* [rows as above, HEAD/2, 2] */
+    /* Shared by the lanes of a prompt: */
+    struct tensor rope; /* [text + image + reference rows, HEAD/2, 2] */
     struct tensor text; /* [text rows, DIM], embedded once */
-    /* From timestep and prompt; a row for each evaluation or, not hoisted, one. */
+    /* Depends on timestep and prompt; one row for each evaluation if hoisted, else one row. */
     struct tensor condition;                         /* [rows, DIM] */
     struct tensor image_modulation, text_modulation; /* [double blocks, rows, SIX_DIM] */
     struct tensor single_modulation;                 /* [single blocks, rows, THREE_DIM] */
@@ -70,14 +70,15 @@ struct single_weights {
     struct linear_weights up, out;
 };
 
-#define LINEAR_IF(when, structure, field, name, original, rows, columns)                                   \
-    BLOCK_WEIGHT_IF(when, structure, field.weight, 1, name ".weight", original ".weight", 2, rows,         \
-                      columns),                                                                              \
-        BLOCK_WEIGHT_IF(when, structure, field.bias, 1, name ".bias", original ".bias", 1, rows)
+#define LINEAR_IF(when, structure, field, name, checkpoint, rows, columns)                                   \
+    BLOCK_WEIGHT_IF(when, structure, field.weight, 1, name ".weight", checkpoint ".weight", 2, rows,         \
+                    columns),                                                                                \
+        BLOCK_WEIGHT_IF(when, structure, field.bias, 1, name ".bias", checkpoint ".bias", 1, rows)
 #define LINEAR(...) LINEAR_IF(0, __VA_ARGS__)
 
-/* Part number part_ of a tensor of the authors': of its n_parts_, which are q, k, v and the feed-forward. */
-#define FUSED_PART(structure, field_, name_, fused_, n_parts_, part_, rank_, rows_)                                \
+/* A weight that the authors' checkpoint fuses with others in one tensor (q, k, v and, in single blocks, the
+ * MLP's first layer). part_: its index there. */
+#define FUSED_PART(structure, field_, name_, fused_, n_parts_, part_, rank_, rows_)                          \
     {                                                                                                        \
         .offset = offsetof(struct structure, field_), .names = {name_},                                      \
         .fused = {.name = fused_,                                                                            \
@@ -85,10 +86,10 @@ struct single_weights {
                   .rows = {DIM, DIM, DIM, FEED_FORWARD},                                                     \
                   .n_taken = 1,                                                                              \
                   .taken = {part_}},                                                                         \
-        .rank = rank_, .dim = {rows_, DIM}, .init_scale = 1                                                      \
+        .rank = rank_, .dim = {rows_, DIM}, .init_scale = 1                                                  \
     }
 #define LINEAR_PART(structure, field, name, fused, n_parts, part, rows)                                      \
-    FUSED_PART(structure, field.weight, name ".weight", fused ".weight", n_parts, part, 2, rows),                  \
+    FUSED_PART(structure, field.weight, name ".weight", fused ".weight", n_parts, part, 2, rows),            \
         FUSED_PART(structure, field.bias, name ".bias", fused ".bias", n_parts, part, 1, rows)
 
 static const struct weight_spec flux_context_table[] = {
@@ -97,57 +98,60 @@ static const struct weight_spec flux_context_table[] = {
 static const struct weight_spec flux_embedder_table[] = {
     LINEAR(linear_block_weights, linear, "x_embedder", "img_in", DIM, IN)};
 
-#define EMBEDDER(when, field, name, original, columns)                                                      \
+#define EMBEDDER(when, field, name, checkpoint, columns)                                                     \
     LINEAR_IF(when, mmdit_time_text_embed_weights, field##_in, "time_text_embed." name "_embedder.linear_1", \
-                original "_in.in_layer", DIM, columns),                                                      \
+              checkpoint "_in.in_layer", DIM, columns),                                                      \
         LINEAR_IF(when, mmdit_time_text_embed_weights, field##_out,                                          \
-                    "time_text_embed." name "_embedder.linear_2", original "_in.out_layer", DIM, DIM)
+                  "time_text_embed." name "_embedder.linear_2", checkpoint "_in.out_layer", DIM, DIM)
 
 static const struct weight_spec flux_conditioning_table[] = {
     EMBEDDER(0, time, "timestep", "time", FREQUENCIES),
     EMBEDDER(GUIDED, guidance, "guidance", "guidance", FREQUENCIES),
     EMBEDDER(0, pooled, "text", "vector", POOLED)};
 
-#define DOUBLE_BLOCK  "transformer_blocks.%d."
+#define DOUBLE_BLOCK      "transformer_blocks.%d."
 #define CHECKPOINT_DOUBLE "double_blocks.%d."
 
-#define STREAM_QKV(stream, original, q_, k_, v_, q_norm_, k_norm_)                                         \
-    LINEAR_PART(double_weights, stream.attention.q, DOUBLE_BLOCK "attn." q_, CHECKPOINT_DOUBLE original "_attn.qkv", 3, 0,   \
-                DIM),                                                                                        \
-        LINEAR_PART(double_weights, stream.attention.k, DOUBLE_BLOCK "attn." k_, CHECKPOINT_DOUBLE original "_attn.qkv", 3,  \
-                    1, DIM),                                                                                 \
-        LINEAR_PART(double_weights, stream.attention.v, DOUBLE_BLOCK "attn." v_, CHECKPOINT_DOUBLE original "_attn.qkv", 3,  \
-                    2, DIM),                                                                                 \
-        BLOCK_WEIGHT_NAMED(double_weights, stream.attention.q_norm, 0,                                  \
-                                DOUBLE_BLOCK "attn." q_norm_ ".weight",                                            \
-                                CHECKPOINT_DOUBLE original "_attn.norm.query_norm.scale", 1, HEAD),                    \
-        BLOCK_WEIGHT_NAMED(double_weights, stream.attention.k_norm, 0,                                  \
-                                DOUBLE_BLOCK "attn." k_norm_ ".weight",                                            \
-                                CHECKPOINT_DOUBLE original "_attn.norm.key_norm.scale", 1, HEAD)
+#define STREAM_QKV(stream, checkpoint, q_, k_, v_, q_norm_, k_norm_)                                         \
+    LINEAR_PART(double_weights, stream.attention.q, DOUBLE_BLOCK "attn." q_,                                 \
+                CHECKPOINT_DOUBLE checkpoint "_attn.qkv", 3, 0, DIM),                                        \
+        LINEAR_PART(double_weights, stream.attention.k, DOUBLE_BLOCK "attn." k_,                             \
+                    CHECKPOINT_DOUBLE checkpoint "_attn.qkv", 3, 1, DIM),                                    \
+        LINEAR_PART(double_weights, stream.attention.v, DOUBLE_BLOCK "attn." v_,                             \
+                    CHECKPOINT_DOUBLE checkpoint "_attn.qkv", 3, 2, DIM),                                    \
+        BLOCK_WEIGHT_NAMED(double_weights, stream.attention.q_norm, 0,                                       \
+                           DOUBLE_BLOCK "attn." q_norm_ ".weight",                                           \
+                           CHECKPOINT_DOUBLE checkpoint "_attn.norm.query_norm.scale", 1, HEAD),             \
+        BLOCK_WEIGHT_NAMED(double_weights, stream.attention.k_norm, 0,                                       \
+                           DOUBLE_BLOCK "attn." k_norm_ ".weight",                                           \
+                           CHECKPOINT_DOUBLE checkpoint "_attn.norm.key_norm.scale", 1, HEAD)
 
-#define STREAM_FEED_FORWARD(stream, original, name)                                                          \
-    LINEAR(double_weights, stream.up, DOUBLE_BLOCK name ".net.0.proj", CHECKPOINT_DOUBLE original "_mlp.0", FEED_FORWARD,    \
-           DIM),                                                                                             \
-        LINEAR(double_weights, stream.down, DOUBLE_BLOCK name ".net.2", CHECKPOINT_DOUBLE original "_mlp.2", DIM,            \
-               FEED_FORWARD)
+#define STREAM_FEED_FORWARD(stream, checkpoint, name)                                                        \
+    LINEAR(double_weights, stream.up, DOUBLE_BLOCK name ".net.0.proj",                                       \
+           CHECKPOINT_DOUBLE checkpoint "_mlp.0", FEED_FORWARD, DIM),                                        \
+        LINEAR(double_weights, stream.down, DOUBLE_BLOCK name ".net.2",                                      \
+               CHECKPOINT_DOUBLE checkpoint "_mlp.2", DIM, FEED_FORWARD)
 
-/* In the order of their use. */
+/* Weights of a double block, in the order of use. */
 static const struct weight_spec flux_double_table[] = {
     STREAM_QKV(image, "img", "to_q", "to_k", "to_v", "norm_q", "norm_k"),
     STREAM_QKV(text, "txt", "add_q_proj", "add_k_proj", "add_v_proj", "norm_added_q", "norm_added_k"),
-    LINEAR(double_weights, image.attention.out, DOUBLE_BLOCK "attn.to_out.0", CHECKPOINT_DOUBLE "img_attn.proj", DIM, DIM),
-    LINEAR(double_weights, text.attention.out, DOUBLE_BLOCK "attn.to_add_out", CHECKPOINT_DOUBLE "txt_attn.proj", DIM, DIM),
+    LINEAR(double_weights, image.attention.out, DOUBLE_BLOCK "attn.to_out.0",
+           CHECKPOINT_DOUBLE "img_attn.proj", DIM, DIM),
+    LINEAR(double_weights, text.attention.out, DOUBLE_BLOCK "attn.to_add_out",
+           CHECKPOINT_DOUBLE "txt_attn.proj", DIM, DIM),
     STREAM_FEED_FORWARD(image, "img", "ff"),
     STREAM_FEED_FORWARD(text, "txt", "ff_context"),
 };
 
 static const struct weight_spec flux_double_modulation_table[] = {
-    LINEAR(double_modulation_weights, image, DOUBLE_BLOCK "norm1.linear", CHECKPOINT_DOUBLE "img_mod.lin", SIX_DIM, DIM),
-    LINEAR(double_modulation_weights, text, DOUBLE_BLOCK "norm1_context.linear", CHECKPOINT_DOUBLE "txt_mod.lin", SIX_DIM,
-           DIM),
+    LINEAR(double_modulation_weights, image, DOUBLE_BLOCK "norm1.linear", CHECKPOINT_DOUBLE "img_mod.lin",
+           SIX_DIM, DIM),
+    LINEAR(double_modulation_weights, text, DOUBLE_BLOCK "norm1_context.linear",
+           CHECKPOINT_DOUBLE "txt_mod.lin", SIX_DIM, DIM),
 };
 
-#define SINGLE_BLOCK  "single_transformer_blocks.%d."
+#define SINGLE_BLOCK      "single_transformer_blocks.%d."
 #define CHECKPOINT_SINGLE "single_blocks.%d."
 
 static const struct weight_spec flux_single_table[] = {
@@ -155,26 +159,27 @@ static const struct weight_spec flux_single_table[] = {
     LINEAR_PART(single_weights, k, SINGLE_BLOCK "attn.to_k", CHECKPOINT_SINGLE "linear1", 4, 1, DIM),
     LINEAR_PART(single_weights, v, SINGLE_BLOCK "attn.to_v", CHECKPOINT_SINGLE "linear1", 4, 2, DIM),
     BLOCK_WEIGHT_NAMED(single_weights, q_norm, 0, SINGLE_BLOCK "attn.norm_q.weight",
-                            CHECKPOINT_SINGLE "norm.query_norm.scale", 1, HEAD),
+                       CHECKPOINT_SINGLE "norm.query_norm.scale", 1, HEAD),
     BLOCK_WEIGHT_NAMED(single_weights, k_norm, 0, SINGLE_BLOCK "attn.norm_k.weight",
-                            CHECKPOINT_SINGLE "norm.key_norm.scale", 1, HEAD),
+                       CHECKPOINT_SINGLE "norm.key_norm.scale", 1, HEAD),
     LINEAR_PART(single_weights, up, SINGLE_BLOCK "proj_mlp", CHECKPOINT_SINGLE "linear1", 4, 3, FEED_FORWARD),
     LINEAR(single_weights, out, SINGLE_BLOCK "proj_out", CHECKPOINT_SINGLE "linear2", DIM, FUSED_IN),
 };
 
 static const struct weight_spec flux_single_modulation_table[] = {
-    LINEAR(linear_block_weights, linear, SINGLE_BLOCK "norm.linear", CHECKPOINT_SINGLE "modulation.lin", THREE_DIM, DIM)};
+    LINEAR(linear_block_weights, linear, SINGLE_BLOCK "norm.linear", CHECKPOINT_SINGLE "modulation.lin",
+           THREE_DIM, DIM)};
 
-/* The authors' halves are shift and scale. */
-#define FINAL_SCALE_SHIFT(field_, tail, rank_)                                                                         \
+/* The final AdaLN layer. diffusers stores scale, then shift; the authors' checkpoint shift, then scale. */
+#define FINAL_SCALE_SHIFT(field_, tail, rank_)                                                               \
     {                                                                                                        \
-        .offset = offsetof(struct linear_block_weights, linear.field_), .names = {"norm_out.linear." tail},       \
+        .offset = offsetof(struct linear_block_weights, linear.field_), .names = {"norm_out.linear." tail},  \
         .fused = {.name = "final_layer.adaLN_modulation.1." tail,                                            \
                   .n_parts = 2,                                                                              \
                   .rows = {DIM, DIM},                                                                        \
                   .n_taken = 2,                                                                              \
                   .taken = {1, 0}},                                                                          \
-        .rank = rank_, .dim = {TWO_DIM, DIM}, .init_scale = 1                                                    \
+        .rank = rank_, .dim = {TWO_DIM, DIM}, .init_scale = 1                                                \
     }
 static const struct weight_spec flux_final_modulation_table[] = {FINAL_SCALE_SHIFT(weight, "weight", 2),
                                                                  FINAL_SCALE_SHIFT(bias, "bias", 1)};
@@ -200,7 +205,7 @@ static void flux_fill_rope(struct context *x, const struct visit_scope *scope) {
         .n_grids = 1,
         .grid = {{.extent = {1, 1, 1}}},
     };
-    /* All of the text sits at the origin. */
+    /* All text tokens have position (0, 0, 0). */
     op_rope_table(x, tensor_slice(text, 0, 1), &rope);
     struct tensor rows = tensor_reshape(text, 2, (int32_t[]){text.dim[0], 2 * text.dim[1]});
     if (text.dim[0] > 1)
@@ -238,7 +243,7 @@ static void flux_forward_single_modulation(struct context *x, const void *weight
     const struct linear_block_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
     mmdit_modulation(x, scope_rows_of_block(state->single_modulation, scope),
-                    scope_rows(state->condition, scope), &w->linear);
+                     scope_rows(state->condition, scope), &w->linear);
 }
 
 static void flux_forward_final_modulation(struct context *x, const void *weights,
@@ -246,7 +251,7 @@ static void flux_forward_final_modulation(struct context *x, const void *weights
     const struct linear_block_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
     mmdit_modulation(x, scope_rows(state->final_modulation, scope), scope_rows(state->condition, scope),
-                    &w->linear);
+                     &w->linear);
 }
 
 static void flux_forward_embedder(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -268,13 +273,13 @@ static void flux_forward_embedder(struct context *x, const void *weights, const 
 static void flux_forward_double(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct double_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
-    int32_t text = scope->lane->text.dim[0], pictures = state->tokens.dim[0] - text;
+    int32_t text = scope->lane->text.dim[0], images = state->tokens.dim[0] - text;
     struct mmdit_stream of_image = {
         .w = &w->image,
         .first = text,
-        .rows = pictures,
-        .n_updated = pictures,
-        .range = {{pictures, scope_rows_of_block(state->image_modulation, scope)}},
+        .rows = images,
+        .n_updated = images,
+        .range = {{images, scope_rows_of_block(state->image_modulation, scope)}},
     };
     struct mmdit_stream of_text = {
         .w = &w->text,
@@ -283,10 +288,11 @@ static void flux_forward_double(struct context *x, const void *weights, const st
         .range = {{text, scope_rows_of_block(state->text_modulation, scope)}},
     };
     mmdit_joint_block(x, &of_image, &of_text, state->tokens,
-                    (struct mmdit_heads){.size = 2 * state->rope.dim[1], .rope = state->rope});
+                      (struct mmdit_heads){.size = 2 * state->rope.dim[1], .rope = state->rope});
 }
 
-/* Attention and feed-forward side by side: both read the same norm, and one product takes both. */
+/* Single block: attention and MLP read the same normed input; proj_out multiplies both outputs, concatenated.
+ */
 static void flux_forward_single(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct single_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
@@ -313,7 +319,7 @@ static void flux_forward_single(struct context *x, const void *weights, const st
     }
 }
 
-/* The model predicts noise minus data, as flow matching wants it. */
+/* The model predicts noise - data, the velocity of flow matching. */
 static void flux_forward_final(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct linear_block_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
@@ -326,9 +332,9 @@ static void flux_forward_final(struct context *x, const void *weights, const str
 static const struct block_kind flux_kind_context =
     BLOCK_KIND("context", "context_embedder", flux_context_table, linear_block_weights, flux_forward_context,
                .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
-static const struct block_kind flux_kind_conditioning =
-    BLOCK_KIND("conditioning", "conditioning", flux_conditioning_table, mmdit_time_text_embed_weights,
-               flux_forward_conditioning, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true);
+static const struct block_kind flux_kind_conditioning = BLOCK_KIND(
+    "conditioning", "conditioning", flux_conditioning_table, mmdit_time_text_embed_weights,
+    flux_forward_conditioning, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true);
 static const struct block_kind flux_kind_embedder =
     BLOCK_KIND("embedder", "x_embedder", flux_embedder_table, linear_block_weights, flux_forward_embedder,
                .never_quantised = true);
@@ -337,14 +343,14 @@ static const struct block_kind flux_kind_double_modulation = BLOCK_KIND(
     double_modulation_weights, flux_forward_double_modulation, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT);
 static const struct block_kind flux_kind_double =
     BLOCK_KIND("double", "transformer_blocks.%d", flux_double_table, double_weights, flux_forward_double);
-static const struct block_kind flux_kind_single_modulation =
-    BLOCK_KIND("single_modulation", "single_transformer_blocks.%d.modulation", flux_single_modulation_table,
-               linear_block_weights, flux_forward_single_modulation, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT);
+static const struct block_kind flux_kind_single_modulation = BLOCK_KIND(
+    "single_modulation", "single_transformer_blocks.%d.modulation", flux_single_modulation_table,
+    linear_block_weights, flux_forward_single_modulation, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT);
 static const struct block_kind flux_kind_single = BLOCK_KIND(
     "single", "single_transformer_blocks.%d", flux_single_table, single_weights, flux_forward_single);
-static const struct block_kind flux_kind_final_modulation =
-    BLOCK_KIND("final_modulation", "norm_out", flux_final_modulation_table, linear_block_weights,
-               flux_forward_final_modulation, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true);
+static const struct block_kind flux_kind_final_modulation = BLOCK_KIND(
+    "final_modulation", "norm_out", flux_final_modulation_table, linear_block_weights,
+    flux_forward_final_modulation, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true);
 static const struct block_kind flux_kind_final = BLOCK_KIND(
     "final", "proj_out", flux_final_table, linear_block_weights, flux_forward_final, .never_quantised = true);
 
@@ -361,19 +367,19 @@ static enum status flux_check_dims(const struct component *c, struct error *e) {
     int doubles = d[DOUBLE_LAYERS], singles = d[SINGLE_LAYERS],
         layers = doubles && singles ? doubles + singles : 0;
     struct mmdit_sizes sizes = {.dim = d[DIM],
-                                 .feed_forward = d[FEED_FORWARD],
-                                 .head = d[HEAD],
-                                 .frequencies = d[FREQUENCIES],
-                                 .patch = d[PATCH],
-                                 .axis = ((const struct flux_settings *)c->settings)->axis_dim,
-                                 .layers = layers,
-                                 .n_blocks = 2 * layers + 5};
+                                .feed_forward = d[FEED_FORWARD],
+                                .head = d[HEAD],
+                                .frequencies = d[FREQUENCIES],
+                                .patch = d[PATCH],
+                                .axis = ((const struct flux_settings *)c->settings)->axis_dim,
+                                .layers = layers,
+                                .n_blocks = 2 * layers + 5};
     return mmdit_check_sizes(c, &sizes, e);
 }
 
-/* Beside the latent a model that fills reads the latent of the picture around the hole, and the mask, a
- * channel for each pixel of a latent pixel. Others read other things: an edge map as a second latent (Canny),
- * a depth map (Depth). */
+/* Accepts the input channels of dev, schnell and Kontext (latent alone) and of Fill (plus masked image latent
+ * and mask, one channel for each pixel of a latent pixel). Canny and Depth read a second latent and are
+ * refused. */
 static enum status flux_check_inputs(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
     int latent = d[PATCH] / (MMDIT_PATCH * MMDIT_PATCH), mask = 0, side = 0;
@@ -382,25 +388,27 @@ static enum status flux_check_inputs(const struct component *c, struct error *e)
     while (side < 2 * MASK_SIDE && side * side < mask) side++;
     bool fills = mask && side * side == mask;
     if (d[IN] == d[PATCH] || (fills && d[IN] == d[PATCH] + MMDIT_PATCH * MMDIT_PATCH * extra)) return OK;
-    error_set(e, UNSUPPORTED, "a Flux transformer that reads something beside the image which nothing gives");
+    error_set(e, UNSUPPORTED, "unsupported Flux variant");
     error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "%d columns a token", d[IN]);
-    return error_expected(e, "%d, or %d (Fill); Canny and Depth (%d) are not supported", d[PATCH],
-                          MMDIT_PATCH * MMDIT_PATCH * (2 * latent + MASK_SIDE * MASK_SIDE), 2 * d[PATCH]);
+    error_found(e, "x_embedder with %d input channels", d[IN]);
+    return error_expected(
+        e, "%d (dev, schnell, Kontext) or %d (Fill); Canny and Depth (%d) are not supported", d[PATCH],
+        MMDIT_PATCH * MMDIT_PATCH * (2 * latent + MASK_SIDE * MASK_SIDE), 2 * d[PATCH]);
 }
 
 static enum status flux_configure(struct component *c, const struct config *config, struct error *e) {
     bool guided = c->dims[GUIDED];
     int patch = 1;
-    config_int(config, "patch_size", 1, 1, &patch, e); /* the reference packs latents before the model */
+    config_int(config, "patch_size", 1, 1, &patch,
+               e); /* diffusers packs 2x2 patches before the model, so patch_size is 1 */
     config_bool(config, "guidance_embeds", &guided, e);
     config_check_list(config, "axes_dims_rope", 3, e);
     c->dims[GUIDED] = guided;
     return e->code == OK && flux_check_dims(c, e) == OK ? flux_check_inputs(c, e) : e->code;
 }
 
-/* Modulation right before the block that reads it, as the visits of an evaluation have it if they are not
- * hoisted. */
+/* Lists each modulation before the block that reads it: the order of visits when modulations are not hoisted.
+ */
 static int flux_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0;
     refs[n++] = (struct block_ref){.kind = &flux_kind_context};
@@ -419,7 +427,7 @@ static int flux_blocks(const struct component *c, struct block_ref *refs) {
     return n;
 }
 
-/* What a prompt's lanes share. */
+/* Declares the state that the lanes of a prompt share. */
 static void flux_declare_prompt(const struct component *c, const struct lane *lane, struct arena *arena,
                                 bool *ok) {
     struct flux_state *s = lane->state;
@@ -452,7 +460,7 @@ static void flux_declare(const struct component *c, struct lane *lanes, int n_la
 
 static const char *const flux_ignorable[] = {NULL};
 static const char *const flux_architectures[] = {"flux", NULL};
-/* Flux.1 dev, 11.9 B. */
+/* Published sizes: Flux.1 dev, 11.9 B parameters. */
 static const struct dimension flux_dimensions[] = {
     {"heads", 24, 1, 512, .place = HEADS, .key = "num_attention_heads"},
     {"axis0", 16, 2, 256, .place = AXES},

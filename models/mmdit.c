@@ -188,12 +188,12 @@ static void mmdit_norm(struct context *x, const struct mmdit_stream *s, struct t
 static void mmdit_project_qkv(struct context *x, const struct mmdit_stream *s,
                               const struct mmdit_attention_weights *w, struct tensor rope,
                               const struct mmdit_qkv *a) {
-    struct tensor n = tensor_slice(a->n, s->first, s->rows), rope_rows = {0}, n_updated = {0};
+    struct tensor n = tensor_slice(a->n, s->first, s->rows), rope_rows = {0}, query_rope = {0};
     if (rope.rank) rope_rows = tensor_slice(rope, s->first, s->rows);
-    if (rope.rank && s->n_updated) n_updated = tensor_slice(rope_rows, 0, s->n_updated);
+    if (rope.rank && s->n_updated) query_rope = tensor_slice(rope_rows, 0, s->n_updated);
     if (s->n_updated)
         mmdit_project_heads(x, tensor_slice(a->q, s->first, s->n_updated), tensor_slice(n, 0, s->n_updated),
-                            &w->q, w->q_norm, n_updated);
+                            &w->q, w->q_norm, query_rope);
     mmdit_project_heads(x, tensor_slice(a->k, s->first, s->rows), n, &w->k, w->k_norm, rope_rows);
     mmdit_linear(x, tensor_slice(a->v, s->first, s->rows), n, &w->v);
 }
@@ -206,12 +206,12 @@ static int32_t mmdit_updated_rows(const struct mmdit_stream *s, int range, int32
 
 /* tokens += gate * linear(attended), in the updated rows. gate: index of the gate within the modulation. */
 static void mmdit_attention_out(struct context *x, const struct mmdit_stream *s,
-                                const struct linear_weights *w, struct tensor tokens, struct tensor mmdit_qkv,
+                                const struct linear_weights *w, struct tensor tokens, struct tensor attended,
                                 int gate) {
     for (int32_t i = 0, done = 0, rows; done < s->n_updated; i++, done += rows) {
         rows = mmdit_updated_rows(s, i, done);
         struct tensor t = tensor_slice(tokens, s->first + done, rows);
-        op_linear(x, t, tensor_slice(mmdit_qkv, s->first + done, rows), w->weight,
+        op_linear(x, t, tensor_slice(attended, s->first + done, rows), w->weight,
                   (struct epilogue){.bias = w->bias,
                                     .gate = mmdit_chunk(s->range[i].modulation, gate, tokens.dim[1]),
                                     .residual = t});

@@ -1,5 +1,5 @@
-/* The tables of what is published: see models.h. Nothing else is in this file, so that a test may have tables
- * of its own in its place. */
+/* The tables of all families and recipes (models.h). They are alone in this file, so that a test can link its
+ * own tables instead. */
 #include "models/models.h"
 
 #define FAMILY_ROW(name) &family_##name,

@@ -1,4 +1,4 @@
-/* What is published: see published_models.h. A row a repository, a row a recipe. */
+/* Published models: see published_models.h. A row for each repository, then one for each recipe. */
 #include "models/published_models.h"
 
 #include <string.h>
@@ -13,7 +13,7 @@
             &recipe_qwen_image_edit_2511                                                                     \
     }
 
-/* Both halves of a tiny autoencoder, as diffusers has it. */
+/* Encoder and decoder of a tiny VAE in diffusers' format (diffusion_pytorch_model.*). */
 #define TAE "diffusion_*"
 
 /* clang-format off */
@@ -112,28 +112,28 @@ const struct hf_source hf_sources[] = {
 };
 /* clang-format on */
 
-/* What made the committed fixtures: test/golden/requirements.txt. */
+/* The reference implementation of the committed fixtures: test/golden/requirements.txt. */
 #define DIFFUSERS "diffusers 0.42.1"
 
 const struct published_model published_models[] = {
     {&recipe_zimage, "Z-Image, Z-Image-Turbo", DIFFUSERS, NULL},
-    {&recipe_flux, "Flux.1 dev, Kontext in one file", DIFFUSERS, NULL},
+    {&recipe_flux, "Flux.1 dev; Kontext as a single file", DIFFUSERS, NULL},
     {&recipe_flux_schnell, "Flux.1 schnell", DIFFUSERS, NULL},
     {&recipe_flux_kontext, "Flux.1 Kontext", DIFFUSERS, NULL},
     {&recipe_flux_fill, "Flux.1 Fill", DIFFUSERS, NULL},
-    {&recipe_qwen_image, "Qwen-Image, 2512, Edit in one file", DIFFUSERS, NULL},
+    {&recipe_qwen_image, "Qwen-Image, 2512; Edit as a single file", DIFFUSERS, NULL},
     {&recipe_qwen_image_edit, "Qwen-Image-Edit", DIFFUSERS, NULL},
     {&recipe_qwen_image_edit_plus, "Qwen-Image-Edit 2509, 2511", DIFFUSERS, NULL},
-    {&recipe_qwen_image_edit_2511, "2511 in files that do not say so", NULL, &recipe_qwen_image_edit_plus},
-    {&recipe_sd1, "Stable Diffusion 1.5 and its kin", DIFFUSERS, NULL},
-    {&recipe_sd1_inpaint, "the same with 9 channels", DIFFUSERS, NULL},
+    {&recipe_qwen_image_edit_2511, "Qwen-Image-Edit 2511, single files", NULL, &recipe_qwen_image_edit_plus},
+    {&recipe_sd1, "Stable Diffusion 1.5 and finetunes", DIFFUSERS, NULL},
+    {&recipe_sd1_inpaint, "Stable Diffusion 1.5 inpainting", DIFFUSERS, NULL},
     {&recipe_sd2, "Stable Diffusion 2.1, SD-Turbo", DIFFUSERS, NULL},
-    {&recipe_sd2_inpaint, "the same with 9 channels", NULL, &recipe_sd1_inpaint},
-    {&recipe_sdxl, "SDXL, SDXL-Turbo and their kin", DIFFUSERS, NULL},
-    {&recipe_sdxl_inpaint, "the same with 9 channels", NULL, &recipe_sd1_inpaint},
-    {&recipe_sdxl_refiner, "SDXL's refiner", DIFFUSERS, NULL},
-    {&recipe_sd1_lcm, "latent consistency models of SD 1", NULL, &recipe_sd1},
-    {&recipe_sdxl_lcm, "latent consistency models of SDXL", NULL, &recipe_sdxl},
+    {&recipe_sd2_inpaint, "Stable Diffusion 2 inpainting", NULL, &recipe_sd1_inpaint},
+    {&recipe_sdxl, "SDXL, SDXL-Turbo and finetunes", DIFFUSERS, NULL},
+    {&recipe_sdxl_inpaint, "SDXL inpainting", NULL, &recipe_sd1_inpaint},
+    {&recipe_sdxl_refiner, "SDXL refiner", DIFFUSERS, NULL},
+    {&recipe_sd1_lcm, "LCM of Stable Diffusion 1.5", NULL, &recipe_sd1},
+    {&recipe_sdxl_lcm, "LCM of SDXL", NULL, &recipe_sdxl},
     {&recipe_wan, "WAN 2.1 T2V", DIFFUSERS, NULL},
     {&recipe_wan_i2v, "WAN 2.1 I2V, FLF2V (with `--end-img`)", DIFFUSERS, NULL},
     {&recipe_wan22, "WAN 2.2 T2V A14B", DIFFUSERS, NULL},
@@ -147,7 +147,7 @@ const struct published_model published_models[] = {
     {NULL, NULL, NULL, NULL},
 };
 
-/* By name: a table of recipes may hold copies. */
+/* Compares by name, because tests may use tables with copies of recipes. */
 static bool is_recipe(const struct recipe *a, const struct recipe *b) {
     return !strcmp(a->name, b->name);
 }

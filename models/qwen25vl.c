@@ -1,6 +1,6 @@
-/* The language model of Qwen2.5-VL as a text encoder, which sees pictures too. Its projections to queries,
- * keys and values have a bias, and no norm; the rest is in qwen_layers.h. Its vision encoder is another
- * family, qwen25vl_vision.c, in the same files or others. */
+/* Language model of Qwen2.5-VL as a text encoder whose prompts may contain images. Projections to queries,
+ * keys and values have a bias, no norms; the rest is in qwen_layers.h. The vision encoder is the family of
+ * qwen25vl_vision.c, in the same file or another one. */
 #include "models/models.h"
 #include "models/qwen_layers.h"
 
@@ -14,7 +14,7 @@ static const struct weight_spec qwen25vl_layer_table[] = {
 static const struct block_kind qwen25vl_kind_layer =
     BLOCK_KIND("layer", "layers.%d", qwen25vl_layer_table, qwen_layer_weights, qwen_forward_layer);
 
-/* Qwen3-VL has Qwen3's tensors behind a prefix that only models which see pictures have. */
+/* Recognises Qwen3-VL: Qwen3's tensors after the prefix "language_model.", which text models lack. */
 static const char qwen3_norm[] = "layers.0.self_attn.q_norm.";
 
 static bool is_qwen3_vl(const struct tensor_index *index) {
@@ -22,27 +22,27 @@ static bool is_qwen3_vl(const struct tensor_index *index) {
     return strstr(prefix, "language_model.") && index_find(index, "layers.0.self_attn.q_norm.weight");
 }
 
-/* And that relative, to refuse it by name. */
+/* Also matches Qwen3-VL, which qwen25vl_refuse rejects by name. */
 static bool qwen25vl_probe(const struct tensor_index *index) {
     return qwen_has_tensors(index, "self_attn.q_proj.bias", "attn_q.bias") || is_qwen3_vl(index);
 }
 
 static enum status qwen25vl_refuse(const struct component *c, struct error *e) {
     static const struct relative relatives[] = {{qwen3_norm, "the language model of Qwen3-VL"}, {0}};
-    return component_refuse_relatives(c, relatives, "that of Qwen2.5-VL", e);
+    return component_refuse_relatives(c, relatives, "the language model of Qwen2.5-VL", e);
 }
 
-/* Qwen2, Qwen2.5 and Qwen2-VL have the same tensors, and other numbers in them. */
+/* Checks model_type: Qwen2, Qwen2.5 and Qwen2-VL have the same tensors with other values. */
 static enum status qwen25vl_check_model(const struct config *config, struct error *e) {
     const char *model = config_string(config, "model_type", "");
     if (!*model || !strcmp(model, "qwen2_5_vl") || !strcmp(model, "qwen2_5_vl_text")) return OK;
-    error_set(e, UNSUPPORTED, "a text encoder of this kind is not supported");
+    error_set(e, UNSUPPORTED, "unsupported text encoder");
     error_where(e, "%s", config->path);
     error_found(e, "model_type \"%s\"", model);
     return error_expected(e, "\"qwen2_5_vl\"");
 }
 
-/* Older files call rope over three axes a kind of its own. */
+/* Accepts the rope type "mrope" of older files and "default". */
 static enum status qwen25vl_check_rope(const struct config *config, struct error *e) {
     static const char *const keys[] = {"rope_scaling.type", "text_config.rope_scaling.type"};
     for (int i = 0; i < COUNT_OF(keys); i++)
@@ -51,25 +51,25 @@ static enum status qwen25vl_check_rope(const struct config *config, struct error
     return e->code;
 }
 
-/* Pairs of a head that turn with time, row and column: where nothing says it, in the published proportion. */
+/* Default mrope_section: rope pairs of a head for time, row and column, in the published proportion. */
 static void qwen25vl_default_sections(struct component *c) {
     struct qwen_settings *s = (struct qwen_settings *)c->settings;
-    int pairs = c->dims[QWEN_HEAD] / 2, turned = pairs < 4 ? 1 : pairs * 3 / 8;
-    s->mrope_section[0] = pairs - 2 * turned;
-    s->mrope_section[1] = s->mrope_section[2] = turned;
+    int pairs = c->dims[QWEN_HEAD] / 2, spatial = pairs < 4 ? 1 : pairs * 3 / 8;
+    s->mrope_section[0] = pairs - 2 * spatial;
+    s->mrope_section[1] = s->mrope_section[2] = spatial;
 }
 
 static enum status qwen25vl_check_sections(const struct component *c, struct error *e) {
     const struct qwen_settings *s = (const struct qwen_settings *)c->settings;
     const int *n = s->mrope_section;
     if (n[0] > 0 && n[1] > 0 && n[2] > 0 && n[0] + n[1] + n[2] == c->dims[QWEN_HEAD] / 2) return OK;
-    error_set(e, META, "'mrope_section' does not fit the heads");
+    error_set(e, META, "'mrope_section' does not match the head size");
     error_where(e, "%s", c->index.sources[0].path);
     error_found(e, "%d, %d, %d", n[0], n[1], n[2]);
-    return error_expected(e, "three numbers above 0 with a sum of %d", c->dims[QWEN_HEAD] / 2);
+    return error_expected(e, "three positive numbers with a sum of %d", c->dims[QWEN_HEAD] / 2);
 }
 
-/* Shapes do not tell how many heads there are. */
+/* Published head size, used where the configuration has no head count: shapes do not tell it. */
 enum { HEAD_PUBLISHED = 128 };
 
 static enum status qwen25vl_configure(struct component *c, const struct config *config, struct error *e) {
@@ -87,7 +87,7 @@ static int qwen25vl_blocks(const struct component *c, struct block_ref *refs) {
 
 static const char *const qwen25vl_architectures[] = {"qwen2vl", NULL};
 
-/* Qwen2.5-VL-7B. */
+/* Published sizes: Qwen2.5-VL-7B. */
 static const struct dimension qwen25vl_dimensions[] = {
     {"vocabulary", 152064, 300, 1048576, .place = QWEN_VOCABULARY, QWEN_OF_TABLE(0), .key = "vocab_size"},
     {"hidden", 3584, 8, 65536, .place = QWEN_HIDDEN, QWEN_OF_TABLE(1), .key = "hidden_size"},
@@ -106,11 +106,10 @@ static const struct dimension qwen25vl_dimensions[] = {
         {"rope_scaling.mrope_section." #i, "rope_parameters.mrope_section." #i,                              \
          "text_config.rope_scaling.mrope_section." #i, "text_config.rope_parameters.mrope_section." #i,      \
          "qwen2vl.rope.dimension_sections." #i},                                                             \
-            offsetof(struct qwen_settings, mrope_section) + (i) * sizeof(int), SETTING_INT, 0, 0, 256             \
+            offsetof(struct qwen_settings, mrope_section) + (i) * sizeof(int), SETTING_INT, 0, 0, 256        \
     }
 
-/* In config.json, as transformers has written it over the years: flat, in text_config or both; and in GGUF
- * files. */
+/* Keys of config.json, which transformers wrote flat, in text_config, or both; and of GGUF metadata. */
 static const struct setting qwen25vl_settings[] = {
     {{"num_attention_heads", "text_config.num_attention_heads", "qwen2vl.attention.head_count"},
      offsetof(struct qwen_settings, heads),

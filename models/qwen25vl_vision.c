@@ -1,14 +1,15 @@
-/* The vision encoder of Qwen2.5-VL: what its language model (qwen25vl.c) sees of a picture.
+/* Vision encoder of Qwen2.5-VL (transformers: Qwen2_5_VisionTransformerPretrainedModel). Its output tokens
+ * are part of the prompt of the language model (qwen25vl.c).
  *
- * Patches of 14x14 pixels become tokens, which go window by window, in a window in blocks of 2x2, so that
- * both what sees each other and what is merged lies together. A layer: x += out(attention(rope(q), rope(k),
- * v)); x += down(silu(gate(n)) * up(n)), with RMS norms before each half, biases everywhere, rope on halves
- * of rows and columns. Most layers look into their window, a few at the whole picture. In the end the four
- * tokens of a block become one, and rows go back into raster order.
+ * Patches of 14x14 pixels become tokens. They are ordered window by window, within a window in blocks of 2x2,
+ * so that tokens that attend to each other, or are merged, are contiguous. A layer: x +=
+ * out(attention(rope(q), rope(k), v)); x += down(silu(gate(n)) * up(n)), with RMS norms before each half,
+ * biases everywhere, rope on halves of a head over row and column. Most layers attend within a window, a few
+ * to the whole image. Finally the four tokens of a block are merged into one, and tokens return to raster
+ * order.
  *
- * The reference shows a picture as two equal frames of a video; the first product with each is made here of
- * the one.
- * Reference: transformers 5.23, models/qwen2_5_vl/modeling_qwen2_5_vl.py. */
+ * transformers feeds an image as two equal video frames. Here both kernel slices are applied to the one
+ * image. Source: transformers 5.23, models/qwen2_5_vl/modeling_qwen2_5_vl.py. */
 #include "kernels/ops.h"
 #include "models/models.h"
 
@@ -23,52 +24,52 @@ enum {
     FEED_FORWARD,
     LAYERS,
     OUT,
-    MERGED_WIDTH, /* what is merged, side by side */
+    MERGED_WIDTH, /* width of the tokens of a block, concatenated */
     COLOURS,
     FRAMES,
     PATCH,
     MERGE_SIZE, /* tokens on a block's side */
 };
 
-/* Layers that look at the whole picture. */
+/* Maximum number of layers with full attention. */
 enum { FULL_LAYERS_MAX = 16 };
 
 struct vision_settings {
     double rope_theta;
-    int heads;  /* 0: nothing says it */
+    int heads;      /* 0: not in the configuration */
     int merge_size; /* tokens on a block's side */
-    int window; /* pixels on a side */
+    int window;     /* window size in pixels */
     int full_layers[FULL_LAYERS_MAX];
-    int full_every; /* of so many layers the last is one of them, if above 0; else full lists them */
+    int full_every; /* if above 0: every n-th layer has full attention; else full_layers lists them */
     int activation;
-    int min_pixels, max_pixels; /* of a picture as it is read */
+    int min_pixels, max_pixels; /* limits of the resized image */
     struct picture_format format;
 };
 
-static const float norm_eps = 1e-6F; /* nothing configures it */
+static const float norm_eps = 1e-6F; /* constant in transformers */
 
-/* A picture's tokens, before or after they are merged. */
+/* Grid of patch tokens before merging, and their order. */
 struct token_grid {
     int32_t rows, columns;
     struct token_order token_order;
 };
 
 struct vision_state {
-    struct tensor tokens;    /* [T, WIDTH] */
-    struct tensor rope;      /* [T, HEAD/2, 2] */
-    struct token_grid grid; /* before they are merged */
+    struct tensor tokens;   /* [T, WIDTH] */
+    struct tensor rope;     /* [T, HEAD/2, 2] */
+    struct token_grid grid; /* grid before merging */
 };
 
 /* ---- patches ---- */
 
 struct patch_weights {
-    struct tensor first, second; /* of two frames: [WIDTH, COLOURS, PATCH, PATCH] */
+    struct tensor first, second; /* slices of the kernel for two frames: [WIDTH, COLOURS, PATCH, PATCH] */
 };
 
 #define PATCH_WEIGHT(field, name, ...)                                                                       \
     {                                                                                                        \
         .offset = offsetof(struct patch_weights, field), .names = {name}, .rank = 4,                         \
-        .dim = {WIDTH, COLOURS, PATCH, PATCH}, .init_scale = 1, __VA_ARGS__                                      \
+        .dim = {WIDTH, COLOURS, PATCH, PATCH}, .init_scale = 1, __VA_ARGS__                                  \
     }
 
 static const struct weight_spec vision_patch_table[] = {
@@ -93,10 +94,11 @@ static void vision_forward_patch(struct context *x, const void *weights, const s
     struct token_grid grid = state->grid;
     int32_t half = state->rope.dim[1];
     struct tensor vectors = context_tensor(x, DTYPE_F32, 2, (int32_t[]){tokens.dim[0], first.dim[1]});
-    op_patchify(
-        x, vectors, lane_picture(scope->lane),
-        (struct patches){
-            .side = w->first.dim[2], .order = PATCH_CHANNELS_FIRST, .pixels = true, .token_order = grid.token_order});
+    op_patchify(x, vectors, lane_picture(scope->lane),
+                (struct patches){.side = w->first.dim[2],
+                                 .order = PATCH_CHANNELS_FIRST,
+                                 .pixels = true,
+                                 .token_order = grid.token_order});
     op_linear(x, tokens, vectors, first, (struct epilogue){0});
     op_linear(x, tokens, vectors, vision_matrix(w->second), (struct epilogue){.residual = tokens});
     struct rope_options rope = {
@@ -126,19 +128,20 @@ struct vision_layer_weights {
 #define LAYER_WEIGHT(field, tail, gguf, r, ...)                                                              \
     {                                                                                                        \
         .offset = offsetof(struct vision_layer_weights, field),                                              \
-        .names = {"blocks.%d." tail, "v.blk.%d." gguf}, .rank = r, .dim = {__VA_ARGS__}, .init_scale = (r) > 1   \
+        .names = {"blocks.%d." tail, "v.blk.%d." gguf}, .rank = r, .dim = {__VA_ARGS__},                     \
+        .init_scale = (r) > 1                                                                                \
     }
 
 #define LAYER_LINEAR(field, tail, gguf, outputs, inputs)                                                     \
     LAYER_WEIGHT(field, tail ".weight", gguf ".weight", 2, outputs, inputs),                                 \
         LAYER_WEIGHT(field##_bias, tail ".bias", gguf ".bias", 1, outputs)
 
-/* GGUF files have them apart. */
+/* q, k or v: fused in safetensors files, separate tensors in GGUF files. */
 #define QKV_PART(field, part, tail, gguf, r, ...)                                                            \
     {                                                                                                        \
         .offset = offsetof(struct vision_layer_weights, field), .names = {"v.blk.%d." gguf},                 \
         .fused = {"blocks.%d.attn.qkv." tail, 3, {WIDTH, WIDTH, WIDTH}, 1, {part}, QKV}, .rank = r,          \
-        .dim = {__VA_ARGS__}, .init_scale = (r) > 1                                                              \
+        .dim = {__VA_ARGS__}, .init_scale = (r) > 1                                                          \
     }
 #define QKV_LINEAR(field, part, gguf)                                                                        \
     QKV_PART(field, part, "weight", gguf ".weight", 2, WIDTH, WIDTH),                                        \
@@ -167,15 +170,15 @@ static int32_t vision_least(int32_t a, int32_t b) {
     return a < b ? a : b;
 }
 
-/* Window by window, as its tokens lie; those at the right and bottom edges are smaller. */
-static void vision_window_attention(struct context *x, struct token_grid grid, struct tensor q, struct tensor k,
-                               struct tensor v, struct attention_options heads) {
+/* Attention window by window, in token order; windows at the right and bottom edges are smaller. */
+static void vision_window_attention(struct context *x, struct token_grid grid, struct tensor q,
+                                    struct tensor k, struct tensor v, struct attention_options heads) {
     int32_t side = grid.token_order.window;
     for (int32_t row = 0, first = 0; row < grid.rows; row += side)
         for (int32_t column = 0; column < grid.columns; column += side) {
             int32_t n = vision_least(side, grid.rows - row) * vision_least(side, grid.columns - column);
-            struct tensor seen = tensor_slice(q, first, n);
-            op_attention(x, seen, seen, tensor_slice(k, first, n), tensor_slice(v, first, n), heads);
+            struct tensor queries = tensor_slice(q, first, n);
+            op_attention(x, queries, queries, tensor_slice(k, first, n), tensor_slice(v, first, n), heads);
             first += n;
         }
 }
@@ -240,7 +243,7 @@ struct merger_weights {
 #define MERGER_WEIGHT(field, name, gguf, r, ...)                                                             \
     {                                                                                                        \
         .offset = offsetof(struct merger_weights, field), .names = {name, gguf}, .rank = r,                  \
-        .dim = {__VA_ARGS__}, .init_scale = (r) > 1                                                              \
+        .dim = {__VA_ARGS__}, .init_scale = (r) > 1                                                          \
     }
 
 static const struct weight_spec vision_merger_table[] = {
@@ -258,7 +261,8 @@ static void vision_forward_merger(struct context *x, const void *weights, const 
     struct token_grid grid = state->grid;
     int32_t side = grid.token_order.block, joined[] = {rows.dim[0], w->in.dim[1]};
     struct tensor inner = context_operand(x, 2, joined);
-    struct tensor n = context_tensor(x, inner.dtype, 2, tokens.dim); /* rows without gaps, which are joined */
+    struct tensor n =
+        context_tensor(x, inner.dtype, 2, tokens.dim); /* contiguous, to join the tokens of a block */
     struct tensor merged = context_tensor(x, DTYPE_F32, 2, rows.dim);
     op_rms_norm(x, n, tokens, w->norm, norm_eps, (struct modulation){0});
     op_linear(x, inner, tensor_reshape(n, 2, joined), w->in,
@@ -275,7 +279,7 @@ static const struct block_kind vision_kind_merger =
 
 /* ---- the family ---- */
 
-/* Its relatives too, to refuse them by name. */
+/* Also matches the vision encoders of Qwen2-VL and Qwen3-VL, which are refused by name. */
 static bool qwen25vl_vision_probe(const struct tensor_index *index) {
     bool merges = index_find(index, "merger.ln_q.weight") || index_find(index, "merger.norm.weight");
     bool converted = index_find(index, "v.patch_embd.weight.1") && index_find(index, "mm.0.weight");
@@ -297,7 +301,7 @@ static enum status qwen25vl_vision_refuse(const struct component *c, struct erro
         {"v.blk.0.attn_qkv.", "the vision encoder of Qwen3-VL"},
         {0},
     };
-    return component_refuse_relatives(c, relatives, "that of Qwen2.5-VL", e);
+    return component_refuse_relatives(c, relatives, "the vision encoder of Qwen2.5-VL", e);
 }
 
 static enum status vision_read_patch(struct component *c, struct error *e) {
@@ -319,16 +323,17 @@ static enum status vision_check_dims(const struct component *c, struct error *e)
     if (heads && merges && windows && d[COLOURS] == 3 && d[FRAMES] == 2 && d[LAYERS] > 0 &&
         d[LAYERS] <= FAMILY_BLOCKS_MAX - 2)
         return OK;
-    error_set(e, SHAPE, "the vision encoder's sizes do not fit together");
+    error_set(e, SHAPE, "inconsistent vision encoder sizes");
     error_where(e, "%s", c->index.sources[0].path);
     error_found(e, "width %d, heads %d, %d layers, patches [%d, %d, %d, %d], %d merged to %d, windows %d",
                 d[WIDTH], s->heads, d[LAYERS], d[COLOURS], d[FRAMES], d[PATCH], d[PATCH], s->merge_size,
                 d[MERGED_WIDTH], s->window);
-    return error_expected(e, "heads of a multiple of 4, patches [3, 2, n, n], blocks within windows");
+    return error_expected(
+        e, "a head size that is a multiple of 4, patches [3, 2, n, n], merge blocks within windows");
 }
 
-/* What pictures are cut into must be what their own configuration says, and lists must be no longer than what
- * is read of them. */
+/* Checks preprocessor_config.json against the encoder (patch and merge sizes, min_pixels), and that lists of
+ * the configuration are not longer than supported. */
 static enum status vision_check_config(const struct component *c, const struct config *config,
                                        struct error *e) {
     static const char *const lists[] = {"vision_config.fullatt_block_indexes.16", "fullatt_block_indexes.16"};
@@ -337,25 +342,26 @@ static enum status vision_check_config(const struct component *c, const struct c
     const struct {
         const char *key;
         int value;
-    } wanted[] = {{"patch_size", c->dims[PATCH]}, {"merge_size", s->merge_size}, {"temporal_patch_size", 2}};
+    } required[] = {
+        {"patch_size", c->dims[PATCH]}, {"merge_size", s->merge_size}, {"temporal_patch_size", 2}};
     for (int i = 0; i < COUNT_OF(lists); i++)
         if (config_find(config, lists[i])) config_refuse(config, lists[i], e);
     if (s->min_pixels > s->max_pixels) {
-        error_set(e, META, "pictures would have to be larger than they may be");
+        error_set(e, META, "min_pixels is above max_pixels");
         error_where(e, "%s", config->pictures ? config->pictures->path : c->index.sources[0].path);
-        error_found(e, "at least %d pixels, at most %d", s->min_pixels, s->max_pixels);
-        return error_expected(e, "a min_pixels of at most max_pixels");
+        error_found(e, "min_pixels %d, max_pixels %d", s->min_pixels, s->max_pixels);
+        return error_expected(e, "min_pixels at most max_pixels");
     }
     for (int i = 0; i < COUNT_OF(colours) && config->pictures; i++)
         config_check_list(config->pictures, colours[i], 3, e);
-    for (int i = 0; i < COUNT_OF(wanted) && config->pictures; i++) {
-        int value = wanted[i].value;
-        config_int(config->pictures, wanted[i].key, value, value, &value, e);
+    for (int i = 0; i < COUNT_OF(required) && config->pictures; i++) {
+        int value = required[i].value;
+        config_int(config->pictures, required[i].key, value, value, &value, e);
     }
     return e->code;
 }
 
-/* Where the configuration has a list, it is that long. */
+/* Ends full_layers after the entries in the configuration; without a list the published layers stay. */
 static void vision_end_full_layers(struct vision_settings *s, const struct config *config) {
     char nested[64], flat[64];
     for (int i = 0, listed = 0; i < FULL_LAYERS_MAX; i++) {
@@ -390,14 +396,14 @@ static int qwen25vl_vision_blocks(const struct component *c, struct block_ref *r
     return n;
 }
 
-/* Tokens on a side of a picture that is read at these sides. */
+/* Token grid of an image that was resized to these sides. */
 static struct token_grid vision_patch_grid(const struct component *c, int32_t height, int32_t width) {
     const struct vision_settings *s = (const struct vision_settings *)c->settings;
     int32_t patch = c->dims[PATCH], window = s->window / patch / s->merge_size * s->merge_size;
     return (struct token_grid){height / patch, width / patch, {window, s->merge_size}};
 }
 
-/* Lanes take turns in one state, which is the largest's. */
+/* All lanes share one state of the largest image's size, because they are computed one after another. */
 static void qwen25vl_vision_declare(const struct component *c, struct lane *lanes, int n_lanes,
                                     struct arena *arena, struct arena *pictures, bool *ok) {
     int32_t most = 0, width = c->dims[WIDTH], pairs = c->dims[HEAD] / 2;
@@ -417,7 +423,8 @@ static void qwen25vl_vision_declare(const struct component *c, struct lane *lane
     }
 }
 
-/* models/qwen2_vl/image_processing_qwen2_vl.py, smart_resize, whose sides are rounded half to even. */
+/* Size of the resized image: models/qwen2_vl/image_processing_qwen2_vl.py, smart_resize; rounds half to even.
+ */
 static struct vision_grid qwen25vl_vision_grid_of(const struct component *c, int width, int height) {
     const struct vision_settings *s = (const struct vision_settings *)c->settings;
     enum { ASPECT_MOST = 200 };
@@ -435,15 +442,15 @@ static struct vision_grid qwen25vl_vision_grid_of(const struct component *c, int
         columns = ceil(width * beta / unit);
     }
     return (struct vision_grid){.width = (int32_t)(columns * unit),
-                          .height = (int32_t)(rows * unit),
-                          .columns = (int32_t)columns,
-                          .rows = (int32_t)rows};
+                                .height = (int32_t)(rows * unit),
+                                .columns = (int32_t)columns,
+                                .rows = (int32_t)rows};
 }
 
 static const char *const qwen25vl_vision_ignorable[] = {NULL};
 static const char *const qwen25vl_vision_architectures[] = {"clip", NULL};
 
-/* Qwen2.5-VL-7B. */
+/* Published sizes: Qwen2.5-VL-7B. */
 static const struct dimension qwen25vl_vision_dimensions[] = {
     {"vision_layers", 32, 1, 400, .place = LAYERS, OF_BLOCKS("blocks.", "v.blk."),
      .key = "vision_config.depth"},
@@ -466,10 +473,11 @@ static const struct dimension qwen25vl_vision_dimensions[] = {
 #define FULL(i, published)                                                                                   \
     {                                                                                                        \
         {"vision_config.fullatt_block_indexes." #i, "fullatt_block_indexes." #i},                            \
-            offsetof(struct vision_settings, full_layers) + (i) * sizeof(int), SETTING_INT, published, 0, 1023      \
+            offsetof(struct vision_settings, full_layers) + (i) * sizeof(int), SETTING_INT, published, 0,    \
+            1023                                                                                             \
     }
 
-/* In config.json and in GGUF files. */
+/* Keys of config.json and of GGUF metadata. */
 static const struct setting qwen25vl_vision_settings[] = {
     SETTING(heads, SETTING_INT, 0, 1, 1024, "vision_config.num_heads", "num_heads",
             "clip.vision.attention.head_count"),
@@ -509,8 +517,8 @@ static const struct expectation qwen25vl_vision_expects[] = {
         SETTING(format.field[1], SETTING_FLOAT, b, __VA_ARGS__ ".1"),                                        \
         SETTING(format.field[2], SETTING_FLOAT, c, __VA_ARGS__ ".2")
 
-/* Attention over all of a picture grows with the square of its pixels: a file that asks for far more than is
- * published would keep a machine busy for days. */
+/* Limit of min_pixels and max_pixels: full attention grows with the square of the pixels, so a file with a
+ * far larger value than published would run for days. */
 enum { PIXELS_MOST = 1 << 24 };
 static const struct setting qwen25vl_vision_pictures[] = {
     SETTING(min_pixels, SETTING_INT, 56 * 56, 1, PIXELS_MOST, "size.shortest_edge", "min_pixels"),
@@ -519,7 +527,8 @@ static const struct setting qwen25vl_vision_pictures[] = {
     PER_COLOUR(deviation, 0.26862954, 0.26130258, 0.27577711, 1e-6, 10, "image_std"),
 };
 
-/* Of a few layers the last looks at the whole picture, of many as many as of the published ones. */
+/* Full-attention layers of a synthetic encoder: the last of fewer than 8 layers, else 4 at equal distances.
+ */
 static void qwen25vl_vision_derive_dims(struct component *c) {
     enum { PUBLISHED = 4, FEW = 8 };
     struct vision_settings *s = (struct vision_settings *)c->settings;

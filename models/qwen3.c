@@ -1,6 +1,6 @@
-/* Qwen3 as a text encoder. Its heads of queries and keys are normed, and no projection has a bias; the rest
- * is in qwen_layers.h. What is usually read, hidden_states[-2], is the input of the last layer: then the last
- * layer and the final norm are not. */
+/* Qwen3 as a text encoder (transformers: Qwen3Model). Queries and keys are normed, projections have no bias;
+ * the rest is in qwen_layers.h. Pipelines usually read hidden_states[-2], the input of the last layer; the
+ * last layer and the final norm are then not loaded. */
 #include "models/models.h"
 #include "models/qwen_layers.h"
 
@@ -21,7 +21,7 @@ static int qwen3_blocks(const struct component *c, struct block_ref *refs) {
 
 static const char *const qwen3_architectures[] = {"qwen3", NULL};
 
-/* Qwen3-4B. */
+/* Published sizes: Qwen3-4B. */
 static const struct dimension qwen3_dimensions[] = {
     {"vocabulary", 151936, 300, 1048576, .place = QWEN_VOCABULARY, QWEN_OF_TABLE(0), .key = "vocab_size"},
     {"hidden", 2560, 8, 65536, .place = QWEN_HIDDEN, QWEN_OF_TABLE(1), .key = "hidden_size"},
@@ -37,7 +37,7 @@ static const struct dimension qwen3_dimensions[] = {
     {.place = QWEN_KV, QWEN_OF_LAYER(2, "self_attn.k_proj", "attn_k")},
 };
 
-/* In config.json, as transformers 5 writes it, and in GGUF files. */
+/* Keys of config.json (transformers 4 and 5) and of GGUF metadata. */
 static const struct setting qwen3_settings[] = {
     {{"rope_theta", "rope_parameters.rope_theta", "qwen3.rope.freq_base"},
      offsetof(struct qwen_settings, rope_theta),

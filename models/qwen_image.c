@@ -1,12 +1,13 @@
-/* Qwen-Image: a diffusion transformer of double blocks over text tokens followed by those of the picture that
- * is drawn, and by those of pictures that it is to refer to (Edit).
+/* Qwen-Image transformer, MMDiT (diffusers: QwenImageTransformer2DModel). Token order: text, the generated
+ * image, reference images (Edit).
  *
- * Text and pictures keep weights of their own, which meet in attention alone. All conditioning is the
- * timestep: shifts, scales and gates are blocks of their own, a third of all weights, which can be hoisted.
- * Some models (Edit 2511) modulate tokens of references as at timestep 0, whatever is drawn. Positions of
- * pictures are centred, on the first axis is their number; text goes on diagonally behind the largest. Of the
- * last block only the drawn tokens are of use, so that text gives nothing but keys and values there.
- * Reference: diffusers 0.42, models/transformers/transformer_qwenimage.py, whose names all files have. */
+ * Text and image have separate weights with joint attention (mmdit.h). The conditioning is the timestep
+ * alone; linear layers turn it into each block's shifts, scales and gates (AdaLN). They are a third of all
+ * weights and blocks of their own here, which can be hoisted. Edit 2511 modulates reference tokens as at
+ * timestep 0 (zero_cond_t). Rope: images are centred at (0, 0), with the image number on the first axis; text
+ * positions continue diagonally after the largest image coordinate. The last block updates only the tokens of
+ * the generated image; its text gives keys and values. Source: diffusers 0.42,
+ * models/transformers/transformer_qwenimage.py, whose tensor names all published files use. */
 #include "models/mmdit.h"
 
 enum {
@@ -16,34 +17,36 @@ enum {
     FEED_FORWARD,
     HEAD,
     HEADS,
-    AXES, /* three: of rope */
+    AXES, /* first of three rope axes */
     IN = AXES + 3,
-    PATCH, /* as IN */
+    PATCH, /* equal to IN */
     LATENT,
     TEXT,
     FREQUENCIES,
     LAYERS,
 };
 
-/* That references are modulated as at timestep 0 a configuration says, or a tensor where there is none. */
-#define ZERO_COND  "zero_cond_t"
+/* Key in config.json, or marker tensor in files without one, for references modulated at timestep 0. */
+#define ZERO_COND        "zero_cond_t"
 #define ZERO_COND_TENSOR "__index_timestep_zero__"
 
 struct qwen_image_settings {
     int axis_dim[3];
-    int zero_cond_t; /* whether references are modulated as at timestep 0 */
+    int zero_cond_t; /* 1: reference tokens are modulated as at timestep 0 */
 };
 
 struct qwen_image_state {
     struct tensor tokens; /* [text + image + reference rows, DIM] */
-    /* Shared by a prompt's lanes: */
-    struct tensor rope; /* [rows as above, HEAD/2, 2] */
+    /* Shared by the lanes of a prompt: */
+    struct tensor rope; /* [text + image + reference rows, HEAD/2, 2] */
     struct tensor text; /* [text rows, DIM], embedded once */
-    /* Shared by all lanes; a row for each evaluation or, not hoisted, one. */
+    /* Depends on the timestep alone, shared by all lanes; one row for each evaluation if hoisted, else one
+     * row. */
     struct tensor condition;                         /* [rows, DIM] */
     struct tensor image_modulation, text_modulation; /* [LAYERS, rows, SIX_DIM] */
     struct tensor final_modulation;                  /* [rows, TWO_DIM]: scale, shift */
-    /* The same of references as at timestep 0, where the model has them so; else of rank 0. */
+    /* With zero_cond_t: conditioning and image modulation at timestep 0, for reference tokens; else rank 0.
+     */
     struct tensor clean_condition;  /* [1, DIM] */
     struct tensor clean_modulation; /* [LAYERS, 1, SIX_DIM] */
 };
@@ -83,21 +86,21 @@ static const struct weight_spec qwen_image_time_table[] = {
     LINEAR(time_weights, out, TIME "linear_2", DIM, DIM),
 };
 
-#define LAYER  "transformer_blocks.%d."
-#define ATTN LAYER "attn."
+#define LAYER "transformer_blocks.%d."
+#define ATTN  LAYER "attn."
 
 #define HEAD_NORM(field, name) BLOCK_WEIGHT(layer_weights, field, 0, ATTN name ".weight", 1, HEAD)
-#define QUERY_WEIGHTS(stream, name, norm)                                                                          \
+#define QUERY_WEIGHTS(stream, name, norm)                                                                    \
     LINEAR(layer_weights, stream.attention.q, ATTN name, DIM, DIM), HEAD_NORM(stream.attention.q_norm, norm)
-#define KEY_VALUE_WEIGHTS(stream, k_name, norm, v_name)                                                        \
-    LINEAR(layer_weights, stream.attention.k, ATTN k_name, DIM, DIM),                                      \
+#define KEY_VALUE_WEIGHTS(stream, k_name, norm, v_name)                                                      \
+    LINEAR(layer_weights, stream.attention.k, ATTN k_name, DIM, DIM),                                        \
         HEAD_NORM(stream.attention.k_norm, norm),                                                            \
         LINEAR(layer_weights, stream.attention.v, ATTN v_name, DIM, DIM)
-#define FEED_FORWARD_WEIGHTS(stream, name)                                                                            \
+#define FEED_FORWARD_WEIGHTS(stream, name)                                                                   \
     LINEAR(layer_weights, stream.up, LAYER name ".net.0.proj", FEED_FORWARD, DIM),                           \
         LINEAR(layer_weights, stream.down, LAYER name ".net.2", DIM, FEED_FORWARD)
 
-/* In the order of their use. */
+/* Weights of a block, in the order of use. */
 #define IMAGE_HEADS          QUERY_WEIGHTS(image, "to_q", "norm_q"), KEY_VALUE_WEIGHTS(image, "to_k", "norm_k", "to_v")
 #define TEXT_QUERIES         QUERY_WEIGHTS(text, "add_q_proj", "norm_added_q")
 #define TEXT_KEYS_AND_VALUES KEY_VALUE_WEIGHTS(text, "add_k_proj", "norm_added_k", "add_v_proj")
@@ -115,9 +118,9 @@ static const struct weight_spec qwen_image_layer_table[] = {
 };
 static const struct weight_spec qwen_image_last_table[] = {IMAGE_HEADS, TEXT_KEYS_AND_VALUES, IMAGE_OUT,
                                                            FEED_FORWARD_WEIGHTS(image, "img_mlp")};
-/* What the last block has and nothing depends on. */
+/* Text weights of the last block: present in files, unused. */
 static const struct weight_spec qwen_image_last_unused_table[] = {TEXT_QUERIES, TEXT_OUT,
-                                                           FEED_FORWARD_WEIGHTS(text, "txt_mlp")};
+                                                                  FEED_FORWARD_WEIGHTS(text, "txt_mlp")};
 
 static const struct weight_spec qwen_image_layer_modulation_table[] = {
     LINEAR(layer_modulation_weights, image, LAYER "img_mod.1", SIX_DIM, DIM),
@@ -166,7 +169,7 @@ static void qwen_image_forward_text(struct context *x, const void *weights, cons
     mmdit_linear(x, state->text, n, &w->linear);
 }
 
-/* Of as many rows as there are times. */
+/* Timestep embeddings, one row for each value in times. */
 static void qwen_image_embed_times(struct context *x, struct tensor out, const float *times,
                                    const struct time_weights *w) {
     int32_t n = out.dim[0];
@@ -182,7 +185,7 @@ static void qwen_image_forward_time(struct context *x, const void *weights, cons
     if (state->clean_condition.rank) qwen_image_embed_times(x, state->clean_condition, &zero_cond_t, weights);
 }
 
-/* Of this block, [1, SIX_DIM]. */
+/* The modulation of this block at timestep 0, [1, SIX_DIM]. */
 static struct tensor qwen_image_clean_row(const struct qwen_image_state *state, int number) {
     struct tensor all = state->clean_modulation;
     return tensor_reshape(tensor_slice(all, number, 1), 2, all.dim + 1);
@@ -204,7 +207,7 @@ static void qwen_image_forward_final_modulation(struct context *x, const void *w
     const struct linear_block_weights *w = weights;
     const struct qwen_image_state *state = scope->lane->state;
     mmdit_modulation(x, scope_rows(state->final_modulation, scope), scope_rows(state->condition, scope),
-                    &w->linear);
+                     &w->linear);
 }
 
 static void qwen_image_forward_embedder(struct context *x, const void *weights,
@@ -222,14 +225,14 @@ static void qwen_image_forward_embedder(struct context *x, const void *weights,
 static void qwen_image_layer(struct context *x, const struct layer_weights *w,
                              const struct visit_scope *scope, bool last) {
     const struct qwen_image_state *state = scope->lane->state;
-    int32_t text = scope->lane->text.dim[0], pictures = state->tokens.dim[0] - text;
+    int32_t text = scope->lane->text.dim[0], images = state->tokens.dim[0] - text;
     int32_t target_rows = mmdit_token_count(scope->lane->latent);
     struct mmdit_stream of_image = {
         .w = &w->image,
         .first = text,
-        .rows = pictures,
-        .n_updated = last ? target_rows : pictures,
-        .range = {{pictures, scope_rows_of_block(state->image_modulation, scope)}},
+        .rows = images,
+        .n_updated = last ? target_rows : images,
+        .range = {{images, scope_rows_of_block(state->image_modulation, scope)}},
     };
     struct mmdit_stream of_text = {
         .w = &w->text,
@@ -240,10 +243,10 @@ static void qwen_image_layer(struct context *x, const struct layer_weights *w,
     if (state->clean_modulation.rank) {
         of_image.range[0].rows = target_rows;
         of_image.range[1] =
-            (struct mmdit_range){pictures - target_rows, qwen_image_clean_row(state, scope->number)};
+            (struct mmdit_range){images - target_rows, qwen_image_clean_row(state, scope->number)};
     }
     mmdit_joint_block(x, &of_image, &of_text, state->tokens,
-                    (struct mmdit_heads){.size = 2 * state->rope.dim[1], .rope = state->rope});
+                      (struct mmdit_heads){.size = 2 * state->rope.dim[1], .rope = state->rope});
 }
 
 static void qwen_image_forward_layer(struct context *x, const void *weights,
@@ -255,7 +258,7 @@ static void qwen_image_forward_last(struct context *x, const void *weights, cons
     qwen_image_layer(x, weights, scope, true);
 }
 
-/* The model predicts noise minus data, as flow matching wants it. */
+/* The model predicts noise - data, the velocity of flow matching. */
 static void qwen_image_forward_final(struct context *x, const void *weights,
                                      const struct visit_scope *scope) {
     const struct linear_block_weights *w = weights;
@@ -273,25 +276,26 @@ static const struct block_kind qwen_image_kind_time =
     BLOCK_KIND("time", "time_text_embed", qwen_image_time_table, time_weights, qwen_image_forward_time,
                .update_rate = UPDATE_PER_TIMESTEP, .never_quantised = true);
 static const struct block_kind qwen_image_kind_embedder =
-    BLOCK_KIND("embedder", "img_in", qwen_image_embedder_table, linear_block_weights, qwen_image_forward_embedder,
-               .never_quantised = true);
-static const struct block_kind qwen_image_kind_layer_modulation =
-    BLOCK_KIND("layer_modulation", "transformer_blocks.%d.modulation", qwen_image_layer_modulation_table,
-               layer_modulation_weights, qwen_image_forward_layer_modulation, .update_rate = UPDATE_PER_TIMESTEP);
+    BLOCK_KIND("embedder", "img_in", qwen_image_embedder_table, linear_block_weights,
+               qwen_image_forward_embedder, .never_quantised = true);
+static const struct block_kind qwen_image_kind_layer_modulation = BLOCK_KIND(
+    "layer_modulation", "transformer_blocks.%d.modulation", qwen_image_layer_modulation_table,
+    layer_modulation_weights, qwen_image_forward_layer_modulation, .update_rate = UPDATE_PER_TIMESTEP);
 static const struct block_kind qwen_image_kind_layer = BLOCK_KIND(
     "layer", "transformer_blocks.%d", qwen_image_layer_table, layer_weights, qwen_image_forward_layer);
 static const struct block_kind qwen_image_kind_last = BLOCK_KIND(
     "last_layer", "transformer_blocks.%d", qwen_image_last_table, layer_weights, qwen_image_forward_last);
-static const struct block_kind qwen_image_kind_last_unused = BLOCK_KIND(
-    "rest", "transformer_blocks.%d.rest", qwen_image_last_unused_table, layer_weights, qwen_image_forward_last);
-static const struct block_kind qwen_image_kind_final_modulation =
-    BLOCK_KIND("final_modulation", "norm_out", qwen_image_final_modulation_table, linear_block_weights,
-               qwen_image_forward_final_modulation, .update_rate = UPDATE_PER_TIMESTEP, .never_quantised = true);
+static const struct block_kind qwen_image_kind_last_unused =
+    BLOCK_KIND("rest", "transformer_blocks.%d.rest", qwen_image_last_unused_table, layer_weights,
+               qwen_image_forward_last);
+static const struct block_kind qwen_image_kind_final_modulation = BLOCK_KIND(
+    "final_modulation", "norm_out", qwen_image_final_modulation_table, linear_block_weights,
+    qwen_image_forward_final_modulation, .update_rate = UPDATE_PER_TIMESTEP, .never_quantised = true);
 static const struct block_kind qwen_image_kind_final =
     BLOCK_KIND("final", "proj_out", qwen_image_final_table, linear_block_weights, qwen_image_forward_final,
                .never_quantised = true);
 
-/* Also of relatives, which are refused by name. */
+/* Also matches related models, which qwen_image_refuse rejects by name. */
 static bool qwen_image_probe(const struct tensor_index *index) {
     return index_find(index, "transformer_blocks.0.img_mod.1.weight") ||
            index_find(index, "txt_in.text_norm.weight");
@@ -299,9 +303,9 @@ static bool qwen_image_probe(const struct tensor_index *index) {
 
 static enum status qwen_image_refuse(const struct component *c, struct error *e) {
     static const struct relative relatives[] = {
-        {"controlnet_", "a ControlNet of Qwen-Image, which is no model by itself"},
-        {"time_text_embed.addition_t_embedding.", "Qwen-Image-Layered, which draws layers"},
-        {"txt_in.text_norm.", "Qwen-Image 2.1, which has another architecture"},
+        {"controlnet_", "a Qwen-Image ControlNet, not a complete model"},
+        {"time_text_embed.addition_t_embedding.", "Qwen-Image-Layered, which outputs image layers"},
+        {"txt_in.text_norm.", "Qwen-Image 2.1, a different architecture"},
         {0},
     };
     return component_refuse_relatives(c, relatives, "Qwen-Image, Qwen-Image-Edit or Qwen-Image-Edit-Plus", e);
@@ -313,28 +317,29 @@ static const struct expectation qwen_image_expects[] = {
 static enum status qwen_image_check_dims(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
     struct mmdit_sizes sizes = {.dim = d[DIM],
-                                 .feed_forward = d[FEED_FORWARD],
-                                 .head = d[HEAD],
-                                 .frequencies = d[FREQUENCIES],
-                                 .patch = d[PATCH],
-                                 .axis = ((const struct qwen_image_settings *)c->settings)->axis_dim,
-                                 .layers = d[LAYERS],
-                                 .n_blocks = 2 * d[LAYERS] + 6};
+                                .feed_forward = d[FEED_FORWARD],
+                                .head = d[HEAD],
+                                .frequencies = d[FREQUENCIES],
+                                .patch = d[PATCH],
+                                .axis = ((const struct qwen_image_settings *)c->settings)->axis_dim,
+                                .layers = d[LAYERS],
+                                .n_blocks = 2 * d[LAYERS] + 6};
     return mmdit_check_sizes(c, &sizes, e);
 }
 
-/* Mage-Flow has these names too, and one pixel of 128 channels a token. */
+/* Refuses models with other token sizes. Mage-Flow has the same tensor names, with tokens of one latent pixel
+ * and 128 channels. */
 static enum status qwen_image_check_patch(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
     enum { MAGE_FLOW = 128 };
     bool whole = d[IN] == d[PATCH] && !(d[IN] % (MMDIT_PATCH * MMDIT_PATCH));
     if (whole && d[IN] != MAGE_FLOW) return OK;
     error_set(e, UNSUPPORTED,
-              whole ? "Mage-Flow, which reads other latents than Qwen-Image"
-                    : "a transformer that reads and predicts other latents than Qwen-Image");
+              whole ? "unsupported model: Mage-Flow, whose latents differ from Qwen-Image's"
+                    : "unsupported Qwen-Image variant");
     error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "%d values a token, %d predicted", d[IN], d[PATCH]);
-    return error_expected(e, "64: %d of each latent channel", MMDIT_PATCH * MMDIT_PATCH);
+    error_found(e, "img_in with %d input channels, proj_out with %d output channels", d[IN], d[PATCH]);
+    return error_expected(e, "64 for both: %d for each of 16 latent channels", MMDIT_PATCH * MMDIT_PATCH);
 }
 
 static enum status qwen_image_configure(struct component *c, const struct config *config, struct error *e) {
@@ -347,8 +352,8 @@ static enum status qwen_image_configure(struct component *c, const struct config
     return qwen_image_check_dims(c, e);
 }
 
-/* Modulation right before the block that reads it, as the visits of an evaluation have it if they are not
- * hoisted. */
+/* Lists each modulation before the block that reads it: the order of visits when modulations are not hoisted.
+ */
 static int qwen_image_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0, last = c->dims[LAYERS] - 1;
     refs[n++] = (struct block_ref){.kind = &qwen_image_kind_text};
@@ -365,7 +370,7 @@ static int qwen_image_blocks(const struct component *c, struct block_ref *refs) 
     return n;
 }
 
-/* What all lanes share. */
+/* Declares the state that all lanes share. */
 static void qwen_image_declare_rows(const struct component *c, const struct lane *lane, struct arena *arena,
                                     bool *ok) {
     struct qwen_image_state *s = lane->state;
@@ -401,7 +406,7 @@ static void qwen_image_declare(const struct component *c, struct lane *lanes, in
 
 static const char *const qwen_image_ignorable[] = {ZERO_COND_TENSOR, NULL};
 static const char *const qwen_image_architectures[] = {"qwen_image", NULL};
-/* Qwen-Image, 20.4 B. */
+/* Published sizes: Qwen-Image, 20.4 B parameters. */
 static const struct dimension qwen_image_dimensions[] = {
     {"heads", 24, 1, 512, .place = HEADS, .key = "num_attention_heads"},
     {"axis0", 16, 2, 256, .place = AXES},

@@ -1,4 +1,4 @@
-/* Qwen's language models: see qwen_layers.h. */
+/* Shared code of Qwen's language models: see qwen_layers.h. */
 #include "models/qwen_layers.h"
 
 #include "kernels/ops.h"
@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 struct embedding_weights {
-    struct tensor rows; /* of tokens that are text, gathered */
+    struct tensor rows; /* embeddings of the text tokens */
 };
 
 static const struct weight_spec qwen_embedding_table[] = {
@@ -33,26 +33,28 @@ static struct tensor qwen_tokens(const struct lane *lane) {
     return state->tokens.rank ? state->tokens : lane->text;
 }
 
-/* Tokens that lie elsewhere go to where they are read. */
+/* Copies the result to lane.text, if the tokens are in a tensor of their own. */
 static void qwen_write_output(struct context *x, const struct lane *lane) {
     const struct qwen_state *state = lane->state;
     if (state->tokens.rank) op_copy(x, lane->text, state->tokens);
 }
 
-/* ---- text and pictures ---- */
+/* ---- prompts with images ---- */
 
-/* A run of text and the picture behind it. */
+/* A run of text tokens and the image after it. */
 struct prompt_run {
-    int32_t first, n;                   /* of the text's tokens; n may be 0 */
-    const struct vision_span *picture; /* NULL: none, and the prompt ends */
+    int32_t first, n;                /* range of text tokens; n may be 0 */
+    const struct vision_span *image; /* NULL: end of the prompt */
 };
 
-/* Run i of a prompt of n_tokens. */
+/* Run number i of a prompt of n_tokens tokens. */
 static struct prompt_run prompt_run(const struct lane *lane, int32_t n_tokens, int i) {
     struct prompt_run run = {0};
-    if (i) run.first = lane->vision_spans[i - 1].first + lane->vision_spans[i - 1].height * lane->vision_spans[i - 1].width;
-    if (i < LANE_REFERENCES_MAX && lane->vision_spans[i].height) run.picture = &lane->vision_spans[i];
-    run.n = (run.picture ? run.picture->first : n_tokens) - run.first;
+    if (i)
+        run.first = lane->vision_spans[i - 1].first +
+                    lane->vision_spans[i - 1].height * lane->vision_spans[i - 1].width;
+    if (i < LANE_REFERENCES_MAX && lane->vision_spans[i].height) run.image = &lane->vision_spans[i];
+    run.n = (run.image ? run.image->first : n_tokens) - run.first;
     return run;
 }
 
@@ -64,7 +66,7 @@ int qwen_rows(const struct component *c, int i_table, const struct lane *lane, i
         struct prompt_run run = prompt_run(lane, lane->n_tokens, i);
         for (int32_t k = 0; k < run.n; k++, n++)
             if (rows) rows[n] = lane->tokens[run.first + k];
-        if (!run.picture) return n;
+        if (!run.image) return n;
     }
 }
 
@@ -74,32 +76,33 @@ static void qwen_place_tokens(struct context *x, const struct lane *lane, struct
         struct prompt_run run = prompt_run(lane, tokens.dim[0], i);
         if (run.n) op_copy(x, tensor_slice(tokens, run.first, run.n), tensor_slice(rows, n, run.n));
         n += run.n;
-        if (!run.picture) return;
-        op_copy(x, tensor_slice(tokens, run.picture->first, run.picture->rows.dim[0]), run.picture->rows);
+        if (!run.image) return;
+        op_copy(x, tensor_slice(tokens, run.image->first, run.image->rows.dim[0]), run.image->rows);
     }
 }
 
-/* A grid for each run of text and each picture: text goes on behind the longer side of a picture. */
+/* M-RoPE positions: a grid for each run of text and each image. Text after an image continues after the
+ * longer side of its token grid. */
 enum { QWEN_GRIDS_MAX = 2 * LANE_REFERENCES_MAX + 1 };
-_Static_assert((int)QWEN_GRIDS_MAX <= (int)ROPE_GRIDS_MAX, "a prompt with all its pictures has a table");
+_Static_assert((int)QWEN_GRIDS_MAX <= (int)ROPE_GRIDS_MAX, "rope table of a prompt with the most images");
 
 static void qwen_list_grids(const struct lane *lane, int32_t n_tokens, struct rope_options *rope) {
     int32_t p = 0;
     for (int i = 0;; i++) {
         struct prompt_run run = prompt_run(lane, n_tokens, i);
-        const struct vision_span *picture = run.picture;
+        const struct vision_span *image = run.image;
         if (run.n)
             rope->grid[rope->n_grids++] =
                 (struct rope_grid){.start = {p}, .extent = {run.n}, .diagonal = true};
         p += run.n;
-        if (!picture) return;
+        if (!image) return;
         rope->grid[rope->n_grids++] =
-            (struct rope_grid){.start = {p, p, p}, .extent = {1, picture->height, picture->width}};
-        p += picture->height > picture->width ? picture->height : picture->width;
+            (struct rope_grid){.start = {p, p, p}, .extent = {1, image->height, image->width}};
+        p += image->height > image->width ? image->height : image->width;
     }
 }
 
-/* Where a head's pairs are divided the reference has frequencies in f32. */
+/* Rope over one axis, or M-RoPE, for which transformers computes frequencies in float32. */
 static struct rope_options qwen_rope(const struct qwen_settings *settings, int head) {
     struct rope_options rope = {.theta = settings->rope_theta, .n_axes = 1, .axis_dim = {head}};
     if (!settings->mrope_section[0]) return rope;
@@ -125,7 +128,7 @@ struct projection {
     struct tensor weight, bias, norm;
 };
 
-/* Queries or keys: heads normed, where they have a norm, and turned. */
+/* Queries or keys: linear, norm of the heads if there is one, rope. */
 static void qwen_project_heads(struct context *x, struct tensor out, struct tensor n, struct projection w,
                                const struct visit_scope *scope) {
     const struct qwen_settings *settings = scope->settings;
@@ -152,9 +155,9 @@ static void qwen_attend(struct context *x, const struct qwen_layer_weights *w,
     qwen_project_heads(x, q, n, (struct projection){w->q, w->q_bias, w->q_norm}, scope);
     qwen_project_heads(x, k, n, (struct projection){w->k, w->k_bias, w->k_norm}, scope);
     op_linear(x, v, n, w->v, (struct epilogue){.bias = w->v_bias});
-    op_attention(
-        x, q, q, k, v,
-        (struct attention_options){.queries = heads, .keys = key_heads, .scale = 1 / sqrtf((float)head), .causal = true});
+    op_attention(x, q, q, k, v,
+                 (struct attention_options){
+                     .queries = heads, .keys = key_heads, .scale = 1 / sqrtf((float)head), .causal = true});
     op_linear(x, tokens, q, w->out, (struct epilogue){.residual = tokens});
 }
 
@@ -205,13 +208,13 @@ int qwen_list_blocks(const struct component *c, const struct block_kind *layer, 
     int n = 0, layers = c->dims[QWEN_LAYERS];
     refs[n++] = (struct block_ref){.kind = &qwen_kind_embedding};
     for (int i = 0; i < layers; i++)
-        refs[n++] =
-            (struct block_ref){.kind = layer, .number = i, .unused = i >= layers - c->reads.hidden_state_from_end};
+        refs[n++] = (struct block_ref){
+            .kind = layer, .number = i, .unused = i >= layers - c->reads.hidden_state_from_end};
     refs[n++] = (struct block_ref){.kind = &qwen_kind_norm, .unused = c->reads.hidden_state_from_end};
     return n;
 }
 
-/* ---- what families say of themselves ---- */
+/* ---- configuration ---- */
 
 bool qwen_has_tensors(const struct tensor_index *index, const char *tail, const char *gguf_tail) {
     const char *const styles[][3] = {{"model.layers.0.", tail, "model.embed_tokens.weight"},
@@ -232,11 +235,12 @@ static enum status qwen_check_dims(const struct component *c, struct error *e) {
         head % 2 == 0 && head <= 512 && d[QWEN_LAYERS] > c->reads.hidden_state_from_end &&
         d[QWEN_LAYERS] <= FAMILY_BLOCKS_MAX - 1)
         return OK;
-    error_set(e, SHAPE, "the text encoder's sizes do not fit together");
+    error_set(e, SHAPE, "inconsistent text encoder sizes");
     error_where(e, "%s", c->index.sources[0].path);
     error_found(e, "queries %d, keys %d, head %d, layers %d", d[QWEN_Q], d[QWEN_KV], head, d[QWEN_LAYERS]);
-    return error_expected(e, "queries a multiple of keys, keys of an even head, at least %d layers",
-                          c->reads.hidden_state_from_end + 1);
+    return error_expected(
+        e, "queries a multiple of keys, keys a multiple of an even head size, at least %d layers",
+        c->reads.hidden_state_from_end + 1);
 }
 
 enum status qwen_configure(struct component *c, const struct config *config, struct error *e) {

@@ -1,4 +1,4 @@
-/* Questions about recipes: see models.h. */
+/* Lookups in recipes and slots: see models.h. */
 #include "models/models.h"
 
 #include <string.h>
@@ -74,7 +74,7 @@ static bool find_slot(const struct recipe *recipe, const struct family *family, 
 }
 
 const struct recipe *models_find_slot(const struct family *family, const char *prefix,
-                                  const struct family *denoiser, int *slot) {
+                                      const struct family *denoiser, int *slot) {
     for (const struct recipe *const *r = recipes; *r; r++) {
         bool may = !denoiser || recipe_family(*r, FAMILY_DENOISER) == denoiser;
         if (may && find_slot(*r, family, prefix, slot)) return *r;

@@ -1,9 +1,10 @@
-/* The published recipes: see models.h. */
+/* The recipes: each pipeline's components, conditioning, sampling and defaults (struct recipe in models.h).
+ */
 #include "models/models.h"
 
 #include <math.h>
 
-/* ---- names of tensors in files that hold other components too ---- */
+/* ---- tensor name prefixes in files that hold several components ---- */
 
 static const char *const denoiser_prefixes[] = {"", "model.diffusion_model.", "diffusion_model.", NULL};
 static const char *const vae_prefixes[] = {"", "first_stage_model.", "vae.", NULL};
@@ -19,90 +20,95 @@ static const char *const t5xxl_prefixes[] = {"", "text_encoders.t5xxl.transforme
 
 /* ---- sampling ---- */
 
-/* As the published folders' scheduler_config.json have it: Stable Diffusion 1 with PNDM, 2 with DDIM, XL with
- * Euler. */
+/* Schedulers of the published scheduler_config.json files: PNDM for Stable Diffusion 1, DDIM for 2, Euler for
+ * XL. */
 /* clang-format off */
-#define SAMPLING_ADDED(schedule_, sampler_, levels)                                                            \
-    .prediction = &prediction_eps, .schedule = &(schedule_), .sampler = &(sampler_),                           \
-    .grid = {.spacing = SPACING_LEADING, .steps_offset = 1, .original_steps = 50, .ays_sigmas = (levels)},        \
+#define SAMPLING_STABLE_DIFFUSION(schedule_, sampler_, levels)                                                \
+    .prediction = &prediction_eps, .schedule = &(schedule_), .sampler = &(sampler_),                          \
+    .grid = {.spacing = SPACING_LEADING, .steps_offset = 1, .original_steps = 50, .ays_sigmas = (levels)},    \
     .noise = NOISE_STABLE_DIFFUSION
-#define SAMPLING_SD1                                                                                           \
-    {SAMPLING_ADDED(schedule_diffusers_ddim, sampler_pndm, ays_sigmas_sd1), .fixes_legacy_config = true}
-#define SAMPLING_SD2 {SAMPLING_ADDED(schedule_diffusers_ddim, sampler_ddim, NULL), .fixes_legacy_config = true}
-#define SAMPLING_SDXL {SAMPLING_ADDED(schedule_diffusers_euler, sampler_euler, ays_sigmas_sdxl)}
-#define SAMPLING_LCM  {SAMPLING_ADDED(schedule_diffusers_lcm, sampler_lcm, NULL)}
-/* WAN: diffusers 0.42, pipelines/wan, whose scheduler is UniPC. */
-#define SAMPLING_WAN                                                                                           \
-    {.prediction = &prediction_flow_timestep, .schedule = &schedule_flow_unipc, .sampler = &sampler_unipc,  \
+#define SAMPLING_SD1                                                                                          \
+    {SAMPLING_STABLE_DIFFUSION(schedule_diffusers_ddim, sampler_pndm, ays_sigmas_sd1),                        \
+     .fixes_legacy_config = true}
+#define SAMPLING_SD2                                                                                          \
+    {SAMPLING_STABLE_DIFFUSION(schedule_diffusers_ddim, sampler_ddim, NULL), .fixes_legacy_config = true}
+#define SAMPLING_SDXL {SAMPLING_STABLE_DIFFUSION(schedule_diffusers_euler, sampler_euler, ays_sigmas_sdxl)}
+#define SAMPLING_LCM  {SAMPLING_STABLE_DIFFUSION(schedule_diffusers_lcm, sampler_lcm, NULL)}
+/* WAN: diffusers 0.42, pipelines/wan; the scheduler is UniPC. */
+#define SAMPLING_WAN                                                                                          \
+    {.prediction = &prediction_flow_timestep, .schedule = &schedule_flow_unipc, .sampler = &sampler_unipc,    \
      .grid = {.grid_f64 = true}, .grid_from_class = true}
 /* clang-format on */
 
 /* ---- recipes ---- */
 
-/* What nearly every pipeline has. */
+/* Slots that most pipelines share. */
 /* clang-format off */
-#define DENOISER(of, ...)                                                                                      \
-    {.family = &(of), .flag = "--diffusion-model", .folder = "transformer", .prefixes = denoiser_prefixes,     \
+#define DENOISER(of, ...)                                                                                     \
+    {.family = &(of), .flag = "--diffusion-model", .folder = "transformer", .prefixes = denoiser_prefixes,    \
      __VA_ARGS__}
-#define TINY(of, ...)                                                                                          \
-    {.family = &(of), .flag = "--taesd", .folder = "taesd", .prefixes = tiny_prefixes, .optional = true,       \
+#define TINY_DECODER(of, ...)                                                                                 \
+    {.family = &(of), .flag = "--taesd", .folder = "taesd", .prefixes = tiny_prefixes, .optional = true,      \
      __VA_ARGS__}
-#define VAE_KL                                                                                                 \
-    {.family = &family_vae_kl, .flag = "--vae", .folder = "vae", .prefixes = vae_prefixes},                    \
-    {.family = &family_vae_kl_encoder, .folder = "vae"},                                                       \
-    TINY(family_taesd, .weights_name = "taef1")
-#define VAE_WAN                                                                                                \
-    {.family = &family_vae_wan, .flag = "--vae", .folder = "vae", .prefixes = vae_prefixes},                   \
-    {.family = &family_vae_wan_encoder, .folder = "vae"},                                                      \
-    TINY(family_taehv, .weights_name = "taew2_1")
-#define VAE_WAN22                                                                                                \
-    {.family = &family_vae_wan22, .flag = "--vae", .folder = "vae", .prefixes = vae_prefixes},                   \
-    {.family = &family_vae_wan22_encoder, .folder = "vae"},                                                    \
-    TINY(family_taehv, .weights_name = "taew2_2", .dimension = {{"latent_channels", 48}, {"taehv_patch", 2}})
+#define VAE_KL                                                                                                \
+    {.family = &family_vae_kl, .flag = "--vae", .folder = "vae", .prefixes = vae_prefixes},                   \
+    {.family = &family_vae_kl_encoder, .folder = "vae"},                                                      \
+    TINY_DECODER(family_taesd, .weights_name = "taef1")
+#define VAE_WAN                                                                                               \
+    {.family = &family_vae_wan, .flag = "--vae", .folder = "vae", .prefixes = vae_prefixes},                  \
+    {.family = &family_vae_wan_encoder, .folder = "vae"},                                                     \
+    TINY_DECODER(family_taehv, .weights_name = "taew2_1")
+#define VAE_WAN22                                                                                             \
+    {.family = &family_vae_wan22, .flag = "--vae", .folder = "vae", .prefixes = vae_prefixes},                \
+    {.family = &family_vae_wan22_encoder, .folder = "vae"},                                                   \
+    TINY_DECODER(family_taehv, .weights_name = "taew2_2",                                                     \
+                 .dimension = {{"latent_channels", 48}, {"taehv_patch", 2}})
 /* clang-format on */
 
-/* Qwen-Image: diffusers 0.42, pipelines/qwenimage. Both halves of Qwen2.5-VL lie in one folder, and in one
- * file as ComfyUI has it; llama.cpp's files (mmproj) have them apart. The reference reads 512 rows behind the
- * 34 of the template's beginning, of up to 1,058 tokens: those behind them are seen by none of these. More
- * initialisers of the text may follow. */
+/* Qwen-Image: diffusers 0.42, pipelines/qwenimage. Language model and vision encoder of Qwen2.5-VL are in one
+ * folder, or in one file of ComfyUI; llama.cpp has the vision encoder in a file of its own (mmproj).
+ * diffusers tokenises up to 1,058 tokens and drops the 34 of the template; the denoiser reads at most 512
+ * rows, so 546 tokens are enough, because attention is causal. The macro's arguments are more initialisers of
+ * the text_recipe. */
 /* clang-format off */
-#define VISION_QWEN25VL                                                                                        \
-    {.family = &family_qwen25vl_vision, .flag = "--llm_vision", .shares_file_with = "--llm", .optional = true,             \
-     .folder = "text_encoder", .prefix = "visual.",                                                            \
-     .prefixes = (const char *const[]){"", "visual.", "model.visual.",                                         \
-                                       "text_encoders.qwen25_7b.transformer.visual.",                          \
+#define VISION_QWEN25VL                                                                                       \
+    {.family = &family_qwen25vl_vision, .flag = "--llm_vision", .shares_file_with = "--llm",                  \
+     .optional = true,                                                                                        \
+     .folder = "text_encoder", .prefix = "visual.",                                                           \
+     .prefixes = (const char *const[]){"", "visual.", "model.visual.",                                        \
+                                       "text_encoders.qwen25_7b.transformer.visual.",                         \
                                        "text_encoders.llm.visual.", NULL}}
-#define TEXT_QWEN25VL(...)                                                                                     \
-    {.family = &family_qwen25vl, .flag = "--llm", .folder = "text_encoder",                                    \
-     .prefixes = (const char *const[]){"", "model.language_model.", "language_model.",                         \
-                                       "text_encoders.qwen25_7b.transformer.", "text_encoders.llm.", NULL},    \
-     .text = {.template_before = "<|im_start|>system\nDescribe the image by detailing the color, shape, size, " \
-                                 "texture, quantity, text, spatial relationships of the objects and "          \
-                                 "background:<|im_end|>\n<|im_start|>user\n",                                  \
-              .template_after = "<|im_end|>\n<|im_start|>assistant\n",                                         \
-              .tokens_max = 34 + 512, .drop_idx = 34, .tokenizer = "BPE", .tokenizer_folder = "tokenizer",      \
-              .special_tokens = {"<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>"},                 \
-              .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or tokenizer.json of "     \
-                                "Qwen/Qwen2.5-VL-7B-Instruct",                                                 \
+#define TEXT_QWEN25VL(...)                                                                                    \
+    {.family = &family_qwen25vl, .flag = "--llm", .folder = "text_encoder",                                   \
+     .prefixes = (const char *const[]){"", "model.language_model.", "language_model.",                        \
+                                       "text_encoders.qwen25_7b.transformer.", "text_encoders.llm.", NULL},   \
+     .text = {.template_before = "<|im_start|>system\nDescribe the image by detailing the color, shape, size, "\
+                                 "texture, quantity, text, spatial relationships of the objects and "         \
+                                 "background:<|im_end|>\n<|im_start|>user\n",                                 \
+              .template_after = "<|im_end|>\n<|im_start|>assistant\n",                                        \
+              .tokens_max = 34 + 512, .drop_idx = 34, .tokenizer = "BPE", .tokenizer_folder = "tokenizer",    \
+              .special_tokens = {"<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>"},         \
+              .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or tokenizer.json of "    \
+                                "Qwen/Qwen2.5-VL-7B-Instruct",                                                \
               .classes = {"Qwen2_5_VLForConditionalGeneration", "Qwen2Tokenizer"}, __VA_ARGS__}}
 /* clang-format on */
 
-/* With pictures, whose text says each's number first, or nothing. */
+/* Template of prompts with reference images; number: format of the label before each image, may be empty. */
 /* clang-format off */
-#define PICTURED(number)                                                                                       \
-    .image_prompt = {.template_before =                                                                            \
-                     "<|im_start|>system\nDescribe the key features of the input image (color, shape, size, "  \
-                     "texture, objects, background), then explain how the user's text instruction should "     \
-                     "alter or modify the image. Generate a new image that meets the user's requirements "     \
-                     "while maintaining consistency with the original input where appropriate.<|im_end|>\n"    \
-                     "<|im_start|>user\n",                                                                     \
-                 .drop_idx = 64, .before = number "<|vision_start|>", .after = "<|vision_end|>",                \
+#define IMAGE_PROMPT(number)                                                                                  \
+    .image_prompt = {.template_before =                                                                       \
+                     "<|im_start|>system\nDescribe the key features of the input image (color, shape, size, " \
+                     "texture, objects, background), then explain how the user's text instruction should "    \
+                     "alter or modify the image. Generate a new image that meets the user's requirements "    \
+                     "while maintaining consistency with the original input where appropriate.<|im_end|>\n"   \
+                     "<|im_start|>user\n",                                                                    \
+                 .drop_idx = 64, .before = number "<|vision_start|>", .after = "<|vision_end|>",              \
                  .pad = "<|image_pad|>"}
 /* clang-format on */
 
-/* Template and limits: diffusers 0.42, pipelines/z_image (Qwen3's chat template with thinking enabled adds no
- * think block). Sizes and steps are those of the published Turbo model, which is distilled and takes no
- * guidance. Strength: pipeline_z_image_img2img.py. */
+/* Z-Image. Template and limits: diffusers 0.42, pipelines/z_image (Qwen3's chat template with thinking
+ * enabled adds no think block). Sizes, steps and guidance are those of Z-Image-Turbo, which is distilled.
+ * Strength: pipeline_z_image_img2img.py. */
 const struct recipe recipe_zimage = {
     .name = "zimage",
     .slot = {{.family = &family_qwen3,
@@ -140,102 +146,103 @@ const struct recipe recipe_zimage = {
     .strength = 0.6,
 };
 
-/* Prefixes are transformers', ComfyUI's and those of the authors' files; stable-diffusion.cpp converts such
- * files to "cond_stage_model.transformer." and, of a second encoder, "cond_stage_model.1.transformer.".
+/* CLIP text encoders. Prefixes are those of transformers, ComfyUI and the authors' files;
+ * stable-diffusion.cpp converts the latter to "cond_stage_model.transformer." and, for a second encoder,
+ * "cond_stage_model.1.transformer.".
  *
- * CLIP sees 77 tokens at a time, all its positions; OpenCLIP's models were trained with zeros behind the end,
- * OpenAI's with more ends. windows: how often it looks at a long prompt; 0: it sees the beginning. */
+ * CLIP has 77 positions. OpenCLIP pads with id 0, OpenAI's CLIP with the end token. windows: maximum number
+ * of 77-token windows of a long prompt; 0: the prompt is truncated. */
 enum { CLIP_TOKENS = 77, CLIP_WINDOWS_MAX = 64 };
 static const struct published_setting erf_gelu[] = {{"hidden_act", 1}, {0}};
 /* clang-format off */
-#define TEXT_CLIP(folder_number, windows, source, ...)                                                         \
-    .text = {.bos = "<|startoftext|>", .eos = "<|endoftext|>",                                              \
-             .tokens_max = CLIP_TOKENS, .windows_max = windows, .tokenizer = "CLIP BPE",                       \
-             .tokenizer_folder = "tokenizer" folder_number,                                                    \
-             .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or the tokenizer of "       \
-                               source,                                                                         \
+#define TEXT_CLIP(folder_number, windows, source, ...)                                                        \
+    .text = {.bos = "<|startoftext|>", .eos = "<|endoftext|>",                                                \
+             .tokens_max = CLIP_TOKENS, .windows_max = windows, .tokenizer = "CLIP BPE",                      \
+             .tokenizer_folder = "tokenizer" folder_number,                                                   \
+             .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or the tokenizer of "      \
+                               source,                                                                        \
              .classes = {__VA_ARGS__}}
-#define TEXT_CLIP_L(windows)                                                                                   \
-    {.family = &family_clip, .flag = "--clip_l", .display_name = "CLIP-L text encoder",                                \
-     .folder = "text_encoder", .prefixes = clip_l_prefixes,                                                    \
-     .matches = clip_is_l,                                                                                          \
-     TEXT_CLIP("", windows, "openai/clip-vit-large-patch14", "CLIPTextModel", "CLIPTokenizer"),                \
+#define TEXT_CLIP_L(windows)                                                                                  \
+    {.family = &family_clip, .flag = "--clip_l", .display_name = "CLIP-L text encoder",                       \
+     .folder = "text_encoder", .prefixes = clip_l_prefixes,                                                   \
+     .matches = clip_is_l,                                                                                    \
+     TEXT_CLIP("", windows, "openai/clip-vit-large-patch14", "CLIPTextModel", "CLIPTokenizer"),               \
      .text.pad = "<|endoftext|>"}
-/* Sizes are those of the first 23 layers, which diffusers' files have. */
-#define TEXT_CLIP_H                                                                                            \
-    {.family = &family_clip, .flag = "--clip_h", .display_name = "OpenCLIP-H text encoder",                            \
-     .folder = "text_encoder",                                                                                 \
-     .prefixes = (const char *const[]){"", "text_encoders.clip_h.transformer.", "text_encoders.clip_h.",       \
-                                       "clip_h.", "cond_stage_model.model.", "cond_stage_model.transformer.",  \
-                                       "conditioner.embedders.0.model.", NULL},                                \
-     .matches = clip_is_h,                                                                                          \
-     .dimension = {{"pooled", 1024}, {"clip_heads", 16}, {"clip_ff", 4096}, {"clip_layers", 23}},              \
-     .published = erf_gelu,                                                                                    \
-     TEXT_CLIP("", CLIP_WINDOWS_MAX, "stabilityai/stable-diffusion-2-1", "CLIPTextModel", "CLIPTokenizer"),    \
+/* The dimensions are those of diffusers' files, which have the first 23 of 24 layers. */
+#define TEXT_CLIP_H                                                                                           \
+    {.family = &family_clip, .flag = "--clip_h", .display_name = "OpenCLIP-H text encoder",                   \
+     .folder = "text_encoder",                                                                                \
+     .prefixes = (const char *const[]){"", "text_encoders.clip_h.transformer.", "text_encoders.clip_h.",      \
+                                       "clip_h.", "cond_stage_model.model.", "cond_stage_model.transformer.", \
+                                       "conditioner.embedders.0.model.", NULL},                               \
+     .matches = clip_is_h,                                                                                    \
+     .dimension = {{"pooled", 1024}, {"clip_heads", 16}, {"clip_ff", 4096}, {"clip_layers", 23}},             \
+     .published = erf_gelu,                                                                                   \
+     TEXT_CLIP("", CLIP_WINDOWS_MAX, "stabilityai/stable-diffusion-2-1", "CLIPTextModel", "CLIPTokenizer"),   \
      .text.pad_with_id_0 = true}
-#define TEXT_CLIP_G(windows)                                                                                   \
-    .family = &family_clip, .flag = "--clip_g", .display_name = "OpenCLIP-G text encoder",                            \
-     .folder = "text_encoder_2",                                                                               \
-     .prefixes = (const char *const[]){"", "text_encoders.clip_g.transformer.", "text_encoders.clip_g.",       \
-                                       "clip_g.", "conditioner.embedders.1.model.",                            \
-                                       "cond_stage_model.1.transformer.",                                      \
-                                       "conditioner.embedders.0.model.", NULL},                                \
-     .matches = clip_is_g,                                                                                          \
-     .dimension = {{"pooled", 1280}, {"clip_heads", 20}, {"clip_ff", 5120}, {"clip_layers", 32},               \
-                   {"clip_projection", 1280}},                                                                 \
-     .published = erf_gelu,                                                                                    \
-     TEXT_CLIP("_2", windows, "laion/CLIP-ViT-bigG-14-laion2B-39B-b160k",                             \
-               "CLIPTextModelWithProjection", "CLIPTokenizer"),                                                \
+#define TEXT_CLIP_G(windows)                                                                                  \
+    .family = &family_clip, .flag = "--clip_g", .display_name = "OpenCLIP-G text encoder",                    \
+     .folder = "text_encoder_2",                                                                              \
+     .prefixes = (const char *const[]){"", "text_encoders.clip_g.transformer.", "text_encoders.clip_g.",      \
+                                       "clip_g.", "conditioner.embedders.1.model.",                           \
+                                       "cond_stage_model.1.transformer.",                                     \
+                                       "conditioner.embedders.0.model.", NULL},                               \
+     .matches = clip_is_g,                                                                                    \
+     .dimension = {{"pooled", 1280}, {"clip_heads", 20}, {"clip_ff", 5120}, {"clip_layers", 32},              \
+                   {"clip_projection", 1280}},                                                                \
+     .published = erf_gelu,                                                                                   \
+     TEXT_CLIP("_2", windows, "laion/CLIP-ViT-bigG-14-laion2B-39B-b160k",                                     \
+               "CLIPTextModelWithProjection", "CLIPTokenizer"),                                               \
      .text.pad_with_id_0 = true
 /* clang-format on */
 
-/* OpenCLIP-H's vision encoder, of WAN's first picture-to-video models. */
+/* OpenCLIP-H vision encoder of WAN 2.1 image-to-video. */
 /* clang-format off */
-#define VISION_CLIP                                                                                            \
-    {.family = &family_clip_vision, .flag = "--clip_vision", .optional = true, .folder = "image_encoder",      \
-     .class = "CLIPVisionModel",                                                                               \
+#define VISION_CLIP                                                                                           \
+    {.family = &family_clip_vision, .flag = "--clip_vision", .optional = true, .folder = "image_encoder",     \
+     .class = "CLIPVisionModel",                                                                              \
      .prefixes = (const char *const[]){"", "vision_model.", "visual.", "clip_vision.vision_model.", NULL}}
 #define CLIP_PROCESSOR {"CLIPImageProcessor", "image_processor", false}
 /* clang-format on */
 
-/* WAN's text encoder: diffusers 0.42, pipelines/wan. It sees the real tokens of a prompt, and the denoiser
- * 512 rows, zeros behind them (a condition's padded_to). stable-diffusion.cpp names it as Flux.1's. */
+/* Text encoder of WAN: diffusers 0.42, pipelines/wan. It encodes the prompt without padding; the denoiser
+ * reads 512 rows, padded with zeros (condition.padded_to). The flag is stable-diffusion.cpp's for Flux.1's
+ * T5. */
 /* clang-format off */
-#define TEXT_UMT5                                                                                              \
-    {.family = &family_umt5, .flag = "--t5xxl", .folder = "text_encoder",                                      \
-     .prefixes = (const char *const[]){"", "text_encoders.umt5xxl.transformer.", "text_encoders.umt5xxl.",     \
-                                       "umt5xxl.", "text_encoders.t5xxl.transformer.",                         \
-                                       "text_encoders.t5xxl.", "t5xxl.", NULL},                                \
-     .text = {.clean_html = true, .eos = "</s>", .tokens_max = 512,                                              \
-              .tokenizer = "unigram", .tokenizer_folder = "tokenizer",                                         \
-              .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or spiece.model of "       \
-                                "google/umt5-xxl",                                                             \
+#define TEXT_UMT5                                                                                             \
+    {.family = &family_umt5, .flag = "--t5xxl", .folder = "text_encoder",                                     \
+     .prefixes = (const char *const[]){"", "text_encoders.umt5xxl.transformer.", "text_encoders.umt5xxl.",    \
+                                       "umt5xxl.", "text_encoders.t5xxl.transformer.",                        \
+                                       "text_encoders.t5xxl.", "t5xxl.", NULL},                               \
+     .text = {.clean_html = true, .eos = "</s>", .tokens_max = 512,                                           \
+              .tokenizer = "unigram", .tokenizer_folder = "tokenizer",                                        \
+              .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or spiece.model of "      \
+                                "google/umt5-xxl",                                                            \
               .classes = {"UMT5EncoderModel", "T5TokenizerFast"}}}
 /* clang-format on */
 
-/* Flux.1: diffusers 0.42, pipelines/flux. Both encoders see the prompt as it is, padded to a fixed length
- * without a mask; CLIP's 77 are all its positions. Defaults are those of each pipeline's __call__; steps of
- * schnell and guidance of Kontext the published model cards'; shifts those of the published
- * scheduler_config.json. */
+/* Flux.1: diffusers 0.42, pipelines/flux. Both encoders read the raw prompt, padded to a fixed length without
+ * an attention mask; CLIP reads 77 tokens. Defaults are those of each pipeline's __call__, except the steps
+ * of schnell and the guidance of Kontext (model cards) and the shifts (published scheduler_config.json). */
 /* clang-format off */
-#define TEXT_T5(folder_number, most)                                                                           \
+#define TEXT_T5(folder_number, most)                                                                          \
     .text = {.eos = "</s>", .pad = "<pad>", .tokens_max = (most), .tokenizer = "unigram",                     \
-             .tokenizer_folder = "tokenizer" folder_number,                                                    \
-             .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or "                        \
-                               "spiece.model of google/t5-v1_1-xxl",                                           \
+             .tokenizer_folder = "tokenizer" folder_number,                                                   \
+             .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or "                       \
+                               "spiece.model of google/t5-v1_1-xxl",                                          \
              .classes = {"T5EncoderModel", "T5TokenizerFast"}}
-#define FLUX(t5_tokens, ...)                                                                                   \
-    .slot = {TEXT_CLIP_L(0),                                                                                   \
-             {.family = &family_t5, .flag = "--t5xxl", .folder = "text_encoder_2",                             \
-              .prefixes = t5xxl_prefixes,                                                                      \
-              TEXT_T5("_2", t5_tokens)},                                                                       \
-             DENOISER(family_flux, __VA_ARGS__), VAE_KL},                                                      \
-    .condition = {{.slot = 1, .what = CONDITION_TOKENS}, {.slot = 0, .what = CONDITION_POOLED}},               \
-    .n_conditions = 2, .span = {{2, INFINITY}},                                                                \
-    .patch = 2, .shift_line = {.base_shift = 0.5, .max_shift = 1.15, .base_tokens = 256, .max_tokens = 4096},  \
-    .sampling = {.prediction = &prediction_flow, .schedule = &schedule_flow, .sampler = &sampler_euler,        \
-                 .grid = {.grid_f64 = true}},                                                                  \
-    .guide = guidance_cfg, .samples_posterior = true, .colours = &latent_colours_flux,                            \
+#define FLUX(t5_tokens, ...)                                                                                  \
+    .slot = {TEXT_CLIP_L(0),                                                                                  \
+             {.family = &family_t5, .flag = "--t5xxl", .folder = "text_encoder_2",                            \
+              .prefixes = t5xxl_prefixes,                                                                     \
+              TEXT_T5("_2", t5_tokens)},                                                                      \
+             DENOISER(family_flux, __VA_ARGS__), VAE_KL},                                                     \
+    .condition = {{.slot = 1, .what = CONDITION_TOKENS}, {.slot = 0, .what = CONDITION_POOLED}},              \
+    .n_conditions = 2, .span = {{2, INFINITY}},                                                               \
+    .patch = 2, .shift_line = {.base_shift = 0.5, .max_shift = 1.15, .base_tokens = 256, .max_tokens = 4096}, \
+    .sampling = {.prediction = &prediction_flow, .schedule = &schedule_flow, .sampler = &sampler_euler,       \
+                 .grid = {.grid_f64 = true}},                                                                 \
+    .guide = guidance_cfg, .samples_posterior = true, .colours = &latent_colours_flux,                        \
     .width = 1024, .height = 1024, .cfg_scale = 1
 /* clang-format on */
 
@@ -290,40 +297,40 @@ const struct recipe recipe_flux_fill = {
     .strength = 1,
 };
 
-/* Defaults are those of QwenImagePipeline's __call__, the schedule's the published scheduler_config.json:
- * Lightning's has another (base_shift and max_shift the logarithm of 3, no terminal). */
+/* Qwen-Image. Defaults are those of QwenImagePipeline.__call__; the schedule is that of the published
+ * scheduler_config.json. Lightning's has base_shift and max_shift ln 3 and no shift_terminal. */
 /* clang-format off */
-#define QWEN_IMAGE(text, ...)                                                                                  \
-    .slot = {VISION_QWEN25VL, text, DENOISER(family_qwen_image, __VA_ARGS__), VAE_WAN},                        \
-    .condition = {{.slot = 1, .what = CONDITION_TOKENS}}, .n_conditions = 1, .span = {{2, INFINITY}},          \
-    .patch = 2, .shift_rule = FLOW_SHIFT_BY_TOKENS,                                                            \
-    .shift_line = {.base_shift = 0.5, .max_shift = 0.9, .base_tokens = 256, .max_tokens = 8192},               \
-    .shift_terminal = 0.02,                                                                                    \
-    .sampling = {.prediction = &prediction_flow, .schedule = &schedule_flow, .sampler = &sampler_euler,        \
-                 .grid = {.grid_f64 = true}},                                                                  \
-    .guide = guidance_cfg_keep_norm, .cfg_needs_negative = true, .samples_posterior = true,                             \
-    .colours = &latent_colours_wan,                                                                            \
+#define QWEN_IMAGE(text, ...)                                                                                 \
+    .slot = {VISION_QWEN25VL, text, DENOISER(family_qwen_image, __VA_ARGS__), VAE_WAN},                       \
+    .condition = {{.slot = 1, .what = CONDITION_TOKENS}}, .n_conditions = 1, .span = {{2, INFINITY}},         \
+    .patch = 2, .shift_rule = FLOW_SHIFT_BY_TOKENS,                                                           \
+    .shift_line = {.base_shift = 0.5, .max_shift = 0.9, .base_tokens = 256, .max_tokens = 8192},              \
+    .shift_terminal = 0.02,                                                                                   \
+    .sampling = {.prediction = &prediction_flow, .schedule = &schedule_flow, .sampler = &sampler_euler,       \
+                 .grid = {.grid_f64 = true}},                                                                 \
+    .guide = guidance_cfg_keep_norm, .cfg_needs_negative = true, .samples_posterior = true,                   \
+    .colours = &latent_colours_wan,                                                                           \
     .width = 1024, .height = 1024, .steps = 50, .cfg_scale = 4, .strength = 0.6
 /* clang-format on */
 
-/* Areas: the first editing pipeline shows one picture to both encoders at the size that is drawn, later ones
- * each picture to the vision encoder at a smaller one. Where nothing names the pipeline pictures are taken as
- * later ones take them. */
-enum { QWEN_AREA = 1024 * 1024, QWEN_AREA_SEEN = 384 * 384 };
+/* Areas: the first editing pipeline feeds one image, resized to the output area, to the vision encoder and
+ * the VAE. Later pipelines resize each image to a smaller area for the vision encoder; so do files without a
+ * pipeline name. */
+enum { QWEN_AREA = 1024 * 1024, QWEN_AREA_VISION = 384 * 384 };
 #define QWEN_PROCESSOR                                                                                       \
     { "Qwen2VLProcessor", "processor", true }
 
 const struct recipe recipe_qwen_image = {
-    QWEN_IMAGE(TEXT_QWEN25VL(PICTURED("Picture %d: "))),
+    QWEN_IMAGE(TEXT_QWEN25VL(IMAGE_PROMPT("Picture %d: "))),
     .name = "qwen_image",
     .pipelines = {"QwenImagePipeline", "QwenImageImg2ImgPipeline", "QwenImageInpaintPipeline"},
     .references_max = LANE_REFERENCES_MAX,
     .references_if_unnamed = true,
-    .areas = {.vision = QWEN_AREA_SEEN, .vae = QWEN_AREA, .output = QWEN_AREA, .multiple = 32},
+    .areas = {.vision = QWEN_AREA_VISION, .vae = QWEN_AREA, .output = QWEN_AREA, .multiple = 32},
 };
 
 const struct recipe recipe_qwen_image_edit = {
-    QWEN_IMAGE(TEXT_QWEN25VL(PICTURED(""))),
+    QWEN_IMAGE(TEXT_QWEN25VL(IMAGE_PROMPT(""))),
     .name = "qwen_image_edit",
     .processor = QWEN_PROCESSOR,
     .edit = "plain",
@@ -334,57 +341,57 @@ const struct recipe recipe_qwen_image_edit = {
 };
 
 const struct recipe recipe_qwen_image_edit_plus = {
-    QWEN_IMAGE(TEXT_QWEN25VL(PICTURED("Picture %d: "))),
+    QWEN_IMAGE(TEXT_QWEN25VL(IMAGE_PROMPT("Picture %d: "))),
     .name = "qwen_image_edit_plus",
     .processor = QWEN_PROCESSOR,
     .edit = "plus",
     .pipelines = {"QwenImageEditPlusPipeline"},
     .references_min = 1,
     .references_max = LANE_REFERENCES_MAX,
-    .areas = {.vision = QWEN_AREA_SEEN, .vae = QWEN_AREA, .output = QWEN_AREA, .multiple = 32},
+    .areas = {.vision = QWEN_AREA_VISION, .vae = QWEN_AREA, .output = QWEN_AREA, .multiple = 32},
 };
 
-/* Edit-Plus whose references are modulated as at timestep 0, which files without a configuration may not say.
- */
+/* Edit-Plus whose reference tokens are modulated as at timestep 0 (zero_cond_t), for files without a
+ * configuration that sets it. */
 static const struct published_setting qwen_2511[] = {{"zero_cond_t", 1}, {0}};
 
 const struct recipe recipe_qwen_image_edit_2511 = {
-    QWEN_IMAGE(TEXT_QWEN25VL(PICTURED("Picture %d: ")), .published = qwen_2511),
+    QWEN_IMAGE(TEXT_QWEN25VL(IMAGE_PROMPT("Picture %d: ")), .published = qwen_2511),
     .name = "qwen_image_edit_2511",
     .processor = QWEN_PROCESSOR,
     .edit = "2511",
     .pipelines = {"QwenImageEditPlusPipeline"},
     .references_min = 1,
     .references_max = LANE_REFERENCES_MAX,
-    .areas = {.vision = QWEN_AREA_SEEN, .vae = QWEN_AREA, .output = QWEN_AREA, .multiple = 32},
+    .areas = {.vision = QWEN_AREA_VISION, .vae = QWEN_AREA, .output = QWEN_AREA, .multiple = 32},
 };
 
-/* WAN: diffusers 0.42, pipelines/wan; shifts, steps and guidance of the authors' configurations (Wan2.1,
- * generate.py; Wan2.2, wan/configs), whose sizes depend on the model, sampler that of the published
- * scheduler_config.json. Text is 512 rows, zeros behind the prompt. Of two transformers the first is for much
+/* WAN: diffusers 0.42, pipelines/wan. Shifts, steps and guidance are those of the authors' configurations
+ * (Wan2.1 generate.py, Wan2.2 wan/configs), where sizes depend on the model; the sampler is that of the
+ * published scheduler_config.json. Text is 512 rows, zero-padded. Of two transformers, the first is for high
  * noise. */
 enum { WAN_TEXT_ROWS = 512, WAN_FRAMES_MAX = 1 + 4 * 255 };
 /* clang-format off */
-/* What their programs keep away from where nothing else is said. */
-#define WAN_NEGATIVE                                                                                           \
-    "色调艳丽，过曝，静态，细节模糊不清，字幕，风格，作品，画作，画面，静止，整体发灰，最差质量，"             \
-    "低质量，JPEG压缩残留，丑陋的，残缺的，多余的手指，画得不好的手部，画得不好的脸部，"                       \
-    "畸形的，毁容的，形态畸形的肢体，手指融合，静止不动的画面，杂乱的背景，三条腿，"                           \
+/* Default negative prompt of the authors' programs. */
+#define WAN_NEGATIVE                                                                                          \
+    "色调艳丽，过曝，静态，细节模糊不清，字幕，风格，作品，画作，画面，静止，整体发灰，最差质量，"                                                          \
+    "低质量，JPEG压缩残留，丑陋的，残缺的，多余的手指，画得不好的手部，画得不好的脸部，"                                                             \
+    "畸形的，毁容的，形态畸形的肢体，手指融合，静止不动的画面，杂乱的背景，三条腿，"                                                                 \
     "背景人很多，倒着走"
-#define WAN(text_slot, ...)                                                                                    \
-    .condition = {{.slot = text_slot, .what = CONDITION_TOKENS, .padded_to = WAN_TEXT_ROWS}},                  \
-    .n_conditions = 1, .patch = 2, .shift_rule = FLOW_SHIFT_FIXED, .sampling = SAMPLING_WAN,                   \
-    .guide = guidance_cfg, .default_negative = WAN_NEGATIVE, .frames_max = WAN_FRAMES_MAX, .strength = 1,            \
+#define WAN(text_slot, ...)                                                                                   \
+    .condition = {{.slot = text_slot, .what = CONDITION_TOKENS, .padded_to = WAN_TEXT_ROWS}},                 \
+    .n_conditions = 1, .patch = 2, .shift_rule = FLOW_SHIFT_FIXED, .sampling = SAMPLING_WAN,                  \
+    .guide = guidance_cfg, .default_negative = WAN_NEGATIVE, .frames_max = WAN_FRAMES_MAX, .strength = 1,     \
     __VA_ARGS__
 #define WAN_480P .width = 832, .height = 480, .frames = 81, .fps = 16
-#define HIGH_NOISE(...)                                                                                        \
-    {.family = &family_wan, .flag = "--high-noise-diffusion-model", .display_name = "high-noise transformer",          \
+#define HIGH_NOISE(...)                                                                                       \
+    {.family = &family_wan, .flag = "--high-noise-diffusion-model", .display_name = "high-noise transformer", \
      .folder = "transformer", .prefixes = denoiser_prefixes, .name_words = {"high", "highnoise"}, __VA_ARGS__}
-#define LOW_NOISE(...)                                                                                         \
-    {.family = &family_wan, .flag = "--diffusion-model", .display_name = "low-noise transformer",                      \
+#define LOW_NOISE(...)                                                                                        \
+    {.family = &family_wan, .flag = "--diffusion-model", .display_name = "low-noise transformer",             \
      .folder = "transformer_2", .prefixes = denoiser_prefixes, .name_words = {"low", "lownoise"}, __VA_ARGS__}
-#define WAN_GOES_ON .dimension = {{"wan_goes_on", 1}}
-#define WAN_SEES    .dimension = {{"wan_goes_on", 1}, {"clip_vision_width", 1280}}
+#define WAN_I2V_DIMS .dimension = {{"wan_goes_on", 1}}
+#define WAN_I2V_CLIP_DIMS    .dimension = {{"wan_goes_on", 1}, {"clip_vision_width", 1280}}
 /* clang-format on */
 
 const struct recipe recipe_wan = {
@@ -399,7 +406,7 @@ const struct recipe recipe_wan = {
 };
 
 const struct recipe recipe_wan_i2v = {
-    .slot = {VISION_CLIP, TEXT_UMT5, DENOISER(family_wan, WAN_SEES), VAE_WAN},
+    .slot = {VISION_CLIP, TEXT_UMT5, DENOISER(family_wan, WAN_I2V_CLIP_DIMS), VAE_WAN},
     WAN(1, WAN_480P, .flow_shift = 5, .steps = 40, .cfg_scale = 5),
     .span = {{2, INFINITY}},
     .name = "wan_i2v",
@@ -423,7 +430,7 @@ const struct recipe recipe_wan22 = {
 };
 
 const struct recipe recipe_wan22_i2v = {
-    .slot = {TEXT_UMT5, HIGH_NOISE(WAN_GOES_ON), LOW_NOISE(WAN_GOES_ON), VAE_WAN},
+    .slot = {TEXT_UMT5, HIGH_NOISE(WAN_I2V_DIMS), LOW_NOISE(WAN_I2V_DIMS), VAE_WAN},
     WAN(0, WAN_480P, .flow_shift = 5, .steps = 40, .cfg_scale = 3.5),
     .span = {{1, INFINITY}, {2, 0.9}},
     .name = "wan22_i2v",
@@ -463,59 +470,60 @@ const struct recipe recipe_wan_vace = {
     .references_max = LANE_REFERENCES_MAX,
 };
 
-/* Stable Diffusion: diffusers 0.42, pipelines/stable_diffusion and stable_diffusion_xl. Steps, guidance and
- * strength are those of each pipeline's __call__, guidance of 1 and 2 rounded down; sizes those of the
- * published UNets. */
+/* Stable Diffusion 1, 2, XL: diffusers 0.42, pipelines/stable_diffusion and stable_diffusion_xl. Steps,
+ * guidance and strength are those of each pipeline's __call__; guidance of 1 and 2 is rounded down (7.5 to
+ * 7). Sizes are those of the published UNets. */
 static const struct published_setting sd_vae[] = {{"scaling_factor", 0.18215}, {"shift_factor", 0}, {0}};
 static const struct published_setting sdxl_vae[] = {{"scaling_factor", 0.13025}, {"shift_factor", 0}, {0}};
 static const struct published_setting sd2_unet[] = {{"sample_size", 96}, {0}};
 static const struct published_setting sdxl_unet[] = {{"sample_size", 128}, {0}};
 /* clang-format off */
-#define VAE_KL_4(settings, tiny)                                                                               \
-    {.family = &family_vae_kl, .flag = "--vae", .folder = "vae", .prefixes = vae_prefixes,                     \
-     .dimension = {{"latent_channels", 4}, {"vae_quant", 1}}, .published = settings},                          \
-    {.family = &family_vae_kl_encoder, .folder = "vae",                                                        \
-     .dimension = {{"latent_channels", 4}, {"vae_quant", 1}}, .published = settings},                          \
-    TINY(family_taesd, .weights_name = tiny, .dimension = {{"latent_channels", 4}})
-#define UNET(settings, fills, ...)                                                                             \
-    {.family = &family_unet, .flag = "--diffusion-model", .folder = "unet", .prefixes = denoiser_prefixes,     \
-     .published = settings, .dimension = {{"unet_fill", fills}, __VA_ARGS__}}
-#define DIFFUSES(of)                                                                                           \
+#define VAE_KL_4(settings, tiny)                                                                              \
+    {.family = &family_vae_kl, .flag = "--vae", .folder = "vae", .prefixes = vae_prefixes,                    \
+     .dimension = {{"latent_channels", 4}, {"vae_quant", 1}}, .published = settings},                         \
+    {.family = &family_vae_kl_encoder, .folder = "vae",                                                       \
+     .dimension = {{"latent_channels", 4}, {"vae_quant", 1}}, .published = settings},                         \
+    TINY_DECODER(family_taesd, .weights_name = tiny, .dimension = {{"latent_channels", 4}})
+#define UNET(settings, inpaints, ...)                                                                         \
+    {.family = &family_unet, .flag = "--diffusion-model", .folder = "unet", .prefixes = denoiser_prefixes,    \
+     .published = settings, .dimension = {{"unet_fill", inpaints}, __VA_ARGS__}}
+#define SD_DEFAULTS(of)                                                                                       \
     .patch = 1, .sampling = of, .flow_shift = 1, .guide = guidance_cfg, .samples_posterior = true, .steps = 50
 
-#define SD1(fills, guided)                                                                                     \
-    .slot = {TEXT_CLIP_L(CLIP_WINDOWS_MAX), UNET(NULL, fills, {"unet_guidance", guided}),                      \
-             VAE_KL_4(sd_vae, "taesd")},                                                                       \
-    .condition = {{.slot = 0, .what = CONDITION_TOKENS}}, .n_conditions = 1, .span = {{1, INFINITY}},          \
+#define SD1(inpaints, guided)                                                                                 \
+    .slot = {TEXT_CLIP_L(CLIP_WINDOWS_MAX), UNET(NULL, inpaints, {"unet_guidance", guided}),                  \
+             VAE_KL_4(sd_vae, "taesd")},                                                                      \
+    .condition = {{.slot = 0, .what = CONDITION_TOKENS}}, .n_conditions = 1, .span = {{1, INFINITY}},         \
     .colours = &latent_colours_sd1, .width = 512, .height = 512
-#define SD2(fills)                                                                                             \
-    .slot = {TEXT_CLIP_H,                                                                                      \
-             UNET(sd2_unet, fills, {"unet_heads", 0}, {"unet_convolved", 0}, {"unet_text", 1024}),             \
-             VAE_KL_4(sd_vae, "taesd")},                                                                       \
-    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden_state_from_end = 1, .final_norm = true}},                \
-    .n_conditions = 1, .span = {{1, INFINITY}}, DIFFUSES(SAMPLING_SD2), .width = 768, .height = 768,           \
+#define SD2(inpaints)                                                                                         \
+    .slot = {TEXT_CLIP_H,                                                                                     \
+             UNET(sd2_unet, inpaints, {"unet_heads", 0}, {"unet_convolved", 0}, {"unet_text", 1024}),         \
+             VAE_KL_4(sd_vae, "taesd")},                                                                      \
+    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden_state_from_end = 1, .final_norm = true}},     \
+    .n_conditions = 1, .span = {{1, INFINITY}}, SD_DEFAULTS(SAMPLING_SD2), .width = 768, .height = 768,       \
     .colours = &latent_colours_sd1, .cfg_scale = 7
-#define SDXL(fills, guided)                                                                                    \
-    .slot = {TEXT_CLIP_L(CLIP_WINDOWS_MAX), {TEXT_CLIP_G(CLIP_WINDOWS_MAX)},                                                       \
-             UNET(sdxl_unet, fills, {"unet3", 0}, {"unet_layers0", 0}, {"unet_layers1", 2},                    \
-                  {"unet_layers2", 10}, {"unet_heads", 0}, {"unet_convolved", 0}, {"unet_text", 2048},         \
-                  {"unet_pooled", 1280}, {"unet_numbers", 6}, {"unet_guidance", guided}),                      \
-             VAE_KL_4(sdxl_vae, "taesdxl")},                                                                   \
-    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden_state_from_end = 1},                                 \
-                  {.slot = 1, .what = CONDITION_TOKENS, .hidden_state_from_end = 1, .concat_columns = true},                 \
-                  {.slot = 1, .what = CONDITION_POOLED, .projected = true}},                                   \
-    .n_conditions = 3, .span = {{2, INFINITY}}, .add_time_ids = ADD_TIME_IDS_SIZES, .force_zeros_for_empty_prompt = true,               \
+#define SDXL(inpaints, guided)                                                                                \
+    .slot = {TEXT_CLIP_L(CLIP_WINDOWS_MAX), {TEXT_CLIP_G(CLIP_WINDOWS_MAX)},                                  \
+             UNET(sdxl_unet, inpaints, {"unet3", 0}, {"unet_layers0", 0}, {"unet_layers1", 2},                \
+                  {"unet_layers2", 10}, {"unet_heads", 0}, {"unet_convolved", 0}, {"unet_text", 2048},        \
+                  {"unet_pooled", 1280}, {"unet_numbers", 6}, {"unet_guidance", guided}),                     \
+             VAE_KL_4(sdxl_vae, "taesdxl")},                                                                  \
+    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden_state_from_end = 1},                          \
+                  {.slot = 1, .what = CONDITION_TOKENS, .hidden_state_from_end = 1, .concat_columns = true},  \
+                  {.slot = 1, .what = CONDITION_POOLED, .projected = true}},                                  \
+    .n_conditions = 3, .span = {{2, INFINITY}}, .add_time_ids = ADD_TIME_IDS_SIZES,                           \
+    .force_zeros_for_empty_prompt = true,                                                                     \
     .colours = &latent_colours_sdxl, .width = 1024, .height = 1024
-/* Latent consistency models: guidance as pipelines/latent_consistency_models has it, and for SDXL its model
- * card; steps and guidance are distilled. */
-#define DISTILLED                                                                                              \
-    .patch = 1, .sampling = SAMPLING_LCM, .flow_shift = 1, .guide = guidance_cfg, .samples_posterior = true,      \
+/* Latent consistency models (LCM): default guidance of pipelines/latent_consistency_models and, for SDXL, of
+ * the model card; few steps, guidance through an embedding. */
+#define LCM_DEFAULTS                                                                                          \
+    .patch = 1, .sampling = SAMPLING_LCM, .flow_shift = 1, .guide = guidance_cfg, .samples_posterior = true,  \
     .steps = 4, .cfg_scale = 1, .takes_guidance = true
 /* clang-format on */
 
 const struct recipe recipe_sd1 = {
     SD1(0, 0),
-    DIFFUSES(SAMPLING_SD1),
+    SD_DEFAULTS(SAMPLING_SD1),
     .cfg_scale = 7,
     .name = "sd15",
     .variant = UNET_SD1,
@@ -526,7 +534,7 @@ const struct recipe recipe_sd1 = {
 
 const struct recipe recipe_sd1_inpaint = {
     SD1(1, 0),
-    DIFFUSES(SAMPLING_SD1),
+    SD_DEFAULTS(SAMPLING_SD1),
     .cfg_scale = 7,
     .name = "sd15_inpaint",
     .variant = UNET_SD1_INPAINT,
@@ -535,12 +543,12 @@ const struct recipe recipe_sd1_inpaint = {
     .strength = 1,
 };
 
-/* The vector, and 0.09, are ComfyUI's: comfy/supported_models.py, SD20. */
+/* The probed vector and the threshold 0.09 are ComfyUI's: comfy/supported_models.py, SD20. */
 const struct recipe recipe_sd2 = {
     SD2(0),
     .prediction_probe = {{"output_blocks.11.1.transformer_blocks.0.norm1.bias",
-                 "up_blocks.3.attentions.2.transformer_blocks.0.norm1.bias"},
-                0.09},
+                          "up_blocks.3.attentions.2.transformer_blocks.0.norm1.bias"},
+                         0.09},
     .distilled = {.latent_side = 64, .steps = 4}, /* SD-Turbo */
     .name = "sd2",
     .variant = UNET_SD2,
@@ -560,7 +568,7 @@ const struct recipe recipe_sd2_inpaint = {
 
 const struct recipe recipe_sdxl = {
     SDXL(0, 0),
-    DIFFUSES(SAMPLING_SDXL),
+    SD_DEFAULTS(SAMPLING_SDXL),
     .cfg_scale = 5,
     .distilled = {.latent_side = 64, .steps = 4}, /* SDXL-Turbo */
     .name = "sdxl",
@@ -572,7 +580,7 @@ const struct recipe recipe_sdxl = {
 
 const struct recipe recipe_sdxl_inpaint = {
     SDXL(1, 0),
-    DIFFUSES(SAMPLING_SDXL),
+    SD_DEFAULTS(SAMPLING_SDXL),
     .cfg_scale = 5,
     .name = "sdxl_inpaint",
     .variant = UNET_SDXL_INPAINT,
@@ -583,7 +591,7 @@ const struct recipe recipe_sdxl_inpaint = {
 
 const struct recipe recipe_sd1_lcm = {
     SD1(0, 256),
-    DISTILLED,
+    LCM_DEFAULTS,
     .name = "sd15_lcm",
     .variant = UNET_SD1_GUIDED,
     .pipelines = {"LatentConsistencyModelPipeline", "LatentConsistencyModelImg2ImgPipeline",
@@ -594,7 +602,7 @@ const struct recipe recipe_sd1_lcm = {
 
 const struct recipe recipe_sdxl_lcm = {
     SDXL(0, 256),
-    DISTILLED,
+    LCM_DEFAULTS,
     .name = "sdxl_lcm",
     .variant = UNET_SDXL_GUIDED,
     .pipelines = {"StableDiffusionXLPipeline", "StableDiffusionXLImg2ImgPipeline"},
@@ -602,7 +610,7 @@ const struct recipe recipe_sdxl_lcm = {
     .strength = 0.3,
 };
 
-/* Its base model's pictures are what it is made for; it draws from noise too. */
+/* The refiner is made for img2img on images of SDXL's base model; it also starts from noise. */
 const struct recipe recipe_sdxl_refiner = {
     .slot = {{TEXT_CLIP_G(CLIP_WINDOWS_MAX)},
              UNET(sdxl_unet, 0, {"unet0", 384}, {"unet1", 768}, {"unet2", 1536}, {"unet3", 1536},
@@ -614,7 +622,7 @@ const struct recipe recipe_sdxl_refiner = {
                   {.slot = 0, .what = CONDITION_POOLED, .projected = true}},
     .n_conditions = 2,
     .span = {{1, INFINITY}},
-    DIFFUSES(SAMPLING_SDXL),
+    SD_DEFAULTS(SAMPLING_SDXL),
     .add_time_ids = ADD_TIME_IDS_SIZES_AND_SCORE,
     .name = "sdxl_refiner",
     .colours = &latent_colours_sdxl,
@@ -627,43 +635,45 @@ const struct recipe recipe_sdxl_refiner = {
     .strength = 0.3,
 };
 
-/* Stable Diffusion 3 and 3.5: diffusers 0.42, pipelines/stable_diffusion_3; steps and guidance of the first
- * that pipeline's, of the others the authors' own program's (sd3.5, sd3_infer.py). All of a prompt is read
- * three times, by CLIP's encoders side by side, in one window each, and by T5 below. */
+/* Stable Diffusion 3 and 3.5: diffusers 0.42, pipelines/stable_diffusion_3. Steps and guidance of 3 medium
+ * are that pipeline's, of 3.5 those of the authors' program (sd3.5, sd3_infer.py). All three encoders read
+ * the whole prompt: CLIP-L and CLIP-G side by side (77 tokens each, features concatenated), T5 below them
+ * (tokens concatenated). */
 static const struct published_setting sd3_vae[] = {{"scaling_factor", 1.5305}, {"shift_factor", 0.0609}, {0}};
 enum { SD3_T5_TOKENS = 256 };
 /* clang-format off */
-#define SD35_SIZES_MEDIUM                                                                                      \
+#define SD35_SIZES_MEDIUM                                                                                     \
     .dimension = {{"sd3_norms", 1}, {"sd3_seconds", 13}, {"sd3_positions", 384}}
 #define SD35_SIZES_LARGE   .dimension = {{"heads", 38}, {"layers", 38}, {"sd3_norms", 1}}
-#define SD3(...)                                                                                               \
-    .slot = {{.family = &family_clip, .flag = "--clip_l", .optional = true, .display_name = "CLIP-L text encoder",     \
-              .folder = "text_encoder", .prefixes = clip_l_prefixes,                                           \
-              .matches = clip_is_l,                                                                                 \
-              TEXT_CLIP("", 0, "openai/clip-vit-large-patch14", "CLIPTextModelWithProjection",                 \
-                        "CLIPTokenizer"),                                                                      \
-              .text.pad = "<|endoftext|>"},                                                                    \
-             {TEXT_CLIP_G(0), .optional = true},                                                               \
-             {.family = &family_t5, .flag = "--t5xxl", .optional = true, .folder = "text_encoder_3",           \
-              .prefixes = t5xxl_prefixes,                                                                      \
-              TEXT_T5("_3", SD3_T5_TOKENS)},                                                                   \
-             DENOISER(family_sd3, __VA_ARGS__),                                                                \
-             {.family = &family_vae_kl, .flag = "--vae", .folder = "vae", .prefixes = vae_prefixes,            \
-              .published = sd3_vae},                                                                           \
-             {.family = &family_vae_kl_encoder, .folder = "vae", .published = sd3_vae},                        \
-             TINY(family_taesd, .weights_name = "taesd3")},                                                        \
-    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden_state_from_end = 1, .zero_padded = true},                \
-                  {.slot = 1, .what = CONDITION_TOKENS, .hidden_state_from_end = 1, .concat_columns = true, .zero_padded = true},\
-                  {.slot = 2, .what = CONDITION_TOKENS},                                                       \
-                  {.slot = 0, .what = CONDITION_POOLED, .projected = true, .projected_if_class = true},        \
-                  {.slot = 1, .what = CONDITION_POOLED, .projected = true}},                                   \
-    .n_conditions = 5, .span = {{3, INFINITY}},                                                                \
-    .pipelines = {"StableDiffusion3Pipeline", "StableDiffusion3Img2ImgPipeline",                               \
-                  "StableDiffusion3InpaintPipeline"},                                                          \
-    .patch = 2, .shift_rule = FLOW_SHIFT_FIXED, .flow_shift = 3,                                               \
-    .sampling = {.prediction = &prediction_flow_timestep, .schedule = &schedule_flow,                       \
-                 .sampler = &sampler_euler, .grid = {.shift_twice = true}, .grid_from_class = true},                   \
-    .guide = guidance_cfg, .samples_posterior = true, .colours = &latent_colours_sd3,                             \
+#define SD3(...)                                                                                              \
+    .slot = {{.family = &family_clip, .flag = "--clip_l", .optional = true,                                   \
+              .display_name = "CLIP-L text encoder", .folder = "text_encoder", .prefixes = clip_l_prefixes,   \
+              .matches = clip_is_l,                                                                           \
+              TEXT_CLIP("", 0, "openai/clip-vit-large-patch14", "CLIPTextModelWithProjection",                \
+                        "CLIPTokenizer"),                                                                     \
+              .text.pad = "<|endoftext|>"},                                                                   \
+             {TEXT_CLIP_G(0), .optional = true},                                                              \
+             {.family = &family_t5, .flag = "--t5xxl", .optional = true, .folder = "text_encoder_3",          \
+              .prefixes = t5xxl_prefixes,                                                                     \
+              TEXT_T5("_3", SD3_T5_TOKENS)},                                                                  \
+             DENOISER(family_sd3, __VA_ARGS__),                                                               \
+             {.family = &family_vae_kl, .flag = "--vae", .folder = "vae", .prefixes = vae_prefixes,           \
+              .published = sd3_vae},                                                                          \
+             {.family = &family_vae_kl_encoder, .folder = "vae", .published = sd3_vae},                       \
+             TINY_DECODER(family_taesd, .weights_name = "taesd3")},                                           \
+    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden_state_from_end = 1, .zero_padded = true},     \
+                  {.slot = 1, .what = CONDITION_TOKENS, .hidden_state_from_end = 1, .concat_columns = true,   \
+                   .zero_padded = true},                                                                      \
+                  {.slot = 2, .what = CONDITION_TOKENS},                                                      \
+                  {.slot = 0, .what = CONDITION_POOLED, .projected = true, .projected_if_class = true},       \
+                  {.slot = 1, .what = CONDITION_POOLED, .projected = true}},                                  \
+    .n_conditions = 5, .span = {{3, INFINITY}},                                                               \
+    .pipelines = {"StableDiffusion3Pipeline", "StableDiffusion3Img2ImgPipeline",                              \
+                  "StableDiffusion3InpaintPipeline"},                                                         \
+    .patch = 2, .shift_rule = FLOW_SHIFT_FIXED, .flow_shift = 3,                                              \
+    .sampling = {.prediction = &prediction_flow_timestep, .schedule = &schedule_flow,                         \
+                 .sampler = &sampler_euler, .grid = {.shift_twice = true}, .grid_from_class = true},          \
+    .guide = guidance_cfg, .samples_posterior = true, .colours = &latent_colours_sd3,                         \
     .width = 1024, .height = 1024, .strength = 0.6
 /* clang-format on */
 
@@ -680,6 +690,10 @@ const struct recipe recipe_sd35_large = {
 };
 
 const struct recipe recipe_sd35_large_turbo = {
-    SD3(SD35_SIZES_LARGE), .name = "sd35_large_turbo", .name_word = "turbo", .variant = SD35_LARGE, .steps = 4,
+    SD3(SD35_SIZES_LARGE),
+    .name = "sd35_large_turbo",
+    .name_word = "turbo",
+    .variant = SD35_LARGE,
+    .steps = 4,
     .cfg_scale = 1,
 };

@@ -1,34 +1,35 @@
-/* Stable Diffusion 3 and 3.5: a diffusion transformer of joint blocks over text tokens followed by those of
- * the picture.
+/* Stable Diffusion 3 and 3.5 transformer, MMDiT (diffusers: SD3Transformer2DModel). Token order: text, image.
  *
- * Text and picture keep weights of their own, which meet in attention; in some blocks of 3.5 medium the
- * picture attends to itself besides. Positions are no rope but a table, whose rows around its centre are read
- * alone. Conditioning is one row, of timestep and pooled prompt; from it come each block's shifts, scales and
- * gates. These are blocks of their own, a third of all weights, which depend on timestep and prompt alone and
- * can be hoisted. Text gives the last block nothing but keys and values. Reference: diffusers 0.42,
- * models/transformers/transformer_sd3.py; the authors' own names are those of its
- * loaders/single_file_utils.py, convert_sd3_transformer_checkpoint_to_diffusers. */
+ * Text and image have separate weights with joint attention (mmdit.h). Dual attention layers of 3.5 medium
+ * add self-attention of the image (attn2). Positions are a learned table instead of rope; only the rows
+ * around its centre are read. The conditioning is one row: timestep and pooled prompt. Linear layers turn it
+ * into each block's shifts, scales and gates (AdaLN). They are a third of all weights and blocks of their own
+ * here, because they depend on timestep and prompt alone and can be hoisted. In the last block the text gives
+ * keys and values only (context_pre_only). Source: diffusers 0.42, models/transformers/transformer_sd3.py;
+ * checkpoint names of the authors: loaders/single_file_utils.py,
+ * convert_sd3_transformer_checkpoint_to_diffusers. */
 #include "models/sd3_sizes.h"
 #include "models/mmdit.h"
 
-/* Parts of a modulation, each DIM values: six of a stream; nine with a second attention; two of the last
- * block's text. */
+/* Parts of a modulation, DIM values each: 6 for a stream; 9 with a second attention; 2 for the last block's
+ * text. */
 enum { SIX_PARTS = 6, NINE_PARTS = 9, TWO_PARTS = 2 };
 
 struct sd3_state {
     struct tensor tokens;    /* [text + image rows, DIM] */
     struct tensor positions; /* [image rows, DIM], shared by all lanes */
-    /* Shared by a prompt's lanes: */
-    struct tensor text; /* [text rows, DIM], embedded once */
-    /* From timestep and prompt; a row for each evaluation or, not hoisted, one. */
+    /* Shared by the lanes of a prompt: embedded text, [text rows, DIM]. */
+    struct tensor text;
+    /* Depends on timestep and prompt; one row for each evaluation if hoisted, else one row. */
     struct tensor condition; /* [rows, DIM] */
-    /* [parts, rows DIM]: of each block the picture's, then the text's, which are [rows, parts DIM] there. */
+    /* All blocks, [parts, rows * DIM]: for each block the image's parts, then the text's. A block's slice is
+     * read as [rows, parts * DIM]. */
     struct tensor modulation;
     struct tensor final_modulation; /* [rows, TWO_DIM]: scale, shift */
 };
 
 struct sd3_pos_embed_weights {
-    struct tensor rows; /* [image rows, DIM], gathered */
+    struct tensor rows; /* [image rows, DIM], gathered from the table */
 };
 
 struct sd3_layer_weights {
@@ -41,10 +42,9 @@ struct sd3_modulation_weights {
 
 /* ---- weights ---- */
 
-#define LINEAR(structure, field, name, original, rows, columns)                                              \
-    BLOCK_WEIGHT_NAMED(structure, field.weight, 1, name ".weight", original ".weight", 2, rows,         \
-                            columns),                                                                        \
-        BLOCK_WEIGHT_NAMED(structure, field.bias, 1, name ".bias", original ".bias", 1, rows)
+#define LINEAR(structure, field, name, checkpoint, rows, columns)                                            \
+    BLOCK_WEIGHT_NAMED(structure, field.weight, 1, name ".weight", checkpoint ".weight", 2, rows, columns),  \
+        BLOCK_WEIGHT_NAMED(structure, field.bias, 1, name ".bias", checkpoint ".bias", 1, rows)
 
 static const struct weight_spec sd3_position_table[] = {{
     .offset = offsetof(struct sd3_pos_embed_weights, rows),
@@ -58,48 +58,49 @@ static const struct weight_spec sd3_position_table[] = {{
 
 static const struct weight_spec sd3_embedder_table[] = {
     BLOCK_WEIGHT_NAMED(linear_block_weights, linear.weight, 1, "pos_embed.proj.weight",
-                            "x_embedder.proj.weight", 4, DIM, IN, SIDE, SIDE),
+                       "x_embedder.proj.weight", 4, DIM, IN, SIDE, SIDE),
     BLOCK_WEIGHT_NAMED(linear_block_weights, linear.bias, 1, "pos_embed.proj.bias", "x_embedder.proj.bias", 1,
-                            DIM),
+                       DIM),
 };
 
 static const struct weight_spec sd3_context_table[] = {
     LINEAR(linear_block_weights, linear, "context_embedder", "context_embedder", DIM, TEXT)};
 
-#define CONDITION(field, name, original, columns)                                                            \
-    LINEAR(mmdit_time_text_embed_weights, field##_in, "time_text_embed." name "_embedder.linear_1",            \
-           original "_embedder.mlp.0", DIM, columns),                                                        \
-        LINEAR(mmdit_time_text_embed_weights, field##_out, "time_text_embed." name "_embedder.linear_2",       \
-               original "_embedder.mlp.2", DIM, DIM)
-static const struct weight_spec sd3_conditioning_table[] = {CONDITION(time, "timestep", "t", FREQUENCIES),
-                                                            CONDITION(pooled, "text", "y", POOLED)};
+#define EMBEDDER(field, name, checkpoint, columns)                                                          \
+    LINEAR(mmdit_time_text_embed_weights, field##_in, "time_text_embed." name "_embedder.linear_1",          \
+           checkpoint "_embedder.mlp.0", DIM, columns),                                                      \
+        LINEAR(mmdit_time_text_embed_weights, field##_out, "time_text_embed." name "_embedder.linear_2",     \
+               checkpoint "_embedder.mlp.2", DIM, DIM)
+static const struct weight_spec sd3_conditioning_table[] = {EMBEDDER(time, "timestep", "t", FREQUENCIES),
+                                                            EMBEDDER(pooled, "text", "y", POOLED)};
 
-/* Queries, keys or values, which the authors keep one below the other. Here and in the next ones: the place
- * of what is 0 in blocks without them, or 0. */
-#define QKV_THIRD(when_, field_, name_, fused_, part_, rank_)                                                    \
+/* q, k or v, fused in the authors' checkpoint. In this and the following macros, `when` is the index of a dim
+ * that is 0 in blocks without the weight; 0: every block has it. */
+#define QKV_THIRD(when_, field_, name_, fused_, part_, rank_)                                                \
     {                                                                                                        \
-        .offset = offsetof(struct sd3_layer_weights, field_), .names = {DIFFUSERS_BLOCK name_},                        \
-        .fused = {.name = CHECKPOINT_BLOCK fused_,                                                                      \
+        .offset = offsetof(struct sd3_layer_weights, field_), .names = {DIFFUSERS_BLOCK name_},              \
+        .fused = {.name = CHECKPOINT_BLOCK fused_,                                                           \
                   .n_parts = 3,                                                                              \
                   .rows = {DIM, DIM, DIM},                                                                   \
                   .n_taken = 1,                                                                              \
                   .taken = {part_}},                                                                         \
-        .rank = rank_, .dim = {DIM, DIM}, .init_scale = 1, .if_dim = when_                                         \
+        .rank = rank_, .dim = {DIM, DIM}, .init_scale = 1, .if_dim = when_                                   \
     }
 #define QKV_LINEAR(when, field, name, fused, part)                                                           \
-    QKV_THIRD(when, field.weight, name ".weight", fused ".weight", part, 2),                                     \
+    QKV_THIRD(when, field.weight, name ".weight", fused ".weight", part, 2),                                 \
         QKV_THIRD(when, field.bias, name ".bias", fused ".bias", part, 1)
-#define WEIGHT_IF(when, structure, field, init_scale, name, original, ...)                                            \
-    BLOCK_WEIGHT_IF(when, structure, field, init_scale, DIFFUSERS_BLOCK name, CHECKPOINT_BLOCK original, __VA_ARGS__)
-#define LINEAR_IF(when, structure, field, name, original, rows, columns)                                          \
-    WEIGHT_IF(when, structure, field.weight, 1, name ".weight", original ".weight", 2, rows, columns),            \
-        WEIGHT_IF(when, structure, field.bias, 1, name ".bias", original ".bias", 1, rows)
-#define LAYER_LINEAR_IF(when, field, name, original, rows, columns)                                               \
-    LINEAR_IF(when, sd3_layer_weights, field, name, original, rows, columns)
-#define NORM(when, field, name, original)                                                                    \
-    WEIGHT_IF(when, sd3_layer_weights, field, 0, name ".weight", original ".weight", 1, HEAD)
+#define WEIGHT_IF(when, structure, field, init_scale, name, checkpoint, ...)                                 \
+    BLOCK_WEIGHT_IF(when, structure, field, init_scale, DIFFUSERS_BLOCK name, CHECKPOINT_BLOCK checkpoint,   \
+                    __VA_ARGS__)
+#define LINEAR_IF(when, structure, field, name, checkpoint, rows, columns)                                   \
+    WEIGHT_IF(when, structure, field.weight, 1, name ".weight", checkpoint ".weight", 2, rows, columns),     \
+        WEIGHT_IF(when, structure, field.bias, 1, name ".bias", checkpoint ".bias", 1, rows)
+#define LAYER_LINEAR_IF(when, field, name, checkpoint, rows, columns)                                        \
+    LINEAR_IF(when, sd3_layer_weights, field, name, checkpoint, rows, columns)
+#define NORM(when, field, name, checkpoint)                                                                  \
+    WEIGHT_IF(when, sd3_layer_weights, field, 0, name ".weight", checkpoint ".weight", 1, HEAD)
 
-/* In the order of their use. */
+/* Weights of a joint block, in the order of use. */
 static const struct weight_spec sd3_layer_table[] = {
     QKV_LINEAR(0, image.attention.q, "attn.to_q", "x_block.attn.qkv", 0),
     NORM(NORMED, image.attention.q_norm, "attn.norm_q", "x_block.attn.ln_q"),
@@ -121,47 +122,48 @@ static const struct weight_spec sd3_layer_table[] = {
     LAYER_LINEAR_IF(DUAL, image.attention2.out, "attn2.to_out.0", "x_block.attn2.proj", DIM, DIM),
     LAYER_LINEAR_IF(0, image.up, "ff.net.0.proj", "x_block.mlp.fc1", FEED_FORWARD, DIM),
     LAYER_LINEAR_IF(0, image.down, "ff.net.2", "x_block.mlp.fc2", DIM, FEED_FORWARD),
-    LAYER_LINEAR_IF(TEXT_UPDATED, text.up, "ff_context.net.0.proj", "context_block.mlp.fc1", FEED_FORWARD, DIM),
+    LAYER_LINEAR_IF(TEXT_UPDATED, text.up, "ff_context.net.0.proj", "context_block.mlp.fc1", FEED_FORWARD,
+                    DIM),
     LAYER_LINEAR_IF(TEXT_UPDATED, text.down, "ff_context.net.2", "context_block.mlp.fc2", DIM, FEED_FORWARD),
 };
-/* What the last block has and nothing depends on. */
+/* Text queries of the last block: present in files, unused (context_pre_only). */
 static const struct weight_spec sd3_unused_table[] = {
     QKV_LINEAR(0, text.attention.q, "attn.add_q_proj", "context_block.attn.qkv", 0),
     NORM(NORMED, text.attention.q_norm, "attn.norm_added_q", "context_block.attn.ln_q"),
 };
 
-/* The last block's text has shift and scale, as everywhere else; in diffusers' files the other way round. */
-#define LAST_TEXT_SHIFT_SCALE(field_, tail, rank_)                                                                        \
+/* AdaLN of the last block's text: shift, scale. diffusers' files store scale, then shift. */
+#define LAST_TEXT_SHIFT_SCALE(field_, tail, rank_)                                                           \
     {                                                                                                        \
         .offset = offsetof(struct sd3_modulation_weights, text.field_),                                      \
-        .names = {CHECKPOINT_BLOCK "context_block.adaLN_modulation.1." tail},                                           \
-        .fused = {.name = DIFFUSERS_BLOCK "norm1_context.linear." tail,                                                \
+        .names = {CHECKPOINT_BLOCK "context_block.adaLN_modulation.1." tail},                                \
+        .fused = {.name = DIFFUSERS_BLOCK "norm1_context.linear." tail,                                      \
                   .n_parts = 2,                                                                              \
                   .rows = {DIM, DIM},                                                                        \
                   .n_taken = 2,                                                                              \
                   .taken = {1, 0},                                                                           \
                   .all = TWO_DIM},                                                                           \
-        .rank = rank_, .dim = {TWO_DIM, DIM}, .init_scale = 1, .if_dim = CONTEXT_PRE_ONLY                                      \
+        .rank = rank_, .dim = {TWO_DIM, DIM}, .init_scale = 1, .if_dim = CONTEXT_PRE_ONLY                    \
     }
 static const struct weight_spec sd3_modulation_table[] = {
     LINEAR_IF(0, sd3_modulation_weights, image, "norm1.linear", "x_block.adaLN_modulation.1", IMAGE_PARTS_DIM,
-         DIM),
-    LINEAR_IF(TEXT_UPDATED, sd3_modulation_weights, text, "norm1_context.linear", "context_block.adaLN_modulation.1",
-         SIX_DIM, DIM),
+              DIM),
+    LINEAR_IF(TEXT_UPDATED, sd3_modulation_weights, text, "norm1_context.linear",
+              "context_block.adaLN_modulation.1", SIX_DIM, DIM),
     LAST_TEXT_SHIFT_SCALE(weight, "weight", 2),
     LAST_TEXT_SHIFT_SCALE(bias, "bias", 1),
 };
 
-/* The authors' halves are shift and scale. */
-#define FINAL_SCALE_SHIFT(field_, tail, rank_)                                                                       \
+/* The final AdaLN layer. diffusers stores scale, then shift; the authors' checkpoint shift, then scale. */
+#define FINAL_SCALE_SHIFT(field_, tail, rank_)                                                               \
     {                                                                                                        \
-        .offset = offsetof(struct linear_block_weights, linear.field_), .names = {"norm_out.linear." tail},       \
+        .offset = offsetof(struct linear_block_weights, linear.field_), .names = {"norm_out.linear." tail},  \
         .fused = {.name = "final_layer.adaLN_modulation.1." tail,                                            \
                   .n_parts = 2,                                                                              \
                   .rows = {DIM, DIM},                                                                        \
                   .n_taken = 2,                                                                              \
                   .taken = {1, 0}},                                                                          \
-        .rank = rank_, .dim = {TWO_DIM, DIM}, .init_scale = 1                                                    \
+        .rank = rank_, .dim = {TWO_DIM, DIM}, .init_scale = 1                                                \
     }
 static const struct weight_spec sd3_final_modulation_table[] = {FINAL_SCALE_SHIFT(weight, "weight", 2),
                                                                 FINAL_SCALE_SHIFT(bias, "bias", 1)};
@@ -189,14 +191,14 @@ static int sd3_text_parts(const struct sd3_settings *s, int number) {
     return sd3_is_last(s, number) ? TWO_PARTS : SIX_PARTS;
 }
 
-/* Parts of the blocks before this one; of all, if there is none of that number. */
+/* Number of modulation parts of the blocks before this one; with number = layers: of all blocks. */
 static int sd3_parts_before(const struct sd3_settings *s, int number) {
     int parts = 0;
     for (int i = 0; i < number; i++) parts += sd3_image_parts(s, i) + sd3_text_parts(s, i);
     return parts;
 }
 
-/* So many parts from the first on, of this visit's rows. */
+/* Slices `parts` modulation parts from index first, rows of this visit: [rows, parts * DIM]. */
 static struct tensor sd3_parts(const struct visit_scope *scope, int first, int parts) {
     const struct sd3_state *state = scope->lane->state;
     int32_t rows = state->condition.dim[0], dim = state->condition.dim[1];
@@ -204,7 +206,7 @@ static struct tensor sd3_parts(const struct visit_scope *scope, int first, int p
     return scope_rows(tensor_reshape(of_block, 2, (int32_t[]){rows, parts * dim}), scope);
 }
 
-/* Of the scope's block. */
+/* Modulation of the image in this visit's block. */
 static struct tensor sd3_image_modulation(const struct visit_scope *scope) {
     const struct sd3_settings *s = scope->settings;
     return sd3_parts(scope, sd3_parts_before(s, scope->number), sd3_image_parts(s, scope->number));
@@ -222,7 +224,7 @@ static void sd3_forward_context(struct context *x, const void *weights, const st
     mmdit_linear(x, state->text, scope->lane->text, &w->linear);
 }
 
-/* Timesteps are told as they go to sinusoids. */
+/* Timesteps are 0 to 1000 already, so the scale before the sinusoids is 1. */
 static void sd3_forward_conditioning(struct context *x, const void *weights,
                                      const struct visit_scope *scope) {
     const struct sd3_state *state = scope->lane->state;
@@ -242,7 +244,7 @@ static void sd3_forward_final_modulation(struct context *x, const void *weights,
     const struct linear_block_weights *w = weights;
     const struct sd3_state *state = scope->lane->state;
     mmdit_modulation(x, scope_rows(state->final_modulation, scope), scope_rows(state->condition, scope),
-                    &w->linear);
+                     &w->linear);
 }
 
 static void sd3_forward_position(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -268,13 +270,13 @@ static void sd3_forward_layer(struct context *x, const void *weights, const stru
     const struct sd3_layer_weights *w = weights;
     const struct sd3_settings *settings = scope->settings;
     const struct sd3_state *state = scope->lane->state;
-    int32_t text = scope->lane->text.dim[0], picture = state->tokens.dim[0] - text;
+    int32_t text = scope->lane->text.dim[0], image = state->tokens.dim[0] - text;
     struct mmdit_stream of_image = {
         .w = &w->image,
         .first = text,
-        .rows = picture,
-        .n_updated = picture,
-        .range = {{picture, sd3_image_modulation(scope)}},
+        .rows = image,
+        .n_updated = image,
+        .range = {{image, sd3_image_modulation(scope)}},
     };
     struct mmdit_stream of_text = {
         .w = &w->text,
@@ -285,7 +287,7 @@ static void sd3_forward_layer(struct context *x, const void *weights, const stru
     mmdit_joint_block(x, &of_image, &of_text, state->tokens, (struct mmdit_heads){.size = settings->head});
 }
 
-/* The model predicts noise minus data, as flow matching wants it. */
+/* The model predicts noise - data, the velocity of flow matching. */
 static void sd3_forward_final(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct linear_block_weights *w = weights;
     const struct sd3_state *state = scope->lane->state;
@@ -301,9 +303,9 @@ static const struct block_kind sd3_kind_position =
 static const struct block_kind sd3_kind_context =
     BLOCK_KIND("context", "context_embedder", sd3_context_table, linear_block_weights, sd3_forward_context,
                .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
-static const struct block_kind sd3_kind_conditioning =
-    BLOCK_KIND("conditioning", "time_text_embed", sd3_conditioning_table, mmdit_time_text_embed_weights,
-               sd3_forward_conditioning, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true);
+static const struct block_kind sd3_kind_conditioning = BLOCK_KIND(
+    "conditioning", "time_text_embed", sd3_conditioning_table, mmdit_time_text_embed_weights,
+    sd3_forward_conditioning, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true);
 static const struct block_kind sd3_kind_embedder =
     BLOCK_KIND("embedder", "pos_embed.proj", sd3_embedder_table, linear_block_weights, sd3_forward_embedder,
                .never_quantised = true);
@@ -316,14 +318,14 @@ static const struct block_kind sd3_kind_layer =
                .skippable = true);
 static const struct block_kind sd3_kind_unused =
     BLOCK_KIND("rest", DIFFUSERS_BLOCK "rest", sd3_unused_table, sd3_layer_weights, sd3_forward_layer);
-static const struct block_kind sd3_kind_final_modulation =
-    BLOCK_KIND("final_modulation", "norm_out", sd3_final_modulation_table, linear_block_weights,
-               sd3_forward_final_modulation, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true);
-static const struct block_kind sd3_kind_final =
-    BLOCK_KIND("final", "proj_out", sd3_final_table, linear_block_weights, sd3_forward_final, .never_quantised = true);
+static const struct block_kind sd3_kind_final_modulation = BLOCK_KIND(
+    "final_modulation", "norm_out", sd3_final_modulation_table, linear_block_weights,
+    sd3_forward_final_modulation, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true);
+static const struct block_kind sd3_kind_final = BLOCK_KIND(
+    "final", "proj_out", sd3_final_table, linear_block_weights, sd3_forward_final, .never_quantised = true);
 
-/* Modulation right before the block that reads it, as the visits of an evaluation have it if they are not
- * hoisted. */
+/* Lists each modulation before the block that reads it: the order of visits when modulations are not hoisted.
+ */
 static int sd3_blocks(const struct component *c, struct block_ref *refs) {
     const struct sd3_settings *s = (const struct sd3_settings *)c->settings;
     int n = 0;
@@ -341,7 +343,7 @@ static int sd3_blocks(const struct component *c, struct block_ref *refs) {
     return n;
 }
 
-/* What a layer and its modulation have. */
+/* Sets the dims that say which weights this block and its modulation have. */
 static void sd3_block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims) {
     const struct sd3_settings *s = (const struct sd3_settings *)c->settings;
     dims[CONTEXT_PRE_ONLY] = sd3_is_last(s, ref->number);
@@ -354,7 +356,8 @@ static void sd3_block_dims(const struct component *c, const struct block_ref *re
 
 /* ---- lanes ---- */
 
-/* The middle of the table, where a side that is not even has its odd row or column below or to the right. */
+/* Rows of the position table: the centred rectangle of the image's size. With an odd margin, the extra row or
+ * column is below or right. */
 static int sd3_rows(const struct component *c, int i_table, const struct lane *lane, int32_t *rows) {
     int32_t side = ((const struct sd3_settings *)c->settings)->table_side, n = 0;
     int32_t h = lane->latent.dim[2] / MMDIT_PATCH, w = lane->latent.dim[3] / MMDIT_PATCH;
@@ -369,15 +372,15 @@ static enum status sd3_check_lanes(const struct component *c, const struct lane 
                                    struct error *e) {
     int32_t side = ((const struct sd3_settings *)c->settings)->table_side;
     int32_t h = lanes[0].latent.dim[2] / MMDIT_PATCH, w = lanes[0].latent.dim[3] / MMDIT_PATCH;
-    (void)n_lanes; /* all draw pictures of one size */
+    (void)n_lanes; /* all lanes have the same size */
     if (h <= side && w <= side) return OK;
-    error_set(e, USAGE, "the picture is larger than the transformer knows positions for");
+    error_set(e, USAGE, "the image is larger than the transformer's position table");
     error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "%d x %d tokens", w, h);
-    return error_expected(e, "at most %d a side, which are 16 pixels each", side);
+    error_found(e, "%d x %d tokens of 16 pixels", w, h);
+    return error_expected(e, "at most %d on each side", side);
 }
 
-/* What a prompt's lanes share. */
+/* Declares the state that the lanes of a prompt share. */
 static void sd3_declare_prompt(const struct component *c, const struct lane *lane, struct arena *arena,
                                bool *ok) {
     struct sd3_state *s = lane->state;
@@ -408,7 +411,7 @@ static void sd3_declare(const struct component *c, struct lane *lanes, int n_lan
 
 /* ---- the family ---- */
 
-/* Also of relatives, which are refused by name. */
+/* Also matches ControlNets and IP-Adapters, which sd3_refuse rejects by name. */
 static bool sd3_probe(const struct tensor_index *index) {
     return index_find(index, "joint_blocks.0.context_block.attn.qkv.weight") ||
            (index_find(index, "transformer_blocks.0.norm1_context.linear.weight") &&

@@ -1,4 +1,4 @@
-/* The sizes of Stable Diffusion 3's transformers: see sd3_sizes.h. */
+/* Sizes of Stable Diffusion 3 transformers: see sd3_sizes.h. */
 #include "models/sd3_sizes.h"
 
 #include "models/mmdit.h"
@@ -7,31 +7,32 @@
 
 enum status sd3_refuse(const struct component *c, struct error *e) {
     static const struct relative relatives[] = {
-        {"controlnet_", "a ControlNet of Stable Diffusion 3, which is no model by itself"},
-        {"pos_embed_input.", "a ControlNet of Stable Diffusion 3, which is no model by itself"},
-        {"image_proj.", "an IP-Adapter of Stable Diffusion 3, which is no model by itself"},
+        {"controlnet_", "a Stable Diffusion 3 ControlNet, not a complete model"},
+        {"pos_embed_input.", "a Stable Diffusion 3 ControlNet, not a complete model"},
+        {"image_proj.", "a Stable Diffusion 3 IP-Adapter, not a complete model"},
         {0},
     };
     return component_refuse_relatives(c, relatives, "Stable Diffusion 3, 3.5 medium or large", e);
 }
 
 static enum status sd3_mismatch(const struct component *c, const char *key, double found, int expected,
-                              const struct config *config, struct error *e) {
-    error_set(e, META, "'%s' is not what the transformer's tensors say", key);
+                                const struct config *config, struct error *e) {
+    error_set(e, META, "'%s' contradicts the transformer's tensors", key);
     error_where(e, "%s", config->path ? config->path : c->index.sources[0].path);
     error_found(e, "%g", found);
     return error_expected(e, "%d", expected);
 }
 
-/* A configuration may not say otherwise. */
+/* META if config.json has another value under this key. */
 static enum status sd3_check_key(const struct component *c, const char *key, int expected,
-                                  const struct config *config, struct error *e) {
+                                 const struct config *config, struct error *e) {
     int value = expected;
     if (config_int(config, key, 0, INT32_MAX, &value, e) != OK || value == expected) return e->code;
     return sd3_mismatch(c, key, value, expected, config, e);
 }
 
-/* Whatever of a block's norms or second attention is there, the rest must be. */
+/* Tensor names of query and key norms, then of the second attention. One of them in a block implies all
+ * others. */
 static const char *const sd3_norm_names[] = {DIFFUSERS_BLOCK "attn.norm_q.weight",
                                              DIFFUSERS_BLOCK "attn.norm_k.weight",
                                              DIFFUSERS_BLOCK "attn.norm_added_q.weight",
@@ -42,18 +43,18 @@ static const char *const sd3_norm_names[] = {DIFFUSERS_BLOCK "attn.norm_q.weight
                                              CHECKPOINT_BLOCK "context_block.attn.ln_k.weight",
                                              NULL};
 static const char *const sd3_dual_names[] = {DIFFUSERS_BLOCK "attn2.to_q.weight",
-                                               DIFFUSERS_BLOCK "attn2.to_k.weight",
-                                               DIFFUSERS_BLOCK "attn2.to_v.weight",
-                                               DIFFUSERS_BLOCK "attn2.to_out.0.weight",
-                                               DIFFUSERS_BLOCK "attn2.norm_q.weight",
-                                               DIFFUSERS_BLOCK "attn2.norm_k.weight",
-                                               CHECKPOINT_BLOCK "x_block.attn2.qkv.weight",
-                                               CHECKPOINT_BLOCK "x_block.attn2.proj.weight",
-                                               CHECKPOINT_BLOCK "x_block.attn2.ln_q.weight",
-                                               CHECKPOINT_BLOCK "x_block.attn2.ln_k.weight",
-                                               NULL};
+                                             DIFFUSERS_BLOCK "attn2.to_k.weight",
+                                             DIFFUSERS_BLOCK "attn2.to_v.weight",
+                                             DIFFUSERS_BLOCK "attn2.to_out.0.weight",
+                                             DIFFUSERS_BLOCK "attn2.norm_q.weight",
+                                             DIFFUSERS_BLOCK "attn2.norm_k.weight",
+                                             CHECKPOINT_BLOCK "x_block.attn2.qkv.weight",
+                                             CHECKPOINT_BLOCK "x_block.attn2.proj.weight",
+                                             CHECKPOINT_BLOCK "x_block.attn2.ln_q.weight",
+                                             CHECKPOINT_BLOCK "x_block.attn2.ln_k.weight",
+                                             NULL};
 
-/* Which blocks have a second attention, as their tensors say. */
+/* Finds the blocks with a second attention by their tensors; META if dual_attention_layers disagrees. */
 static enum status sd3_read_dual_layers(struct component *c, const struct config *config, struct error *e) {
     struct sd3_settings *s = (struct sd3_settings *)c->settings;
     bool value = config_list_length(config, "dual_attention_layers");
@@ -68,7 +69,7 @@ static enum status sd3_read_dual_layers(struct component *c, const struct config
     return OK;
 }
 
-/* Rows of the table are a square; files have them with an axis of 1 before, or without. */
+/* Reads the side of the position table. Files have its rows with or without a leading axis of 1. */
 static enum status sd3_read_positions(struct component *c, struct error *e) {
     enum { TABLE_SIDE_MAX = 1 << 12 };
     int32_t *d = c->dims;
@@ -78,46 +79,48 @@ static enum status sd3_read_positions(struct component *c, struct error *e) {
     if (e->code != OK) return e->code;
     d[TABLE_SIDE] = (int32_t)lround(sqrt(d[POSITIONS]));
     if (d[TABLE_SIDE] <= TABLE_SIDE_MAX && d[TABLE_SIDE] * d[TABLE_SIDE] == d[POSITIONS]) return OK;
-    error_set(e, SHAPE, "the table of positions is no square");
+    error_set(e, SHAPE, "the position table is not square");
     error_where(e, "%s", c->index.sources[0].path);
     error_found(e, "%d rows", d[POSITIONS]);
-    return error_expected(e, "a row for each token of the largest picture, which is a square");
+    return error_expected(e, "a square number of rows, one for each token of the largest image");
 }
 
-/* Beside the latent some models read a mask and the latent of the picture around it. */
+/* Refuses inpainting models, which also read a mask and the latent of the masked image. */
 static enum status sd3_check_inputs(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
     int32_t latent = d[PATCH] / (MMDIT_PATCH * MMDIT_PATCH);
     if (d[IN] == latent) return OK;
-    error_set(e, UNSUPPORTED,
-              "a Stable Diffusion 3 that reads something beside the image which nothing gives");
+    error_set(e, UNSUPPORTED, "unsupported Stable Diffusion 3 variant");
     error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "%d channels read, %d predicted", d[IN], latent);
-    return error_expected(e, "%d; models for inpainting (%d) are not supported", latent, 2 * latent + 1);
+    error_found(e, "pos_embed.proj with %d input channels, %d output channels", d[IN], latent);
+    return error_expected(e, "%d input channels; inpainting models (%d) are not supported", latent,
+                          2 * latent + 1);
 }
 
 static enum status sd3_check_dims(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
     struct mmdit_sizes sizes = {.dim = d[DIM],
-                                 .feed_forward = d[FEED_FORWARD],
-                                 .head = d[HEAD],
-                                 .frequencies = d[FREQUENCIES],
-                                 .patch = d[PATCH],
-                                 .layers = d[LAYERS],
-                                 .n_blocks = 2 * d[LAYERS] + 7};
+                                .feed_forward = d[FEED_FORWARD],
+                                .head = d[HEAD],
+                                .frequencies = d[FREQUENCIES],
+                                .patch = d[PATCH],
+                                .layers = d[LAYERS],
+                                .n_blocks = 2 * d[LAYERS] + 7};
     return mmdit_check_sizes(c, &sizes, e);
 }
 
-/* A configuration says that heads are normed, or null, or nothing. */
+/* META if qk_norm in config.json disagrees with the tensors. Accepts "rms_norm", null or no value. */
 static enum status sd3_check_norms(const struct component *c, const struct config *config, struct error *e) {
     const struct config_value *value = config_find(config, "qk_norm");
     bool normed = value && value->kind != CONFIG_NULL;
     if (config_expect(config, "qk_norm", "rms_norm", e) != OK) return e->code;
     if (!value || normed == (c->dims[NORMED] > 0)) return OK;
-    error_set(e, META, "'qk_norm' is not what the transformer's tensors say");
+    error_set(e, META, "'qk_norm' contradicts the transformer's tensors");
     error_where(e, "%s", config->path);
-    error_found(e, normed ? "\"rms_norm\", and no norms of queries and keys" : "null, and such norms");
-    return error_expected(e, normed ? "null, or attn.norm_q and others in each block" : "\"rms_norm\"");
+    error_found(e, normed ? "\"rms_norm\", but no norm tensors for queries and keys"
+                          : "null, but norm tensors for queries and keys");
+    return error_expected(e, normed ? "null, or attn.norm_q and attn.norm_k tensors in each block"
+                                    : "\"rms_norm\"");
 }
 
 static enum status sd3_check_config(const struct component *c, const struct config *config, struct error *e) {
@@ -137,7 +140,7 @@ static enum status sd3_check_config(const struct component *c, const struct conf
 }
 
 enum status sd3_configure(struct component *c, const struct config *config, struct error *e) {
-    enum { HEAD_PUBLISHED = 64 }; /* where neither a norm nor a configuration says it */
+    enum { HEAD_PUBLISHED = 64 }; /* head size, where neither a norm nor config.json gives it */
     int32_t *d = c->dims;
     int head = HEAD_PUBLISHED;
     const char *norm = component_either(c, "transformer_blocks.0.attn.norm_q.weight",
@@ -187,7 +190,7 @@ void sd3_derive(struct component *c) {
 
 static const char *const sd3_norm_words[] = {NULL, "rms_norm"};
 
-/* Stable Diffusion 3 medium, 2.0 B. */
+/* Published sizes: Stable Diffusion 3 medium, 2.0 B parameters. */
 const struct dimension sd3_dimensions[N_SD3_DIMENSIONS] = {
     {"heads", 24, 1, 512, .place = HEADS, .key = "num_attention_heads"},
     {"sd3_head", 64, 2, 512, .place = HEAD, .key = "attention_head_dim"},

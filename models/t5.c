@@ -1,5 +1,6 @@
-/* T5 1.1's encoder as a text encoder (t5_layers.h). The first layer's table of distances gives all layers
- * their bias. Padding is attended to, as the pipelines of diffusers do. */
+/* T5 1.1 encoder as a text encoder (transformers: T5EncoderModel; shared code in t5_layers.h). All layers use
+ * the relative position bias of the first. Padding is attended to: diffusers' pipelines pass no attention
+ * mask. */
 #include "models/models.h"
 #include "models/t5_layers.h"
 
@@ -9,15 +10,15 @@ static bool t5_probe(const struct tensor_index *index) {
     return ends && t5_has_bias(index, 0) && !t5_has_bias(index, 1);
 }
 
-/* Relatives that share the names but not the computation: T5 1.0, whose feed-forward has no gate, and umT5,
- * in which every layer has a bias of its own. */
+/* Refuses T5 1.0, whose feed-forward has no gate, and umT5, where every layer has its own relative position
+ * bias. */
 static enum status t5_refuse(const struct component *c, struct error *e) {
     bool gated = t5_is_gated(&c->index);
     if (gated && !t5_has_bias(&c->index, 1)) return OK;
-    error_set(e, UNSUPPORTED, "a text encoder that is no T5 1.1");
+    error_set(e, UNSUPPORTED, "unsupported text encoder: not T5 1.1");
     error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, gated ? "a distance bias in the second layer, as umT5 has"
-                         : "a feed-forward without a gate, as T5 1.0 has");
+    error_found(e, gated ? "a relative_attention_bias in the second layer, as in umT5"
+                         : "a feed-forward without a gate (wi_0), as in T5 1.0");
     return error_expected(e, "T5 1.1 (t5xxl)");
 }
 
@@ -25,7 +26,7 @@ static int t5_blocks(const struct component *c, struct block_ref *refs) {
     return t5_list_blocks(c, false, refs);
 }
 
-/* T5 1.1 XXL. */
+/* Published sizes: T5 1.1 XXL. */
 static const struct dimension t5_dimensions[] = {T5_DIMENSIONS(32128, 1)};
 
 const struct family family_t5 = {

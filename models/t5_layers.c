@@ -1,10 +1,10 @@
-/* What the encoders of T5's kind have in common: see t5_layers.h. */
+/* Shared code of T5 and umT5 encoders: see t5_layers.h. */
 #include "models/t5_layers.h"
 
 #include "models/row_chunk.h"
 
 struct embedding_weights {
-    struct tensor rows; /* [T, T5_HIDDEN], gathered */
+    struct tensor rows; /* [T, T5_HIDDEN], embeddings of the prompt's tokens */
 };
 
 struct bias_weights {
@@ -28,10 +28,10 @@ static const struct weight_spec t5_embedding_table[] = {
      .init_scale = 1},
 };
 
-#define NAMED(structure, field, spread_, name, gguf, wan, rank_, ...)                                        \
+#define WEIGHT_ROW(structure, field, init_scale_, name, gguf, wan, rank_, ...)                               \
     {                                                                                                        \
         .offset = offsetof(struct structure, field), .names = {name ".weight", "enc." gguf ".weight"},       \
-        .checkpoint_name = wan ".weight", .rank = rank_, .dim = {__VA_ARGS__}, .init_scale = spread_                    \
+        .checkpoint_name = wan ".weight", .rank = rank_, .dim = {__VA_ARGS__}, .init_scale = init_scale_     \
     }
 
 static const struct weight_spec t5_bias_table[] = {
@@ -45,28 +45,28 @@ static const struct weight_spec t5_bias_table[] = {
 };
 
 #define ATTENTION_WEIGHT(field, tail, ...)                                                                   \
-    NAMED(layer_weights, field, 1, "encoder.block.%d.layer.0.SelfAttention." tail, "blk.%d.attn_" tail,      \
-          "blocks.%d.attn." tail, 2, __VA_ARGS__)
+    WEIGHT_ROW(layer_weights, field, 1, "encoder.block.%d.layer.0.SelfAttention." tail, "blk.%d.attn_" tail, \
+               "blocks.%d.attn." tail, 2, __VA_ARGS__)
 #define DENSE_WEIGHT(field, tail, gguf, wan, ...)                                                            \
-    NAMED(layer_weights, field, 1, "encoder.block.%d.layer.1.DenseReluDense." tail, "blk.%d.ffn_" gguf,      \
-          "blocks.%d.ffn." wan, 2, __VA_ARGS__)
+    WEIGHT_ROW(layer_weights, field, 1, "encoder.block.%d.layer.1.DenseReluDense." tail, "blk.%d.ffn_" gguf, \
+               "blocks.%d.ffn." wan, 2, __VA_ARGS__)
 
 static const struct weight_spec t5_layer_table[] = {
-    NAMED(layer_weights, norm1, 0, "encoder.block.%d.layer.0.layer_norm", "blk.%d.attn_norm",
-          "blocks.%d.norm1", 1, T5_HIDDEN),
+    WEIGHT_ROW(layer_weights, norm1, 0, "encoder.block.%d.layer.0.layer_norm", "blk.%d.attn_norm",
+               "blocks.%d.norm1", 1, T5_HIDDEN),
     ATTENTION_WEIGHT(q, "q", T5_Q, T5_HIDDEN),
     ATTENTION_WEIGHT(k, "k", T5_Q, T5_HIDDEN),
     ATTENTION_WEIGHT(v, "v", T5_Q, T5_HIDDEN),
     ATTENTION_WEIGHT(out, "o", T5_HIDDEN, T5_Q),
-    NAMED(layer_weights, norm2, 0, "encoder.block.%d.layer.1.layer_norm", "blk.%d.ffn_norm",
-          "blocks.%d.norm2", 1, T5_HIDDEN),
+    WEIGHT_ROW(layer_weights, norm2, 0, "encoder.block.%d.layer.1.layer_norm", "blk.%d.ffn_norm",
+               "blocks.%d.norm2", 1, T5_HIDDEN),
     DENSE_WEIGHT(gate, "wi_0", "gate", "gate.0", T5_FEED_FORWARD, T5_HIDDEN),
     DENSE_WEIGHT(up, "wi_1", "up", "fc1", T5_FEED_FORWARD, T5_HIDDEN),
     DENSE_WEIGHT(down, "wo", "down", "fc2", T5_HIDDEN, T5_FEED_FORWARD),
 };
 
 static const struct weight_spec t5_norm_table[] = {
-    NAMED(norm_weights, norm, 0, "encoder.final_layer_norm", "output_norm", "norm", 1, T5_HIDDEN),
+    WEIGHT_ROW(norm_weights, norm, 0, "encoder.final_layer_norm", "output_norm", "norm", 1, T5_HIDDEN),
 };
 
 static struct tensor t5_tokens(const struct lane *lane) {
@@ -74,7 +74,7 @@ static struct tensor t5_tokens(const struct lane *lane) {
     return state->tokens.rank ? state->tokens : lane->text;
 }
 
-/* Tokens that lie elsewhere go to where they are read. */
+/* Copies the result to lane.text, if the tokens are in a tensor of their own. */
 static void t5_write_output(struct context *x, const struct lane *lane) {
     const struct t5_state *state = lane->state;
     if (state->tokens.rank) op_copy(x, lane->text, state->tokens);
@@ -107,7 +107,8 @@ static void t5_attend(struct context *x, const struct layer_weights *w, const st
     op_linear(x, k, n, w->k, none);
     op_linear(x, v, n, w->v, none);
     op_attention(x, q, q, k, v,
-                 (struct attention_options){.queries = heads, .keys = heads, .scale = 1, .relative_bias = state->bias});
+                 (struct attention_options){
+                     .queries = heads, .keys = heads, .scale = 1, .relative_bias = state->bias});
     op_linear(x, tokens, q, w->out, (struct epilogue){.residual = tokens});
 }
 
@@ -138,7 +139,8 @@ static void t5_forward_layer(struct context *x, const void *weights, const struc
     t5_attend(x, weights, scope);
     x->scratch->used = mark;
     t5_feed_forward(x, weights, scope);
-    if (scope->number == ((const struct t5_settings *)scope->settings)->last_layer) t5_write_output(x, scope->lane);
+    if (scope->number == ((const struct t5_settings *)scope->settings)->last_layer)
+        t5_write_output(x, scope->lane);
 }
 
 static void t5_forward_norm(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -149,15 +151,16 @@ static void t5_forward_norm(struct context *x, const void *weights, const struct
     t5_write_output(x, scope->lane);
 }
 
-static const struct block_kind t5_kind_embedding = BLOCK_KIND(
-    "embedding", "shared", t5_embedding_table, embedding_weights, t5_forward_embedding, .embedding_table = true);
+static const struct block_kind t5_kind_embedding =
+    BLOCK_KIND("embedding", "shared", t5_embedding_table, embedding_weights, t5_forward_embedding,
+               .embedding_table = true);
 static const struct block_kind t5_kind_bias =
     BLOCK_KIND("position_bias", "relative_attention_bias.%d", t5_bias_table, bias_weights, t5_forward_bias,
                .never_quantised = true);
 static const struct block_kind t5_kind_layer =
     BLOCK_KIND("layer", "block.%d", t5_layer_table, layer_weights, t5_forward_layer);
-static const struct block_kind t5_kind_norm =
-    BLOCK_KIND("norm", "final_layer_norm", t5_norm_table, norm_weights, t5_forward_norm, .never_quantised = true);
+static const struct block_kind t5_kind_norm = BLOCK_KIND(
+    "norm", "final_layer_norm", t5_norm_table, norm_weights, t5_forward_norm, .never_quantised = true);
 
 int t5_list_blocks(const struct component *c, bool of_every_layer, struct block_ref *refs) {
     int n = 0, layers = c->dims[T5_LAYERS];
@@ -184,7 +187,7 @@ void t5_declare(const struct component *c, struct lane *lanes, int n_lanes, stru
     }
 }
 
-/* ---- what families say of themselves ---- */
+/* ---- configuration ---- */
 
 bool t5_has_bias(const struct tensor_index *index, int layer) {
     static const char *const names[2][3] = {{T5_BIAS_OF("0"), T5_GGUF_BIAS("0"), T5_WAN_BIAS("0")},
@@ -205,12 +208,13 @@ static enum status t5_check_dims(const struct component *c, struct error *e) {
         d[T5_BUCKETS] <= T5_BUCKETS_MAX && d[T5_LAYERS] > c->reads.hidden_state_from_end &&
         2 * d[T5_LAYERS] <= FAMILY_BLOCKS_MAX - 2)
         return OK;
-    error_set(e, SHAPE, "the %s's sizes do not fit together", c->family->display_name);
+    error_set(e, SHAPE, "inconsistent %s sizes", c->family->display_name);
     error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "queries %d, heads %d, buckets of distances %d, layers %d", d[T5_Q], d[T5_HEADS],
+    error_found(e, "queries %d, heads %d, position buckets %d, layers %d", d[T5_Q], d[T5_HEADS],
                 d[T5_BUCKETS], d[T5_LAYERS]);
-    return error_expected(e, "queries of whole heads of at most 512, and %d buckets at most, a multiple of 4",
-                          T5_BUCKETS_MAX);
+    return error_expected(
+        e, "queries a multiple of heads, heads of at most 512, and at most %d buckets, a multiple of 4",
+        T5_BUCKETS_MAX);
 }
 
 enum status t5_configure(struct component *c, const struct config *config, struct error *e) {
@@ -222,8 +226,7 @@ enum status t5_configure(struct component *c, const struct config *config, struc
                       &s->max_distance, e);
 }
 
-/* The decoder; the embedding table under its second name; a tokenizer stored as a tensor, in files of a whole
- * pipeline beside the encoder. */
+/* Ignored tensors: the decoder; the embedding table under a second name; a tokenizer stored as a tensor. */
 const char *const t5_ignorable[] = {"decoder.",
                                     "lm_head.",
                                     "encoder.embed_tokens.",

@@ -1,16 +1,15 @@
-/* What the encoders of T5's kind have in common: embeddings, encoder layers, a norm.
+/* Shared code of T5 and umT5 encoders: embeddings, encoder layers, final norm.
  *
  * A layer: x += o(attention(q(n), k(n), v(n))); x += wo(gelu(wi_0(n)) * wi_1(n)), with RMS norms before each
- * half and no bias anywhere. Scores are not scaled; what stands for positions is a bias of the distance
- * between query and key. Families differ in whose bias that is: the first layer's table gives it to all
- * layers, or every layer has a table. Reference: transformers 5, models/t5/modeling_t5.py,
- * models/umt5/modeling_umt5.py. */
+ * half and no linear bias. Attention scores are not scaled. Positions enter as a relative position bias,
+ * added to the scores by distance between query and key. T5 has one bias table, in the first layer, umT5 one
+ * in every layer. Source: transformers 5, models/t5/modeling_t5.py, models/umt5/modeling_umt5.py. */
 #ifndef SLUICE_MODELS_T5_LAYERS_H
 #define SLUICE_MODELS_T5_LAYERS_H
 
 #include "engine/run/family.h"
 
-/* Places in dims. */
+/* Indices into component.dims. */
 enum {
     T5_VOCABULARY,
     T5_HIDDEN,
@@ -22,21 +21,23 @@ enum {
     T5_LAYERS,
 };
 
-enum { T5_BUCKETS_MAX = 128 }; /* that op_relative_bias takes */
+enum { T5_BUCKETS_MAX = 128 }; /* limit of op_relative_bias */
 
 struct t5_settings {
     float norm_eps;
     int max_distance;
-    int last_layer; /* whose output is read, without the norm; -1: all, with it */
+    int last_layer; /* index of the layer whose output is read; -1: output of the final norm */
 };
 
 struct t5_state {
-    struct tensor bias;   /* [HEADS, 2T-1]: of distances from 1-T to T-1, the last computed */
-    struct tensor tokens; /* [T, HIDDEN], where the lane's text is no packed tensor; else it is that */
+    struct tensor
+        bias; /* [HEADS, 2T-1]: relative position bias for distances 1-T to T-1, of the current layer */
+    struct tensor tokens; /* [T, HIDDEN], where lane.text is a slice with gaps; else rank 0, and the tokens
+                             are lane.text */
 };
 
-/* Names of tensors: transformers', llama.cpp's (gguf-py/gguf/constants.py), and those that the authors of WAN
- * gave to their copy of umT5. */
+/* Tensor names of transformers, llama.cpp (gguf-py/gguf/constants.py), and the WAN authors' umT5 checkpoint.
+ */
 #define T5_BIAS_OF(layer)   "encoder.block." layer ".layer.0.SelfAttention.relative_attention_bias.weight"
 #define T5_GGUF_BIAS(layer) "enc.blk." layer ".attn_rel_b.weight"
 #define T5_WAN_BIAS(layer)  "blocks." layer ".pos_embedding.embedding.weight"
@@ -46,7 +47,7 @@ struct t5_state {
               "token_embedding.weight")
 #define T5_OF_BIAS(axis) OF_TENSOR(2, axis, T5_BIAS_OF("0"), T5_GGUF_BIAS("0"), T5_WAN_BIAS("0"))
 
-/* Rows of dimensions, with the published size of the vocabulary; else those of T5 1.1 XXL. */
+/* Dimensions of a family; the published values are those of T5 1.1 XXL, except the vocabulary. */
 #define T5_DIMENSIONS(vocabulary, least_layers)                                                              \
     {                                                                                                        \
         "t5_vocabulary", vocabulary,         300, 1048576, .place = T5_VOCABULARY,                           \
@@ -80,7 +81,7 @@ struct t5_state {
         .place = T5_LAYERS, .key = "num_decoder_layers"                                                      \
     }
 
-/* What a config.json has besides, of a model of that class. */
+/* Remaining keys of config.json for a model of this class. */
 #define T5_CONFIG_REST(class)                                                                                \
     "\"architectures\": [\"" class "\"], \"relative_attention_max_distance\": 128, "                         \
                                    "\"feed_forward_proj\": \"gated-gelu\", \"is_gated_act\": true, "         \
@@ -89,24 +90,22 @@ struct t5_state {
                                    "1, "                                                                     \
                                    "\"decoder_start_token_id\": 0"
 
-/* In config.json and in GGUF files. */
+/* Keys of config.json and of GGUF metadata. */
 extern const struct setting t5_settings[1];
 extern const struct expectation t5_expects[];
 extern const char *const t5_ignorable[];
 extern const char *const t5_architectures[];
 extern const struct state_tensor t5_state_tensors[1];
 
-/* Has the index a table of distances in the layer of that number, 0 or 1, under the names of any of the
- * files?
- */
+/* True if the index has a relative position bias in this layer (0 or 1), in any of the naming schemes. */
 bool t5_has_bias(const struct tensor_index *index, int layer);
-/* Has its first layer's feed-forward a gate, as T5 1.0's has not? */
+/* True if the feed-forward of the first layer has a gate, which T5 1.0 lacks. */
 bool t5_is_gated(const struct tensor_index *index);
-/* SHAPE unless the dims fit together, META if a file says another number of layers. As family.configure. */
+/* family.configure. SHAPE if dims are inconsistent, META if a file gives another number of layers. */
 enum status t5_configure(struct component *c, const struct config *config, struct error *e);
 void t5_derive_dims(struct component *c);
 void t5_derive(struct component *c);
-/* All blocks: a table of distances before its first reader, of every layer or of the first. */
+/* Lists all blocks. The relative position bias, of every layer or of the first, comes before the layer. */
 int t5_list_blocks(const struct component *c, bool of_every_layer, struct block_ref *refs);
 void t5_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                 struct arena *pictures, bool *ok);

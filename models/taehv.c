@@ -70,18 +70,17 @@ struct taehv_out_weights {
 };
 
 #define TAEHV_BIAS(structure, field, name, original, rows)                                                   \
-    BLOCK_WEIGHT_NAMED(structure, field, 1, "decoder." name ".bias", "decoder." original ".bias", 1,    \
-                            rows)
+    BLOCK_WEIGHT_NAMED(structure, field, 1, "decoder." name ".bias", "decoder." original ".bias", 1, rows)
 #define TAEHV_CONV(structure, field, name, original, rows, inputs, side)                                     \
-    BLOCK_WEIGHT_NAMED(structure, field, 1, "decoder." name ".weight", "decoder." original ".weight",   \
-                            4, rows, inputs, side, side)
+    BLOCK_WEIGHT_NAMED(structure, field, 1, "decoder." name ".weight", "decoder." original ".weight", 4,     \
+                       rows, inputs, side, side)
 #define TAEHV_BLOCK "blocks.%d.mem_blocks.%d."
 /* A block's first convolution reads the current and the previous frame, concatenated by channel. */
 #define TAEHV_TWO_FRAME_CONV(field, part)                                                                    \
     {                                                                                                        \
         .offset = offsetof(struct tiny_block_weights, field),                                                \
-        .names = {"decoder." TAEHV_BLOCK "conv1.weight"}, .checkpoint_name = "decoder.%d.conv.0.weight", .rank = 4, \
-        .dim = {TAEHV_IN, TAEHV_IN, TAEHV_K3, TAEHV_K3}, .input_parts = 2, .input_part = part,               \
+        .names = {"decoder." TAEHV_BLOCK "conv1.weight"}, .checkpoint_name = "decoder.%d.conv.0.weight",     \
+        .rank = 4, .dim = {TAEHV_IN, TAEHV_IN, TAEHV_K3, TAEHV_K3}, .input_parts = 2, .input_part = part,    \
         .init_scale = 1                                                                                      \
     }
 #define TAEHV_ONE_FRAME_CONV(i, name, original)                                                              \
@@ -108,7 +107,7 @@ static const struct weight_spec taehv_out_table[] = {
     TAEHV_BIAS(taehv_out_weights, bias, "conv_out", "22", TAEHV_PIXELS)};
 
 /* The authors number all layers consecutively, including those without weights. */
-static int taehv_original(int level, int block) {
+static int taehv_checkpoint_number(int level, int block) {
     return 3 + level * 2 * TAEHV_BLOCKS + block;
 }
 
@@ -119,8 +118,7 @@ static int32_t taehv_rate(int level) {
     return level < 2 ? 1 : 2;
 }
 
-/* Frame k of a chunk (-1: the frame before) as block `block` of a level reads it. A block's output is the
- * next block's input. */
+/* Frame k of a chunk (-1: the frame before), input of block `block`; for output use the next block. */
 static struct tensor taehv_frame(const struct visit_scope *scope, int level, int block, int32_t k) {
     const struct taehv_state *state = scope->lane->state;
     struct tensor ring = state->level[level];
@@ -130,7 +128,7 @@ static struct tensor taehv_frame(const struct visit_scope *scope, int level, int
     return tensor_reshape(tensor_slice(ring, slot, 1), 3, ring.dim + 1);
 }
 
-/* First frame of a block's output that is needed: the first chunk yields one image. */
+/* Index of the first frame of a block's output that is needed: the first chunk yields one image. */
 static int32_t taehv_first_needed(const struct visit_scope *scope, int level, int block) {
     bool last = level == TAEHV_LEVELS - 1 && block == TAEHV_BLOCKS - 1;
     return last && !scope->chunk ? taehv_rate(level) - 1 : 0;
@@ -153,8 +151,7 @@ static void taehv_forward_block(struct context *x, const void *weights, const st
 
 /* ---- upsampling between levels ---- */
 
-/* State of upsampling one frame, from the top: the frame is one of those that the 1x1 convolution makes of
- * `from`. */
+/* State of upsampling, from the top, one of the frames that the 1x1 convolution makes of `from`. */
 struct taehv_upsampler {
     struct tensor from, grow, weight;
     enum finishing finish;
@@ -300,8 +297,7 @@ static enum status taehv_refuse(const struct component *c, struct error *e) {
     return component_refuse_relatives(c, relatives, "TAEW 2.1 or 2.2", e);
 }
 
-/* LightTAE has the same architecture but reads latents in the VAE's scale. Only the file name shows it:
- * lighttaew2_1.safetensors. */
+/* LightTAE, equal in architecture, reads latents in the VAE's scale. Only its file name shows it. */
 static bool taehv_is_lighttae(const struct component *c) {
     static const char word[] = "lighttae";
     const char *path = c->index.sources[0].path, *slash = strrchr(path, '/');
@@ -368,8 +364,9 @@ static int taehv_blocks(const struct component *c, struct block_ref *refs) {
     for (int level = 0; level < TAEHV_LEVELS; level++) {
         for (int i = 0; i < TAEHV_BLOCKS; i++) {
             int number = level * BLOCK_NUMBER_STEP + i;
-            refs[n++] = (struct block_ref){
-                .kind = &taehv_kind_block, .number = number, .number_offset = taehv_original(level, i) - number};
+            refs[n++] = (struct block_ref){.kind = &taehv_kind_block,
+                                           .number = number,
+                                           .number_offset = taehv_checkpoint_number(level, i) - number};
         }
         if (level + 1 < TAEHV_LEVELS)
             refs[n++] = (struct block_ref){.kind = &taehv_kind_up[level], .number = level};
@@ -390,9 +387,8 @@ static void taehv_block_dims(const struct component *c, const struct block_ref *
     dims[TAEHV_GROW] = dims[TAEHV_IN] * (after / taehv_rate(level));
 }
 
-/* State for a single-frame latent. Levels overlap so that each is written over data already read: the first
- * at the front, the second at the back, frames of the last from the front on, its second frame over the input
- * of its own rows. */
+/* Single-frame latent: each level is written over data already read. The first lies at the front, the second
+ * at the back, the last from the front on, its second frame over the input of its own rows. */
 static void taehv_declare_single_frame(struct taehv_state *state, const int32_t dim[TAEHV_LEVELS][4],
                                        struct arena *pictures, bool *ok) {
     int64_t size[TAEHV_LEVELS], most = 0;

@@ -44,10 +44,10 @@ struct taesd_out_weights {
 
 /* The authors' layer numbers are one higher because they count the clamp. */
 #define CONV_ROWS(structure, weight_, bias_, name, original, ...)                                            \
-    BLOCK_WEIGHT_NAMED(structure, weight_, 1, "decoder.layers." name ".weight", original ".weight", 4,  \
-                            __VA_ARGS__, TAESD_K3, TAESD_K3),                                                \
-        BLOCK_WEIGHT_NAMED(structure, bias_, 1, "decoder.layers." name ".bias", original ".bias", 1,    \
-                                __VA_ARGS__)
+    BLOCK_WEIGHT_NAMED(structure, weight_, 1, "decoder.layers." name ".weight", original ".weight", 4,       \
+                       __VA_ARGS__, TAESD_K3, TAESD_K3),                                                     \
+        BLOCK_WEIGHT_NAMED(structure, bias_, 1, "decoder.layers." name ".bias", original ".bias", 1,         \
+                           __VA_ARGS__)
 #define BLOCK_ROWS(structure, field, name, original)                                                         \
     CONV_ROWS(structure, field conv[0], field bias[0], name ".conv.0", original ".conv.0", TAESD_WIDTH,      \
               TAESD_WIDTH),                                                                                  \
@@ -56,8 +56,8 @@ struct taesd_out_weights {
         CONV_ROWS(structure, field conv[2], field bias[2], name ".conv.4", original ".conv.4", TAESD_WIDTH,  \
                   TAESD_WIDTH)
 #define UP_ROW(structure, field, name, original)                                                             \
-    BLOCK_WEIGHT_NAMED(structure, field, 1, "decoder.layers." name ".weight", original ".weight", 4,    \
-                            TAESD_WIDTH, TAESD_WIDTH, TAESD_K3, TAESD_K3)
+    BLOCK_WEIGHT_NAMED(structure, field, 1, "decoder.layers." name ".weight", original ".weight", 4,         \
+                       TAESD_WIDTH, TAESD_WIDTH, TAESD_K3, TAESD_K3)
 
 static const struct weight_spec taesd_in_table[] = {
     CONV_ROWS(taesd_in_weights, weight, bias, "0", "1", TAESD_WIDTH, TAESD_LATENT)};
@@ -210,8 +210,7 @@ static void taesd_declare(const struct component *c, struct lane *lanes, int n_l
     for (int i = 0; i < n_lanes; i++) *(struct taesd_state *)lanes[i].state = first;
 }
 
-/* vae_scale and vae_shift: in ComfyUI's files, for latents in the VAE's scale; latents here are in the
- * denoiser's scale. */
+/* vae_scale, vae_shift (ComfyUI): for latents in the VAE's scale; latents here are in the denoiser's. */
 static const char *const taesd_ignorable[] = {"encoder.", "taesd_encoder.", "vae_scale", "vae_shift", NULL};
 
 #define SETTING(key, field, published, least)                                                                \

@@ -3,8 +3,7 @@
 
 /* ---- strips ---- */
 
-/* Rows of a strip beyond a band: rows above that are read again, and rows that earlier convolutions leave for
- * the last band. */
+/* Rows of a strip beyond a band: rows above it, and rows left for the last band. */
 enum { STRIP_EXTRA_ROWS = 8 };
 
 int32_t tiny_band(int32_t columns) {

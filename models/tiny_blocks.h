@@ -42,8 +42,7 @@ void strip_convolve(struct context *x, struct tensor out, int32_t first, const s
 /* ---- blocks ---- */
 
 struct tiny_block_weights {
-    struct tensor conv[3], past, bias[3]; /* past: weights for the previous frame, added to conv[0]'s result;
-                                             rank 0 in image decoders */
+    struct tensor conv[3], past, bias[3]; /* past: weights for the previous frame; rank 0 in image decoders */
 };
 
 /* Progress of one block: its intermediate rows and the next output row. */

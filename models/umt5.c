@@ -1,6 +1,7 @@
-/* umT5's encoder as a text encoder (t5_layers.h): T5 1.1 of many languages, in which every layer has a table
- * of distances of its own. It sees a prompt's tokens and no padding: the pipelines mask that, and give zeros
- * for its rows, which are appended instead. Reference: transformers 5, models/umt5/modeling_umt5.py. */
+/* umT5 encoder as a text encoder (transformers: UMT5EncoderModel): multilingual T5 1.1 with a relative
+ * position bias in every layer. It encodes the tokens of a prompt without padding. diffusers masks the
+ * padding and zeroes its rows; here zero rows are appended instead. Source: transformers 5,
+ * models/umt5/modeling_umt5.py. */
 #include "models/models.h"
 #include "models/t5_layers.h"
 
@@ -10,10 +11,10 @@ static bool umt5_probe(const struct tensor_index *index) {
 
 static enum status umt5_refuse(const struct component *c, struct error *e) {
     if (t5_is_gated(&c->index) && t5_has_bias(&c->index, 1)) return OK;
-    error_set(e, UNSUPPORTED, "a text encoder that is no umT5");
+    error_set(e, UNSUPPORTED, "unsupported text encoder: not umT5");
     error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, t5_is_gated(&c->index) ? "no distance bias in the second layer, as in T5"
-                                          : "a feed-forward without a gate");
+    error_found(e, t5_is_gated(&c->index) ? "no relative_attention_bias in the second layer, as in T5"
+                                          : "a feed-forward without a gate (wi_0)");
     return error_expected(e, "umT5 (umt5-xxl)");
 }
 
@@ -21,7 +22,7 @@ static int umt5_blocks(const struct component *c, struct block_ref *refs) {
     return t5_list_blocks(c, true, refs);
 }
 
-/* umT5 XXL. */
+/* Published sizes: umT5 XXL. */
 static const struct dimension umt5_dimensions[] = {T5_DIMENSIONS(256384, 2)};
 
 const struct family family_umt5 = {

@@ -66,8 +66,7 @@ struct layer_weights {
 };
 
 #define WEIGHTED(structure, field, name, original, rank_, ...)                                               \
-    BLOCK_WEIGHT_NAMED(structure, field.weight, 1, name ".weight", original ".weight", rank_,           \
-                            __VA_ARGS__)
+    BLOCK_WEIGHT_NAMED(structure, field.weight, 1, name ".weight", original ".weight", rank_, __VA_ARGS__)
 #define BIASED(structure, field, spread_, name, original, columns)                                           \
     BLOCK_WEIGHT_NAMED(structure, field.bias, spread_, name ".bias", original ".bias", 1, columns)
 #define LINEAR(structure, field, name, original, rows, columns)                                              \
@@ -77,13 +76,13 @@ struct layer_weights {
     WEIGHTED(structure, field, name, original, 4, out, in, side, side),                                      \
         BIASED(structure, field, 1, name, original, out)
 #define NORM(structure, field, name, original, columns)                                                      \
-    BLOCK_WEIGHT_NAMED(structure, field.weight, 0, name ".weight", original ".weight", 1, columns),     \
+    BLOCK_WEIGHT_NAMED(structure, field.weight, 0, name ".weight", original ".weight", 1, columns),          \
         BIASED(structure, field, 1, name, original, columns)
 /* Some files store linear layers as 1x1 convolutions. */
 #define PROJECTION(structure, field, name, original_, rows, columns)                                         \
     {.offset = offsetof(struct structure, field.weight),                                                     \
      .names = {name ".weight"},                                                                              \
-     .checkpoint_name = original_ ".weight",                                                                        \
+     .checkpoint_name = original_ ".weight",                                                                 \
      .rank = 2,                                                                                              \
      .dim = {rows, columns},                                                                                 \
      .ones = CONV_AXES,                                                                                      \
@@ -100,8 +99,8 @@ static const struct weight_spec unet_time_table[] = {TIME_ROWS};
     LINEAR(conditioning_weights, added_in, "add_embedding.linear_1", "label_emb.0.0", TIME, ADDED),          \
         LINEAR(conditioning_weights, added_out, "add_embedding.linear_2", "label_emb.0.2", TIME, TIME)
 #define GUIDANCE_ROW                                                                                         \
-    BLOCK_WEIGHT_NAMED(conditioning_weights, guidance, 1, "time_embedding.cond_proj.weight",            \
-                            "time_embed.cond_proj.weight", 2, FREQUENCIES, GUIDANCE)
+    BLOCK_WEIGHT_NAMED(conditioning_weights, guidance, 1, "time_embedding.cond_proj.weight",                 \
+                       "time_embed.cond_proj.weight", 2, FREQUENCIES, GUIDANCE)
 static const struct weight_spec unet_added_table[] = {TIME_ROWS, ADDED_ROWS};
 static const struct weight_spec unet_guided_time_table[] = {GUIDANCE_ROW, TIME_ROWS};
 static const struct weight_spec unet_guided_added_table[] = {GUIDANCE_ROW, TIME_ROWS, ADDED_ROWS};
@@ -111,13 +110,16 @@ static const struct weight_spec unet_in_table[] = {
 static const struct weight_spec unet_out_table[] = {
     NORM(linear_block_weights, norm, "conv_norm_out", "out.0", OUT),
     CONV(linear_block_weights, product, "conv_out", "out.2", LATENT, OUT, K3)};
-static const struct weight_spec unet_downsample_table[] = {CONV(
-    linear_block_weights, product, "down_blocks.%d.downsamplers.0.conv", "input_blocks.%d.0.op", OUT, OUT, K3)};
+static const struct weight_spec unet_downsample_table[] = {CONV(linear_block_weights, product,
+                                                                "down_blocks.%d.downsamplers.0.conv",
+                                                                "input_blocks.%d.0.op", OUT, OUT, K3)};
 /* Original checkpoints number the upsampling convolution after the transformer, if there is one. */
-static const struct weight_spec unet_upsample_table[] = {CONV(
-    linear_block_weights, product, "up_blocks.%d.upsamplers.0.conv", "output_blocks.%d.1.conv", OUT, OUT, K3)};
-static const struct weight_spec unet_upsample_after_attention_table[] = {CONV(
-    linear_block_weights, product, "up_blocks.%d.upsamplers.0.conv", "output_blocks.%d.2.conv", OUT, OUT, K3)};
+static const struct weight_spec unet_upsample_table[] = {CONV(linear_block_weights, product,
+                                                              "up_blocks.%d.upsamplers.0.conv",
+                                                              "output_blocks.%d.1.conv", OUT, OUT, K3)};
+static const struct weight_spec unet_upsample_after_attention_table[] = {
+    CONV(linear_block_weights, product, "up_blocks.%d.upsamplers.0.conv", "output_blocks.%d.2.conv", OUT, OUT,
+         K3)};
 
 #define RESNET(name, original)                                                                               \
     NORM(resnet_weights, norm1, name ".norm1", original ".in_layers.0", IN),                                 \
@@ -129,50 +131,50 @@ static const struct weight_spec unet_upsample_after_attention_table[] = {CONV(
 
 /* Name of a transformer layer, the same in both namings. */
 #define LAYER_NAME ".transformer_blocks.%d"
-#define MATRIX(structure, field, A, A_ORIGINAL, tail, rows, columns)                                         \
-    BLOCK_WEIGHT_NAMED(structure, field, 1, A LAYER_NAME tail ".weight",                                \
-                            A_ORIGINAL LAYER_NAME tail ".weight", 2, rows, columns)
-#define LAYER_LINEAR(field, A, A_ORIGINAL, tail, rows, columns)                                              \
-    LINEAR(layer_weights, field, A LAYER_NAME tail, A_ORIGINAL LAYER_NAME tail, rows, columns)
-#define LAYER_NORM(field, A, A_ORIGINAL, tail)                                                               \
-    NORM(layer_weights, field, A LAYER_NAME tail, A_ORIGINAL LAYER_NAME tail, OUT)
+#define MATRIX(structure, field, A, A_CHECKPOINT, tail, rows, columns)                                       \
+    BLOCK_WEIGHT_NAMED(structure, field, 1, A LAYER_NAME tail ".weight",                                     \
+                       A_CHECKPOINT LAYER_NAME tail ".weight", 2, rows, columns)
+#define LAYER_LINEAR(field, A, A_CHECKPOINT, tail, rows, columns)                                            \
+    LINEAR(layer_weights, field, A LAYER_NAME tail, A_CHECKPOINT LAYER_NAME tail, rows, columns)
+#define LAYER_NORM(field, A, A_CHECKPOINT, tail)                                                             \
+    NORM(layer_weights, field, A LAYER_NAME tail, A_CHECKPOINT LAYER_NAME tail, OUT)
 
 /* Weights in order of use. */
-#define LAYER(A, A_ORIGINAL)                                                                                 \
-    LAYER_NORM(norm1, A, A_ORIGINAL, ".norm1"),                                                              \
-        MATRIX(layer_weights, q, A, A_ORIGINAL, ".attn1.to_q", OUT, OUT),                                    \
-        MATRIX(layer_weights, k, A, A_ORIGINAL, ".attn1.to_k", OUT, OUT),                                    \
-        MATRIX(layer_weights, v, A, A_ORIGINAL, ".attn1.to_v", OUT, OUT),                                    \
-        LAYER_LINEAR(out, A, A_ORIGINAL, ".attn1.to_out.0", OUT, OUT),                                       \
-        LAYER_NORM(norm2, A, A_ORIGINAL, ".norm2"),                                                          \
-        MATRIX(layer_weights, text_q, A, A_ORIGINAL, ".attn2.to_q", OUT, OUT),                               \
-        LAYER_LINEAR(text_out, A, A_ORIGINAL, ".attn2.to_out.0", OUT, OUT),                                  \
-        LAYER_NORM(norm3, A, A_ORIGINAL, ".norm3"),                                                          \
-        LAYER_LINEAR(up, A, A_ORIGINAL, ".ff.net.0.proj", TWO_FEED_FORWARD, OUT),                            \
-        LAYER_LINEAR(down, A, A_ORIGINAL, ".ff.net.2", OUT, FEED_FORWARD)
-#define TEXT(A, A_ORIGINAL)                                                                                  \
-    MATRIX(text_weights, k, A, A_ORIGINAL, ".attn2.to_k", OUT, CONTEXT),                                     \
-        MATRIX(text_weights, v, A, A_ORIGINAL, ".attn2.to_v", OUT, CONTEXT)
+#define LAYER(A, A_CHECKPOINT)                                                                               \
+    LAYER_NORM(norm1, A, A_CHECKPOINT, ".norm1"),                                                            \
+        MATRIX(layer_weights, q, A, A_CHECKPOINT, ".attn1.to_q", OUT, OUT),                                  \
+        MATRIX(layer_weights, k, A, A_CHECKPOINT, ".attn1.to_k", OUT, OUT),                                  \
+        MATRIX(layer_weights, v, A, A_CHECKPOINT, ".attn1.to_v", OUT, OUT),                                  \
+        LAYER_LINEAR(out, A, A_CHECKPOINT, ".attn1.to_out.0", OUT, OUT),                                     \
+        LAYER_NORM(norm2, A, A_CHECKPOINT, ".norm2"),                                                        \
+        MATRIX(layer_weights, text_q, A, A_CHECKPOINT, ".attn2.to_q", OUT, OUT),                             \
+        LAYER_LINEAR(text_out, A, A_CHECKPOINT, ".attn2.to_out.0", OUT, OUT),                                \
+        LAYER_NORM(norm3, A, A_CHECKPOINT, ".norm3"),                                                        \
+        LAYER_LINEAR(up, A, A_CHECKPOINT, ".ff.net.0.proj", TWO_FEED_FORWARD, OUT),                          \
+        LAYER_LINEAR(down, A, A_CHECKPOINT, ".ff.net.2", OUT, FEED_FORWARD)
+#define TEXT(A, A_CHECKPOINT)                                                                                \
+    MATRIX(text_weights, k, A, A_CHECKPOINT, ".attn2.to_k", OUT, CONTEXT),                                   \
+        MATRIX(text_weights, v, A, A_CHECKPOINT, ".attn2.to_v", OUT, CONTEXT)
 
 /* Tables of one side (down, mid, up) with resnet prefix R and attention prefix A. */
-#define SIDE_TABLES(side, R, R_ORIGINAL, A, A_ORIGINAL)                                                      \
+#define SIDE_TABLES(side, R, R_CHECKPOINT, A, A_CHECKPOINT)                                                  \
     static const struct weight_spec unet_##side##_time_table[] = {                                           \
-        LINEAR(linear_block_weights, product, R ".time_emb_proj", R_ORIGINAL ".emb_layers.1", OUT, TIME)};        \
-    static const struct weight_spec unet_##side##_resnet_table[] = {RESNET(R, R_ORIGINAL)};                  \
-    static const struct weight_spec unet_##side##_wider_resnet_table[] = {RESNET(R, R_ORIGINAL),             \
-                                                                          SHORTCUT(R, R_ORIGINAL)};          \
+        LINEAR(linear_block_weights, product, R ".time_emb_proj", R_CHECKPOINT ".emb_layers.1", OUT, TIME)}; \
+    static const struct weight_spec unet_##side##_resnet_table[] = {RESNET(R, R_CHECKPOINT)};                \
+    static const struct weight_spec unet_##side##_wider_resnet_table[] = {RESNET(R, R_CHECKPOINT),           \
+                                                                          SHORTCUT(R, R_CHECKPOINT)};        \
     static const struct weight_spec unet_##side##_proj_in_table[] = {                                        \
-        NORM(linear_block_weights, norm, A ".norm", A_ORIGINAL ".norm", OUT),                                     \
-        PROJECTION(linear_block_weights, product, A ".proj_in", A_ORIGINAL ".proj_in", OUT, OUT)};                \
-    static const struct weight_spec unet_##side##_text_table[] = {TEXT(A, A_ORIGINAL)};                      \
-    static const struct weight_spec unet_##side##_layer_table[] = {LAYER(A, A_ORIGINAL)};                    \
+        NORM(linear_block_weights, norm, A ".norm", A_CHECKPOINT ".norm", OUT),                              \
+        PROJECTION(linear_block_weights, product, A ".proj_in", A_CHECKPOINT ".proj_in", OUT, OUT)};         \
+    static const struct weight_spec unet_##side##_text_table[] = {TEXT(A, A_CHECKPOINT)};                    \
+    static const struct weight_spec unet_##side##_layer_table[] = {LAYER(A, A_CHECKPOINT)};                  \
     static const struct weight_spec unet_##side##_proj_out_table[] = {                                       \
-        PROJECTION(linear_block_weights, product, A ".proj_out", A_ORIGINAL ".proj_out", OUT, OUT)};
+        PROJECTION(linear_block_weights, product, A ".proj_out", A_CHECKPOINT ".proj_out", OUT, OUT)};
 /* clang-format off */
-SIDE_TABLES(down, UNET_DOWN_RESNET, UNET_DOWN_RESNET_ORIGINAL, UNET_DOWN_ATTENTION,
-            UNET_DOWN_ATTENTION_ORIGINAL)
-SIDE_TABLES(mid, UNET_MID_RESNET, UNET_MID_RESNET_ORIGINAL, UNET_MID_ATTENTION, UNET_MID_ATTENTION_ORIGINAL)
-SIDE_TABLES(up, UNET_UP_RESNET, UNET_UP_RESNET_ORIGINAL, UNET_UP_ATTENTION, UNET_UP_ATTENTION_ORIGINAL)
+SIDE_TABLES(down, UNET_DOWN_RESNET, UNET_CHECKPOINT_DOWN_RESNET, UNET_DOWN_ATTENTION,
+            UNET_CHECKPOINT_DOWN_ATTENTION)
+SIDE_TABLES(mid, UNET_MID_RESNET, UNET_CHECKPOINT_MID_RESNET, UNET_MID_ATTENTION, UNET_CHECKPOINT_MID_ATTENTION)
+SIDE_TABLES(up, UNET_UP_RESNET, UNET_CHECKPOINT_UP_RESNET, UNET_UP_ATTENTION, UNET_CHECKPOINT_UP_ATTENTION)
 /* clang-format on */
 
 /* ---- feature maps ---- */
@@ -235,7 +237,8 @@ static struct tensor unet_add_embedding(struct context *x, const struct visit_sc
     int32_t first = pooled.dim[1], each = settings->time_id_columns;
     op_copy(x, tensor_slice_columns(added, 0, first), pooled);
     for (int i = 0; first < columns; i++, first += each)
-        op_timestep(x, tensor_slice_columns(added, first, each), scope->lane->add_time_ids[i], TIMESTEP_USUAL);
+        op_timestep(x, tensor_slice_columns(added, first, each), scope->lane->add_time_ids[i],
+                    TIMESTEP_USUAL);
     return added;
 }
 
@@ -301,8 +304,7 @@ static void unet_forward_in(struct context *x, const void *weights, const struct
               (struct conv_options){.upsample = 1});
 }
 
-/* Input of a position's resnet: on the up side the current feature map and a skip connection, concatenated.
- */
+/* Input of a position's resnet; on the up side the feature map and a skip connection, concatenated. */
 static struct tensor unet_resnet_input(struct context *x, const struct unet_visit *v, int32_t C) {
     const struct unet_settings *s = v->settings;
     struct unet_position position = v->position;
@@ -483,8 +485,8 @@ static void unet_forward_layer(struct context *x, const void *weights, const str
 static const struct block_kind unet_conditioning[2][2] = {
     {CONDITIONING(time, "time_embedding"), CONDITIONING(guided_time, "time_embedding")},
     {CONDITIONING(added, "add_embedding"), CONDITIONING(guided_added, "add_embedding")}};
-static const struct block_kind unet_kind_in = BLOCK_KIND("conv_in", "conv_in", unet_in_table, linear_block_weights,
-                                                         unet_forward_in, .never_quantised = true);
+static const struct block_kind unet_kind_in = BLOCK_KIND(
+    "conv_in", "conv_in", unet_in_table, linear_block_weights, unet_forward_in, .never_quantised = true);
 static const struct block_kind unet_kind_downsample =
     BLOCK_KIND("downsample", "down_blocks.%d.downsample", unet_downsample_table, linear_block_weights,
                unet_forward_downsample);
@@ -502,20 +504,20 @@ struct unet_kinds {
 };
 #define SIDE_KINDS(side, R, A)                                                                               \
     {                                                                                                        \
-        .time = BLOCK_KIND(#side "_time", R ".time", unet_##side##_time_table, linear_block_weights,              \
+        .time = BLOCK_KIND(#side "_time", R ".time", unet_##side##_time_table, linear_block_weights,         \
                            unet_forward_time, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT),                \
         .resnet =                                                                                            \
             BLOCK_KIND(#side "_resnet", R, unet_##side##_resnet_table, resnet_weights, unet_forward_resnet), \
         .wider_resnet = BLOCK_KIND(#side "_wider_resnet", R, unet_##side##_wider_resnet_table,               \
                                    resnet_weights, unet_forward_resnet),                                     \
-        .proj_in = BLOCK_KIND(#side "_proj_in", A ".proj_in", unet_##side##_proj_in_table, linear_block_weights,  \
-                              unet_forward_proj_in),                                                         \
+        .proj_in = BLOCK_KIND(#side "_proj_in", A ".proj_in", unet_##side##_proj_in_table,                   \
+                              linear_block_weights, unet_forward_proj_in),                                   \
         .text = BLOCK_KIND(#side "_text", A LAYER_NAME ".text", unet_##side##_text_table, text_weights,      \
                            unet_forward_text, .update_rate = UPDATE_PER_PROMPT),                             \
         .layer = BLOCK_KIND(#side "_layer", A LAYER_NAME, unet_##side##_layer_table, layer_weights,          \
                             unet_forward_layer),                                                             \
         .proj_out = BLOCK_KIND(#side "_proj_out", A ".proj_out", unet_##side##_proj_out_table,               \
-                               linear_block_weights, unet_forward_proj_out),                                      \
+                               linear_block_weights, unet_forward_proj_out),                                 \
     }
 static const struct unet_kinds unet_kinds[UNET_SIDES] = {
     [UNET_DOWN] = SIDE_KINDS(down, UNET_DOWN_RESNET, UNET_DOWN_ATTENTION),
@@ -543,16 +545,14 @@ static void unet_add(struct unet_list *list, const struct block_kind *kind, stru
     list->refs[list->n++] = ref;
 }
 
-/* Whether a position's resnet changes the number of channels and so has a shortcut convolution. Up resnets
- * always do. */
+/* Whether a position's resnet has a shortcut convolution, as all up resnets do: its width changes. */
 static bool unet_has_shortcut(const struct component *c, struct unet_position p) {
     const int32_t *channels = c->dims + CHANNELS;
     return p.side == UNET_UP ||
            (p.side == UNET_DOWN && p.level && !p.resnet && channels[p.level] != channels[p.level - 1]);
 }
 
-/* Lists a position's blocks. The timestep projection comes directly before its resnet, the order of visits
- * when it is not hoisted. */
+/* Lists a position's blocks, the timestep projection directly before its resnet. */
 static void unet_add_position(struct unet_list *list, struct unet_position position) {
     const struct unet_settings *s = (const struct unet_settings *)list->c->settings;
     const struct unet_kinds *kinds = &unet_kinds[position.side];

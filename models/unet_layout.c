@@ -9,7 +9,7 @@ static int unet_side_number(const struct unet_position *p) {
 }
 
 /* Original checkpoints' number of a position within its side. */
-static int unet_original(const struct unet_settings *s, const struct unet_position *p) {
+static int unet_checkpoint_number(const struct unet_settings *s, const struct unet_position *p) {
     if (p->side == UNET_MID) return 2 * p->resnet;
     return p->level * (s->resnets + 1) + p->resnet + (p->side == UNET_DOWN);
 }
@@ -17,7 +17,7 @@ static int unet_original(const struct unet_settings *s, const struct unet_positi
 struct block_ref unet_ref(const struct unet_settings *s, struct unet_position p) {
     int number = p.level * BLOCK_NUMBER_STEP + p.resnet;
     return (struct block_ref){.number = unet_side_number(&p) + number,
-                              .number_offset = unet_original(s, &p) - number};
+                              .number_offset = unet_checkpoint_number(s, &p) - number};
 }
 
 struct block_ref unet_layer_ref(const struct unet_settings *s, struct unet_position p) {

@@ -36,21 +36,20 @@ struct unet_position {
     int layer;         /* index of a transformer layer, for blocks of one layer */
 };
 
-#define UNET_DOWN_RESNET             "down_blocks.%d.resnets.%d"
-#define UNET_DOWN_RESNET_ORIGINAL    "input_blocks.%d.0"
-#define UNET_DOWN_ATTENTION          "down_blocks.%d.attentions.%d"
-#define UNET_DOWN_ATTENTION_ORIGINAL "input_blocks.%d.1"
-#define UNET_MID_RESNET              "mid_block.resnets.%d"
-#define UNET_MID_RESNET_ORIGINAL     "middle_block.%d"
-#define UNET_MID_ATTENTION           "mid_block.attentions.0"
-#define UNET_MID_ATTENTION_ORIGINAL  "middle_block.1"
-#define UNET_UP_RESNET               "up_blocks.%d.resnets.%d"
-#define UNET_UP_RESNET_ORIGINAL      "output_blocks.%d.0"
-#define UNET_UP_ATTENTION            "up_blocks.%d.attentions.%d"
-#define UNET_UP_ATTENTION_ORIGINAL   "output_blocks.%d.1"
+#define UNET_DOWN_RESNET               "down_blocks.%d.resnets.%d"
+#define UNET_CHECKPOINT_DOWN_RESNET    "input_blocks.%d.0"
+#define UNET_DOWN_ATTENTION            "down_blocks.%d.attentions.%d"
+#define UNET_CHECKPOINT_DOWN_ATTENTION "input_blocks.%d.1"
+#define UNET_MID_RESNET                "mid_block.resnets.%d"
+#define UNET_CHECKPOINT_MID_RESNET     "middle_block.%d"
+#define UNET_MID_ATTENTION             "mid_block.attentions.0"
+#define UNET_CHECKPOINT_MID_ATTENTION  "middle_block.1"
+#define UNET_UP_RESNET                 "up_blocks.%d.resnets.%d"
+#define UNET_CHECKPOINT_UP_RESNET      "output_blocks.%d.0"
+#define UNET_UP_ATTENTION              "up_blocks.%d.attentions.%d"
+#define UNET_CHECKPOINT_UP_ATTENTION   "output_blocks.%d.1"
 
-/* Block reference (numbers only, kind NULL) of a position's resnet or its projections; or of one layer of its
- * transformer. */
+/* Block reference (kind NULL) of a position's resnet and projections, or of a transformer layer. */
 struct block_ref unet_ref(const struct unet_settings *s, struct unet_position position);
 struct block_ref unet_layer_ref(const struct unet_settings *s, struct unet_position position);
 /* Position of a block, from its number (inverse of the two functions above). */
@@ -64,8 +63,7 @@ struct unet_position unet_position_at(const struct unet_settings *s, int i);
 /* Resolution level: 0 is the latent's, each level further halves it. */
 int unet_depth(const struct unet_settings *s, struct unet_position position);
 
-/* Index of the skip connection that a down position writes or an up position reads. Skip 0 is conv_in's
- * output. */
+/* Skip connection that a down position writes or an up position reads; 0 is conv_in's output. */
 int unet_skip(const struct unet_settings *s, struct unet_position position);
 
 #endif

@@ -13,15 +13,16 @@ enum { DIM_MAX = 1 << 15, HEAD_MAX = 512, UNET_SIDE_MAX = 4096 };
 enum { UNET_NAME_BYTES = 2 * BLOCK_NAME_MAX };
 
 static const struct {
-    const char *resnet, *resnet_original, *attention, *attention_original;
+    const char *resnet, *resnet_checkpoint, *attention, *attention_checkpoint;
 } unet_names[UNET_SIDES] = {
-    [UNET_DOWN] = {UNET_DOWN_RESNET, UNET_DOWN_RESNET_ORIGINAL, UNET_DOWN_ATTENTION,
-                   UNET_DOWN_ATTENTION_ORIGINAL},
-    [UNET_MID] = {UNET_MID_RESNET, UNET_MID_RESNET_ORIGINAL, UNET_MID_ATTENTION, UNET_MID_ATTENTION_ORIGINAL},
-    [UNET_UP] = {UNET_UP_RESNET, UNET_UP_RESNET_ORIGINAL, UNET_UP_ATTENTION, UNET_UP_ATTENTION_ORIGINAL},
+    [UNET_DOWN] = {UNET_DOWN_RESNET, UNET_CHECKPOINT_DOWN_RESNET, UNET_DOWN_ATTENTION,
+                   UNET_CHECKPOINT_DOWN_ATTENTION},
+    [UNET_MID] = {UNET_MID_RESNET, UNET_CHECKPOINT_MID_RESNET, UNET_MID_ATTENTION,
+                  UNET_CHECKPOINT_MID_ATTENTION},
+    [UNET_UP] = {UNET_UP_RESNET, UNET_CHECKPOINT_UP_RESNET, UNET_UP_ATTENTION, UNET_CHECKPOINT_UP_ATTENTION},
 };
 
-static bool unet_is_original(const struct component *c) {
+static bool unet_has_checkpoint_names(const struct component *c) {
     return index_find(&c->index, "input_blocks.0.0.weight") != NULL;
 }
 
@@ -31,19 +32,19 @@ static const char *unet_name(const struct component *c, struct unet_position pos
     const struct unet_settings *s = (const struct unet_settings *)c->settings;
     char format[UNET_NAME_BYTES];
     struct block_ref ref = unet_ref(s, position);
-    bool original = unet_is_original(c);
-    const char *name = original    ? attention ? unet_names[position.side].attention_original
-                                               : unet_names[position.side].resnet_original
-                       : attention ? unet_names[position.side].attention
-                                   : unet_names[position.side].resnet;
+    bool checkpoint_names = unet_has_checkpoint_names(c);
+    const char *name = checkpoint_names ? attention ? unet_names[position.side].attention_checkpoint
+                                                    : unet_names[position.side].resnet_checkpoint
+                       : attention      ? unet_names[position.side].attention
+                                        : unet_names[position.side].resnet;
     snprintf(format, sizeof format, "%s%s", name, tail);
-    return block_weight_name(format, ref.number + (original ? ref.number_offset : 0), out);
+    return block_weight_name(format, ref.number + (checkpoint_names ? ref.number_offset : 0), out);
 }
 
 /* Weight of the first convolution of a position's resnet, or NULL. */
 static const struct index_entry *unet_find_resnet(const struct component *c, struct unet_position position) {
     char name[UNET_NAME_BYTES];
-    const char *tail = unet_is_original(c) ? ".in_layers.2.weight" : ".conv1.weight";
+    const char *tail = unet_has_checkpoint_names(c) ? ".in_layers.2.weight" : ".conv1.weight";
     return index_find(&c->index, unet_name(c, position, false, tail, name));
 }
 
@@ -51,7 +52,7 @@ static const struct index_entry *unet_find_resnet(const struct component *c, str
 static void unet_count_levels(const struct component *c, struct unet_settings *s) {
     char name[UNET_NAME_BYTES];
     int places = index_last_block(&c->index, "input_blocks.") + 1, first = 1;
-    if (!unet_is_original(c)) {
+    if (!unet_has_checkpoint_names(c)) {
         s->levels = index_last_block(&c->index, "down_blocks.") + 1;
         s->resnets = index_last_block(&c->index, "down_blocks.0.resnets.") + 1;
         return;
@@ -75,14 +76,13 @@ static void unet_read_channels(struct component *c, struct error *e) {
     const struct unet_settings *s = (const struct unet_settings *)c->settings;
     for (int i = 0; i < s->levels; i++) {
         char name[UNET_NAME_BYTES];
-        const char *tail = unet_is_original(c) ? ".in_layers.2.weight" : ".conv1.weight";
+        const char *tail = unet_has_checkpoint_names(c) ? ".in_layers.2.weight" : ".conv1.weight";
         unet_name(c, (struct unet_position){UNET_DOWN, i, 0, 0}, false, tail, name);
         c->dims[CHANNELS + i] = component_dim(c, name, 4, 0, e);
     }
 }
 
-/* Reads from the first transformer the width of the prompt embeddings and whether projections are stored as
- * convolutions. */
+/* Reads from the first transformer the prompt width and whether projections are convolutions. */
 static void unet_read_transformer(struct component *c, struct unet_position position, struct error *e) {
     char name[UNET_NAME_BYTES];
     const char *tail = ".transformer_blocks.0.attn2.to_k.weight";
@@ -115,9 +115,8 @@ static void unet_read_layers(struct component *c, struct error *e) {
     }
 }
 
-/* Number of heads. diffusers' attention_head_dim holds the number of heads; a configuration without it
- * means 8. Without a configuration: 8 if projections are convolutions (Stable Diffusion 1), else heads of
- * width 64. */
+/* diffusers' attention_head_dim holds the number of heads, default 8. Without a configuration: 8 if
+ * projections are convolutions (Stable Diffusion 1), else heads of width 64. */
 static void unet_read_heads(struct component *c, const struct config *config, struct error *e) {
     enum { HEADS_MAX = 512, USUAL = 8, WIDTH = 64 };
     static const char *const keys[] = {"attention_head_dim", "num_attention_heads"};
@@ -259,7 +258,8 @@ static enum status unet_check_inputs(const struct component *c, struct error *e)
                           d[LATENT], 2 * d[LATENT] + 1, 2 * d[LATENT]);
 }
 
-/* Whether this is SDXL's refiner: the UNet with add_time_ids whose smallest level has no transformers. It takes five ids, with an aesthetic score instead of the target size. */
+/* Whether this is SDXL's refiner: the UNet with add_time_ids whose smallest level has no transformers. It
+ * takes five ids, with an aesthetic score instead of the target size. */
 static bool unet_is_refiner(const struct component *c) {
     const struct unet_settings *s = (const struct unet_settings *)c->settings;
     return c->dims[ADDED] && !s->layers[(s->levels - 1) * s->resnets];

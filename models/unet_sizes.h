@@ -1,5 +1,4 @@
-/* Sizes of a UNet: read from files or chosen for generated weights, checked for support, written to
- * config.json. */
+/* Sizes of a UNet: read from files, chosen for generated weights, checked, written to config.json. */
 #ifndef SLUICE_UNET_SIZES_H
 #define SLUICE_UNET_SIZES_H
 
@@ -27,7 +26,7 @@ enum unet_dim {
     TWO_FEED_FORWARD,
     LEVELS,
     RESNETS,
-    MID_LAYERS,  /* transformer layers of the mid block if the smallest level has none; otherwise that level's number applies */
+    MID_LAYERS,  /* mid block's transformer layers, if the smallest level has none */
     EQUAL_HEADS, /* attention heads of every level if equal; 0: heads are 64 wide */
     GROUPS,
     INPAINTS, /* 1: inpainting model, whose input includes mask and masked image latent */

@@ -18,8 +18,7 @@ float vae_pixel_eps(struct tensor weight) {
     return 1e-24f / (float)weight.dim[0];
 }
 
-/* Sets the norm that a convolution applies to its input: group norm statistics are taken over the whole
- * feature map. */
+/* Sets the norm that a convolution applies to its input; group norms cover the whole feature map. */
 static void vae_norm(struct context *x, const struct vae_settings *settings, struct tensor picture,
                      struct tensor weight, struct tensor bias, struct conv_options *options) {
     if (settings->groups)
@@ -105,8 +104,7 @@ void vae_forward_resnet(struct context *x, const void *weights, const struct vis
     vae_resnet_second(x, w, &bands);
 }
 
-/* Keys and values are scratch because attention reads them repeatedly, and the full-frame buffer may lie in
- * host memory. */
+/* Keys and values are read repeatedly, so they are scratch: the buffer may lie in host memory. */
 void vae_attend(struct context *x, const struct attention_weights *w, const struct vae_settings *settings,
                 struct tensor in, struct tensor normed, struct tensor queries) {
     int32_t C = in.dim[2], dim[2] = {in.dim[0] * in.dim[1], C};

@@ -76,13 +76,12 @@ struct attention_weights {
 /* RMS norm epsilon that reproduces x / max(|x|, 1e-12) * sqrt(C). weight: [C]. */
 float vae_pixel_eps(struct tensor weight);
 
-/* Single-head self-attention over a feature map's pixels, in place. normed, queries: temporary tensors of its
- * shape. */
+/* Single-head self-attention over pixels, in place. normed, queries: temporary, of `picture`'s shape. */
 void vae_attend(struct context *x, const struct attention_weights *w, const struct vae_settings *settings,
                 struct tensor picture, struct tensor normed, struct tensor queries);
 
-/* In place of the full-frame buffer's current feature map, at the level in the block's number. weights:
- * struct resnet_weights, attention_weights. */
+/* Both run on the full-frame buffer's current feature map, which the result replaces. The block's number
+ * determines the level. weights: struct resnet_weights, attention_weights. */
 void vae_forward_resnet(struct context *x, const void *weights, const struct visit_scope *scope);
 void vae_forward_attention(struct context *x, const void *weights, const struct visit_scope *scope);
 

@@ -13,8 +13,7 @@ static struct tensor causal_pixels(struct tensor frame) {
     return tensor_reshape(frame, 2, (int32_t[]){frame.dim[0] * frame.dim[1], frame.dim[2]});
 }
 
-/* Index in the video, at this time resolution, of a chunk's first frame: the first chunk has one frame, every
- * later chunk n. */
+/* Frame index, at this time resolution, of a chunk's first frame; the first chunk has one, others n. */
 static int32_t causal_first_frame(const struct visit_scope *scope, int32_t n) {
     return scope->chunk ? 1 + (scope->chunk - 1) * n : 0;
 }
@@ -87,8 +86,7 @@ static void causal_cache_copy(struct context *x, struct tensor to, struct tensor
         op_copy(x, causal_pixels(causal_frame(to, t % 2)), causal_pixels(causal_frame(from, t % 2)));
 }
 
-/* Returns the cache that convolution i of a visit uses: a device copy of `cache`, or `cache` itself. first:
- * the visit's first frame. */
+/* Cache that convolution i of a visit uses: a device copy, or `cache`. first: the first frame. */
 static struct tensor causal_cache_load(struct context *x, const struct causal_state *state, int i,
                                        struct tensor cache, int32_t first) {
     struct tensor cache_copy = state->cache_copy[i];
@@ -313,8 +311,7 @@ static void causal_downsample_time(struct context *x, struct tensor out, struct 
     causal_add_slice(x, out, two[1], w->weight[2], &parts);
 }
 
-/* Adds the level shortcut: the mean of pairs of the level's input frames. A missing earlier frame counts as
- * zeros. */
+/* Adds the level shortcut: means of pairs of the level's input frames; an absent one counts as zeros. */
 static void causal_add_mean_shortcut(struct context *x, struct tensor out, struct tensor level, int32_t times,
                                      bool halve_time) {
     for (int32_t k = 0; k < out.dim[0]; k++) {

@@ -23,9 +23,8 @@ enum { CAUSAL_LEVELS_MIN = 3 };
 /* Index of the mid block's resnets among the levels. */
 enum { CAUSAL_MIDDLE = VAE_LEVELS_MAX };
 
-/* Feature maps of all frames of a chunk. A block reads them at one end of the memory and writes its output at
- * the other end, frame by frame, over frames already read. Blocks whose output is as large as their input
- * work in place. */
+/* Feature maps of a chunk's frames. A block reads them at one end of the memory and writes its output at the
+ * other end, over frames already read. Outputs as large as the input replace it. */
 struct chunk_buffer {
     struct tensor memory; /* [rows, CAUSAL_ROW] f32 */
     struct tensor frames; /* [N, Y, X, C]: output of the last block */
@@ -37,11 +36,10 @@ struct causal_state {
     struct chunk_buffer buffer;
     bool starts_at_end;    /* a chunk's first feature maps are put at the end of the buffer */
     struct tensor in, out; /* of the first (encoder only) and the last convolution */
-    struct tensor
-        time[VAE_LEVELS_MAX]; /* of time resampling from this level to the next; [1, Y, X, C] in encoders */
+    /* Time resampling from each level to the next; [1, Y, X, C] in encoders. */
+    struct tensor time[VAE_LEVELS_MAX];
     struct tensor resnet[VAE_LEVELS_MAX + 1][CAUSAL_RESNETS_MAX][2];
-    /* Device memory for copies of a resnet's two caches during a visit; rank 0: the visit uses the caches
-     * directly. */
+    /* Device copies of a resnet's two caches during a visit; rank 0: caches are used directly. */
     struct tensor cache_copy[2];
     /* Input of each level, [N, Y, X, C], for Wan 2.2's level shortcuts; rank 0: no such shortcut. All levels
      * share one memory block. The encoder's mid block uses its last level's entry. */
@@ -91,15 +89,13 @@ void causal_forward_resnet(struct context *x, const struct causal_resnet_weights
 /* Mid-block attention within each frame. */
 void causal_forward_attention(struct context *x, const struct attention_weights *w,
                               const struct visit_scope *scope);
-/* Upsamples from `level` and adds the level shortcut. With time weights every frame but the first becomes
- * two. */
+/* Upsamples from `level`, adds the level shortcut. Time weights double all frames but the first. */
 void causal_forward_upsample(struct context *x, const struct causal_resample_weights *w,
                              const struct visit_scope *scope, int level);
 void causal_forward_picture_out(struct context *x, const void *weights, const struct visit_scope *scope);
 
 void causal_forward_picture_in(struct context *x, const void *weights, const struct visit_scope *scope);
-/* Downsamples from `level`. With time weights pairs of frames become one; the video's first frame stays
- * alone. */
+/* Downsamples from `level`. Time weights merge pairs of frames; the video's first stays alone. */
 void causal_forward_downsample(struct context *x, const struct causal_resample_weights *w,
                                const struct visit_scope *scope, int level);
 void causal_forward_moments(struct context *x, const void *weights, const struct visit_scope *scope);

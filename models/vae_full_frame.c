@@ -22,8 +22,7 @@ static int64_t full_frame_lead_rows(int64_t lead, int64_t out_rows) {
     return full_frame_min(full_frame_rows(lead), out_rows);
 }
 
-/* Lead of a resnet computed in bands: the next band's h starts one row above the band, and that h row reads
- * one input row more. */
+/* A band's h starts one row above it, and that row reads one input row more. */
 static int64_t full_frame_resnet_lead(int32_t Y, int32_t X, int32_t in_channels, int32_t channels) {
     enum { HALO = 2 };
     int64_t lead = conv_lead(Y, X, HALO, 1, (int64_t)X * in_channels, (int64_t)X * channels);
@@ -88,7 +87,6 @@ static int64_t full_frame_measure_level_down(const struct full_frame_level *l, b
                           *front + (1 + beside) * full_frame_picture_rows(l->Y, l->X, l->channels));
 }
 
-/* See full_frame_measure_up. */
 int64_t full_frame_measure_down(const struct full_frame_level *levels, int n, int spare, bool tiled,
                                 int64_t *front) {
     int64_t rows = 0, banded_front;

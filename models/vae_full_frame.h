@@ -46,8 +46,7 @@ int64_t full_frame_measure_down(const struct full_frame_level *levels, int n, in
 
 /* A feature map [Y, X, C] that begins at row `at`; becomes the buffer's current one. */
 struct tensor full_frame_put(struct full_frame *full_frame, int64_t at, int32_t Y, int32_t X, int32_t C);
-/* Temporary feature map i (0, 1, ..) of equal ones side by side at the back. Rank 0 if it would overlap the
- * current one. */
+/* Temporary feature map i of equal ones at the back. Rank 0 if it would overlap the current one. */
 struct tensor full_frame_back(const struct full_frame *full_frame, int i, int32_t Y, int32_t X, int32_t C);
 /* Start row of the output of a resnet with C output channels that cannot work in place. */
 int64_t full_frame_before(const struct full_frame *full_frame, int32_t C);

@@ -16,30 +16,30 @@ static const struct weight_spec vae_kl_quant_in_table[] = {
 };
 
 /* Original checkpoints count the mid block's resnets from 1, and levels from the image's end. */
-#define UP_RESNET          "decoder.up_blocks.%d.resnets.%d."
-#define UP_RESNET_ORIGINAL "decoder.up.%d.block.%d."
-#define ATTENTION          "decoder.mid_block.attentions.0."
-#define ATTENTION_ORIGINAL "decoder.mid.attn_1."
+#define UP_RESNET            "decoder.up_blocks.%d.resnets.%d."
+#define CHECKPOINT_UP_RESNET "decoder.up.%d.block.%d."
+#define ATTENTION            "decoder.mid_block.attentions.0."
+#define CHECKPOINT_ATTENTION "decoder.mid.attn_1."
 
 static const struct weight_spec vae_kl_mid_resnet_table[] = {
     VAE_RESNET("decoder.mid_block.resnets.%d.", "decoder.mid.block_%d.")};
-static const struct weight_spec vae_kl_up_resnet_table[] = {VAE_RESNET(UP_RESNET, UP_RESNET_ORIGINAL)};
-static const struct weight_spec vae_kl_wider_resnet_table[] = {VAE_RESNET(UP_RESNET, UP_RESNET_ORIGINAL),
-                                                               VAE_SHORTCUT(UP_RESNET, UP_RESNET_ORIGINAL)};
-static const struct weight_spec vae_kl_attention_table[] = {VAE_ATTENTION(ATTENTION, ATTENTION_ORIGINAL)};
+static const struct weight_spec vae_kl_up_resnet_table[] = {VAE_RESNET(UP_RESNET, CHECKPOINT_UP_RESNET)};
+static const struct weight_spec vae_kl_wider_resnet_table[] = {VAE_RESNET(UP_RESNET, CHECKPOINT_UP_RESNET),
+                                                               VAE_SHORTCUT(UP_RESNET, CHECKPOINT_UP_RESNET)};
+static const struct weight_spec vae_kl_attention_table[] = {VAE_ATTENTION(ATTENTION, CHECKPOINT_ATTENTION)};
 
 static const struct weight_spec vae_kl_upsample_table[] = {
     BLOCK_WEIGHT_NAMED(conv_weights, weight, 1, "decoder.up_blocks.%d.upsamplers.0.conv.weight",
-                            "decoder.up.%d.upsample.conv.weight", 4, OUT, OUT, K3, K3),
+                       "decoder.up.%d.upsample.conv.weight", 4, OUT, OUT, K3, K3),
     BLOCK_WEIGHT_NAMED(conv_weights, bias, 1, "decoder.up_blocks.%d.upsamplers.0.conv.bias",
-                            "decoder.up.%d.upsample.conv.bias", 1, OUT),
+                       "decoder.up.%d.upsample.conv.bias", 1, OUT),
 };
 
 static const struct weight_spec vae_kl_out_table[] = {
-    BLOCK_WEIGHT_NAMED(out_weights, norm, 0, "decoder.conv_norm_out.weight", "decoder.norm_out.weight",
-                            1, IN),
-    BLOCK_WEIGHT_NAMED(out_weights, norm_bias, 1, "decoder.conv_norm_out.bias", "decoder.norm_out.bias",
-                            1, IN),
+    BLOCK_WEIGHT_NAMED(out_weights, norm, 0, "decoder.conv_norm_out.weight", "decoder.norm_out.weight", 1,
+                       IN),
+    BLOCK_WEIGHT_NAMED(out_weights, norm_bias, 1, "decoder.conv_norm_out.bias", "decoder.norm_out.bias", 1,
+                       IN),
     BLOCK_WEIGHT(out_weights, weight, 1, "decoder.conv_out.weight", 4, COLOURS, IN, K3, K3),
     BLOCK_WEIGHT(out_weights, bias, 1, "decoder.conv_out.bias", 1, COLOURS),
 };
@@ -90,11 +90,11 @@ static bool vae_kl_probe(const struct tensor_index *index) {
 static const struct vae_half vae_kl_half = {
     .word = "decoder",
     .level = "decoder.up_blocks.",
-    .level_original = "decoder.up.",
+    .level_checkpoint = "decoder.up.",
     .resnet = UP_RESNET,
-    .resnet_original = UP_RESNET_ORIGINAL,
+    .resnet_checkpoint = CHECKPOINT_UP_RESNET,
     .attention = ATTENTION,
-    .attention_original = ATTENTION_ORIGINAL,
+    .attention_checkpoint = CHECKPOINT_ATTENTION,
     .reversed_levels = true,
 };
 
@@ -138,8 +138,7 @@ static void vae_kl_block_dims(const struct component *c, const struct block_ref 
 
 static const char *const vae_kl_ignorable[] = {"encoder.", "quant_conv.", NULL};
 
-/* diffusers creates one level per entry of down_block_types and up_block_types, not per entry of
- * block_out_channels. */
+/* diffusers creates one level per block type, not per entry of block_out_channels. */
 #define DOWN "\"DownEncoderBlock2D\""
 #define UP   "\"UpDecoderBlock2D\""
 static const char vae_kl_config_rest[] =

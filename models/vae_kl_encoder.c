@@ -11,32 +11,32 @@ static const struct weight_spec vae_kl_encoder_in_table[] = {
 };
 
 /* Original checkpoints count the mid block's resnets from 1. */
-#define DOWN_RESNET          "encoder.down_blocks.%d.resnets.%d."
-#define DOWN_RESNET_ORIGINAL "encoder.down.%d.block.%d."
-#define ATTENTION            "encoder.mid_block.attentions.0."
-#define ATTENTION_ORIGINAL   "encoder.mid.attn_1."
+#define DOWN_RESNET            "encoder.down_blocks.%d.resnets.%d."
+#define CHECKPOINT_DOWN_RESNET "encoder.down.%d.block.%d."
+#define ATTENTION              "encoder.mid_block.attentions.0."
+#define CHECKPOINT_ATTENTION   "encoder.mid.attn_1."
 
 static const struct weight_spec vae_kl_encoder_mid_resnet_table[] = {
     VAE_RESNET("encoder.mid_block.resnets.%d.", "encoder.mid.block_%d.")};
 static const struct weight_spec vae_kl_encoder_down_resnet_table[] = {
-    VAE_RESNET(DOWN_RESNET, DOWN_RESNET_ORIGINAL)};
+    VAE_RESNET(DOWN_RESNET, CHECKPOINT_DOWN_RESNET)};
 static const struct weight_spec vae_kl_encoder_wider_resnet_table[] = {
-    VAE_RESNET(DOWN_RESNET, DOWN_RESNET_ORIGINAL), VAE_SHORTCUT(DOWN_RESNET, DOWN_RESNET_ORIGINAL)};
+    VAE_RESNET(DOWN_RESNET, CHECKPOINT_DOWN_RESNET), VAE_SHORTCUT(DOWN_RESNET, CHECKPOINT_DOWN_RESNET)};
 static const struct weight_spec vae_kl_encoder_attention_table[] = {
-    VAE_ATTENTION(ATTENTION, ATTENTION_ORIGINAL)};
+    VAE_ATTENTION(ATTENTION, CHECKPOINT_ATTENTION)};
 
 static const struct weight_spec vae_kl_encoder_downsample_table[] = {
     BLOCK_WEIGHT_NAMED(conv_weights, weight, 1, "encoder.down_blocks.%d.downsamplers.0.conv.weight",
-                            "encoder.down.%d.downsample.conv.weight", 4, OUT, OUT, K3, K3),
+                       "encoder.down.%d.downsample.conv.weight", 4, OUT, OUT, K3, K3),
     BLOCK_WEIGHT_NAMED(conv_weights, bias, 1, "encoder.down_blocks.%d.downsamplers.0.conv.bias",
-                            "encoder.down.%d.downsample.conv.bias", 1, OUT),
+                       "encoder.down.%d.downsample.conv.bias", 1, OUT),
 };
 
 #define OUT_ROWS                                                                                             \
-    BLOCK_WEIGHT_NAMED(out_weights, norm, 0, "encoder.conv_norm_out.weight", "encoder.norm_out.weight", \
-                            1, OUT),                                                                         \
-        BLOCK_WEIGHT_NAMED(out_weights, norm_bias, 1, "encoder.conv_norm_out.bias",                     \
-                                "encoder.norm_out.bias", 1, OUT),                                            \
+    BLOCK_WEIGHT_NAMED(out_weights, norm, 0, "encoder.conv_norm_out.weight", "encoder.norm_out.weight", 1,   \
+                       OUT),                                                                                 \
+        BLOCK_WEIGHT_NAMED(out_weights, norm_bias, 1, "encoder.conv_norm_out.bias", "encoder.norm_out.bias", \
+                           1, OUT),                                                                          \
         BLOCK_WEIGHT(out_weights, weight, 1, "encoder.conv_out.weight", 4, MOMENTS, OUT, K3, K3),            \
         BLOCK_WEIGHT(out_weights, bias, 1, "encoder.conv_out.bias", 1, MOMENTS)
 static const struct weight_spec vae_kl_encoder_out_table[] = {OUT_ROWS};
@@ -88,11 +88,11 @@ static bool vae_kl_encoder_probe(const struct tensor_index *index) {
 static const struct vae_half vae_kl_encoder_half = {
     .word = "encoder",
     .level = "encoder.down_blocks.",
-    .level_original = "encoder.down.",
+    .level_checkpoint = "encoder.down.",
     .resnet = DOWN_RESNET,
-    .resnet_original = DOWN_RESNET_ORIGINAL,
+    .resnet_checkpoint = CHECKPOINT_DOWN_RESNET,
     .attention = ATTENTION,
-    .attention_original = ATTENTION_ORIGINAL,
+    .attention_checkpoint = CHECKPOINT_ATTENTION,
 };
 
 static enum status vae_kl_encoder_configure(struct component *c, const struct config *config,

@@ -11,7 +11,7 @@ static int vae_last_block_either(const struct component *c, const char *prefix, 
 static int vae_resnets(const struct component *c, const struct vae_half *half) {
     char name[BLOCK_NAME_MAX], original[BLOCK_NAME_MAX];
     snprintf(name, sizeof name, "%s0.resnets.", half->level);
-    snprintf(original, sizeof original, "%s0.block.", half->level_original);
+    snprintf(original, sizeof original, "%s0.block.", half->level_checkpoint);
     return vae_last_block_either(c, name, original) + 1;
 }
 
@@ -21,7 +21,7 @@ static int32_t vae_level_channels(const struct component *c, const struct vae_ha
     int authors = half->reversed_levels ? c->dims[LEVELS] - 1 - level : level;
     snprintf(format, sizeof format, "%sconv1.weight", half->resnet);
     block_weight_name(format, level * BLOCK_NUMBER_STEP, name);
-    snprintf(format, sizeof format, "%sconv1.weight", half->resnet_original);
+    snprintf(format, sizeof format, "%sconv1.weight", half->resnet_checkpoint);
     block_weight_name(format, authors * BLOCK_NUMBER_STEP, original);
     return component_dim(c, component_either(c, name, original), 4, 0, e);
 }
@@ -29,7 +29,7 @@ static int32_t vae_level_channels(const struct component *c, const struct vae_ha
 static bool vae_has_attention(const struct component *c, const struct vae_half *half) {
     char name[BLOCK_NAME_MAX], original[BLOCK_NAME_MAX];
     snprintf(name, sizeof name, "%sgroup_norm.weight", half->attention);
-    snprintf(original, sizeof original, "%snorm.weight", half->attention_original);
+    snprintf(original, sizeof original, "%snorm.weight", half->attention_checkpoint);
     return index_find(&c->index, component_either(c, name, original)) != NULL;
 }
 
@@ -53,7 +53,7 @@ enum status vae_configure(struct component *c, const struct vae_half *half, cons
                           struct error *e) {
     struct vae_settings *s = (struct vae_settings *)c->settings;
     int32_t *d = c->dims;
-    d[LEVELS] = vae_last_block_either(c, half->level, half->level_original) + 1;
+    d[LEVELS] = vae_last_block_either(c, half->level, half->level_checkpoint) + 1;
     d[RESNETS] = vae_resnets(c, half);
     if (d[LEVELS] < 1 || d[LEVELS] > VAE_LEVELS_MAX || d[RESNETS] < 1 || d[RESNETS] > 8) {
         error_set(e, SHAPE, "unsupported VAE %s: %d levels with %d resnets each", half->word, d[LEVELS],

@@ -22,29 +22,28 @@
 
 /* Shortcut of a level's first resnet, present if the level changes the number of channels. */
 #define VAE_SHORTCUT(prefix, original_)                                                                      \
-    BLOCK_WEIGHT_NAMED(resnet_weights, shortcut, 1, prefix "conv_shortcut.weight",                      \
-                            original_ "nin_shortcut.weight", 4, OUT, IN, K1, K1),                            \
-        BLOCK_WEIGHT_NAMED(resnet_weights, shortcut_bias, 1, prefix "conv_shortcut.bias",               \
-                                original_ "nin_shortcut.bias", 1, OUT)
+    BLOCK_WEIGHT_NAMED(resnet_weights, shortcut, 1, prefix "conv_shortcut.weight",                           \
+                       original_ "nin_shortcut.weight", 4, OUT, IN, K1, K1),                                 \
+        BLOCK_WEIGHT_NAMED(resnet_weights, shortcut_bias, 1, prefix "conv_shortcut.bias",                    \
+                           original_ "nin_shortcut.bias", 1, OUT)
 
-/* Older diffusers files and the original checkpoints use other names for the projections and store them as
- * 1x1 convolutions. */
+/* Older diffusers files and original checkpoints store projections as 1x1 convolutions, other names. */
 #define VAE_PROJECTION(field, prefix, original_, name, old, own)                                             \
     {.offset = offsetof(struct attention_weights, field),                                                    \
      .names = {prefix name ".weight", prefix old ".weight"},                                                 \
-     .checkpoint_name = original_ own ".weight",                                                                    \
+     .checkpoint_name = original_ own ".weight",                                                             \
      .rank = 2,                                                                                              \
      .dim = {OUT, OUT},                                                                                      \
      .init_scale = 1},                                                                                       \
     {                                                                                                        \
         .offset = offsetof(struct attention_weights, field##_bias),                                          \
-        .names = {prefix name ".bias", prefix old ".bias"}, .checkpoint_name = original_ own ".bias", .rank = 1,    \
-        .dim = {OUT}, .init_scale = 1                                                                        \
+        .names = {prefix name ".bias", prefix old ".bias"}, .checkpoint_name = original_ own ".bias",        \
+        .rank = 1, .dim = {OUT}, .init_scale = 1                                                             \
     }
 
 #define VAE_ATTENTION_NORM(field, spread_, prefix, original_, name)                                          \
-    BLOCK_WEIGHT_NAMED(attention_weights, field, spread_, prefix "group_norm." name,                    \
-                            original_ "norm." name, 1, OUT)
+    BLOCK_WEIGHT_NAMED(attention_weights, field, spread_, prefix "group_norm." name, original_ "norm." name, \
+                       1, OUT)
 
 #define VAE_ATTENTION(prefix, original)                                                                      \
     VAE_ATTENTION_NORM(norm, 0, prefix, original, "weight"),                                                 \
@@ -58,15 +57,14 @@
 
 /* Tensor names of the encoder or decoder. Levels are counted in execution order. */
 struct vae_half {
-    const char *word;                           /* "decoder" */
-    const char *level, *level_original;         /* "decoder.up_blocks.", "decoder.up." */
-    const char *resnet, *resnet_original;       /* prefix of a level's resnets, with two %d */
-    const char *attention, *attention_original; /* prefix of the mid-block attention */
-    bool reversed_levels;                       /* original checkpoints count levels in the opposite order */
+    const char *word;                             /* "decoder" */
+    const char *level, *level_checkpoint;         /* "decoder.up_blocks.", "decoder.up." */
+    const char *resnet, *resnet_checkpoint;       /* prefix of a level's resnets, with two %d */
+    const char *attention, *attention_checkpoint; /* prefix of the mid-block attention */
+    bool reversed_levels; /* original checkpoints count levels in the opposite order */
 };
 
-/* family.configure for both halves: sets all dims that the dimension rows leave open, and checks them. LATENT
- * is set before. */
+/* family.configure: sets and checks all dims that the dimension rows leave open. LATENT is set. */
 enum status vae_configure(struct component *c, const struct vae_half *half, const struct config *config,
                           struct error *e);
 enum { VAE_LEVELS = 4, N_VAE_SETTINGS = 3 };

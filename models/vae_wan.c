@@ -6,8 +6,8 @@
 #include "models/models.h"
 #include "models/vae_wan_half.h"
 
-#define UP_RESNET          "decoder.up_blocks.%d.resnets.%d."
-#define UP_RESNET_ORIGINAL "decoder.upsamples.%d."
+#define UP_RESNET            "decoder.up_blocks.%d.resnets.%d."
+#define CHECKPOINT_UP_RESNET "decoder.upsamples.%d."
 
 static const struct weight_spec vae_wan_in_table[] = {
     VAE_WAN_LAST_SLICE(latent_in_weights, post, post_bias, LATENT, LATENT, K1, "post_quant_conv", "conv2"),
@@ -17,9 +17,9 @@ static const struct weight_spec vae_wan_mid_resnet_table[] = {
     VAE_WAN_RESNET("decoder.mid_block.resnets.%d.", "decoder.middle.%d.")};
 static const struct weight_spec vae_wan_attention_table[] = {
     VAE_WAN_ATTENTION("decoder.mid_block.attentions.0.", "decoder.middle.1.")};
-static const struct weight_spec vae_wan_up_resnet_table[] = {VAE_WAN_RESNET(UP_RESNET, UP_RESNET_ORIGINAL)};
+static const struct weight_spec vae_wan_up_resnet_table[] = {VAE_WAN_RESNET(UP_RESNET, CHECKPOINT_UP_RESNET)};
 static const struct weight_spec vae_wan_wider_resnet_table[] = {
-    VAE_WAN_RESNET(UP_RESNET, UP_RESNET_ORIGINAL), VAE_WAN_SHORTCUT(UP_RESNET, UP_RESNET_ORIGINAL)};
+    VAE_WAN_RESNET(UP_RESNET, CHECKPOINT_UP_RESNET), VAE_WAN_SHORTCUT(UP_RESNET, CHECKPOINT_UP_RESNET)};
 static const struct weight_spec vae_wan_upsample_table[] = {
     VAE_WAN_RESAMPLE("decoder.up_blocks.%d.upsamplers.0.", "decoder.upsamples.%d.")};
 static const struct weight_spec vae_wan_time_conv_table[] = {
@@ -35,12 +35,12 @@ static const struct weight_spec causal_in_table[] = {
 };
 static const struct weight_spec causal_mid_resnet_table[] = {
     CAUSAL_RESNET("decoder.mid_block.resnets.%d.", "decoder.middle.%d.")};
-static const struct weight_spec causal_up_resnet_table[] = {CAUSAL_RESNET(UP_RESNET, UP_RESNET_ORIGINAL)};
+static const struct weight_spec causal_up_resnet_table[] = {CAUSAL_RESNET(UP_RESNET, CHECKPOINT_UP_RESNET)};
 static const struct weight_spec causal_wider_resnet_table[] = {
-    CAUSAL_RESNET(UP_RESNET, UP_RESNET_ORIGINAL), CAUSAL_SHORTCUT(UP_RESNET, UP_RESNET_ORIGINAL)};
-static const struct weight_spec causal_upsample_table[] = {CAUSAL_RESAMPLE(UPSAMPLER, UP_RESNET_ORIGINAL)};
+    CAUSAL_RESNET(UP_RESNET, CHECKPOINT_UP_RESNET), CAUSAL_SHORTCUT(UP_RESNET, CHECKPOINT_UP_RESNET)};
+static const struct weight_spec causal_upsample_table[] = {CAUSAL_RESAMPLE(UPSAMPLER, CHECKPOINT_UP_RESNET)};
 static const struct weight_spec causal_upsample_time_table[] = {
-    CAUSAL_RESAMPLE_TIME(UPSAMPLER, UP_RESNET_ORIGINAL)};
+    CAUSAL_RESAMPLE_TIME(UPSAMPLER, CHECKPOINT_UP_RESNET)};
 static const struct weight_spec causal_out_table[] = {CAUSAL_OUT(COLOURS, "decoder.")};
 
 /* ---- forwards ---- */

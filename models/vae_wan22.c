@@ -6,15 +6,16 @@
 #include "models/models.h"
 #include "models/vae_wan_half.h"
 
-#define UP_RESNET "decoder.up_blocks.%d.resnets.%d."
-#define UPSAMPLER "decoder.up_blocks.%d.upsampler."
-#define ORIGINAL  "decoder.upsamples.%d.upsamples.%d."
+#define UP_RESNET        "decoder.up_blocks.%d.resnets.%d."
+#define UPSAMPLER        "decoder.up_blocks.%d.upsampler."
+#define CHECKPOINT_BLOCK "decoder.upsamples.%d.upsamples.%d."
 
-static const struct weight_spec vae_wan22_resnet_table[] = {CAUSAL_RESNET(UP_RESNET, ORIGINAL)};
-static const struct weight_spec vae_wan22_wider_resnet_table[] = {CAUSAL_RESNET(UP_RESNET, ORIGINAL),
-                                                                  CAUSAL_SHORTCUT(UP_RESNET, ORIGINAL)};
-static const struct weight_spec vae_wan22_upsample_table[] = {CAUSAL_RESAMPLE(UPSAMPLER, ORIGINAL)};
-static const struct weight_spec vae_wan22_upsample_time_table[] = {CAUSAL_RESAMPLE_TIME(UPSAMPLER, ORIGINAL)};
+static const struct weight_spec vae_wan22_resnet_table[] = {CAUSAL_RESNET(UP_RESNET, CHECKPOINT_BLOCK)};
+static const struct weight_spec vae_wan22_wider_resnet_table[] = {
+    CAUSAL_RESNET(UP_RESNET, CHECKPOINT_BLOCK), CAUSAL_SHORTCUT(UP_RESNET, CHECKPOINT_BLOCK)};
+static const struct weight_spec vae_wan22_upsample_table[] = {CAUSAL_RESAMPLE(UPSAMPLER, CHECKPOINT_BLOCK)};
+static const struct weight_spec vae_wan22_upsample_time_table[] = {
+    CAUSAL_RESAMPLE_TIME(UPSAMPLER, CHECKPOINT_BLOCK)};
 
 static const struct block_kind vae_wan22_kind_resnet =
     BLOCK_KIND("resnet", "up_blocks.%d.resnets.%d", vae_wan22_resnet_table, causal_resnet_weights,

@@ -3,17 +3,18 @@
 #include "models/models.h"
 #include "models/vae_wan_half.h"
 
-#define DOWN_RESNET "encoder.down_blocks.%d.resnets.%d."
-#define DOWNSAMPLER "encoder.down_blocks.%d.downsampler."
-#define ORIGINAL    "encoder.downsamples.%d.downsamples.%d."
+#define DOWN_RESNET      "encoder.down_blocks.%d.resnets.%d."
+#define DOWNSAMPLER      "encoder.down_blocks.%d.downsampler."
+#define CHECKPOINT_BLOCK "encoder.downsamples.%d.downsamples.%d."
 
-static const struct weight_spec vae_wan22_encoder_resnet_table[] = {CAUSAL_RESNET(DOWN_RESNET, ORIGINAL)};
+static const struct weight_spec vae_wan22_encoder_resnet_table[] = {
+    CAUSAL_RESNET(DOWN_RESNET, CHECKPOINT_BLOCK)};
 static const struct weight_spec vae_wan22_encoder_wider_resnet_table[] = {
-    CAUSAL_RESNET(DOWN_RESNET, ORIGINAL), CAUSAL_SHORTCUT(DOWN_RESNET, ORIGINAL)};
+    CAUSAL_RESNET(DOWN_RESNET, CHECKPOINT_BLOCK), CAUSAL_SHORTCUT(DOWN_RESNET, CHECKPOINT_BLOCK)};
 static const struct weight_spec vae_wan22_encoder_downsample_table[] = {
-    CAUSAL_RESAMPLE(DOWNSAMPLER, ORIGINAL)};
+    CAUSAL_RESAMPLE(DOWNSAMPLER, CHECKPOINT_BLOCK)};
 static const struct weight_spec vae_wan22_encoder_downsample_time_table[] = {
-    CAUSAL_RESAMPLE_TIME(DOWNSAMPLER, ORIGINAL)};
+    CAUSAL_RESAMPLE_TIME(DOWNSAMPLER, CHECKPOINT_BLOCK)};
 
 static const struct block_kind vae_wan22_encoder_kind_resnet =
     BLOCK_KIND("resnet", "down_blocks.%d.resnets.%d", vae_wan22_encoder_resnet_table, causal_resnet_weights,

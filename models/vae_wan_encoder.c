@@ -7,19 +7,21 @@
 #include "models/vae_wan_half.h"
 
 /* diffusers and the authors both number blocks of all levels consecutively. */
-#define DOWN          "encoder.down_blocks.%d."
-#define DOWN_ORIGINAL "encoder.downsamples.%d."
+#define DOWN            "encoder.down_blocks.%d."
+#define CHECKPOINT_DOWN "encoder.downsamples.%d."
 
 static const struct weight_spec vae_wan_encoder_in_table[] = {VAE_WAN_IN(conv_weights, COLOURS, "encoder.")};
 static const struct weight_spec vae_wan_encoder_mid_resnet_table[] = {
     VAE_WAN_RESNET("encoder.mid_block.resnets.%d.", "encoder.middle.%d.")};
 static const struct weight_spec vae_wan_encoder_attention_table[] = {
     VAE_WAN_ATTENTION("encoder.mid_block.attentions.0.", "encoder.middle.1.")};
-static const struct weight_spec vae_wan_encoder_down_resnet_table[] = {VAE_WAN_RESNET(DOWN, DOWN_ORIGINAL)};
+static const struct weight_spec vae_wan_encoder_down_resnet_table[] = {VAE_WAN_RESNET(DOWN, CHECKPOINT_DOWN)};
 static const struct weight_spec vae_wan_encoder_wider_resnet_table[] = {
-    VAE_WAN_RESNET(DOWN, DOWN_ORIGINAL), VAE_WAN_SHORTCUT(DOWN, DOWN_ORIGINAL)};
-static const struct weight_spec vae_wan_encoder_downsample_table[] = {VAE_WAN_RESAMPLE(DOWN, DOWN_ORIGINAL)};
-static const struct weight_spec vae_wan_encoder_time_conv_table[] = {VAE_WAN_TIME_CONV(DOWN, DOWN_ORIGINAL)};
+    VAE_WAN_RESNET(DOWN, CHECKPOINT_DOWN), VAE_WAN_SHORTCUT(DOWN, CHECKPOINT_DOWN)};
+static const struct weight_spec vae_wan_encoder_downsample_table[] = {
+    VAE_WAN_RESAMPLE(DOWN, CHECKPOINT_DOWN)};
+static const struct weight_spec vae_wan_encoder_time_conv_table[] = {
+    VAE_WAN_TIME_CONV(DOWN, CHECKPOINT_DOWN)};
 static const struct weight_spec vae_wan_encoder_out_table[] = {
     VAE_WAN_OUT(MOMENTS, "encoder."),
     VAE_WAN_LAST_SLICE(out_weights, post, post_bias, MOMENTS, MOMENTS, K1, "quant_conv", "conv1"),
@@ -30,11 +32,12 @@ static const struct weight_spec causal_in_table[] = {
     CAUSAL_CONV(causal_out_weights, conv, OUT, COLOURS, K3, "encoder.conv_in", "encoder.conv1")};
 static const struct weight_spec causal_mid_resnet_table[] = {
     CAUSAL_RESNET("encoder.mid_block.resnets.%d.", "encoder.middle.%d.")};
-static const struct weight_spec causal_down_resnet_table[] = {CAUSAL_RESNET(DOWN, DOWN_ORIGINAL)};
-static const struct weight_spec causal_wider_resnet_table[] = {CAUSAL_RESNET(DOWN, DOWN_ORIGINAL),
-                                                               CAUSAL_SHORTCUT(DOWN, DOWN_ORIGINAL)};
-static const struct weight_spec causal_downsample_table[] = {CAUSAL_RESAMPLE(DOWN, DOWN_ORIGINAL)};
-static const struct weight_spec causal_downsample_time_table[] = {CAUSAL_RESAMPLE_TIME(DOWN, DOWN_ORIGINAL)};
+static const struct weight_spec causal_down_resnet_table[] = {CAUSAL_RESNET(DOWN, CHECKPOINT_DOWN)};
+static const struct weight_spec causal_wider_resnet_table[] = {CAUSAL_RESNET(DOWN, CHECKPOINT_DOWN),
+                                                               CAUSAL_SHORTCUT(DOWN, CHECKPOINT_DOWN)};
+static const struct weight_spec causal_downsample_table[] = {CAUSAL_RESAMPLE(DOWN, CHECKPOINT_DOWN)};
+static const struct weight_spec causal_downsample_time_table[] = {
+    CAUSAL_RESAMPLE_TIME(DOWN, CHECKPOINT_DOWN)};
 static const struct weight_spec causal_out_table[] = {
     CAUSAL_OUT(MOMENTS, "encoder."),
     VAE_WAN_LAST_SLICE(causal_out_weights, post, post_bias, MOMENTS, MOMENTS, K1, "quant_conv", "conv1"),

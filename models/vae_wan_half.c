@@ -88,8 +88,7 @@ static void vae_wan_count_row(struct component *c, const struct vae_wan_half *ha
     c->dims[LEVELS] = (n + 1) / (resnets + 1);
 }
 
-/* Counts levels by the Wan 2.2 authors' names. The last level has no resampling block, so its blocks are all
- * resnets. */
+/* Counts levels by the Wan 2.2 authors' names. The last level has no resampling block. */
 static void vae_wan_count_nested(struct component *c, const struct vae_wan_half *half) {
     char blocks[BLOCK_NAME_MAX];
     int last = index_last_block(&c->index, half->nested[0]);
@@ -128,8 +127,7 @@ static bool vae_wan_resamples_time(const struct component *c, const struct vae_w
     return causal_frame_rate(c, from_deepest + 1) > causal_frame_rate(c, from_deepest);
 }
 
-/* A level shortcut averages or repeats channels, so widths of a level's input and output must be multiples.
- */
+/* Level shortcuts average or repeat channels: one width must divide the other. */
 static enum status vae_wan_check_shortcuts(const struct component *c, const struct vae_wan_half *half,
                                            struct error *e) {
     for (int i = 0; i < c->dims[LEVELS]; i++) {

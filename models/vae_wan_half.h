@@ -163,18 +163,17 @@ struct vae_wan_kinds {
     const struct block_kind *in, *mid_resnet, *attention, *resnet, *wider_resnet, *resample;
     const struct block_kind
         *resample_time; /* resampling that also doubles or halves frames; NULL: same as resample */
-    const struct block_kind *time_conv; /* time_conv weights of such a block, unused with one image; NULL: none */
+    const struct block_kind
+        *time_conv; /* time_conv weights of such a block, unused with one image; NULL: none */
     const struct block_kind *out;
 };
 
-/* Structure and tensor names of a half. The authors number blocks of all levels consecutively; diffusers does
- * so in encoders. */
+/* Tensor names of a half. The authors, and diffusers in encoders, number blocks consecutively. */
 struct vae_wan_half {
     const struct vae_wan_kinds *image, *video;
     const char *word;  /* "decoder" */
     bool from_deepest; /* decoder: level 0 is the deepest; upsampling halves the channels */
-    bool is_residual;  /* Wan 2.2: resampling keeps the channels, and levels have shortcuts (diffusers
-                          is_residual) */
+    bool is_residual;  /* Wan 2.2: resampling keeps channels; levels have shortcuts */
     const char
         *level; /* diffusers' level prefix, "decoder.up_blocks."; NULL: blocks are numbered consecutively */
     const char
@@ -201,8 +200,7 @@ void vae_wan_dims_of_block(const struct component *c, const struct vae_wan_half 
 enum { VAE_WAN_STATE_BYTES = sizeof(struct causal_state) };
 _Static_assert(sizeof(struct causal_state) >= sizeof(struct vae_state), "a lane's state holds either");
 
-/* Configurable sizes of both halves; vae_resnets is the decoder's number. Published values: Wan 2.1 and
- * Qwen-Image. */
+/* Configurable sizes of both halves, with the decoder's vae_resnets. Published: Wan 2.1, Qwen-Image. */
 #define VAE_WAN_DIMENSIONS                                                                                   \
     {"latent_channels", VAE_WAN_LATENT,  1,                                                                  \
      VAE_WAN_LATENT,    .place = LATENT, OF_TENSOR(1, 0, "post_quant_conv.bias", "conv2.bias"),              \
@@ -215,7 +213,7 @@ _Static_assert(sizeof(struct causal_state) >= sizeof(struct vae_state), "a lane'
         "vae_resnets", 3, 2, 8, .place = RESNETS                                                             \
     }
 
-/* The same for Wan 2.2. encoders, decoders: dims index of the encoder's and of the decoder's base width. */
+/* The same for Wan 2.2. encoders, decoders: dims index of each half's base width. */
 #define VAE_WAN22_DIMENSIONS(encoders, decoders)                                                             \
     {"latent_channels",  VAE_WAN22_LATENT, 1,                                                                \
      VAE_WAN_LATENT_MAX, .place = LATENT,  OF_TENSOR(1, 0, "post_quant_conv.bias", "conv2.bias"),            \

@@ -59,8 +59,7 @@ struct wan_final_weights {
 #define VECTOR(structure, field, init_scale, name, original, rows)                                           \
     BLOCK_WEIGHT_NAMED(structure, field, init_scale, name, original, 1, rows)
 #define LINEAR(structure, field, name, original, rows, columns)                                              \
-    BLOCK_WEIGHT_NAMED(structure, field.weight, 1, name ".weight", original ".weight", 2, rows,         \
-                            columns),                                                                        \
+    BLOCK_WEIGHT_NAMED(structure, field.weight, 1, name ".weight", original ".weight", 2, rows, columns),    \
         VECTOR(structure, field.bias, 1, name ".bias", original ".bias", rows)
 #define NORM(structure, field, name, original, rows)                                                         \
     VECTOR(structure, field.weight, 0, name ".weight", original ".weight", rows),                            \
@@ -81,7 +80,7 @@ static const struct weight_spec wan_text_table[] = {
 static const struct weight_spec wan_image_table[] = {IMAGE_EMBEDDER};
 static const struct weight_spec wan_image_pos_embed_table[] = {
     BLOCK_WEIGHT_NAMED(wan_image_weights, pos_embed, 1, WAN_CONDITION "image_embedder.pos_embed",
-                            "img_emb.emb_pos", 3, ONE, IMAGE_ROWS, IMAGE),
+                       "img_emb.emb_pos", 3, ONE, IMAGE_ROWS, IMAGE),
     IMAGE_EMBEDDER,
 };
 
@@ -130,8 +129,8 @@ static const struct weight_spec wan_text_image_kv_table[] = {
     VECTOR(wan_block_weights, field, 0, of "blocks.%d." name ".weight", of "blocks.%d." original ".weight",  \
            DIM)
 #define BLOCK(of)                                                                                            \
-    BLOCK_WEIGHT_NAMED(wan_block_weights, modulation, 1, of "blocks.%d.scale_shift_table",              \
-                            of "blocks.%d.modulation", 3, ONE, SIX, DIM),                                    \
+    BLOCK_WEIGHT_NAMED(wan_block_weights, modulation, 1, of "blocks.%d.scale_shift_table",                   \
+                       of "blocks.%d.modulation", 3, ONE, SIX, DIM),                                         \
         OF_BLOCK(of, q, "attn1.to_q", "self_attn.q"),                                                        \
         WIDE_NORM(of, q_norm, "attn1.norm_q", "self_attn.norm_q"),                                           \
         OF_BLOCK(of, k, "attn1.to_k", "self_attn.k"),                                                        \
@@ -149,8 +148,8 @@ static const struct weight_spec wan_hint_table[] = {BLOCK("vace_"),
                                                     OF_BLOCK("vace_", hint, "proj_out", "after_proj")};
 
 static const struct weight_spec wan_final_table[] = {
-    BLOCK_WEIGHT_NAMED(wan_final_weights, modulation, 1, "scale_shift_table", "head.modulation", 3, ONE,
-                            TWO, DIM),
+    BLOCK_WEIGHT_NAMED(wan_final_weights, modulation, 1, "scale_shift_table", "head.modulation", 3, ONE, TWO,
+                       DIM),
     LINEAR(wan_final_weights, linear, "proj_out", "head.head", PATCH, DIM),
 };
 
@@ -215,7 +214,8 @@ static void wan_forward_time(struct context *x, const void *weights, const struc
 static void wan_forward_modulation(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct linear_block_weights *w = weights;
     const struct wan_state *state = scope->lane->state;
-    mmdit_modulation(x, scope_rows(state->modulation, scope), scope_rows(state->condition, scope), &w->linear);
+    mmdit_modulation(x, scope_rows(state->modulation, scope), scope_rows(state->condition, scope),
+                     &w->linear);
     if (state->clean_condition.rank)
         mmdit_modulation(x, state->clean_modulation, state->clean_condition, &w->linear);
 }
@@ -246,8 +246,8 @@ static void wan_forward_embedder(struct context *x, const void *weights, const s
     wan_embed(x, state->tokens, patches, &w->linear);
 }
 
-/* Control tokens (VACE): embeds the control channels and adds the video tokens; later hint blocks do not read
- * the video tokens. */
+/* Control tokens (VACE): embedded control channels plus the video tokens, which later hint blocks do not
+ * read. */
 static void wan_forward_control_embedder(struct context *x, const void *weights,
                                          const struct visit_scope *scope) {
     const struct wan_control_weights *w = weights;
@@ -315,13 +315,13 @@ static struct wan_block_args wan_block_args(const struct visit_scope *scope, int
     const struct wan_settings *settings = scope->settings;
     const struct wan_state *state = scope->lane->state;
     struct tensor latent = scope->lane->latent;
-    int32_t tokens = state->tokens.dim[0], given = tokens / latent.dim[1] * scope->lane->n_clean_frames;
+    int32_t tokens = state->tokens.dim[0], clean = tokens / latent.dim[1] * scope->lane->n_clean_frames;
     struct wan_block_args call = {.rope = state->rope,
                                   .cross = {wan_text_kv(state, number), wan_image_kv(state, number)},
                                   .head = settings->head,
                                   .eps = settings->eps};
-    wan_add_range(&call, given, state->clean_condition, state->clean_modulation);
-    wan_add_range(&call, tokens - given, scope_rows(state->condition, scope),
+    wan_add_range(&call, clean, state->clean_condition, state->clean_modulation);
+    wan_add_range(&call, tokens - clean, scope_rows(state->condition, scope),
                   scope_rows(state->modulation, scope));
     return call;
 }

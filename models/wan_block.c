@@ -54,8 +54,7 @@ static struct attention_options wan_heads(int32_t dim, int32_t head) {
         .queries = dim / head, .keys = dim / head, .scale = 1 / sqrtf((float)head)};
 }
 
-/* RMS norm over all heads together, then rotary embedding, of queries or keys. heads: f32, same shape as out.
- */
+/* RMS norm over all heads, then rotary embedding, of queries or keys. heads: f32, as out. */
 static void wan_norm_rope(struct context *x, struct tensor out, struct tensor heads, struct tensor norm,
                           const struct wan_block_args *call, const struct wan_rows *at) {
     op_rms_norm(x, heads, heads, norm, call->eps, (struct modulation){0});
@@ -92,8 +91,8 @@ static void wan_attend(struct context *x, const struct wan_block_weights *w,
     int32_t dim = tokens.dim[1];
     uint64_t before = x->scratch->used;
     struct mmdit_qkv a = {.q = context_operand(x, 2, tokens.dim),
-                         .k = context_operand(x, 2, tokens.dim),
-                         .v = context_operand(x, 2, tokens.dim)};
+                          .k = context_operand(x, 2, tokens.dim),
+                          .v = context_operand(x, 2, tokens.dim)};
     wan_project(x, w, call, tokens, modulation, &a);
     op_attention(x, a.q, a.q, a.k, a.v, wan_heads(dim, call->head));
     for (int i = 0; i < call->n_ranges; i++) {

@@ -77,7 +77,10 @@ static enum status wan_read_vace_layers(struct component *c, const struct config
         if (at > before && at < layers && (i || !at)) continue;
         error_set(e, META, "invalid 'vace_layers'");
         error_where(e, "%s", config->path ? config->path : c->index.sources[0].path);
-        error_found(e, "block %d after block %d", at, before);
+        if (i)
+            error_found(e, "block %d after block %d", at, before);
+        else
+            error_found(e, "block %d first", at);
         return error_expected(e, "block numbers that start at 0 and increase, below %d", layers);
     }
     return OK;

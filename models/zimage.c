@@ -1,12 +1,12 @@
-/* Z-Image: a single-stream diffusion transformer over image tokens followed by caption tokens.
+/* Z-Image transformer (diffusers: ZImageTransformer2DModel). A single stream of tokens: image, then caption.
  *
- * Caption: norm, linear, padded to a multiple of 32 with a learned token, context refiner; all that is done
- * once a prompt. Time: an embedding and from it a row of scales and gates for each block; these are blocks of
- * their own, because they depend on the timestep alone and can be hoisted. Image: 2x2 patches, linear, padded
- * likewise, noise refiner; then both through the layers, and the final layer on the image's rows. Pads are
- * attended to. Positions (caption index, y, x): captions count from 1 and on through their pads, the image
- * starts after the padded caption, its pads sit at (0, 0, 0). Reference: diffusers 0.42,
- * models/transformers/transformer_z_image.py; the authors' own names are those of its
+ * Caption: RMS norm, linear, padding to a multiple of 32 with a learned token, context refiner; computed once
+ * a prompt. Time: an embedding, and from it a row of scales and gates for each block. These modulations are
+ * blocks of their own here, because they depend on the timestep alone and can be hoisted. Image: 2x2 patches,
+ * linear, the same padding, noise refiner. Then all tokens go through the layers, and the image tokens
+ * through the final layer. Padding is attended to. Rope positions (caption index, y, x): captions count from
+ * 1 through their padding, the image starts after the padded caption, image padding is at (0, 0, 0). Source:
+ * diffusers 0.42, models/transformers/transformer_z_image.py; checkpoint names of the authors:
  * loaders/single_file_utils.py, convert_z_image_transformer_checkpoint_to_diffusers. */
 #include "kernels/ops.h"
 #include "models/models.h"
@@ -25,14 +25,14 @@ enum {
     FEED_FORWARD,
     HEAD,
     HEADS,
-    AXES, /* three: of rope */
+    AXES, /* first of three rope axes */
     LATENT = AXES + 3,
     LAYERS,
     REFINERS,
     ONE
 };
 
-enum { PAD_TO = 32, PATCH_SIDE = 2 }; /* tokens come in multiples of PAD_TO */
+enum { PAD_TO = 32, PATCH_SIDE = 2 }; /* image and caption tokens are padded to multiples of PAD_TO */
 
 static const struct patches zimage_patches = {.side = PATCH_SIDE, .order = PATCH_CHANNELS_LAST};
 
@@ -43,12 +43,14 @@ struct zimage_settings {
 };
 
 struct zimage_state {
-    struct tensor tokens;  /* [image + caption rows, DIM], both padded */
-    struct tensor rope;    /* [image + caption rows, HEAD/2, 2] */
-    struct tensor caption; /* [caption rows, DIM], refined once a prompt; shared by its lanes, as is rope */
-    int32_t image_rows;    /* padded */
-    /* From the timestep alone, so all lanes share them; a row for each evaluation or, not hoisted, one. */
-    struct tensor time;                              /* [rows, ADA] */
+    struct tensor tokens; /* [image + caption rows, DIM], both padded */
+    struct tensor rope;   /* [image + caption rows, HEAD/2, 2] */
+    struct tensor
+        caption;        /* [caption rows, DIM], refined once; shared by the lanes of a prompt, as is rope */
+    int32_t image_rows; /* padded */
+    /* Depends on the timestep alone, shared by all lanes; one row for each evaluation if hoisted, else one
+     * row. */
+    struct tensor time;                              /* [rows, ADALN_DIM] */
     struct tensor noise_modulation, main_modulation; /* [blocks, rows, FOUR_DIM] */
     struct tensor final_scale;                       /* [rows, DIM] */
 };
@@ -92,14 +94,13 @@ static const struct weight_spec zimage_time_table[] = {
 };
 
 static const struct weight_spec zimage_embedder_table[] = {
-    BLOCK_WEIGHT_NAMED(embedder_weights, patch, 1, "all_x_embedder.2-1.weight", "x_embedder.weight", 2,
-                            DIM, PATCH),
-    BLOCK_WEIGHT_NAMED(embedder_weights, patch_bias, 1, "all_x_embedder.2-1.bias", "x_embedder.bias", 1,
-                            DIM),
+    BLOCK_WEIGHT_NAMED(embedder_weights, patch, 1, "all_x_embedder.2-1.weight", "x_embedder.weight", 2, DIM,
+                       PATCH),
+    BLOCK_WEIGHT_NAMED(embedder_weights, patch_bias, 1, "all_x_embedder.2-1.bias", "x_embedder.bias", 1, DIM),
     BLOCK_WEIGHT(embedder_weights, pad, 1, "x_pad_token", 2, ONE, DIM),
 };
 
-/* The authors keep q, k and v in one tensor. */
+/* q, k or v: one tensor each in diffusers, fused in the authors' checkpoint. */
 #define QKV_LINEAR(prefix, field, name_, part_)                                                              \
     {                                                                                                        \
         .offset = offsetof(struct layer_weights, field), .names = {prefix "attention." name_ ".weight"},     \
@@ -108,20 +109,20 @@ static const struct weight_spec zimage_embedder_table[] = {
                   .rows = {DIM, DIM, DIM},                                                                   \
                   .n_taken = 1,                                                                              \
                   .taken = {part_}},                                                                         \
-        .rank = 2, .dim = {DIM, DIM}, .init_scale = 1                                                            \
+        .rank = 2, .dim = {DIM, DIM}, .init_scale = 1                                                        \
     }
 
-/* Context refiner, noise refiner and main layers are one kind of layer under three prefixes. */
+/* Weights of a layer. Context refiner, noise refiner and main layers differ only in the name prefix. */
 #define LAYER_WEIGHTS(prefix)                                                                                \
     BLOCK_WEIGHT(layer_weights, norm1, 0, prefix "attention_norm1.weight", 1, DIM),                          \
         QKV_LINEAR(prefix, q, "to_q", 0), QKV_LINEAR(prefix, k, "to_k", 1),                                  \
         QKV_LINEAR(prefix, v, "to_v", 2),                                                                    \
-        BLOCK_WEIGHT_NAMED(layer_weights, q_norm, 0, prefix "attention.norm_q.weight",                  \
-                                prefix "attention.q_norm.weight", 1, HEAD),                                  \
-        BLOCK_WEIGHT_NAMED(layer_weights, k_norm, 0, prefix "attention.norm_k.weight",                  \
-                                prefix "attention.k_norm.weight", 1, HEAD),                                  \
-        BLOCK_WEIGHT_NAMED(layer_weights, out, 1, prefix "attention.to_out.0.weight",                   \
-                                prefix "attention.out.weight", 2, DIM, DIM),                                 \
+        BLOCK_WEIGHT_NAMED(layer_weights, q_norm, 0, prefix "attention.norm_q.weight",                       \
+                           prefix "attention.q_norm.weight", 1, HEAD),                                       \
+        BLOCK_WEIGHT_NAMED(layer_weights, k_norm, 0, prefix "attention.norm_k.weight",                       \
+                           prefix "attention.k_norm.weight", 1, HEAD),                                       \
+        BLOCK_WEIGHT_NAMED(layer_weights, out, 1, prefix "attention.to_out.0.weight",                        \
+                           prefix "attention.out.weight", 2, DIM, DIM),                                      \
         BLOCK_WEIGHT(layer_weights, norm2, 0, prefix "attention_norm2.weight", 1, DIM),                      \
         BLOCK_WEIGHT(layer_weights, ffn_norm1, 0, prefix "ffn_norm1.weight", 1, DIM),                        \
         BLOCK_WEIGHT(layer_weights, w1, 1, prefix "feed_forward.w1.weight", 2, FEED_FORWARD, DIM),           \
@@ -129,10 +130,10 @@ static const struct weight_spec zimage_embedder_table[] = {
         BLOCK_WEIGHT(layer_weights, w2, 1, prefix "feed_forward.w2.weight", 2, DIM, FEED_FORWARD),           \
         BLOCK_WEIGHT(layer_weights, ffn_norm2, 0, prefix "ffn_norm2.weight", 1, DIM)
 
-#define MODULATION_WEIGHTS(prefix, original, columns)                                                        \
-    BLOCK_WEIGHT_NAMED(modulation_weights, weight, 1, prefix ".weight", original ".weight", 2, columns, \
-                            ADALN_DIM),                                                                            \
-        BLOCK_WEIGHT_NAMED(modulation_weights, bias, 1, prefix ".bias", original ".bias", 1, columns)
+#define MODULATION_WEIGHTS(prefix, checkpoint, columns)                                                      \
+    BLOCK_WEIGHT_NAMED(modulation_weights, weight, 1, prefix ".weight", checkpoint ".weight", 2, columns,    \
+                       ADALN_DIM),                                                                           \
+        BLOCK_WEIGHT_NAMED(modulation_weights, bias, 1, prefix ".bias", checkpoint ".bias", 1, columns)
 
 static const struct weight_spec zimage_context_table[] = {LAYER_WEIGHTS("context_refiner.%d.")};
 static const struct weight_spec zimage_noise_table[] = {LAYER_WEIGHTS("noise_refiner.%d.")};
@@ -147,9 +148,9 @@ static const struct weight_spec zimage_final_modulation_table[] = {
 
 static const struct weight_spec zimage_final_table[] = {
     BLOCK_WEIGHT_NAMED(final_weights, weight, 1, "all_final_layer.2-1.linear.weight",
-                            "final_layer.linear.weight", 2, PATCH, DIM),
-    BLOCK_WEIGHT_NAMED(final_weights, bias, 1, "all_final_layer.2-1.linear.bias",
-                            "final_layer.linear.bias", 1, PATCH),
+                       "final_layer.linear.weight", 2, PATCH, DIM),
+    BLOCK_WEIGHT_NAMED(final_weights, bias, 1, "all_final_layer.2-1.linear.bias", "final_layer.linear.bias",
+                       1, PATCH),
 };
 
 /* ---- forwards ---- */
@@ -166,7 +167,7 @@ static struct tensor zimage_caption_rows(struct tensor all, const struct zimage_
     return tensor_slice(all, state->image_rows, all.dim[0] - state->image_rows);
 }
 
-/* Learned tokens in the rows from n on. */
+/* Fills the rows from n on with the learned padding token. */
 static void zimage_pad_rows(struct context *x, struct tensor rows, int32_t n, struct tensor pad) {
     if (n < rows.dim[0]) op_broadcast_row(x, tensor_slice(rows, n, rows.dim[0] - n), pad);
 }
@@ -184,7 +185,7 @@ static void zimage_fill_rope(struct context *x, const struct visit_scope *scope)
         .grid = {{.start = {caption + 1, 0, 0}, .extent = {1, Y, X}}},
     };
     op_rope_table(x, tensor_slice(state->rope, 0, Y * X), &rope);
-    /* Pads all sit at the origin: a grid of one, once for each. */
+    /* All padding tokens have position (0, 0, 0). */
     rope.grid[0] = (struct rope_grid){.extent = {1, 1, 1}};
     for (int32_t i = Y * X; i < state->image_rows; i++)
         op_rope_table(x, tensor_slice(state->rope, i, 1), &rope);
@@ -256,10 +257,10 @@ static void zimage_forward_embedder(struct context *x, const void *weights, cons
     op_copy(x, zimage_caption_rows(state->tokens, state), state->caption);
 }
 
-/* Queries or keys: heads normed and turned. */
+/* Queries or keys: linear, then norm and rope of each head. */
 static void zimage_project_heads(struct context *x, struct tensor out, struct tensor n, struct tensor weight,
                                  struct tensor norm, struct tensor rope) {
-    float eps = 1e-5f; /* diffusers' Attention fixes it, whatever norm_eps says */
+    float eps = 1e-5f; /* constant in diffusers' Attention, independent of norm_eps */
     uint64_t mark = x->scratch->used;
     struct tensor heads = context_unrounded(x, out);
     op_linear(x, heads, n, weight, (struct epilogue){0});
@@ -279,8 +280,9 @@ static void zimage_attend(struct context *x, const struct layer_weights *w, floa
     zimage_project_heads(x, q, n, w->q, w->q_norm, rope);
     zimage_project_heads(x, k, n, w->k, w->k_norm, rope);
     op_linear(x, v, n, w->v, (struct epilogue){0});
-    op_attention(x, q, q, k, v,
-                 (struct attention_options){.queries = heads, .keys = heads, .scale = 1 / sqrtf((float)head)});
+    op_attention(
+        x, q, q, k, v,
+        (struct attention_options){.queries = heads, .keys = heads, .scale = 1 / sqrtf((float)head)});
     struct tensor attention = context_unrounded(x, n);
     op_linear(x, attention, q, w->out, (struct epilogue){0});
     op_rms_norm(x, tokens, attention, w->norm2, eps, out);
@@ -302,7 +304,7 @@ static void zimage_feed_forward(struct context *x, const struct layer_weights *w
         op_linear(x, a, n, w->w1, none);
         op_linear(x, b, n, w->w3, none);
         op_glu(x, gated, a, b, ACTIVATION_SILU);
-        x->scratch->used = mark; /* a and b are done with */
+        x->scratch->used = mark; /* frees a and b */
         struct tensor h = context_unrounded(x, n);
         op_linear(x, h, gated, w->w2, none);
         out.base = t;
@@ -316,7 +318,8 @@ static struct tensor zimage_modulation_chunk(struct tensor modulation, int i) {
     return tensor_slice(tensor_reshape(modulation, 1, &all), i * dim, dim);
 }
 
-/* modulation: [1, FOUR_DIM]; of rank 0 in the context refiner, which is not modulated. */
+/* modulation: [1, FOUR_DIM]: scale, gate of attention, scale, gate of the feed-forward; rank 0 in the context
+ * refiner, which has no modulation. */
 static void zimage_forward_layer(struct context *x, const struct layer_weights *w,
                                  const struct zimage_settings *settings, struct tensor tokens,
                                  struct tensor rope, struct tensor modulation) {
@@ -352,7 +355,7 @@ static void zimage_forward_main(struct context *x, const void *weights, const st
                          scope_rows_of_block(state->main_modulation, scope));
 }
 
-/* The model predicts data minus noise; flow matching wants noise minus data, hence the factor -1. */
+/* The model predicts data - noise; flow matching needs noise - data, hence the factor -1. */
 static void zimage_forward_final(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct final_weights *w = weights;
     const struct zimage_state *state = scope->lane->state;
@@ -368,7 +371,7 @@ static void zimage_forward_final(struct context *x, const void *weights, const s
 
 /* ---- the family ---- */
 
-/* Caption and context refiner never see the timestep. */
+/* Caption and context refiner do not depend on the timestep. */
 static const struct block_kind zimage_kind_caption =
     BLOCK_KIND("caption", "cap_embedder", zimage_caption_table, caption_weights, zimage_forward_caption,
                .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
@@ -411,12 +414,13 @@ static enum status zimage_check_dims(const struct component *c, struct error *e)
         !(d[PATCH] % (PATCH_SIDE * PATCH_SIDE)) && d[LAYERS] >= 1 &&
         2 * d[LAYERS] + 3 * d[REFINERS] + 5 <= FAMILY_BLOCKS_MAX && d[FREQUENCIES] % 2 == 0)
         return OK;
-    error_set(e, SHAPE, "the transformer's sizes do not fit together");
+    error_set(e, SHAPE, "inconsistent transformer sizes");
     error_where(e, "%s", c->index.sources[0].path);
     error_found(e, "width %d, head %d, rope axes %d+%d+%d, %d layers", d[DIM], d[HEAD], s->axis_dim[0],
                 s->axis_dim[1], s->axis_dim[2], d[LAYERS]);
-    return error_expected(
-        e, "a width of whole heads, even rope axes that sum to a head (axes_dims in config.json)");
+    return error_expected(e, "a width that is a multiple of the head size, and even rope axes (axes_dims in "
+                             "config.json) that sum to the "
+                             "head size");
 }
 
 static enum status zimage_configure(struct component *c, const struct config *config, struct error *e) {
@@ -424,8 +428,8 @@ static enum status zimage_configure(struct component *c, const struct config *co
     return zimage_check_dims(c, e);
 }
 
-/* Modulation right before the block that reads it, as the visits of an evaluation have it if they are not
- * hoisted. */
+/* Lists each modulation before the block that reads it: the order of visits when modulations are not hoisted.
+ */
 static int zimage_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0, refiners = c->dims[REFINERS];
     refs[n++] = (struct block_ref){.kind = &zimage_kind_caption};
@@ -487,7 +491,7 @@ static void zimage_declare(const struct component *c, struct lane *lanes, int n_
 
 static const char *const zimage_ignorable[] = {"norm_final.", NULL};
 static const char *const zimage_architectures[] = {"lumina2", "z_image", "zimage", NULL};
-/* Z-Image and Z-Image-Turbo, 6.15 B. */
+/* Published sizes: Z-Image and Z-Image-Turbo, 6.15 B parameters. */
 static const struct dimension zimage_dimensions[] = {
     {"heads", 30, 1, 1024, .place = HEADS, .key = "n_heads"},
     {"axis0", 32, 2, 256, .place = AXES},

@@ -1,6 +1,6 @@
-/* Measures the first GPU: where it is, its bus, its memory, every operator. JSON on stdout, a line a result
- * on stderr as it comes. For bench/gpu/run.sh. device_bench info | context | bus [--small] | memory [--small]
- * | ops [--small] [products|attention|bytes|decoder|unet|qwen_image|wan|quantised] */
+/* Measures the first GPU: properties, bus, memory calls, operators. JSON on stdout; one line per result on
+ * stderr as it finishes. Used by bench/gpu/run.sh. Usage: device_bench info | context | bus [--small] |
+ * memory [--small] | ops [--small] [products|attention|bytes|decoder|unet|qwen_image|wan|quantised] */
 #include "bench/gpu/memory_calls.h"
 #include "bench/gpu/operators.h"
 
@@ -49,7 +49,7 @@ static int info(void) {
     return print(json);
 }
 
-/* ---- context: what the device takes by itself, beside what plans say ---- */
+/* ---- context: measured device overhead, compared with the plan's ---- */
 
 static int context(void) {
     struct sys sys;
@@ -57,19 +57,19 @@ static int context(void) {
     sys_init_machine(&sys);
     struct device *device = cuda_open(&sys, 0, &e);
     if (!device) return fail(&e);
-    uint64_t said = device->overhead_bytes;
+    uint64_t assumed = device->overhead_bytes;
     device->memory->preallocate(device, 1, &e); /* loads all kernels */
     uint64_t measured = device->memory->context ? device->memory->context(device) : 0;
-    json_t *json = json_pack("{s:I, s:I, s:I, s:I}", "own_bytes", (json_int_t)said, "own_bytes_from_now_on",
-                             (json_int_t)device->overhead_bytes, "context_bytes", (json_int_t)measured,
-                             "used_bytes", (json_int_t)device->memory->used(device));
-    fprintf(stderr, "context: %.0f MiB of the %.0f that plans assume\n", (double)measured / (1 << 20),
-            (double)said / (1 << 20));
-    if (measured > said) fprintf(stderr, "FAILED: the context takes more than plans assume\n");
+    json_t *json = json_pack("{s:I, s:I, s:I, s:I}", "own_bytes", (json_int_t)assumed,
+                             "own_bytes_from_now_on", (json_int_t)device->overhead_bytes, "context_bytes",
+                             (json_int_t)measured, "used_bytes", (json_int_t)device->memory->used(device));
+    fprintf(stderr, "context: %.0f MiB measured, %.0f MiB assumed by plans\n", (double)measured / (1 << 20),
+            (double)assumed / (1 << 20));
+    if (measured > assumed) fprintf(stderr, "FAILED: the context takes more than plans assume\n");
     device->destroy(device);
     int status = print(json);
     if (e.code != OK) return fail(&e);
-    return measured > said ? 1 : status;
+    return measured > assumed ? 1 : status;
 }
 
 /* ---- bus ---- */
@@ -95,7 +95,7 @@ static int bus(bool small) {
 
 /* ---- memory ---- */
 
-static void say_call(const json_t *row) {
+static void print_call(const json_t *row) {
     fprintf(stderr, "%-24s %11.0f bytes %10.1f us\n", json_string_value(json_object_get(row, "call")),
             json_number_value(json_object_get(row, "bytes")),
             1e6 * json_number_value(json_object_get(row, "seconds")));
@@ -107,7 +107,7 @@ static int memory(bool small) {
     sys_init_machine(&sys);
     struct device *device = cuda_open(&sys, 0, &e);
     if (!device) return fail(&e);
-    json_t *rows = memory_calls_measure(&sys, device, small, say_call, &e);
+    json_t *rows = memory_calls_measure(&sys, device, small, print_call, &e);
     device->destroy(device);
     int status = print(json_pack("{s:o, s:b}", "rows", rows, "complete", e.code == OK));
     return e.code == OK ? status : fail(&e);
@@ -115,7 +115,7 @@ static int memory(bool small) {
 
 /* ---- operators ---- */
 
-static void say_row(const json_t *row) {
+static void print_row(const json_t *row) {
     const char *error = json_string_value(json_object_get(row, "error"));
     double flops = json_number_value(json_object_get(row, "flops_per_second"));
     double bytes = json_number_value(json_object_get(row, "bytes_per_second"));
@@ -138,7 +138,7 @@ static int ops(bool small, const char *group) {
         rig_close(&rig);
         return fail(&e);
     }
-    json_t *measured = operators_measure(&rig, &options, say_row);
+    json_t *measured = operators_measure(&rig, &options, print_row);
     bool complete = json_is_true(json_object_get(measured, "complete"));
     int status = print(measured);
     rig_close(&rig);

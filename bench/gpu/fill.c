@@ -1,6 +1,5 @@
-/* Another program that fills the GPU: takes its memory until so many MiB are free, says "ready", holds it so
- * long or until it is killed. fill_gpu FREE_MIB SECONDS [CONSTANTLY]   CONSTANTLY: takes again what becomes
- * free meanwhile */
+/* fill_gpu FREE_MIB SECONDS [CONSTANTLY]: allocates GPU memory until FREE_MIB are free, prints "ready" and
+ * holds it for SECONDS or until killed. CONSTANTLY: also allocates memory that becomes free meanwhile. */
 #include <cuda_runtime_api.h>
 
 #include <stdio.h>
@@ -13,7 +12,7 @@ static size_t free_now(void) {
     return cudaMemGetInfo(&unused, &all) == cudaSuccess ? unused : 0;
 }
 
-/* In pieces that become smaller towards the end. */
+/* Allocates in pieces of decreasing size. */
 static void take(size_t leave) {
     for (size_t piece = (size_t)1 << 30; piece >= (size_t)2 << 20; piece /= 2) {
         void *memory = NULL;

@@ -1,14 +1,14 @@
-# What runs on a machine with a GPU: everything that needs one, in a folder that needs nothing else of this tree.
-#   make gpu-bundle   build/gpu-bundle.tar.xz, for a machine with a driver and CUDA's libraries, without network or packages
-#   make check-gpu    on a machine with a GPU: checks; make bench-gpu: measures. Results in build/gpu-results
-#   make readme       what programs say in READMEs: GPUs from bench/results in bench/README.md, families in models/README.md
-#   make CONFIG=emu gpu-stage    the same folder with the emulated device, to try the script: sh build/emu/gpu/run.sh OUT all --small
+# Builds a folder for machines with a GPU that needs nothing else of this tree.
+# make gpu-bundle   build/gpu-bundle.tar.xz, for a machine with a driver and CUDA's libraries, without network or packages
+# make check-gpu    on a machine with a GPU: checks; make bench-gpu: benchmarks. Results in build/gpu-results
+# make readme       updates generated tables: GPU results in bench/README.md, families in models/README.md
+# make CONFIG=emu gpu-stage    the same folder with the emulated device, to try the script: sh build/emu/gpu/run.sh OUT all --small
 GPU_TOOLS := device_bench fill_gpu gpu_results
 GPU_PROGRAMS := sluice test_golden test_blocks $(CUDA_TESTS:%=test_cuda_%) $(GPU_TOOLS)
 GPU_BUNDLE_BYTES := 52428800
 RIG_O := $(patsubst %,$B/obj/bench/gpu/%.o,device_bench memory_calls operators rig)
 RESULTS_O := $(patsubst %,$B/obj/bench/gpu/%.o,gpu_results parts tables)
-# Not with LD_LIBRARY_PATH, which other programs there would find our libraries by too.
+# rpath instead of LD_LIBRARY_PATH, because other programs there would also load our libraries.
 ifeq ($(GPU_STAGE),1)
 LDFLAGS += -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/../lib'
 endif

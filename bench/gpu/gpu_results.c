@@ -1,9 +1,9 @@
-/* Keeps and shows what was found on a GPU machine, for bench/gpu/run.sh and bench/README.md.
+/* Stores and prints results of a GPU machine, for bench/gpu/run.sh and bench/README.md.
  *   gpu_results add RESULTS PART EXIT SECONDS LOG [--status S] [--data FILE] [--report FILE] [NAME=VALUE...]
- *   gpu_results rates RATES OPERATORS      puts measured rates into a rates file
- *   gpu_results overlap RESULTS            how near streamed steps came to max(computing, bytes / bus), as
- * JSON gpu_results document RESULTS FOLDER DATE COMMIT      writes FOLDER/GPU-DATE.json and prints its table
- *   gpu_results readme FILE...             bench/README.md's table of all files that hold a GPU's results */
+ *   gpu_results rates RATES OPERATORS      writes measured rates into a rates file
+ *   gpu_results overlap RESULTS            step times relative to max(computing, bytes / bus), as JSON
+ *   gpu_results document RESULTS FOLDER DATE COMMIT      writes FOLDER/GPU-DATE.json and prints its table
+ *   gpu_results readme FILE...             prints bench/README.md's table of all files with GPU results */
 #include "bench/gpu/gpu_results.h"
 
 #include <ctype.h>
@@ -14,7 +14,7 @@
 enum { DOCUMENTS_MOST = 256, PATH = 4096 };
 
 static int complain(const char *what, const char *path) {
-    fprintf(stderr, "gpu_results: %s: %s\n", what, path);
+    fprintf(stderr, "gpu_results: %s %s\n", what, path);
     return 1;
 }
 
@@ -39,15 +39,15 @@ static int rates(const char *path, const char *operators) {
     json_t *measured = json_load_file(operators, 0, NULL), *file = json_load_file(path, 0, NULL);
     json_t *cuda = json_object_get(measured, "rates");
     if (!file) file = json_pack("{s:i}", "version", 1);
-    if (!json_object_size(cuda)) return complain("no rates", operators);
+    if (!json_object_size(cuda)) return complain("no rates in", operators);
     if (json_is_object(json_object_get(file, "cuda")))
         json_object_update(json_object_get(file, "cuda"), cuda);
     else
         json_object_set(file, "cuda", cuda);
-    return json_dump_file(file, path, JSON_INDENT(1)) ? complain("cannot be written", path) : 0;
+    return json_dump_file(file, path, JSON_INDENT(1)) ? complain("cannot write", path) : 0;
 }
 
-/* "NVIDIA H100 80GB HBM3" to "nvidia-h100-80gb-hbm3". */
+/* Converts "NVIDIA H100 80GB HBM3" to "nvidia-h100-80gb-hbm3". */
 static void plain_name(const char *from, char *to, size_t bytes) {
     size_t n = 0;
     for (; *from && n + 1 < bytes; from++) {
@@ -62,11 +62,11 @@ static void plain_name(const char *from, char *to, size_t bytes) {
 static int document(const char *results, const char *folder, const char *date, const char *commit) {
     char name[128], path[PATH];
     json_t *json = parts_assemble(results, date, commit);
-    if (!json) return complain("cannot be read", results);
+    if (!json) return complain("cannot read", results);
     plain_name(member_text(json, "gpu", NULL), name, sizeof name);
     snprintf(path, sizeof path, "%s/%s-%s.json", folder, name, date);
     if (json_dump_file(json, path, JSON_INDENT(1) | JSON_REAL_PRECISION(6)))
-        return complain("cannot be written", path);
+        return complain("cannot write", path);
     table_short(json);
     printf("\n%s\n", path);
     json_decref(json);
@@ -75,13 +75,13 @@ static int document(const char *results, const char *folder, const char *date, c
 
 static int overlap(const char *results) {
     json_t *all = parts_assemble(results, "", "");
-    if (!all) return complain("cannot be read", results);
+    if (!all) return complain("cannot read", results);
     json_t *json = json_pack("{s:o}", "rows", overlap_of(all));
     bool any = json_array_size(json_object_get(json, "rows")) > 0;
     json_dumpf(json, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
     json_decref(json);
     json_decref(all);
-    return any ? 0 : complain("no step of Z-Image", results);
+    return any ? 0 : complain("no Z-Image steps in", results);
 }
 
 static int by_date(const void *a, const void *b) {

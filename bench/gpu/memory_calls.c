@@ -1,4 +1,4 @@
-/* What memory's calls cost: see memory_calls.h. */
+/* Cost of memory calls: see memory_calls.h. */
 #include "bench/gpu/memory_calls.h"
 
 #include <stdlib.h>
@@ -26,10 +26,10 @@ static void stop(struct timing *t, enum call call, int round) {
 }
 
 static enum status no_memory(const char *what, uint64_t bytes, struct error *e) {
-    return error_set(e, MEMORY, "no %s of %llu bytes", what, (unsigned long long)bytes);
+    return error_set(e, MEMORY, "cannot get %s: %llu bytes", what, (unsigned long long)bytes);
 }
 
-/* Twice the same memory: fresh from the machine, then with all its pages there. */
+/* Pins the same memory twice: fresh from the system, then with all pages present. */
 static enum status time_pinning(struct timing *t, uint64_t bytes, int round, struct error *e) {
     const struct device_memory *own = t->device->memory;
     char *memory = t->sys->map(t->sys, LINE_HOST, bytes);

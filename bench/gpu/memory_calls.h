@@ -1,4 +1,4 @@
-/* What the calls cost by which a run gets its memory: pinning the host's, mapping the device's. */
+/* Measures the cost of memory calls: pinning host memory, mapping device memory. */
 #ifndef SLUICE_BENCH_GPU_MEMORY_CALLS_H
 #define SLUICE_BENCH_GPU_MEMORY_CALLS_H
 
@@ -6,9 +6,9 @@
 
 #include <jansson.h>
 
-/* Rows {"call","bytes","seconds"}, each handed to on_row as it comes: "pin cold" (pages that nobody has
- * touched), "pin warm", "unpin" of host memory; "provide" (the device's chunks), "commit" and "decommit"
- * (mapping them) of device memory. Medians of a few rounds. MEMORY, DEVICE: then some are missing. */
+/* Returns rows {"call","bytes","seconds"} and passes each to on_row as it finishes. Host memory: "pin cold"
+ * (untouched pages), "pin warm", "unpin". Device memory: "provide" (allocating chunks), "commit" and
+ * "decommit" (mapping them). Medians of a few rounds. On MEMORY or DEVICE rows are missing. */
 json_t *memory_calls_measure(struct sys *sys, struct device *device, bool small,
                              void (*on_row)(const json_t *row), struct error *e);
 

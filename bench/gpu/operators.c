@@ -8,17 +8,17 @@
 
 /* Letters as in kernels/ops.h. */
 struct sizes {
-    int32_t T, C, F, H, D; /* tokens of picture and caption, a layer's widths */
-    int32_t chunk;         /* rows of a feed-forward chunk: what the device asks for, of T */
-    int32_t chunks[3];     /* others beside it */
+    int32_t T, C, F, H, D; /* tokens of image and caption, widths of a layer */
+    int32_t chunk;         /* rows of a feed-forward chunk of T rows, as the device requests */
+    int32_t chunks[3];     /* other chunk sizes to compare */
     int32_t text, text_C, text_F;
-    int32_t latent, side; /* a picture's, in latent and in pixels */
-    int32_t wide;         /* channels of the decoder's middle */
-    int32_t unet;         /* channels of a UNet's first level, of a picture as large */
+    int32_t latent, side; /* side of an image, in latent and in pixels */
+    int32_t wide;         /* channels of the VAE decoder's middle */
+    int32_t unet;         /* channels of a UNet's first level, for the same image size */
     int32_t flux_T, flux_C, flux_F;
     int32_t t5_H, t5_D, t5_F;
-    int32_t video_T, video_C, video_F, video_chunk; /* of 81 frames of 832 x 480 */
-    int32_t vae_channels, vae_side;                        /* channels and pixels of a video's decoder, last level */
+    int32_t video_T, video_C, video_F, video_chunk; /* 81 frames of 832 x 480 */
+    int32_t vae_channels, vae_side; /* channels and side of a video VAE decoder's last level */
     int32_t roof;
 };
 
@@ -82,7 +82,7 @@ static const struct sizes tiny = {.T = 40,
 struct call {
     const struct sizes *s;
     struct context *x;
-    int32_t n[4]; /* the case's own numbers */
+    int32_t n[4]; /* sizes of the case */
     enum dtype weights;
 };
 
@@ -90,7 +90,7 @@ static struct tensor matrix(struct call *c, enum dtype dtype, int32_t rows, int3
     return context_tensor(c->x, dtype, 2, (int32_t[]){rows, columns});
 }
 
-/* What only products and attention read, as forwards make it. */
+/* An operand of products and attention, as forwards allocate it. */
 static struct tensor operand(struct call *c, int32_t rows, int32_t columns) {
     return context_operand(c->x, 2, (int32_t[]){rows, columns});
 }
@@ -103,7 +103,7 @@ static struct tensor picture(struct call *c, int32_t side, int32_t channels) {
     return context_tensor(c->x, DTYPE_F32, 3, (int32_t[]){side, side, channels});
 }
 
-/* With what scales its type has in another tensor. */
+/* A weight of any type, with its separate scales. */
 static struct tensor stored_weight(struct call *c, int32_t rows, int32_t columns) {
     struct tensor t = matrix(c, c->weights, rows, columns);
     int tiled = dtype_tiled_values(t.dtype);
@@ -112,20 +112,20 @@ static struct tensor stored_weight(struct call *c, int32_t rows, int32_t columns
     return t;
 }
 
-/* rows, inputs, outputs */
+/* n: rows, inputs, outputs */
 static void linear(struct call *c) {
     struct tensor in = operand(c, c->n[0], c->n[1]), weight = stored_weight(c, c->n[2], c->n[1]);
     op_linear(c->x, matrix(c, DTYPE_F32, c->n[0], c->n[2]), in, weight, (struct epilogue){0});
 }
 
-/* The same, with bias and GELU. */
+/* linear with bias and GELU. */
 static void linear_gelu(struct call *c) {
     struct tensor in = operand(c, c->n[0], c->n[1]), weight = matrix(c, c->weights, c->n[2], c->n[1]);
     struct epilogue e = {.bias = row(c, c->n[2]), .activation = ACTIVATION_GELU_TANH};
     op_linear(c->x, operand(c, c->n[0], c->n[2]), in, weight, e);
 }
 
-/* The same, with bias, gate and residual. */
+/* linear with bias, gate and residual. */
 static void linear_gated(struct call *c) {
     struct tensor in = operand(c, c->n[0], c->n[1]), out = matrix(c, DTYPE_F32, c->n[0], c->n[2]);
     struct epilogue e = {.bias = row(c, c->n[2]), .gate = row(c, c->n[2]), .residual = out};
@@ -137,16 +137,16 @@ static void linear_few(struct call *c) {
     op_linear_few(c->x, out, in, stored_weight(c, c->n[2], c->n[1]), row(c, c->n[2]), ACTIVATION_SILU);
 }
 
-/* tokens, heads, key heads, head size; causal where key heads are fewer, as in a text encoder */
+/* n: tokens, heads, key heads, head size; causal if key heads are fewer, as in a text encoder */
 static void attention(struct call *c) {
     struct tensor q = operand(c, c->n[0], c->n[1] * c->n[3]), k = operand(c, c->n[0], c->n[2] * c->n[3]);
     struct tensor v = operand(c, c->n[0], c->n[2] * c->n[3]), out = operand(c, c->n[0], q.dim[1]);
-    op_attention(
-        c->x, out, q, k, v,
-        (struct attention_options){.queries = c->n[1], .keys = c->n[2], .scale = 0.1f, .causal = c->n[2] < c->n[1]});
+    op_attention(c->x, out, q, k, v,
+                 (struct attention_options){
+                     .queries = c->n[1], .keys = c->n[2], .scale = 0.1f, .causal = c->n[2] < c->n[1]});
 }
 
-/* tokens, heads, head size */
+/* n: tokens, heads, head size */
 static void attention_biased(struct call *c) {
     struct tensor q = operand(c, c->n[0], c->n[1] * c->n[2]);
     struct tensor k = operand(c, c->n[0], q.dim[1]), v = operand(c, c->n[0], q.dim[1]);
@@ -162,7 +162,7 @@ static void relative_bias(struct call *c) {
     op_relative_bias(c->x, matrix(c, DTYPE_F32, c->n[1], 2 * c->n[0] - 1), table, buckets);
 }
 
-/* rows, columns; modulated, for products */
+/* n: rows, columns; modulated, result for products */
 static void rms_norm(struct call *c) {
     struct tensor in = matrix(c, DTYPE_F32, c->n[0], c->n[1]);
     op_rms_norm(c->x, operand(c, c->n[0], c->n[1]), in, row(c, c->n[1]), 1e-6f,
@@ -196,7 +196,7 @@ static void rope_table(struct call *c) {
     op_rope_table(c->x, context_tensor(c->x, DTYPE_F32, 3, (int32_t[]){side * side, 64, 2}), &o);
 }
 
-/* tokens, heads, head size, pairs */
+/* n: tokens, heads, head size, pairs */
 static void rope(struct call *c) {
     struct tensor in = matrix(c, DTYPE_F32, c->n[0], c->n[1] * c->n[2]);
     struct tensor out = operand(c, c->n[0], in.dim[1]);
@@ -223,7 +223,7 @@ static void geglu_erf(struct call *c) {
     op_glu(c->x, operand(c, c->n[0], c->n[1]), b, a, ACTIVATION_GELU_ERF);
 }
 
-/* One row to all. */
+/* Adds one row to all rows. */
 static void add_row_to_all(struct call *c) {
     struct tensor a = matrix(c, DTYPE_F32, c->n[0], c->n[1]);
     op_add(c->x, a, a, matrix(c, DTYPE_F32, 1, c->n[1]));
@@ -255,7 +255,7 @@ static void timestep(struct call *c) {
     op_timestep(c->x, matrix(c, DTYPE_F32, 1, 256), 500, TIMESTEP_USUAL);
 }
 
-/* side, channels in, channels out, upsampling */
+/* n: side, input channels, output channels, upsampling */
 static void conv(struct call *c) {
     struct tensor in = picture(c, c->n[0], c->n[1]), out = picture(c, c->n[0] * c->n[3], c->n[2]);
     struct tensor weight = context_tensor(c->x, DTYPE_BF16, 4, (int32_t[]){c->n[2], c->n[1], 3, 3});
@@ -263,7 +263,7 @@ static void conv(struct call *c) {
               (struct conv_options){.upsample = c->n[3]});
 }
 
-/* side, channels in, channels out, zeros before: half of the side comes out. */
+/* n: side, input channels, output channels, padding before; the output has half the side. */
 static void conv_strided(struct call *c) {
     struct tensor in = picture(c, c->n[0], c->n[1]), out = picture(c, c->n[0] / 2, c->n[2]);
     struct tensor weight = context_tensor(c->x, DTYPE_BF16, 4, (int32_t[]){c->n[2], c->n[1], 3, 3});
@@ -275,7 +275,7 @@ static int32_t groups_of(int32_t channels) {
     return channels < 32 ? channels / 4 : 32;
 }
 
-/* The decoder's usual one: norm and SiLU on the way in, a residual on the way out. */
+/* A VAE resnet's convolution: group norm and SiLU of the input, residual. */
 static void conv_resnet(struct call *c) {
     struct tensor in = picture(c, c->n[0], c->n[1]), out = picture(c, c->n[0], c->n[2]);
     struct tensor weight = context_tensor(c->x, DTYPE_BF16, 4, (int32_t[]){c->n[2], c->n[1], 3, 3});
@@ -284,7 +284,7 @@ static void conv_resnet(struct call *c) {
               (struct conv_options){.norm = norm, .activation = ACTIVATION_SILU, .upsample = 1});
 }
 
-/* The same with a norm of pixels, as Qwen-Image's has it. */
+/* The same with RMS norm per pixel, as in Qwen-Image's VAE. */
 static void conv_pixel(struct call *c) {
     struct tensor in = picture(c, c->n[0], c->n[1]), out = picture(c, c->n[0], c->n[2]);
     struct tensor weight = context_tensor(c->x, DTYPE_BF16, 4, (int32_t[]){c->n[2], c->n[1], 3, 3});
@@ -293,7 +293,8 @@ static void conv_pixel(struct call *c) {
     op_conv2d(c->x, out, in, weight, (struct epilogue){.bias = row(c, c->n[2]), .residual = out}, o);
 }
 
-/* Of three frames one, as a video's decoder has it: each was normed once, and the newest is here. */
+/* One output frame of a causal 3D convolution over three frames: each frame is normed once, here the
+ * newest. */
 static void conv_over_time(struct call *c) {
     enum { SLICES = 3 };
     int32_t side = c->n[0], channels = c->n[1], n[] = {side * side, channels};
@@ -308,7 +309,7 @@ static void conv_over_time(struct call *c) {
     }
 }
 
-/* side of the coarse picture, its channels, those of the fine */
+/* n: side of the coarse image, its channels, channels of the fine image */
 static void mean_down(struct call *c) {
     struct tensor in = picture(c, 2 * c->n[0], c->n[2]), before = picture(c, 2 * c->n[0], c->n[2]);
     struct tensor out = picture(c, c->n[0], c->n[1]);
@@ -341,7 +342,7 @@ static void image_to_rgb(struct call *c) {
     op_image_to_rgb(c->x, out, in);
 }
 
-/* ---- the list ---- */
+/* ---- list of cases ---- */
 
 struct bench_case {
     const char *name, *what;
@@ -349,7 +350,7 @@ struct bench_case {
     int32_t n[4];
     enum dtype weights;
     enum op_class class;
-    int calls; /* in a layer or a decode: what a class's rate is made of */
+    int calls; /* calls per layer or decode, the weight in its class's rate; 0: not counted */
 };
 
 struct list {
@@ -420,7 +421,7 @@ static void list_bytes(struct list *l, const struct sizes *s) {
     add(l, (struct bench_case){"timestep", "", timestep, {1, 256}, 0, b, 0});
 }
 
-/* What dequantising costs: beside the same rows of bf16, much of a chunk's time and little of a picture's. */
+/* Cost of dequantisation compared with bf16: a large share for a chunk's rows, small for a whole image's. */
 static void list_quantised(struct list *l, const struct sizes *s) {
     for (int i = 0; i < N_DTYPES; i++) {
         enum dtype type = (enum dtype)i;
@@ -450,7 +451,7 @@ static void list_decoder(struct list *l, const struct sizes *s) {
     add(l, (struct bench_case){"image_to_rgb", "", image_to_rgb, {side, 3}, 0, b, 0});
 }
 
-/* Stable Diffusion XL's. */
+/* Stable Diffusion XL. */
 static void list_unet(struct list *l, const struct sizes *s) {
     enum op_class c = CLASS_CONV;
     int32_t n = s->unet, side = s->latent;
@@ -466,7 +467,8 @@ static void list_unet(struct list *l, const struct sizes *s) {
     add(l, (struct bench_case){"glu", "UNet, GELU by erf, level 3", geglu_erf, {side * side / 16, 16 * n}, 0, CLASS_BYTES, 0});
 }
 
-/* Of its vision encoder's windows one; of its autoencoder's resnets the largest picture and the most channels. */
+/* Qwen-Image: one window of its vision encoder; VAE resnets with the largest image and with the most
+ * channels. */
 static void list_qwen_image(struct list *l, const struct sizes *s) {
     enum op_class c = CLASS_CONV;
     int32_t n = s->wide * 3 / 16, side = s->side;
@@ -476,7 +478,7 @@ static void list_qwen_image(struct list *l, const struct sizes *s) {
     add(l, (struct bench_case){"conv2d", "Qwen-Image, out", conv_pixel, {side, n, 3}, 0, c, 0});
 }
 
-/* A layer, and what is new in the autoencoder of Wan 2.2. */
+/* Wan: a layer, and operators of the Wan 2.2 VAE. */
 static void list_wan(struct list *l, const struct sizes *s) {
     int32_t T = s->video_T, C = s->video_C, H = C / s->D, n = s->vae_channels, side = s->vae_side;
     enum op_class p = CLASS_LINEAR_BF16, a = CLASS_ATTENTION;
@@ -492,10 +494,10 @@ static void list_wan(struct list *l, const struct sizes *s) {
 }
 /* clang-format on */
 
-/* ---- roofs ---- */
+/* ---- peak rates ---- */
 
 struct roofs {
-    double products, copy; /* FLOPs and bytes a second; 0: not measured */
+    double products, copy; /* FLOPs and bytes per second; 0: not measured */
 };
 
 struct product {
@@ -509,7 +511,7 @@ static enum status queue_product(void *user, struct error *e) {
     return products_run(p->rig->cuda->products, &p->key, &p->operands, p->rig->cuda->compute, e);
 }
 
-/* The library alone, on operands that are bf16 already. */
+/* Times the library's product alone, with bf16 operands. */
 static enum status time_product(struct rig *rig, int32_t m, int32_t k, int32_t n, double *seconds,
                                 struct error *e) {
     struct product p = {.rig = rig, .key = {.m = m, .n = n, .k = k, .in_row = k, .wide = 1, .out_row = n}};
@@ -530,7 +532,7 @@ static enum status queue_copy(void *user, struct error *e) {
     struct rig *rig = user;
     return cuda_check(cudaMemcpyAsync(rig->memory, rig->memory + rig->bytes / 2, rig->bytes / 2,
                                       cudaMemcpyDeviceToDevice, rig->cuda->compute),
-                      "a copy", e);
+                      "cudaMemcpyAsync", e);
 }
 
 static enum status measure_roofs(struct rig *rig, const struct sizes *s, struct roofs *roofs,
@@ -569,7 +571,7 @@ static enum status queue_case(void *user, struct error *e) {
     return e->code;
 }
 
-/* What a case needs, and its work in its class's unit: the dry device's seconds at rates of 1. */
+/* Finds the memory of a case and its work in its class's unit: the dry device's seconds at rates of 1. */
 static enum status measure_dry(struct measuring *m, struct queued *q, struct context *x, double *work) {
     struct op_rates ones = {.per_second = {1, 1, 1, 1, 1}};
     struct arena counting = arena_counting();
@@ -632,7 +634,7 @@ static void add_row(struct measuring *m, json_t *line, const struct error *e) {
     m->on_row(line);
 }
 
-/* False: nothing more can be measured. */
+/* Measures one case. False: the GPU is lost, nothing more can be measured. */
 static bool measure_case(struct measuring *m, const struct bench_case *c) {
     struct error e = {0};
     char shape[128];
@@ -650,7 +652,7 @@ static bool measure_case(struct measuring *m, const struct bench_case *c) {
     return e.code != DEVICE;
 }
 
-/* Products as the library does them alone, at a layer's sizes. */
+/* Measures the library's products alone, at a layer's sizes. */
 static bool measure_library(struct measuring *m) {
     const struct sizes *s = m->s;
     const int32_t sizes[][3] = {

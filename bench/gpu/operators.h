@@ -1,5 +1,5 @@
-/* Every operator at the sizes that Z-Image at 1024 x 1024, its text encoder and its decoder call it with, and
- * what Flux.1 and T5 ask of operators besides, at theirs. */
+/* Benchmarks every operator at the sizes of Z-Image at 1024 x 1024, its text encoder and VAE decoder, and
+ * further operators at the sizes of Flux.1, T5 and others. */
 #ifndef SLUICE_BENCH_GPU_OPERATORS_H
 #define SLUICE_BENCH_GPU_OPERATORS_H
 
@@ -8,17 +8,18 @@
 #include <jansson.h>
 
 struct operators_options {
-    bool small;        /* tiny sizes: to try the programs, not the GPU */
+    bool small;        /* tiny sizes, to test the program rather than the GPU */
     const char *group; /* one of operators_groups; NULL: all */
 };
 
-/* "products", "attention", "bytes", "decoder" and "unet" (which need cuDNN), "quantised", NULL last. */
+/* "products", "attention", "bytes", "decoder" and "unet" (which need cuDNN), ..., NULL-terminated. */
 extern const char *const operators_groups[];
 
-/* {"roofs":{"products_flops_per_second","copy_bytes_per_second"}, "rows":[{"op","shape","seconds",
+/* Returns {"roofs":{"products_flops_per_second","copy_bytes_per_second"}, "rows":[{"op","shape","seconds",
  * "flops_per_second" or "bytes_per_second","roof":"products|products/2|copy","share"} or {"op","shape",
- * "error"}], "rates":{...}}: rates as "cuda" of a rates file. A case that fails has its error in its row and
- * the rest goes on; NULL only without memory. on_row is called after each. */
+ * "error"}], "rates":{...}}. roofs: measured peak rates; share: of the peak; rates: for "cuda" of a rates
+ * file. A failed case has an error in its row and the rest continues. NULL only without memory. Calls on_row
+ * after each row. */
 json_t *operators_measure(struct rig *rig, const struct operators_options *options,
                           void (*on_row)(const json_t *row));
 

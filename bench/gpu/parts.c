@@ -8,14 +8,14 @@
 
 enum { LINE = 4096, LINES_MOST = 20, STEPS_MOST = 1024 };
 
-/* ---- what a program printed ---- */
+/* ---- output of a program ---- */
 
 struct printed {
     int passed, failed;
     json_t *failures, *skipped, *last;
 };
 
-static void keep(json_t *list, const char *line, size_t most, bool newest) {
+static void append_line(json_t *list, const char *line, size_t most, bool newest) {
     if (newest && json_array_size(list) == most) json_array_remove(list, 0);
     if (json_array_size(list) < most) json_array_append_new(list, json_string(line));
 }
@@ -23,13 +23,13 @@ static void keep(json_t *list, const char *line, size_t most, bool newest) {
 static void read_line(struct printed *p, const char *line) {
     int good, bad;
     if (!line[0]) return;
-    /* The last sum counts. */
+    /* the last such line counts */
     if (sscanf(line, "%d passed, %d failed", &good, &bad) == 2) p->passed = good, p->failed = bad;
-    if (!strncmp(line, "SKIP", 4)) keep(p->skipped, line, LINES_MOST, false);
+    if (!strncmp(line, "SKIP", 4)) append_line(p->skipped, line, LINES_MOST, false);
     if (strstr(line, "FAILED") || strstr(line, "[   LINE   ]") || strstr(line, "[  ERROR   ]") ||
         !strncmp(line, "sluice: ", 8))
-        keep(p->failures, line, LINES_MOST, false);
-    keep(p->last, line, LINES_MOST / 2, true);
+        append_line(p->failures, line, LINES_MOST, false);
+    append_line(p->last, line, LINES_MOST / 2, true);
 }
 
 static struct printed read_printed(const char *path) {
@@ -64,7 +64,7 @@ double steps_median(const json_t *report, const char *member) {
     return values[n / 2];
 }
 
-/* Without the lists of blocks, which are most of it. */
+/* Loads a report without its lists of blocks, which are most of it. */
 static json_t *reduced(const char *path) {
     json_t *report = json_load_file(path, 0, NULL), *stage;
     size_t i;
@@ -91,7 +91,7 @@ static const char *status_of(const struct part_options *o, const struct printed 
     return o->exit_code || p->failed > 0 ? "failed" : "done";
 }
 
-static void put_facts(const struct part_options *o, json_t *part) {
+static void add_facts(const struct part_options *o, json_t *part) {
     for (int i = 0; i < o->n_facts; i++) {
         char name[64], *end = NULL;
         const char *equals = strchr(o->facts[i], '=');
@@ -114,14 +114,14 @@ static json_t *make_part(const struct part_options *o) {
     if (json_array_size(p.skipped)) json_object_set(part, "skipped", p.skipped);
     if (strcmp(status, "done")) json_object_set(part, "last_lines", p.last);
     json_decref(p.failures), json_decref(p.skipped), json_decref(p.last);
-    put_facts(o, part);
-    /* What cannot be read is not there: the part still has its exit code. */
+    add_facts(o, part);
+    /* An unreadable file is left out; the part still has its exit code. */
     json_t *data = o->report ? reduced(o->report) : o->data ? json_load_file(o->data, 0, NULL) : NULL;
     if (data) json_object_set_new(part, "data", data);
     return part;
 }
 
-static void say(const json_t *part) {
+static void print_part(const json_t *part) {
     const char *status = member_text(part, "status", NULL);
     printf("%-28s %-8s %6.1f s", member_text(part, "part", NULL), status,
            member_number(part, 0, "seconds", NULL));
@@ -140,10 +140,10 @@ int part_add(const struct part_options *options) {
     FILE *file = fopen(options->results, "a");
     bool good = text && file && fprintf(file, "%s\n", text) > 0 && !fflush(file) && !fsync(fileno(file));
     if (file) good &= !fclose(file);
-    say(part);
+    print_part(part);
     free(text);
     json_decref(part);
-    if (!good) fprintf(stderr, "gpu_results: %s could not be written\n", options->results);
+    if (!good) fprintf(stderr, "gpu_results: cannot write %s\n", options->results);
     return good ? 0 : 1;
 }
 
@@ -155,7 +155,7 @@ json_t *parts_assemble(const char *results, const char *date, const char *commit
     json_t *parts = json_object(), *part;
     size_t bytes = 0;
     char *line = NULL;
-    /* A line that a cut left half is no part. */
+    /* A truncated line is skipped. */
     while (getline(&line, &bytes, file) > 0) {
         part = json_loads(line, 0, NULL);
         const char *name = member_text(part, "part", NULL);

@@ -1,11 +1,11 @@
-/* The device that benches measure on: see rig.h. */
+/* Test rig for GPU benchmarks: see rig.h. */
 #include "bench/gpu/rig.h"
 
 #include <stdlib.h>
 
 enum { NOISE_BYTES = 64 << 20, REPEATS_LEAST = 3, REPEATS_MOST = 50, WARM = 2, GRANULE = 4096 };
 
-/* Every 16 bits: either sign, 2^-7, random mantissa. So is every f32 whose upper half that is. */
+/* Every 16-bit half: random sign, exponent 2^-7, random mantissa, so every f32 is a small number too. */
 static void make_noise(char *to) {
     uint64_t *words = (uint64_t *)to, state = 88172645463325252u;
     for (int i = 0; i < NOISE_BYTES / 8; i++) {
@@ -21,7 +21,7 @@ enum status rig_open(struct rig *rig, double seconds_a_case, struct error *e) {
     if (!rig->device) return e->code;
     rig->cuda = (struct cuda *)rig->device;
     rig->noise = rig->device->memory->alloc_mapped(rig->device, NOISE_BYTES);
-    if (!rig->noise) return error_set(e, MEMORY, "no pinned memory of %d bytes", NOISE_BYTES);
+    if (!rig->noise) return error_set(e, MEMORY, "cannot allocate %d bytes of pinned memory", NOISE_BYTES);
     make_noise(rig->noise);
     return OK;
 }
@@ -35,12 +35,12 @@ void rig_close(struct rig *rig) {
 
 static void fill(struct rig *rig) {
     const struct device_memory *memory = rig->device->memory;
-    uint64_t ticket = 0;
+    uint64_t fence = 0;
     for (uint64_t at = 0; at < rig->bytes; at += NOISE_BYTES) {
         uint64_t n = rig->bytes - at < NOISE_BYTES ? rig->bytes - at : NOISE_BYTES;
-        ticket = memory->copy(rig->device, rig->memory + at, rig->noise, n, 0);
+        fence = memory->copy(rig->device, rig->memory + at, rig->noise, n, 0);
     }
-    memory->wait_copy(rig->device, ticket);
+    memory->wait_copy(rig->device, fence);
 }
 
 enum status rig_take(struct rig *rig, uint64_t bytes, struct error *e) {
@@ -48,10 +48,11 @@ enum status rig_take(struct rig *rig, uint64_t bytes, struct error *e) {
     uint64_t whole = align_up(bytes, GRANULE);
     rig_give(rig);
     char *taken = memory->reserve(rig->device, whole);
-    if (!taken) return error_set(e, MEMORY, "no address space of %llu bytes", (unsigned long long)whole);
+    if (!taken)
+        return error_set(e, MEMORY, "cannot reserve %llu bytes of address space", (unsigned long long)whole);
     if (memory->commit(rig->device, taken, whole)) {
         memory->unreserve(rig->device, taken, whole);
-        return error_set(e, MEMORY, "no memory on the GPU: %llu bytes", (unsigned long long)whole);
+        return error_set(e, MEMORY, "cannot allocate %llu bytes of GPU memory", (unsigned long long)whole);
     }
     rig->memory = taken;
     rig->bytes = whole;
@@ -80,18 +81,19 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* n calls between n + 1 events. */
+/* Times n calls between n + 1 events. */
 static enum status time_calls(struct rig *rig, enum status (*queue)(void *user, struct error *e), void *user,
                               int n, cudaEvent_t *events, double *seconds, struct error *e) {
     double each[REPEATS_MOST];
-    cuda_check(cudaEventRecord(events[0], rig->cuda->compute), "an event", e);
+    cuda_check(cudaEventRecord(events[0], rig->cuda->compute), "a CUDA event", e);
     for (int i = 0; i < n && e->code == OK; i++)
         if (queue(user, e) == OK)
-            cuda_check(cudaEventRecord(events[i + 1], rig->cuda->compute), "an event", e);
+            cuda_check(cudaEventRecord(events[i + 1], rig->cuda->compute), "a CUDA event", e);
     if (e->code != OK || wait(rig, e) != OK) return e->code;
     for (int i = 0; i < n; i++) {
         float milliseconds = 0;
-        if (cuda_check(cudaEventElapsedTime(&milliseconds, events[i], events[i + 1]), "an event", e) != OK)
+        if (cuda_check(cudaEventElapsedTime(&milliseconds, events[i], events[i + 1]), "a CUDA event", e) !=
+            OK)
             return e->code;
         each[i] = milliseconds * 1e-3;
     }
@@ -118,7 +120,8 @@ enum status rig_time(struct rig *rig, enum status (*queue)(void *user, struct er
     double fit = rig->seconds_a_case / (once + 1e-6);
     int n = fit < REPEATS_LEAST ? REPEATS_LEAST : fit > REPEATS_MOST ? REPEATS_MOST : (int)fit;
     for (int i = 0; i <= n; i++)
-        if (cuda_check(cudaEventCreateWithFlags(&events[i], cudaEventDefault), "an event", e) != OK) break;
+        if (cuda_check(cudaEventCreateWithFlags(&events[i], cudaEventDefault), "a CUDA event", e) != OK)
+            break;
     if (e->code == OK) time_calls(rig, queue, user, n, events, seconds, e);
     for (int i = 0; i <= n; i++)
         if (events[i]) (void)cudaEventDestroy(events[i]);

@@ -1,13 +1,14 @@
 #!/bin/sh
-# Checks and measures on a machine with a GPU, unattended. Each part's result is a line of OUT_DIR/results.jsonl before the
-# next part begins; a part that fails or takes too long does not stop the rest; one that has a result already is left out, so
-# a run that was cut off goes on where it was. Last a document OUT_DIR/GPU-DATE.json of all parts, and a short table.
-#   sh run.sh OUT_DIR [check|bench|all|PART...] [--minutes N] [--again] [--small]
-# PART: a part's name or the beginning of one (bench.zimage). --minutes: no part begins or goes on later than that (for machines
-# that cut commands off). --again: does what is asked for though it has results. --small: tiny sizes, to try the script.
-# MODEL and FLUX, in the environment: where Z-Image's (20.5 GB) and Flux.1's random weights (25 GB) are or will be written, else
-# /tmp/sluice-zimage and /tmp/sluice-flux. Parts come in the order in which they tell most: what everything stands on, bytes,
-# computing beside PyTorch, then everything at length.
+# Checks and benchmarks on a machine with a GPU, unattended. Each part writes its result as a line of
+# OUT_DIR/results.jsonl before the next part starts. A part that fails or exceeds its time does not stop the rest. A
+# part that has a result is skipped, so an interrupted run continues. Finally writes OUT_DIR/GPU-DATE.json with all
+# parts and prints a short table.
+# sh run.sh OUT_DIR [check|bench|all|PART...] [--minutes N] [--again] [--small]
+# PART: name or prefix of a part (bench.zimage). --minutes: time limit, for machines that kill long commands. --again:
+# repeats parts that have results. --small: tiny sizes, to try the script. Environment: MODEL and FLUX are the folders
+# of Z-Image's (20.5 GB) and Flux.1's random weights (25 GB), written if missing; default /tmp/sluice-zimage and
+# /tmp/sluice-flux. Parts run in order of importance: basic checks, bus and memory, computing compared with PyTorch,
+# then everything in detail.
 set -u
 case ${1:-} in
 "" | -*) sed -n '2,10s/^# *//p' "$0" && exit 2 ;;
@@ -32,7 +33,7 @@ while [ $# -gt 0 ]; do
     bench) wanted="$wanted bench." ;;
     all) wanted="$wanted check. bench." ;;
     info | check.* | bench.*) wanted="$wanted $1" ;;
-    *) echo "run.sh: no part is called $1: check, bench, or a name that begins with one of them and a dot" >&2 && exit 2 ;;
+    *) echo "run.sh: unknown part $1: expected check, bench, or a name that starts with check. or bench." >&2 && exit 2 ;;
     esac
     shift
 done
@@ -49,16 +50,17 @@ torch=
 python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null && torch=1
 commit=$(cat commit 2>/dev/null || echo unknown)
 deadline=
-shortened= # the part at hand has less time than it could need
+shortened= # the current part has less time than it may need
 [ -z "$minutes" ] || deadline=$(($(date +%s) + minutes * 60))
-others= # processes of ours in the background
+others= # background processes of this script
 trap 'kill $others 2>/dev/null; rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM HUP
 export OMP_WAIT_POLICY=passive
 
 # ---- libraries ----
 
-# The first folder that holds one of these names and is not the dynamic linker's own already.
+# Finds the first of these library names in the dynamic linker's cache or in $folders; adds its folder to
+# LD_LIBRARY_PATH.
 look_for() {
     what=$1
     shift
@@ -79,7 +81,7 @@ look_for() {
     echo "$what: not found"
     return 1
 }
-# Wheels of PyTorch bring cuBLASLt and cuDNN in folders of their own.
+# PyTorch's wheels contain cuBLASLt and cuDNN in their own folders.
 python_folders() {
     python3 -c 'import glob, sys
 for path in sys.path:
@@ -91,7 +93,7 @@ folders=$(
         /usr/lib/x86_64-linux-gnu /usr/lib64 /usr/lib/wsl/lib 2>/dev/null
     python_folders
 )
-say_libraries() {
+list_libraries() {
     look_for "driver" libcuda.so.1
     look_for "cuBLASLt" libcublasLt.so.13 libcublasLt.so.12
     look_for "NVRTC" libnvrtc.so.13 libnvrtc.so.12
@@ -100,24 +102,24 @@ say_libraries() {
 
 # ---- parts ----
 
-say() { echo "$*" | tee -a "$log"; }
+print_log() { echo "$*" | tee -a "$log"; }
 is_wanted() {
     for pattern in $wanted; do
         case $1 in "$pattern"*) return 0 ;; esac
     done
     return 1
 }
-# begin PART SECONDS: whether it is to be done now; sets limit
+# begin PART SECONDS: returns 0 if the part is to run now; sets limit
 begin() {
     is_wanted "$1" || return 1
     if [ -z "$again" ] && grep -q "\"part\": \"$1\"" "$results" 2>/dev/null; then
-        say "$1: has a result"
+        print_log "$1: has a result"
         return 1
     fi
     limit=$2
     if [ -n "$deadline" ]; then
         left=$((deadline - $(date +%s)))
-        [ $left -gt 15 ] || { say "$1: not begun, the time is up" && return 1; }
+        [ $left -gt 15 ] || { print_log "$1: not begun, time limit reached" && return 1; }
         shortened=
         [ $left -ge "$limit" ] || { limit=$left && shortened=1; }
     fi
@@ -126,20 +128,20 @@ begin() {
     part_ends=$(($(date +%s) + limit))
     return 0
 }
-# end PART EXIT [what gpu_results add takes more]: in RESULTS and on the screen
+# end PART EXIT [more arguments of gpu_results add]: stores and prints the result
 end() {
     name=$1
     code=$2
     shift 2
     { echo "=== $name, exit $code" && cat "$work/log"; } >>"$log"
     if [ $code = 124 ] && [ -n "$shortened" ]; then
-        say "$name: cut off by --minutes, left for the next time"
+        print_log "$name: stopped by --minutes, will be repeated by the next run"
         return
     fi
     seconds=$(echo "$began $(date +%s.%N)" | awk '{ printf "%.2f", $2 - $1 }')
     $bin/gpu_results add "$results" "$name" "$code" "$seconds" "$work/log" "$@" | tee -a "$log"
 }
-# Functions cannot be run by timeout: those of ours put it before their program, with $allowed.
+# timeout cannot run shell functions: demo applies $allowed itself
 with_limit() {
     allowed=$1
     shift
@@ -149,7 +151,7 @@ with_limit() {
     esac
 }
 limited() { timeout -k 10 "$limit" "$@"; }
-# run PART SECONDS COMMAND...: what it prints is its result
+# run PART SECONDS COMMAND...: the result is the exit code and output
 run() {
     part=$1
     begin "$part" "$2" || return 0
@@ -157,7 +159,7 @@ run() {
     limited "$@" >"$work/log" 2>&1
     end "$part" $?
 }
-# measure PART SECONDS COMMAND...: stdout is JSON, which belongs to the result, and stays in $work/PART
+# measure PART SECONDS COMMAND...: stdout is JSON that becomes part of the result; a copy stays in $work/PART
 measure() {
     part=$1
     begin "$part" "$2" || return 0
@@ -171,12 +173,13 @@ skip() {
     end "$1" 0 --status skipped "reason=$2"
 }
 
-# ---- what a check is made of ----
+# ---- functions for checks ----
 
 passed=0
 failed=0
 late=
-# expect WHAT CODE COMMAND...: it exits so, and any code but 0 leaves one line that begins with sluice:, the last one
+# expect WHAT CODE COMMAND...: expects this exit code, and for codes other than 0 exactly one line that starts with
+# sluice:, as the last line
 expect() {
     what=$1
     want=$2
@@ -195,13 +198,13 @@ expect() {
     echo "$word: $what: exit $code of $want: $(tail -1 "$work/stderr")"
 }
 sum() {
-    [ -z "$late" ] || echo "the part's time was up"
+    [ -z "$late" ] || echo "the part's time limit was reached"
     echo "$passed passed, $failed failed"
     [ -z "$late" ] || return 124
     [ $failed = 0 ]
 }
 no_decode=
-demo() { # demo STEPS FLAGS...: draws with the demo model
+demo() { # demo STEPS FLAGS...: generates with the demo model
     steps=$1
     shift
     # shellcheck disable=SC2086
@@ -221,15 +224,15 @@ refusals() {
     late=
     expect "no such GPU" 2 demo 1 --device cuda:99
     expect "no such device" 2 demo 1 --device gpu
-    expect "more than there is" 2 demo 1 --max-vram 9999G
-    expect "nothing at all" "2|4" demo 1 --max-vram 1M
-    expect "a precision that it lacks" 2 demo 1 --precision f16
-    CUDA_VISIBLE_DEVICES= expect "no GPU to be seen" "$([ -n "$emulated" ] && echo 0 || echo 5)" demo 1
-    expect "no GPU, a plan all the same" 0 env CUDA_VISIBLE_DEVICES= "$bin/sluice" plan -m models/demo --device cuda
+    expect "more memory than the GPU has" 2 demo 1 --max-vram 9999G
+    expect "almost no memory" "2|4" demo 1 --max-vram 1M
+    expect "an unsupported precision" 2 demo 1 --precision f16
+    CUDA_VISIBLE_DEVICES= expect "no visible GPU" "$([ -n "$emulated" ] && echo 0 || echo 5)" demo 1
+    expect "a plan without a GPU" 0 env CUDA_VISIBLE_DEVICES= "$bin/sluice" plan -m models/demo --device cuda
     sum
 }
 
-# fill MIB SECONDS [constantly]: another program takes all but so much
+# fill MIB SECONDS [constantly]: another process allocates all GPU memory except MIB
 fill() {
     "$bin/fill_gpu" "$@" >"$work/fill" 2>&1 &
     filler=$!
@@ -244,17 +247,17 @@ unfill() {
     kill "$filler" 2>/dev/null
     wait "$filler" 2>/dev/null
 }
-same() { # after a run that ended well: the latent is the first one's
+same() { # checks that a successful run has the same latent as the first
     [ "$code" = 0 ] || return 0
     if [ "$(latent)" = "$first" ]; then
         passed=$((passed + 1))
     else
         failed=$((failed + 1))
-        echo "FAILED: $1: another latent"
+        echo "FAILED: $1: the latent differs"
     fi
 }
-# A second process leaves less and less; then one that takes more while a run is under way. Each run draws the same, or fails with
-# its reason in one line; and when the other process has gone, the same is drawn again.
+# A second process leaves less and less GPU memory; then one allocates memory during a run. Each run must give the same
+# result or fail with a one-line reason; afterwards the same result is generated again.
 ladder() {
     passed=0
     failed=0
@@ -263,53 +266,54 @@ ladder() {
     first=$(latent)
     least=$(least)
     mib=$((least >> 20))
-    expect "alone, the least budget" 0 demo 4 --max-vram "${least}B"
-    same "the least budget"
-    expect "a byte less" 4 demo 4 --max-vram "$((least - 1))B"
+    expect "alone, smallest budget" 0 demo 4 --max-vram "${least}B"
+    same "alone, smallest budget"
+    expect "one byte less" 4 demo 4 --max-vram "$((least - 1))B"
     for left in $((mib * 4)) $((mib + 1024)) $((mib + 600)) $((mib + 100)) $mib $((mib - 20)) $((mib / 2)) 300 100 20 0; do
         [ "$left" -ge 0 ] || continue
         fill "$left" 120
         expect "$left MiB left" "0|2|4|5" demo 4
         same "$left MiB left"
-        expect "$left MiB left, the least budget" "0|2|4|5" demo 4 --max-vram "${least}B"
-        same "$left MiB left, the least budget"
+        expect "$left MiB left, smallest budget" "0|2|4|5" demo 4 --max-vram "${least}B"
+        same "$left MiB left, smallest budget"
         unfill
     done
     expect "alone again" 0 demo 4
     same "alone again"
-    # Some seconds of steps, so that the other comes while they are computed.
+    # enough steps that the other process starts during the run
     [ -n "$emulated" ] && long=60 || long=3000
-    expect "long, alone" 0 demo "$long"
+    expect "long run, alone" 0 demo "$long"
     first=$(latent)
     for i in 1 2 3 4; do
         (sleep "$i" && exec "$bin/fill_gpu" 0 60 constantly) >"$work/fill" 2>&1 &
         filler=$!
         others="$others $filler"
-        expect "filled from second $i on" "0|2|4|5" demo "$long"
-        same "filled from second $i on"
+        expect "memory filled after $i s" "0|2|4|5" demo "$long"
+        same "memory filled after $i s"
         unfill
     done
-    expect "alone at last" 0 demo "$long"
-    same "alone at last"
+    expect "long run, alone again" 0 demo "$long"
+    same "long run, alone again"
     sum
 }
 
-# sanitize TOOL PART SECONDS COMMAND...: NVIDIA's, which exits 99 for what it finds
+# sanitize TOOL PART SECONDS COMMAND...: runs NVIDIA's compute-sanitizer, which exits 99 for findings
 sanitize() {
     tool=$1
     part=$2
     seconds=$3
     shift 3
     if [ -z "$sanitizer" ]; then
-        skip "$part" "compute-sanitizer is not there"
+        skip "$part" "compute-sanitizer not found"
     else
         run "$part" "$seconds" "$sanitizer" --tool "$tool" --error-exitcode 99 "$@"
     fi
 }
 
-# ---- what the benches are made of ----
+# ---- functions for benchmarks ----
 
-# checkpoint FAMILY FOLDER GB SMALL ABOUT DIMS: random weights of the family there, unless they are; what they are into FOLDER/complete
+# checkpoint FAMILY FOLDER GB SMALL ABOUT DIMS: writes random weights of the family unless they exist; describes them in
+# FOLDER/complete
 checkpoint() {
     family=$1
     folder=$2
@@ -327,13 +331,13 @@ checkpoint() {
         dims=$4
         about=tiny
     elif [ "$free_gb" -lt $((gb + 2)) ]; then
-        [ "$family" = zimage ] || { echo "only $free_gb GB free where $folder would be" && return 77; }
-        # A layer is 0.36 GB, the text encoder's 0.2 each and 0.8 beside them.
+        [ "$family" = zimage ] || { echo "only $free_gb GB free for $folder" && return 77; }
+        # a layer is 0.36 GB, a text encoder layer 0.2 GB, the rest 0.8 GB
         layers=$(((free_gb - 4) * 10 / 8))
-        [ $layers -ge 3 ] || { echo "only $free_gb GB free where $folder would be" && return 77; }
+        [ $layers -ge 3 ] || { echo "only $free_gb GB free for $folder" && return 77; }
         [ $layers -le 30 ] || layers=30
         dims="layers=$layers,text_layers=$layers"
-        about="$layers layers of each instead of 30 and 36, for only $free_gb GB of disk were free"
+        about="$layers layers each instead of 30 and 36, because only $free_gb GB of disk were free"
     fi
     "$bin/sluice" bench checkpoint "$family" "$folder" --seed 5 --no-progress ${dims:+--dims "$dims"} || return 1
     echo "$about" >"$folder/complete"
@@ -344,14 +348,14 @@ zimage_checkpoint() {
         heads=8,layers=4,refiners=1,hidden=512,text_heads=8,text_key_heads=2,text_head_dim=64,text_ff=1536,text_layers=4,vocabulary=2000,vae0=128,vae1=128,vae2=64,vae3=64,vae_groups=16 \
         "published sizes" ""
 }
-# Its text encoders are read once and no more than a layer of them is wanted here.
+# Flux.1 with one T5 layer, because its text encoders are read only once.
 flux_checkpoint() {
     checkpoint flux "$flux" 25 \
         heads=2,axis0=8,axis1=12,axis2=12,double_layers=1,single_layers=2,hidden=64,pooled=64,clip_heads=4,clip_ff=128,clip_layers=2,clip_vocabulary=1000,t5_heads=4,t5_head_dim=16,t5_ff=128,t5_layers=1,t5_vocabulary=1000,vae0=32,vae1=32,vae2=16,vae3=16,vae_groups=8 \
         "published sizes, a layer of T5" t5_layers=1
 }
 smi_used() { nvidia-smi -i 0 --query-gpu=memory.used --format=csv,noheader,nounits 2>/dev/null | head -1; }
-# draws FAMILY FOLDER STEPS BUDGET BATCH SECONDS
+# draws FAMILY FOLDER STEPS BUDGET BATCH SECONDS: times a generation
 draws() {
     part=bench.$1.$4.b$5
     [ -e "$2/complete" ] || { skip "$part" "no weights" && return 0; }
@@ -374,14 +378,14 @@ draws() {
     code=$?
     [ -z "$before" ] || kill "$sampler" 2>/dev/null
     status=
-    # Too little for it, or more than the GPU has.
+    # the budget is too small, or larger than the GPU's memory
     if [ $code = 4 ] || { [ $code = 2 ] && grep -q '^sluice: .*--max-vram' "$work/log"; }; then status="--status refused"; fi
     peak=$(sort -n "$work/smi" 2>/dev/null | tail -1)
     # shellcheck disable=SC2086
     end "$part" $code $status --report "$work/report" ${peak:+smi_peak_mib=$peak} ${before:+smi_before_mib=$before} \
         "weights=$(cat "$2/complete" 2>/dev/null)"
 }
-# Which algorithms the libraries ran, into the part's report; two runs, and two budgets, give one hash.
+# Stores the libraries' algorithms in the part's report; two runs and two budgets must give one hash.
 algorithms() {
     passed=0
     failed=0
@@ -391,23 +395,23 @@ algorithms() {
     cp "$work/report" "$work/first"
     expect "the same run" 0 demo 4
     same "the same run"
-    expect "the least budget" 0 demo 4 --max-vram "$(least)B"
-    same "the least budget"
+    expect "smallest budget" 0 demo 4 --max-vram "$(least)B"
+    same "smallest budget"
     if tr -d ' \n' <"$work/first" | grep -q '"algorithms":\[{'; then
         passed=$((passed + 1))
     else
         failed=$((failed + 1))
-        echo "FAILED: the report does not say which algorithms ran"
+        echo "FAILED: the report lists no algorithms"
     fi
     sum
 }
 
-# ---- first: what is there ----
+# ---- machine information ----
 
 ldconfig -p 2>/dev/null | grep -q 'libstdc++\.so\.6 ' || export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$PWD/lib/compiler"
-$bin/gpu_results readme >/dev/null || { say "run.sh: the programs of this folder do not run here: $(ldd $bin/gpu_results | grep 'not found')" && exit 1; }
-say "sluice $commit, $(date -u '+%Y-%m-%d %H:%M UTC'), $(uname -sr), $(nproc) processors"
-say_libraries >"$work/libraries"
+$bin/gpu_results readme >/dev/null || { print_log "run.sh: the programs of this folder cannot run here: $(ldd $bin/gpu_results | grep 'not found')" && exit 1; }
+print_log "sluice $commit, $(date -u '+%Y-%m-%d %H:%M UTC'), $(uname -sr), $(nproc) CPUs"
+list_libraries >"$work/libraries"
 export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}"
 tee -a "$log" <"$work/libraries"
 { nvidia-smi 2>&1 || echo "no nvidia-smi"; } | tee -a "$log" | grep -E 'Driver|MiB|no nvidia' | cut -c1-100
@@ -422,14 +426,14 @@ begin info 120 && {
     info=$?
     cat "$work/libraries" >>"$work/log"
     end info $info --data "$work/info"
-    [ $info = 0 ] || { say "run.sh: no GPU to be used here: $(head -1 "$work/log")" && exit 1; }
+    [ $info = 0 ] || { print_log "run.sh: no GPU usable here: $(head -1 "$work/log")" && exit 1; }
 }
 if grep -q '"decode": false' "$work/info" 2>/dev/null; then
     no_decode=--no-decode
-    say "decode skipped: no cuDNN"
+    print_log "decode skipped: no cuDNN"
 fi
 
-# ---- first what everything else stands on ----
+# ---- basic checks ----
 
 run check.fragments 120 $bin/test_cuda_fragments
 if [ -n "$no_decode" ]; then
@@ -444,7 +448,7 @@ else
     run check.gate 500 env SLUICE_TEST_DEVICE=cuda $bin/test_cuda_gate
 fi
 run check.store 300 $bin/test_cuda_store
-# A hundred times slower: without convolutions where there are none, else without the largest products.
+# The sanitizer is a hundred times slower: skip convolutions without cuDNN, else the largest products.
 sanitized='test_linear_of*'
 cases=10
 [ -z "$no_decode" ] || sanitized='test_conv*'
@@ -457,7 +461,7 @@ if begin check.algorithms 300; then
     end check.algorithms $? --report "$work/first"
 fi
 
-# ---- bytes: the bus, memory's calls, copies beside computing ----
+# ---- bus, memory calls, overlap of copies and computing ----
 
 # shellcheck disable=SC2086
 measure bench.bus 200 $bin/device_bench bus $small
@@ -472,14 +476,14 @@ if begin bench.checkpoint 590; then
     zimage_checkpoint >"$work/log" 2>&1
     end bench.checkpoint $? "weights=$(cat "$model/complete" 2>/dev/null)"
 elif is_wanted bench.checkpoint && [ ! -e "$model/complete" ]; then
-    zimage_checkpoint >>"$log" 2>&1 # on a fresh machine, with a result from another
+    zimage_checkpoint >>"$log" 2>&1 # fresh machine with a result from another one
 fi
 for budget in all 9G 6G 4G 2G; do draws zimage "$model" 8 $budget 1 300; done
 measure bench.overlap 30 $bin/gpu_results overlap "$results"
 
 # ---- computing ----
 
-# A process each: what loses the GPU in one does not stop the others.
+# One process per group: a lost GPU in one does not stop the others.
 operators() {
     # shellcheck disable=SC2086
     measure bench.ops.$1 200 $bin/device_bench ops $small "$1"
@@ -487,14 +491,14 @@ operators() {
 }
 operators products
 operators attention
-beside() { # beside PART [MODE]: PyTorch's, a process each
+torch_part() { # torch_part PART [MODE]: PyTorch, one process per part
     # shellcheck disable=SC2086
-    measure "bench.torch.$1${2:+.$2}" 590 python3 torch_beside.py $small "$@"
+    measure "bench.torch.$1${2:+.$2}" 590 python3 torch_compare.py $small "$@"
 }
 for family in zimage flux; do modes="$modes $family.eager $family.compiled $family.cudnn"; done
 for part in products attention $modes; do
     if [ -n "$torch" ]; then
-        beside $(echo "$part" | tr . ' ')
+        torch_part $(echo "$part" | tr . ' ')
     else
         skip bench.torch.$part "no PyTorch that sees a GPU"
     fi
@@ -508,7 +512,7 @@ elif is_wanted bench.flux_checkpoint && [ ! -e "$flux/complete" ]; then
 fi
 for budget in all 12G 6G; do draws flux "$flux" 4 $budget 1 400; done
 
-# ---- loading, refusing, stored types ----
+# ---- loading, refusals, quantised types ----
 
 if [ -e "$model/complete" ]; then
     measure bench.load 300 $bin/sluice bench load -m "$model" --json --no-progress
@@ -521,10 +525,10 @@ if begin check.refusals 300; then
 fi
 operators quantised
 
-# ---- everything else, at length ----
+# ---- everything else in detail ----
 
 if [ -n "$no_decode" ]; then
-    run check.ops 500 env "SKIP=test_conv*" CASES=0 $bin/test_cuda_ops # random cases are convolutions too
+    run check.ops 500 env "SKIP=test_conv*" CASES=0 $bin/test_cuda_ops # random cases include convolutions
     run check.weights 300 env "SKIP=test_conv*" $bin/test_cuda_weights
     for family in zimage flux clip t5; do run check.blocks.$family 300 env SLUICE_TEST_DEVICE=cuda $bin/test_blocks $family; done
     for part in vae vae_encoder; do skip check.blocks.$part "decode skipped: no cuDNN"; done
@@ -554,6 +558,6 @@ for part in decoder unet qwen_image wan; do
 done
 for budget in all 9G 6G 4G 2G; do draws zimage "$model" 8 $budget 4 300; done
 
-# ---- last ----
+# ---- document ----
 
 $bin/gpu_results document "$results" "$out" "$(date -u +%Y-%m-%d)" "$commit" | tee -a "$log"

@@ -1,16 +1,18 @@
 #!/bin/sh
-# What ptxas makes of every kernel, for each architecture: registers, stack and spills in bytes, instructions, and those of its loop
-# (of loops with tensor cores the one with most of them, else the longest; a loop holds what is called rarely in it, too), how many of
-# them are for tensor cores, shared memory and special functions. Fails if any kernel spills or has a stack. Needs nvcc and cuobjdump, no GPU.
+# Prints ptxas statistics of every kernel for each architecture: registers, stack and spills in bytes, instructions,
+# instructions of its main loop (the loop with most tensor core instructions, else the longest; a loop may contain
+# rarely executed code), and the loop's tensor core, shared memory and special function instructions. Fails if a kernel
+# spills or has a stack. Needs nvcc and cuobjdump, no GPU.
 #
-# usage: sass.sh FOLDER ARCH...      FOLDER: NAME.ARCH.cubin and NAME.ARCH.log, which make sass has put there
+# usage: sass.sh FOLDER ARCH...      FOLDER: NAME.ARCH.cubin and NAME.ARCH.log, written by make sass
 set -eu
 folder=$1
 shift
 cuobjdump=$(command -v cuobjdump || echo /usr/local/cuda/bin/cuobjdump)
-[ -x "$cuobjdump" ] || { echo "sass: there is no cuobjdump (PyPI: nvidia-cuda-cuobjdump)" >&2; exit 1; }
+[ -x "$cuobjdump" ] || { echo "sass: cuobjdump not found (PyPI: nvidia-cuda-cuobjdump)" >&2; exit 1; }
 
-# One file: lines of ptxas, then of cuobjdump. To lines "kernel registers stack spills instructions loop mma shared special".
+# Converts ptxas lines, then cuobjdump lines, of one file to lines "kernel registers stack spills instructions loop mma
+# shared special".
 figures() {
     awk '
     function end_kernel(   i, j, n, best, best_mma, mma, first, last) {
@@ -61,6 +63,6 @@ for cubin in "$folder"/*."$1".cubin; do
 done | c++filt | sed 's/^void //; s/(\([^)]*\)) sm_/ sm_/' >"$folder/figures"
 sort -s -k1,1 "$folder/figures" | awk '{ n = NF; name = $1; for (i = 2; i <= n - 9; i++) name = name $i
     printf "%-72s %-8s %5d %5d %6d %6d %5d %4d %6d %7d\n", name, $(n - 8), $(n - 7), $(n - 6), $(n - 5), $(n - 4), $(n - 3), $(n - 2), $(n - 1), $n }'
-awk '{ kernels++; if ($(NF - 6) + $(NF - 5) > 0) { bad++; print "sass: spills: " $0 } } END { print kernels - bad " passed, " bad + 0 " failed"; exit bad > 0 }' \
+awk '{ kernels++; if ($(NF - 6) + $(NF - 5) > 0) { bad++; print "sass: spills or stack: " $0 } } END { print kernels - bad " passed, " bad + 0 " failed"; exit bad > 0 }' \
     "$folder/figures" || bad=1
 exit $bad

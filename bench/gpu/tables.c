@@ -1,4 +1,4 @@
-/* Tables of what GPUs did: see gpu_results.h. Every number is a result's; what is missing is a dash. */
+/* Tables of GPU results: see gpu_results.h. Every number comes from a result; a missing one is a dash. */
 #include "bench/gpu/gpu_results.h"
 
 #include <stdarg.h>
@@ -37,9 +37,9 @@ static const json_t *rows_of(const json_t *document, const char *part) {
     return json_object_get(json_object_get(part_of(document, part), "data"), "rows");
 }
 
-/* ---- what follows from parts ---- */
+/* ---- derived values ---- */
 
-/* Bytes a second of the bus at its best; 0: not measured. */
+/* Best rate of the bus in bytes per second; 0: not measured. */
 static double best_bus(const json_t *document, const char *path) {
     double best = 0;
     size_t i;
@@ -51,7 +51,7 @@ static double best_bus(const json_t *document, const char *path) {
     return best;
 }
 
-/* A row whose op is this and whose shape begins or ends so; NULL. */
+/* Returns the row with this op whose shape contains `shape`, or NULL. */
 static const json_t *row_of(const json_t *rows, const char *op, const char *shape) {
     size_t i;
     json_t *row;
@@ -62,17 +62,17 @@ static const json_t *row_of(const json_t *rows, const char *op, const char *shap
     return NULL;
 }
 
-static const json_t *drawn(const json_t *document, const char *family, const char *budget, int batch) {
+static const json_t *steps_part(const json_t *document, const char *family, const char *budget, int batch) {
     char name[64];
     snprintf(name, sizeof name, "bench.%s.%s.b%d", family, budget, batch);
     return part_of(document, name);
 }
 
 static const json_t *zimage(const json_t *document, const char *budget, int batch) {
-    return drawn(document, "zimage", budget, batch);
+    return steps_part(document, "zimage", budget, batch);
 }
 
-/* PyTorch's, of all its parts; to be given back. */
+/* Rows of all PyTorch parts; the caller frees them. */
 static json_t *torch_rows_of(const json_t *document) {
     const char *name;
     json_t *part, *rows = json_array();
@@ -87,8 +87,8 @@ static double step_number(const json_t *part, const char *name) {
     return member_number(part, -1, "data", "step", name, NULL);
 }
 
-/* The floor of a step: what it takes with everything resident, in the same run of this program's benches, or
- * its bytes at the bus's best rate, whichever is longer. Without the former the report's own. */
+/* Lower bound of a step: the larger of the time with everything resident (in the same run) and its bytes at
+ * the bus's best rate. Without the former, the report's own value. */
 static double floor_of(const json_t *document, const json_t *part, int batch) {
     const json_t *all = zimage(document, "all", batch);
     double resident = step_number(all, "bytes_moved") == 0 ? step_number(all, "seconds") : -1;
@@ -122,7 +122,7 @@ static void print_or_dash(const char *format, double value, bool known) {
 static const char *const budgets[] = {"all", "9G", "6G", "4G", "2G"};
 enum { N_BUDGETS = sizeof budgets / sizeof *budgets };
 
-/* One cell or two: seconds a step, and the floor's share of it. */
+/* Prints two cells: seconds per step, and the lower bound as a share of them. */
 static void print_step(const json_t *document, const char *budget, int batch, const char *between) {
     const json_t *part = zimage(document, budget, batch);
     const char *status = member_text(part, "status", NULL);
@@ -175,14 +175,15 @@ static void count_checks(const json_t *document, int *passed, int *failed, int *
     }
 }
 
-static void print_beside(const char *what, const json_t *ours, const json_t *theirs) {
-    double us = member_number(ours, -1, "seconds", NULL), them = member_number(theirs, -1, "seconds", NULL);
-    if (us > 0 && them > 0)
-        printf("- %s: %.3f ms, PyTorch %.3f ms, %.2f times its rate\n", what, 1e3 * us, 1e3 * them,
-               them / us);
+static void print_comparison(const char *what, const json_t *sluice_row, const json_t *torch_row) {
+    double sluice = member_number(sluice_row, -1, "seconds", NULL);
+    double torch = member_number(torch_row, -1, "seconds", NULL);
+    if (sluice > 0 && torch > 0)
+        printf("- %s: %.3f ms, PyTorch %.3f ms, %.2f times PyTorch's speed\n", what, 1e3 * sluice,
+               1e3 * torch, torch / sluice);
 }
 
-/* Those of all parts, to be given back. */
+/* Rows of all operator parts; the caller frees them. */
 static json_t *operators_of(const json_t *document, double *products, double *copy) {
     const char *name;
     json_t *part, *rows = json_array();
@@ -206,20 +207,20 @@ static void print_operators(const json_t *document) {
     const json_t *q = row_of(rows, "linear", "q, k, v, out"),
                  *attention = row_of(rows, "attention", "a layer");
     if (products > 0 || copy > 0)
-        printf("- cuBLASLt's products at 8192^3: %.0f TFLOP/s; copies on the GPU: %.0f GB/s\n",
+        printf("- peak: cuBLASLt product of 8192^3 %.0f TFLOP/s; copy within the GPU %.0f GB/s\n",
                products / 1e12, copy / 1e9);
-    if (q) printf("- a layer's products: %.0f %% of that\n", 100 * member_number(q, 0, "share", NULL));
+    if (q) printf("- products of a layer: %.0f %% of peak\n", 100 * member_number(q, 0, "share", NULL));
     if (attention)
-        printf("- a layer's attention: %.0f TFLOP/s, %.0f %% of that\n",
+        printf("- attention of a layer: %.0f TFLOP/s, %.0f %% of peak\n",
                member_number(attention, 0, "flops_per_second", NULL) / 1e12,
                100 * member_number(attention, 0, "share", NULL));
     double least = least_share(rows, "copy", &most);
     if (least >= 0)
-        printf("- operators that are bound by memory: %.0f to %.0f %% of the copy's rate (above 100: out of "
+        printf("- memory-bound operators: %.0f to %.0f %% of the copy rate (above 100: served from "
                "the cache)\n",
                100 * least, 100 * most);
-    print_beside("attention of a layer", attention, row_of(torch, "attention", "4128x30x128"));
-    print_beside("product 4128x3840x3840", q, row_of(torch, "linear", "4128x3840x3840"));
+    print_comparison("attention of a layer", attention, row_of(torch, "attention", "4128x30x128"));
+    print_comparison("product 4128x3840x3840", q, row_of(torch, "linear", "4128x3840x3840"));
     json_decref(torch);
     json_decref(rows);
 }
@@ -228,16 +229,17 @@ static void print_checks(const json_t *document) {
     int passed, failed, broken, n;
     count_checks(document, &passed, &failed, &broken);
     printf("- checks: %d passed, %d failed", passed, failed);
-    if (broken) printf(", %d parts did not end well", broken);
+    if (broken) printf(", %d parts failed", broken);
     puts("");
     bool same = same_pictures(document, 1, &n);
     if (n > 1)
-        printf("- %d budgets, one image: %s\n", n, same ? "the same latent, bit for bit" : "ANOTHER LATENT");
+        printf("- %d budgets, one image: %s\n", n, same ? "equal latents, bit for bit" : "LATENTS DIFFER");
 }
 
 static void print_steps(const json_t *document) {
-    puts("| `--max-vram` | planned MiB | used MiB | GB a step | s a step, `-b 1` | of the floor | s a step, "
-         "`-b 4` | of the floor |");
+    puts("| `--max-vram` | planned MiB | used MiB | GB per step | s per step, `-b 1` | lower bound | s per "
+         "step, "
+         "`-b 4` | lower bound |");
     puts("|---|---|---|---|---|---|---|---|");
     for (int i = 0; i < N_BUDGETS; i++) {
         printf("| %s | ", budgets[i]);
@@ -254,11 +256,11 @@ static void print_steps(const json_t *document) {
 static void print_links(const json_t *document) {
     double bus = best_bus(document, "h2d_pinned");
     if (bus > 0)
-        printf("- bus, from pinned memory: %.1f GB/s; to it: %.1f\n", bus / 1e9,
+        printf("- bus, from pinned memory: %.1f GB/s; to pinned memory: %.1f GB/s\n", bus / 1e9,
                best_bus(document, "d2h_pinned") / 1e9);
 }
 
-/* Ours has embedders and the final layer too. */
+/* PyTorch's step is measured without embedders and final layer, Sluice's with them. */
 static void print_torch_steps(const json_t *document) {
     static const char *const families[] = {"zimage", "flux"}, *const modes[] = {"eager", "compiled", "cudnn"};
     json_t *rows = torch_rows_of(document);
@@ -266,11 +268,11 @@ static void print_torch_steps(const json_t *document) {
         for (int m = 0; m < 3; m++) {
             char shape[64];
             snprintf(shape, sizeof shape, "%s, %s, ", families[f], modes[m]);
-            double them = member_number(row_of(rows, "step", shape), -1, "seconds", NULL);
-            double us = step_number(drawn(document, families[f], "all", 1), "seconds");
-            if (them <= 0) continue;
-            printf("- PyTorch's %s, %s, resident: %.3f s a step", families[f], modes[m], them);
-            if (us > 0) printf("; ours %.3f, %.2f times its time", us, us / them);
+            double torch = member_number(row_of(rows, "step", shape), -1, "seconds", NULL);
+            double sluice = step_number(steps_part(document, families[f], "all", 1), "seconds");
+            if (torch <= 0) continue;
+            printf("- PyTorch, %s, %s, resident: %.3f s per step", families[f], modes[m], torch);
+            if (sluice > 0) printf("; Sluice %.3f s, %.2f times PyTorch's time", sluice, sluice / torch);
             puts("");
         }
     json_decref(rows);

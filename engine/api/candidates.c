@@ -9,7 +9,6 @@
 
 /* ---- parts of a memory need that the dry run does not measure ---- */
 
-/* Descriptors of gathered embedding rows. */
 static uint64_t candidates_gathered_bytes(const struct job *job) {
     uint64_t bytes = 0;
     for (int slot = 0; slot < SLOTS_MAX; slot++)
@@ -87,7 +86,6 @@ static enum pictures_place candidates_pictures_place(const struct sluice_request
     return choice_is(r->vae_tiling, "off") ? PICTURES_ON_DEVICE : PICTURES_ANYWHERE;
 }
 
-/* Allocates a need with as many stages as the layout. */
 static struct run_need *candidates_need(const struct job *job, const struct layout *l, struct error *e) {
     struct run_need *need = job->sys->alloc(job->sys, LINE_HOST, run_need_bytes(l->n_stages));
     if (!need) error_set(e, MEMORY, "no memory for a run's sizes");
@@ -210,7 +208,6 @@ static int candidates_next_groups(int batch, int groups) {
     return largest > 1 ? (batch + largest - 2) / (largest - 1) : 0;
 }
 
-/* The list of candidates under construction. */
 struct candidates {
     struct job *job;
     struct rates rates;
@@ -245,7 +242,6 @@ static void candidates_add_tiled(struct candidates *c, unsigned hoisted, struct 
     c->n = 1;
 }
 
-/* Appends this layout and the same in more groups. */
 static void candidates_add_groups(struct candidates *c, struct layout_choice choice, struct error *e) {
     int most = c->job->decode_only ? 1 : c->job->batch;
     for (; choice.groups && e->code == OK; choice.groups = candidates_next_groups(most, choice.groups))

@@ -14,7 +14,7 @@ enum { PART_INACTIVE, PART_REACTIVE, PART_MASK };
 /* Frame i of the control video at the output size: the caller's own pixels, or read and resized into
  * layout.control_rgb. */
 static enum status control_video_read(const struct job *job, int32_t i, struct sluice_picture *picture,
-                            struct error *e) {
+                                      struct error *e) {
     struct tensor rgb = job->layout.control_rgb;
     copy_sized(picture, sizeof *picture, job->request.control[i]);
     if (!picture->rgb || fit_changes(&job->control_fitting)) {
@@ -26,8 +26,8 @@ static enum status control_video_read(const struct job *job, int32_t i, struct s
     return e->code;
 }
 
-enum status control_video_fill(const struct job *job, const struct encoded *encoded, const struct frame_chunk *chunk,
-                     struct tensor out, struct error *e) {
+enum status control_video_fill(const struct job *job, const struct encoded *encoded,
+                               const struct frame_chunk *chunk, struct tensor out, struct error *e) {
     const struct sluice_picture *mask = job->request.mask ? &job->picture[PICTURE_MASK] : NULL;
     bool reactive = encoded->reference == PART_REACTIVE;
     for (int32_t i = 0; i < chunk->n_frames && e->code == OK; i++) {
@@ -54,11 +54,13 @@ static struct tensor control_video_part(const struct job *job, int part) {
 }
 
 struct tensor control_video_latent(const struct job *job, const struct encoded *encoded) {
-    return control_video_part(job, encoded->kind == ENCODED_REFERENCE_FRAME ? PART_INACTIVE : encoded->reference);
+    return control_video_part(job,
+                              encoded->kind == ENCODED_REFERENCE_FRAME ? PART_INACTIVE : encoded->reference);
 }
 
 int control_video_frame(const struct job *job, const struct encoded *encoded, int chunk) {
-    return encoded->kind == ENCODED_REFERENCE_FRAME ? job->n_reference_frames - 1 - encoded->reference : job->n_reference_frames + chunk;
+    return encoded->kind == ENCODED_REFERENCE_FRAME ? job->n_reference_frames - 1 - encoded->reference
+                                                    : job->n_reference_frames + chunk;
 }
 
 /* Writes one latent frame of the mask channels. A still mask (--mask) gives the same values for every
@@ -80,7 +82,8 @@ static void control_video_put_mask(const struct job *job, struct tensor to, int3
 
 /* Without a control video a single grey video is encoded and used for both parts. */
 void control_video_finish(const struct job *job) {
-    struct tensor inactive = control_video_part(job, PART_INACTIVE), reactive = control_video_part(job, PART_REACTIVE),
+    struct tensor inactive = control_video_part(job, PART_INACTIVE),
+                  reactive = control_video_part(job, PART_REACTIVE),
                   mask = control_video_part(job, PART_MASK);
     size_t pixels = (size_t)job->Y * (size_t)job->X, all = (size_t)job->F * pixels;
     size_t front = (size_t)job->n_reference_frames * pixels;

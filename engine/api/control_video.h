@@ -17,8 +17,8 @@
 
 /* Writes the frames of one chunk of the control video, inactive or reactive part, to out, [N, Y, X, 3].
  * Returns the status of the frame-reading callback, or MEMORY. */
-enum status control_video_fill(const struct job *job, const struct encoded *encoded, const struct frame_chunk *chunk,
-                     struct tensor out, struct error *e);
+enum status control_video_fill(const struct job *job, const struct encoded *encoded,
+                               const struct frame_chunk *chunk, struct tensor out, struct error *e);
 /* Writes a reference image to out, [1, Y, X, 3], scaled to fit and centred on white. */
 void control_video_fill_reference(const struct job *job, const struct encoded *encoded, struct tensor out);
 /* The part of the concat channels [C, F, Y, X] that takes the encoder output of a control video or

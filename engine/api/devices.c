@@ -99,7 +99,6 @@ bool device_fingerprint(const struct device *device, const char *name, char *out
 
 /* ---- listing ---- */
 
-/* Values of --precision that the device supports. */
 static json_t *precisions(const struct device *device) {
     json_t *list = json_array();
     for (int p = 0; p < N_PRECISIONS; p++)
@@ -150,10 +149,10 @@ int sluice_devices(char **json, struct sluice_error *error) {
     sys_init_machine(&sys);
     struct device *cpu = cpu_open(&sys, 1, &e);
     if (!cpu) return publish_error(&e, error);
-    unsigned losses = failed_json_allocations();
+    unsigned json_failures = failed_json_allocations();
     json_t *list = json_pack("{s:i, s:[o], s:[]}", "version", 1, "devices", describe_cpu(cpu), "absent");
     if (list) list_cuda(json_object_get(list, "devices"), json_object_get(list, "absent"));
-    *json = json_hand_out(list, JSON_INDENT(1), losses);
+    *json = json_to_text(list, JSON_INDENT(1), json_failures);
     cpu->destroy(cpu);
     if (!*json) error_set(&e, MEMORY, "no memory for a list of devices");
     return publish_error(&e, error);

@@ -138,7 +138,7 @@ int sluice_families(char **json, struct sluice_error *error) {
     if (!check_not_null(json, "json", &e) || !check_stack(SLUICE_STACK_BYTES_TO_OPEN, &e))
         return publish_error(&e, error);
     *json = NULL;
-    unsigned losses = failed_json_allocations();
+    unsigned json_failures = failed_json_allocations();
     json_t *list = json_array();
     for (const struct recipe *const *r = recipes; *r && e.code == OK; r++) {
         struct sluice_model_options options = {.struct_size = sizeof options, .family = (*r)->name};
@@ -146,7 +146,7 @@ int sluice_families(char **json, struct sluice_error *error) {
         if (model_open(NULL, &options, &m, &e) == OK) json_push(list, family_json(m));
         model_close(m);
     }
-    *json = json_hand_out(json_pack("{s:i, s:o}", "version", 1, "families", list), JSON_INDENT(1), losses);
+    *json = json_to_text(json_pack("{s:i, s:o}", "version", 1, "families", list), JSON_INDENT(1), json_failures);
     if (!*json) error_set(&e, MEMORY, "no memory for a list of families");
     if (e.code != OK) sluice_free(*json), *json = NULL;
     return publish_error(&e, error);

@@ -26,7 +26,7 @@ enum status check_finite(struct tensor t, const char *what, const char *stage, i
 static enum status seed_generators(struct initial_latents *init, struct error *e) {
     struct job *job = init->job;
     init->generators = job->sys->alloc(job->sys, LINE_HOST, (size_t)job->batch * sizeof *init->generators);
-    if (!init->generators) return error_set(e, MEMORY, "no memory for generators");
+    if (!init->generators) return error_set(e, MEMORY, "no memory for the random generators");
     for (int i = 0; i < job->batch; i++)
         generator_seed(&init->generators[i], job->request.seed + (uint64_t)i);
     return OK;
@@ -66,14 +66,15 @@ void scale_model_input(const struct job *job, int image, int i_call) {
     frame_conditioning_put_clean(job, job->layout.input[image]);
 }
 
-/* ---- pictures in ---- */
+/* ---- encoder input ---- */
 
 static enum status resize_for_vision(struct job *job, struct error *e) {
     for (int i = 0; i < job->n_encoded && e->code == OK; i++) {
         const struct encoded *encoded = &job->encoded[i];
         const struct tensor *to = &job->layout.encoded[i].resized;
         if (to->rank)
-            picture_resize(job->sys, job_fitted_picture(job, encoded), TORCH_BICUBIC, encoded->size, to->data, e);
+            picture_resize(job->sys, job_fitted_picture(job, encoded), TORCH_BICUBIC, encoded->size, to->data,
+                           e);
     }
     return e->code;
 }
@@ -103,7 +104,8 @@ static void fill_picture(const struct job *job, int i) {
 enum status initial_latents_fill_input(const struct job *job, int i, int chunk, struct error *e) {
     const struct encoded *encoded = &job->encoded[i];
     struct tensor out = job->layout.encoded[i].picture;
-    if (encoded->kind == ENCODED_CONTROL) return control_video_fill(job, encoded, &job->encoded_chunks[chunk], out, e);
+    if (encoded->kind == ENCODED_CONTROL)
+        return control_video_fill(job, encoded, &job->encoded_chunks[chunk], out, e);
     if (encoded->kind == ENCODED_FRAMES)
         frame_conditioning_fill(job, &job->encoded_chunks[chunk], out);
     else if (encoded->kind == ENCODED_REFERENCE_FRAME)
@@ -117,7 +119,8 @@ enum status initial_latents_fill_input(const struct job *job, int i, int chunk, 
 
 /* Writes an image's latent to `to`: sampled from the encoder's distribution with that image's noise, or its
  * mean. */
-static void take_latent(struct initial_latents *init, int image, struct tensor moments, bool drawn, struct tensor to) {
+static void take_latent(struct initial_latents *init, int image, struct tensor moments, bool drawn,
+                        struct tensor to) {
     const struct component *c = model_component(init->job->model, FAMILY_ENCODER);
     if (drawn) initial_latents_draw(init, image, to);
     posterior_sample(moments, drawn ? to.data : NULL, &c->latent_format, latent_planes(to));
@@ -200,7 +203,8 @@ static struct tensor encoded_destination(const struct job *job, const struct enc
     const struct layout *l = &job->layout;
     if (encoded->kind == ENCODED_REFERENCE) return l->reference[encoded->reference];
     if (encoded->kind == ENCODED_FIRST) return l->clean_frame;
-    return encoded->kind == ENCODED_FRAMES ? frame_conditioning_latent(job) : control_video_latent(job, encoded);
+    return encoded->kind == ENCODED_FRAMES ? frame_conditioning_latent(job)
+                                           : control_video_latent(job, encoded);
 }
 
 /* Completes the concat channels after the last encoded picture or video. */
@@ -219,7 +223,8 @@ static enum status take_shared(const struct job *job, int i, int chunk, struct e
     const struct encoded *encoded = &job->encoded[i];
     bool control = encoded->kind == ENCODED_CONTROL || encoded->kind == ENCODED_REFERENCE_FRAME;
     struct tensor to = encoded_destination(job, encoded);
-    take_frame(job, job->layout.encoded[i].moments, to, control ? control_video_frame(job, encoded, chunk) : chunk);
+    take_frame(job, job->layout.encoded[i].moments, to,
+               control ? control_video_frame(job, encoded, chunk) : chunk);
     if (chunk + 1 < encoded->n_chunks) return OK;
     if (control || encoded->kind == ENCODED_FRAMES) return finish_concat(job, i, e);
     for (int image = 0; image < job->batch && encoded->kind == ENCODED_FIRST; image++)
@@ -227,13 +232,14 @@ static enum status take_shared(const struct job *job, int i, int chunk, struct e
     return dump_encoded(job, i, latent_planes(to), e);
 }
 
-/* Stores an encoder output per image of the batch, each sampled with its own noise. An image's latent may
- * be overwritten by the next one's after use. */
+/* Stores an encoder output once per image of the batch, each sampled with its own noise. Without inpainting
+ * all images share prediction[0] for the encoded input image. */
 static enum status take_per_image(struct initial_latents *init, int i, struct error *e) {
     const struct job *job = init->job;
     const struct layout *l = &job->layout;
     bool is_init = job->encoded[i].kind == ENCODED_INIT;
-    struct tensor moments = l->encoded[i].moments, shown = job_blends_mask(job) ? l->inpaint_latent[0] : l->prediction[0];
+    struct tensor moments = l->encoded[i].moments,
+                  shown = job_blends_mask(job) ? l->inpaint_latent[0] : l->prediction[0];
     for (int image = 0; image < job->batch && e->code == OK; image++) {
         if (is_init)
             begin_at_picture(init, image, moments);
@@ -267,7 +273,7 @@ enum status initial_latents_take_encoded(struct initial_latents *init, int i, in
     return e->code;
 }
 
-/* ---- all ---- */
+/* ---- begin and end of a run ---- */
 
 bool initial_latents_need_no_picture(const struct job *job) {
     for (int i = 0; i < job->n_encoded; i++)
@@ -275,7 +281,8 @@ bool initial_latents_need_no_picture(const struct job *job) {
     return true;
 }
 
-enum status initial_latents_open(struct initial_latents *init, struct job *job, const char *latent_file, struct error *e) {
+enum status initial_latents_open(struct initial_latents *init, struct job *job, const char *latent_file,
+                                 struct error *e) {
     *init = (struct initial_latents){.job = job, .latent_file = latent_file};
     if (latent_file && load_latents(job, latent_file, e) != OK) return e->code;
     if (job->decode_only) return OK;

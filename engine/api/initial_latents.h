@@ -13,13 +13,15 @@
 struct initial_latents {
     struct job *job;
     struct generator *generators; /* one per image; owned */
-    const char *latent_file;      /* initial noise from a file (--latent); NULL: none */
+    const char *latent_file; /* initial noise from a file (--init-latent), or in a decode-only job the latent;
+                                NULL: none */
 };
 
 /* Called before the first visit: seeds the generators and fills the latents that wait for no encoded
  * picture. latent_file: its tensor "latent" replaces the noise, or in a decode-only job is the latent to
  * decode. SHAPE, NONFINITE, MEMORY and errors of reading. */
-enum status initial_latents_open(struct initial_latents *init, struct job *job, const char *latent_file, struct error *e);
+enum status initial_latents_open(struct initial_latents *init, struct job *job, const char *latent_file,
+                                 struct error *e);
 /* Before and after the encoder runs on one chunk of encoded picture i (chunk 0 for a still image): writes
  * its input frames; stores its output. Returns the status of the frame-reading callback, MEMORY, or
  * NONFINITE. */

@@ -91,7 +91,7 @@ static void add_groups(const struct tensor_index *index, json_t *component) {
     }
     json_object_foreach(by_name, key, group) {
         set_bits(group);
-        json_watch(json_array_append(list, group));
+        json_count_failure(json_array_append(list, group));
     }
     json_decref(by_name);
     json_put(component, "values", json_integer(values));
@@ -130,7 +130,6 @@ static void list_unknown_tensors(const struct component *c, json_t *unknown) {
     }
 }
 
-/* The results of an inspection. */
 struct findings {
     bool tensors;
     json_t *components, *unknown, *missing, *notes;
@@ -254,7 +253,6 @@ static bool inspect_is_optional(const struct component_files *files, const struc
     return slot->family->kind == FAMILY_ENCODER || slot_is_extra(slot);
 }
 
-/* Describes the components in the order of the recipe's slots. */
 static enum status inspect_slots(struct sys *sys, struct component_files *files, struct findings *to,
                                  struct error *e) {
     const struct component_file *in[SLOTS_MAX];
@@ -282,7 +280,6 @@ static enum status inspect_without_recipe(struct sys *sys, struct component_file
     return tiny && e->code == OK ? inspect_unplaced(sys, files, tiny, to, e) : e->code;
 }
 
-/* Describes the recipe's components, then misplaced and unknown files. */
 static enum status inspect_component_files(struct sys *sys, struct component_files *files,
                                            struct findings *to, struct error *e) {
     to->recipe ? inspect_slots(sys, files, to, e) : inspect_without_recipe(sys, files, to, e);
@@ -307,13 +304,13 @@ static json_t *pipeline_json(struct sys *sys, const char *path, char name[PIPELI
     return json;
 }
 
-static enum status hand_out(json_t *json, unsigned losses, char **text, struct error *e) {
+static enum status hand_out(json_t *json, unsigned json_failures, char **text, struct error *e) {
     *text = NULL;
     if (e->code != OK) {
         json_decref(json);
         return e->code;
     }
-    *text = json_hand_out(json, JSON_INDENT(1), losses);
+    *text = json_to_text(json, JSON_INDENT(1), json_failures);
     return *text ? OK : error_set(e, MEMORY, "no memory for the text");
 }
 
@@ -340,7 +337,6 @@ static const struct recipe *inspect_recipe(const struct component_files *files, 
     return recipe;
 }
 
-/* Adds a text encoder's prompt length limit and its tokenizer. */
 static void inspect_text(struct tokenizer_search *search, int slot, struct findings *to) {
     struct tokenizer *tokenizer = NULL;
     struct error failure = {0};
@@ -399,7 +395,6 @@ static enum status inspect_all(struct sys *sys, const struct sluice_model_option
     return OK;
 }
 
-/* Describes an adapter file (LoRA). */
 static enum status inspect_file(struct sys *sys, const char *path, struct findings *to, json_t *all,
                                 struct error *e) {
     json_t *adapter = NULL;
@@ -420,7 +415,7 @@ __attribute__((noinline)) static enum status inspect_text_of(const struct sluice
     struct component_files files = {0};
     sys_init_machine(&sys);
     copy_sized(&o, sizeof o, options);
-    unsigned losses = failed_json_allocations();
+    unsigned json_failures = failed_json_allocations();
     struct findings *to = sys.alloc(&sys, LINE_HOST, sizeof *to);
     if (!to) return error_set(e, MEMORY, "no memory to inspect a model");
     *to = (struct findings){.tensors = tensors,
@@ -439,7 +434,7 @@ __attribute__((noinline)) static enum status inspect_text_of(const struct sluice
     for (int i = 0; i < to->n_components; i++) component_destroy(&to->component[i]);
     sys.release(&sys, to);
     component_files_destroy(&sys, &files);
-    return hand_out(all, losses, json, e);
+    return hand_out(all, json_failures, json, e);
 }
 
 int sluice_inspect(const struct sluice_model_options *options, bool tensors, char **json,
@@ -467,13 +462,13 @@ static enum status tokenize_plain(struct sys *sys, const char *path, const char 
     struct tokenizer *tokenizer = NULL;
     int32_t *ids = NULL;
     int n = 0;
-    unsigned losses = failed_json_allocations();
+    unsigned json_failures = failed_json_allocations();
     char *of_model = path_existing(sys, path, "tokenizer", e);
     if (e->code == OK) tokenizer_open(sys, of_model ? of_model : path, &tokenizer, e);
     sys->release(sys, of_model);
     if (e->code != OK) return e->code;
     if (tokenizer_encode(tokenizer, text, bytes, &ids, &n, e) == OK)
-        hand_out(ids_json(ids, n), losses, json, e);
+        hand_out(ids_json(ids, n), json_failures, json, e);
     sys->release(sys, ids);
     tokenizer_close(tokenizer);
     return e->code;
@@ -530,14 +525,14 @@ static enum status tokenize_with_model(struct sys *sys, const struct sluice_mode
                                        struct component_files *files, const char *text, size_t bytes,
                                        char **json, struct error *e) {
     struct tokenizer_search search = {.sys = sys, .options = o, .files = files};
-    unsigned losses = failed_json_allocations();
+    unsigned json_failures = failed_json_allocations();
     if (find_recipe(sys, o, files, &search.recipe, e) != OK) return e->code;
     json_t *encoders = json_array();
     for (int i = 0; i < SLOTS_MAX && search.recipe->slot[i].family && e->code == OK; i++)
         if (search.recipe->slot[i].family->kind == FAMILY_TEXT && !is_absent(files, search.recipe, i))
             tokenize_slot(&search, i, text, bytes, encoders, e);
     tokenizer_check_flag(&search, e);
-    hand_out(json_pack("{s:i, s:o}", "version", 1, "encoders", encoders), losses, json, e);
+    hand_out(json_pack("{s:i, s:o}", "version", 1, "encoders", encoders), json_failures, json, e);
     return e->code;
 }
 

@@ -72,7 +72,6 @@ static enum status job_encode(const struct job *job, int slot, const char *promp
                                   n_pictures, tokens, e);
 }
 
-/* Encodes all prompts to tokens for the text encoder in this slot. */
 static enum status job_encode_all(struct job *job, int slot, struct error *e) {
     const struct sluice_request *r = &job->request;
     const char *negative = r->negative_prompt ? r->negative_prompt : "";
@@ -259,7 +258,6 @@ const struct component *job_tiny_decoder(const struct job *job) {
     return c->family->kind == FAMILY_TINY_DECODER && !job->request.no_decode ? c : NULL;
 }
 
-/* Derives the job's sizes from the resolved request. */
 static enum status job_set_sizes(struct job *job, struct error *e) {
     const struct sluice_request *r = &job->request;
     job->decoder_slot = job_find_decoder(job);
@@ -270,15 +268,16 @@ static enum status job_set_sizes(struct job *job, struct error *e) {
         r->negative_prompt || !job->model->force_zeros_for_empty_prompt ? job->n_prompts : 1;
     job->C = decoder->latent_channels; /* equal to the transformer's */
     int32_t frames = (r->frames - 1) / component_frame_factor(decoder) + 1;
-    bool led = job->model->recipe->concat == CONCAT_CONTROL && !job->decode_only;
-    job->n_reference_frames = led ? r->n_references : 0;
+    bool is_vace = job->model->recipe->concat == CONCAT_CONTROL && !job->decode_only;
+    job->n_reference_frames = is_vace ? r->n_references : 0;
     job->F = job->n_reference_frames + frames;
     job->Y = r->height / decoder->pixel_factor;
     job->X = r->width / decoder->pixel_factor;
     const struct component *encoder = model_component(job->model, FAMILY_ENCODER);
     bool gives = r->init_image && job->model->init == INIT_FIRST_FRAME && !job->decode_only;
     job->n_chunks = component_frame_chunks(decoder, frames, job->chunks);
-    if (gives || led) job->n_encoded_chunks = component_frame_chunks(encoder, frames, job->encoded_chunks);
+    if (gives || is_vace)
+        job->n_encoded_chunks = component_frame_chunks(encoder, frames, job->encoded_chunks);
     if (gives && job->model->recipe->concat == CONCAT_NONE) job->n_clean_frames = 1;
     if (job_within_limits(job, decoder)) return OK;
     error_set(e, USAGE, "the video is too large to encode or decode");

@@ -35,7 +35,7 @@ struct encoded {
     int n_chunks; /* chunks of frames, one evaluation each: job->n_encoded_chunks, or 1 for an image */
 };
 
-/* What a job runs with: its model, device and the session's caches. */
+/* The model, device and session caches that a job uses. */
 struct job_context {
     const struct sluice_model *model;
     struct device *device;

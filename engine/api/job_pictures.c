@@ -10,7 +10,7 @@
 /* The index of the input picture behind an encoded one; for the masked image that is the mask. A vision
  * encoder has a picture of its own where it needs another size than the autoencoder. */
 static int picture_index_of(const struct job *job, const struct encoded *encoded) {
-    int shown = PICTURE_VISION + encoded->reference;
+    int vision = PICTURE_VISION + encoded->reference;
     switch (encoded->kind) {
     case ENCODED_INIT:
     case ENCODED_FRAMES:
@@ -20,7 +20,7 @@ static int picture_index_of(const struct job *job, const struct encoded *encoded
     case ENCODED_CONTROL:
         return PICTURE_MASK;
     case ENCODED_VISION:
-        return job->input_picture[shown].width ? shown : PICTURE_REFERENCES + encoded->reference;
+        return job->input_picture[vision].width ? vision : PICTURE_REFERENCES + encoded->reference;
     case ENCODED_REFERENCE:
     case ENCODED_REFERENCE_FRAME:
         return PICTURE_REFERENCES + encoded->reference;
@@ -58,9 +58,9 @@ static int read_assumed_picture(const struct sluice_picture *picture, uint8_t *r
 /* A placeholder of the model's default size for plans without pictures; it has no pixels. */
 static const struct sluice_picture *job_assume_picture(struct job *job, int place) {
     job->input_picture[place] = (struct sluice_picture){.struct_size = sizeof *job->input_picture,
-                                                .width = job->model->width,
-                                                .height = job->model->height,
-                                                .read = read_assumed_picture};
+                                                        .width = job->model->width,
+                                                        .height = job->model->height,
+                                                        .read = read_assumed_picture};
     return &job->input_picture[place];
 }
 
@@ -129,28 +129,27 @@ static void job_fit_references(struct job *job) {
     bool has_vision = recipe_slot(recipe, FAMILY_VISION) < SLOTS_MAX;
     for (int i = 0; i < job->request.n_references; i++) {
         const struct sluice_picture *given = &job->input_picture[PICTURE_REFERENCES + i];
-        struct picture_size shown = request_vision_size(recipe, given),
-                            size = has_encoder ? job->reference_size[i] : shown;
+        struct picture_size vision_size = request_vision_size(recipe, given),
+                            size = has_encoder ? job->reference_size[i] : vision_size;
         job_fit_picture(job, PICTURE_REFERENCES + i,
                         fit_make(FIT_STRETCH, job_input_size(job, PICTURE_REFERENCES + i), size));
-        if (!has_vision || !memcmp(&size, &shown, sizeof size)) continue;
+        if (!has_vision || !memcmp(&size, &vision_size, sizeof size)) continue;
         job->input_picture[PICTURE_VISION + i] = *given;
         job_fit_picture(job, PICTURE_VISION + i,
-                        fit_make(FIT_STRETCH, job_input_size(job, PICTURE_VISION + i), shown));
+                        fit_make(FIT_STRETCH, job_input_size(job, PICTURE_VISION + i), vision_size));
     }
 }
 
 /* How a vision encoder reads a picture of that size: resampled bicubically as in training, then
  * center-cropped. */
-static struct fitting fit_for_vision(struct picture_size from, const struct vision_grid *sight) {
-    struct picture_size size = {sight->width, sight->height},
-                        whole = {sight->whole.width, sight->whole.height};
+static struct fitting fit_for_vision(struct picture_size from, const struct vision_grid *grid) {
+    struct picture_size size = {grid->width, grid->height}, whole = {grid->whole.width, grid->whole.height};
     return (struct fitting){.from = from,
                             .size = size,
                             .part = {.by = TORCH_BICUBIC,
                                      .whole = whole.width ? whole : size,
-                                     .x = sight->whole.left,
-                                     .y = sight->whole.top,
+                                     .x = grid->whole.left,
+                                     .y = grid->whole.top,
                                      .size = size}};
 }
 
@@ -160,16 +159,17 @@ static void job_fit_vision_frames(struct job *job) {
     const int places[] = {PICTURE_INIT, PICTURE_END};
     for (int i = 0; i < request_vision_frames(job->model); i++) {
         struct picture_size from = job_input_size(job, places[i]);
-        struct vision_grid sight = vision->family->vision_grid(vision, from.width, from.height);
+        struct vision_grid grid = vision->family->vision_grid(vision, from.width, from.height);
         job->input_picture[PICTURE_VISION + i] = job->input_picture[places[i]];
-        job_fit_picture(job, PICTURE_VISION + i, fit_for_vision(from, &sight));
+        job_fit_picture(job, PICTURE_VISION + i, fit_for_vision(from, &grid));
     }
 }
 
 void job_fit_pictures(struct job *job, enum fit fit) {
     struct picture_size output = {job->request.width, job->request.height};
     for (int i = 0; i < PICTURE_REFERENCES; i++)
-        if (job->input_picture[i].width) job_fit_picture(job, i, fit_make(fit, job_input_size(job, i), output));
+        if (job->input_picture[i].width)
+            job_fit_picture(job, i, fit_make(fit, job_input_size(job, i), output));
     job_fit_references(job);
     job_fit_vision_frames(job);
     if (job->request.n_control)
@@ -217,22 +217,23 @@ enum status job_read_pictures(struct job *job, struct error *e) {
     return e->code;
 }
 
-static void job_list_vision_input(struct job *job, int slot, int number, struct picture_size shown) {
+static void job_list_vision_input(struct job *job, int slot, int number, struct picture_size vision_size) {
     const struct component *c = &job->model->component[slot];
-    struct vision_grid sight = c->family->vision_grid(c, shown.width, shown.height);
+    struct vision_grid grid = c->family->vision_grid(c, vision_size.width, vision_size.height);
     job->encoded[job->n_encoded++] = (struct encoded){.kind = ENCODED_VISION,
                                                       .slot = slot,
                                                       .reference = number,
-                                                      .size = {sight.width, sight.height},
-                                                      .columns = sight.columns,
-                                                      .rows = sight.rows,
+                                                      .size = {grid.width, grid.height},
+                                                      .columns = grid.columns,
+                                                      .rows = grid.rows,
                                                       .n_chunks = 1};
 }
 
 /* Lists the inputs of a vision encoder: every reference, or first and last frame. */
 static void job_list_vision(struct job *job, int slot) {
     for (int i = 0; i < job->request.n_references; i++)
-        job_list_vision_input(job, slot, i, request_vision_size(job->model->recipe, job->request.references[i]));
+        job_list_vision_input(job, slot, i,
+                              request_vision_size(job->model->recipe, job->request.references[i]));
     for (int i = 0; i < request_vision_frames(job->model); i++)
         job_list_vision_input(job, slot, i, job_input_size(job, PICTURE_VISION + i));
 }

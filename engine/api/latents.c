@@ -82,8 +82,7 @@ enum status dump_save_picture(struct sys *sys, const char *folder, const char *n
     int32_t dim[4] = {1, 3, picture.dim[0], picture.dim[1]};
     struct named_tensor tensor = {name, tensor_make(NULL, DTYPE_F32, 4, dim)};
     struct stream stream = {.tensors = &picture};
-    if (path)
-        safetensors_write_made(sys, path, &tensor, 1, &(struct tensor_maker){&stream, next_planar}, e);
+    if (path) safetensors_write_made(sys, path, &tensor, 1, &(struct tensor_maker){&stream, next_planar}, e);
     sys->release(sys, path);
     return e->code;
 }

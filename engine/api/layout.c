@@ -68,7 +68,6 @@ static void layout_texts(const struct job *job, struct layout *l, struct arena *
     }
 }
 
-/* Number of frames in the largest chunk. */
 static int32_t layout_chunk_frames(const struct frame_chunk *chunks, int n_chunks) {
     int32_t most = 1;
     for (int i = 0; i < n_chunks; i++)
@@ -219,7 +218,6 @@ int layout_find_encoded(const struct job *job, int slot, int n_chunks, int numbe
     return -1;
 }
 
-/* Adds a stage for the encoded pictures of this slot with this many chunks. */
 static void layout_add_encoded(const struct job *job, struct layout *l, const struct stage_kind *kind,
                                int slot, int n_chunks) {
     int n = 0;

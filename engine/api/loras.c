@@ -9,7 +9,7 @@
 
 #define EXTENSION ".safetensors"
 
-static bool is_same(const struct file_identity *a, const struct file_identity *b) {
+static bool is_same_file(const struct file_identity *a, const struct file_identity *b) {
     return a->device == b->device && a->inode == b->inode;
 }
 
@@ -31,14 +31,14 @@ static enum status identify_both(struct sys *sys, struct lora *lora, struct erro
 }
 
 /* Adds a file or its strength to one that is listed; takes ownership of path, also after failure. */
-static enum status add(struct loras *l, char *path, double strength, struct error *e) {
+static enum status add_lora(struct loras *l, char *path, double strength, struct error *e) {
     struct lora lora = {.path = path, .strength = strength};
     if (!path || identify_both(l->sys, &lora, e) != OK) {
         l->sys->release(l->sys, path);
         return e->code;
     }
     int i = 0;
-    while (i < l->n && !is_same(&l->at[i].identity, &lora.identity)) i++;
+    while (i < l->n && !is_same_file(&l->at[i].identity, &lora.identity)) i++;
     if (i < l->n) {
         l->at[i].strength += strength;
         l->sys->release(l->sys, path);
@@ -65,7 +65,7 @@ static char *tagged_path(struct sys *sys, const char *folder, const char *name, 
     return path;
 }
 
-static void drop(struct loras *l, int i) {
+static void drop_lora(struct loras *l, int i) {
     l->sys->release(l->sys, l->at[i].path);
     l->n--;
     memmove(l->at + i, l->at + i + 1, (size_t)(l->n - i) * sizeof *l->at);
@@ -75,13 +75,13 @@ enum status loras_list(struct sys *sys, const struct sluice_request *request, co
                        int n, struct loras *l, struct error *e) {
     *l = (struct loras){.sys = sys};
     for (int i = 0; i < request->n_loras && e->code == OK; i++)
-        add(l, path_copy(sys, request->loras[i].path, e), request->loras[i].strength, e);
+        add_lora(l, path_copy(sys, request->loras[i].path, e), request->loras[i].strength, e);
     for (int i = 0; i < n && e->code == OK; i++)
         for (int k = 0; k < tags[i].n && e->code == OK; k++)
-            add(l, tagged_path(sys, request->lora_dir, tags[i].tag[k].name, e), tags[i].tag[k].strength,
-                e);
+            add_lora(l, tagged_path(sys, request->lora_dir, tags[i].tag[k].name, e), tags[i].tag[k].strength,
+                     e);
     for (int i = l->n - 1; i >= 0; i--)
-        if (l->at[i].strength == 0) drop(l, i);
+        if (l->at[i].strength == 0) drop_lora(l, i);
     return e->code;
 }
 

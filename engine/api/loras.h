@@ -9,8 +9,8 @@
 struct lora {
     char *path;
     struct file_identity identity;
-    struct file_identity config; /* of the adapter_config.json beside it; all 0: none */
-    double strength;             /* sum over all mentions; not 0 */
+    struct file_identity config; /* identity of the adapter_config.json beside the file; all 0: none */
+    double strength;             /* sum of the strengths of all mentions; not 0 */
 };
 
 struct loras {

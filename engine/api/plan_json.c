@@ -33,7 +33,6 @@ static void put_skipped(const struct sluice_request *r, json_t *json) {
     json_put(json, "slg_end", json_real(r->slg_end));
 }
 
-/* The input images, and how they are used. */
 static void put_pictures(const struct job *job, json_t *json) {
     const struct sluice_request *r = &job->request;
     json_t *references = json_array();
@@ -265,8 +264,7 @@ static enum status plan_invalid(const struct job *job, struct error *e, const ch
 static enum status plan_mismatch(const struct job *job, struct error *e, const char *what,
                                  const char *where) {
     error_set(e, BUDGET, "this plan was made for another request or model: %s", what);
-    set_plan_place(job, where, e);
-    return error_expected(e, "a plan made with the flags of this run (`sluice plan ... --json`)");
+    return set_plan_place(job, where, e);
 }
 
 /* A number, boolean or string as text for messages; out has 48 bytes. Returns out. */
@@ -294,8 +292,8 @@ static enum status check_same_request(const struct job *job, const json_t *their
         const json_t *a = json_object_get(theirs, keys[i]), *b = json_object_get(ours, keys[i]);
         if (!a || !b || json_equal(a, b)) continue;
         plan_mismatch(job, e, "its request differs", NULL);
-        error_found(e, "%s %s", keys[i], value_text(a, found));
-        error_expected(e, "%s %s: make a new plan, or give the flags of this one", keys[i],
+        error_found(e, "%s %s in the plan", keys[i], value_text(a, found));
+        error_expected(e, "%s %s as requested, or a new plan (`sluice plan ... --json`)", keys[i],
                        value_text(b, expected));
     }
     json_decref(ours);
@@ -303,15 +301,16 @@ static enum status check_same_request(const struct job *job, const json_t *their
     json_int_t frames = json_integer_value(json_object_get(theirs, "frames"));
     if ((frames ? frames : 1) != job->request.frames) {
         plan_mismatch(job, e, "its request differs", NULL);
-        error_found(e, "frames %lld", (long long)(frames ? frames : 1));
-        error_expected(e, "frames %d: make a new plan, or give the flags of this one", job->request.frames);
+        error_found(e, "frames %lld in the plan", (long long)(frames ? frames : 1));
+        error_expected(e, "frames %d as requested, or a new plan (`sluice plan ... --json`)",
+                       job->request.frames);
     }
     size_t prompts = json_array_size(json_object_get(theirs, "tokens"));
-    if (prompts && (int)prompts != job->n_prompts)
-        plan_mismatch(job, e,
-                      prompts > 1 ? "it has guidance (--cfg-scale), this request has none"
-                                  : "it has no guidance (--cfg-scale 1), this request has",
-                      NULL);
+    if (prompts && (int)prompts != job->n_prompts) {
+        plan_mismatch(job, e, "guidance (--cfg-scale) differs", NULL);
+        error_found(e, "a plan with %s", prompts > 1 ? "guidance" : "cfg-scale 1");
+        error_expected(e, "a plan with %s", job->n_prompts > 1 ? "guidance" : "cfg-scale 1");
+    }
     return e->code;
 }
 
@@ -351,9 +350,9 @@ static enum status read_copier_limits(const struct job *job, json_t *from, struc
         if (!value) continue;
         json_int_t number = json_integer_value(value);
         if (!json_is_integer(value) || number < 0 || number > copier_limits[i].most) {
-            plan_invalid(job, e, "a value is out of range", p->name);
-            return error_expected(e, "\"%s\": a whole number from 0 to %d", copier_limits[i].key,
-                                  copier_limits[i].most);
+            error_set(e, META, "invalid plan file: \"%s\" is out of range", copier_limits[i].key);
+            set_plan_place(job, p->name, e);
+            return error_expected(e, "a whole number from 0 to %d", copier_limits[i].most);
         }
         *copier_limit(p, i) = (int32_t)number;
     }
@@ -489,7 +488,10 @@ static enum status read_plan(struct job *job, json_t *root, struct error *e) {
     json_t *loras = loras_json(job), *theirs = json_object_get(json_object_get(root, "request"), "loras");
     bool alike = json_equal(loras, theirs) || (!theirs && !json_array_size(loras));
     json_decref(loras);
-    if (!alike) return plan_mismatch(job, e, "other LoRAs (--lora) or strengths", NULL);
+    if (!alike) {
+        plan_mismatch(job, e, "other LoRAs (--lora) or strengths", NULL);
+        return error_expected(e, "a new plan with these LoRAs (`sluice plan ... --json`)");
+    }
     json_t *keep = json_object_get(root, "keep");
     if (keep && !json_is_boolean(keep))
         return plan_invalid(job, e, "\"keep\" is neither true nor false", NULL);

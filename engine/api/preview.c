@@ -46,9 +46,9 @@ static void preview_colour(const struct job *job, struct tensor latent, struct t
     int64_t frame = (int64_t)Y * X, row_bytes = (int64_t)rgb.dim[1] * 3;
     memset(rgb.data, 0, (size_t)tensor_bytes(&rgb));
     for (int32_t i = 0; i < preview_frames(job); i++)
-        preview_paint(job->model->recipe->colours, (float *)latent.data + (job->n_reference_frames + i) * frame,
-                      latent.dim[1] * frame, Y, X,
-                      (uint8_t *)rgb.data + i / columns * Y * row_bytes + i % columns * X * 3, row_bytes);
+        preview_paint(job->model->recipe->colours,
+                      (float *)latent.data + (job->n_reference_frames + i) * frame, latent.dim[1] * frame, Y,
+                      X, (uint8_t *)rgb.data + i / columns * Y * row_bytes + i % columns * X * 3, row_bytes);
 }
 
 /* ---- all kinds of previews ---- */
@@ -123,7 +123,8 @@ static enum status preview_decode(struct running *r, int image, int step, struct
         preview_emit_rgb(r, image, step, rgb);
     job_release(inner);
     if (e->code != MEMORY && e->code != NONFINITE) return e->code;
-    session_log(r->session, SLUICE_WARNING, "no more previews in this run: %s", error_line(e, line, sizeof line));
+    session_log(r->session, SLUICE_WARNING, "no more previews in this run: %s",
+                error_line(e, line, sizeof line));
     r->no_previews = true;
     *e = (struct error){0};
     return OK;

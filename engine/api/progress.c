@@ -28,8 +28,8 @@ static struct store_counters counters_since(struct store_counters now, struct st
  * cost the rest (measured: 0.6 to 0.8). */
 #define RATE_EFFICIENCY 0.7
 
-/* Estimated seconds left, from the current stage once 2 % of the work is done in it, else from the measured
- * rate; negative: unknown. */
+/* Estimated seconds left: at the pace of the current stage once that stage has done 2 % of the run's work,
+ * else at the measured rate; negative: unknown. */
 static double progress_seconds_left(const struct running *r) {
     double seconds = progress_now(r) - r->stage_began, done = r->done - r->done_at_stage,
            left = r->all - r->done;
@@ -176,8 +176,8 @@ void progress_stage_begins(struct running *r) {
 }
 
 /* A copy of a picture with another size, for planning only; NULL for NULL. */
-static const struct sluice_picture *progress_of_size(const struct sluice_picture *picture, int width,
-                                                     int height, struct sluice_picture *other) {
+static const struct sluice_picture *resized_picture(const struct sluice_picture *picture, int width,
+                                                    int height, struct sluice_picture *other) {
     if (!picture) return NULL;
     *other = *picture;
     other->width = width;
@@ -195,8 +195,8 @@ static double progress_flops_at(const struct running *r, int i, int *width, int 
     smaller.width = *width = (smaller.width * i / 16 + step - 1) / step * step;
     smaller.height = *height = (smaller.height * i / 16 + step - 1) / step * step;
     struct sluice_picture init, mask;
-    smaller.init_image = progress_of_size(smaller.init_image, *width, *height, &init);
-    smaller.mask = progress_of_size(smaller.mask, *width, *height, &mask);
+    smaller.init_image = resized_picture(smaller.init_image, *width, *height, &init);
+    smaller.mask = resized_picture(smaller.mask, *width, *height, &mask);
     struct job try;
     struct error e = {0};
     double flops = job_open(&try, &job->context, &smaller, NULL, &e) == OK ? job_flops(&try) : 0;
@@ -249,9 +249,12 @@ uint64_t progress_eviction_bytes(void *user) {
 
 void progress_evicted(void *user, const struct visit *first, uint64_t bytes, enum evict_reason reason) {
     static const char *const messages[] = {
-        [EVICT_ASKED] = "another program needs memory: freed %s of cached weights; the run continues and rereads them each step",
-        [EVICT_OPERATOR] = "out of memory while computing: freed %s of cached weights and repeating the computation",
-        [EVICT_STAGE] = "out of memory at the start of a stage: freed %s of cached weights and starting it again",
+        [EVICT_ASKED] = "another program needs memory: freed %s of cached weights; the run continues and "
+                        "rereads them each step",
+        [EVICT_OPERATOR] =
+            "out of memory while computing: freed %s of cached weights and repeating the computation",
+        [EVICT_STAGE] =
+            "out of memory at the start of a stage: freed %s of cached weights and starting it again",
     };
     struct running *r = user;
     struct report *report = &r->session->report;

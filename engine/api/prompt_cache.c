@@ -8,15 +8,16 @@ uint64_t prompt_cache_entry_bytes(int64_t n_values) {
 }
 
 /* The link to the entry with that key, or the end of the list. */
-static struct prompt_cache_entry **place_of(struct prompt_cache *c, const uint8_t key[PROMPT_CACHE_KEY_BYTES]) {
+static struct prompt_cache_entry **find_link(struct prompt_cache *c,
+                                             const uint8_t key[PROMPT_CACHE_KEY_BYTES]) {
     struct prompt_cache_entry **at = &c->first;
     while (*at && memcmp((*at)->key, key, PROMPT_CACHE_KEY_BYTES) != 0) at = &(*at)->next;
     return at;
 }
 
 const struct prompt_cache_entry *prompt_cache_get(struct prompt_cache *c,
-                                              const uint8_t key[PROMPT_CACHE_KEY_BYTES]) {
-    struct prompt_cache_entry **at = place_of(c, key), *found = *at;
+                                                  const uint8_t key[PROMPT_CACHE_KEY_BYTES]) {
+    struct prompt_cache_entry **at = find_link(c, key), *found = *at;
     if (!found) return NULL;
     *at = found->next;
     found->next = c->first;
@@ -35,9 +36,9 @@ void prompt_cache_evict(struct prompt_cache *c, uint64_t bytes) {
 }
 
 float *prompt_cache_insert(struct prompt_cache *c, const uint8_t key[PROMPT_CACHE_KEY_BYTES],
-                          int64_t n_values) {
+                           int64_t n_values) {
     uint64_t bytes = prompt_cache_entry_bytes(n_values);
-    if (bytes > c->limit_bytes || *place_of(c, key)) return NULL;
+    if (bytes > c->limit_bytes || *find_link(c, key)) return NULL;
     prompt_cache_evict(c, c->limit_bytes - bytes);
     struct prompt_cache_entry *entry = c->sys->alloc(c->sys, LINE_HOST, bytes);
     if (!entry) return NULL;

@@ -20,7 +20,7 @@ static char *path_of(const struct prompt_cache_location *place) {
 }
 
 /* Lists the tensors that exist; returns how many. */
-static int list(const struct prompt_embeds *tensors, struct named_tensor named[TENSORS]) {
+static int list_tensors(const struct prompt_embeds *tensors, struct named_tensor named[TENSORS]) {
     int n = 0;
     if (tensors->text.rank) named[n++] = (struct named_tensor){"text", tensors->text};
     if (tensors->pooled.rank) named[n++] = (struct named_tensor){"pooled", tensors->pooled};
@@ -28,7 +28,7 @@ static int list(const struct prompt_embeds *tensors, struct named_tensor named[T
 }
 
 /* The hash begins with the key, so that a renamed file does not match. */
-static void hash_begin(const struct prompt_cache_location *place, struct sha256_ctx *sha) {
+static void begin_hash(const struct prompt_cache_location *place, struct sha256_ctx *sha) {
     sha256_init(sha);
     sha256_update(sha, PROMPT_CACHE_KEY_BYTES, place->key);
 }
@@ -52,25 +52,25 @@ static enum status hash_entry(const struct tensor_index *index, const struct ind
 }
 
 /* True: the file has exactly these tensors, and their bytes match the hash in its metadata. */
-static bool is_sound(const struct prompt_cache_location *place, const struct prompt_embeds *shapes,
+static bool is_valid(const struct prompt_cache_location *place, const struct prompt_embeds *shapes,
                      const struct tensor_index *index) {
     struct named_tensor named[TENSORS];
     struct sha256_ctx sha;
     struct config config = {0};
     struct error e = {0};
     char found[SHA256_HEX];
-    int n = list(shapes, named);
-    bool sound = index->n_entries == n && index->config;
-    hash_begin(place, &sha);
-    for (int i = 0; i < n && sound; i++) {
+    int n = list_tensors(shapes, named);
+    bool valid = index->n_entries == n && index->config;
+    begin_hash(place, &sha);
+    for (int i = 0; i < n && valid; i++) {
         const struct index_entry *entry = index_find(index, named[i].name);
-        sound = has_shape(entry, named[i].tensor) && hash_entry(index, entry, &sha, &e) == OK;
+        valid = has_shape(entry, named[i].tensor) && hash_entry(index, entry, &sha, &e) == OK;
     }
     sha256_end(&sha, found);
-    sound = sound && config_parse(place->sys, place->folder, index->config, NULL, &config, &e) == OK &&
+    valid = valid && config_parse(place->sys, place->folder, index->config, NULL, &config, &e) == OK &&
             !strcmp(config_string(&config, PROMPT_CACHE_HASH_KEY, ""), found);
     config_destroy(&config);
-    return sound;
+    return valid;
 }
 
 bool prompt_cache_file_open(const struct prompt_cache_location *place, const struct prompt_embeds *shapes,
@@ -78,20 +78,20 @@ bool prompt_cache_file_open(const struct prompt_cache_location *place, const str
     struct error e = {0};
     char *path = path_of(place);
     *index = (struct tensor_index){0};
-    bool sound =
-        path && safetensors_open(place->sys, path, index, &e) == OK && is_sound(place, shapes, index);
+    bool valid =
+        path && safetensors_open(place->sys, path, index, &e) == OK && is_valid(place, shapes, index);
     place->sys->release(place->sys, path);
-    if (!sound) {
+    if (!valid) {
         index_destroy(index);
         *index = (struct tensor_index){0};
     }
-    return sound;
+    return valid;
 }
 
 enum status prompt_cache_file_read(const struct tensor_index *index, const struct prompt_embeds *to,
                                    struct error *e) {
     struct named_tensor named[TENSORS];
-    int n = list(to, named);
+    int n = list_tensors(to, named);
     for (int i = 0; i < n && e->code == OK; i++) {
         const struct index_entry *entry = index_find(index, named[i].name);
         source_read(&index->sources[entry->source], named[i].tensor.data, entry->bytes, entry->offset, e);
@@ -116,7 +116,7 @@ static enum status next_bytes(void *user, int i, void *to, uint64_t bytes, struc
 enum status prompt_cache_file_write(const struct prompt_cache_location *place,
                                     const struct prompt_embeds *tensors, struct error *e) {
     struct named_tensor named[TENSORS];
-    int n = list(tensors, named);
+    int n = list_tensors(tensors, named);
     struct sha256_ctx sha;
     struct progress progress = {.named = named};
     char hash[SHA256_HEX], config[SHA256_HEX + 40];
@@ -124,7 +124,7 @@ enum status prompt_cache_file_write(const struct prompt_cache_location *place,
     const struct safetensors_content content = {named, n, &metadata, 1};
     char *path = path_of(place);
     if (!path) return error_set(e, MEMORY, "no memory for a path");
-    hash_begin(place, &sha);
+    begin_hash(place, &sha);
     for (int i = 0; i < n; i++)
         sha256_update(&sha, (size_t)tensor_bytes(&named[i].tensor), named[i].tensor.data);
     snprintf(config, sizeof config, "{\"" PROMPT_CACHE_HASH_KEY "\": \"%s\"}", sha256_end(&sha, hash));

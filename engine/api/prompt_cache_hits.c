@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* The shapes of what the encoder in that slot writes for a prompt; no data. */
+/* The shapes of the embeddings that the encoder in that slot writes for a prompt; no data. */
 static struct prompt_embeds embed_shapes(const struct job *job, int slot, int prompt) {
     const struct recipe *recipe = job->model->recipe;
     const struct component *c = &job->model->component[slot];
@@ -24,12 +24,12 @@ static struct prompt_embeds embed_shapes(const struct job *job, int slot, int pr
 
 static struct prompt_embeds embed_tensors(const struct job *job, int slot, int prompt) {
     return (struct prompt_embeds){job->layout.encoder_text[slot][prompt],
-                                         job->layout.encoder_pooled[slot][prompt]};
+                                  job->layout.encoder_pooled[slot][prompt]};
 }
 
 static struct prompt_cache_location file_location(const struct job *job, int slot, int prompt) {
     return (struct prompt_cache_location){job->sys, job->context.prompt_cache->folder,
-                                       job->prompt_cache_hits.key[slot][prompt]};
+                                          job->prompt_cache_hits.key[slot][prompt]};
 }
 
 static size_t tensor_bytes_or_0(struct tensor t) {
@@ -137,7 +137,8 @@ enum status prompt_cache_copy(const struct job *job, int slot, int prompt, struc
     size_t bytes = tensor_bytes_or_0(to.text);
     if (!entry) return prompt_cache_file_read(&job->prompt_cache_hits.file[slot][prompt], &to, e);
     if (bytes) memcpy(to.text.data, entry->values, bytes);
-    if (to.pooled.rank) memcpy(to.pooled.data, (const char *)entry->values + bytes, tensor_bytes_or_0(to.pooled));
+    if (to.pooled.rank)
+        memcpy(to.pooled.data, (const char *)entry->values + bytes, tensor_bytes_or_0(to.pooled));
     return OK;
 }
 

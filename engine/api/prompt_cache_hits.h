@@ -13,10 +13,10 @@ struct prompt_cache_hits {
     const struct prompt_cache_entry *entry[SLOTS_MAX][PROMPTS_MAX];
     struct tensor_index file[SLOTS_MAX][PROMPTS_MAX];
     uint8_t key[SLOTS_MAX][PROMPTS_MAX][PROMPT_CACHE_KEY_BYTES];
-    bool cacheable[SLOTS_MAX];                                   /* its prompts can be cached */
+    bool cacheable[SLOTS_MAX];                               /* its prompts can be cached */
     int n_misses[SLOTS_MAX], misses[SLOTS_MAX][PROMPTS_MAX]; /* prompts to encode, in their order */
-    bool has_room;                                                /* the memory limit has room for the misses */
-    uint64_t peak_bytes; /* of the session's cache after the last text stage */
+    bool has_room;                                           /* the memory limit has room for the misses */
+    uint64_t peak_bytes; /* bytes of the session's cache after the last text stage */
 };
 
 /* Looks up every prompt and evicts old entries to make room for the misses. */
@@ -29,7 +29,8 @@ bool prompt_cache_hit(const struct job *job, int slot, int prompt);
 int prompt_cache_count_hits(const struct job *job);
 /* Once the layout has memory: copies a hit to where its encoder would have written. IO, CHANGED. */
 enum status prompt_cache_copy(const struct job *job, int slot, int prompt, struct error *e);
-/* Stores what an encoder has just written, if it is cacheable. *e: why its file could not be written. */
+/* Stores the embeddings that an encoder has just written, if they are cacheable. *e: why the file could not
+ * be written. */
 void prompt_cache_store(const struct job *job, int slot, int prompt, struct error *e);
 void prompt_cache_close_hits(struct job *job);
 

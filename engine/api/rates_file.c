@@ -34,7 +34,6 @@ enum { DISK_MB = 500, HOST_COPY_MB = 5000, H2D_MB = 6000 };
 /* Two memory channels feed about four threads; more threads do not move more bytes. */
 enum { THREADS_OF_MEMORY = 4, THREADS_MAX = SLUICE_THREADS_MAX };
 
-/* Number of threads that speed up this class of operators. */
 static double useful_threads(int class, int threads) {
     return class == CLASS_BYTES && threads > THREADS_OF_MEMORY ? THREADS_OF_MEMORY : threads;
 }
@@ -71,7 +70,6 @@ void rates_of_card(const struct cuda_card *card, struct rates *rates) {
  */
 static const double most_per_second = 1e18;
 
-/* File and key, for messages. */
 struct place {
     const char *file, *key;
 };
@@ -200,14 +198,14 @@ static void put_measured(json_t *root, const struct rates *measured) {
     for (int i = 0; i < N_PATHS; i++) put_rate(root, paths[i].key, *path_rate(&rates, i));
     for (int i = 0; i < N_OP_CLASSES; i++)
         put_rate(ops ? ops : made, op_class_name((enum op_class)i), rates.ops.per_second[i]);
-    if (made && json_object_size(made)) json_watch(json_object_set(root, "ops", made));
+    if (made && json_object_size(made)) json_count_failure(json_object_set(root, "ops", made));
     json_decref(made);
 }
 
 enum status rates_merge(const char *old, const struct rates *measured, const char *machine, int threads,
                         char **text, struct error *e) {
     struct file_rates ignored = {0};
-    unsigned losses = failed_json_allocations();
+    unsigned json_failures = failed_json_allocations();
     json_t *root = NULL;
     *text = NULL;
     if (old)
@@ -219,7 +217,7 @@ enum status rates_merge(const char *old, const struct rates *measured, const cha
         if (threads) json_put(root, "threads", json_integer(threads));
         put_measured(root, measured);
         /* Six digits exceed the accuracy of any measurement and keep the file readable. */
-        *text = json_hand_out(json_incref(root), JSON_INDENT(1) | JSON_REAL_PRECISION(6), losses);
+        *text = json_to_text(json_incref(root), JSON_INDENT(1) | JSON_REAL_PRECISION(6), json_failures);
     }
     json_decref(root);
     return e->code != OK || *text ? e->code : error_set(e, MEMORY, "no memory for the text of rates");

@@ -33,7 +33,6 @@ static json_t *real_or_null(double number, bool known) {
     return known ? json_real(number) : json_null();
 }
 
-/* Adds the members that stages and steps share. */
 static void put_work(json_t *json, double seconds, double floor_seconds, struct processor_time spent,
                      const struct store_counters *moved, const struct stall *stall) {
     bool took = seconds > 0, floor = floor_seconds > 0;

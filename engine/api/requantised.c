@@ -36,7 +36,7 @@ void requantised_destroy(struct requantised *r) {
 }
 
 enum status requantised_prepare(struct requantised *r, const struct sluice_model *model, enum dtype type,
-                             struct error *e) {
+                                struct error *e) {
     if (r->made && r->type == type) return OK;
     requantised_destroy(r);
     r->made = true;

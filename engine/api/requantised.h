@@ -18,7 +18,7 @@ struct requantised {
 enum status requantised_type(const char *name, bool converted, enum dtype *type, struct error *e);
 /* Lays the components out; reads nothing. type N_DTYPES frees them. */
 enum status requantised_prepare(struct requantised *r, const struct sluice_model *model, enum dtype type,
-                             struct error *e);
+                                struct error *e);
 /* Scans the weights of a slot once for types with one scale per tensor (F8); nothing for other types or a
  * second call. tick: called now and then; false ends the scan with the error that tick has set. */
 enum status requantised_scale(struct requantised *r, struct sys *sys, int slot,

@@ -43,7 +43,6 @@ static enum status request_check_choice(const char *flag, const char *how, struc
     return error_expected(e, "auto, on or off");
 }
 
-/* Turns a --max-vram percentage into bytes. */
 static enum status find_device_budget(struct request_resolver *s, struct error *e) {
     struct sluice_request *r = s->request;
     uint64_t all = s->device->memory_bytes;
@@ -192,7 +191,7 @@ static enum status check_text_options(const struct request_resolver *s, struct e
     }
     if (choice_is(r->prompt_weights, "on") && !weighs)
         return request_not_for_model(s, "--prompt-weights on",
-                                     "a model with CLIP text encoders: (word:1.3) weights need one", e);
+                                     "off: this model has no (word:1.3) prompt weights", e);
     if (r->clip_skip && !skips)
         return request_not_for_model(s, "--clip-skip",
                                      "a model that reads the hidden states of a CLIP text encoder", e);
@@ -211,7 +210,6 @@ static enum status check_preview_colours(const struct request_resolver *s, struc
                    : error_expected(e, "a model with a published VAE");
 }
 
-/* --preview taesd needs a tiny autoencoder, --preview vae the VAE. */
 static enum status check_preview_decoder(const struct request_resolver *s, struct error *e) {
     bool tiny = s->preview == PREVIEW_TAESD;
     int slot = model_decoder_slot(s->model, tiny);

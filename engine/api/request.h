@@ -30,9 +30,8 @@ struct request_resolver {
 /* Size at which a picture is given to a vision encoder, which may resize it again. */
 struct picture_size request_vision_size(const struct recipe *recipe, const struct sluice_picture *picture);
 
-/* Fills in the request's defaults, checks all of it and sets the results. Fails with USAGE for an invalid
- * request, SHAPE (exit class of usage) for a reference image of an unsupported size, MISSING if the model
- * lacks a required component. */
+/* Fills in the request's defaults, checks it and sets the results. Fails with USAGE for an invalid request,
+ * with SHAPE (exit 2) for a reference image of an unsupported size, with MISSING for a missing component. */
 enum status request_resolve(struct request_resolver *s, struct error *e);
 
 /* Number of video frames whose vision encoder tokens the denoiser reads: 0, 1 (first) or 2 (first and last).

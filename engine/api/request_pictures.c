@@ -14,16 +14,17 @@ int request_vision_frames(const struct sluice_model *m) {
     const struct component *denoiser = model_component(m, FAMILY_DENOISER),
                            *vision = model_component(m, FAMILY_VISION);
     if (!denoiser->image_columns) return 0;
-    struct vision_grid sight =
+    struct vision_grid grid =
         vision->family ? vision->family->vision_grid(vision, m->width, m->height) : (struct vision_grid){0};
-    return denoiser->image_rows > sight.columns * sight.rows ? 2 : 1;
+    return denoiser->image_rows > grid.columns * grid.rows ? 2 : 1;
 }
 
 static enum status check_strength(const struct request_resolver *s, struct error *e) {
     const struct sluice_request *r = s->request;
     if (s->model->init == INIT_FIRST_FRAME && r->strength != 1)
-        return request_bad_value(e, "--strength", r->strength,
-                               "no --strength: this model uses the input image as its first frame, unchanged");
+        return request_bad_value(
+            e, "--strength", r->strength,
+            "no --strength: this model uses the input image as its first frame, unchanged");
     if (!(r->strength > 0 && r->strength <= 1))
         return request_bad_value(e, "--strength", r->strength, "more than 0, up to 1");
     if (sampling_first_step(s->sampling, r->steps, r->strength) < r->steps) return OK;
@@ -42,10 +43,10 @@ static enum status check_init(const struct request_resolver *s, struct error *e)
     }
     if (!r->init_image) return OK;
     if (m->init == INIT_NONE)
-        return request_not_for_model(s, "--init-img",
-                                       "an image-to-video model, such as WAN I2V or TI2V", e);
+        return request_not_for_model(s, "--init-img", "an image-to-video model, such as WAN I2V or TI2V", e);
     if (m->init == INIT_FIRST_FRAME && m->recipe->concat == CONCAT_NONE && r->frames == 1) {
-        error_set(e, USAGE, "an image-to-video request of one frame would only repeat the input image (--init-img)");
+        error_set(e, USAGE,
+                  "an image-to-video request of one frame would only repeat the input image (--init-img)");
         return error_expected(e, "more --frames");
     }
     return picture_check(r->init_image, "--init-img", e) == OK ? check_strength(s, e) : e->code;
@@ -55,14 +56,14 @@ static enum status check_init(const struct request_resolver *s, struct error *e)
 static enum status check_end(const struct request_resolver *s, struct error *e) {
     const struct sluice_request *r = s->request;
     int vision_frames = request_vision_frames(s->model);
-    bool takes = s->model->recipe->concat == CONCAT_I2V && vision_frames != 1;
+    bool takes_last = s->model->recipe->concat == CONCAT_I2V && vision_frames != 1;
     if (!r->end_image && vision_frames < 2) return OK;
     if (!r->end_image) {
         error_set(e, USAGE, "this model needs a first and a last frame; the last one is missing");
         error_where(e, "%s", s->model->name);
         return error_expected(e, "--end-img FILE in addition to --init-img");
     }
-    if (!takes)
+    if (!takes_last)
         return request_not_for_model(
             s, "--end-img", "a model that takes a last frame, such as WAN 2.2 I2V or WAN 2.1 FLF2V", e);
     if (r->frames == 1) {
@@ -75,7 +76,7 @@ static enum status check_end(const struct request_resolver *s, struct error *e) 
 static enum status check_mask(const struct request_resolver *s, struct error *e) {
     const struct sluice_request *r = s->request;
     enum concat_rule concat = s->model->recipe->concat;
-    bool fills = concat == CONCAT_FILL || concat == CONCAT_INPAINT;
+    bool inpaints = concat == CONCAT_FILL || concat == CONCAT_INPAINT;
     if (r->mask && concat == CONCAT_CONTROL && !r->n_control) {
         error_set(e, USAGE, "a mask (--mask) needs a control video to repaint, and there is none");
         return error_expected(e, "--control FOLDER in addition");
@@ -83,11 +84,11 @@ static enum status check_mask(const struct request_resolver *s, struct error *e)
     if (r->mask && concat == CONCAT_CONTROL) return picture_check(r->mask, "--mask", e);
     if (r->mask && s->model->init != INIT_IMG2IMG)
         return request_not_for_model(s, "--mask", "an image model, or WAN VACE", e);
-    if (r->mask && !r->init_image && !fills) {
+    if (r->mask && !r->init_image && !inpaints) {
         error_set(e, USAGE, "a mask (--mask) needs an input image to repaint, and there is none");
         return error_expected(e, "--init-img FILE in addition");
     }
-    if (fills && !(r->mask && r->init_image)) {
+    if (inpaints && !(r->mask && r->init_image)) {
         error_set(e, USAGE, "this inpainting model needs an input image and a mask");
         error_where(e, "%s", s->model->name);
         error_found(e, "%s", r->init_image ? "no mask" : r->mask ? "no input image" : "neither");
@@ -105,7 +106,7 @@ struct picture_size request_vision_size(const struct recipe *recipe, const struc
 }
 
 /* True unless the model has a vision encoder and it cannot read a picture of that size. */
-static bool reads_shown(const struct sluice_model *model, struct picture_size size) {
+static bool vision_can_read(const struct sluice_model *model, struct picture_size size) {
     const struct component *vision = model_component(model, FAMILY_VISION);
     if (!size.width || !size.height) return false;
     return !vision->family || vision->family->vision_grid(vision, size.width, size.height).columns;
@@ -113,28 +114,28 @@ static bool reads_shown(const struct sluice_model *model, struct picture_size si
 
 /* The size of a VACE reference image: its own, in whole latent pixels; 0x0 if nothing would remain at the
  * output size. */
-static struct picture_size reference_frame_size(const struct request_resolver *s, struct picture_size given) {
+static struct picture_size reference_frame_size(const struct request_resolver *s, struct picture_size input) {
     int factor = model_decoder(s->model)->pixel_factor;
-    struct picture_size size = {given.width - given.width % factor, given.height - given.height % factor};
-    struct picture_size canvas = {s->request->width, s->request->height};
+    struct picture_size size = {input.width - input.width % factor, input.height - input.height % factor};
+    struct picture_size output = {s->request->width, s->request->height};
     if (!size.width || !size.height) return size;
-    struct picture_size shown = picture_letterbox_size(size, canvas);
-    return shown.width && shown.height ? size : (struct picture_size){0};
+    struct picture_size vision_size = picture_letterbox_size(size, output);
+    return vision_size.width && vision_size.height ? size : (struct picture_size){0};
 }
 
 static enum status find_reference_size(const struct request_resolver *s, const struct sluice_picture *picture,
                                        struct picture_size *size, struct error *e) {
     const struct recipe *recipe = s->model->recipe;
     const struct picture_areas *areas = &recipe->areas;
-    struct picture_size shown = request_vision_size(recipe, picture),
-                        given = {picture->width, picture->height};
+    struct picture_size vision_size = request_vision_size(recipe, picture),
+                        input = {picture->width, picture->height};
     if (recipe->concat == CONCAT_CONTROL)
-        *size = reference_frame_size(s, given);
+        *size = reference_frame_size(s, input);
     else if (areas->vae)
-        *size = picture_area_size(given, areas->vae, areas->multiple);
+        *size = picture_area_size(input, areas->vae, areas->multiple);
     else if (picture_reference_size(picture, s->model->size_step, size, e) != OK)
         return e->code;
-    if (size->width && size->height && reads_shown(s->model, shown)) return OK;
+    if (size->width && size->height && vision_can_read(s->model, vision_size)) return OK;
     error_set(e, SHAPE, "the reference image is too narrow");
     if (picture->name) error_where(e, "%s", picture->name);
     error_found(e, "%dx%d", picture->width, picture->height);
@@ -180,15 +181,14 @@ static enum status check_vision(const struct request_resolver *s, struct error *
     int slot = recipe_slot(m->recipe, FAMILY_VISION);
     bool refers = s->request->n_references, begins = model_component(m, FAMILY_DENOISER)->image_columns;
     if (!(refers || begins) || slot == SLOTS_MAX || m->component[slot].family) return OK;
-    error_set(e, MISSING, "the model lacks its %s, which is needed to read %s", m->recipe->slot[slot].family->display_name,
-              begins ? "the input image" : "references");
+    error_set(e, MISSING, "the model lacks its %s, which is needed to read %s",
+              m->recipe->slot[slot].family->display_name, begins ? "the input image" : "references");
     if (!m->recipe->slot[slot].shares_file_with) {
         error_where(e, "%s", m->name);
         return error_expected(e, "%s FILE", m->recipe->slot[slot].flag);
     }
     error_where(e, "%s", model_component(m, FAMILY_TEXT)->index.sources[0].path);
-    return error_expected(e, "its tensors in that file, or %s FILE",
-                          m->recipe->slot[slot].flag);
+    return error_expected(e, "its tensors in that file, or %s FILE", m->recipe->slot[slot].flag);
 }
 
 /* ---- control video ---- */
@@ -290,6 +290,7 @@ struct picture_size request_output_size(const struct request_resolver *s) {
                                  areas->multiple);
     else
         return size;
-    if (init && m->init == INIT_FIRST_FRAME && init->width > 0 && init->height > 0) size = size_of_frame(s, size);
+    if (init && m->init == INIT_FIRST_FRAME && init->width > 0 && init->height > 0)
+        size = size_of_frame(s, size);
     return (struct picture_size){side_of(size.width, m->size_step), side_of(size.height, m->size_step)};
 }

@@ -21,7 +21,7 @@ struct running {
     double done_at_stage;
     double rate;            /* FLOPs a second, measured before the run; 0 if unknown */
     double planned_seconds; /* predicted for the stages after text, from measured rates; 0 without rates */
-    bool no_previews;       /* memory for previews could not be allocated */
+    bool no_previews;       /* previews are off: out of memory, or NaN */
     uint64_t reserve;       /* residents are evicted when free memory falls below this many bytes */
 };
 

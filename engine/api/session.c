@@ -123,8 +123,8 @@ static void open_direct(struct sluice_session *s, struct job *job) {
                     refused.n, refused.first, strerror(-refused.problem));
 }
 
-/* The job's context. Drops residents of an earlier run whose weights had another type (--type): the store
- * would take them for this run's weights. */
+/* The job's context. Drops residents that an earlier run converted to another type (--type): the store would
+ * mistake them for this run's weights. */
 static struct job_context session_context(struct sluice_session *s, const struct sluice_request *request) {
     struct error e = {0};
     enum dtype new_type;
@@ -399,7 +399,6 @@ int sluice_decode(sluice_session *session, const struct sluice_request *request,
     return publish_error(&e, error);
 }
 
-/* Plans a request as JSON text. dim: the shape of the latent to decode, or NULL. */
 __attribute__((noinline)) static enum status plan_text(sluice_session *session,
                                                        const struct sluice_request *request,
                                                        const int32_t *dim, char **json, bool *fits,
@@ -410,10 +409,10 @@ __attribute__((noinline)) static enum status plan_text(sluice_session *session,
     if (job_open(&job, &place, request, dim, e) == OK && plan_take(&job, e) == OK) {
         warn_plan(session, &job);
         *fits = plan_check(job.need, &job.plan, &failure) == OK;
-        unsigned losses = failed_json_allocations();
+        unsigned json_failures = failed_json_allocations();
         json_t *plan = plan_json(&job);
         if (plan) json_put(plan, "advice", advice_json(&job));
-        *json = json_hand_out(plan, JSON_INDENT(1), losses);
+        *json = json_to_text(plan, JSON_INDENT(1), json_failures);
         if (!*json) error_set(e, MEMORY, "no memory for the plan's text");
     }
     job_close(&job);
@@ -439,8 +438,8 @@ int sluice_report(sluice_session *session, char **json, struct sluice_error *err
     if (!check_not_null(session, "session", &e) || !check_not_null(json, "json", &e) ||
         !check_stack(SLUICE_STACK_BYTES_TO_OPEN, &e))
         return publish_error(&e, error);
-    unsigned losses = failed_json_allocations();
-    *json = json_hand_out(report_json(&session->report), JSON_INDENT(1), losses);
+    unsigned json_failures = failed_json_allocations();
+    *json = json_to_text(report_json(&session->report), JSON_INDENT(1), json_failures);
     if (!*json) error_set(&e, MEMORY, "no memory for the report");
     return publish_error(&e, error);
 }

@@ -18,7 +18,7 @@ static void close_file(struct sys *sys, struct loaded_adapter *file) {
 }
 
 /* If opening raised the high-water mark of memory, records how much of it was temporary. */
-static void note_opening(struct session_adapters *a, const struct memory_use *before) {
+static void record_opening_memory(struct session_adapters *a, const struct memory_use *before) {
     struct memory_use now = sys_memory_use(a->sys);
     int64_t gone = now.peak_bytes[LINE_HOST] - now.live_bytes[LINE_HOST];
     bool moved = now.peak_bytes[LINE_HOST] > before->peak_bytes[LINE_HOST];
@@ -26,7 +26,7 @@ static void note_opening(struct session_adapters *a, const struct memory_use *be
 }
 
 static struct loaded_adapter *open_file(struct session_adapters *a, const struct adapter_base *base,
-                                      const struct lora *lora, bool partial, struct error *e) {
+                                        const struct lora *lora, bool partial, struct error *e) {
     struct sys *sys = a->sys;
     struct memory_use before = sys_memory_use(sys);
     struct loaded_adapter *file = sys->alloc(sys, LINE_HOST, sizeof *file);
@@ -41,7 +41,7 @@ static struct loaded_adapter *open_file(struct session_adapters *a, const struct
     } else {
         error_set(e, MEMORY, "no memory for an adapter");
     }
-    note_opening(a, &before);
+    record_opening_memory(a, &before);
     if (e->code == OK) return file;
     close_file(sys, file);
     return NULL;
@@ -52,25 +52,25 @@ static bool same_identity(const struct file_identity *a, const struct file_ident
            a->modified_ns == b->modified_ns;
 }
 
-static bool is_it(const struct loaded_adapter *file, const struct lora *lora, bool partial) {
+static bool is_same_adapter(const struct loaded_adapter *file, const struct lora *lora, bool partial) {
     return same_identity(&file->lora.identity, &lora->identity) &&
            same_identity(&file->lora.config, &lora->config) && file->partial == partial;
 }
 
 /* Takes a file that is still open out of the list; NULL: not open. */
 static struct loaded_adapter *take_open(struct loaded_adapter **open, int n_open, const struct lora *lora,
-                                      bool partial) {
+                                        bool partial) {
     for (int i = 0; i < n_open; i++) {
         struct loaded_adapter *file = open[i];
-        if (!file || !is_it(file, lora, partial)) continue;
+        if (!file || !is_same_adapter(file, lora, partial)) continue;
         open[i] = NULL;
         return file;
     }
     return NULL;
 }
 
-static enum status open_files(struct session_adapters *a, const struct adapter_base *base, const struct loras *loras,
-                              bool partial, struct error *e) {
+static enum status open_files(struct session_adapters *a, const struct adapter_base *base,
+                              const struct loras *loras, bool partial, struct error *e) {
     struct loaded_adapter *open[SLUICE_LORAS_MAX];
     int n_open = a->n_files;
     memcpy(open, a->file, sizeof open);
@@ -105,7 +105,8 @@ void session_adapters_destroy(struct session_adapters *a) {
     *a = (struct session_adapters){.sys = a->sys};
 }
 
-static enum status adapt_slot(struct session_adapters *a, const struct adapter_base *base, int slot, struct error *e) {
+static enum status adapt_slot(struct session_adapters *a, const struct adapter_base *base, int slot,
+                              struct error *e) {
     struct adapter_use uses[SLUICE_LORAS_MAX];
     struct adapter_combination *c = &a->combination[slot];
     const struct component *from = requantised_component(base->requantised, base->model, slot);
@@ -121,7 +122,7 @@ static enum status adapt_slot(struct session_adapters *a, const struct adapter_b
 }
 
 /* Builds the list of names for image metadata: "style:0.8, turbo:1". */
-static enum status name_all(struct session_adapters *a, struct error *e) {
+static enum status build_names(struct session_adapters *a, struct error *e) {
     enum { NUMBER_BYTES = 32 };
     size_t room = 1, at = 0;
     for (int i = 0; i < a->n_files; i++) room += strlen(a->file[i]->name) + NUMBER_BYTES;
@@ -133,30 +134,30 @@ static enum status name_all(struct session_adapters *a, struct error *e) {
     return OK;
 }
 
-static bool is_made(const struct session_adapters *a, const struct adapter_base *base, const struct loras *loras,
-                    bool partial) {
+static bool is_up_to_date(const struct session_adapters *a, const struct adapter_base *base,
+                          const struct loras *loras, bool partial) {
     bool same = a->n_files == loras->n && (a->names || !loras->n) &&
                 (!base->requantised || a->weights == base->requantised->type);
     for (int i = 0; same && i < loras->n; i++)
-        same =
-            is_it(a->file[i], &loras->at[i], partial) && a->file[i]->lora.strength == loras->at[i].strength;
+        same = is_same_adapter(a->file[i], &loras->at[i], partial) &&
+               a->file[i]->lora.strength == loras->at[i].strength;
     return same;
 }
 
-enum status session_adapters_prepare(struct session_adapters *a, const struct adapter_base *base, const struct loras *loras,
-                         bool partial, struct error *e) {
-    if (is_made(a, base, loras, partial)) return OK;
+enum status session_adapters_prepare(struct session_adapters *a, const struct adapter_base *base,
+                                     const struct loras *loras, bool partial, struct error *e) {
+    if (is_up_to_date(a, base, loras, partial)) return OK;
     session_adapters_drop_components(a);
     a->sys = loras->sys;
     a->weights = base->requantised ? base->requantised->type : N_DTYPES;
-    if (open_files(a, base, loras, partial, e) == OK && a->n_files) name_all(a, e);
+    if (open_files(a, base, loras, partial, e) == OK && a->n_files) build_names(a, e);
     for (int slot = 0; slot < SLOTS_MAX && a->n_files && e->code == OK; slot++) adapt_slot(a, base, slot, e);
     if (e->code != OK) session_adapters_drop_components(a);
     return e->code;
 }
 
-const struct component *session_adapters_component(const struct session_adapters *a, const struct adapter_base *base,
-                                          int slot) {
+const struct component *session_adapters_component(const struct session_adapters *a,
+                                                   const struct adapter_base *base, int slot) {
     if (a && a->component[slot]) return a->component[slot];
     return requantised_component(base->requantised, base->model, slot);
 }
@@ -167,8 +168,9 @@ void session_adapters_copy_scales(struct session_adapters *a, const struct adapt
                                a->component[slot]);
 }
 
-enum status session_adapters_check_finite(struct session_adapters *a, bool (*tick)(void *user, struct error *e), void *user,
-                          struct error *e) {
+enum status session_adapters_check_finite(struct session_adapters *a,
+                                          bool (*tick)(void *user, struct error *e), void *user,
+                                          struct error *e) {
     for (int i = 0; i < a->n_files && e->code == OK; i++) {
         if (a->file[i]->finite || !tick(user, e)) continue;
         a->file[i]->finite = adapter_check_finite(a->file[i]->adapter, e) == OK;
@@ -197,18 +199,18 @@ uint64_t session_adapters_bytes(const struct session_adapters *a) {
     return bytes;
 }
 
-static uint64_t add_to_hash(uint64_t hash, const void *bytes, size_t n) {
+static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t n) {
     for (size_t i = 0; i < n; i++) hash = (hash ^ ((const unsigned char *)bytes)[i]) * 1099511628211u;
     return hash;
 }
 
-static uint64_t add_scales(uint64_t hash, const struct adapter_match *match) {
+static uint64_t hash_scales(uint64_t hash, const struct adapter_match *match) {
     for (int slot = 0; slot < SLOTS_MAX; slot++) {
         const struct adapter_part *part = &match->part[slot];
         for (int i = 0; i < part->n_weights; i++)
-            hash = add_to_hash(hash, &part->weights[i].scale, sizeof part->weights[i].scale);
+            hash = hash_bytes(hash, &part->weights[i].scale, sizeof part->weights[i].scale);
         for (int i = 0; i < part->n_vectors; i++)
-            hash = add_to_hash(hash, &part->vectors[i].scale, sizeof part->vectors[i].scale);
+            hash = hash_bytes(hash, &part->vectors[i].scale, sizeof part->vectors[i].scale);
     }
     return hash;
 }
@@ -217,10 +219,10 @@ uint64_t session_adapters_hash(const struct session_adapters *a) {
     uint64_t hash = 14695981039346656037u;
     for (int i = 0; a && i < a->n_files; i++) {
         const struct lora *lora = &a->file[i]->lora;
-        hash = add_to_hash(hash, a->file[i]->name, strlen(a->file[i]->name) + 1);
-        hash = add_to_hash(hash, &lora->identity.bytes, sizeof lora->identity.bytes);
-        hash = add_to_hash(hash, &lora->strength, sizeof lora->strength);
-        hash = add_scales(hash, &a->file[i]->match);
+        hash = hash_bytes(hash, a->file[i]->name, strlen(a->file[i]->name) + 1);
+        hash = hash_bytes(hash, &lora->identity.bytes, sizeof lora->identity.bytes);
+        hash = hash_bytes(hash, &lora->strength, sizeof lora->strength);
+        hash = hash_scales(hash, &a->file[i]->match);
     }
     return a && a->n_files ? hash : 0;
 }

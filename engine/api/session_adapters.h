@@ -37,20 +37,22 @@ struct adapter_base {
 /* Opens and matches the files and lays out the changed components. Reads no weights except vectors that
  * adapters change. partial: weights that match nothing become a note instead of an error. After failure
  * there are no components. */
-enum status session_adapters_prepare(struct session_adapters *a, const struct adapter_base *base, const struct loras *loras,
-                         bool partial, struct error *e);
+enum status session_adapters_prepare(struct session_adapters *a, const struct adapter_base *base,
+                                     const struct loras *loras, bool partial, struct error *e);
 /* Frees the changed components; call before the base components change. */
 void session_adapters_drop_components(struct session_adapters *a);
 void session_adapters_destroy(struct session_adapters *a);
 
 /* The component in that slot as the run uses it. a: NULL for none. */
-const struct component *session_adapters_component(const struct session_adapters *a, const struct adapter_base *base, int slot);
+const struct component *session_adapters_component(const struct session_adapters *a,
+                                                   const struct adapter_base *base, int slot);
 /* Copies quantisation scales that requantised_scale found into the changed component. */
 void session_adapters_copy_scales(struct session_adapters *a, const struct adapter_base *base, int slot);
 /* Checks files not checked before for NaN and infinity: NONFINITE. tick: called between files, as in
  * requantised_scale. */
-enum status session_adapters_check_finite(struct session_adapters *a, bool (*tick)(void *user, struct error *e), void *user,
-                          struct error *e);
+enum status session_adapters_check_finite(struct session_adapters *a,
+                                          bool (*tick)(void *user, struct error *e), void *user,
+                                          struct error *e);
 
 /* True: the file changes weights of that slot; SLOTS_MAX: of any slot. */
 bool adapter_file_applies(const struct loaded_adapter *file, int slot);

@@ -94,7 +94,7 @@ static void place_prompt_embeds(const struct job *job, int slot, int prompt) {
         if (c->slot != slot || encoded.data == l->text[prompt].data) continue;
         if (encoded.rank)
             copy_rows(l->text[prompt], at, p.column[i],
-                            tensor_slice(encoded, dropped, encoded.dim[0] - dropped));
+                      tensor_slice(encoded, dropped, encoded.dim[0] - dropped));
         for (int k = 0; k < job->n_encoded; k++) {
             if (job->encoded[k].slot != slot) continue;
             copy_rows(l->text[prompt], at, p.column[i], l->encoded[k].tokens);
@@ -171,12 +171,12 @@ static int encoded_index(const struct job *job, int stage, int evaluation) {
 
 enum status on_encode_begin(struct running *r, int stage, int evaluation, struct error *e) {
     return initial_latents_fill_input(r->job, encoded_index(r->job, stage, evaluation),
-                      evaluation % r->job->layout.stages[stage].n_chunks, e);
+                                      evaluation % r->job->layout.stages[stage].n_chunks, e);
 }
 
 enum status on_encode_end(struct running *r, int stage, int evaluation, struct error *e) {
     return initial_latents_take_encoded(&r->initial_latents, encoded_index(r->job, stage, evaluation),
-                         evaluation % r->job->layout.stages[stage].n_chunks, e);
+                                        evaluation % r->job->layout.stages[stage].n_chunks, e);
 }
 
 enum status on_encode_stage_end(struct running *r, int stage, struct error *e) {
@@ -204,7 +204,8 @@ static enum status update_image(struct running *r, int i_call, int image, int pl
     for (int k = 0; k < s->sampler->history; k++) history[k] = l->history[image][k].data;
     if (call->slg_scale != 0) guidance_slg_begin(skipped, l->prediction[place], call->slg_scale);
     if (call->scale != 1)
-        recipe->guide(l->prediction[place], l->prediction[l->images_per_group + place], recipe->patch, call->scale);
+        recipe->guide(l->prediction[place], l->prediction[l->images_per_group + place], recipe->patch,
+                      call->scale);
     if (call->slg_scale != 0) guidance_slg_add(l->prediction[place], skipped);
     if (preview_due(r, i_call)) preview_capture(job, image, i_call, output);
     s->prediction->convert(output, sample.data, n, &call->at, s->sampler->form);
@@ -261,7 +262,7 @@ enum status on_denoise_stage_end(struct running *r, int stage, struct error *e) 
 
 /* Dumps a decoded frame. The first image has no number in its file name; frames of videos always have one. */
 static enum status dump_decoded_frame(const struct job *job, int image, int frame, struct tensor picture,
-                                   struct error *e) {
+                                      struct error *e) {
     char name[48] = "decoded";
     size_t n = strlen(name);
     if (image) n += (size_t)snprintf(name + n, sizeof name - n, "_%03d", image);
@@ -270,7 +271,7 @@ static enum status dump_decoded_frame(const struct job *job, int image, int fram
 }
 
 static enum status emit_frame(struct running *r, int image, int frame, struct tensor picture,
-                                 struct error *e) {
+                              struct error *e) {
     struct job *job = r->job;
     struct sluice_session *s = r->session;
     struct context x = {.device = job->device, .error = e};
@@ -316,7 +317,8 @@ enum status on_decode_end(struct running *r, int stage, int evaluation, struct e
     struct job *job = r->job;
     const struct frame_chunk *chunk = &job->chunks[evaluation % job->n_chunks];
     struct tensor frames = tensor_slice(job->layout.picture, 0, chunk->n_frames);
-    if (check_finite(frames, "the decoded image", job->layout.stages[stage].name, -1, e) != OK) return e->code;
+    if (check_finite(frames, "the decoded image", job->layout.stages[stage].name, -1, e) != OK)
+        return e->code;
     for (int32_t i = 0; i < chunk->n_frames && e->code == OK; i++) {
         struct tensor picture = tensor_reshape(tensor_slice(frames, i, 1), 3, frames.dim + 1);
         emit_frame(r, evaluation / job->n_chunks, chunk->first_frame + i, picture, e);

@@ -97,7 +97,6 @@ static void warn_of_truncation(struct sluice_session *s, const struct job *job) 
     }
 }
 
-/* Reports how an input image of another size than the output is fitted. */
 static void log_fitted_image(struct sluice_session *s, const struct sluice_picture *picture,
                              const struct fitting *f) {
     char resized[64] = "", cut[64] = "";
@@ -113,7 +112,6 @@ static void log_fitted_image(struct sluice_session *s, const struct sluice_pictu
                 f->from.width, f->from.height, resized, cut);
 }
 
-/* Reports reference images that are resized for the VAE or the vision encoder. */
 static void log_references(struct sluice_session *s, const struct job *job) {
     for (int i = 0; i < job->n_encoded; i++) {
         const struct encoded *encoded = &job->encoded[i];
@@ -129,7 +127,6 @@ static void log_references(struct sluice_session *s, const struct job *job) {
     }
 }
 
-/* Reports the default device memory budget. */
 static void log_vram_budget(struct sluice_session *s, const struct job *job) {
     const struct device_memory *own = s->device->memory;
     if (!own || !own->available || job->request.max_vram_bytes || job->request.plan) return;
@@ -185,7 +182,6 @@ void warn_session(struct sluice_session *s) {
     log_assumptions(s);
 }
 
-/* Reports the tiny autoencoder: images differ slightly from the VAE's. */
 static void log_tiny_decoder(struct sluice_session *s, const struct job *job) {
     const struct component *tiny = job_tiny_decoder(job);
     if (tiny)

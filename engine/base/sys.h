@@ -110,7 +110,7 @@ struct sys {
     void (*thread_join)(struct sys *sys, struct sys_thread *thread);
     /* Waits for wake, for at most `seconds` (0: no limit); spurious returns are possible. Releases the lock
      * meanwhile. Store threads wait only through these functions, so that they can run on a virtual clock:
-     * see kernels/dry/actors.h. */
+     * see kernels/dry/virtual_threads.h. */
     void (*wait)(struct sys *sys, pthread_cond_t *there, pthread_mutex_t *lock, double seconds);
     void (*wake)(struct sys *sys, pthread_cond_t *there);
 

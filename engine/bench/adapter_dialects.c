@@ -1,12 +1,12 @@
-/* Dialects of made-up adapters: see adapter_dialects.h. Names are those of sd-scripts (kohya), diffusers,
- * peft, ComfyUI and LyCORIS. */
+/* Naming conventions of random test adapters: see adapter_dialects.h. Names are those of sd-scripts (kohya),
+ * diffusers, peft, ComfyUI and LyCORIS. */
 #include "engine/bench/adapter_dialects.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-static const struct adapter_dialect dialects[] = {
+static const struct adapter_naming dialects[] = {
     {.name = "diffusers",
      .transformer = "transformer.",
      .unet = "unet.",
@@ -82,22 +82,22 @@ static const struct adapter_dialect dialects[] = {
 };
 enum { N_DIALECTS = COUNT_OF(dialects) };
 
-const struct adapter_dialect *adapter_dialect_find(const char *name, struct error *e) {
+const struct adapter_naming *adapter_naming_find(const char *name, struct error *e) {
     char names[200] = "";
     size_t n = 0;
     for (int i = 0; i < N_DIALECTS; i++)
         if (!strcmp(dialects[i].name, name)) return &dialects[i];
     for (int i = 0; i < N_DIALECTS && n < sizeof names; i++)
         n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", dialects[i].name);
-    error_set(e, USAGE, "no such dialect of adapters");
+    error_set(e, USAGE, "unknown adapter dialect");
     error_found(e, "'%s'", name);
     error_expected(e, "%s", names);
     return NULL;
 }
 
-/* ---- what names begin with ---- */
+/* ---- prefixes ---- */
 
-/* As sd-scripts counts text encoders, where there are several. */
+/* Number of a text encoder in sd-scripts, if there are several. */
 static int text_number(const struct slot *slot) {
     if (!strcmp(slot->flag, "--clip_l")) return 1;
     return strcmp(slot->flag, "--clip_g") ? 3 : 2;
@@ -109,7 +109,7 @@ static bool has_other_texts(const struct recipe *recipe, int slot) {
     return false;
 }
 
-static bool text_prefix(const struct adapter_dialect *dialect, const struct recipe *recipe, int slot,
+static bool text_prefix(const struct adapter_naming *dialect, const struct recipe *recipe, int slot,
                         char *prefix) {
     static const char within[] = "text_encoders.";
     const struct slot *s = &recipe->slot[slot];
@@ -128,8 +128,8 @@ static bool text_prefix(const struct adapter_dialect *dialect, const struct reci
     }
 }
 
-bool adapter_dialect_prefix(const struct adapter_dialect *dialect, const struct recipe *recipe, int slot,
-                         char *prefix) {
+bool adapter_naming_prefix(const struct adapter_naming *dialect, const struct recipe *recipe, int slot,
+                           char *prefix) {
     const struct family *family = recipe->slot[slot].family;
     if (family->kind == FAMILY_TEXT) return text_prefix(dialect, recipe, slot, prefix);
     const char *of_denoiser = family == &family_unet ? dialect->unet : dialect->transformer;
@@ -138,7 +138,7 @@ bool adapter_dialect_prefix(const struct adapter_dialect *dialect, const struct 
 
 /* ---- factors ---- */
 
-static const double strength = 0.25; /* of a change, beside what a weight spreads */
+static const double strength = 0.25; /* of the change, relative to the weight's deviation */
 
 static int64_t columns_of(int n_dims, const int32_t *dim) {
     int64_t columns = 1;
@@ -153,11 +153,12 @@ int32_t adapter_rank_of(int n_dims, const int32_t *dim, int rank) {
 }
 
 static struct adapter_factor factor(const char *end, int32_t rows, int64_t columns, double init_scale) {
-    return (struct adapter_factor){.end = end, .rank = 2, .dim = {rows, (int32_t)columns}, .init_scale = init_scale};
+    return (struct adapter_factor){
+        .end = end, .rank = 2, .dim = {rows, (int32_t)columns}, .init_scale = init_scale};
 }
 
-/* Convolutions keep their kernel in `down`, and their axes in both. */
-static int make_lora(const struct adapter_dialect *dialect, int n_dims, const int32_t *dim, int32_t rank,
+/* Convolutions: `down` has the kernel; both factors keep all axes. */
+static int make_lora(const struct adapter_naming *dialect, int n_dims, const int32_t *dim, int32_t rank,
                      struct adapter_factor *factors) {
     struct adapter_factor down = {.end = dialect->down, .rank = n_dims, .dim = {rank}, .init_scale = 1};
     struct adapter_factor up = {
@@ -169,8 +170,8 @@ static int make_lora(const struct adapter_dialect *dialect, int n_dims, const in
     return 2;
 }
 
-/* The second product's values are about 1. Of the rank's square is what it adds: half as high at most as it
- * could be. */
+/* Values of the second product are about 1. The change has rank^2 as its rank; it is limited to half of the
+ * possible rank. */
 static int make_loha(int64_t columns, int32_t rows, int32_t rank, struct adapter_factor *factors) {
     int64_t least = columns < rows ? columns : rows;
     while (rank > 1 && 2 * (int64_t)rank * rank > least) rank--;
@@ -181,7 +182,7 @@ static int make_loha(int64_t columns, int32_t rows, int32_t rank, struct adapter
     return 4;
 }
 
-/* The outer matrix is so small on its sides, as far as they divide the weight's and leave a matrix. */
+/* Side of LoKr's outer matrix: at most OUTER, a divisor of the weight's side that leaves a matrix. */
 enum { OUTER = 4 };
 static int32_t outer_side(int32_t n) {
     int32_t side = OUTER;
@@ -189,7 +190,7 @@ static int32_t outer_side(int32_t n) {
     return side;
 }
 
-/* Its values are about 1. The inner one is of half its sides' rank at most. */
+/* Values of the outer matrix are about 1. The inner matrix has at most half of its possible rank. */
 static int make_lokr(int n_dims, const int32_t *dim, int rank, struct adapter_factor *factors) {
     int32_t rows = outer_side(dim[0]), columns = outer_side(dim[1]);
     int32_t inner[WEIGHT_FILE_RANK_MAX] = {dim[0] / rows, dim[1] / columns};
@@ -201,8 +202,8 @@ static int make_lokr(int n_dims, const int32_t *dim, int rank, struct adapter_fa
     return 3;
 }
 
-int adapter_dialect_factors(const struct adapter_dialect *dialect, int n_dims, const int32_t *dim, int rank,
-                         double alpha, struct adapter_factor factors[ADAPTER_FACTORS_MAX]) {
+int adapter_naming_factors(const struct adapter_naming *dialect, int n_dims, const int32_t *dim, int rank,
+                           double alpha, struct adapter_factor factors[ADAPTER_FACTORS_MAX]) {
     int32_t r = adapter_rank_of(n_dims, dim, rank);
     int n;
     if (dialect->form == ADAPTER_LOHA)

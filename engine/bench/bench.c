@@ -1,4 +1,4 @@
-/* What the benches share: see bench.h. */
+/* Shared by all benchmarks: see bench.h. */
 #include "engine/bench/bench.h"
 
 #include "engine/api/machine.h"
@@ -15,7 +15,7 @@ enum status bench_start(struct bench *bench, const struct sluice_bench_options *
     sys_init_machine(&bench->sys);
     if (!check_struct_size(options, "options", e) || !check_stack(SLUICE_STACK_BYTES, e)) return e->code;
     copy_sized(&bench->options, sizeof bench->options, options);
-    bench->losses = failed_json_allocations();
+    bench->json_failures = failed_json_allocations();
     bench->rows = json_array();
     bench->threads = bench->options.threads ? bench->options.threads : machine_threads("");
     if (!bench->rows) return error_set(e, MEMORY, "no memory for a table");
@@ -31,8 +31,8 @@ enum status bench_go_on(const struct bench *bench, double fraction, const char *
 
 static char *report_text(const struct bench *bench, json_t *rest) {
     json_t *report = json_pack("{s:i, s:O}", "version", 1, "rows", bench->rows);
-    if (rest) json_watch(json_object_update(report, rest));
-    return json_hand_out(report, JSON_INDENT(1) | JSON_REAL_PRECISION(6), bench->losses);
+    if (rest) json_count_failure(json_object_update(report, rest));
+    return json_to_text(report, JSON_INDENT(1) | JSON_REAL_PRECISION(6), bench->json_failures);
 }
 
 int bench_finish(struct bench *bench, json_t *rest, int threads, char **json, char **rates, struct error *e,

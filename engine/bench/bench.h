@@ -1,4 +1,4 @@
-/* What the benches share: when they may go on, and how they end. */
+/* Shared by all benchmarks: options, cancellation, medians, report. */
 #ifndef SLUICE_BENCH_BENCH_H
 #define SLUICE_BENCH_BENCH_H
 
@@ -13,21 +13,21 @@ struct bench {
     struct sys sys;
     int threads;
     json_t *rows;
-    unsigned losses;       /* failed_json_allocations before the first row */
-    struct rates measured; /* 0: not measured */
+    unsigned json_failures; /* failed_json_allocations() before the first row */
+    struct rates measured;  /* 0: not measured */
 };
 
-/* Reads options and checks the older rates file, before anything takes time. USAGE for threads. */
+/* Reads the options and checks the existing rates file before any measurement. USAGE for an invalid thread
+ * count. */
 enum status bench_start(struct bench *bench, const struct sluice_bench_options *options, struct error *e);
-/* CANCELLED if the caller wants no more. */
+/* Reports progress; CANCELLED if the caller cancels. */
 enum status bench_go_on(const struct bench *bench, double fraction, const char *what, struct error *e);
-/* Gives out both texts (rest: more members of the report, stolen, or NULL; rates may be NULL) unless *e holds
- * an error; frees the bench. threads: of the operators, 0 where none were measured. Returns what the public
- * function returns.
- */
+/* Writes the report and the rates text unless *e holds an error, and frees the bench. rest: more members of
+ * the report, consumed, or NULL. rates may be NULL. threads: of the operators, 0 if none were measured.
+ * Returns the value of the public function. */
 int bench_finish(struct bench *bench, json_t *rest, int threads, char **json, char **rates, struct error *e,
                  struct sluice_error *error);
-/* The median of n values, which it sorts. */
+/* Sorts n values and returns their median. */
 double bench_median(double *values, int n);
 
 #endif

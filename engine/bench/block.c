@@ -1,8 +1,8 @@
-/* `sluice bench block`: how near a real block and a real decoder come to the rate at which oneDNN multiplies.
+/* `sluice bench block`: compares a real block and a real VAE decoder with the rate of oneDNN's own products.
  *
- * Each round runs the family's forward over random weights, then every product and convolution it is made of
- * once as oneDNN does it best: whole, with weights that are f32 and repacked already. So both rates are of
- * the same seconds on a machine that others use too. Medians of the rounds count. */
+ * Each round runs the family's forward with random weights, then every product and convolution of it once in
+ * oneDNN's best way: whole, with weights in f32 that are already repacked. Both rates thus come from the same
+ * seconds, on a machine that others may use too. Medians over rounds are reported. */
 #include "engine/bench/block.h"
 #include "engine/bench/predict.h"
 #include "loaders/json.h"
@@ -17,25 +17,25 @@
 #include <string.h>
 #include <strings.h>
 
-/* ---- a watched device ---- */
+/* ---- timing device ---- */
 
 enum { PRODUCTS_MAX = 64 };
 
-/* A product or a convolution as one call to oneDNN: all rows, all columns, nothing cut. */
+/* A product or convolution as one oneDNN call, not split. */
 struct product {
     struct onednn_key key;
-    int calls;    /* in one pass */
-    double flops; /* of one call, as the forward needs it */
+    int calls;    /* per pass */
+    double flops; /* of one call, without padding */
 };
 
-/* A device that computes with another one and writes down where time goes, by class of operators, and which
- * matrix products and convolutions a forward is made of. */
+/* Wraps a device and records the time per operator class, and the matrix products and convolutions of a
+ * forward. */
 struct watch {
     struct device device;
     struct sys *sys;
     struct device *target;
     struct {
-        double seconds, flops; /* flops: multiplications and additions; 0 where bytes are what counts */
+        double seconds, flops; /* flops: 0 for memory-bound classes */
     } class[N_OP_CLASSES];
     struct product products[PRODUCTS_MAX];
     int n_products;
@@ -51,12 +51,12 @@ static enum status watch_prepare(struct device *device, const struct op *op, str
     return target->prepare(target, op, e);
 }
 
-/* oneDNN wants channels in eights. */
+/* oneDNN needs a multiple of 8 channels. */
 static int32_t eights(int32_t n) {
     return (n + 7) / 8 * 8;
 }
 
-/* oneDNN's own, by all threads. */
+/* Key of oneDNN's own call, with all threads. */
 static struct onednn_key watch_key(const struct op *op) {
     const int32_t *out = op->out.dim, *weight = op->in[1].dim;
     struct onednn_key product = {ONEDNN_PRODUCT_T, {op->in[0].dim[0], weight[0], weight[1]}};
@@ -67,7 +67,7 @@ static struct onednn_key watch_key(const struct op *op) {
     return key;
 }
 
-/* What the table has no room for is not compared; no model of ours comes near. */
+/* Products beyond the table's size are not compared; no supported model comes near. */
 static void count_product(struct watch *w, const struct op *op) {
     struct onednn_key key = watch_key(op);
     int i = 0;
@@ -88,7 +88,7 @@ static enum status watch_run(struct device *device, const struct op *op, void *w
     return e->code;
 }
 
-/* In place; borrows both. */
+/* Initialises in place; borrows sys and target. */
 static void watch_init(struct watch *watch, struct sys *sys, struct device *target) {
     *watch = (struct watch){.device = {.name = target->name,
                                        .threads = target->threads,
@@ -101,31 +101,32 @@ static void watch_init(struct watch *watch, struct sys *sys, struct device *targ
                             .target = target};
 }
 
-/* Forgets everything but the products' shapes. */
+/* Resets everything but the products' shapes. */
 static void watch_reset(struct watch *watch) {
     memset(watch->class, 0, sizeof watch->class);
     for (int i = 0; i < watch->n_products; i++) watch->products[i].calls = 0;
 }
 
-/* ---- what a round is about ---- */
+/* ---- state of a measurement ---- */
 
 enum { LIBRARY = N_OP_CLASSES, ALL, PLAIN, N_TIMES };
 
 struct round_times {
-    double seconds[N_TIMES]; /* by class; of oneDNN's own products; of the forward, and as it is compared */
+    double seconds[N_TIMES]; /* per class; oneDNN's own products; the forward; the forward to compare with */
 };
 
 struct block_bench {
     struct bench *bench;
     const struct bench_block_case *c;
-    struct random_component component, plain; /* plain: of bf16 beside another type, or without an adapter */
+    struct random_component component,
+        plain; /* plain: for comparison, with bf16 weights or without adapter */
     struct watch watch;
     struct onednn *onednn;
-    char *memory; /* of the largest of oneDNN's own products */
+    char *memory; /* buffer for the largest of oneDNN's own products */
     uint64_t bytes;
     struct round_times rounds[BENCH_ROUNDS_MAX];
     int n_rounds;
-    char what[64]; /* the round under way */
+    char what[64]; /* description of the current round */
     double fraction;
     struct error *error;
 };
@@ -158,7 +159,7 @@ static struct product_layout product_layout_of(const struct block_bench *b, cons
     return l;
 }
 
-/* Memory for any one of them, filled: pages that nobody wrote would all be one page of zeros. */
+/* Allocates and fills a buffer for the largest product: untouched pages would all map to one zero page. */
 static enum status prepare_products(struct block_bench *b, struct error *e) {
     struct sys *sys = &b->bench->sys;
     struct tensor numbers = tensor_make(NULL, DTYPE_F32, 1, (int32_t[]){1});
@@ -194,13 +195,13 @@ static double time_product(struct block_bench *b, const struct onednn_key *key, 
 
 /* ---- rounds ---- */
 
-/* Between operators, so that nobody waits for the end of a round to cancel. */
+/* Called between operators, so that a cancellation takes effect at once. */
 static bool block_tick(void *user) {
     struct block_bench *b = user;
     return bench_go_on(b->bench, b->fraction, b->what, b->error) == OK;
 }
 
-/* A round is announced before its clock starts: whoever listens may measure something of his own then. */
+/* Reports a round before its clock starts, so that a listener's work is not measured. */
 static enum status announce(struct block_bench *b, int round, struct error *e) {
     double share = (double)round / (b->c->rounds + 1);
     b->fraction = b->c->from + share * (b->c->to - b->c->from);
@@ -224,11 +225,11 @@ static enum status run_round(struct block_bench *b, int round, struct error *e) 
         const struct product *p = &b->watch.products[i];
         times.seconds[LIBRARY] += p->calls * time_product(b, &p->key, e);
     }
-    if (round > 0) b->rounds[b->n_rounds++] = times; /* the first one warms up */
+    if (round > 0) b->rounds[b->n_rounds++] = times; /* round 0 is a warm-up */
     return e->code;
 }
 
-/* Of the times of one kind or, with over, of their share of another kind's in the same round. */
+/* Median over rounds of a time or, if over >= 0, of its ratio to another time of the same round. */
 static double median_of(const struct block_bench *b, int time, int over) {
     double values[BENCH_ROUNDS_MAX];
     for (int i = 0; i < b->n_rounds; i++)
@@ -250,7 +251,7 @@ static json_t *block_add_row(const struct block_bench *b, const char *what, doub
     return row;
 }
 
-/* The whole, against what its FLOPs would take at the library's rate; that rate; where the time went. */
+/* Adds rows: the whole forward relative to oneDNN's rate; that rate; time per operator class. */
 static void block_add_rows(const struct block_bench *b) {
     double work = b->watch.class[CLASS_LINEAR].flops + b->watch.class[CLASS_CONV].flops;
     double all = work + b->watch.class[CLASS_ATTENTION].flops;
@@ -341,12 +342,12 @@ static enum status find_type(const char *name, enum dtype *type, struct error *e
             *type = (enum dtype)i;
             return OK;
         }
-    error_set(e, USAGE, "no weights are of that type");
+    error_set(e, USAGE, "unknown weight type");
     error_found(e, "%s", name);
     return error_expected(e, "f32, f16, q8_0, q4_k, f8_e4m3 ...");
 }
 
-/* Either both subjects of bf16, or a block of another type, or with an adapter, at two lengths. */
+/* Measures block and decoder in bf16, or, with another type or an adapter, the block at two lengths. */
 static void measure_parts(struct bench *bench, struct device *device, struct error *e) {
     static const double share[] = {0, 0.3, 1};
     const bool compared = bench->options.type || bench->options.adapter_rank;
@@ -354,7 +355,7 @@ static void measure_parts(struct bench *bench, struct device *device, struct err
     enum dtype type = DTYPE_BF16;
     find_type(bench->options.type, &type, e);
     if (bench->options.adapter_rank < 0 || bench->options.adapter_rank > SLUICE_ADAPTER_RANK_MAX)
-        error_set(e, USAGE, "an adapter cannot have the rank %d", bench->options.adapter_rank);
+        error_set(e, USAGE, "invalid adapter rank %d", bench->options.adapter_rank);
     for (int i = 0; i < 2 && e->code == OK; i++) {
         struct bench_block_case c = cases[parts[i]];
         c.sizes.type = type;

@@ -1,12 +1,12 @@
-/* The measuring of `sluice bench block`, at any size. */
+/* Measurement of `sluice bench block`, at any size. */
 #ifndef SLUICE_BENCH_BLOCK_H
 #define SLUICE_BENCH_BLOCK_H
 
 #include "engine/bench/bench.h"
 #include "engine/bench/random_component.h"
 
-/* Measures one component in so many rounds and adds its rows. name: "block"; shape: what a reader is told of
- * it; from, to: where in the whole bench this lies. */
+/* Measures one component in `rounds` rounds and adds its rows. name: "block"; shape: description for the
+ * reader; from, to: range of the benchmark's progress. */
 struct bench_block_case {
     const char *name, *shape;
     struct random_component_sizes sizes;

@@ -1,8 +1,8 @@
-/* `sluice bench bus`: how fast bytes move between disk and host memory, within host memory, and between that
- * and the first GPU if there is one.
+/* `sluice bench bus`: measures transfer rates between disk and host memory, within host memory, and between
+ * host memory and the first GPU.
  *
- * Invariants: the file that it writes loses its name as soon as it is open, so that no end of the process
- * leaves it behind; a rate that came out of the page cache is shown as such and never saved as the disk's. */
+ * Invariants: the temporary file is unlinked as soon as it is open, so no crash leaves it behind. A rate that
+ * came from the page cache is marked and never saved as the disk's rate. */
 #include "engine/bench/bus.h"
 
 #include "engine/base/free_memory.h"
@@ -21,10 +21,11 @@
 enum { READERS = 4, LARGEST = 32 << 20, FILE_BYTES = 256 << 20, COPIERS = 4 };
 #define BUFFER_BYTES ((uint64_t)READERS * LARGEST)
 
-/* From below what a disk needs to be busy up to a whole block. */
+/* From less than a disk needs to be busy, up to a whole block. */
 static const int64_t piece_bytes[] = {64 << 10, 1 << 20, 8 << 20, 32 << 20};
 enum { N_PIECES = sizeof piece_bytes / sizeof *piece_bytes };
-/* Smaller pieces are for people to see; blocks are read in larger ones, where the file has them. */
+/* Rates of smaller pieces are shown but not saved; blocks are read in larger pieces where the file has
+ * them. */
 enum { SAVED_FROM = 8 << 20 };
 
 struct bus {
@@ -32,21 +33,21 @@ struct bus {
     char *buffer; /* BUFFER_BYTES */
     int file;
     int64_t file_bytes;
-    double done;    /* share of the bench */
-    json_t *absent; /* why there are no rows of a GPU that is there; or NULL */
-    json_t *pinned; /* how much of the host's memory could be; or NULL */
+    double done;    /* progress, 0 to 1 */
+    json_t *absent; /* reason why an existing GPU has no rows, or NULL */
+    json_t *pinned; /* how much host memory could be pinned, or NULL */
 };
 
-/* One measurement: threads that move pieces until all are moved or time is up. */
+/* One measurement: threads move pieces until all are moved or the time is up. */
 struct mover {
     struct sys *sys;
-    int file; /* negative: copies from the first half of the buffer to the second */
+    int file; /* negative: copy from the first half of the buffer to the second */
     char *buffer;
     uint64_t buffer_bytes;
     int64_t piece, pieces;
     double deadline;
     _Atomic int64_t *next, *moved;
-    _Atomic int *problem; /* errno of a read that failed */
+    _Atomic int *problem; /* errno of a failed read */
 };
 
 static void bus_read_pieces(struct mover *m) {
@@ -77,8 +78,9 @@ static void move(void *argument) {
     m->file >= 0 ? bus_read_pieces(m) : copy_pieces(m);
 }
 
-/* Bytes a second that n threads move, each in its own part of the buffer; 0 with *problem set on failure. */
-static double move_together(struct bus *bus, int n, int file, int64_t piece, double seconds, int *problem) {
+/* Returns the bytes per second that n threads move, each in its own part of the buffer; 0 with *problem set
+ * on failure. */
+static double measure_movers(struct bus *bus, int n, int file, int64_t piece, double seconds, int *problem) {
     struct sys *sys = &bus->bench->sys;
     struct sys_thread *thread[READERS > COPIERS ? READERS : COPIERS] = {0};
     struct mover mover[READERS > COPIERS ? READERS : COPIERS];
@@ -108,7 +110,7 @@ static double move_together(struct bus *bus, int n, int file, int64_t piece, dou
 
 /* ---- disk ---- */
 
-/* The share of the file's pages that the page cache still holds; 1 if it cannot be asked. */
+/* Returns the share of the file's pages in the page cache; 1 if unknown. */
 static double cached_share(int file, int64_t bytes) {
     enum { PAGE = 4096, PAGES = 4096 };
     unsigned char in_core[PAGES];
@@ -138,22 +140,22 @@ static void bus_add_row(struct bus *bus, const char *path, int64_t piece, double
 }
 
 static enum status bus_unreadable(struct error *e, const char *path, int problem) {
-    error_set(e, problem == ENOENT ? MISSING : IO, "the file to measure with cannot be read");
+    error_set(e, problem == ENOENT ? MISSING : IO, "cannot read the test file");
     error_where(e, "%s", path);
     return error_found(e, "%s", strerror(problem));
 }
 
-/* One size, one way. Where O_DIRECT is not to be had, there is no row for it. */
+/* Measures one piece size, with or without O_DIRECT; no row if O_DIRECT is not supported. */
 static enum status measure_reads(struct bus *bus, int64_t piece, bool direct, struct error *e) {
     const char *name = bus->bench->options.file;
     if (direct && !set_direct(bus->file, true)) return OK;
     posix_fadvise(bus->file, 0, 0, POSIX_FADV_DONTNEED);
     bool cached = !direct && cached_share(bus->file, bus->file_bytes) > 0.1;
     int problem;
-    double rate = move_together(bus, READERS, bus->file, piece, 1, &problem);
+    double rate = measure_movers(bus, READERS, bus->file, piece, 1, &problem);
     set_direct(bus->file, false);
     if (direct && problem == EINVAL) return OK;
-    if (problem) return bus_unreadable(e, name ? name : "a file of ours", problem);
+    if (problem) return bus_unreadable(e, name ? name : "the temporary test file", problem);
     bus_add_row(bus, "disk", piece, rate, "page_cache",
                 json_string(direct   ? "bypassed"
                             : cached ? "kept"
@@ -176,12 +178,12 @@ static enum status measure_disk(struct bus *bus, struct error *e) {
 }
 
 static enum status unwritable(struct error *e, const char *folder, int problem) {
-    error_set(e, OUTPUT, "the file to measure with could not be written");
+    error_set(e, OUTPUT, "cannot write the test file");
     error_where(e, "%s", folder);
     return error_found(e, "%s", strerror(-problem));
 }
 
-/* Bytes that no disk can compress away: a multiplicative generator's. */
+/* Fills with incompressible bytes (xorshift generator). */
 static void bus_fill(char *buffer, uint64_t bytes) {
     uint64_t *words = (uint64_t *)buffer, x = 88172645463325252u;
     for (uint64_t i = 0; i < bytes / sizeof *words; i++) {
@@ -195,7 +197,7 @@ static enum status bus_write_file(struct bus *bus, int out, const char *folder, 
     struct sys *sys = &bus->bench->sys;
     for (int64_t at = 0; at < FILE_BYTES;) {
         double fraction = 0.1 * (double)at / FILE_BYTES;
-        if (bench_go_on(bus->bench, fraction, "writing a file", e) != OK) return e->code;
+        if (bench_go_on(bus->bench, fraction, "writing the test file", e) != OK) return e->code;
         const char *from = bus->buffer + at % (int64_t)BUFFER_BYTES;
         int64_t n = sys_write(sys, out, from, (size_t)(PART - at % PART));
         if (n <= 0) return unwritable(e, folder, n < 0 ? (int)n : -ENOSPC);
@@ -205,7 +207,7 @@ static enum status bus_write_file(struct bus *bus, int out, const char *folder, 
     return problem ? unwritable(e, folder, problem) : OK;
 }
 
-/* A file of our own, which is gone from its folder before a byte is in it. */
+/* Creates a temporary file that is unlinked before a byte is written. */
 static enum status make_file(struct bus *bus, struct error *e) {
     struct sys *sys = &bus->bench->sys;
     const char *folder = bus->bench->options.folder ? bus->bench->options.folder : ".";
@@ -232,12 +234,12 @@ static enum status bus_open_file(struct bus *bus, const char *path, struct error
     int problem = bus->file < 0 ? bus->file : sys->identify(sys, bus->file, &identity);
     if (problem < 0) return bus_unreadable(e, path, -problem);
     if (!identity.regular || identity.bytes < piece_bytes[0]) {
-        error_set(e, LIMIT, "this is no file to measure with");
+        error_set(e, LIMIT, "the test file is too small or not a regular file");
         error_where(e, "%s", path);
         error_found(e, "%lld bytes%s", (long long)identity.bytes, identity.regular ? "" : ", not regular");
         return error_expected(e, "a file of at least %lld bytes", (long long)piece_bytes[0]);
     }
-    /* More than this would only repeat it. */
+    /* A larger part would only repeat the measurement. */
     bus->file_bytes = identity.bytes < 4ll * FILE_BYTES ? identity.bytes : 4ll * FILE_BYTES;
     return OK;
 }
@@ -250,8 +252,8 @@ static enum status measure_copies(struct bus *bus, int threads, struct error *e)
         if (2 * piece_bytes[i] * threads > (int64_t)BUFFER_BYTES) break;
         if (bench_go_on(bench, bus->done += 0.01, "host copy", e) != OK) return e->code;
         int problem;
-        double rate = move_together(bus, threads, -1, piece_bytes[i], 0.2, &problem);
-        if (problem) return error_set(e, MEMORY, "no thread to measure with");
+        double rate = measure_movers(bus, threads, -1, piece_bytes[i], 0.2, &problem);
+        if (problem) return error_set(e, MEMORY, "cannot start a thread");
         bus_add_row(bus, "host_copy", piece_bytes[i], rate, NULL, NULL, threads);
         if (piece_bytes[i] >= SAVED_FROM && rate > bench->measured.host_copy)
             bench->measured.host_copy = rate;
@@ -261,7 +263,7 @@ static enum status measure_copies(struct bus *bus, int threads, struct error *e)
 
 /* ---- GPU ---- */
 
-/* The best rate of a path in *best. */
+/* Measures a path; raises *best to its best rate. */
 static enum status measure_path(struct bus *bus, enum cuda_path path, double *best, struct error *e) {
     for (int i = 0; i < N_PIECES; i++) {
         double rate;
@@ -274,7 +276,7 @@ static enum status measure_path(struct bus *bus, enum cuda_path path, double *be
     return OK;
 }
 
-/* How much of what is free can be pinned, up to 16 GiB: where the wall is, if there is one below that. */
+/* Tries how much of the free memory can be pinned, up to 16 GiB. */
 static enum status measure_pins(struct bus *bus, struct error *e) {
     static const uint64_t most = (uint64_t)16 << 30;
     uint64_t tried = free_memory_bytes("") / 2, pinnable;
@@ -282,22 +284,22 @@ static enum status measure_pins(struct bus *bus, struct error *e) {
     if (bench_go_on(bus->bench, 0.99, "pinning", e) != OK || cuda_pinnable(0, tried, &pinnable, e) != OK)
         return e->code;
     bus->pinned = json_pack("{s:I, s:I}", "tried_bytes", (json_int_t)tried, "bytes", (json_int_t)pinnable);
-    json_watch(!bus->pinned);
+    json_count_failure(!bus->pinned);
     return OK;
 }
 
-/* A GPU that cannot be used is as good as none, and says why where its rows would be. */
+/* Measures the GPU. An unusable GPU is not an error: the reason is reported instead of its rows. */
 static enum status measure_gpu(struct bus *bus, struct error *e) {
     static const enum cuda_path paths[] = {CUDA_H2D_PINNED, CUDA_H2D_PAGEABLE, CUDA_D2H_PINNED};
     char line[1024];
-    struct error lacks = {0};
+    struct error problem = {0};
     double unused = 0;
     if (cuda_count(line, sizeof line) < 1) return OK;
-    if (cuda_bus_rate(&bus->bench->sys, 0, CUDA_H2D_PINNED, (uint64_t)piece_bytes[0], &unused, &lacks) !=
+    if (cuda_bus_rate(&bus->bench->sys, 0, CUDA_H2D_PINNED, (uint64_t)piece_bytes[0], &unused, &problem) !=
         OK) {
         bus->absent =
-            json_pack("[{s:s, s:s}]", "name", "cuda:0", "reason", error_line(&lacks, line, sizeof line));
-        json_watch(!bus->absent);
+            json_pack("[{s:s, s:s}]", "name", "cuda:0", "reason", error_line(&problem, line, sizeof line));
+        json_count_failure(!bus->absent);
         return OK;
     }
     for (int i = 0; i < 3 && e->code == OK; i++)
@@ -307,20 +309,20 @@ static enum status measure_gpu(struct bus *bus, struct error *e) {
 
 /* ---- names of links ---- */
 
-/* Limits lie halfway, by ratio, between what neighbours reach in practice, so that 15 % of bad luck does not
- * change a name. */
+/* Limits are geometric means of the rates that adjacent links reach in practice, so a 15 % deviation does not
+ * change the name. */
 struct link {
-    double below_gbytes; /* a rate under this is one of these */
+    double below_gbytes; /* rates below this have this name */
     const char *name;
 };
 
-/* Hard disks 0.1 to 0.28, SATA ends at 0.55, NVMe drives at 3.5, 7 and 14 GB/s by PCIe generation. Faster
- * than that is memory. */
+/* GB/s: hard disks 0.1 to 0.28, SATA up to 0.55, NVMe drives up to 3.5, 7 and 14 by PCIe generation. Anything
+ * faster comes from memory. */
 static const struct link disk_links[] = {{0.3, "hard disk"}, {0.7, "SATA SSD"}, {4.2, "NVMe Gen3"},
                                          {8, "NVMe Gen4"},   {16, "NVMe Gen5"}, {1e300, "page cache"}};
 
-/* Reached in practice with pinned memory: Gen3 x4 3.1, x8 6.2, x16 12.4; each generation doubles it, so a
- * rate alone cannot tell x16 of one from x8 of the next. */
+/* GB/s reached in practice with pinned memory: Gen3 x4 3.1, x8 6.2, x16 12.4; each generation doubles it, so
+ * a rate cannot distinguish x16 of one generation from x8 of the next. */
 static const struct link pinned_links[] = {{1.1, "PCIe Gen3 x1 or narrower"},
                                            {2.2, "PCIe Gen3 x2"},
                                            {4.4, "PCIe Gen3 x4"},
@@ -343,7 +345,7 @@ const char *link_of_pinned(double bytes_per_second) {
     return link_name(pinned_links, bytes_per_second);
 }
 
-/* ---- all of it ---- */
+/* ---- the benchmark ---- */
 
 static enum status measure_all(struct bus *bus, struct error *e) {
     const char *file = bus->bench->options.file;
@@ -359,7 +361,7 @@ static enum status measure_all(struct bus *bus, struct error *e) {
     return e->code == OK ? measure_gpu(bus, e) : e->code;
 }
 
-static json_t *links(const struct bus *bus) {
+static json_t *links_json(const struct bus *bus) {
     double disk = bus->bench->measured.disk, pinned = bus->bench->measured.h2d;
     json_t *names = json_pack("{s:s}", "disk", disk > 0 ? link_of_disk(disk) : "page cache");
     if (pinned > 0) json_put(names, "h2d_pinned", json_string(link_of_pinned(pinned)));
@@ -374,8 +376,8 @@ int sluice_bench_bus(const struct sluice_bench_options *options, char **json, ch
     if (bench_start(&bench, options, &e) == OK) measure_all(&bus, &e);
     if (bus.file >= 0) bench.sys.close(&bench.sys, bus.file);
     if (bus.buffer) bench.sys.unmap(&bench.sys, LINE_STORE, bus.buffer, BUFFER_BYTES);
-    json_t *rest = e.code == OK ? links(&bus) : NULL;
-    json_watch(!rest);
+    json_t *rest = e.code == OK ? links_json(&bus) : NULL;
+    json_count_failure(!rest);
     json_decref(bus.absent);
     json_decref(bus.pinned);
     return bench_finish(&bench, rest, 0, json, rates, &e, error);

@@ -1,5 +1,5 @@
-/* Checkpoints of any size for benchmarks and tests: a Hugging Face folder of a pipeline with real names,
- * shapes and types and random weights, written as a stream from the families' weight tables. */
+/* Writes checkpoints with random weights for benchmarks and tests: a Hugging Face folder of a pipeline with
+ * real names, shapes and types, streamed from the families' weight tables. */
 #include "engine/bench/synthetic_tokenizer.h"
 #include "engine/bench/checkpoint_types.h"
 #include "engine/api/arguments.h"
@@ -19,16 +19,16 @@
 
 enum { CHECKPOINT_SHARDS_MAX = 99 };
 
-/* Parts of one tensor stand at most so many rows of a weight table apart. */
+/* Parts of one fused tensor are at most this many rows of a weight table apart. */
 enum { PARTS_APART = 8 };
 enum { TENSORS_MAX = FAMILY_BLOCKS_MAX * BLOCK_WEIGHTS_MAX * TENSORS_OF_WEIGHT_MAX };
 
-/* Large parts are published in shards of about this size; what is made here has two at least, so that small
- * models are read as large ones are. */
+/* Maximum shard size as in published models. At least two shards are written, so that small models are read
+ * like large ones. */
 static const uint64_t shard_bytes_most = 5000000000;
 enum { SHARDS_LEAST = 2 };
 
-/* As transformers and diffusers call their weights. */
+/* File name of the weights, as in transformers and diffusers. */
 static const char *file_name(const struct slot *slot) {
     bool encodes = slot->family->kind == FAMILY_TEXT || slot->family->kind == FAMILY_VISION;
     return encodes ? "model" : "diffusion_pytorch_model";
@@ -38,7 +38,7 @@ static bool is_sharded(const struct slot *slot) {
     return !family_decodes(slot->family);
 }
 
-/* Of what is no part of a model there is nothing beside. */
+/* Extra components (not part of a model) are written to the checkpoint's top folder. */
 static const char *folder_of(const struct slot *slot) {
     return slot_is_extra(slot) ? NULL : slot->folder;
 }
@@ -50,11 +50,11 @@ struct writer {
     struct sizes sizes;
     struct stored_types types;
     uint64_t random;
-    /* the component being written */
+    /* state of the component being written */
     struct named_tensor *tensors;
     struct synthetic_tensor *made;
-    struct stored_types listed; /* that its weights take */
-    int n_tensors, shard_first; /* the first tensor of the file being written */
+    struct stored_types listed; /* types of its weights */
+    int n_tensors, shard_first; /* shard_first: first tensor of the file being written */
     uint64_t done, all;         /* bytes */
     void (*on_progress)(void *user, double fraction);
     void *user;
@@ -71,7 +71,7 @@ static enum status make_tensor(void *user, int i, void *to, uint64_t bytes, stru
     return OK;
 }
 
-/* A weight's name with another ending in place of its last part, or as it is. */
+/* Returns a weight's name, with another ending in place of its last part if end is given. */
 static char *name_tensor(struct sys *sys, const char *weight, const char *end) {
     const char *dot = strrchr(weight, '.');
     size_t stem = end && dot ? (size_t)(dot - weight) : strlen(weight);
@@ -81,7 +81,7 @@ static char *name_tensor(struct sys *sys, const char *weight, const char *end) {
     return name;
 }
 
-/* Several weights may be parts of one tensor, which then come one behind the other. */
+/* True if the tensor is listed already: several weights may be consecutive parts of one tensor. */
 static bool is_listed(const struct writer *w, const char *name) {
     for (int i = w->n_tensors - 1; i >= 0 && i >= w->n_tensors - PARTS_APART; i--)
         if (!strcmp(w->tensors[i].name, name)) return true;
@@ -133,19 +133,20 @@ static enum status make_folder(const char *path, struct error *e) {
     return error_where(e, "%s", path);
 }
 
-/* Better now than after minutes of writing. */
+/* Checks the free disk space before minutes of writing. */
 static enum status checkpoint_check_disk(const struct writer *w, struct error *e) {
     struct statvfs s;
     if (statvfs(w->folder, &s)) return OK;
     uint64_t room = (uint64_t)s.f_bavail * s.f_frsize;
     if (room >= w->all) return OK;
-    error_set(e, OUTPUT, "the checkpoint does not fit the disk");
+    error_set(e, OUTPUT, "not enough disk space for the checkpoint");
     error_where(e, "%s", w->folder);
     error_found(e, "%.2f GB free", (double)room / 1e9);
     return error_expected(e, "%.2f GB", (double)w->all / 1e9);
 }
 
-/* A file's path in one of the checkpoint's folders (NULL: in its own), which is made. NULL with an error. */
+/* Returns a file's path in a subfolder of the checkpoint (NULL: the top folder), which is created. NULL with
+ * an error. */
 static char *place_file(struct writer *w, const char *folder, const char *file, struct error *e) {
     char *inner = folder ? path_join(w->sys, w->folder, folder) : path_copy(w->sys, w->folder, e);
     char *path = inner ? path_join(w->sys, inner, file) : NULL;
@@ -158,7 +159,7 @@ static char *place_file(struct writer *w, const char *folder, const char *file, 
     return path;
 }
 
-/* What is written in one piece. An older file of that name goes. */
+/* Writes a small file; replaces an existing one. */
 static enum status write_small(struct writer *w, const char *folder, const char *file, const char *bytes,
                                uint64_t n_bytes, struct error *e) {
     struct sys *sys = w->sys;
@@ -178,17 +179,17 @@ static enum status write_small(struct writer *w, const char *folder, const char 
     return e->code;
 }
 
-/* Made by the JSON library, which the caller has asked for its losses before. */
+/* Writes JSON; `losses` is failed_json_allocations() before it was built. */
 static enum status write_json(struct writer *w, const char *folder, const char *file, json_t *json,
-                              unsigned losses, struct error *e) {
-    char *text = json_hand_out(json, JSON_INDENT(2), losses);
+                              unsigned json_failures, struct error *e) {
+    char *text = json_to_text(json, JSON_INDENT(2), json_failures);
     if (!text) return error_set(e, MEMORY, "no memory for %s", file);
     write_small(w, folder, file, text, strlen(text), e);
     free(text);
     return e->code;
 }
 
-/* Shard i of n is the tensors [first[i], first[i + 1]) of a component, in the order of its blocks. */
+/* Shard i holds the tensors [first[i], first[i + 1]) of a component, in block order. */
 struct shards {
     int n, first[CHECKPOINT_SHARDS_MAX + 1];
     uint64_t bytes;
@@ -209,7 +210,7 @@ static struct shards divide(const struct writer *w, const struct slot *slot) {
     return s;
 }
 
-/* As published: "model-00001-of-00003.safetensors", or the whole in "model.safetensors". */
+/* Writes "model-00001-of-00003.safetensors", or "model.safetensors" for one file. */
 static void shard_name(const struct slot *slot, int shard, int n, char *out, size_t bytes) {
     if (n == 1)
         snprintf(out, bytes, "%s.safetensors", file_name(slot));
@@ -220,7 +221,7 @@ static void shard_name(const struct slot *slot, int shard, int n, char *out, siz
 static enum status write_index(struct writer *w, const struct slot *slot, const struct shards *s,
                                struct error *e) {
     char file[80];
-    unsigned losses = failed_json_allocations();
+    unsigned json_failures = failed_json_allocations();
     json_t *map = json_object();
     for (int shard = 0; shard < s->n; shard++) {
         shard_name(slot, shard, s->n, file, sizeof file);
@@ -230,7 +231,7 @@ static enum status write_index(struct writer *w, const struct slot *slot, const 
     json_t *root =
         json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)s->bytes, "weight_map", map);
     snprintf(file, sizeof file, "%s.safetensors.index.json", file_name(slot));
-    return write_json(w, folder_of(slot), file, root, losses, e);
+    return write_json(w, folder_of(slot), file, root, json_failures, e);
 }
 
 static enum status write_shard(struct writer *w, const struct slot *slot, const struct shards *s, int shard,
@@ -265,7 +266,7 @@ static enum status checkpoint_write_gguf(struct writer *w, const struct slot *sl
 
 static enum status write_weights(struct writer *w, const struct slot *slot, const struct component *c,
                                  struct error *e) {
-    /* Denoisers are what GGUF files of this program's models hold; other parts stay as they are published. */
+    /* Only denoisers are written as GGUF; other components stay as published. */
     if (slot->family->kind == FAMILY_DENOISER && stored_types_are_gguf(&w->types))
         return checkpoint_write_gguf(w, slot, c, e);
     struct shards s = divide(w, slot);
@@ -278,7 +279,7 @@ static void forget_tensors(struct writer *w) {
     w->n_tensors = 0;
 }
 
-/* The tensors of one family at the sizes that were chosen. */
+/* Lists the tensors of one component at the chosen sizes. */
 static enum status list_slot(struct writer *w, int slot, struct component *c, struct error *e) {
     configuration_begin(w->recipe, slot, w->sys, c);
     w->listed = w->types;
@@ -288,8 +289,8 @@ static enum status list_slot(struct writer *w, int slot, struct component *c, st
     return list_tensors(w, w->recipe->slot[slot].prefix, c, e);
 }
 
-/* What lies in one folder: the slot whose folder it is first, the encoder of an autoencoder, whose
- * configuration is its decoder's, before that. */
+/* Components that share a folder: a VAE encoder shares its decoder's configuration. The slot that owns the
+ * folder is first. */
 struct sharing {
     struct component components[SLOTS_MAX];
     const struct component *configured[SLOTS_MAX];
@@ -309,8 +310,9 @@ static enum status checkpoint_list_folder(struct writer *w, const char *folder, 
     return e->code;
 }
 
-/* Lists the tensors in a folder; counts or writes them. Of the slots that share it this is the first. */
-static enum status do_folder(struct writer *w, const struct slot *slot, bool write, struct error *e) {
+/* Lists the tensors of a folder, then counts their bytes or writes them. slot: the first that uses the
+ * folder. */
+static enum status process_folder(struct writer *w, const struct slot *slot, bool write, struct error *e) {
     struct sharing *s = w->sys->alloc(w->sys, LINE_HOST, sizeof *s);
     char config[4096];
     if (!s) return error_set(e, MEMORY, "no memory for a list of parts");
@@ -333,16 +335,16 @@ static bool shares_earlier(const struct recipe *recipe, int slot) {
     return false;
 }
 
-static enum status do_slots(struct writer *w, bool write, struct error *e) {
+static enum status process_slots(struct writer *w, bool write, struct error *e) {
     int only = w->sizes.only;
-    if (only < SLOTS_MAX) return do_folder(w, &w->recipe->slot[only], write, e);
+    if (only < SLOTS_MAX) return process_folder(w, &w->recipe->slot[only], write, e);
     for (int i = 0; i < SLOTS_MAX && w->recipe->slot[i].family && e->code == OK; i++)
         if (!slot_is_extra(&w->recipe->slot[i]) && !shares_earlier(w->recipe, i))
-            do_folder(w, &w->recipe->slot[i], write, e);
+            process_folder(w, &w->recipe->slot[i], write, e);
     return e->code;
 }
 
-/* Of the kind that the encoder has, with no more ids than its embedding has rows. */
+/* Writes a tokenizer of the encoder's kind, with no more ids than its embedding has rows. */
 static enum status write_tokenizer(struct writer *w, int slot, struct error *e) {
     struct component c;
     struct synthetic_tokenizer made = {0};
@@ -360,7 +362,7 @@ static enum status write_tokenizer(struct writer *w, int slot, struct error *e) 
     return e->code;
 }
 
-/* ---- what is no weights ---- */
+/* ---- configuration files ---- */
 
 static enum status write_processor(struct writer *w, struct error *e) {
     struct component c;
@@ -375,10 +377,10 @@ static enum status write_processor(struct writer *w, struct error *e) {
     return e->code;
 }
 
-/* As the published models have it. */
-static void put_noise(json_t *json, const struct sampling *s) {
+/* Noise schedule as in the published models. */
+static void add_noise_schedule(json_t *json, const struct sampling *s) {
     bool scaled = s->noise.beta_schedule == BETAS_SCALED_LINEAR;
-    json_watch(json_object_update_new(
+    json_count_failure(json_object_update_new(
         json,
         json_pack("{s:f, s:f, s:s, s:s, s:i, s:s, s:b, s:b, s:b}", "beta_start", s->noise.beta_start,
                   "beta_end", s->noise.beta_end, "beta_schedule", scaled ? "scaled_linear" : "linear",
@@ -389,11 +391,11 @@ static void put_noise(json_t *json, const struct sampling *s) {
 
 static enum status write_scheduler(struct writer *w, struct error *e) {
     const struct recipe *r = w->recipe;
-    unsigned losses = failed_json_allocations();
+    unsigned json_failures = failed_json_allocations();
     bool is_flow = r->sampling.prediction->is_flow, by_tokens = r->shift_rule == FLOW_SHIFT_BY_TOKENS;
-    json_t *json =
-        json_pack("{s:s, s:i}", "_class_name", sampling_class_name(&r->sampling), "num_train_timesteps", 1000);
-    if (!is_flow) put_noise(json, &r->sampling);
+    json_t *json = json_pack("{s:s, s:i}", "_class_name", sampling_class_name(&r->sampling),
+                             "num_train_timesteps", 1000);
+    if (!is_flow) add_noise_schedule(json, &r->sampling);
     if (is_flow) json_put(json, "use_dynamic_shifting", json_boolean(by_tokens));
     if (is_flow && !by_tokens) json_put(json, r->sampling.schedule->shift_key, json_real(r->flow_shift));
     if (is_flow && r->sampling.sampler->flow_schedule) {
@@ -402,18 +404,18 @@ static enum status write_scheduler(struct writer *w, struct error *e) {
     }
     if (r->shift_terminal > 0) json_put(json, "shift_terminal", json_real(r->shift_terminal));
     if (is_flow && by_tokens)
-        json_watch(json_object_update_new(
+        json_count_failure(json_object_update_new(
             json, json_pack("{s:f, s:f, s:i, s:i}", "base_shift", r->shift_line.base_shift, "max_shift",
                             r->shift_line.max_shift, "base_image_seq_len", r->shift_line.base_tokens,
                             "max_image_seq_len", r->shift_line.max_tokens)));
-    return write_json(w, "scheduler", "scheduler_config.json", json, losses, e);
+    return write_json(w, "scheduler", "scheduler_config.json", json, json_failures, e);
 }
 
 static void add_class(json_t *json, const char *name, const char *library, const char *class_name) {
     json_put(json, name, json_pack("[s, s]", library, class_name));
 }
 
-/* Of a slot that is diffusers'. */
+/* Class of a diffusers component. */
 static const char *class_of_model(const struct writer *w, int slot) {
     struct component c;
     configuration_begin(w->recipe, slot, w->sys, &c);
@@ -423,7 +425,7 @@ static const char *class_of_model(const struct writer *w, int slot) {
 
 static enum status write_model_index(struct writer *w, struct error *e) {
     const struct recipe *r = w->recipe;
-    unsigned losses = failed_json_allocations();
+    unsigned json_failures = failed_json_allocations();
     json_t *json = json_pack("{s:s}", "_class_name", r->pipelines[0]);
     add_class(json, "scheduler", "diffusers", sampling_class_name(&r->sampling));
     for (const struct slot *s = r->slot; s->family; s++) {
@@ -436,17 +438,19 @@ static enum status write_model_index(struct writer *w, struct error *e) {
     }
     if (r->processor.class) add_class(json, r->processor.folder, "transformers", r->processor.class);
     if (r->span[1].below > 0) json_put(json, "boundary_ratio", json_real(r->span[1].below));
-    if (r->init == INIT_FIRST_FRAME && r->concat == CONCAT_NONE) json_put(json, "expand_timesteps", json_true());
-    return write_json(w, NULL, "model_index.json", json, losses, e);
+    if (r->init == INIT_FIRST_FRAME && r->concat == CONCAT_NONE)
+        json_put(json, "expand_timesteps", json_true());
+    return write_json(w, NULL, "model_index.json", json, json_failures, e);
 }
 
-/* Of a recipe that a name tells from another: its folder may have any. */
+/* Writes sluice.json for recipes that only the folder's name distinguishes, because this folder may have any
+ * name. */
 static enum status write_defaults(struct writer *w, struct error *e) {
     const struct recipe *r = w->recipe;
-    unsigned losses = failed_json_allocations();
+    unsigned json_failures = failed_json_allocations();
     if (!r->name_word) return OK;
     json_t *json = json_pack("{s:i, s:f}", "steps", r->steps, "cfg_scale", r->cfg_scale);
-    return write_json(w, NULL, "sluice.json", json, losses, e);
+    return write_json(w, NULL, "sluice.json", json, json_failures, e);
 }
 
 static enum status write_rest(struct writer *w, struct error *e) {
@@ -483,16 +487,16 @@ int sluice_checkpoint_write(const char *family, const char *folder, const char *
     w.tensors = sys.alloc(&sys, LINE_HOST, TENSORS_MAX * sizeof *w.tensors);
     w.made = sys.alloc(&sys, LINE_HOST, TENSORS_MAX * sizeof *w.made);
     if (!w.tensors || !w.made) error_set(&e, MEMORY, "no memory for a list of tensors");
-    do_slots(&w, false, &e);
+    process_slots(&w, false, &e);
     if (e.code == OK && make_folder(folder, &e) == OK) checkpoint_check_disk(&w, &e);
     if (e.code == OK) write_rest(&w, &e);
-    if (e.code == OK) do_slots(&w, true, &e);
+    if (e.code == OK) process_slots(&w, true, &e);
     sys.release(&sys, w.tensors);
     sys.release(&sys, w.made);
     return publish_error(&e, error);
 }
 
-/* ---- what can be written ---- */
+/* ---- list of families ---- */
 
 static void list_dimensions(const struct slot *s, json_t *list) {
     for (int i = 0; i < s->family->n_dimensions; i++) {
@@ -506,12 +510,13 @@ static void list_dimensions(const struct slot *s, json_t *list) {
 static json_t *recipe_json(const struct recipe *recipe) {
     json_t *list = json_array();
     for (const struct slot *s = recipe->slot; s->family; s++)
-        if (s->family->kind != FAMILY_ENCODER && !slot_is_extra(s)) /* which has its decoder's */
+        if (s->family->kind != FAMILY_ENCODER &&
+            !slot_is_extra(s)) /* encoders have their decoder's dimensions */
             list_dimensions(s, list);
     return json_pack("{s:s, s:o}", "name", recipe->name, "dimensions", list);
 }
 
-/* What is no part of a model, by its family. */
+/* Lists components that are not part of a model, by family. */
 static void list_extras(json_t *families_list) {
     const struct slot *slot;
     for (int i = 0; (slot = models_slot(i)); i++) {
@@ -529,12 +534,12 @@ int sluice_checkpoint_families(char **json, struct sluice_error *error) {
     struct error e = {0};
     if (!check_not_null(json, "json", &e) || !check_stack(SLUICE_STACK_BYTES_TO_OPEN, &e))
         return publish_error(&e, error);
-    unsigned losses = failed_json_allocations();
+    unsigned json_failures = failed_json_allocations();
     json_t *list = json_array();
     for (const struct recipe *const *r = recipes; *r; r++) json_push(list, recipe_json(*r));
     list_extras(list);
     json_t *root = json_pack("{s:i, s:o}", "version", 1, "families", list);
-    *json = json_hand_out(root, JSON_INDENT(1), losses);
+    *json = json_to_text(root, JSON_INDENT(1), json_failures);
     if (!*json) error_set(&e, MEMORY, "no memory for a list of families");
     return publish_error(&e, error);
 }

@@ -1,5 +1,5 @@
-/* Adapters for benchmarks and tests: one file of made-up factors for every product of a family, in the names
- * of any trainer, from the families' weight tables. */
+/* Writes random adapters for benchmarks and tests: one file of factors for every matrix of a family, in any
+ * trainer's naming, from the families' weight tables. */
 #include "engine/bench/adapter_dialects.h"
 #include "engine/bench/checkpoint_types.h"
 #include "engine/api/arguments.h"
@@ -14,10 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Parts of one tensor stand at most so many modules apart. */
+/* Parts of one fused tensor are at most this many modules apart. */
 enum { PARTS_APART = 24 };
 
-/* A module: a layer with a weight, or a vector of it, by the name that the file has for it. */
+/* A module as named in the file: a layer with a weight, or a norm or bias vector. */
 struct module {
     char *name; /* owned */
     enum { MODULE_PRODUCT, MODULE_NORM, MODULE_BIAS } what;
@@ -29,13 +29,13 @@ struct adapter_writer {
     struct sys *sys;
     const struct sluice_adapter_options *options;
     const struct recipe *recipe;
-    const struct adapter_dialect *dialect;
+    const struct adapter_naming *dialect;
     struct sizes sizes;
     enum dtype dtype;
     uint64_t random;
     struct module *modules;
     int n_modules, modules_max;
-    struct named_tensor *tensors; /* with owned names */
+    struct named_tensor *tensors; /* names are owned */
     struct synthetic_tensor *made;
     int n_tensors;
     uint64_t done, all; /* bytes */
@@ -43,19 +43,19 @@ struct adapter_writer {
 
 /* ---- modules ---- */
 
-/* Tables that are added or looked up are no products, whatever their shape is. */
+/* True for weights of matrix products; embedding tables are excluded. */
 static bool is_product(const struct weight_spec *spec, const struct block_kind *kind, const char *name) {
     return spec->rank >= 2 && !spec->embedding_lookup && !kind->embedding_table && ends_with(name, ".weight");
 }
 
-/* A weight as the dialect's files have it: alone, or with others in one tensor. */
+/* Name and shape of a weight in the dialect's files: its own tensor, or a fused one. */
 struct published_place {
     char name[2 * BLOCK_NAME_MAX];
     int rank;
     int32_t dim[WEIGHT_FILE_RANK_MAX];
 };
 
-/* The authors keep some in one tensor that are apart elsewhere, and of a few it is the other way. */
+/* The authors fuse some tensors that diffusers splits, and split a few that diffusers fuses. */
 static struct published_place place_weight(const struct block_ref *ref, const struct weight_spec *spec,
                                            const int32_t *dims, bool authors) {
     struct published_place place;
@@ -108,7 +108,7 @@ static enum status list_weight(struct adapter_writer *w, const char *prefix, con
     return ends_with(place.name, ".weight") ? add_module(w, prefix, &place, MODULE_NORM, e) : OK;
 }
 
-/* Room for more modules. */
+/* Grows the array for n more modules. */
 static enum status grow_modules(struct adapter_writer *w, int n, struct error *e) {
     struct module *modules =
         w->sys->alloc(w->sys, LINE_HOST, (size_t)(w->n_modules + n) * sizeof *w->modules);
@@ -137,10 +137,10 @@ static enum status list_blocks(struct adapter_writer *w, const char *prefix, con
 static enum status list_component(struct adapter_writer *w, int slot, struct error *e) {
     struct component c;
     char prefix[BLOCK_NAME_MAX];
-    if (!adapter_dialect_prefix(w->dialect, w->recipe, slot, prefix)) {
-        error_set(e, USAGE, "this dialect has no names for text encoders");
+    if (!adapter_naming_prefix(w->dialect, w->recipe, slot, prefix)) {
+        error_set(e, USAGE, "this adapter dialect does not support text encoders");
         error_found(e, "%s", w->dialect->name);
-        return error_expected(e, "another one, or the denoiser alone");
+        return error_expected(e, "another dialect, or the denoiser only");
     }
     struct block_ref *refs = w->sys->alloc(w->sys, LINE_HOST, FAMILY_BLOCKS_MAX * sizeof *refs);
     if (!refs) return error_set(e, MEMORY, "no memory for a list of blocks");
@@ -151,7 +151,8 @@ static enum status list_component(struct adapter_writer *w, int slot, struct err
     return e->code;
 }
 
-/* Text encoders and the denoiser; of two the first, for each has a file of its own. */
+/* Lists the modules of the text encoders and of the first denoiser; a second denoiser has its own adapter
+ * file. */
 static enum status list_modules(struct adapter_writer *w, struct error *e) {
     int denoiser = recipe_slot(w->recipe, FAMILY_DENOISER);
     for (int i = 0; w->recipe->slot[i].family && e->code == OK; i++) {
@@ -182,7 +183,7 @@ static enum status add_factor(struct adapter_writer *w, const struct module *mod
     return OK;
 }
 
-/* Modules have unlike alphas: the rank, and half of it. */
+/* Modules alternate between two alphas: the rank, and half of it. */
 static enum status add_factors(struct adapter_writer *w, int i_module, struct error *e) {
     const struct module *module = &w->modules[i_module];
     struct adapter_factor factors[ADAPTER_FACTORS_MAX] = {
@@ -190,7 +191,7 @@ static enum status add_factors(struct adapter_writer *w, int i_module, struct er
     int n = 1;
     if (module->what == MODULE_PRODUCT) {
         double alpha = w->dialect->alphas != ALPHAS_OF_MODULES ? 0 : i_module % 2 ? 0.5 : 1;
-        n = adapter_dialect_factors(w->dialect, module->rank, module->dim, w->options->rank, alpha, factors);
+        n = adapter_naming_factors(w->dialect, module->rank, module->dim, w->options->rank, alpha, factors);
     } else {
         factors[0].dim[0] = module->dim[0];
     }
@@ -218,7 +219,7 @@ static enum status make_factor(void *user, int i, void *to, uint64_t bytes, stru
     return error_set(e, CANCELLED, "cancelled");
 }
 
-/* Of modules of a lower rank, by their names behind the component's. */
+/* peft's rank_pattern: modules of lower rank, by name without the component's prefix. */
 static json_t *rank_pattern(const struct adapter_writer *w, const char *prefix) {
     json_t *pattern = json_object();
     for (int i = 0; i < w->n_modules; i++) {
@@ -230,7 +231,7 @@ static json_t *rank_pattern(const struct adapter_writer *w, const char *prefix) 
     return pattern;
 }
 
-/* Without these diffusers takes no configuration. */
+/* peft's target_modules; diffusers rejects a configuration without it. */
 static json_t *target_modules(const struct adapter_writer *w, const char *prefix) {
     json_t *names = json_array();
     size_t n = strlen(prefix);
@@ -245,16 +246,16 @@ static void put_of_component(json_t *json, const char *prefix, const char *key, 
     json_decref(name);
 }
 
-/* As diffusers saves peft's configuration beside the factors: half the rank is every module's alpha. */
+/* peft's configuration as diffusers saves it in metadata: every module's alpha is half the rank. */
 static char *peft_text(const struct adapter_writer *w) {
-    unsigned losses = failed_json_allocations();
+    unsigned json_failures = failed_json_allocations();
     json_t *json = json_object();
     int denoiser = recipe_slot(w->recipe, FAMILY_DENOISER);
     for (int i = 0; w->recipe->slot[i].family; i++) {
         char prefix[BLOCK_NAME_MAX];
         bool text = w->options->text_encoders && w->recipe->slot[i].family->kind == FAMILY_TEXT;
         if (!text && i != denoiser) continue;
-        adapter_dialect_prefix(w->dialect, w->recipe, i, prefix);
+        adapter_naming_prefix(w->dialect, w->recipe, i, prefix);
         put_of_component(json, prefix, "r", json_integer(w->options->rank));
         put_of_component(json, prefix, "lora_alpha", json_real(0.5 * w->options->rank));
         put_of_component(json, prefix, "rank_pattern", rank_pattern(w, prefix));
@@ -262,7 +263,7 @@ static char *peft_text(const struct adapter_writer *w) {
         put_of_component(json, prefix, "use_rslora", json_false());
         put_of_component(json, prefix, "target_modules", target_modules(w, prefix));
     }
-    return json_hand_out(json, JSON_COMPACT, losses);
+    return json_to_text(json, JSON_COMPACT, json_failures);
 }
 
 static enum status write_adapter(struct adapter_writer *w, const char *path, struct error *e) {
@@ -281,21 +282,22 @@ static enum status write_adapter(struct adapter_writer *w, const char *path, str
     return e->code;
 }
 
-/* ---- all ---- */
+/* ---- public function ---- */
 
 static enum status read_options(struct adapter_writer *w, struct error *e) {
     const struct sluice_adapter_options *o = w->options;
     struct stored_types types;
     w->recipe = sizes_find_recipe(o->family, e);
-    if (w->recipe) w->dialect = adapter_dialect_find(o->dialect, e);
+    if (w->recipe) w->dialect = adapter_naming_find(o->dialect, e);
     if (!w->dialect || sizes_read(&w->sizes, w->recipe, SLOTS_MAX, o->dimensions, e) != OK) return e->code;
     const char *dtype = w->sizes.dtype ? w->sizes.dtype : "bf16";
     if (stored_types_read(dtype, w->sizes.dtype ? w->sizes.dtype_bytes : strlen(dtype), &types, e) != OK)
         return e->code;
-    if (!stored_types_are_plain(&types)) return error_set(e, USAGE, "an adapter's dtype is f32, f16 or bf16");
+    if (!stored_types_are_plain(&types))
+        return error_set(e, USAGE, "an adapter's dtype must be f32, f16 or bf16");
     w->dtype = stored_types_plain(&types);
     if (o->rank >= 1 && o->rank <= SLUICE_ADAPTER_RANK_MAX) return OK;
-    error_set(e, USAGE, "an adapter cannot have this rank");
+    error_set(e, USAGE, "invalid adapter rank");
     error_found(e, "%d", o->rank);
     return error_expected(e, "1 to %d", SLUICE_ADAPTER_RANK_MAX);
 }

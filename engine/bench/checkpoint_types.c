@@ -1,4 +1,4 @@
-/* Types of made-up checkpoints: see checkpoint_types.h. */
+/* Types of random checkpoints: see checkpoint_types.h. */
 #include "engine/bench/checkpoint_types.h"
 
 #include "engine/bench/random_weights.h"
@@ -15,7 +15,7 @@ struct stored_type {
     enum dtype dtype;
     enum files files;
     enum scales scales;
-    bool described; /* by comfy_quant */
+    bool described; /* has a comfy_quant tensor */
 };
 
 static const struct stored_type known[] = {
@@ -56,7 +56,7 @@ static const struct stored_type *stored_type_find(const char *name, size_t lengt
     return NULL;
 }
 
-/* The first of that type, bf16 if there is none. */
+/* Returns the first entry of this type, or bf16. */
 static const struct stored_type *stored_type_of(enum dtype dtype) {
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (known[i].dtype == dtype) return &known[i];
@@ -73,14 +73,14 @@ static enum status stored_type_fail(const char *name, size_t length, const char 
     return error_found(e, "'%.*s'", (int)length, name);
 }
 
-static bool some_are(const struct stored_types *types, enum files files) {
+static bool any_in(const struct stored_types *types, enum files files) {
     for (int i = 0; i < types->n; i++)
         if (types->in_turn[i]->files == files) return true;
     return false;
 }
 
 bool stored_types_are_gguf(const struct stored_types *types) {
-    return some_are(types, GGUF);
+    return any_in(types, GGUF);
 }
 
 bool stored_types_are_plain(const struct stored_types *types) {
@@ -103,13 +103,13 @@ enum status stored_types_read(const char *text, size_t length, struct stored_typ
         if (at <= length && types->n == TYPES_IN_TURN_MAX)
             return stored_type_fail(text, length, "is of too many types", e);
     }
-    if (!stored_types_are_gguf(types) || !some_are(types, SAFETENSORS)) return OK;
+    if (!stored_types_are_gguf(types) || !any_in(types, SAFETENSORS)) return OK;
     return stored_type_fail(text, length, "is in no file: some types are of GGUF, others of safetensors", e);
 }
 
-/* ---- the tensors of a weight ---- */
+/* ---- tensors of a weight ---- */
 
-/* What the weight is stored in. */
+/* Chooses the stored type of a weight. */
 static const struct stored_type *stored_type_choose(struct stored_types *types, const struct block_kind *kind,
                                                     const struct tensor *shape) {
     struct index_entry entry = {.dtype = DTYPE_BF16, .rank = shape->rank};
@@ -134,7 +134,7 @@ static struct tensor file_tensor(enum dtype dtype, int rank, int32_t rows, int32
     return tensor_make(NULL, dtype, rank, (int32_t[]){rows, columns});
 }
 
-/* As files call the bytes of tiled types. */
+/* Declared type and shape of a weight's bytes in the file. */
 static struct tensor file_values(const struct tensor *values) {
     int32_t rows = values->dim[0], columns = values->dim[1];
     if (values->dtype == DTYPE_NVFP4_TILED) return file_tensor(DTYPE_U8, 2, rows, columns / 2);
@@ -149,8 +149,8 @@ static struct tensor file_tiles(const struct tensor *values) {
     return file_tensor(dtype, 2, (values->dim[0] + 127) / 128 * 128, (blocks + 3) / 4 * 4);
 }
 
-static int add_scales(const struct stored_type *type, struct synthetic_tensor made, struct weight_tensors *out,
-                      int n) {
+static int add_scales(const struct stored_type *type, struct synthetic_tensor made,
+                      struct weight_tensors *out, int n) {
     const struct tensor *values = &made.values;
     if (type->scales == ROW_SCALES || type->scales == TILES) {
         made.what = SYNTHETIC_SCALES;
@@ -176,7 +176,8 @@ int stored_types_divide(struct stored_types *types, const struct block_kind *kin
                         const struct weight_spec *spec, const int32_t *dims, struct weight_tensors *out) {
     int32_t dim[WEIGHT_FILE_RANK_MAX];
     int n = 0, rank = block_published_shape(spec, dims, dim);
-    struct synthetic_tensor made = {.values = tensor_make(NULL, DTYPE_BF16, rank, dim), .init_scale = spec->init_scale};
+    struct synthetic_tensor made = {.values = tensor_make(NULL, DTYPE_BF16, rank, dim),
+                                    .init_scale = spec->init_scale};
     const struct stored_type *type = stored_type_choose(types, kind, &made.values);
     made.values = tensor_make(NULL, type->dtype, rank, dim);
     if (type->scales) made.values.scale = random_weights_scale(&made.values, spec->init_scale);

@@ -1,10 +1,9 @@
-/* `sluice bench load`: how fast a model's blocks come to memory, as a stage reads them: through the store,
- * its readers and a ring for two blocks, without computing. Beside it what dd does with the same files: one
- * thread that reads them in order, 16 MiB at a time, to one buffer. The two take turns, a few times; the
- * median counts.
+/* `sluice bench load`: measures how fast a model's blocks are read as in a stage: through the store, its
+ * readers and a ring for two blocks, without computing. For comparison, dd's way: one thread reads the same
+ * files in order, 16 MiB at a time, into one buffer. The two alternate; medians are reported.
  *
- * Three ways: out of the page cache; through it, dropped before; past it (O_DIRECT), where the files allow
- * that. */
+ * Three modes: from the page cache; through the page cache after dropping it; bypassing it (O_DIRECT), if the
+ * files allow that. */
 #include "engine/bench/bench.h"
 #include "engine/open/model.h"
 #include "engine/open/component_search.h"
@@ -17,7 +16,7 @@
 #include <string.h>
 
 enum { DD_PIECE = 16 << 20, ROUNDS = 3 };
-/* More would only repeat it; and the page cache must keep it. */
+/* A larger amount would only repeat the measurement, and the page cache must hold it. */
 static const uint64_t most_bytes = (uint64_t)4 << 30;
 
 enum way { WAY_CACHED, WAY_COLD, WAY_DIRECT, N_WAYS };
@@ -28,19 +27,19 @@ struct load {
     struct bench *bench;
     struct sluice_model *model;
     double header_seconds, open_seconds;
-    const struct block **blocks; /* those of all stages, one after the other */
+    const struct block **blocks; /* blocks of all stages, in order */
     struct store_stage stages[SLOTS_MAX];
     int n_stages;
-    uint64_t bytes; /* of these blocks */
+    uint64_t bytes; /* total bytes of these blocks */
     struct visit_list visits;
     struct run_need *need;
     struct plan *plan;
-    char *buffer; /* dd's */
+    char *buffer; /* dd's buffer */
 };
 
-/* ---- what is read ---- */
+/* ---- blocks to read ---- */
 
-/* The headers of all parts, and nothing else. */
+/* Opens only the headers of all files and measures the time. */
 static enum status open_headers(struct load *l, const struct sluice_model_options *from, struct error *e) {
     struct sys *sys = &l->bench->sys;
     struct component_files files = {0};
@@ -53,8 +52,8 @@ static enum status open_headers(struct load *l, const struct sluice_model_option
     return e->code;
 }
 
-/* First everything, so that headers are read from warm files. What opening takes beyond them is the
- * tokenizer's. */
+/* Opens the whole model first, so that headers are then read from warm files. The difference is the
+ * tokenizer's time. */
 static enum status open_model(struct load *l, struct error *e) {
     struct sys *sys = &l->bench->sys;
     double began = sys->clock(sys);
@@ -65,7 +64,7 @@ static enum status open_model(struct load *l, struct error *e) {
     return open_headers(l, &from, e);
 }
 
-/* Blocks of a component, in the order of their visits, as long as there are bytes left. */
+/* Adds blocks of a component in visit order, up to `most` bytes in total. */
 static void load_add_stage(struct load *l, const struct component *c, uint64_t most, struct error *e) {
     int s = l->n_stages, first = l->visits.n_visits, n = 0;
     uint64_t largest = 0;
@@ -100,7 +99,7 @@ static enum status list_blocks(struct load *l, struct error *e) {
     return e->code;
 }
 
-/* Calls with every file, in their order, until one fails. */
+/* Calls a function with every file, in order, until one fails. */
 static enum status
 each_source(struct load *l, enum status (*call)(struct load *, struct byte_source *, void *, struct error *),
             void *argument, struct error *e) {
@@ -111,7 +110,7 @@ each_source(struct load *l, enum status (*call)(struct load *, struct byte_sourc
     return e->code;
 }
 
-/* ---- two ways of reading ---- */
+/* ---- dd and the store ---- */
 
 struct dd {
     enum way way;
@@ -162,7 +161,7 @@ static enum status visit_all(struct load *l, struct store *store, struct error *
     return e->code;
 }
 
-static enum status read_as_stages_do(struct load *l, enum way way, double *rate, struct error *e) {
+static enum status read_with_store(struct load *l, enum way way, double *rate, struct error *e) {
     struct sys *sys = &l->bench->sys;
     struct residents none = {.sys = sys};
     struct store *store = NULL;
@@ -196,8 +195,8 @@ static enum status load_open_direct(struct load *l, struct byte_source *source, 
     return e->code;
 }
 
-static void load_add_row(struct load *l, enum way way, double *ours, double *dd) {
-    double rate = bench_median(ours, ROUNDS), other = bench_median(dd, ROUNDS);
+static void load_add_row(struct load *l, enum way way, double *readers, double *dd) {
+    double rate = bench_median(readers, ROUNDS), other = bench_median(dd, ROUNDS);
     json_push(l->bench->rows,
               json_pack("{s:s, s:s, s:I, s:i, s:f, s:f, s:f}", "path", "load", "page_cache", way_names[way],
                         "bytes", (json_int_t)l->bytes, "threads", plan_readers(false, l->plan->bounce_bytes),
@@ -205,22 +204,23 @@ static void load_add_row(struct load *l, enum way way, double *ours, double *dd)
                         rate / other));
 }
 
-/* By itself: its frame is large, and whether there is room for it is asked first. */
+/* noinline: its stack frame is large, and the stack is checked before the call. */
 __attribute__((noinline)) static enum status measure_way(struct load *l, enum way way, struct error *e) {
-    double ours[ROUNDS], dd[ROUNDS];
+    double readers[ROUNDS], dd[ROUNDS];
     bool direct = true;
     if (way == WAY_DIRECT) each_source(l, load_open_direct, &direct, e);
     if (!direct) return OK;
-    if (way == WAY_CACHED) read_like_dd(l, way, &dd[0], e), read_as_stages_do(l, way, &ours[0], e);
+    if (way == WAY_CACHED) read_like_dd(l, way, &dd[0], e), read_with_store(l, way, &readers[0], e);
     for (int i = 0; i < ROUNDS && e->code == OK; i++) {
-        if (bench_go_on(l->bench, ((double)way + (double)i / ROUNDS) / N_WAYS, "readers and dd", e) != OK)
+        if (bench_go_on(l->bench, ((double)way + (double)i / ROUNDS) / N_WAYS, "store readers and dd", e) !=
+            OK)
             break;
         if (way == WAY_COLD) each_source(l, drop, NULL, e);
         read_like_dd(l, way, &dd[i], e);
         if (way == WAY_COLD) each_source(l, drop, NULL, e);
-        read_as_stages_do(l, way, &ours[i], e);
+        read_with_store(l, way, &readers[i], e);
     }
-    if (e->code == OK) load_add_row(l, way, ours, dd);
+    if (e->code == OK) load_add_row(l, way, readers, dd);
     return e->code;
 }
 
@@ -243,7 +243,7 @@ int sluice_bench_load(const struct sluice_bench_options *options, char **json, s
     json_t *rest = e.code == OK ? json_pack("{s:f, s:f}", "header_seconds", l.header_seconds, "open_seconds",
                                             l.open_seconds)
                                 : NULL;
-    json_watch(!rest);
+    json_count_failure(!rest);
     l.visits.sys = &bench.sys;
     close_all(&l);
     return bench_finish(&bench, rest, 0, json, NULL, &e, error);

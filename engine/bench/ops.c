@@ -1,9 +1,8 @@
-/* `sluice bench ops`: how fast the CPU device computes, by class of operators.
+/* `sluice bench ops`: measures the CPU device's rates per operator class.
  *
- * Each case is a small forward like a block's: it runs dry first, which says what memory, workspace and
- * preparation it needs and how much work it is, then for real, warm, and the best try counts: what disturbs a
- * measurement only ever makes it slower. A class's rate is the work of its cases by their times, so that slow
- * shapes count for as long as they take. */
+ * Each case is a small forward like a block's. A dry run finds its memory, workspace, preparation and work;
+ * then it runs warm, and the best try counts, because disturbances only slow it down. The rate of a class is
+ * the sum of its cases' work divided by the sum of their times, so slow shapes weigh as much as they take. */
 #include "engine/bench/ops.h"
 
 #include "engine/bench/bench.h"
@@ -15,30 +14,30 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Z-Image's: a block's width, its feed-forward, heads of 128; tokens of a picture of 512 x 256. */
+/* Z-Image: width of a block, feed-forward, heads of 128; tokens of a 512 x 256 image. */
 enum { T = 512, C = 3840, F = 10240, D = 128 };
 
 struct ops_case {
     enum op_class class;
     const char *shape;
     enum dtype weights;
-    bool counts; /* towards the class's rate: weights stream as bf16 nearly always */
+    bool counts; /* counts for the class's rate: weights are nearly always bf16 */
     void (*forward)(struct context *x, const struct ops_case *c);
-    int32_t size[3]; /* what its forward makes of them */
+    int32_t size[3]; /* meaning depends on forward */
 };
 
 static struct tensor matrix(struct context *x, enum dtype dtype, int32_t rows, int32_t columns) {
     return context_tensor(x, dtype, 2, (int32_t[]){rows, columns});
 }
 
-/* Rows, inputs, outputs. */
+/* size: rows, inputs, outputs. */
 static void ops_product(struct context *x, const struct ops_case *c) {
     int32_t rows = c->size[0], inputs = c->size[1], outputs = c->size[2];
     struct tensor out = matrix(x, DTYPE_F32, rows, outputs), in = matrix(x, DTYPE_F32, rows, inputs);
     op_linear(x, out, in, matrix(x, c->weights, outputs, inputs), (struct epilogue){0});
 }
 
-/* Heads, and the size of one. */
+/* size: heads, head size. */
 static void ops_attend(struct context *x, const struct ops_case *c) {
     int32_t heads = c->size[0], columns = heads * c->size[1];
     struct tensor q = matrix(x, DTYPE_F32, T, columns), k = matrix(x, DTYPE_F32, T, columns);
@@ -46,7 +45,7 @@ static void ops_attend(struct context *x, const struct ops_case *c) {
     op_attention(x, q, q, k, v, (struct attention_options){.queries = heads, .keys = heads, .scale = 0.1f});
 }
 
-/* A side, and channels. */
+/* size: side, channels. */
 static void ops_convolve(struct context *x, const struct ops_case *c) {
     int32_t side = c->size[0], channels = c->size[1];
     int32_t dim[3] = {side, side, channels}, kernel[4] = {channels, channels, 3, 3};
@@ -55,7 +54,8 @@ static void ops_convolve(struct context *x, const struct ops_case *c) {
               (struct conv_options){.upsample = 1});
 }
 
-/* What of a block is no product: two gated norms, rotations, the feed-forward's gate, conditioning rows. */
+/* The memory-bound operators of a block: two gated norms, RoPE, the feed-forward's gate, conditioning
+ * rows. */
 static void ops_move(struct context *x, const struct ops_case *c) {
     struct tensor h = matrix(x, DTYPE_F32, T, C), out = matrix(x, DTYPE_F32, T, C);
     struct tensor row = context_tensor(x, DTYPE_F32, 1, (int32_t[]){C});
@@ -80,7 +80,7 @@ static const struct ops_case cases[] = {
     {CLASS_LINEAR_BF16, "256x3840x10240", DTYPE_BF16, true, ops_product, {T / 2, C, F}},
     {CLASS_ATTENTION, "512 keys, 16 heads of 64", DTYPE_F32, true, ops_attend, {16, 64}},
     {CLASS_ATTENTION, "512 keys, 8 heads of 128", DTYPE_F32, true, ops_attend, {8, D}},
-    /* The decoder's one attention has one head, as wide as its channels. */
+    /* The VAE decoder's attention has one head, as wide as its channels. */
     {CLASS_ATTENTION, "512 keys, 1 head of 512", DTYPE_F32, false, ops_attend, {1, 512}},
     {CLASS_CONV, "96x96, 256 channels", DTYPE_F32, true, ops_convolve, {96, 256}},
     {CLASS_CONV, "192x192, 64 channels", DTYPE_F32, true, ops_convolve, {192, 64}},
@@ -96,10 +96,11 @@ struct ops_bench {
     struct bench *bench;
     struct device *device;
     int threads;
-    double work[N_OP_CLASSES], seconds[N_OP_CLASSES]; /* of the cases that count */
+    double work[N_OP_CLASSES], seconds[N_OP_CLASSES]; /* of the cases with `counts` */
 };
 
-/* What a case needs, and its work in its class's unit (seconds at a rate of 1). Prepares the device. */
+/* Finds the memory of a case and its work in its class's unit (seconds at a rate of 1) by a dry run, which
+ * also prepares the device. */
 static enum status measure_dry(struct ops_bench *b, const struct ops_case *c, struct context *x,
                                double *work) {
     struct op_rates ones = {.per_second = {1, 1, 1, 1, 1}};
@@ -117,7 +118,7 @@ static enum status measure_dry(struct ops_bench *b, const struct ops_case *c, st
     return x->error->code;
 }
 
-/* The best of a few warm tries, within about a second. */
+/* Returns the best of a few warm tries, within about a second. */
 static double best_try(struct ops_bench *b, const struct ops_case *c, struct context *x) {
     enum { TRIES = 4 };
     struct sys *sys = &b->bench->sys;
@@ -155,8 +156,8 @@ static enum status run_case(struct ops_bench *b, const struct ops_case *c, struc
     if (!arena.base)
         return error_set(e, MEMORY, "no memory for a bench of %llu bytes", (unsigned long long)bytes);
     x.workspace = arena.base + arena.bytes;
-    /* Numbers near 0.01 in f32 and bf16, near 1 in f16: pages that nobody wrote would all be one page of
-     * zeros, which never leaves the cache. */
+    /* Values near 0.01 in f32 and bf16, near 1 in f16. Untouched pages would all map to one zero page, which
+     * never leaves the cache. */
     uint16_t *numbers = (uint16_t *)(void *)arena.base;
     for (uint64_t i = 0; i < bytes / sizeof *numbers; i++) numbers[i] = (uint16_t)(0x3C00 + i * 37 % 128);
     double seconds = best_try(b, c, &x);
@@ -165,7 +166,7 @@ static enum status run_case(struct ops_bench *b, const struct ops_case *c, struc
     return e->code;
 }
 
-/* All cases with one number of threads; share: where in the whole bench this begins, and its length. */
+/* Runs all cases with one thread count; from, to: range of the progress. */
 static enum status run_cases(struct bench *bench, int threads, double from, double to, struct error *e) {
     struct ops_bench b = {.bench = bench, .threads = threads, .device = cpu_open(&bench->sys, threads, e)};
     if (!b.device) return e->code;
@@ -181,8 +182,8 @@ static enum status run_cases(struct bench *bench, int threads, double from, doub
     return e->code;
 }
 
-/* Threads that wait for each other make a rate fall below one thread's where others use the cores: such rates
- * are what this machine does now, and worth a word before plans follow from them. */
+/* If other programs use the cores, threads that wait for each other can be slower than one thread. Such rates
+ * describe this machine now, so the report warns about them. */
 json_t *ops_slower(const struct op_rates *one, const struct op_rates *all, int threads) {
     json_t *slower = json_array();
     for (int i = 0; i < N_OP_CLASSES; i++) {
@@ -199,7 +200,7 @@ int sluice_bench_ops(const struct sluice_bench_options *options, char **json, ch
     struct error e = {0};
     struct bench bench;
     bench_start(&bench, options, &e);
-    /* One thread first: the session's number comes last and is what is saved. */
+    /* One thread first: the last measurement, with the session's thread count, is saved. */
     double half = bench.threads > 1 ? 0.6 : 0;
     if (e.code == OK && bench.threads > 1) run_cases(&bench, 1, 0, half, &e);
     struct op_rates one = bench.measured.ops;

@@ -1,4 +1,4 @@
-/* What `sluice bench ops` says beside its rows: see ops.c. */
+/* Additional results of `sluice bench ops`: see ops.c. */
 #ifndef SLUICE_BENCH_OPS_H
 #define SLUICE_BENCH_OPS_H
 
@@ -6,8 +6,9 @@
 
 #include <jansson.h>
 
-/* The classes that so many threads compute slower than one does: [{"op","threads","of_one_thread"}], the
- * last a share of one thread's rate. A class that only one of them measured is none. The caller's. */
+/* Returns the operator classes that are slower with `threads` threads than with one:
+ * [{"op","threads","of_one_thread"}], the last as a share of one thread's rate. Classes that only one of the
+ * two measured are left out. The caller owns the result. */
 json_t *ops_slower(const struct op_rates *one, const struct op_rates *all, int threads);
 
 #endif

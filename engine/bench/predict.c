@@ -1,6 +1,6 @@
-/* `sluice bench block --predict`: what one block of each family launches on a GPU, from the dry run that
- * plans use. The forwards are the families', the launches the CUDA device's own account of its operators
- * (kernels/cuda/work.h), the seconds follow from a card's data sheet (kernels/cuda/cards.h). */
+/* `sluice bench block --predict`: kernel launches of one block of each family on a GPU, from the same dry run
+ * that plans use. Launches come from kernels/cuda/work.h, seconds from a card's data sheet
+ * (kernels/cuda/cards.h). */
 #include "engine/bench/predict.h"
 
 #include "kernels/cuda/cuda.h"
@@ -11,21 +11,21 @@
 
 /* ---- blocks ---- */
 
-/* A picture of 1024 x 1024 (of Stable Diffusion 1 512 x 512), or a video of 832 x 480 in 81 frames; the
- * longest prompts. Of Flux.1's two kinds the one in which it spends more time, of vision encoders a layer
- * that looks into windows, of UNets a transformer's layer at full size; of autoencoders one of the resnets at
- * full size, of tiny ones a block at half of it. */
+/* An image of 1024 x 1024 (Stable Diffusion 1: 512 x 512) or a video of 832 x 480 in 81 frames, with the
+ * longest prompts. Flux.1: the kind of block in which it spends more time. Vision encoders: a layer with
+ * window attention. UNets: a transformer layer at full size. VAEs: a resnet at full size. Tiny VAEs: a block
+ * at half size. */
 #define LATENT .latent_channels = 16, .latent_side = 128, .picture_side = 1024, .type = DTYPE_BF16
 #define TEXT(rows, columns)                                                                                  \
     .text_rows = rows, .text_columns = columns, .latent_channels = 1, .latent_side = 1, .picture_side = 1,   \
     .type = DTYPE_BF16
 #define ONLY(kind_) .block = kind_, .last = {kind_, 0}
-/* Four frames of 1280 x 704, of which the decoder makes 2x2 pixels at a time. */
-#define WAN22_VIDEO                                                                                                 \
+/* Four frames of 1280 x 704; the decoder produces 2x2 pixels at a time. */
+#define WAN22_VIDEO                                                                                          \
     .text_rows = 1, .text_columns = 1, .latent_channels = 48, .latent_frames = 3, .latent_side = 44,         \
     .latent_columns = 80, .picture_side = 704, .chunk = 2, .type = DTYPE_BF16
 enum { RESNET_OF_UP_3 = 301, RESNET_OF_DOWN_0 = 0, PIXELS = 1024 * 1024, WAN22_VIDEO_PIXELS = 4 * 352 * 640 };
-/* Of the tiny ones' the last level before full size, which is computed in one with colours. */
+/* Tiny VAEs: the last level before full size, which is computed together with the colours. */
 enum { BLOCK_OF_TAESD = 14, BLOCK_OF_TAEHV = 202, TINY_PIXELS = 512 * 512 };
 
 static const struct predict_case cases[] = {
@@ -101,7 +101,8 @@ static const struct predict_case cases[] = {
       .last = {"resnet", RESNET_OF_DOWN_0}},
      PIXELS},
     {{.family = &family_vae_wan22, WAN22_VIDEO, .last = {"resnet", RESNET_OF_UP_3}}, WAN22_VIDEO_PIXELS},
-    {{.family = &family_vae_wan22_encoder, WAN22_VIDEO, .last = {"resnet", RESNET_OF_DOWN_0}}, WAN22_VIDEO_PIXELS},
+    {{.family = &family_vae_wan22_encoder, WAN22_VIDEO, .last = {"resnet", RESNET_OF_DOWN_0}},
+     WAN22_VIDEO_PIXELS},
     {{.family = &family_taesd, .text_rows = 1, .text_columns = 1, LATENT, .last = {"block", BLOCK_OF_TAESD}},
      TINY_PIXELS},
     {{.family = &family_taehv, .text_rows = 1, .text_columns = 1, LATENT, .last = {"block", BLOCK_OF_TAEHV}},
@@ -113,10 +114,10 @@ const struct predict_case *predict_cases(int *n) {
     return cases;
 }
 
-/* ---- a device that writes down what would be launched ---- */
+/* ---- counting device ---- */
 
 struct predicting {
-    struct device device; /* first */
+    struct device device; /* first member */
     const struct cuda_card *card;
     const struct random_component_sizes *sizes;
     const struct random_component *component;
@@ -141,7 +142,8 @@ static enum status predicting_run(struct device *device, const struct op *op, vo
     cuda_work(op, &list);
     for (int i = 0; i < list.n; i++) {
         struct predict_row *row = row_of(p->rows, op->kind, &list.rows[i]);
-        if (!row) return error_set(e, INTERNAL, "a block launches more kinds of kernels than there are");
+        if (!row)
+            return error_set(e, INTERNAL, "a block launches more kinds of kernels than the table holds");
         row->calls += list.rows[i].launches;
         row->flops += list.rows[i].flops;
         row->bytes += list.rows[i].read_bytes + list.rows[i].written_bytes;
@@ -152,7 +154,7 @@ static enum status predicting_run(struct device *device, const struct op *op, vo
 
 static void predicting_cost(const struct device *device, const struct op *op, struct op_cost *cost) {
     (void)device, (void)op;
-    *cost = (struct op_cost){0}; /* nothing is computed, so nobody needs a workspace */
+    *cost = (struct op_cost){0}; /* nothing is computed */
 }
 
 enum status predict_block(struct sys *sys, const struct device *cuda, const struct cuda_card *card,
@@ -199,7 +201,7 @@ static enum status predict_families(struct bench *bench, const struct device *cu
 
 static enum status no_card(const char *name, struct error *e) {
     char known[128];
-    error_set(e, USAGE, "no card of that name is known");
+    error_set(e, USAGE, "unknown GPU model");
     error_found(e, "%.60s", name);
     return error_expected(e, "%s", cuda_card_names(known, sizeof known));
 }

@@ -1,4 +1,4 @@
-/* What one block launches on a GPU, and how long a card is calculated to take: `bench block --predict`. */
+/* `bench block --predict`: kernel launches of one block on a GPU, and their calculated time on a card. */
 #ifndef SLUICE_BENCH_PREDICT_H
 #define SLUICE_BENCH_PREDICT_H
 
@@ -6,16 +6,16 @@
 #include "engine/bench/random_component.h"
 #include "kernels/cuda/cards.h"
 
-/* A block of a family at a size: the last that runs; those before it do not count. */
+/* A block of a family at a given size: the last block that runs; earlier blocks are not counted. */
 struct predict_case {
     struct random_component_sizes sizes;
-    int32_t tokens; /* that it works on; pixels, of autoencoders */
+    int32_t tokens; /* tokens of the block; pixels for VAEs */
 };
 
-/* The block that is predicted of each published family. n: their number. */
+/* Returns the predicted block of each published family. n: their number. */
 const struct predict_case *predict_cases(int *n);
 
-/* One kernel's launches within one operator, over the whole block. */
+/* Launches of one kernel within one operator, summed over the block. */
 struct predict_row {
     enum op_kind op;
     const char *kernel;
@@ -31,11 +31,11 @@ struct predict_rows {
     int n;
 };
 
-/* On a CUDA device, of which only what forwards ask for counts. MEMORY, INTERNAL. */
+/* Predicts a block. cuda provides only the properties that forwards ask for. MEMORY, INTERNAL. */
 enum status predict_block(struct sys *sys, const struct device *cuda, const struct cuda_card *card,
                           const struct predict_case *c, struct predict_rows *rows, struct error *e);
 
-/* Adds all families' rows to the bench's. USAGE where no card is called so. */
+/* Adds the rows of all families to the bench. USAGE if the card is unknown. */
 enum status predict_bench(struct bench *bench, const char *card, enum dtype type, struct error *e);
 
 #endif

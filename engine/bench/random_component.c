@@ -1,4 +1,4 @@
-/* A component of random weights: see random_component.h. */
+/* Components with random weights: see random_component.h. */
 #include "engine/bench/random_component.h"
 
 #include "engine/api/request.h"
@@ -13,7 +13,7 @@ bool random_component_at_last(const struct random_component_sizes *sizes, const 
            ref->number == sizes->last.number;
 }
 
-/* Those that run. */
+/* Selects the blocks that run; returns their number. */
 static int choose_blocks(struct random_component *c, const struct random_component_sizes *sizes) {
     int all = c->component.family->blocks(&c->component, c->refs), n = 0;
     for (int i = 0; i < all; i++) {
@@ -37,7 +37,7 @@ static enum status bench_random_component_begin(struct random_component *c,
     component_derive(&c->component, sizes->chosen);
     c->refs = sys->alloc(sys, LINE_HOST, FAMILY_BLOCKS_MAX * sizeof *c->refs);
     c->lane.state = sys->alloc(sys, LINE_HOST, sizes->family->lane_state_bytes);
-    if (!c->refs || !c->lane.state) return error_set(e, MEMORY, "no memory for a bench");
+    if (!c->refs || !c->lane.state) return error_set(e, MEMORY, "no memory for the benchmark");
     c->n_blocks = choose_blocks(c, sizes);
     for (int b = 0; b < c->n_blocks; b++) {
         structure_bytes += c->refs[b].kind->weights_bytes;
@@ -47,26 +47,27 @@ static enum status bench_random_component_begin(struct random_component *c,
     if (sizes->adapter_rank) c->adapters = sys->alloc(sys, LINE_HOST, n_weights * sizeof *c->adapters);
     return c->structures && (c->adapters || !sizes->adapter_rank)
                ? OK
-               : error_set(e, MEMORY, "no memory for a bench");
+               : error_set(e, MEMORY, "no memory for the benchmark");
 }
 
-/* One weight and its scales in the arena; filled, unless that only counts. */
+/* Allocates one weight and its scales in the arena and fills them, unless the arena only counts. */
 static struct tensor make_weight(const struct weight_spec *spec, struct tensor shape, uint64_t *random,
                                  struct arena *arena, bool *ok) {
     struct tensor t = arena_tensor(arena, shape.dtype, shape.rank, shape.dim, ok);
     t.scale = random_weights_scale(&t, spec->init_scale);
-    t.scales = &t; /* whatever it is: their size is asked for */
+    t.scales = &t; /* any non-NULL value: only the size of the scales is asked for */
     int32_t bytes = dtype_is_quantised(t.dtype) ? (int32_t)tensor_scales_bytes(&t) : 0;
     bool apart = bytes && (dtype_tiled_values(t.dtype) || dtype_scales_rows(t.dtype));
     t.scales = apart ? arena_tensor(arena, DTYPE_U8, 1, &bytes, ok).data : NULL;
     if (t.data) random_weights_fill(random, &t, spec->init_scale, t.data, (uint64_t)tensor_bytes(&t));
     if (t.scales)
-        random_weights_fill_scales(random, &t, spec->init_scale, (void *)(uintptr_t)t.scales, (uint64_t)bytes);
-    if (apart && !dtype_tiled_values(t.dtype)) t.scale = 1; /* rows have it */
+        random_weights_fill_scales(random, &t, spec->init_scale, (void *)(uintptr_t)t.scales,
+                                   (uint64_t)bytes);
+    if (apart && !dtype_tiled_values(t.dtype)) t.scale = 1; /* the rows' scales contain it */
     return t;
 }
 
-/* A factor of bf16 in the arena. */
+/* Allocates a bf16 adapter factor in the arena. */
 static struct tensor make_factor(int32_t rows, int32_t columns, uint64_t *random, struct arena *arena,
                                  bool *ok) {
     static const struct weight_spec spec = {.init_scale = 0.25};
@@ -74,7 +75,7 @@ static struct tensor make_factor(int32_t rows, int32_t columns, uint64_t *random
     return make_weight(&spec, shape, random, arena, ok);
 }
 
-/* adapters: of the block's weights; NULL: none. */
+/* adapters: array for the block's weights, or NULL. */
 static void make_weights(const struct random_component *c, const struct block_ref *ref, char *structure,
                          struct low_rank *adapters, struct arena *arena, bool *ok) {
     int32_t dims[FAMILY_DIMS_MAX];
@@ -99,7 +100,7 @@ static void make_weights(const struct random_component *c, const struct block_re
     }
 }
 
-/* Weights, the lane and its state. */
+/* Lays out weights, the lane and its state. */
 static void random_component_lay_out(struct random_component *c, const struct random_component_sizes *sizes,
                                      struct arena *arena, bool *ok) {
     int32_t frames = sizes->latent_frames ? sizes->latent_frames : 1;
@@ -121,7 +122,7 @@ static void random_component_lay_out(struct random_component *c, const struct ra
     memset(c->lane.state, 0, sizes->family->lane_state_bytes);
     sizes->family->declare(&c->component, &c->lane, 1, arena, arena, ok);
     if (arena->base) {
-        /* Two of these are a number in f32 too, so that all of the state is numbers. */
+        /* Two bf16 values also form a valid f32, so the whole state holds valid numbers. */
         struct tensor numbers = tensor_make(NULL, DTYPE_BF16, 1, (int32_t[]){1});
         uint64_t random = 2;
         random_weights_fill(&random, &numbers, 1, arena->base, arena->used);
@@ -133,7 +134,7 @@ static void random_component_lay_out(struct random_component *c, const struct ra
     }
 }
 
-/* What the forwards need besides: runs them dry, which also prepares the device. */
+/* Measures scratch and workspace by a dry run, which also prepares the device. */
 static enum status random_component_measure(struct random_component *c, struct error *e) {
     struct dry dry;
     struct arena counting = arena_counting();
@@ -168,7 +169,7 @@ enum status random_component_make(struct random_component *c, struct sys *sys, s
     c->bytes = arena.peak + c->scratch.bytes + c->context.workspace_bytes;
     c->memory = sys->map(sys, LINE_ACTIVATION, c->bytes);
     if (!c->memory)
-        return error_set(e, MEMORY, "no memory for a bench of %llu bytes", (unsigned long long)c->bytes);
+        return error_set(e, MEMORY, "no memory for a benchmark of %llu bytes", (unsigned long long)c->bytes);
     arena = (struct arena){.base = c->memory, .bytes = arena.peak};
     random_component_lay_out(c, sizes, &arena, &ok);
     c->scratch.base = arena.base + arena.bytes;

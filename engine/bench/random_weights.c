@@ -6,9 +6,9 @@
 #include <math.h>
 #include <string.h>
 
-/* Where blocks have the half that they are multiplied by, and the one that a minimum is; how large values are
- * where the first is 1, as a root mean square over all codes, and which second one centres them. Measured
- * with gguf 0.17's dequantize over 40,000 random blocks. */
+/* Per block type: offsets of the f16 scale and of the f16 minimum, root mean square of the values at scale 1
+ * over all codes, and the minimum that centres them. Measured with gguf 0.17's dequantize over 40,000 random
+ * blocks. */
 static const struct {
     int scale_at, minimum_at; /* -1: none */
     double size, minimum;
@@ -21,9 +21,9 @@ static const struct {
     [DTYPE_IQ4_NL] = {0, -1, 67.5, 0},  [DTYPE_IQ4_XS] = {0, -1, 1244, 0},
 };
 
-/* Root mean squares of all sixteen E2M1, and of random_weights_fill_scales' E4M3. */
+/* Root mean squares of all sixteen E2M1 values, and of the E4M3 scales of random_weights_fill_scales. */
 static const double e2m1_size = 2.926, tile_size = 1.0973;
-/* Of -127 to 127. */
+/* Root mean square of -127 to 127. */
 static const double i8_size = 73.6;
 
 static uint16_t random_to_bf16(float value) {
@@ -32,7 +32,7 @@ static uint16_t random_to_bf16(float value) {
     return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
-/* Truncated; what is too small for a normal one is rounded to a small one. */
+/* Converts by truncation; values below the normal range are rounded to a subnormal. */
 static uint16_t to_f16(double value) {
     int exponent;
     double fraction = frexp(fabs(value), &exponent);
@@ -42,7 +42,7 @@ static uint16_t to_f16(double value) {
     return sign | (uint16_t)((exponent + 14) << 10) | (uint16_t)((int)ldexp(fraction, 11) & 1023);
 }
 
-/* From the least to the largest value. Matrices by how many inputs a sum of products runs over. */
+/* Width of the uniform range. Matrices: by the number of inputs that a product sums over. */
 static double random_range(const struct tensor *t, double init_scale) {
     double inputs = 1;
     for (int i = 1; i < t->rank; i++) inputs *= t->dim[i];
@@ -66,7 +66,7 @@ static void fill_random(uint64_t *random, unsigned char *to, uint64_t bytes) {
 
 /* ---- eight bits ---- */
 
-/* Code 0 to 126 of E4M3, or to 123 of E5M2, without its sign. */
+/* Value of code 0 to 126 of E4M3, or 0 to 123 of E5M2, without sign. */
 static double f8_value(enum dtype dtype, int code) {
     int bits = dtype == DTYPE_F8_E5M2 ? 2 : 3, least = dtype == DTYPE_F8_E5M2 ? -16 : -9;
     int exponent = code >> bits, mantissa = code & ((1 << bits) - 1);
@@ -77,19 +77,19 @@ static int f8_codes(enum dtype dtype) {
     return dtype == DTYPE_F8_E5M2 ? 124 : 127;
 }
 
-/* Of so many codes from 0 on. */
+/* Root mean square of codes 0 to n_codes - 1. */
 static double f8_size(enum dtype dtype, int n_codes) {
     double squares = 0;
     for (int i = 0; i < n_codes; i++) squares += f8_value(dtype, i) * f8_value(dtype, i);
     return sqrt(squares / n_codes);
 }
 
-/* One of two neighbours, so that many have this size. */
+/* Chooses between two adjacent values so that the mean square of many choices is size^2. */
 static bool takes_upper(uint64_t *random, double size, double lower, double upper) {
     return random_unit(random) * (upper * upper - lower * lower) < size * size - lower * lower;
 }
 
-/* Codes from 0 on, so many that they have this size. */
+/* Draws codes from 0 to a limit such that their root mean square is size. */
 static void make_f8(uint64_t *random, enum dtype dtype, double size, unsigned char *to, uint64_t bytes) {
     int least = 1;
     while (least + 1 < f8_codes(dtype) && f8_size(dtype, least + 1) <= size) least++;
@@ -100,7 +100,7 @@ static void make_f8(uint64_t *random, enum dtype dtype, double size, unsigned ch
     }
 }
 
-/* ---- scales of few values ---- */
+/* ---- block scales ---- */
 
 static unsigned char pick_e4m3(uint64_t *random, double size) {
     int code = 0;
@@ -116,7 +116,7 @@ static unsigned char pick_e8m0(uint64_t *random, double size) {
     return (unsigned char)(exponent + 126 + takes_upper(random, size, lower, 2 * lower));
 }
 
-/* Signs are random too: codes are not symmetric, and whole rows of one sign would be seen. */
+/* Signs are random too: codes are not symmetric, and rows of one sign would be visible. */
 static void set_halves(uint64_t *random, enum dtype dtype, double size, unsigned char *block) {
     double scale = size / halves[dtype].size * (random_next(random) >> 63 ? 1 : -1);
     uint16_t half = to_f16(scale), minimum = to_f16(scale * halves[dtype].minimum);

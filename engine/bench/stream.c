@@ -1,5 +1,5 @@
-/* `bench stream`: see stream.h. A layout is a plan made by hand, or a list of visits; the store knows
- * none of their names. */
+/* `bench stream`: see stream.h. A layout is a plan built by hand or a list of visits; the store does not
+ * distinguish them. */
 #include "engine/bench/stream_async.h"
 #include "engine/bench/stream_shapes.h"
 #include "loaders/json.h"
@@ -29,7 +29,7 @@ static uint64_t largest_block(const struct stage_need *need) {
     return largest;
 }
 
-/* As many blocks as fit in want, in this order. */
+/* Makes blocks resident in this order while they fit in `want` bytes. */
 static void take_in_order(const struct stage_need *need, struct plan_stage *p, uint64_t want, int first,
                           int step) {
     uint64_t got = 0;
@@ -46,7 +46,7 @@ static uint64_t even_bytes(const struct stage_need *need, int n) {
     return bytes;
 }
 
-/* n blocks at even distances by index, the n that comes nearest to want from below. */
+/* Makes n evenly spaced blocks resident, with the n that comes closest to `want` bytes from below. */
 static void take_evenly(const struct stage_need *need, struct plan_stage *p, uint64_t want) {
     int best = 0;
     for (int n = 1; n <= need->n_blocks; n++)
@@ -54,8 +54,8 @@ static void take_evenly(const struct stage_need *need, struct plan_stage *p, uin
     for (int k = 0; k < best; k++) plan_set_resident(p, (2 * k + 1) * need->n_blocks / (2 * best), true);
 }
 
-/* A layout of others: residents of so many bytes, a ring for two of the largest blocks, all in the host's
- * pool. */
+/* Another program's layout: residents of resident_bytes, a ring for two of the largest blocks, all weights in
+ * the host's pool. */
 static void plan_by_hand(const struct run_need *need, enum stream_layout layout, uint64_t resident_bytes,
                          struct plan *plan) {
     const struct stage_need *n = &need->stage[0];
@@ -76,7 +76,7 @@ static void plan_by_hand(const struct run_need *need, enum stream_layout layout,
     plan_evaluate(need, plan);
 }
 
-/* Rounded up, or a byte would be missing where the share is a whole number of blocks. */
+/* Rounded up: otherwise a byte would be missing where the share is a whole number of blocks. */
 static uint64_t share_of(const struct run_need *need, int percent) {
     return (all_bytes(&need->stage[0]) * (uint64_t)percent + 99) / 100;
 }
@@ -84,7 +84,7 @@ static uint64_t share_of(const struct run_need *need, int percent) {
 void stream_plan_ours(const struct run_need *need, int resident_percent, uint64_t ram_bytes,
                       struct plan *plan) {
     uint64_t block = align_up(largest_block(&need->stage[0]), PLAN_PAGE);
-    plan_least(need, ram_bytes, 0, plan); /* what else a stage takes */
+    plan_least(need, ram_bytes, 0, plan); /* sets the other memory of a stage */
     uint64_t rest = plan->vram_least_bytes - block;
     plan_solve(need, ram_bytes, rest + share_of(need, resident_percent) + 2 * block, plan);
 }
@@ -101,20 +101,20 @@ static void plan_layout(const struct run_need *need, enum stream_layout layout, 
 
 /* ---- one row ---- */
 
-/* Bytes that one pass of the blocks must stream: no more than does not fit the share of residents, so that a
- * layout which leaves memory unused is not measured against itself. */
+/* Bytes that one pass over the blocks must stream: at most those that exceed the residents' share, so that a
+ * layout that wastes memory gets no easier bound. */
 static double least_bytes(const struct run_need *need, const struct plan *plan, int resident_percent) {
     double rest = (double)(all_bytes(&need->stage[0]) - share_of(need, resident_percent));
     double own = (double)plan->stage[0].streamed_bytes_per_evaluation;
     return own < rest ? own : rest;
 }
 
-/* No step is shorter than its computing, nor than the bus takes for those bytes. */
+/* Lower bound of a step: the larger of compute time and bus time. */
 static void set_floor(struct stream_row *row, double compute) {
     row->floor_seconds = compute > row->copy_seconds ? compute : row->copy_seconds;
 }
 
-/* A model under a layout; need and plan are given back. */
+/* A model with a layout. */
 struct stream_case {
     const char *blocks;
     enum stream_layout layout;
@@ -164,10 +164,10 @@ static void watch_row(struct stream_watch *watch, int n_done, int n_rows) {
 
 /* ---- the virtual clock ---- */
 
-static const double timed_buses[] = {12e9, 24e9, 56e9}; /* Gen3, Gen4, Gen5 x16 */
+static const double timed_buses[] = {12e9, 24e9, 56e9}; /* PCIe Gen3, Gen4, Gen5 x16 */
 enum { N_TIMED = STREAM_SHAPES * COUNT_OF(timed_buses) * 4 * N_STREAM_LAYOUTS };
 
-/* What a timed run needs, made in place: all of it refers to itself. */
+/* State of a timed run, built in place because it contains pointers to itself. */
 struct timed_bench {
     struct timed timed;
     struct stream_model model;
@@ -215,34 +215,34 @@ enum status stream_timed_row(struct stream_view *view, struct error *e) {
     struct timed_bench b;
     int shape = 0;
     while (shape < STREAM_SHAPES && strcmp(stream_shapes[shape].name, view->blocks) != 0) shape++;
-    if (shape == STREAM_SHAPES) return error_set(e, USAGE, "no such model to stream");
+    if (shape == STREAM_SHAPES) return error_set(e, USAGE, "unknown model of bench stream");
     timed_bench_init(&b, shape, view->bus, NULL);
     b.timed.trace = view->trace;
     b.timed.trace_user = view->user;
     return make_row(&b.run, &c, &view->need, &view->plan, &view->row, e);
 }
 
-/* ---- for real ---- */
+/* ---- the real clock ---- */
 
-/* Weights of no value: zeros, as fast as memory. Everything else is the machine's. */
+/* Reads zeros instead of weights, at memory speed; everything else is real. */
 static int64_t read_zeros(struct sys *sys, int file, void *to, size_t bytes, int64_t offset) {
     (void)sys, (void)file, (void)offset;
     memset(to, 0, bytes);
     return (int64_t)bytes;
 }
 
-static int identify_zeros(struct sys *sys, int file, struct file_identity *identity) {
+static int identify_zero_file(struct sys *sys, int file, struct file_identity *identity) {
     (void)sys, (void)file;
     *identity = (struct file_identity){.regular = true};
     return 0;
 }
 
-/* The bus rate at which a block of this size is copied in the time in which it is computed. */
+/* Bus rate at which copying a block takes as long as computing it. */
 #define PACED_BALANCE 0.5e9
 static const double paced_buses[] = {0.25e9, 0.5e9, 2e9};
 enum { PACED_EVALUATIONS = 5, PACED_TRIES = 2 };
 
-/* Flux's proportions: the same work in every block, but 2.4 times the bytes in a third of them. */
+/* Flux's proportions: equal work in every block, 2.4 times the bytes in a third of them. */
 #define PACED_FLUX_SECONDS ((6 * 6.8e6 + 12 * 2.832e6) / 18 / PACED_BALANCE)
 static const struct stream_shape paced_shapes[] = {
     {"uniform", {{12, 4 << 20, (4 << 20) / PACED_BALANCE}}},
@@ -256,11 +256,11 @@ struct paced_bench {
     struct stream_model model;
     struct stream_table *table;
     struct stream_watch *watch;
-    double step_seconds; /* of computing alone, with this model: the least measured so far; 0: not yet */
+    double step_seconds; /* compute time of this model: the least measured so far; 0: not yet measured */
 };
 
-/* A step with everything resident: what computing takes. Measured again and again, since what else the
- * machine does only ever makes it slower. */
+/* Measures a step with everything resident, i.e. compute time. Repeated, because other load only makes it
+ * slower. */
 static enum status measure_compute(struct paced_bench *b, struct stream_run run, struct error *e) {
     struct stream_times times;
     run.lanes = 1;
@@ -287,7 +287,7 @@ static double model_flops(const struct stream_model *m) {
     return flops;
 }
 
-/* FLOPs a second of a model's own products: a first guess gives the sizes, its measured time the rate. */
+/* FLOPs per second of the models' products: a guess determines the sizes, their measured time the rate. */
 static enum status measure_rate(struct paced_bench *b, struct stream_run *run, double *flops,
                                 struct error *e) {
     const double guess = 50e9;
@@ -300,7 +300,7 @@ static enum status measure_rate(struct paced_bench *b, struct stream_run *run, d
     return e->code;
 }
 
-/* One row, the best of a few tries. The plan is given the rate of computing as it is known by now. */
+/* Measures one row, best of a few tries. The plan uses the compute rate measured so far. */
 static enum status paced_row(struct paced_bench *b, struct stream_run *run, const struct stream_case *c,
                              struct error *e) {
     struct stream_row *row = &b->table->rows[b->table->n_rows];
@@ -317,7 +317,7 @@ static enum status paced_row(struct paced_bench *b, struct stream_run *run, cons
     return OK;
 }
 
-/* What computing takes is known best when all rows of a model are there. */
+/* Sets the lower bounds after all rows of a model, when the compute time is known best. */
 static void set_floors(struct paced_bench *b, int first_row) {
     for (int i = first_row; i < b->table->n_rows; i++) {
         struct stream_row *row = &b->table->rows[i];
@@ -358,7 +358,7 @@ enum status stream_paced(struct device *device, struct stream_table *table, stru
     struct paced_bench b = {.compute = device, .table = table, .watch = watch};
     sys_init_machine(&b.sys);
     b.sys.read_at = read_zeros;
-    b.sys.identify = identify_zeros;
+    b.sys.identify = identify_zero_file;
     table->n_rows = 0;
     double flops = 0;
     struct device *free_bus = paced_open(&b.sys, device, 0, e);
@@ -378,16 +378,16 @@ enum status stream_paced(struct device *device, struct stream_table *table, stru
     return e->code;
 }
 
-/* ---- as users see it ---- */
+/* ---- public function ---- */
 
 struct stream_bench {
     struct bench bench;
     struct stream_table table;
-    struct stream_async_table async; /* of the virtual clock only */
-    double last_progress;                     /* when the caller was asked last */
+    struct stream_async_table async; /* only for the virtual clock */
+    double last_progress;            /* time of the last progress call */
 };
 
-/* The caller is asked ten times a second: often enough to be cancelled at once, and costs nothing. */
+/* Calls the caller's progress function at most ten times per second. */
 static bool ask_caller(void *user, double fraction) {
     struct stream_bench *b = user;
     struct error ignored = {0};
@@ -421,10 +421,10 @@ static enum status list_rows(struct stream_bench *b, struct error *e) {
     return OK;
 }
 
-/* A list beside the rows, whose keys are fixed. NULL if there is no memory. */
-static json_t *list_ahead(const struct stream_async_table *table) {
+/* List "ahead" of the report: rows with asynchronous launches. NULL: no memory. */
+static json_t *list_async(const struct stream_async_table *table) {
     json_t *list = json_array();
-    json_watch(!list);
+    json_count_failure(!list);
     for (int i = 0; i < table->n_rows; i++) {
         const struct stream_async_row *r = &table->rows[i];
         json_t *row = json_pack(
@@ -439,19 +439,19 @@ static json_t *list_ahead(const struct stream_async_table *table) {
     return list;
 }
 
-/* True if it is the clock asked for; none asked for is the timed one. */
+/* True if this clock is selected; the default is "timed". */
 static bool is_clock(struct bench *bench, const char *name) {
     if (!bench->options.clock) bench->options.clock = "timed";
     return strcmp(bench->options.clock, name) == 0;
 }
 
-/* By itself: its frame is large, and whether there is room for it is asked first. */
+/* noinline: its stack frame is large, and the stack is checked before the call. */
 __attribute__((noinline)) static enum status fill_table(struct stream_bench *b, struct stream_watch *watch,
                                                         struct error *e) {
     if (is_clock(&b->bench, "timed"))
         return stream_timed(&b->table, watch, e) == OK ? stream_async(&b->async, watch, e) : e->code;
     if (is_clock(&b->bench, "paced")) return run_paced(b, watch, e);
-    error_set(e, USAGE, "no such clock");
+    error_set(e, USAGE, "unknown clock");
     error_found(e, "\"%s\"", b->bench.options.clock);
     return error_expected(e, "timed or paced");
 }
@@ -462,7 +462,7 @@ int sluice_bench_stream(const struct sluice_bench_options *options, char **json,
     struct stream_watch watch = {.go_on = ask_caller, .user = &b};
     if (bench_start(&b.bench, options, &e) == OK && fill_table(&b, &watch, &e) == OK) list_rows(&b, &e);
     json_t *rest = e.code == OK ? json_pack("{s:s}", "clock", b.bench.options.clock) : NULL;
-    json_watch(!rest);
-    if (b.async.n_rows) json_put(rest, "ahead", list_ahead(&b.async));
+    json_count_failure(!rest);
+    if (b.async.n_rows) json_put(rest, "ahead", list_async(&b.async));
     return bench_finish(&b.bench, rest, 0, json, NULL, &e, error);
 }

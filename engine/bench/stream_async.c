@@ -1,4 +1,4 @@
-/* Streaming behind a host that runs ahead: see stream_async.h. */
+/* Streaming with asynchronous launches: see stream_async.h. */
 #include "engine/bench/stream_async.h"
 #include "engine/bench/stream_shapes.h"
 
@@ -7,16 +7,16 @@
 
 #include <string.h>
 
-/* What others leave of the host's memory to a model that comes from the disk: less than a block. */
+/* Host memory left for a model that streams from the disk: less than a block. */
 static const uint64_t disk_ram_bytes = 256 << 20;
-/* 60 ms for 64 MiB: the worst that others measured with pages of 4 KiB. */
+/* 60 ms for 64 MiB: the worst published measurement with 4 KiB pages. */
 static const double pin_seconds_a_byte = 60e-3 / (64 << 20);
 
 static double larger(double a, double b) {
     return a > b ? a : b;
 }
 
-/* No step is shorter than its computing, nor than bus and disk take for what must come over them. */
+/* Lower bound of a step: the largest of compute time, bus time and disk time. */
 static double floor_of(const struct stream_async_row *row, const struct run_need *need,
                        const struct plan *plan) {
     const struct stage_need *n = &need->stage[0];

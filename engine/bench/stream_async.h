@@ -1,5 +1,5 @@
-/* `bench stream`, how a host that runs ahead streams: what is to be expected of CUDA, where launching takes
- * the host a fraction of what computing takes the device, and a reader a few microseconds a piece. */
+/* `bench stream` with asynchronous launches, as expected of CUDA: a launch takes the host a fraction of the
+ * device's compute time, and a reader a few microseconds per piece. */
 #ifndef SLUICE_BENCH_STREAM_ASYNC_H
 #define SLUICE_BENCH_STREAM_ASYNC_H
 
@@ -8,13 +8,13 @@
 struct stream_async_row {
     const char *blocks;
     int resident_percent, readers;
-    double bus, disk;                    /* bytes a second */
-    bool pooled;                         /* nothing comes from the disk after the first step */
-    double host_seconds, reader_seconds; /* that a visit takes of the host, a piece of its reader */
-    double first_seconds;                /* of the first step, which comes from the disk */
-    double pinning_seconds;              /* that its pool takes to pin, one chunk after another */
-    double seconds;                      /* of a step, when steady */
-    double floor_seconds, law_seconds;   /* what the plan's law says of a steady step */
+    double bus, disk;                    /* bytes per second */
+    bool pooled;                         /* weights stay in host memory: no disk reads after the first step */
+    double host_seconds, reader_seconds; /* host time per visit, reader time per piece */
+    double first_seconds;                /* first step, read from the disk */
+    double pinning_seconds;              /* pinning of the host pool, chunk by chunk */
+    double seconds;                      /* per step in the steady state */
+    double floor_seconds, law_seconds;   /* lower bound, and the planner's prediction of a steady step */
 };
 
 enum { STREAM_ASYNC_MAX = 128 };
@@ -24,10 +24,10 @@ struct stream_async_table {
     int n_rows;
 };
 
-/* The same on every machine. watch may be NULL. */
+/* Fills the table; equal on every machine. watch may be NULL. */
 enum status stream_async(struct stream_async_table *table, struct stream_watch *watch, struct error *e);
 
-/* One row of which all but the seconds are given. */
+/* Computes the seconds of one row; the other fields are inputs. */
 enum status stream_async_run(struct stream_async_row *row, struct stream_watch *watch, struct error *e);
 
 #endif

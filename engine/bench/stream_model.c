@@ -1,4 +1,4 @@
-/* Made-up models: see stream_model.h. */
+/* Synthetic models: see stream_model.h. */
 #include "engine/bench/stream_model.h"
 
 #include "kernels/ops.h"
@@ -27,13 +27,13 @@ static const struct block_kind kind_product = {
     .forward = forward_product,
 };
 
-static void declare_nothing(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
-                            struct arena *pictures, bool *ok) {
+static void declare_none(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+                         struct arena *pictures, bool *ok) {
     (void)c, (void)lanes, (void)n_lanes, (void)arena, (void)pictures, (void)ok;
 }
 
 static const struct family family_bench = {
-    .name = "bench", .kind = FAMILY_DENOISER, .lane_state_bytes = 1, .declare = declare_nothing};
+    .name = "bench", .kind = FAMILY_DENOISER, .lane_state_bytes = 1, .declare = declare_none};
 
 struct stream_block stream_block_of(double bytes, double seconds, double flops) {
     int32_t columns = bytes > 1e8 ? 16384 : 1024;
@@ -66,20 +66,20 @@ void stream_model_make(struct stream_model *model, struct sys *sys) {
     const struct stream_model *self = model;
     model->sys = sys;
     model->source = (struct byte_source){.sys = sys, .path = model->path, .file = 0};
-    snprintf(model->path, sizeof model->path, "made-up weights");
+    snprintf(model->path, sizeof model->path, "synthetic weights");
     sys->identify(sys, 0, &model->source.identity);
     model->component = (struct component){.family = &family_bench,
                                           .sys = sys,
                                           .index = {.sys = sys, .sources = &model->source, .n_sources = 1},
                                           .blocks = model->blocks,
                                           .n_blocks = model->n_blocks};
-    memcpy(model->component.settings, &self, sizeof self); /* what forward_product finds there */
+    memcpy(model->component.settings, &self, sizeof self); /* read by forward_product */
     for (int i = 0; i < model->n_blocks; i++) make_block(model, i, &offset);
 }
 
 /* ---- running ---- */
 
-/* What the executor is given, and what its hooks write down. */
+/* Arguments and hooks of the executor, and the times that the hooks record. */
 struct stream_runner {
     const struct stream_run *bench;
     struct stage stage;
@@ -142,7 +142,8 @@ static enum status runner_init(const struct stream_run *run, struct stream_runne
                   .evaluation_ended = stream_evaluation_ended,
                   .stage_ended = stream_stage_ended,
                   .tick = stream_tick},
-        .run = {sys, run->device, &runner->stage, 1, &runner->visits, &runner->hooks, run->readers, NULL, false},
+        .run = {sys, run->device, &runner->stage, 1, &runner->visits, &runner->hooks, run->readers, NULL,
+                false},
     };
     return add_visits(run, runner, e);
 }

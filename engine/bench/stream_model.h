@@ -1,6 +1,6 @@
-/* Made-up models for `bench stream`: lists of blocks with the bytes and computing times of real ones, whose
- * only operator is one product with the block's weights. They run through the real plan, store and executor,
- * on the timed device or on a paced one. */
+/* Synthetic models for `bench stream`: lists of blocks with the bytes and compute times of real models. A
+ * block's only operator is one product with its weights. They run through the real plan, store and executor,
+ * on the timed or the paced device. */
 #ifndef SLUICE_BENCH_STREAM_MODEL_H
 #define SLUICE_BENCH_STREAM_MODEL_H
 
@@ -8,8 +8,7 @@
 
 enum { STREAM_BLOCKS_MAX = 64, STREAM_LANES_MAX = 2, STREAM_EVALUATIONS = 6 };
 
-/* One block: a matrix of bf16 weights, rows x columns, with which tokens rows of activations are multiplied.
- */
+/* One block: a bf16 matrix of rows x columns, multiplied with `tokens` rows of activations. */
 struct stream_block {
     int32_t rows, columns, tokens;
 };
@@ -26,38 +25,36 @@ struct stream_model {
     char path[32];
 };
 
-/* A block that packed has about this many bytes and that takes these seconds a lane at flops a second. */
+/* Returns a block of about this many bytes that takes these seconds per lane at `flops` FLOPs per second. */
 struct stream_block stream_block_of(double bytes, double seconds, double flops);
 
-/* Makes the component of model->sizes in place; model stays where it is. Its weights are read from file 0 of
- * sys, which need not exist: sys->read_at says what it holds. Nothing to destroy. */
+/* Builds the component from model->sizes in place; model must not move. Weights are read from file 0 of sys,
+ * which need not exist: sys->read_at provides them. Nothing to destroy. */
 void stream_model_make(struct stream_model *model, struct sys *sys);
 
-/* How a model is run. */
+/* How to run a model. */
 struct stream_run {
     const struct stream_model *model;
     struct device *device;
-    struct rates rates; /* ops: of the device; h2d: of its bus */
+    struct rates rates; /* ops: rates of the device; h2d: rate of its bus */
     int lanes;
-    bool branches_apart; /* each lane has visits of its own: every block passes once a lane */
+    bool branches_apart; /* each lane has its own visits: every block passes once per lane */
     int readers;
     int evaluations; /* 3 to STREAM_EVALUATIONS */
-    /* Called between operators and while they wait for weights; false ends the run with CANCELLED. May be
-     * NULL. */
+    /* Optional; called between operators and while they wait for weights; false cancels (CANCELLED). */
     bool (*go_on)(void *user);
     void *user;
 };
 
-/* Lists the visits and measures dry; need->stage[0] then has bytes and seconds. */
+/* Lists the visits and runs them dry; fills bytes and seconds of need->stage[0]. */
 enum status stream_measure(const struct stream_run *run, struct run_need *need, struct error *e);
 
-/* Seconds of the first step, which fills residents and pool; of one when it is steady: the mean of the last
- * two. */
+/* Seconds of the first step (which fills residents and pool), and of a steady step (mean of the last two). */
 struct stream_times {
     double first, steady;
 };
 
-/* Runs it under the plan. */
+/* Runs the model under the plan. */
 enum status stream_execute(const struct stream_run *run, const struct run_need *need, const struct plan *plan,
                            struct stream_times *times, struct error *e);
 

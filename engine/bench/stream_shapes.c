@@ -1,16 +1,16 @@
-/* Models to stream: see stream_shapes.h. */
+/* Synthetic models: see stream_shapes.h. */
 #include "engine/bench/stream_shapes.h"
 
-/* Practical dense bf16 rates: ../shared/reference/streaming.md, section 1; of a 3060 the same share of its 51
- * TFLOP/s as of a 4060 Ti's. */
+/* Dense bf16 rates reached in practice, from published measurements; for the 3060 the same share of its 51
+ * TFLOP/s as for the 4060 Ti. */
 #define FLOPS_3060   20e12
 #define FLOPS_4060TI 32e12
 #define FLOPS_4090   115e12
-/* Of a step at the resolution people use: Z-Image at 1024x1024 with 200 tokens of text, Flux at 1024x1024. */
+/* FLOPs per step: Z-Image at 1024x1024 with 200 text tokens, Flux at 1024x1024. */
 #define ZIMAGE_LAYER_FLOPS (61.3e12 / 32)
 #define FLUX_BLOCK_FLOPS   (74.3e12 / 57)
 
-/* Of Z-Image; noise refiners see the picture only. */
+/* Z-Image; noise refiners process image tokens only. */
 #define ZIMAGE_BLOCKS(flops)                                                                                 \
     {                                                                                                        \
         {2, 354e6, 0.95 * ZIMAGE_LAYER_FLOPS / (flops)}, {                                                   \
@@ -18,13 +18,13 @@
         }                                                                                                    \
     }
 
-/* Sizes of the published models in bf16. */
+/* Block sizes of the published models in bf16. */
 const struct stream_shape stream_shapes[STREAM_SHAPES_ALL] = {
     {"zimage", ZIMAGE_BLOCKS(FLOPS_4060TI)},
-    /* On a 4090, as the next: that one at 1328x1328. */
+    /* flux and qwen_image (at 1328x1328) on a 4090. */
     {"flux", {{19, 680e6, FLUX_BLOCK_FLOPS / FLOPS_4090}, {38, 283.2e6, FLUX_BLOCK_FLOPS / FLOPS_4090}}},
     {"qwen_image", {{60, 680e6, 1.15 / 60}}},
-    /* A model whose computing takes as long as Gen4 x16. */
+    /* Compute time equals copy time over PCIe Gen4 x16. */
     {"uniform", {{40, 300e6, 0.5 / 40}}},
     {"zimage_4090", ZIMAGE_BLOCKS(FLOPS_4090)},
     {"zimage_3060", ZIMAGE_BLOCKS(FLOPS_3060)},

@@ -1,6 +1,6 @@
-/* A made-up tokenizer of Qwen's kind, and what is common to all: see synthetic_tokenizer.h. */
+/* A synthetic tokenizer of Qwen's kind, and code shared by all kinds: see synthetic_tokenizer.h. */
 #include "engine/bench/synthetic_tokenizer.h"
-#include "loaders/tokenizer/alphabet.h"
+#include "loaders/tokenizer/byte_level.h"
 #include "loaders/json.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@
 
 enum { BYTES = 256, SYMBOLS_MAX = 12, TOKEN_BYTES = 2 * SYMBOLS_MAX + 1 };
 
-/* Qwen3's, in the order of their ids; those in angle brackets and bars are special. */
+/* Qwen3's added tokens in id order; the first N_SPECIAL are special. */
 static const char *const added[] = {
     "<|endoftext|>",  "<|im_start|>",   "<|im_end|>",      "<|object_ref_start|>", "<|object_ref_end|>",
     "<|box_start|>",  "<|box_end|>",    "<|quad_start|>",  "<|quad_end|>",         "<|vision_start|>",
@@ -43,7 +43,7 @@ static bool bench_tokenizer_add_token(struct making *m, const char *text) {
     return !json_object_set_new(m->vocab, text, json_integer(m->n_tokens++));
 }
 
-/* False without memory; what cannot be a new token is no merge, and no failure. */
+/* Adds a merge. False: no memory. A pair that cannot become a new token is skipped without error. */
 static bool bench_tokenizer_add_merge(struct making *m, const char *left, const char *right) {
     char joined[2 * TOKEN_BYTES], pair[2 * TOKEN_BYTES];
     int bytes = snprintf(joined, sizeof joined, "%s%s", left, right);
@@ -57,8 +57,7 @@ static bool has_room(const struct making *m) {
     return m->n_tokens < BYTES + m->n_merges;
 }
 
-/* Pairs of letters and starts of words first, so that ordinary text is merged, then pairs of whatever there
- * is. */
+/* Merges pairs of letters and starts of words first, so that ordinary text is merged, then random pairs. */
 static bool bench_tokenizer_add_merges(struct making *m) {
     static const char letters[] = "etaoinshrdlcumwfgypbvkjxqz";
     char space[3] = {0};
@@ -99,11 +98,11 @@ static char *bench_tokenizer_dump_tokenizer(const struct making *m) {
                              level, "post_processor", level, "decoder", level, "model", "type", "BPE",
                              "dropout", "unk_token", "continuing_subword_prefix", "", "end_of_word_suffix",
                              "", "fuse_unk", 0, "byte_fallback", 0, "vocab", m->vocab, "merges", m->merges);
-    char *text = json_hand_out(root, JSON_COMPACT, failed_json_allocations());
+    char *text = json_to_text(root, JSON_COMPACT, failed_json_allocations());
     return text;
 }
 
-/* What a chat is turned into, in the language of the reference: Qwen3's with one user's message. */
+/* Qwen3's chat template (Jinja), reduced to user messages. */
 static const char chat_template[] =
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>\\n' }}{% "
     "endfor %}"
@@ -121,7 +120,7 @@ static char *bench_tokenizer_dump_config(const struct making *m) {
                              "clean_up_tokenization_spaces", 0, "eos_token", "<|im_end|>", "errors",
                              "replace", "model_max_length", 131072, "pad_token", "<|endoftext|>",
                              "tokenizer_class", "Qwen2Tokenizer", "unk_token");
-    char *text = json_hand_out(root, JSON_INDENT(2), failed_json_allocations());
+    char *text = json_to_text(root, JSON_INDENT(2), failed_json_allocations());
     return text;
 }
 
@@ -141,7 +140,7 @@ void synthetic_tokenizer_add_file(struct synthetic_tokenizer *made, const char *
 }
 
 enum status vocabulary_too_small(int n_ids, int least, struct error *e) {
-    error_set(e, USAGE, "a vocabulary of %d is too small for a tokenizer", n_ids);
+    error_set(e, USAGE, "a vocabulary of %d tokens is too small for this tokenizer", n_ids);
     return error_expected(e, "%d or more", least);
 }
 
@@ -156,12 +155,13 @@ static enum status make_qwen(struct sys *sys, int n_ids, struct synthetic_tokeni
     m.merge_lines = m.end = malloc((n + 1) * 2 * TOKEN_BYTES);
     if (m.token && m.merge_lines && make_tables(&m)) {
         synthetic_tokenizer_add_file(made, "tokenizer.json", bench_tokenizer_dump_tokenizer(&m));
-        synthetic_tokenizer_add_file(made, "vocab.json", json_hand_out(json_incref(m.vocab), JSON_COMPACT, failed_json_allocations()));
+        synthetic_tokenizer_add_file(
+            made, "vocab.json", json_to_text(json_incref(m.vocab), JSON_COMPACT, failed_json_allocations()));
         synthetic_tokenizer_add_file(made, "tokenizer_config.json", bench_tokenizer_dump_config(&m));
         synthetic_tokenizer_add_file(made, "merges.txt", m.merge_lines);
         m.merge_lines = NULL;
     }
-    if (made->n_files < 4) error_set(e, MEMORY, "no memory to make a tokenizer of %d ids", n_ids);
+    if (made->n_files < 4) error_set(e, MEMORY, "no memory for a tokenizer of %d ids", n_ids);
     free(m.merge_lines);
     sys->release(sys, m.token);
     json_decref(m.vocab);
@@ -169,9 +169,9 @@ static enum status make_qwen(struct sys *sys, int n_ids, struct synthetic_tokeni
     return e->code;
 }
 
-enum status synthetic_tokenizer_make(struct sys *sys, const char *kind, int n_ids, struct synthetic_tokenizer *made,
-                           struct error *e) {
-    unsigned losses = failed_json_allocations();
+enum status synthetic_tokenizer_make(struct sys *sys, const char *kind, int n_ids,
+                                     struct synthetic_tokenizer *made, struct error *e) {
+    unsigned json_failures = failed_json_allocations();
     *made = (struct synthetic_tokenizer){0};
     if (!strcmp(kind, "BPE"))
         make_qwen(sys, n_ids, made, e);
@@ -180,9 +180,9 @@ enum status synthetic_tokenizer_make(struct sys *sys, const char *kind, int n_id
     else if (!strcmp(kind, "unigram"))
         make_unigram(n_ids, made, e);
     else
-        error_set(e, USAGE, "no tokenizer of kind \"%s\" can be made", kind);
-    if (!e->code && failed_json_allocations() != losses)
-        error_set(e, MEMORY, "no memory to make a tokenizer of %d ids", n_ids);
+        error_set(e, USAGE, "unknown tokenizer kind \"%s\"", kind);
+    if (!e->code && failed_json_allocations() != json_failures)
+        error_set(e, MEMORY, "no memory for a tokenizer of %d ids", n_ids);
     if (e->code) synthetic_tokenizer_destroy(made);
     return e->code;
 }

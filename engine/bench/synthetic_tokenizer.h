@@ -1,4 +1,4 @@
-/* Made-up tokenizers for checkpoints of random weights. */
+/* Synthetic tokenizers for checkpoints of random weights. */
 #ifndef SLUICE_BENCH_SYNTHETIC_TOKENIZER_H
 #define SLUICE_BENCH_SYNTHETIC_TOKENIZER_H
 
@@ -7,16 +7,16 @@
 
 #include <stdbool.h>
 
-/* The files of a made-up tokenizer, for checkpoints of random weights: of the real form and, where n_ids
- * allows, of the real size; what they hold is made up, the same at every call. kind as tokenizer_kind says:
+/* Creates the files of a synthetic tokenizer. Format and, where n_ids allows, size are real; the contents are
+ * generated, equal at every call. kind: one of
  *   "BPE"       Qwen2's pattern, added tokens and template; Qwen3's 151,669 ids, at least 282
  *   "CLIP BPE"  49,408 ids, at least 514; no tokenizer.json, as released
- *   "OpenCLIP BPE"  the same, padded with "!", which is id 0 and thereby an added token
- *   "unigram"   T5's 32,100 ids (its embedding has 32,128 rows), at least 256; no table of normalisation
- * Never more ids than n_ids (USAGE where that is too few or the kind is unknown; MEMORY). */
+ *   "OpenCLIP BPE"  the same, padded with "!", which is id 0 and therefore an added token
+ *   "unigram"   T5's 32,100 ids (its embedding has 32,128 rows), at least 256; no normalisation table
+ * Never more ids than n_ids. USAGE: n_ids too small or kind unknown; MEMORY. */
 struct synthetic_file {
     const char *name;
-    char *text; /* the C library's */
+    char *text; /* allocated with malloc */
     uint64_t bytes;
 };
 enum { SYNTHETIC_FILES_MAX = 5 };
@@ -24,17 +24,17 @@ struct synthetic_tokenizer {
     struct synthetic_file files[SYNTHETIC_FILES_MAX];
     int n_files;
 };
-enum status synthetic_tokenizer_make(struct sys *sys, const char *kind, int n_ids, struct synthetic_tokenizer *made,
-                           struct error *e);
+enum status synthetic_tokenizer_make(struct sys *sys, const char *kind, int n_ids,
+                                     struct synthetic_tokenizer *made, struct error *e);
 void synthetic_tokenizer_destroy(struct synthetic_tokenizer *made);
 
-/* ---- what its makers share ---- */
+/* ---- shared by the generators ---- */
 
-/* The next file; its text is the C library's. Nothing for NULL. */
+/* Adds a file; takes a malloc'ed text. Does nothing for NULL. */
 void synthetic_tokenizer_add_file(struct synthetic_tokenizer *made, const char *name, char *text);
-/* USAGE: n_ids is less than least. */
+/* Sets USAGE: n_ids is less than least. */
 enum status vocabulary_too_small(int n_ids, int least, struct error *e);
-/* A byte's place in the byte-level alphabet as UTF-8, one or two bytes; returns how many. */
+/* Writes a byte's character of the byte-level alphabet as UTF-8; returns 1 or 2 bytes. */
 int symbol_write(int byte, char *out);
 
 enum status make_clip(struct sys *sys, int n_ids, bool pad_with_id_0, struct synthetic_tokenizer *made,

@@ -1,6 +1,6 @@
-/* A made-up tokenizer of CLIP's kind: see synthetic_tokenizer.h. */
+/* A synthetic tokenizer of CLIP's kind: see synthetic_tokenizer.h. */
 #include "engine/bench/synthetic_tokenizer.h"
-#include "loaders/tokenizer/alphabet.h"
+#include "loaders/tokenizer/byte_level.h"
 #include "loaders/json.h"
 
 #include <stdio.h>
@@ -32,7 +32,7 @@ static void bench_tokenizer_clip_add_token(struct making *m, const char *text) {
     json_put(m->vocab, text, json_integer(m->n_tokens++));
 }
 
-/* What cannot be a new token is no merge. */
+/* Adds a merge; skips pairs that cannot become a new token. */
 static void bench_tokenizer_clip_add_merge(struct making *m, const char *left, const char *right) {
     char joined[2 * TOKEN_BYTES];
     int bytes = snprintf(joined, sizeof joined, "%s%s", left, right);
@@ -43,7 +43,7 @@ static void bench_tokenizer_clip_add_merge(struct making *m, const char *left, c
     bench_tokenizer_clip_add_token(m, joined);
 }
 
-/* The symbols of all bytes, as they are and at a word's end, in CLIP's order: those that stand for themselves
+/* Adds the symbols of all bytes, alone and at a word's end, in CLIP's order: bytes that represent themselves
  * first. */
 static void add_symbols(struct making *m) {
     for (int ends = 0; ends < 2; ends++)
@@ -57,7 +57,7 @@ static void add_symbols(struct making *m) {
         }
 }
 
-/* Pairs of letters first, so that ordinary words are merged, then pairs of whatever there is. */
+/* Merges pairs of letters first, so that ordinary words are merged, then random pairs. */
 static void bench_tokenizer_clip_add_merges(struct making *m) {
     static const char letters[] = "etaoinshrdlcumwfgypbvkjxqz";
     for (const char *a = letters; *a; a++)
@@ -95,16 +95,15 @@ static char *bench_tokenizer_clip_dump_config(int n, const char *pad) {
                   "pad_token", pad, "tokenizer_class", "CLIPTokenizer", "unk_token", end_of_text);
     if (pad == first_token)
         json_put(json_object_get(root, "added_tokens_decoder"), "0", describe_special(pad, false));
-    char *text = json_hand_out(root, JSON_INDENT(2), failed_json_allocations());
+    char *text = json_to_text(root, JSON_INDENT(2), failed_json_allocations());
     return text;
 }
 
 static char *dump_special_map(const char *pad) {
-    json_t *root =
-        json_pack("{s:o, s:o, s:s, s:o}", "bos_token", bench_tokenizer_clip_describe(start, true),
-                  "eos_token", bench_tokenizer_clip_describe(end_of_text, false), "pad_token", pad,
-                  "unk_token", bench_tokenizer_clip_describe(end_of_text, false));
-    char *text = json_hand_out(root, JSON_INDENT(2), failed_json_allocations());
+    json_t *root = json_pack("{s:o, s:o, s:s, s:o}", "bos_token", bench_tokenizer_clip_describe(start, true),
+                             "eos_token", bench_tokenizer_clip_describe(end_of_text, false), "pad_token", pad,
+                             "unk_token", bench_tokenizer_clip_describe(end_of_text, false));
+    char *text = json_to_text(root, JSON_INDENT(2), failed_json_allocations());
     return text;
 }
 
@@ -123,13 +122,15 @@ enum status make_clip(struct sys *sys, int n_ids, bool pad_with_id_0, struct syn
         bench_tokenizer_clip_add_merges(&m);
         json_put(m.vocab, start, json_integer(m.most));
         json_put(m.vocab, end_of_text, json_integer(m.most + 1));
-        synthetic_tokenizer_add_file(made, "vocab.json", json_hand_out(json_incref(m.vocab), JSON_COMPACT, failed_json_allocations()));
-        synthetic_tokenizer_add_file(made, "tokenizer_config.json", bench_tokenizer_clip_dump_config(m.most, pad));
+        synthetic_tokenizer_add_file(
+            made, "vocab.json", json_to_text(json_incref(m.vocab), JSON_COMPACT, failed_json_allocations()));
+        synthetic_tokenizer_add_file(made, "tokenizer_config.json",
+                                     bench_tokenizer_clip_dump_config(m.most, pad));
         synthetic_tokenizer_add_file(made, "special_tokens_map.json", dump_special_map(pad));
         synthetic_tokenizer_add_file(made, "merges.txt", m.lines);
         m.lines = NULL;
     }
-    if (made->n_files < 4) error_set(e, MEMORY, "no memory to make a tokenizer of %d ids", n_ids);
+    if (made->n_files < 4) error_set(e, MEMORY, "no memory for a tokenizer of %d ids", n_ids);
     free(m.lines);
     sys->release(sys, m.token);
     json_decref(m.vocab);

@@ -1,7 +1,7 @@
-/* A made-up tokenizer of T5's kind: see synthetic_tokenizer.h. */
+/* A synthetic tokenizer of T5's kind: see synthetic_tokenizer.h. */
 #include "engine/bench/synthetic_tokenizer.h"
 #include "loaders/json.h"
-#include "loaders/tokenizer/kept.h"
+#include "loaders/tokenizer/tables.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@ enum { T5_IDS = 32100, EXTRA = 100, LEAST = 256, LETTERS_MAX = 12, N_SPECIAL = 3
 enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3 };
 static const char mark[] = "\xe2\x96\x81"; /* U+2581 */
 
-/* A piece as a ModelProto has it: two tags and lengths, which one byte holds, a score, a type. */
+/* Writes a piece in ModelProto format: two tags and lengths (one byte each), a score, a type. */
 static uint8_t *put_piece(uint8_t *to, struct span text, float score, int type) {
     uint32_t bits;
     memcpy(&bits, &score, sizeof bits);
@@ -30,7 +30,7 @@ static uint8_t *put_piece(uint8_t *to, struct span text, float score, int type) 
     return to;
 }
 
-/* The file of pieces grows beside the list of them. */
+/* The vocabulary list and the sentencepiece file are built together. */
 struct making {
     json_t *vocab, *known; /* [[piece, score], ...]; {piece: true, ...} */
     uint8_t *model, *end;
@@ -38,8 +38,7 @@ struct making {
     uint64_t random;
 };
 
-static void bench_tokenizer_unigram_add_piece(struct making *m, const char *text, double score,
-                                                   int type) {
+static void bench_tokenizer_unigram_add_piece(struct making *m, const char *text, double score, int type) {
     if (json_object_get(m->known, text)) return;
     json_put(m->known, text, json_true());
     json_push(m->vocab, json_pack("[s, f]", text, score));
@@ -47,12 +46,12 @@ static void bench_tokenizer_unigram_add_piece(struct making *m, const char *text
     m->n++;
 }
 
-/* Halves and quarters, which every way of writing numbers keeps: rarer pieces later. */
+/* Scores are halves and quarters, exact in every notation; later pieces are rarer. */
 static double score_of(const struct making *m) {
     return -2 - (double)(m->n / 2048) / 2;
 }
 
-/* All printable characters, so that any ordinary text has pieces, then made-up words and parts of words. */
+/* Adds all printable characters, so that ordinary text has pieces, then random words and parts of words. */
 static void add_pieces(struct making *m, int most) {
     static const char letters[] = "etaoinshrdlcumwfgypbvkjxqzetaoinshrdlu";
     bench_tokenizer_unigram_add_piece(m, "<pad>", 0, CONTROL);
@@ -75,15 +74,13 @@ static json_t *bench_tokenizer_unigram_describe(const char *text, int id) {
                      "lstrip", 0, "rstrip", 0, "normalized", 0, "special", 1);
 }
 
-/* The first three, and the last hundred, which only tokenizer.json has: T5's class puts them behind a
- * model's.
- */
+/* Added tokens: the first three, and the last hundred, which only tokenizer.json has (T5's class appends them
+ * to the model). */
 static json_t *list_added(struct making *m) {
     static const char *const texts[] = {"<pad>", "</s>", "<unk>"};
     json_t *list = json_array();
     char text[32];
-    for (int id = 0; id < N_SPECIAL; id++)
-        json_push(list, bench_tokenizer_unigram_describe(texts[id], id));
+    for (int id = 0; id < N_SPECIAL; id++) json_push(list, bench_tokenizer_unigram_describe(texts[id], id));
     for (int i = EXTRA - 1; i >= 0; i--) {
         snprintf(text, sizeof text, "<extra_id_%d>", i);
         json_push(list, bench_tokenizer_unigram_describe(text, m->n));
@@ -101,7 +98,7 @@ static char *bench_tokenizer_unigram_dump_tokenizer(struct making *m) {
         "1.0", "truncation", "padding", "added_tokens", added, "normalizer", "pre_tokenizer", "type",
         "Sequence", "pretokenizers", "type", "WhitespaceSplit", meta, "post_processor", "decoder", meta,
         "model", "type", "Unigram", "unk_id", 2, "vocab", m->vocab, "byte_fallback", 0);
-    char *text = json_hand_out(root, JSON_COMPACT, failed_json_allocations());
+    char *text = json_to_text(root, JSON_COMPACT, failed_json_allocations());
     return text;
 }
 
@@ -109,12 +106,12 @@ static char *bench_tokenizer_unigram_dump_config(void) {
     json_t *root = json_pack("{s:s, s:i, s:i, s:s, s:s, s:s}", "eos_token", "</s>", "extra_ids", EXTRA,
                              "model_max_length", 512, "pad_token", "<pad>", "tokenizer_class", "T5Tokenizer",
                              "unk_token", "<unk>");
-    char *text = json_hand_out(root, JSON_INDENT(2), failed_json_allocations());
+    char *text = json_to_text(root, JSON_INDENT(2), failed_json_allocations());
     return text;
 }
 
 /* trainer_spec {model_type: UNIGRAM, unk_id: 2, bos_id: -1, eos_id: 1, pad_id: 0}, normalizer_spec {name:
- * "identity"}: see spiece.c. */
+ * "identity"}: see sentencepiece.c. */
 static uint64_t end_model(struct making *m) {
     static const char specs[] = "\x12\x17\x18\x01\xc0\x02\x02\xc8\x02\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"
                                 "\xd0\x02\x01\xd8\x02\x00\x1a\x0a\x0a\x08identity";
@@ -132,12 +129,13 @@ enum status make_unigram(int n_ids, struct synthetic_tokenizer *made, struct err
     m.model = m.end = malloc((uint64_t)(most + 4) * (LETTERS_MAX + sizeof mark + PIECE_OVERHEAD));
     if (m.vocab && m.known && m.model) {
         add_pieces(&m, most);
-        made->files[made->n_files++] = (struct synthetic_file){"spiece.model", (char *)m.model, end_model(&m)};
+        made->files[made->n_files++] =
+            (struct synthetic_file){"spiece.model", (char *)m.model, end_model(&m)};
         synthetic_tokenizer_add_file(made, "tokenizer.json", bench_tokenizer_unigram_dump_tokenizer(&m));
         synthetic_tokenizer_add_file(made, "tokenizer_config.json", bench_tokenizer_unigram_dump_config());
         m.model = NULL;
     }
-    if (made->n_files < 3) error_set(e, MEMORY, "no memory to make a tokenizer of %d ids", n_ids);
+    if (made->n_files < 3) error_set(e, MEMORY, "no memory for a tokenizer of %d ids", n_ids);
     free(m.model);
     json_decref(m.vocab);
     json_decref(m.known);

@@ -1,4 +1,4 @@
-/* The file around what is converted, and what became of it: see convert.h. */
+/* Writes the converted file, its metadata and the summary: see convert.h. */
 #include "engine/convert/convert.h"
 #include "engine/api/arguments.h"
 
@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
-/* ---- before it ---- */
+/* ---- checks before writing ---- */
 
 static bool convert_ends_with(const char *text, const char *end) {
     size_t n = strlen(text), m = strlen(end);
@@ -25,12 +25,12 @@ static enum status convert_check_output(struct conversion *c, struct error *e) {
     const char *output = c->options->output ? c->options->output : "";
     c->to_gguf = convert_ends_with(output, ".gguf");
     if (c->to_gguf || convert_ends_with(output, ".safetensors")) return OK;
-    error_set(e, USAGE, "the output's name says no form");
+    error_set(e, USAGE, "unknown output extension");
     error_found(e, "\"%s\"", output);
     return error_expected(e, "a name that ends in .gguf or .safetensors");
 }
 
-/* What is read would be gone, and with it what could be converted better. */
+/* Fails if the output would replace an input. */
 static enum status check_inputs_spared(const struct conversion *c, struct error *e) {
     struct stat s;
     if (stat(c->options->output, &s)) return OK;
@@ -40,12 +40,12 @@ static enum status check_inputs_spared(const struct conversion *c, struct error 
         read |= identity->device == (uint64_t)s.st_dev && identity->inode == (uint64_t)s.st_ino;
     }
     if (!read) return OK;
-    error_set(e, USAGE, "the output would replace a file that is read");
+    error_set(e, USAGE, "the output is one of the input files");
     error_where(e, "%s", c->options->output);
     return error_expected(e, "another name");
 }
 
-/* Better now than after minutes of writing. */
+/* Fails early if the disk has too little free space. */
 static enum status convert_check_disk(const struct conversion *c, struct error *e) {
     struct statvfs s;
     char *folder = path_folder(c->sys, c->options->output, e);
@@ -54,15 +54,16 @@ static enum status convert_check_disk(const struct conversion *c, struct error *
     if (!known) return e->code;
     uint64_t room = (uint64_t)s.f_bavail * s.f_frsize;
     if (room >= c->bytes) return OK;
-    error_set(e, OUTPUT, "the file does not fit the disk");
+    error_set(e, OUTPUT, "not enough disk space for the output");
     error_where(e, "%s", c->options->output);
     error_found(e, "%.1f MB free", (double)room / 1e6);
     return error_expected(e, "%.1f MB", (double)c->bytes / 1e6);
 }
 
-/* ---- what another GGUF file said: tokenizers, templates, numbers of heads ---- */
+/* ---- metadata of a GGUF input: tokenizers, templates, numbers of heads ---- */
 
-/* What is said anew, and what is about how the tensors lay in the other file. */
+/* True for keys that are not copied: the output has its own value, or the key describes the input's layout.
+ */
 static bool is_file_key(const struct conversion *c, const char *key) {
     static const char *const anew[] = {"general.architecture", "general.quantization_version",
                                        "general.file_type", "general.alignment"};
@@ -72,7 +73,7 @@ static bool is_file_key(const struct conversion *c, const char *key) {
     return !strncmp(key, "split.", 6) || !strncmp(key, "comfy.gguf.orig_shape.", 22);
 }
 
-/* Reads what a GGUF input says of itself; *n: how many things. */
+/* Reads the metadata of a GGUF input; *n: number of keys. */
 static enum status open_metadata(struct conversion *c, int *n, struct error *e) {
     struct gguf_text key;
     struct gguf_value value;
@@ -90,7 +91,7 @@ static enum status open_metadata(struct conversion *c, int *n, struct error *e) 
     return c->keys && c->values ? OK : error_set(e, MEMORY, "no memory for metadata");
 }
 
-/* Appends to metadata, at most so many, what the output repeats: tokenizers above all. */
+/* Appends the copied metadata of the input, mostly tokenizers. */
 static void repeat_metadata(struct conversion *c, struct gguf_metadata *metadata, int *n) {
     struct gguf_text key;
     char *name = c->keys;
@@ -103,7 +104,7 @@ static void repeat_metadata(struct conversion *c, struct gguf_metadata *metadata
     }
 }
 
-/* ---- what it says of itself ---- */
+/* ---- metadata of the output ---- */
 
 static json_t *value_json(const struct config_value *v) {
     if (v->kind == CONFIG_STRING) return json_string(v->string);
@@ -113,19 +114,19 @@ static json_t *value_json(const struct config_value *v) {
     return v->integer ? json_integer((json_int_t)v->number) : json_real(v->number);
 }
 
-/* The configuration, flat, as it is read again; what was the input's type is not the output's. NULL without
- * one, or without memory. */
-static char *config_text(const struct conversion *c, unsigned losses) {
+/* The configuration as flat JSON, without keys about the input's types. NULL: no configuration, or no memory.
+ */
+static char *config_text(const struct conversion *c, unsigned json_failures) {
     static const char *const others[] = {"general.file_type", "general.quantization_version", "config"};
     if (!c->config.n_values) return NULL;
     json_t *json = json_object();
     for (int i = 0; i < c->config.n_values; i++)
         json_put(json, c->config.values[i].key, value_json(&c->config.values[i]));
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) json_object_del(json, others[i]);
-    return json_hand_out(json, JSON_COMPACT, losses);
+    return json_to_text(json, JSON_COMPACT, json_failures);
 }
 
-/* llama.cpp's number for a file whose tensors are of that type for the most part. */
+/* llama.cpp's general.file_type for a file with mostly this type. */
 static double file_type(enum dtype dtype) {
     switch (dtype) {
     case DTYPE_F16:
@@ -149,7 +150,7 @@ static double file_type(enum dtype dtype) {
     }
 }
 
-/* The type that was asked for, or that most bytes are of. */
+/* The type of --type, else the type with the most bytes. */
 static enum dtype main_type(const struct conversion *c) {
     if (c->options->type) return quantise_type(c->options->type);
     uint64_t bytes[N_DTYPES] = {0};
@@ -161,11 +162,11 @@ static enum dtype main_type(const struct conversion *c) {
     return (enum dtype)most;
 }
 
-/* What the other file said, if it was of this family. */
+/* general.architecture: the input's if it is of this family, else the family's. */
 static const char *architecture(const struct conversion *c) {
-    const char *said = c->header ? gguf_architecture(c->header) : "";
-    if (!c->family) return said;
-    if (contents_is_architecture(c->family, said)) return said;
+    const char *input = c->header ? gguf_architecture(c->header) : "";
+    if (!c->family) return input;
+    if (contents_is_architecture(c->family, input)) return input;
     return c->architecture;
 }
 
@@ -198,8 +199,9 @@ static enum status convert_write_gguf(struct conversion *c, const struct named_t
     return e->code;
 }
 
-/* {"format_version":"1.0","layers":{LAYER:{"format":"float8_e4m3fn"}}}; NULL without such layers. */
-static char *layers_text(const struct conversion *c, unsigned losses) {
+/* ComfyUI's _quantization_metadata: {"format_version":"1.0","layers":{LAYER:{"format":"float8_e4m3fn"}}};
+ * NULL: no scaled fp8 layers. */
+static char *layers_text(const struct conversion *c, unsigned json_failures) {
     json_t *layers = json_object();
     for (int i = 1; i < c->n_items; i++) {
         enum dtype dtype = c->items[i].dtype;
@@ -213,7 +215,7 @@ static char *layers_text(const struct conversion *c, unsigned losses) {
     }
     bool any = json_object_size(layers) > 0;
     json_t *json = json_pack("{s:s, s:o}", "format_version", "1.0", "layers", layers);
-    if (any) return json_hand_out(json, JSON_COMPACT, losses);
+    if (any) return json_to_text(json, JSON_COMPACT, json_failures);
     json_decref(json);
     return NULL;
 }
@@ -238,15 +240,15 @@ static enum status convert_write_file(struct conversion *c, struct error *e) {
     if (!tensors) return error_set(e, MEMORY, "no memory for %d tensors", c->n_items);
     for (int i = 0; i < c->n_items; i++)
         tensors[i] = (struct named_tensor){c->items[i].name, c->items[i].shape};
-    unsigned losses = failed_json_allocations();
-    char *config = config_text(c, losses);
+    unsigned json_failures = failed_json_allocations();
+    char *config = config_text(c, json_failures);
     c->to_gguf ? convert_write_gguf(c, tensors, config, e) : write_safetensors(c, tensors, config, e);
     free(config);
     c->sys->release(c->sys, tensors);
     return e->code;
 }
 
-/* ---- afterwards ---- */
+/* ---- summary ---- */
 
 static json_t *convert_types_json(const struct conversion *c) {
     json_t *types = json_object();
@@ -259,7 +261,7 @@ static json_t *convert_types_json(const struct conversion *c) {
 }
 
 static enum status convert_summarise(const struct conversion *c, char **json, struct error *e) {
-    unsigned losses = failed_json_allocations();
+    unsigned json_failures = failed_json_allocations();
     uint64_t from = 0;
     for (int i = 0; i < c->n_items; i++) from += c->items[i].what ? 0 : c->items[i].entry->bytes;
     json_t *summary =
@@ -267,8 +269,8 @@ static enum status convert_summarise(const struct conversion *c, char **json, st
                   c->family ? c->family->name : NULL, "tensors", c->n_items, "from_bytes", (json_int_t)from,
                   "bytes", (json_int_t)c->bytes, "types", convert_types_json(c));
     if (c->options->n_loras) json_put(summary, "merged", json_integer(merge_count(c->merge)));
-    *json = json_hand_out(summary, JSON_INDENT(1), losses);
-    return *json ? OK : error_set(e, MEMORY, "no memory for the text");
+    *json = json_to_text(summary, JSON_INDENT(1), json_failures);
+    return *json ? OK : error_set(e, MEMORY, "no memory for the summary");
 }
 
 enum status convert_files(struct sys *sys, const struct sluice_convert_options *options, char **json,

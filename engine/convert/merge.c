@@ -1,10 +1,10 @@
-/* Which tensors adapters are merged into: see merge.h. What is added to their values: merge_values.c. */
+/* Finds the tensors that adapters are merged into: see merge.h. merge_values.c adds to their values. */
 #include "engine/convert/merge_values.h"
 
 #include "engine/open/adapter_file.h"
 #include "engine/open/adapter_shapes.h"
 #include "engine/open/configuration.h"
-#include "loaders/memory.h"
+#include "loaders/alloc_array.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -14,7 +14,7 @@
 
 /* ---- rows ---- */
 
-/* Rows of a tensor that make up a weight, in the weight's order. */
+/* Row ranges of a tensor that make up a weight, in the weight's order. */
 struct row_parts {
     int n;
     struct merged_run at[WEIGHT_SLICES_MAX]; /* to: rows of the weight */
@@ -32,7 +32,8 @@ static struct row_parts parts_of(const struct weight_name *name) {
     return p;
 }
 
-/* Where rows of the adapter's tensor go in the base's: both make up the same weight. */
+/* Maps rows of the adapter's tensor to rows of the base's tensor; both make up the same weight. Returns the
+ * number of runs. */
 static int join_parts(const struct row_parts *adapter, const struct row_parts *base,
                       struct merged_run runs[MERGED_RUNS_MAX]) {
     int n = 0;
@@ -48,13 +49,13 @@ static int join_parts(const struct row_parts *adapter, const struct row_parts *b
     return n;
 }
 
-/* ---- which tensor a weight lies in ---- */
+/* ---- the tensor of a weight ---- */
 
 static bool same_weight(const struct weight_name *x, const struct weight_name *y) {
     return x->spec == y->spec && x->ref.kind == y->ref.kind && x->ref.number == y->ref.number;
 }
 
-/* The weight as the base's files have it. */
+/* The weight's name entry for the naming of the base's files. */
 static const struct weight_name *base_name(const struct weight_names *names, const struct weight_name *name,
                                            const char *of_entry) {
     int n = 0;
@@ -64,19 +65,19 @@ static const struct weight_name *base_name(const struct weight_names *names, con
     return NULL;
 }
 
-/* The weight is a slice of it in time. */
+/* The weight is a temporal slice of a larger kernel, which cannot be merged into. */
 static enum status fail_slice(const struct index_entry *entry, const struct component *c, struct error *e) {
-    error_set(e, UNSUPPORTED, "nothing can be merged into a part of tensor '%s'", entry->name);
+    error_set(e, UNSUPPORTED, "an adapter cannot be merged into a slice of tensor '%s'", entry->name);
     return error_where(e, "%s", c->index.sources[entry->source].path);
 }
 
 static enum status fail_scale(const struct adapter *a, const struct change *c, struct error *e) {
-    error_set(e, META, "strength times scale of '%.*s' of an adapter is too large", c->module->name_bytes,
+    error_set(e, META, "strength times scale of '%.*s' of the adapter is too large", c->module->name_bytes,
               c->module->name);
     return error_where(e, "%s", a->index.sources[0].path);
 }
 
-/* Of a layer that the files are without, nothing is merged. */
+/* Adds one change to the list. A layer that the files lack is skipped. */
 static enum status add_piece(struct merge *m, struct merged_adapter *a, const struct change *c,
                              const struct component *component, struct error *e) {
     const struct index_entry *entry = block_find_weight(&c->name->ref, c->name->spec, &component->index);
@@ -102,7 +103,7 @@ static int compare_pieces(const void *a, const void *b) {
     return x->order - y->order;
 }
 
-/* Behind those of the adapters before. */
+/* Appends the changes of one adapter after those of earlier adapters. */
 static enum status add_pieces(struct merge *m, struct merged_adapter *a, const struct component *component,
                               struct error *e) {
     uint64_t room = (uint64_t)m->n_pieces + (uint64_t)a->changes.n;
@@ -115,9 +116,9 @@ static enum status add_pieces(struct merge *m, struct merged_adapter *a, const s
     return e->code;
 }
 
-/* ---- whose adapter it is ---- */
+/* ---- the pipeline of an adapter ---- */
 
-/* The part as that pipeline has it, and what of the adapter is for it there. */
+/* The component bound for one pipeline, and the adapter's changes to it there. */
 struct candidate {
     struct component component;
     struct changes changes;
@@ -146,27 +147,28 @@ static enum status find_in_slot(const struct merge_subject *s, const struct adap
     for (int i = 0; i < r->changes.n && e->code == OK; i++)
         change_check_shape(a, &r->changes.at[i], &size, e);
     if (e->code != OK || r->changes.n) return e->code;
-    error_set(e, MISSING, "nothing of an adapter is for this part");
+    error_set(e, MISSING, "the adapter changes nothing in this component");
     error_where(e, "%s", a->index.sources[0].path);
     return error_expected(e, "modules for the %s", s->family->display_name);
 }
 
 static enum status fail_kind(const struct merge_subject *s, struct error *e) {
-    error_set(e, UNSUPPORTED, "adapters are merged into transformers, UNets and text encoders alone");
+    error_set(e, UNSUPPORTED, "adapters can be merged only into transformers, UNets and text encoders");
     error_where(e, "%s", s->path);
     return error_found(e, "%s", s->family->display_name);
 }
 
-/* The failure that is told is that of the usual pipeline, which comes first. */
-static enum status find_candidate(const struct merge_subject *s, const struct adapter *a, struct candidate *best,
-                                struct error *e) {
+/* Finds the best pipeline. If none fits, returns the error of the first one, which is the most common. */
+static enum status find_candidate(const struct merge_subject *s, const struct adapter *a,
+                                  struct candidate *best, struct error *e) {
     if (s->family->kind != FAMILY_TEXT && s->family->kind != FAMILY_DENOISER) return fail_kind(s, e);
     for (const struct recipe *const *r = recipes; *r && e->code != MEMORY; r++)
         for (int i = 0; (*r)->slot[i].family; i++) {
             const struct slot *slot = &(*r)->slot[i];
             struct error failure = {0};
             struct candidate one = {0};
-            if (!slot_takes(slot, s->family, index_prefix(s->index)) || (slot->matches && !slot->matches(s->index)))
+            if (!slot_takes(slot, s->family, index_prefix(s->index)) ||
+                (slot->matches && !slot->matches(s->index)))
                 continue;
             if (find_in_slot(s, a, *r, i, &one, &failure) == OK && one.changes.n > best->changes.n) {
                 candidate_close(best);
@@ -195,7 +197,7 @@ static enum status find_changes(struct merge *m, const struct merge_subject *s, 
 static enum status open_adapter(struct merge *m, const struct merge_subject *s,
                                 const struct sluice_lora *lora, struct error *e) {
     if (!lora->path || !isfinite(lora->strength)) {
-        error_set(e, USAGE, "an adapter needs a file and a strength");
+        error_set(e, USAGE, "a LoRA needs a file and a finite strength");
         return error_where(e, "%s", lora->path ? lora->path : "NULL");
     }
     if (lora->strength == 0) return OK;

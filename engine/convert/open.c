@@ -1,9 +1,9 @@
-/* What is converted: see convert.h. */
+/* Opens the inputs of a conversion: see convert.h. */
 #include "engine/convert/convert.h"
 
 #include "engine/open/model.h"
 #include "engine/open/paths.h"
-#include "loaders/merge.h"
+#include "loaders/index_merge.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +12,7 @@ enum { INPUTS_MAX = 256 };
 
 /* ---- files ---- */
 
-/* A pipeline's folder holds parts in folders. NULL with an error. */
+/* Path of an input; for a pipeline's folder that of --part. Owned by the caller; NULL with an error. */
 static char *input_path(struct conversion *c, const char *path, struct error *e) {
     char *pipeline = path_join(c->sys, path, "model_index.json");
     bool is_pipeline = pipeline && path_is_folder(path) && path_exists(pipeline);
@@ -24,7 +24,7 @@ static char *input_path(struct conversion *c, const char *path, struct error *e)
     if (!is_pipeline) return path_copy(c->sys, path, e);
     char *part = c->options->part ? path_existing(c->sys, path, c->options->part, e) : NULL;
     if (part || e->code != OK) return part;
-    error_set(e, USAGE, "which part of this model is to be converted?");
+    error_set(e, USAGE, "--part is needed to choose the component to convert");
     error_where(e, "%s", path);
     if (c->options->part) error_found(e, "%s", c->options->part);
     error_expected(e, "--part with the name of one of its folders, such as transformer");
@@ -50,7 +50,7 @@ static enum status open_inputs(struct conversion *c, struct tensor_index *parts,
 static enum status open_files(struct conversion *c, struct error *e) {
     int n = c->options->n_inputs;
     if (n < 1 || n > INPUTS_MAX) {
-        error_set(e, USAGE, "convert what?");
+        error_set(e, USAGE, "wrong number of inputs to convert");
         error_found(e, "%d inputs", n);
         return error_expected(e, "1 to %d files or folders", INPUTS_MAX);
     }
@@ -62,9 +62,10 @@ static enum status open_files(struct conversion *c, struct error *e) {
     return e->code;
 }
 
-/* ---- one of several parts ---- */
+/* ---- one of several components ---- */
 
-/* Where such a part stands: in pipelines of the denoiser that lies with it, or in any. */
+/* The first recipe and slot for such a component: of pipelines with the denoiser of the same file, else of
+ * any. */
 static const struct recipe *part_place(const struct conversion *c, const struct family *family,
                                        const char *prefix, int *slot) {
     const struct recipe *recipe = c->denoiser ? models_find_slot(family, prefix, c->denoiser, slot) : NULL;
@@ -78,15 +79,15 @@ static const struct slot *part_slot(const struct conversion *c, const struct fam
     return &recipe->slot[slot];
 }
 
-/* Its flag without dashes. */
+/* Name of the slot for --part: its flag without dashes. */
 static const char *part_name(const struct slot *slot) {
     return slot->flag + strspn(slot->flag, "-");
 }
 
-/* By its flag without dashes, its folder in Hugging Face's layout, unless it is a guest there, its family, or
- * its prefix. */
+/* True if --part names this component: by flag without dashes, folder in Hugging Face's layout (unless the
+ * folder is shared), family, or tensor prefix. */
 static bool part_matches(const struct conversion *c, const struct family *family, const char *prefix,
-                      const char *name) {
+                         const char *name) {
     size_t n = strlen(prefix);
     const struct slot *slot = part_slot(c, family, prefix);
     return !strcmp(name, part_name(slot)) || (!slot->prefix && !strcmp(name, slot->folder)) ||
@@ -101,13 +102,13 @@ static enum status fail_part(const struct conversion *c, const struct contents *
         n += (size_t)snprintf(
             names + n, sizeof names - n, "%s%s", i ? ", " : "",
             part_name(part_slot(c, contents->component[i].family, contents->component[i].prefix)));
-    error_set(e, USAGE, "which part of this file is to be converted?");
+    error_set(e, USAGE, "--part is needed to choose the component of this file");
     error_where(e, "%s", c->whole.sources[0].path);
     if (c->options->part) error_found(e, "%s", c->options->part);
     return error_expected(e, "--part with one of %s", names);
 }
 
-/* Names lose their prefix where they had it because of other parts. */
+/* Chooses the component to convert. Its prefix is dropped if the file has other components. */
 static enum status choose_part(struct conversion *c, const struct contents *contents, struct error *e) {
     const char *name = c->options->part;
     int chosen = contents->n == 1 ? 0 : -1;
@@ -144,7 +145,7 @@ static enum status find_kinds(struct conversion *c, const struct component *comp
     return OK;
 }
 
-/* What adapters are added to is part of what is converted. */
+/* Opens the adapters to merge, if any. */
 static enum status merge_into(struct conversion *c, const struct tensor_index *view, struct error *e) {
     const struct sluice_convert_options *o = c->options;
     struct merge_subject subject = {.sys = c->sys,
@@ -157,7 +158,7 @@ static enum status merge_into(struct conversion *c, const struct tensor_index *v
     return o->n_loras ? merge_open(&subject, &c->merge, e) : OK;
 }
 
-/* Everything is checked as for a run: what cannot be drawn with is not worth converting. */
+/* Binds the component for a slot, with the checks of a run, and notes its block kinds. */
 static enum status bind_slot(struct conversion *c, const struct recipe *recipe, int slot,
                              struct tensor_index view, struct config *config, enum config_origin *origin,
                              struct error *e) {
@@ -174,7 +175,8 @@ static enum status bind_slot(struct conversion *c, const struct recipe *recipe, 
     return e->code;
 }
 
-/* Pipelines read one encoder's rows, another's projection: what any keeps as it is stored is kept. */
+/* Binds a text encoder for every pipeline: some read its last hidden states, others its projection. A tensor
+ * that any of them keeps unquantised is kept. */
 static enum status bind_readers(struct conversion *c, const char *prefix, struct tensor_index view,
                                 struct error *e) {
     for (const struct recipe *const *r = recipes; *r && e->code == OK; r++)
@@ -190,7 +192,7 @@ static enum status bind_readers(struct conversion *c, const char *prefix, struct
     return e->code;
 }
 
-/* An autoencoder's encoder lies with its decoder. */
+/* Binds the component, and the encoder of an autoencoder with its decoder. */
 static enum status bind_family(struct conversion *c, const char *prefix, struct error *e) {
     struct tensor_index view = index_view(&c->whole, *prefix ? prefix : NULL, c->view);
     struct config config = {0};
@@ -209,7 +211,7 @@ static enum status bind_family(struct conversion *c, const char *prefix, struct 
 }
 
 static enum status fail_unknown(const struct conversion *c, struct error *e) {
-    error_set(e, UNSUPPORTED, "nobody knows the weights that an adapter is to be merged into");
+    error_set(e, UNSUPPORTED, "an adapter cannot be merged into weights of an unknown model");
     error_where(e, "%s", c->whole.sources[0].path);
     return error_expected(e, "a transformer, UNet or text encoder");
 }

@@ -1,8 +1,7 @@
-/* The bytes of what is converted: see convert.h.
+/* Converts tensors: see convert.h.
  *
- * Some rows at a time are read as they are stored, made numbers at the one place where that happens, and
- * given their new type by several threads; the writer takes the result in what pieces it likes. Rows that
- * keep their type are handed on as they are. */
+ * Some rows at a time are read, widened to f32 (weights_widen), and quantised by several threads. The file
+ * writer takes the result in pieces of any size. Rows that keep their type are copied. */
 #include "engine/convert/convert.h"
 
 #include "engine/api/machine.h"
@@ -19,7 +18,7 @@ static int64_t convert_least(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* What the file has of a tensor. Blocks that run on from row to row are rows of their own. */
+/* The tensor as stored. If quantisation blocks cross row boundaries, each block counts as a row. */
 static struct tensor stored_shape(const struct index_entry *entry) {
     struct tensor t = tensor_make(NULL, entry->dtype, entry->rank, entry->dim);
     int32_t values = dtype_block_values(entry->dtype);
@@ -81,7 +80,8 @@ static enum status read_scales(struct conversion *c, const struct index_entry *e
                        e);
 }
 
-/* The bits of the largest magnitude: in the order of the numbers, infinity above them, NaN above that. */
+/* Bits of the largest magnitude. They order like the values, with infinity above all numbers and NaN above
+ * infinity. */
 static uint32_t largest_bits(const float *numbers, int64_t n) {
     uint32_t largest = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -96,10 +96,10 @@ static uint32_t largest_bits(const float *numbers, int64_t n) {
 struct convert_work {
     const struct converted *item;
     const struct tensor *read;
-    const struct merge *merge; /* is added to the rows; NULL: nothing is */
+    const struct merge *merge; /* adapters to add; NULL: none */
     float *numbers;
-    char *to;             /* NULL: the numbers alone */
-    float *scales;        /* NULL, or where rows' own go instead */
+    char *to;             /* NULL: only compute numbers */
+    float *scales;        /* receives row scales; or NULL */
     atomic_uint *largest; /* see largest_bits */
 };
 
@@ -119,8 +119,8 @@ static void convert_rows(const void *context, int64_t first, int64_t end, int me
     }
 }
 
-/* Numbers of the rows read, on all threads, and, unless `to` is NULL, their bytes. Returns the largest
- * magnitude, infinity or NaN if a value is not finite. */
+/* Converts the rows read, on all threads. Returns the largest magnitude; infinity or NaN if a value is not
+ * finite. */
 static float work(struct conversion *c, struct convert_work w) {
     atomic_uint largest = 0;
     w.numbers = c->buffers.numbers;
@@ -135,10 +135,10 @@ static enum status convert_check_finite(const struct conversion *c, const struct
     if (isfinite(largest)) return OK;
     error_set(e, NONFINITE, "tensor '%s' has a value that is not finite", entry->name);
     error_where(e, "%s", c->whole.sources[entry->source].path);
-    return error_expected(e, "numbers, which alone can be converted");
+    return error_expected(e, "finite values");
 }
 
-/* Of an output that would be another number, or none. */
+/* Fails for values that the output type cannot represent. */
 static enum status check_held(const struct conversion *c, const struct converted *item, float largest,
                               struct error *e) {
     float most = quantise_most(item->dtype);
@@ -152,7 +152,8 @@ static enum status check_held(const struct conversion *c, const struct converted
 
 /* ---- progress ---- */
 
-static enum status convert_report_progress(const struct conversion *c, const struct converted *item, struct error *e) {
+static enum status convert_report_progress(const struct conversion *c, const struct converted *item,
+                                           struct error *e) {
     const struct sluice_convert_options *options = c->options;
     double fraction = c->bytes ? (double)c->done / (double)c->bytes : 1;
     if (!options->on_progress || options->on_progress(options->user, fraction, item->name)) return OK;
@@ -168,7 +169,7 @@ static enum status make_form(struct conversion *c, const struct converted *weigh
     return OK;
 }
 
-/* A first pass over the tensor whose scale this is. */
+/* Computes a tensor's scale in a first pass over the tensor. */
 static enum status make_scale(struct conversion *c, struct converted *scale, struct error *e) {
     struct converted *item = scale + 1;
     const struct index_entry *entry = item->entry;
@@ -202,7 +203,7 @@ static enum status make_rows(struct conversion *c, const struct converted *item,
     return OK;
 }
 
-/* Those of the next rows: as they are, or what rows are divided by once they are rotated. */
+/* Scales of the next rows: copied, or computed from the rotated rows. */
 static enum status make_row_scales(struct conversion *c, const struct converted *item, struct error *e) {
     struct convert_buffers *b = &c->buffers;
     struct tensor whole = stored_shape(item->entry), read;

@@ -1,7 +1,7 @@
-/* Which type each tensor becomes: see convert.h.
+/* Chooses the type of each tensor: see convert.h.
  *
- * A rule says it, else the family's tables and --type, as when a run is told --type. Then the file's form has
- * its say: what stays but has no name there becomes the smallest plain type that holds it. */
+ * The first matching --rule decides, else --type and the family's tables, as in a run with --type. A tensor
+ * that keeps a type unknown to the output format gets the smallest plain type that holds its values. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "engine/convert/convert.h"
 
@@ -14,7 +14,7 @@
 #include <string.h>
 
 enum { RULES_MAX = 64, RULE_BYTES_MAX = 1024, MATCH_LIMIT = 100000, SMALL_VALUES = 1024 };
-enum { WITH_WEIGHT = 3 }; /* tensors of one weight: its form and its scales are two */
+enum { WITH_WEIGHT = 3 }; /* most tensors per weight: its format, its scales, the weight */
 
 struct rules {
     pcre2_code *code[RULES_MAX];
@@ -28,7 +28,7 @@ struct rules {
 /* ---- rules ---- */
 
 static enum status convert_fail_type(const char *where, const char *found, bool to_gguf, struct error *e) {
-    error_set(e, USAGE, "no type that weights can be given in such a file");
+    error_set(e, USAGE, "unknown type, or not available in this file format");
     error_where(e, "%s", where);
     error_found(e, "%s", found);
     return error_expected(e, "%s",
@@ -44,7 +44,7 @@ static bool is_int8(enum dtype dtype) {
     return dtype == DTYPE_I8 || dtype_is_rotated(dtype);
 }
 
-/* Types of safetensors files alone, which have scales beside a layer's weight. */
+/* Types with separate scale tensors, which only safetensors files have. */
 static bool has_scales(enum dtype dtype) {
     return is_f8(dtype) || is_int8(dtype);
 }
@@ -59,7 +59,7 @@ static enum status read_type(const char *where, const char *name, bool to_gguf, 
 }
 
 static enum status fail_rule(const char *rule, const char *found, struct error *e) {
-    error_set(e, USAGE, "a rule cannot be read");
+    error_set(e, USAGE, "bad rule");
     error_where(e, "--rule \"%s\"", rule);
     error_found(e, "%s", found);
     return error_expected(e, "regex=type, for instance 'attn.*weight=q8_0'");
@@ -70,7 +70,8 @@ static enum status read_rule(struct rules *rules, const char *rule, bool to_gguf
     PCRE2_UCHAR problem[120] = "";
     PCRE2_SIZE at;
     int number;
-    if (!equals || equals == rule || strlen(rule) > RULE_BYTES_MAX) return fail_rule(rule, "no such form", e);
+    if (!equals || equals == rule || strlen(rule) > RULE_BYTES_MAX)
+        return fail_rule(rule, "no '=' after a regular expression, or too long", e);
     if (read_type("--rule", equals + 1, to_gguf, &rules->dtype[rules->n], e) != OK) return e->code;
     pcre2_code *code = pcre2_compile((PCRE2_SPTR)rule, (PCRE2_SIZE)(equals - rule), PCRE2_UTF | PCRE2_UCP,
                                      &number, &at, NULL);
@@ -98,14 +99,14 @@ static enum status read_rules(struct rules *rules, const struct conversion *c, s
     return e->code;
 }
 
-/* The number of the first rule that fits the name, or -1. */
+/* Number of the first rule that matches the name, or -1. */
 static int find_rule(const struct rules *rules, const char *name, struct error *e) {
     for (int i = 0; i < rules->n; i++) {
         int found =
             pcre2_match(rules->code[i], (PCRE2_SPTR)name, strlen(name), 0, 0, rules->data, rules->context);
         if (found >= 0) return i;
         if (found == PCRE2_ERROR_NOMATCH) continue;
-        error_set(e, USAGE, "a rule takes too long on a name");
+        error_set(e, USAGE, "a rule takes too long to match a tensor name");
         error_where(e, "--rule \"%s\"", rules->text[i]);
         error_found(e, "%s", name);
         return -1;
@@ -121,20 +122,21 @@ static bool is_small(const struct index_entry *entry) {
     return entry->rank < 2 || entry->dim[0] == 1 || values <= SMALL_VALUES;
 }
 
-/* Plain types suit every tensor of numbers; others those that they suit without a rule, kept or not. */
+/* Type by a rule. Plain types apply to every weight tensor. Quantised types apply where --type would allow
+ * them, also to tensors that --type keeps unquantised. */
 static enum dtype ruled_type(const struct index_entry *entry, enum dtype wanted) {
     bool plain = wanted == DTYPE_F32 || wanted == DTYPE_F16 || wanted == DTYPE_BF16;
     if (plain && dtype_is_weight(entry->dtype)) return wanted;
     return block_stored_type(NULL, entry, wanted);
 }
 
-/* The smallest plain type that holds every value. */
+/* The smallest plain type that holds all values exactly. */
 static enum dtype plain_type(const struct index_entry *entry) {
     return is_f8(entry->dtype) && entry->scale == 1 && !entry->scales.bytes ? DTYPE_BF16 : DTYPE_F32;
 }
 
-/* GGUF files have vectors in f32, for their readers add and multiply them so. Blocks that run on from row to
- * row are written as numbers: this program's files have no shapes but tensors' own. */
+/* Type of an unconverted tensor in GGUF. Vectors are f32, as GGUF readers expect. Quantisation blocks that
+ * cross row boundaries are dequantised: GGUF cannot express them. */
 static enum dtype kept_in_gguf(const struct index_entry *entry) {
     if (!dtype_is_weight(entry->dtype)) return entry->dtype;
     bool plain = dtype_bits(entry->dtype) >= 16;
@@ -151,7 +153,7 @@ static bool has_layer_name(const char *name) {
     return n > tail && !strcmp(name + n - tail, ".weight");
 }
 
-/* Scales stand beside what is called a layer's weight. */
+/* Type of an unconverted tensor in safetensors. Types with scales need a name that ends in ".weight". */
 static enum dtype kept_in_safetensors(const struct index_entry *entry, const char *name) {
     enum dtype dtype = entry->dtype;
     if (!dtype_is_weight(dtype) || dtype_bits(dtype) >= 16) return dtype;
@@ -176,7 +178,7 @@ static enum dtype convert_type_of(const struct conversion *c, const struct index
 
 /* ---- all tensors ---- */
 
-/* item: without its name. */
+/* Appends an item; sets its name and scale. */
 static enum status add_item(struct conversion *c, struct converted item, const char *name, struct error *e) {
     item.scale = 1;
     item.name = c->sys->alloc(c->sys, LINE_HOST, strlen(name) + 1);
@@ -195,7 +197,7 @@ static enum status add_weight(struct conversion *c, const struct index_entry *en
     return add_item(c, item, name, e);
 }
 
-/* As ComfyUI has it: LAYER.weight_scale beside LAYER.weight, one or one a row. */
+/* Adds ComfyUI's LAYER.weight_scale: one scale, or one per row. */
 static enum status add_scale(struct conversion *c, const struct index_entry *entry, const char *name,
                              bool of_rows, struct error *e) {
     char scale[LOADER_NAME_MAX + 32];
@@ -205,7 +207,7 @@ static enum status add_scale(struct conversion *c, const struct index_entry *ent
     return add_item(c, item, scale, e);
 }
 
-/* What the weight's integers are: LAYER.comfy_quant. */
+/* Adds ComfyUI's LAYER.comfy_quant: the format of an int8 weight. */
 static enum status add_form(struct conversion *c, const struct index_entry *entry, const char *name,
                             enum dtype dtype, struct error *e) {
     char form[LOADER_NAME_MAX + 32];
@@ -224,15 +226,15 @@ static enum status check_rank(const struct conversion *c, const struct index_ent
     return error_expected(e, "at most %d", TENSOR_RANK_MAX);
 }
 
-/* What changes must be written again, in the type that it keeps or another. */
+/* Fails if an adapter changes a tensor whose type cannot be written. */
 static enum status check_merged(const struct conversion *c, const struct index_entry *entry, enum dtype dtype,
                                 struct error *e) {
     if (!merge_changes(c->merge, entry) || quantise_can(dtype, dtype_block_values(dtype))) return OK;
-    error_set(e, UNSUPPORTED, "tensor '%s' cannot be written in its type again, with an adapter in it",
+    error_set(e, UNSUPPORTED, "tensor '%s' cannot keep its type when an adapter is merged into it",
               entry->name);
     error_where(e, "%s", c->whole.sources[entry->source].path);
     error_found(e, "%s", dtype_name(dtype));
-    return error_expected(e, "--type with another one");
+    return error_expected(e, "another type by --type");
 }
 
 static enum status choose_one(struct conversion *c, const struct index_entry *entry,
@@ -258,12 +260,12 @@ static int convert_compare_places(const void *a, const void *b) {
     return one->offset < other->offset ? -1 : one->offset > other->offset;
 }
 
-/* Bytes beside the weights (a tokenizer), for which GGUF files have no type. */
+/* True for raw bytes next to the weights (a tokenizer): GGUF has no type for them. */
 static bool is_dropped(const struct conversion *c, const struct index_entry *entry) {
     return c->to_gguf && entry->dtype == DTYPE_U8 && c->family && family_ignores(c->family, entry->name);
 }
 
-/* In the order of the files, so that disks are read forwards. Returns their number. */
+/* Sorts the entries by file position, for sequential reading. Returns their number. */
 static int sort_entries(const struct conversion *c, const struct index_entry **sorted) {
     int n = 0;
     for (int i = 0; i < c->whole.n_entries; i++) {

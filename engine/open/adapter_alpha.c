@@ -104,7 +104,8 @@ static const struct config_value *peft_pattern(const struct config *peft, int pa
     return value;
 }
 
-/* Fails for patterns with regular expressions. diffusers and trainers write plain names, which are compared. */
+/* Fails for patterns with regular expressions. diffusers and trainers write plain names, which are compared.
+ */
 static enum status check_patterns(const struct config *config, struct error *e) {
     for (int i = 0; i < config->n_values; i++) {
         const char *at = strstr(config->values[i].key, "alpha_pattern.");

@@ -3,7 +3,7 @@
 
 #include "engine/open/adapter_keys.h"
 #include "engine/open/adapter_prefixes.h"
-#include "loaders/memory.h"
+#include "loaders/alloc_array.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -70,12 +70,14 @@ static enum status refuse_change(const struct finding *f, const struct change *c
 }
 
 /* The tensor to add; NULL for a matrix difference, which is treated as a product with the identity. */
-static const struct index_entry *vector_of(const struct change_target *target, const struct weight_name *name) {
+static const struct index_entry *vector_of(const struct change_target *target,
+                                           const struct weight_name *name) {
     return name->rank > 1 && is_module(name) ? NULL : target->vector;
 }
 
-static enum status take_names(struct finding *f, const struct adapter_module *m, const struct change_target *target,
-                              const struct weight_name *name, int n, struct error *e) {
+static enum status add_changes(struct finding *f, const struct adapter_module *m,
+                              const struct change_target *target, const struct weight_name *name, int n,
+                              struct error *e) {
     bool unused = true;
     for (int i = 0; i < n && e->code == OK; i++) {
         bool merged = f->mode == CHANGES_MERGED;
@@ -96,19 +98,19 @@ static bool find_name(struct finding *f, const struct adapter_module *m, const s
     bool found = false;
     for (int slot = 0; slot < SLOTS_MAX; slot++)
         for (const char *const *prefix = f->prefixes.of[slot]; *prefix; prefix++) {
-            const char *rest = adapter_behind_prefix(text, *prefix);
+            const char *rest = adapter_after_prefix(text, *prefix);
             int n = 0;
             const struct weight_name *name =
                 rest ? weight_names_find(&f->changes->names, slot, rest, &n) : NULL;
             if (!name) continue;
             found = true;
-            take_names(f, m, target, name, n, e);
+            add_changes(f, m, target, name, n, e);
             break;
         }
     return found;
 }
 
-static bool begins_flat(const char *name, const char *prefix) {
+static bool begins_with_flat(const char *name, const char *prefix) {
     for (; *prefix && (*prefix == *name || (*prefix == '.' && *name == '_')); prefix++, name++) {
     }
     return !*prefix;
@@ -119,9 +121,9 @@ static bool find_ignored(struct finding *f, const char *text) {
     for (int slot = 0; slot < SLOTS_MAX; slot++) {
         const struct family *family = f->model->component[slot].family;
         for (const char *const *prefix = f->prefixes.of[slot]; *prefix && family; prefix++) {
-            const char *rest = **prefix ? adapter_behind_prefix(text, *prefix) : NULL;
+            const char *rest = **prefix ? adapter_after_prefix(text, *prefix) : NULL;
             for (const char *const *ignored = family->ignorable; rest && *ignored; ignored++)
-                if (begins_flat(rest, *ignored)) {
+                if (begins_with_flat(rest, *ignored)) {
                     f->n_unused++;
                     return true;
                 }
@@ -135,7 +137,7 @@ static bool find_absent(struct finding *f, const char *text) {
     for (int slot = 0; slot < SLOTS_MAX; slot++) {
         if (f->model->component[slot].family) continue;
         for (const char *const *prefix = f->prefixes.of[slot]; *prefix; prefix++)
-            if (**prefix && adapter_behind_prefix(text, *prefix)) {
+            if (**prefix && adapter_after_prefix(text, *prefix)) {
                 f->n_absent[slot]++;
                 return true;
             }
@@ -143,10 +145,10 @@ static bool find_absent(struct finding *f, const char *text) {
     return false;
 }
 
-/* Looks up one target of a module, under each of its names. A tensor that is not called ".weight" has the module's
- * name itself. */
+/* Looks up one target of a module, under each of its names. A tensor that is not called ".weight" has the
+ * module's name itself. */
 static bool find_target(struct finding *f, const struct adapter_module *m, const struct change_target *target,
-                      struct error *e) {
+                        struct error *e) {
     char text[LOADER_NAME_MAX + 32];
     bool weight = !strcmp(target->end, ".weight");
     for (int i = 0; adapter_module_name(m, i, text); i++) {
@@ -168,7 +170,8 @@ static int list_targets(const struct adapter_module *m, struct change_target tar
     int n = 0;
     if (m->form != ADAPTER_DIFFERENCE) targets[n++] = (struct change_target){".weight", NULL, m->scale};
     if (m->tensor[ADAPTER_DIFF]) targets[n++] = (struct change_target){".weight", m->tensor[ADAPTER_DIFF], 1};
-    if (m->tensor[ADAPTER_DIFF_BIAS]) targets[n++] = (struct change_target){".bias", m->tensor[ADAPTER_DIFF_BIAS], 1};
+    if (m->tensor[ADAPTER_DIFF_BIAS])
+        targets[n++] = (struct change_target){".bias", m->tensor[ADAPTER_DIFF_BIAS], 1};
     if (m->tensor[ADAPTER_UP_BIAS])
         targets[n++] = (struct change_target){".bias", m->tensor[ADAPTER_UP_BIAS], m->scale};
     if (m->tensor[ADAPTER_DIFF_MODULATION])
@@ -220,15 +223,15 @@ static int compare_changes(const void *a, const void *b) {
     return x->vector != y->vector ? (x->vector < y->vector ? -1 : 1) : 0;
 }
 
-static enum status fail_twice(const struct finding *f, const struct change *x, const struct change *y,
+static enum status fail_duplicate_change(const struct finding *f, const struct change *x, const struct change *y,
                               struct error *e) {
     error_set(e, DUP, "two modules of the adapter change '%s'", x->name->name);
     error_where(e, "%s", path_of(f));
     return error_found(e, "'%s' and '%s'", first_tensor(x->module), first_tensor(y->module));
 }
 
-/* Sorts changes and drops duplicates. A module finds a weight twice if two namings agree. Of a layer in two namings
- * the first naming wins, as in diffusers. DUP: two modules in one naming. */
+/* Sorts changes and drops duplicates. A module finds a weight twice if two namings agree. Of a layer in two
+ * namings the first naming wins, as in diffusers. DUP: two modules in one naming. */
 static enum status drop_duplicates(struct finding *f, struct error *e) {
     struct changes *c = f->changes;
     int kept = 0;
@@ -237,7 +240,7 @@ static enum status drop_duplicates(struct finding *f, struct error *e) {
         const struct change *last = kept ? &c->at[kept - 1] : NULL, *next = &c->at[i];
         if (last && !compare_places(last, next)) {
             bool alike = last->name->naming == next->name->naming;
-            if (alike && last->module != next->module) return fail_twice(f, last, next, e);
+            if (alike && last->module != next->module) return fail_duplicate_change(f, last, next, e);
             f->n_twice += last->module != next->module;
             if (!alike || last->vector == next->vector) continue;
         }
@@ -250,12 +253,12 @@ static enum status drop_duplicates(struct finding *f, struct error *e) {
 /* ---- modules without a weight ---- */
 
 /* The tensor's name after the longest known prefix, and that prefix's slot; slot -1: no prefix. */
-static const char *behind_any(const struct finding *f, const char *name, int *slot) {
+static const char *after_any_prefix(const struct finding *f, const char *name, int *slot) {
     const char *rest = name;
     *slot = -1;
     for (int i = 0; i < SLOTS_MAX; i++)
         for (const char *const *prefix = f->prefixes.of[i]; *prefix; prefix++) {
-            const char *behind = adapter_behind_prefix(name, *prefix);
+            const char *behind = adapter_after_prefix(name, *prefix);
             if (!behind || behind <= rest) continue;
             rest = behind;
             *slot = i;
@@ -270,7 +273,7 @@ static void list_nearest(const struct finding *f, char *out, size_t bytes) {
     char name[LOADER_NAME_MAX + 32];
     int slot, whole = (int)strlen(f->unmatched);
     if (adapter_key_read(f->unmatched, &key)) whole = key.name_bytes;
-    const char *rest = behind_any(f, f->unmatched, &slot);
+    const char *rest = after_any_prefix(f, f->unmatched, &slot);
     snprintf(name, sizeof name, "%.*s.weight", whole - (int)(rest - f->unmatched), rest);
     int n = weight_names_nearest(&f->changes->names, slot, name, nearest, SHOWN);
     size_t at = (size_t)snprintf(out, bytes, n ? "nearest: " : "a name of the model's weights");
@@ -312,13 +315,12 @@ static void write_notes(struct finding *f) {
              f->unmatched);
     for (int i = 0; i < SLOTS_MAX; i++)
         if (f->n_absent[i])
-            note(f, "ignored modules of the adapter for the %s, which this model lacks: %d", word_of(&slots[i]),
-                 f->n_absent[i]);
+            note(f, "ignored modules of the adapter for the %s, which this model lacks: %d",
+                 word_of(&slots[i]), f->n_absent[i]);
     if (f->n_unused) note(f, "ignored modules of the adapter for unused layers: %d", f->n_unused);
     if (f->n_without_effect)
         note(f, "modules of the adapter without effect, because their alpha is 0: %d", f->n_without_effect);
-    if (f->n_twice)
-        note(f, "layers that the adapter has in two namings (one is used): %d", f->n_twice);
+    if (f->n_twice) note(f, "layers that the adapter has in two namings (one is used): %d", f->n_twice);
     if (f->prefixes.named)
         note(f, "the adapter is for the %s only, by the name of its file or folder",
              word_of(f->prefixes.named));
@@ -332,8 +334,7 @@ static void write_notes(struct finding *f) {
 enum status changes_find(const struct adapter *adapter, const struct sluice_model *model,
                          enum changes_mode mode, bool partial, struct adapter_match *match,
                          struct changes *changes, struct error *e) {
-    struct finding f = {
-        .adapter = adapter, .model = model, .mode = mode, .match = match, .changes = changes};
+    struct finding f = {.adapter = adapter, .model = model, .mode = mode, .match = match, .changes = changes};
     *changes = (struct changes){.sys = adapter->sys};
     adapter_find_prefixes(adapter, model->recipe, &f.prefixes);
     if (weight_names_list(model, &changes->names, e) != OK) return e->code;

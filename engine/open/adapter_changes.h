@@ -1,5 +1,5 @@
-/* Lists the weights that an adapter changes: looks up each module's weight by name. A layer that the file has in
- * two namings is taken once. */
+/* Lists the weights that an adapter changes: looks up each module's weight by name. A layer that the file has
+ * in two namings is taken once. */
 #ifndef SLUICE_OPEN_ADAPTER_CHANGES_H
 #define SLUICE_OPEN_ADAPTER_CHANGES_H
 
@@ -25,8 +25,8 @@ struct changes {
     bool nothing; /* no module fits the model */
 };
 
-/* Purpose of the changes: operators add them at run time, or `convert --lora` merges them into weights. Merging also
- * takes embedding tables and unused layers, and keeps a matrix difference whole. */
+/* Purpose of the changes: operators add them at run time, or `convert --lora` merges them into weights.
+ * Merging also takes embedding tables and unused layers, and keeps a matrix difference whole. */
 enum changes_mode { CHANGES_AT_RUN_TIME, CHANGES_MERGED };
 
 /* Fills *changes, and counts and notes of *match. Errors of adapter_match except those about shapes. */

@@ -1,8 +1,8 @@
-/* Combines several adapters with their strengths: see adapters.h. Products for one weight are listed side by side;
- * vectors are summed here, in f32, in the order of the adapters. */
+/* Combines several adapters with their strengths: see adapters.h. Products for one weight are listed side by
+ * side; vectors are summed here, in f32, in the order of the adapters. */
 #include "engine/open/adapter_values.h"
 #include "engine/open/adapters.h"
-#include "loaders/memory.h"
+#include "loaders/alloc_array.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -104,7 +104,7 @@ static bool is_first(const struct vector_change *changes, int i) {
 }
 
 /* Allocates the vectors, and a buffer for the longest change. */
-static enum status take_memory(struct combining *x, struct error *e) {
+static enum status allocate_vectors(struct combining *x, struct error *e) {
     struct adapter_combination *to = x->to;
     uint64_t values = 0, longest = 0, bytes;
     int n = 0;
@@ -148,7 +148,7 @@ static enum status fail_scale(const struct factor *f, struct error *e) {
 static enum status make_vectors(struct combining *x, struct error *e) {
     if (!x->n_changes) return OK;
     qsort(x->changes, (size_t)x->n_changes, sizeof *x->changes, compare_vectors);
-    if (take_memory(x, e) != OK) return e->code;
+    if (allocate_vectors(x, e) != OK) return e->code;
     float *values = x->to->derived->values;
     for (int i = 0; i < x->n_changes && e->code == OK; i++) {
         const struct vector_change *change = &x->changes[i];

@@ -2,7 +2,7 @@
 #include "engine/open/adapter_derive.h"
 
 #include "engine/open/adapter_values.h"
-#include "loaders/memory.h"
+#include "loaders/alloc_array.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -29,8 +29,8 @@ static int64_t kernel_of(const struct index_entry *entry) {
     return index_elements(entry) / entry->dim[0] / entry->dim[1];
 }
 
-/* One matrix of a LoHa or LoKr: whole, or a product a b, or with a core (t1, t2) a transposed times the core times b.
- * Absent tensors are NULL. */
+/* One matrix of a LoHa or LoKr: whole, or a product a b, or with a core (t1, t2) a transposed times the core
+ * times b. Absent tensors are NULL. */
 struct part {
     const struct index_entry *whole, *a, *b, *core;
 };
@@ -145,7 +145,7 @@ static void through_core(const struct matrix *core, int64_t kernel, const struct
 
 /* b through the core of this tensor. Frees b. */
 static struct matrix apply_core(const struct adapter *a, const struct index_entry *core_entry,
-                                 struct matrix b, struct error *e) {
+                                struct matrix b, struct error *e) {
     int64_t kernel = kernel_of(core_entry);
     struct matrix core = read_matrix(a, core_entry, e);
     struct matrix out = make(a, core.rows, b.columns * kernel, e);

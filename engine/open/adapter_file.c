@@ -1,11 +1,11 @@
-/* Opens adapter files: see adapter_file.h. Tensors are sorted by module name, grouped into modules, and each module
- * is checked for the tensors and shapes that its form needs. */
+/* Opens adapter files: see adapter_file.h. Tensors are sorted by module name, grouped into modules, and each
+ * module is checked for the tensors and shapes that its form needs. */
 #include "engine/open/adapter_file.h"
 
 #include "engine/open/adapter_alpha.h"
 #include "engine/open/adapter_keys.h"
 #include "engine/open/contents.h"
-#include "loaders/memory.h"
+#include "loaders/alloc_array.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -77,8 +77,7 @@ static enum status read_keys(struct adapter *a, struct keyed_entry *keyed, int *
         }
         ++*n;
         if (!k->key.refused) continue;
-        error_set(e, UNSUPPORTED, "tensor '%s' of the adapter is of an unsupported kind",
-                  k->entry->name);
+        error_set(e, UNSUPPORTED, "tensor '%s' of the adapter is of an unsupported kind", k->entry->name);
         error_where(e, "%s", path_of(a));
         error_found(e, "%s", k->key.refused);
         return error_expected(e, "LoRA, LoHa, LoKr, or weight differences");

@@ -39,7 +39,8 @@ enum adapter_form { ADAPTER_LORA, ADAPTER_LOHA, ADAPTER_LOKR, ADAPTER_DIFFERENCE
 enum adapter_dialect { ADAPTER_KOHYA, ADAPTER_PEFT, ADAPTER_OLD_DIFFUSERS };
 
 struct adapter_module {
-    const char *name; /* its tensors' names without the end that gives the role; borrowed, not NUL-terminated */
+    const char
+        *name; /* its tensors' names without the end that gives the role; borrowed, not NUL-terminated */
     int name_bytes;
     const struct index_entry *tensor[N_ADAPTER_ROLES]; /* NULL: none */
     enum adapter_form form;

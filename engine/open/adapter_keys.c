@@ -101,8 +101,8 @@ bool adapter_key_read(const char *key, struct adapter_key *out) {
 
 /* ---- module names of old diffusers versions ---- */
 
-/* Old diffusers files have ".processor" before the projections of attention, and other names for these. meant: names
- * in a UNet or transformer, and in a text encoder. */
+/* Old diffusers files have ".processor" before the projections of attention, and other names for these.
+ * meant: names in a UNet or transformer, and in a text encoder. */
 static const struct old_end {
     const char *old, *meant[2];
 } old_ends[] = {

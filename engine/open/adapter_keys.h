@@ -1,4 +1,5 @@
-/* Parses the keys of adapter files: the end of a key gives the tensor's role, the rest is the module's name. */
+/* Parses the keys of adapter files: the end of a key gives the tensor's role, the rest is the module's name.
+ */
 #ifndef SLUICE_OPEN_ADAPTER_KEYS_H
 #define SLUICE_OPEN_ADAPTER_KEYS_H
 
@@ -14,8 +15,8 @@ struct adapter_key {
 /* False: not a key of an adapter. */
 bool adapter_key_read(const char *key, struct adapter_key *out);
 
-/* Name number i, from 0, that the module may have in the model: its own, or the ones that old diffusers names stand
- * for. False: no more. out: LOADER_NAME_MAX + 1 bytes. */
+/* Name number i, from 0, that the module may have in the model: its own, or the ones that old diffusers names
+ * stand for. False: no more. out: LOADER_NAME_MAX + 1 bytes. */
 bool adapter_module_name(const struct adapter_module *module, int i, char *out);
 
 #endif

@@ -1,9 +1,9 @@
-/* Matches an adapter to a model: see adapters.h. adapter_changes.h lists the changed weights without duplicates; this
- * file checks shapes and makes factors. */
+/* Matches an adapter to a model: see adapters.h. adapter_changes.h lists the changed weights without
+ * duplicates; this file checks shapes and makes factors. */
 #include "engine/open/adapter_shapes.h"
 #include "engine/base/checked.h"
 #include "engine/base/header_limit.h"
-#include "loaders/memory.h"
+#include "loaders/alloc_array.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -65,7 +65,8 @@ static uint64_t matrix_bytes(int64_t rows, int64_t columns) {
     return align_up((uint64_t)rows * (uint64_t)columns * sizeof(float), ARENA_ALIGN);
 }
 
-/* Reserves memory for multiplied-out factors. The limit applies before allocation: the file determines the sizes. */
+/* Reserves memory for multiplied-out factors. The limit applies before allocation: the file determines the
+ * sizes. */
 static enum status place_derived(struct matching *m, const struct change *c, struct derivation *d,
                                  struct error *e) {
     const char *path = m->adapter->index.sources[0].path;
@@ -87,8 +88,7 @@ static enum status check_rank(const struct matching *m, const struct change *c,
     const struct adapter_module *module = c->module;
     if (size->rank < (size->rows < size->columns ? size->rows : size->columns) || size->rank <= LOW_RANK)
         return OK;
-    error_set(e, UNSUPPORTED, "module '%.*s' of the adapter has full rank",
-              module->name_bytes, module->name);
+    error_set(e, UNSUPPORTED, "module '%.*s' of the adapter has full rank", module->name_bytes, module->name);
     error_where(e, "%s", m->adapter->index.sources[0].path);
     error_found(e, "%s of rank %" PRId64 " in [%" PRId64 ", %" PRId64 "]", adapter_form_name(module->form),
                 size->rank, size->rows, size->columns);

@@ -1,7 +1,7 @@
 /* All names of a model's weights: see adapter_names.h. */
 #include "engine/open/adapter_names.h"
 
-#include "loaders/memory.h"
+#include "loaders/alloc_array.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -77,7 +77,8 @@ static void list_block(struct listing *l, const struct component *c, const struc
         like.weight = i;
         if (!block_has_weight(like.spec, dims)) continue;
         if (block && !has_tensor(block, like.spec->offset)) continue;
-        like.refused = like.spec->embedding_lookup || ref->kind->embedding_table ? "an embedding table" : NULL;
+        like.refused =
+            like.spec->embedding_lookup || ref->kind->embedding_table ? "an embedding table" : NULL;
         list_weight(l, ref, like, dims);
     }
 }
@@ -172,7 +173,8 @@ const struct weight_name *weight_names_find(const struct weight_names *names, in
     return *n ? &names->at[first] : NULL;
 }
 
-/* Levenshtein distance of two names, or most + 1 if it is larger than `most`. Ignores bytes after NEAREST_BYTES. */
+/* Levenshtein distance of two names, or most + 1 if it is larger than `most`. Ignores bytes after
+ * NEAREST_BYTES. */
 enum { NEAREST_BYTES = 200 };
 static int edit_distance(const char *x, const char *y, int most) {
     int row[NEAREST_BYTES + 1], nx = 0, ny = 0;

@@ -44,12 +44,13 @@ struct weight_names {
 enum status weight_names_list(const struct sluice_model *model, struct weight_names *names, struct error *e);
 void weight_names_destroy(struct weight_names *names);
 
-/* The first entry of that name in a slot; *n adjacent entries share it, for the parts of a fused tensor. NULL: none. */
+/* The first entry of that name in a slot; *n adjacent entries share it, for the parts of a fused tensor.
+ * NULL: none. */
 const struct weight_name *weight_names_find(const struct weight_names *names, int slot, const char *name,
                                             int *n);
 
-/* Lists up to n_max names of the slot (-1: all slots) with the smallest edit distance, nearest first. Returns their
- * number. */
+/* Lists up to n_max names of the slot (-1: all slots) with the smallest edit distance, nearest first. Returns
+ * their number. */
 int weight_names_nearest(const struct weight_names *names, int slot, const char *name,
                          const struct weight_name **nearest, int n_max);
 

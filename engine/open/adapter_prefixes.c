@@ -22,8 +22,8 @@ static const char *const of_denoisers[] = {
 };
 static const char second_denoiser[] = "transformer_2.";
 
-/* Prefixes for text encoders. kohya numbers the encoders as Hugging Face's folders do; some trainers number Flux's
- * T5 as the third. */
+/* Prefixes for text encoders. kohya numbers the encoders as Hugging Face's folders do; some trainers number
+ * Flux's T5 as the third. */
 static const struct {
     const struct family *family; /* NULL: any */
     const char *folder, *prefix;
@@ -43,7 +43,7 @@ static bool begins(const char *name, const char *prefix) {
     return !strncmp(name, prefix, strlen(prefix));
 }
 
-const char *adapter_behind_prefix(const char *name, const char *prefix) {
+const char *adapter_after_prefix(const char *name, const char *prefix) {
     static const char peft[] = "base_model.model.";
     if (!begins(name, prefix)) return NULL;
     name += strlen(prefix);
@@ -67,9 +67,9 @@ static void list_denoiser(const char **to) {
 
 #define NOISE "noise"
 
-/* True for a word that may follow "high" in the name of a file for one transformer: "noise", "lora", "model", and words
- * with digits (version, rank, bits). */
-static bool says_no_more(const char *word, int bytes) {
+/* True for a word that may follow "high" in the name of a file for one transformer: "noise", "lora", "model",
+ * and words with digits (version, rank, bits). */
+static bool is_neutral_word(const char *word, int bytes) {
     static const char *const plain[] = {NOISE, "lora", "model"};
     for (int i = 0; i < bytes; i++)
         if (isdigit((unsigned char)word[i])) return true;
@@ -78,8 +78,8 @@ static bool says_no_more(const char *word, int bytes) {
     return false;
 }
 
-/* True if "high" or "low" before `at` names a transformer: "noise" follows, or only neutral words do. "low" also
- * begins names of styles ("low-poly"). */
+/* True if "high" or "low" before `at` names a transformer: "noise" follows, or only neutral words do. "low"
+ * also begins names of styles ("low-poly"). */
 static bool ends_name(const char *at, const char *end) {
     if (at < end && !strncasecmp(at + 1, NOISE, strlen(NOISE)) &&
         !isalnum((unsigned char)at[1 + strlen(NOISE)]))
@@ -87,13 +87,13 @@ static bool ends_name(const char *at, const char *end) {
     while (at < end) {
         int bytes = 0;
         while (at + bytes < end && isalnum((unsigned char)at[bytes])) bytes++;
-        if (bytes && !says_no_more(at, bytes)) return false;
+        if (bytes && !is_neutral_word(at, bytes)) return false;
         at += bytes + 1;
     }
     return true;
 }
 
-static bool name_says(const char *name, const char *end, const char *word) {
+static bool name_selects(const char *name, const char *end, const char *word) {
     size_t n = strlen(word);
     bool whole = ends_with(word, NOISE);
     for (const char *at = name; at + n <= end; at++) {
@@ -105,16 +105,16 @@ static bool name_says(const char *name, const char *end, const char *word) {
     return false;
 }
 
-static bool name_says_any(const char *name, const char *end, const struct slot *slot) {
+static bool name_selects_any(const char *name, const char *end, const struct slot *slot) {
     for (const char *const *word = slot->name_words; *word; word++)
-        if (name_says(name, end, *word)) return true;
+        if (name_selects(name, end, *word)) return true;
     return false;
 }
 
 /* The slot, of two, that the name selects; -1: none or both. */
 static int named_slot(const char *name, const char *end, const struct recipe *recipe, int first, int second) {
-    bool of_first = name_says_any(name, end, &recipe->slot[first]);
-    bool of_second = name_says_any(name, end, &recipe->slot[second]);
+    bool of_first = name_selects_any(name, end, &recipe->slot[first]);
+    bool of_second = name_selects_any(name, end, &recipe->slot[second]);
     return of_first == of_second ? -1 : of_first ? first : second;
 }
 
@@ -129,7 +129,7 @@ static int find_named(const struct adapter *a, const struct recipe *recipe, int 
     return slot < 0 ? named_slot(folder, end, recipe, first, second) : slot;
 }
 
-static bool says_second(const struct adapter *a) {
+static bool names_second_denoiser(const struct adapter *a) {
     for (int i = 0; i < a->n_modules; i++)
         if (begins(a->modules[i].name, second_denoiser)) return true;
     return false;
@@ -138,7 +138,7 @@ static bool says_second(const struct adapter *a) {
 static void choose_denoiser(const struct adapter *a, const struct recipe *recipe, int first, int second,
                             struct adapter_prefixes *prefixes) {
     int named = find_named(a, recipe, first, second);
-    if (says_second(a)) {
+    if (names_second_denoiser(a)) {
         prefixes->of[second][0] = second_denoiser;
         prefixes->of[second][1] = NULL;
     } else if (named >= 0) {

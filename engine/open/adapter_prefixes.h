@@ -1,4 +1,5 @@
-/* Prefixes of module names in adapters ("lora_unet_", "transformer."), which tell the component of a module. */
+/* Prefixes of module names in adapters ("lora_unet_", "transformer."), which tell the component of a module.
+ */
 #ifndef SLUICE_OPEN_ADAPTER_PREFIXES_H
 #define SLUICE_OPEN_ADAPTER_PREFIXES_H
 
@@ -6,9 +7,9 @@
 
 enum { ADAPTER_PREFIXES_MAX = 15 };
 
-/* Possible prefixes for each slot; none: the adapter does not apply to the slot. If a recipe has two denoisers of one
- * family, the adapter applies to the one given by its prefixes ("transformer_2."), else by its file's or folder's
- * name ("high_noise", or "high" at the end), else to both. */
+/* Possible prefixes for each slot; none: the adapter does not apply to the slot. If a recipe has two
+ * denoisers of one family, the adapter applies to the one given by its prefixes ("transformer_2."), else by
+ * its file's or folder's name ("high_noise", or "high" at the end), else to both. */
 struct adapter_prefixes {
     const char *of[SLOTS_MAX][ADAPTER_PREFIXES_MAX + 1]; /* NULL-terminated */
     const struct slot *named; /* the only denoiser it applies to, by its file's or folder's name; or NULL */
@@ -18,6 +19,6 @@ void adapter_find_prefixes(const struct adapter *adapter, const struct recipe *r
                            struct adapter_prefixes *prefixes);
 
 /* The name after the prefix, and after peft's "base_model.model." if present; NULL: another prefix. */
-const char *adapter_behind_prefix(const char *name, const char *prefix);
+const char *adapter_after_prefix(const char *name, const char *prefix);
 
 #endif

@@ -1,7 +1,8 @@
-/* Lists the recipes that an adapter fits: see adapters.h. Matches it to each recipe's published model, without files. */
+/* Lists the recipes that an adapter fits: see adapters.h. Matches it to each recipe's published model,
+ * without files. */
 #include "engine/open/adapter_file.h"
 #include "engine/open/published.h"
-#include "loaders/memory.h"
+#include "loaders/alloc_array.h"
 
 static bool fits(const struct adapter *a, const struct recipe *recipe, struct sluice_model *m,
                  struct sizes *sizes) {

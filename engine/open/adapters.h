@@ -1,13 +1,14 @@
-/* Adapters (LoRA, LoHa, LoKr, weight differences): opens the files and matches their factors to a model's weights.
+/* Adapters (LoRA, LoHa, LoKr, weight differences): opens the files and matches their factors to a model's
+ * weights.
  *
  * Trainers name modules in several ways, often with underscores for dots, which cannot be reversed. Keys are
  * therefore not parsed. Every weight of the model lists its names (original checkpoint, diffusers, fused
- * tensor), and each key is looked up among them after removing the prefixes of the slot's adapters. The naming
- * in the base model's own file does not matter.
+ * tensor), and each key is looked up among them after removing the prefixes of the slot's adapters. The
+ * naming in the base model's own file does not matter.
  *
- * A match holds the file's scales without the user's strength, which adapters_combine multiplies in. Only headers
- * and scalars (alpha) are read. Factors stay in their file, except those of LoHa and LoKr, which are multiplied
- * out in memory. */
+ * A match holds the file's scales without the user's strength, which adapters_combine multiplies in. Only
+ * headers and scalars (alpha) are read. Factors stay in their file, except those of LoHa and LoKr, which are
+ * multiplied out in memory. */
 #ifndef SLUICE_OPEN_ADAPTERS_H
 #define SLUICE_OPEN_ADAPTERS_H
 
@@ -17,20 +18,20 @@
 /* An opened file (adapter_file.h). Immutable; may be matched several times. */
 struct adapter;
 
-/* Opens a safetensors file and groups its tensors by module. UNSUPPORTED: a model instead of an adapter, or an
- * unsupported kind of adapter (OFT, ...), by name. SHAPE, DUP, MISSING: factors that do not make a pair. META: alpha
- * is no finite number. Also errors of safetensors_open. */
+/* Opens a safetensors file and groups its tensors by module. UNSUPPORTED: a model instead of an adapter, or
+ * an unsupported kind of adapter (OFT, ...), by name. SHAPE, DUP, MISSING: factors that do not make a pair.
+ * META: alpha is no finite number. Also errors of safetensors_open. */
 enum status adapter_open(struct sys *sys, const char *path, struct adapter **adapter, struct error *e);
 void adapter_close(struct adapter *adapter);
 /* The adapter's file: for its identity, for messages, and for direct reads. Valid as long as the adapter. */
 struct byte_source *adapter_source(const struct adapter *adapter);
-/* Path of the adapter_config.json next to peft's adapter_model.safetensors, which has the alphas if the file lacks
- * them; freed with sys->release. NULL: none, or no memory (*e). */
+/* Path of the adapter_config.json next to peft's adapter_model.safetensors, which has the alphas if the file
+ * lacks them; freed with sys->release. NULL: none, or no memory (*e). */
 char *adapter_config_path(struct sys *sys, const char *path, struct error *e);
 /* Memory that the adapter holds, in bytes of our allocator. */
 uint64_t adapter_host_bytes(const struct adapter *adapter);
-/* Reads all factors once. NONFINITE, with the tensor's name, if a value is NaN or infinite. Call it before a run;
- * a plan does not need it. */
+/* Reads all factors once. NONFINITE, with the tensor's name, if a value is NaN or infinite. Call it before a
+ * run; a plan does not need it. */
 enum status adapter_check_finite(const struct adapter *adapter, struct error *e);
 
 /* An addition to a vector (bias, norm): base + strength * scale * values. */
@@ -65,11 +66,11 @@ struct adapter_match {
     struct adapter_derived *derived; /* private */
 };
 
-/* Finds the weight of each module of the adapter. MISSING: some modules fit no weight (partial: a note instead, unless
- * none fits); names the first, their number, and the nearest names in the model. SHAPE: a tensor has the wrong
- * shape. UNSUPPORTED: no low-rank form (DoRA, high-rank matrices; `convert --lora` can merge the latter), a weight
- * that is in no matrix product, or too much memory for multiplied-out factors. DUP: two modules change one weight
- * in the same naming. On failure *match is empty. */
+/* Finds the weight of each module of the adapter. MISSING: some modules fit no weight (partial: a note
+ * instead, unless none fits); names the first, their number, and the nearest names in the model. SHAPE: a
+ * tensor has the wrong shape. UNSUPPORTED: no low-rank form (DoRA, high-rank matrices; `convert --lora` can
+ * merge the latter), a weight that is in no matrix product, or too much memory for multiplied-out factors.
+ * DUP: two modules change one weight in the same naming. On failure *match is empty. */
 enum status adapter_match(const struct adapter *adapter, const struct sluice_model *model, bool partial,
                           struct adapter_match *match, struct error *e);
 void adapter_match_destroy(struct adapter_match *match);
@@ -90,10 +91,10 @@ struct adapter_combination {
     uint64_t host_bytes;              /* of our allocator */
     struct adapter_combined *derived; /* private */
 };
-/* Reads the base's changed vectors from the model's component in that slot (zeros for a model without files). Both
- * counts are 0 if the adapters change nothing in the slot. IO, MEMORY, CHANGED. UNSUPPORTED: type of a base
- * vector. META: strength * scale overflows f32. The matches must outlive the combination, and the combination
- * every component adapted with it. */
+/* Reads the base's changed vectors from the model's component in that slot (zeros for a model without files).
+ * Both counts are 0 if the adapters change nothing in the slot. IO, MEMORY, CHANGED. UNSUPPORTED: type of a
+ * base vector. META: strength * scale overflows f32. The matches must outlive the combination, and the
+ * combination every component adapted with it. */
 enum status adapters_combine(const struct sluice_model *model, int slot, const struct adapter_use *uses,
                              int n_uses, struct adapter_combination *combination, struct error *e);
 void adapter_combination_destroy(struct adapter_combination *combination);

@@ -150,7 +150,7 @@ static const char *name_below(const struct component_files *files, const struct 
 }
 
 static bool name_matches_slot(const struct component_files *files, const struct component_file *file,
-                      const struct slot *slot) {
+                              const struct slot *slot) {
     for (const char *const *word = slot->name_words; *word; word++)
         if (path_has_word(name_below(files, file), *word)) return true;
     return false;
@@ -169,7 +169,7 @@ static const char *model_part(const char *model) {
 }
 
 /* True if the word stands in the model's name. "." and ".." are resolved to the folder's real name. */
-static bool model_name_says(const char *model, const char *word) {
+static bool model_name_has_word(const char *model, const char *word) {
     char real[PATH_MAX];
     const char *part = path_last_part(model);
     size_t dots = strspn(part, ".");
@@ -178,9 +178,9 @@ static bool model_name_says(const char *model, const char *word) {
 }
 
 bool part_name_has_word(const struct component_files *files, const struct component_file *file,
-                     const char *word) {
+                        const char *word) {
     const char *path = component_files_path(files, file);
-    return (is_below(files, path) && model_name_says(files->model, word)) ||
+    return (is_below(files, path) && model_name_has_word(files->model, word)) ||
            path_has_word(path_last_part(path), word);
 }
 
@@ -193,7 +193,7 @@ static bool is_named_as_flag(const struct component_files *files, const struct c
 }
 
 const char *part_other_model_word(const struct component_files *files, const struct component_file *file,
-                           const struct slot *slot) {
+                                  const struct slot *slot) {
     const char *path = component_files_path(files, file);
     const struct slot *other;
     if (!slot->weights_name || path_has_word(path, slot->weights_name)) return NULL;
@@ -202,7 +202,8 @@ const char *part_other_model_word(const struct component_files *files, const str
     return NULL;
 }
 
-const struct slot *part_slot_by_file_name(const struct component_files *files, const struct component_file *file) {
+const struct slot *part_slot_by_file_name(const struct component_files *files,
+                                          const struct component_file *file) {
     const struct slot *slot;
     for (int i = 0; (slot = models_slot(i)); i++)
         if (slot->family == file->family && name_matches_slot(files, file, slot)) return slot;
@@ -246,10 +247,10 @@ static int component_files_fits(const struct component_files *files, const struc
     return slot_takes(slot, file->family, file->prefix) ? FITS_BY_PREFIX : 0;
 }
 
-static const struct component_file *best_left(const struct component_files *files, const struct slot *slot,
-                                              bool alone, int surely, const bool given[COMPONENT_FILES_MAX]) {
+static const struct component_file *best_unassigned(const struct component_files *files, const struct slot *slot,
+                                              bool alone, int fit, const bool given[COMPONENT_FILES_MAX]) {
     for (int i = 0; i < files->n_files; i++)
-        if (!given[i] && component_files_fits(files, &files->file[i], slot, alone) == surely)
+        if (!given[i] && component_files_fits(files, &files->file[i], slot, alone) == fit)
             return &files->file[i];
     return NULL;
 }
@@ -258,26 +259,26 @@ static const struct component_file *best_left(const struct component_files *file
  * experts), a file without such a name may only fill the slot that a flag left over. A flag for the last of
  * these slots alone means a pipeline with one denoiser. */
 static bool is_open(const struct recipe *recipe, const struct component_file *const in[SLOTS_MAX], int slot,
-                    int surely) {
+                    int fit) {
     bool by_flag = false;
-    if (!*recipe->slot[slot].name_words || surely > FITS_BY_NAME) return true;
+    if (!*recipe->slot[slot].name_words || fit > FITS_BY_NAME) return true;
     for (int i = 0; recipe->slot[i].family; i++) {
         bool sibling = i != slot && recipe->slot[i].family == recipe->slot[slot].family;
         if (sibling && i > slot && in[i] && in[i]->flag) return false;
         by_flag |= sibling && in[i] && in[i]->flag;
     }
-    return surely == FITS_BY_NAME || by_flag;
+    return fit == FITS_BY_NAME || by_flag;
 }
 
 void parts_assign(const struct component_files *files, const struct recipe *recipe,
                   const struct component_file *in[SLOTS_MAX]) {
     bool given[COMPONENT_FILES_MAX] = {0};
     memset(in, 0, SLOTS_MAX * sizeof *in);
-    for (int surely = FITS_BY_FLAG; surely > 0; surely--)
+    for (int fit = FITS_BY_FLAG; fit > 0; fit--)
         for (int i = 0; recipe->slot[i].family; i++) {
             bool alone = recipe_count_slots(recipe, recipe->slot[i].family) == 1;
-            if (!in[i] && !part_disabled(files->options, &recipe->slot[i]) && is_open(recipe, in, i, surely))
-                in[i] = best_left(files, &recipe->slot[i], alone, surely, given);
+            if (!in[i] && !part_disabled(files->options, &recipe->slot[i]) && is_open(recipe, in, i, fit))
+                in[i] = best_unassigned(files, &recipe->slot[i], alone, fit, given);
             if (in[i]) given[in[i] - files->file] = true;
         }
 }

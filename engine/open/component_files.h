@@ -1,14 +1,14 @@
-/* The components of a model: the family in each file, and the slot of a pipeline that each is for. The tensors
- * of a file decide its family, wherever the file was found (component_search.h). The flag or folder that led to
- * the file is kept, for errors about components in the wrong place. */
+/* The components of a model: the family in each file, and the slot of a pipeline that each is for. The
+ * tensors of a file decide its family, wherever the file was found (component_search.h). The flag or folder
+ * that led to the file is kept, for errors about components in the wrong place. */
 #ifndef SLUICE_OPEN_COMPONENT_FILES_H
 #define SLUICE_OPEN_COMPONENT_FILES_H
 
 #include "engine/open/contents.h"
 #include "engine/sluice.h"
 
-/* The component flags ("--vae"), which come from the recipes' slots: number i, each once, in the order denoisers,
- * text encoders, vision encoders, autoencoders, tiny decoders. NULL after the last. */
+/* The component flags ("--vae"), which come from the recipes' slots: number i, each once, in the order
+ * denoisers, text encoders, vision encoders, autoencoders, tiny decoders. NULL after the last. */
 const char *part_flag(int i);
 /* True if the flag chooses components of that kind. */
 bool part_flag_chooses(const char *flag, enum family_kind kind);
@@ -22,7 +22,8 @@ bool part_flag_optional(const char *flag);
 /* "--vae, --llm ...": all of them. */
 void part_flag_list(char *list, size_t bytes);
 
-/* True if the value of a component flag is "none", which disables the component. A file named so is "./none". */
+/* True if the value of a component flag is "none", which disables the component. A file named so is "./none".
+ */
 bool part_is_none(const struct sluice_part *part);
 bool part_disabled(const struct sluice_model_options *options, const struct slot *slot);
 
@@ -31,7 +32,7 @@ struct component_file {
     int opened, view;            /* place in component_files.opened, and the view number there */
     const char *prefix;          /* of its tensors' names; NULL: none */
     const char *flag;            /* the flag that chose its file, or NULL */
-    bool bundled;                  /* the flag chose another component of the same file */
+    bool bundled;                /* the flag chose another component of the same file */
     const char *folder;          /* the component folder of Hugging Face's layout that holds it, or NULL */
     bool misplaced;              /* its family belongs neither to its flag nor to its folder */
 };
@@ -62,14 +63,14 @@ struct component_files {
         int n;
     } unknown_tensors;
     char *scheduler, *pipeline, *defaults; /* files, or NULL */
-    int n_declared_denoisers;                   /* in model_index.json, whether their folders exist or not */
+    int n_declared_denoisers;              /* in model_index.json, whether their folders exist or not */
     /* Encoder folders: declared by model_index.json or present without being listed in it; and those with
      * [null, null], which are ignored even if present. NULL-terminated. */
     const char *declared[SLOTS_MAX + 1], *declared_absent[SLOTS_MAX + 1];
 };
 
-/* The preferred component of that family or kind: chosen by a flag, else by its folder, else found by content.
- * NULL: none. */
+/* The preferred component of that family or kind: chosen by a flag, else by its folder, else found by
+ * content. NULL: none. */
 const struct component_file *component_files_find(const struct component_files *files,
                                                   const struct family *family);
 const struct component_file *component_files_find_kind(const struct component_files *files,
@@ -78,29 +79,30 @@ const struct component_file *component_files_find_kind(const struct component_fi
 /* The tiny decoder that a flag chose; NULL: none. */
 const struct component_file *component_files_find_tiny(const struct component_files *files);
 
-/* The component in each slot of the recipe; NULL: none, also where the component is disabled. A family with one
- * slot gets its preferred component. Where a family has several slots, components are assigned by flag, else
- * by folder, tensor prefix, words of the file's name (slot.name_words or the flag), else in order. slot.is must
- * hold in every case. */
+/* The component in each slot of the recipe; NULL: none, also where the component is disabled. A family with
+ * one slot gets its preferred component. Where a family has several slots, components are assigned by flag,
+ * else by folder, tensor prefix, words of the file's name (slot.name_words or the flag), else in order.
+ * slot.is must hold in every case. */
 void parts_assign(const struct component_files *files, const struct recipe *recipe,
                   const struct component_file *in[SLOTS_MAX]);
 const struct component_file *parts_in_slot(const struct component_files *files, const struct recipe *recipe,
                                            int slot);
 
 /* The slot of its family whose name_words occur in the file's name (WAN's "high", "low"); or NULL. */
-const struct slot *part_slot_by_file_name(const struct component_files *files, const struct component_file *file);
+const struct slot *part_slot_by_file_name(const struct component_files *files,
+                                          const struct component_file *file);
 /* True if the file's name has the words of another slot of that family, and not those of this slot. */
 bool part_named_for_other_slot(const struct component_files *files, const struct component_file *file,
                                const struct slot *slot);
 /* True if the word stands in the name of the component's file, or of the model's folder (path_has_word). */
 bool part_name_has_word(const struct component_files *files, const struct component_file *file,
-                     const char *word);
-/* The weights_name word of another slot that stands in the component's path ("taesd3"). NULL: none, or the path has
- * this slot's own word too. */
+                        const char *word);
+/* The weights_name word of another slot that stands in the component's path ("taesd3"). NULL: none, or the
+ * path has this slot's own word too. */
 const char *part_other_model_word(const struct component_files *files, const struct component_file *file,
-                           const struct slot *slot);
-/* Number of the recipe's slots of that kind that have a component. One chosen by a flag counts only in the slot
- * of that flag. */
+                                  const struct slot *slot);
+/* Number of the recipe's slots of that kind that have a component. One chosen by a flag counts only in the
+ * slot of that flag. */
 int parts_of_kind(const struct component_files *files, const struct recipe *recipe, enum family_kind kind);
 
 const char *component_files_path(const struct component_files *files, const struct component_file *file);
@@ -113,8 +115,8 @@ enum status component_files_add_file(struct sys *sys, struct component_files *fi
 /* Adds a component of the file that was added last. LIMIT. */
 enum status component_files_add(struct component_files *files, struct component_file file, struct error *e);
 
-/* The component's view of its file, for the component to keep. The first view taken from a file owns the index's
- * memory and must outlive the other views. */
+/* The component's view of its file, for the component to keep. The first view taken from a file owns the
+ * index's memory and must outlive the other views. */
 struct tensor_index component_files_take(struct component_files *files, const struct component_file *file);
 
 void component_files_destroy(struct sys *sys, struct component_files *files);

@@ -1,6 +1,7 @@
 /* Finds the components of a model in files: see component_search.h. */
 #include "engine/open/component_search.h"
 
+#include "engine/base/text.h"
 #include "engine/open/paths.h"
 #include "engine/open/pipeline.h"
 #include "loaders/loaders.h"
@@ -21,7 +22,8 @@ static bool has_files(struct sys *sys, const char *path) {
     DIR *folder = path_is_folder(path) ? opendir(path) : NULL;
     bool found = !folder;
     for (struct dirent *file; !found && (file = readdir(folder));) {
-        if (*file->d_name == '.' || !strncmp(file->d_name, "put_", 4)) continue;
+        bool placeholder = !strncmp(file->d_name, "put_", 4) && ends_with(file->d_name, "_here");
+        if (*file->d_name == '.' || placeholder) continue;
         char *inner = path_join(sys, path, file->d_name);
         found = !inner || !path_is_folder(inner);
         sys->release(sys, inner);
@@ -98,13 +100,11 @@ static enum status fail_no_model(const char *model, struct error *e) {
         if (s->flag) continue;
         if (!s->files && is_last_part(model, path_last_part(s->repository)))
             return error_expected(
-                e,
-                "an existing path; get it by: hf download %s --local-dir %s (see `sluice families`)",
+                e, "an existing path; get it by: hf download %s --local-dir %s (see `sluice families`)",
                 s->repository, path_last_part(s->repository));
         if (s->files && is_last_part(model, s->files))
             return error_expected(
-                e,
-                "an existing path; get it by: hf download %s %s --local-dir . (see `sluice families`)",
+                e, "an existing path; get it by: hf download %s %s --local-dir . (see `sluice families`)",
                 s->repository, s->files);
     }
     return error_expected(
@@ -141,8 +141,8 @@ const char *part_path_of_kind(const struct sluice_model_options *o, enum family_
 
 /* ---- by flags and by names ---- */
 
-/* True if the family belongs to the flag or folder where it was found. A folder may hold any family of its kind:
- * whether the pipeline has that family is checked later. */
+/* True if the family belongs to the flag or folder where it was found. A folder may hold any family of its
+ * kind: whether the pipeline has that family is checked later. */
 static bool component_belongs(const struct component_file *place, enum family_kind kind,
                               const struct tensor_index *whole, const struct family *family,
                               const char *prefix) {
@@ -162,7 +162,9 @@ static bool component_is_bundled(const struct component_file *place, const struc
                                  const char *prefix) {
     const struct slot *slot;
     for (int i = 0; place->flag && (slot = models_slot(i)); i++)
-        if (slot->shares_file_with && !strcmp(slot->shares_file_with, place->flag) && slot_takes(slot, family, prefix)) return true;
+        if (slot->shares_file_with && !strcmp(slot->shares_file_with, place->flag) &&
+            slot_takes(slot, family, prefix))
+            return true;
     return false;
 }
 
@@ -176,8 +178,8 @@ static void note_bundled_denoiser(struct component_files *files, const struct co
                                                               .view = i};
 }
 
-/* Opens the file of a flag or folder and adds the components that belong there. If there is none, adds the first
- * component of the file, or an entry without family, as misplaced. */
+/* Opens the file of a flag or folder and adds the components that belong there. If there is none, adds the
+ * first component of the file, or an entry without family, as misplaced. */
 static enum status open_located(struct sys *sys, struct component_files *files, const char *path,
                                 struct component_file place, enum family_kind kind, struct error *e) {
     struct contents contents;
@@ -245,7 +247,7 @@ static bool is_declared_null(const struct model_folder *model, const char *folde
     return library && library->kind == CONFIG_NULL;
 }
 
-static bool is_there(const struct model_folder *model, const char *folder) {
+static bool folder_exists(const struct model_folder *model, const char *folder) {
     struct error e = {0};
     char *path = path_existing(model->sys, model->path, folder, &e);
     bool exists = path && (model->has_index || has_files(model->sys, path));
@@ -263,7 +265,7 @@ static bool is_declared(const struct model_folder *model, const char *folder) {
 /* True if the folder has, or declares, all denoisers of that recipe. */
 static bool has_denoisers(const struct model_folder *model, const struct recipe *recipe) {
     for (const struct slot *s = recipe->slot; s->family; s++)
-        if (s->family->kind == FAMILY_DENOISER && !is_there(model, s->folder) &&
+        if (s->family->kind == FAMILY_DENOISER && !folder_exists(model, s->folder) &&
             !is_declared(model, s->folder))
             return false;
     return true;
@@ -271,8 +273,8 @@ static bool has_denoisers(const struct model_folder *model, const struct recipe 
 
 /* True if a denoiser should be opened from this folder: there is none yet, or one of two came from a flag and
  * this folder has the other. */
-static bool looks_for_denoiser(const struct model_folder *model, const struct component_files *files,
-                               const char *folder) {
+static bool should_open_denoiser(const struct model_folder *model, const struct component_files *files,
+                                 const char *folder) {
     const struct component_file *found = component_files_find_kind(files, FAMILY_DENOISER), *in[SLOTS_MAX];
     if (!found) return true;
     for (const struct recipe *const *r = recipes; *r; r++) {
@@ -285,14 +287,14 @@ static bool looks_for_denoiser(const struct model_folder *model, const struct co
     return false;
 }
 
-/* True if a component of that kind should be opened from this folder: no flag and no other folder has filled its
- * slot. */
-static bool looks_in_folder(const struct model_folder *model, const struct component_files *files,
-                            enum family_kind kind, const char *folder) {
+/* True if a component of that kind should be opened from this folder: no flag and no other folder has filled
+ * its slot. */
+static bool should_open_folder(const struct model_folder *model, const struct component_files *files,
+                               enum family_kind kind, const char *folder) {
     const struct component_file *in[SLOTS_MAX];
     const struct recipe *recipe = pipeline_guess(files);
     if (files->decodes_only && kind != FAMILY_DECODER) return false;
-    if (kind == FAMILY_DENOISER) return looks_for_denoiser(model, files, folder);
+    if (kind == FAMILY_DENOISER) return should_open_denoiser(model, files, folder);
     if (!recipe) return kind == FAMILY_TEXT || !component_files_find_kind(files, kind);
     parts_assign(files, recipe, in);
     for (int i = 0; recipe->slot[i].family; i++)
@@ -308,7 +310,7 @@ static enum status open_each_folder(const struct model_folder *model, struct com
     const char *folders[SLOTS_MAX];
     for (size_t k = 0; k < sizeof order / sizeof *order; k++) {
         for (int i = 0, n = list_folders(order[k], folders); i < n && e->code == OK; i++) {
-            if (!is_there(model, folders[i]) || !looks_in_folder(model, files, order[k], folders[i]))
+            if (!folder_exists(model, folders[i]) || !should_open_folder(model, files, order[k], folders[i]))
                 continue;
             char *path = path_existing(model->sys, model->path, folders[i], e);
             if (path)
@@ -336,7 +338,7 @@ static void list_declared_folders(const struct model_folder *model, struct compo
     int n_declared = 0, n_absent = 0;
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
         for (int i = 0, n = list_folders(kinds[k], folders); i < n; i++) {
-            bool declared = is_declared(model, folders[i]) || is_there(model, folders[i]);
+            bool declared = is_declared(model, folders[i]) || folder_exists(model, folders[i]);
             if (declared && n_declared < SLOTS_MAX) files->declared[n_declared++] = folders[i];
             if (is_declared_null(model, folders[i]) && n_absent < SLOTS_MAX)
                 files->declared_absent[n_absent++] = folders[i];
@@ -380,15 +382,15 @@ static int most_slots(const struct family *family) {
 }
 
 /* True if a component of that family found by content should be kept: it is still missing, or it is one more
- * than there are slots, for the error about duplicates. A tiny decoder is kept only if nothing else was found,
- * so that `inspect` and errors can name it. */
-static bool is_wanted(const struct component_files *files, const struct family *family) {
+ * than there are slots, for the error about duplicates. A tiny decoder is kept only if nothing else was
+ * found, so that `inspect` and errors can name it. */
+static bool is_needed(const struct component_files *files, const struct family *family) {
     if (files->decodes_only && !family_decodes(family)) return false;
     if (family->kind == FAMILY_TINY_DECODER) return !files->n_files;
     int n = 0, located = 0;
     for (int i = 0; i < files->n_files; i++) {
         const struct component_file *file = &files->file[i];
-        if (!file->family || file->misplaced || !contents_alike(file->family, family)) continue;
+        if (!file->family || file->misplaced || !contents_exclusive(file->family, family)) continue;
         bool is_located = file->flag || file->folder;
         if (is_located && file->family != family) return false;
         located += is_located;
@@ -397,8 +399,8 @@ static bool is_wanted(const struct component_files *files, const struct family *
     return located < most_slots(family) && n <= most_slots(family);
 }
 
-/* True if this component of this file has been added: a flag or folder may choose a file under -m, and one file
- * may have several names. */
+/* True if this component of this file has been added: a flag or folder may choose a file under -m, and one
+ * file may have several names. */
 static bool is_taken(const struct component_files *files, const char *path, const char *prefix) {
     for (int i = 0; i < files->n_files; i++) {
         const char *taken = files->file[i].prefix ? files->file[i].prefix : "";
@@ -412,7 +414,7 @@ static enum status take_contents(struct search *s, const char *path, struct tens
                                  const struct contents *contents, struct error *e) {
     bool taken = false;
     for (int i = 0; i < contents->n && e->code == OK; i++) {
-        if (!is_wanted(s->files, contents->component[i].family)) continue;
+        if (!is_needed(s->files, contents->component[i].family)) continue;
         if (is_taken(s->files, path, contents->component[i].prefix)) continue;
         if (!taken && component_files_add_file(s->sys, s->files, path, whole, e) != OK) return e->code;
         taken = true;
@@ -456,8 +458,8 @@ static enum status search_file(struct search *s, struct error *e) {
     return e->code;
 }
 
-/* Opens one file of a folder. A file that cannot be read, or is quantised in an unknown way, is remembered for
- * the error about missing components; only lack of memory ends the search. */
+/* Opens one file of a folder. A file that cannot be read, or is quantised in an unknown way, is remembered
+ * for the error about missing components; only lack of memory ends the search. */
 static enum status try_candidate(struct search *s, const char *path, struct error *e) {
     struct contents contents;
     struct tensor_index whole;
@@ -483,9 +485,10 @@ static bool is_located(const struct search *s, const char *path) {
 
 /* Folders of a ComfyUI `models` folder that hold no component of a pipeline, often hundreds of files. */
 static bool is_unrelated(const char *name, int down) {
-    static const char *const folders[] = {"loras",          "controlnet",    "embeddings", "hypernetworks",
-                                          "upscale_models", "model_patches", "gligen",     "photomaker",
-                                          "style_models",   "vae_approx",    "configs",    "audio_encoders"};
+    static const char *const folders[] = {
+        "loras",         "controlnet",     "embeddings",           "hypernetworks", "upscale_models",
+        "model_patches", "gligen",         "photomaker",           "style_models",  "vae_approx",
+        "configs",       "audio_encoders", "latent_upscale_models"};
     for (size_t i = 0; down == FOLDERS_DOWN && i < sizeof folders / sizeof *folders; i++)
         if (!strcmp(folders[i], name)) return true;
     return false;
@@ -573,10 +576,10 @@ static enum status search(struct sys *sys, const char *model, struct component_f
     return e->code;
 }
 
-/* True if optional components are missing and the layout does not exclude them, so that a search is worthwhile.
- * The autoencoder counts as optional where a tiny decoder replaces its decoder: its encoder reads input
- * images. */
-static bool lacks_any(const struct component_files *files, const struct recipe *recipe) {
+/* True if optional components are missing and the layout does not exclude them, so that a search is
+ * worthwhile. The autoencoder counts as optional where a tiny decoder replaces its decoder: its encoder reads
+ * input images. */
+static bool misses_optional(const struct component_files *files, const struct recipe *recipe) {
     const struct component_file *in[SLOTS_MAX];
     if (!recipe || files->decodes_only || files->by_name) return false;
     parts_assign(files, recipe, in);
@@ -597,7 +600,7 @@ enum status component_files_open(struct sys *sys, const struct sluice_model_opti
     pipeline_detect_variant(sys, files);
     if (files->by_name && open_folders(sys, o->model, files, e) != OK) return e->code;
     *guess = pipeline_guess(files);
-    bool looks = pipeline_missing(files, *guess, missing) || lacks_any(files, *guess);
+    bool looks = pipeline_missing(files, *guess, missing) || misses_optional(files, *guess);
     if (o->model && looks) search(sys, o->model, files, e);
     pipeline_detect_variant(sys, files);
     *guess = pipeline_guess(files);

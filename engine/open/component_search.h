@@ -1,18 +1,19 @@
-/* Finds the components of a model in files: by its flag, else in the folder of -m that Hugging Face's layout has
- * for the component, else in any file under -m with its tensors. The search reads the headers of all files. */
+/* Finds the components of a model in files: by its flag, else in the folder of -m that Hugging Face's layout
+ * has for the component, else in any file under -m with its tensors. The search reads the headers of all
+ * files. */
 #ifndef SLUICE_OPEN_COMPONENT_SEARCH_H
 #define SLUICE_OPEN_COMPONENT_SEARCH_H
 
 #include "engine/open/component_files.h"
 #include "engine/sluice.h"
 
-/* Checks flags and the layout of -m without opening a weight file. USAGE: no component given, an unknown flag, a
- * flag given twice, or -m is "/". MISSING: -m does not exist. */
+/* Checks flags and the layout of -m without opening a weight file. USAGE: no component given, an unknown
+ * flag, a flag given twice, or -m is "/". MISSING: -m does not exist. */
 enum status component_files_locate(struct sys *sys, const struct sluice_model_options *options,
                                    struct component_files *files, struct error *e);
 
-/* Opens every component that a flag or a folder locates, then searches the files under -m for missing ones. The
- * search takes one component more per family than there are slots, to detect duplicates. *guess is
+/* Opens every component that a flag or a folder locates, then searches the files under -m for missing ones.
+ * The search takes one component more per family than there are slots, to detect duplicates. *guess is
  * pipeline_guess of the result. UNSUPPORTED: two files, or two components of one file, could be the same
  * component. A missing or misplaced component is no error here (pipeline_check). */
 enum status component_files_open(struct sys *sys, const struct sluice_model_options *options,

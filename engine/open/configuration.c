@@ -65,8 +65,8 @@ static void flag_name(const char *flag, char name[MEMBER_BYTES]) {
         if (*c == '-') *c = '_';
 }
 
-/* Parses the metadata's `config`: its member named as the slot's folder or flag, else the whole object. A whole
- * object that names no model is accepted only if the file holds one component (no prefix). */
+/* Parses the metadata's `config`: its member named as the slot's folder or flag, else the whole object. A
+ * whole object that names no model is accepted only if the file holds one component (no prefix). */
 static enum status parse_metadata(struct sys *sys, const struct config_place *place, const char *text,
                                   struct config *config, struct error *e) {
     const char *path = place->index->sources[0].path;
@@ -95,7 +95,8 @@ static void drop_without_model_keys(struct config *config) {
     config_destroy(config);
 }
 
-/* Reads the configuration from metadata. A GGUF file has it as single keys, or as JSON under the key `config`. */
+/* Reads the configuration from metadata. A GGUF file has it as single keys, or as JSON under the key
+ * `config`. */
 static enum status configuration_read_metadata(struct sys *sys, const struct config_place *place,
                                                struct config *config, struct error *e) {
     const char *text = place->index->config;
@@ -138,7 +139,8 @@ static const struct {
     {"../image_processor/preprocessor_config.json", NULL},
 };
 
-/* Fails if the configuration disables a preprocessing step that the engine always does, or wants another filter. */
+/* Fails if the configuration disables a preprocessing step that the engine always does, or wants another
+ * filter. */
 static enum status check_pictures(const struct config *config, struct error *e) {
     static const char *const done[] = {"do_resize", "do_rescale", "do_normalize", "do_convert_rgb"};
     enum { PILLOWS_BICUBIC = 3 };
@@ -183,7 +185,7 @@ enum status configuration_read(struct sys *sys, const struct config_place *place
     return e->code;
 }
 
-static enum status call_with(struct component *c, const char *path, const struct slot *slot,
+static enum status read_and_call(struct component *c, const char *path, const struct slot *slot,
                              enum status (*call)(struct component *, const struct config *, struct error *),
                              enum config_origin *origin, struct error *e) {
     struct config_place place = {path, slot, &c->index};
@@ -220,11 +222,11 @@ void configuration_in_pipeline(struct component *c) {
 
 enum status configuration_bind(struct component *c, const char *path, const struct slot *slot,
                                enum config_origin *origin, struct error *e) {
-    return call_with(c, path, slot, component_bind, origin, e);
+    return read_and_call(c, path, slot, component_bind, origin, e);
 }
 
 enum status configuration_apply(struct component *c, const char *path, const struct slot *slot,
-                               struct error *e) {
+                                struct error *e) {
     enum config_origin origin;
-    return call_with(c, path, slot, component_configure, &origin, e);
+    return read_and_call(c, path, slot, component_configure, &origin, e);
 }

@@ -23,23 +23,24 @@ struct config_place {
  * configuration must name the family's model, or be an object under the name of the slot's folder or flag.
  *
  * For a vision encoder also reads transformers' image processor into config->pictures, from the component's
- * folder or the pipeline's folders `processor` and `image_processor`. UNSUPPORTED: it asks for a preprocessing
- * that the engine lacks. */
+ * folder or the pipeline's folders `processor` and `image_processor`. UNSUPPORTED: it asks for a
+ * preprocessing that the engine lacks. */
 enum status configuration_read(struct sys *sys, const struct config_place *place, struct config *config,
                                enum config_origin *origin, struct error *e);
 
 /* Initialises a component with what the recipe knows of its slot; the index is not set yet. */
 void configuration_begin(const struct recipe *recipe, int slot, struct sys *sys, struct component *c);
 
-/* Marks the component as lying in its pipeline's folder. Its class is then that of the slot, whatever config.json
- * names. */
+/* Marks the component as lying in its pipeline's folder. Its class is then that of the slot, whatever
+ * config.json names. */
 void configuration_in_pipeline(struct component *c);
 
-/* Reads the configuration and binds a component whose index is set. UNSUPPORTED: quantised in an unknown way. */
+/* Reads the configuration and binds a component whose index is set. UNSUPPORTED: quantised in an unknown way.
+ */
 enum status configuration_bind(struct component *c, const char *path, const struct slot *slot,
                                enum config_origin *origin, struct error *e);
 /* Reads the configuration and derives the component's sizes without binding weights: c owns nothing then. */
 enum status configuration_apply(struct component *c, const char *path, const struct slot *slot,
-                               struct error *e);
+                                struct error *e);
 
 #endif

@@ -32,13 +32,13 @@ static void find_family(const struct tensor_index *whole, const struct family *f
         }
 }
 
-bool contents_alike(const struct family *one, const struct family *other) {
+bool contents_exclusive(const struct family *one, const struct family *other) {
     bool encodes = one->kind == FAMILY_TEXT || one->kind == FAMILY_VISION;
     return one == other || (one->kind == other->kind && !encodes);
 }
 
 /* True if some recipe has a slot for each of the two, by their prefixes. */
-static bool stand_apart(const struct family *one, const char *prefix, const struct family *other,
+static bool can_coexist(const struct family *one, const char *prefix, const struct family *other,
                         const char *second) {
     for (const struct recipe *const *r = recipes; *r; r++)
         for (const struct slot *a = (*r)->slot; a->family; a++)
@@ -54,12 +54,14 @@ static enum status check_contents(const struct tensor_index *whole, const struct
         for (int k = 0; k < i; k++) {
             const struct family *one = contents->component[k].family, *other = contents->component[i].family;
             const char *prefix = contents->component[k].prefix, *second = contents->component[i].prefix;
-            bool apart = !contents_alike(one, other) || stand_apart(one, prefix, other, second);
+            bool apart = !contents_exclusive(one, other) || can_coexist(one, prefix, other, second);
             if (apart && strcmp(prefix, second)) continue;
             error_set(e, UNSUPPORTED, "the file holds two components that cannot be told apart");
             error_where(e, "%s", whole->sources[0].path);
-            error_found(e, "%s with tensor prefix '%s' and %s with '%s'", one->display_name, prefix, other->display_name, second);
-            return error_expected(e, "one %s, or the tensor prefixes of a known checkpoint", other->display_name);
+            error_found(e, "%s with tensor prefix '%s' and %s with '%s'", one->display_name, prefix,
+                        other->display_name, second);
+            return error_expected(e, "one %s, or the tensor prefixes of a known checkpoint",
+                                  other->display_name);
         }
     return OK;
 }
@@ -123,7 +125,7 @@ static void list_architectures(const struct family *only, char *list, size_t byt
 }
 
 /* True for an absent architecture, and for names that some converters write instead of the model's. */
-static bool tells_nothing(const char *architecture) {
+static bool is_uninformative(const char *architecture) {
     return !*architecture || !strcmp(architecture, "pig") || !strcmp(architecture, "cow");
 }
 
@@ -133,13 +135,14 @@ static enum status check_architecture(struct sys *sys, const struct tensor_index
     char name[ARCHITECTURE_BYTES], known[160];
     const struct family *first = contents->n ? contents->component[0].family : NULL;
     bool is = false;
-    if (contents_read_architecture(sys, whole, name, e) != OK || tells_nothing(name)) return e->code;
+    if (contents_read_architecture(sys, whole, name, e) != OK || is_uninformative(name)) return e->code;
     for (int i = 0; i < contents->n; i++) is |= contents_is_architecture(contents->component[i].family, name);
     for (const struct family *const *f = families; *f && !first; f++)
         is |= contents_is_architecture(*f, name);
     if (is) return OK;
     list_architectures(first, known, sizeof known);
-    error_set(e, UNSUPPORTED, first ? "the GGUF architecture contradicts the tensors" : "unsupported GGUF architecture");
+    error_set(e, UNSUPPORTED,
+              first ? "the GGUF architecture contradicts the tensors" : "unsupported GGUF architecture");
     error_where(e, "%s, general.architecture", whole->sources[0].path);
     error_found(e, "\"%s\"", name);
     if (first && *known) return error_expected(e, "%s, as its tensors are, or no such key", known);

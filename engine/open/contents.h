@@ -5,8 +5,8 @@
 
 #include "models/models.h"
 
-/* The components of a file; the place in the list is the number of the component's view. An autoencoder counts
- * once: its encoder belongs to the decoder. */
+/* The components of a file; the place in the list is the number of the component's view. An autoencoder
+ * counts once: its encoder belongs to the decoder. */
 enum { CONTENTS_MAX = 16 };
 struct contents {
     struct {
@@ -28,7 +28,7 @@ enum status contents_find(struct sys *sys, const struct tensor_index *whole, str
 
 /* True if a pipeline uses only one of these families (per slot): they are the same, or of the same kind. Text
  * and vision encoders of different families may stand side by side. */
-bool contents_alike(const struct family *one, const struct family *other);
+bool contents_exclusive(const struct family *one, const struct family *other);
 
 /* True if `name` is a general.architecture of GGUF files of this family. */
 bool contents_is_architecture(const struct family *family, const char *name);

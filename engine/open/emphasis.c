@@ -30,7 +30,7 @@ static bool is_space(char c) {
 }
 
 /* Bytes beyond ASCII count as letters. */
-static bool is_of_word(char c) {
+static bool is_word_char(char c) {
     return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_' ||
            (unsigned char)c >= 0x80;
 }
@@ -76,8 +76,8 @@ static const char *find_break(const char *from, const char *begin, const char *e
     static const char word[] = "BREAK";
     const size_t n = sizeof word - 1;
     for (const char *at = from; at + n <= end; at++) {
-        if (memcmp(at, word, n) != 0 || (at > begin && is_of_word(at[-1])) ||
-            (at + n < end && is_of_word(at[n])))
+        if (memcmp(at, word, n) != 0 || (at > begin && is_word_char(at[-1])) ||
+            (at + n < end && is_word_char(at[n])))
             continue;
         *behind = at + n;
         while (*behind < end && is_space(**behind)) ++*behind;
@@ -122,7 +122,7 @@ static bool is_escaped(const char *at, const char *end) {
     return at + 1 < end && strchr("()[]\\", at[1]) && at[1];
 }
 
-static void read_mark(struct reading *r) {
+static void read_bracket(struct reading *r) {
     double weight = 0;
     const char *at = r->at, *behind = *at == ':' && r->round.n ? read_weight(at, r->end, &weight) : NULL;
     r->at++;
@@ -161,7 +161,7 @@ static enum status read_all(struct reading *r, const char *text, size_t bytes, s
             error_set(e, USAGE, "the prompt has too many emphasis brackets");
             return error_expected(e, "at most %d, or --prompt-weights off", EMPHASIS_BRACKETS_MAX);
         }
-        read_mark(r);
+        read_bracket(r);
     }
     while (r->round.n) weigh(r, r->round.first[--r->round.n], round_weight);
     while (r->square.n) weigh(r, r->square.first[--r->square.n], square_weight);

@@ -1,7 +1,8 @@
-/* Prompt emphasis as in AUTOMATIC1111's web UI: (word) weighs 1.1, [word] 1/1.1, (word:1.3) 1.3; nested brackets
- * multiply; a backslash escapes a bracket or a backslash; an unclosed bracket lasts to the end. BREAK as a
- * separate word ends a window. Source: stable-diffusion-webui 1.10, modules/prompt_parser.py,
- * parse_prompt_attention. Differences: BREAK works inside brackets too, and a weight that is no number is text. */
+/* Prompt emphasis as in AUTOMATIC1111's web UI: (word) weighs 1.1, [word] 1/1.1, (word:1.3) 1.3; nested
+ * brackets multiply; a backslash escapes a bracket or a backslash; an unclosed bracket lasts to the end.
+ * BREAK as a separate word ends a window. Source: stable-diffusion-webui 1.10, modules/prompt_parser.py,
+ * parse_prompt_attention. Differences: BREAK works inside brackets too, and a weight that is no number is
+ * text. */
 #ifndef SLUICE_OPEN_EMPHASIS_H
 #define SLUICE_OPEN_EMPHASIS_H
 

@@ -4,12 +4,12 @@
 
 #include "loaders/loaders.h"
 
-/* Opens a file with a tensor "latent", f32 [N, C, F, Y, X] or [N, C, Y, X]; dim always has F. Reads headers only.
- * The index stays open for latent_read. MISSING, SHAPE, and errors of safetensors_open. */
+/* Opens a file with a tensor "latent", f32 [N, C, F, Y, X] or [N, C, Y, X]; dim always has F. Reads headers
+ * only. The index stays open for latent_read. MISSING, SHAPE, and errors of safetensors_open. */
 enum status latent_open(struct sys *sys, const char *path, struct tensor_index *index, int32_t dim[5],
                         struct error *e);
-/* Which model a latent file is from: a video if it has several frames; files saved by Sluice name their recipe in
- * the metadata's config. Errors are left to latent_open. path NULL: unknown. */
+/* Which model a latent file is from: a video if it has several frames; files saved by Sluice name their
+ * recipe in the metadata's config. Errors are left to latent_open. path NULL: unknown. */
 #define LATENT_RECIPE "recipe"
 struct latent_origin {
     bool video;

@@ -49,7 +49,7 @@ static bool read_strength(const char *text, double *strength) {
 
 /* Adds the tag from `at` to `end`. name: memory for its text. */
 static enum status add_tag(struct lora_tags *tags, const char *what, const char *at, const char *end,
-                            char *name, struct error *e) {
+                           char *name, struct error *e) {
     size_t bytes = (size_t)(end - at) - OPENING_BYTES;
     struct lora_tag *tag = &tags->tag[tags->n];
     if (tags->n == SLUICE_LORAS_MAX) {
@@ -85,7 +85,7 @@ static const char *skip_blanks(const char *text, const char *written, const char
 }
 
 enum status lora_tags_read(struct sys *sys, const char *what, const char *text, struct lora_tags *tags,
-                            struct error *e) {
+                           struct error *e) {
     size_t bytes = strlen(text) + 1, named = 0;
     *tags = (struct lora_tags){0};
     if (!strstr(text, opening)) return OK;

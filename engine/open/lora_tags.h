@@ -1,6 +1,6 @@
-/* LoRA tags in prompts, <lora:NAME> and <lora:NAME:0.8>, as in stable-diffusion.cpp and AUTOMATIC1111's web UI.
- * Tags are removed before the prompt is encoded, together with one of the blanks around them. A tag without
- * closing ">" is text. */
+/* LoRA tags in prompts, <lora:NAME> and <lora:NAME:0.8>, as in stable-diffusion.cpp and AUTOMATIC1111's web
+ * UI. Tags are removed before the prompt is encoded, together with one of the blanks around them. A tag
+ * without closing ">" is text. */
 #ifndef SLUICE_OPEN_LORA_TAGS_H
 #define SLUICE_OPEN_LORA_TAGS_H
 
@@ -20,10 +20,10 @@ struct lora_tags {
     int n;
 };
 
-/* what: name of the text in messages ("negative prompt"). USAGE: a tag without name, with an invalid strength, or
- * with a name that leaves the folder; too many tags. MEMORY. Destroy also after failure. */
+/* what: name of the text in messages ("negative prompt"). USAGE: a tag without name, with an invalid
+ * strength, or with a name that leaves the folder; too many tags. MEMORY. Destroy also after failure. */
 enum status lora_tags_read(struct sys *sys, const char *what, const char *text, struct lora_tags *tags,
-                            struct error *e);
+                           struct error *e);
 void lora_tags_destroy(struct sys *sys, struct lora_tags *tags);
 
 #endif

@@ -21,7 +21,8 @@ void copy_sized(void *to, size_t to_bytes, const void *from) {
 
 /* ---- components ---- */
 
-/* Opens the autoencoder's encoder, whose weights are in the decoder's files. Without them the model has none. */
+/* Opens the autoencoder's encoder, whose weights are in the decoder's files. Without them the model has none.
+ */
 static enum status open_encoder(struct sluice_model *m, const char *path, struct error *e) {
     int slot = recipe_slot(m->recipe, FAMILY_ENCODER);
     const struct tensor_index *index = &model_component(m, FAMILY_DECODER)->index;
@@ -91,8 +92,8 @@ int32_t model_condition_columns(const struct sluice_model *m, int condition) {
     return left > 0 ? left : 0;
 }
 
-/* Sums the columns of the conditions that lie side by side from `first` on. *of: one of their encoders that is
- * present, or NULL. Returns the number of the next condition. */
+/* Sums the columns of the conditions that lie side by side from `first` on. *of: one of their encoders that
+ * is present, or NULL. Returns the number of the next condition. */
 static int add_adjacent(const struct sluice_model *m, int first, const struct component **of, int *columns) {
     const struct recipe *recipe = m->recipe;
     enum condition_kind what = recipe->condition[first].what;
@@ -118,14 +119,14 @@ static enum status check_columns(const struct sluice_model *m, const struct comp
         const struct component *of;
         i = add_adjacent(m, i, &of, &columns);
         if (!of || columns == wanted || (first->zero_padded && columns < wanted)) continue;
-        return mismatch(of, pools ? "pooled text features" : "text features", columns, of->family->display_name,
-                        wanted, denoiser->family->display_name, e);
+        return mismatch(of, pools ? "pooled text features" : "text features", columns,
+                        of->family->display_name, wanted, denoiser->family->display_name, e);
     }
     return OK;
 }
 
 /* Channels that the recipe concatenates to the latent: mask, image latents, control video. */
-static int concat_wanted(const struct sluice_model *m, const struct component *decoder) {
+static int concat_expected(const struct sluice_model *m, const struct component *decoder) {
     switch (m->recipe->concat) {
     case CONCAT_FILL:
         return decoder->latent_channels + decoder->pixel_factor * decoder->pixel_factor;
@@ -149,10 +150,10 @@ static enum status check_denoiser(const struct sluice_model *m, const struct com
     if (channels != latent)
         return mismatch(decoder, "latent channels", channels, decoder->family->display_name, latent,
                         denoiser->family->display_name, e);
-    int concat = concat_wanted(m, decoder), has = denoiser->concat_channels;
+    int concat = concat_expected(m, decoder), has = denoiser->concat_channels;
     if (concat != has)
-        return mismatch(denoiser, "channels concatenated to the latent", has, denoiser->family->display_name, concat,
-                        "mask and image latents of this autoencoder", e);
+        return mismatch(denoiser, "channels concatenated to the latent", has, denoiser->family->display_name,
+                        concat, "mask and image latents of this autoencoder", e);
     return OK;
 }
 
@@ -176,20 +177,21 @@ static enum status check_tiny(const struct sluice_model *m, const struct compone
         return mismatch(tiny, "latent channels", tiny->latent_channels, tiny->family->display_name,
                         large->latent_channels, large->family->display_name, e);
     if (tiny->pixel_factor != large->pixel_factor)
-        return mismatch(tiny, "pixels per latent pixel and axis", tiny->pixel_factor, tiny->family->display_name,
-                        large->pixel_factor, large->family->display_name, e);
+        return mismatch(tiny, "pixels per latent pixel and axis", tiny->pixel_factor,
+                        tiny->family->display_name, large->pixel_factor, large->family->display_name, e);
     if (component_frame_factor(tiny) != component_frame_factor(large))
         return mismatch(tiny, "frames per latent frame", component_frame_factor(tiny),
-                        tiny->family->display_name, component_frame_factor(large), large->family->display_name, e);
+                        tiny->family->display_name, component_frame_factor(large),
+                        large->family->display_name, e);
     return OK;
 }
 
-/* A denoiser with a position embedding for each image token has them for one image, or for two (WAN's first and
- * last frame). */
+/* A denoiser with a position embedding for each image token has them for one image, or for two (WAN's first
+ * and last frame). */
 static enum status check_picture_rows(const struct sluice_model *m, const struct component *vision,
                                       const struct component *denoiser, struct error *e) {
-    struct vision_grid sight = vision->family->vision_grid(vision, m->width, m->height);
-    int rows = sight.columns * sight.rows, places = denoiser->image_rows;
+    struct vision_grid grid = vision->family->vision_grid(vision, m->width, m->height);
+    int rows = grid.columns * grid.rows, places = denoiser->image_rows;
     if (!places || places == rows || places == 2 * rows) return OK;
     return mismatch(denoiser, "image token positions", places, denoiser->family->display_name, rows,
                     "image tokens of the vision encoder, or twice that", e);
@@ -251,13 +253,15 @@ static enum status name_model(struct sluice_model *m, const char *path, struct e
 
 /* Determines the recipe from the denoiser's weights and the pipeline's name. */
 static enum status resolve_recipe(struct sluice_model *m, const struct component_files *files,
-                                 const char *name, const struct sluice_model_options *o, struct error *e) {
+                                  const char *name, const struct sluice_model_options *o, struct error *e) {
     const struct recipe *guess = m->recipe;
     if (pipeline_resolve(m->sys, files, name, o->edit, &m->recipe, e) != OK) return e->code;
     m->pipeline_named = o->edit || pipeline_names(files, name);
-    if (!m->pipeline_named || !m->recipe->references_if_unnamed) m->references_max = m->recipe->references_max;
+    if (!m->pipeline_named || !m->recipe->references_if_unnamed)
+        m->references_max = m->recipe->references_max;
     const struct component_file *denoiser = component_files_find_kind(files, FAMILY_DENOISER);
-    if (denoiser && recipe_count_slots(m->recipe, denoiser->family) == 1) m->lone_expert = part_slot_by_file_name(files, denoiser);
+    if (denoiser && recipe_count_slots(m->recipe, denoiser->family) == 1)
+        m->lone_expert = part_slot_by_file_name(files, denoiser);
     /* The recipe may need other encoders than the guess. */
     return m->recipe == guess ? OK : pipeline_check(files, m->recipe, o->model, e);
 }
@@ -332,10 +336,10 @@ static enum status fill_published(struct sluice_model *m, const struct sluice_mo
     m->recipe = sizes_find_recipe(o->family, e);
     if (!m->recipe || sizes_read(&sizes, m->recipe, SLOTS_MAX, o->dimensions, e) != OK) return e->code;
     if (o->model || has_parts(o) || o->tokenizer || o->edit || o->decodes_only || sizes.dtype) {
-        error_set(e, USAGE, "--family plans without files and excludes the flags for a model's files");
+        error_set(e, USAGE, "--family plans without files; it excludes the flags for a model's files");
         error_where(e, "--family %s", o->family);
-        return error_expected(e,
-                              "no --model, --tokenizer, --edit, latent or dtype, and component flags only with \"none\"");
+        return error_expected(
+            e, "no --model, --tokenizer, --edit, latent or dtype, and component flags only with \"none\"");
     }
     if (pipeline_check_disabled_parts(o, m->recipe, o->family, e) == OK && name_model(m, o->family, e) == OK)
         published_bind(m->sys, m->recipe, &sizes, o, m->component, &m->tokenizer_bytes, e);
@@ -364,8 +368,8 @@ static int note_schedule(const struct sluice_model *m, char line[MODEL_NOTE_BYTE
     if (!m->sampling.prediction->is_flow)
         return snprintf(line, MODEL_NOTE_BYTES,
                         "no scheduler_config.json: %s, prediction %s and sampler %s are the default of %s",
-                        sampling_class_name(&m->sampling), m->sampling.prediction->name, m->sampling.sampler->name,
-                        m->recipe->name);
+                        sampling_class_name(&m->sampling), m->sampling.prediction->name,
+                        m->sampling.sampler->name, m->recipe->name);
     if (m->shift_rule == FLOW_SHIFT_FIXED)
         return snprintf(line, MODEL_NOTE_BYTES,
                         "no scheduler_config.json: flow shift %g is the default of %s", m->flow_shift,
@@ -385,9 +389,9 @@ void model_note_absent(const struct recipe *recipe, int i, char line[MODEL_NOTE_
     int n = snprintf(line, MODEL_NOTE_BYTES, "no %s (%s): ", word, slot->flag);
     if (recipe_condition(recipe, i, CONDITION_POOLED))
         snprintf(line + n, MODEL_NOTE_BYTES - (size_t)n,
-                 "zeros stand in its columns of %d rows of text, and of the pooled row", rows);
+                 "zeros replace its part of the %d text embeddings and of the pooled embedding", rows);
     else
-        snprintf(line + n, MODEL_NOTE_BYTES - (size_t)n, "%d rows of zeros stand in its place", rows);
+        snprintf(line + n, MODEL_NOTE_BYTES - (size_t)n, "%d zero embeddings replace its output", rows);
 }
 
 static int note_all_absent(const struct sluice_model *m, char lines[MODEL_NOTES_MAX][MODEL_NOTE_BYTES],
@@ -402,15 +406,13 @@ int model_notes(const struct sluice_model *m, char lines[MODEL_NOTES_MAX][MODEL_
     int n = 0;
     if (m->published) {
         snprintf(lines[n++], MODEL_NOTE_BYTES,
-                 "no files: planned with the published sizes of %s, in bf16 by default",
-                 m->recipe->name);
+                 "no files: planned with the published sizes of %s, in bf16 by default", m->recipe->name);
         return note_all_absent(m, lines, n);
     }
     for (int i = 0; i < SLOTS_MAX; i++)
         if (m->component[i].family && m->component[i].family->kind != FAMILY_ENCODER &&
             m->config_origin[i] != CONFIG_BESIDE)
-            snprintf(lines[n++], MODEL_NOTE_BYTES,
-                     "no config.json for the %s: settings are from %s (%s)",
+            snprintf(lines[n++], MODEL_NOTE_BYTES, "no config.json for the %s: settings are from %s (%s)",
                      m->component[i].family->display_name, config_origin_word[m->config_origin[i]],
                      m->component[i].family->name);
     if (m->decoder_assumed)
@@ -426,14 +428,14 @@ int model_notes(const struct sluice_model *m, char lines[MODEL_NOTES_MAX][MODEL_
         (!m->pipeline_named && pipeline_note_ambiguous(m->recipe, lines[n], MODEL_NOTE_BYTES)))
         n++;
     if (m->other_model_word)
-        snprintf(lines[n++], MODEL_NOTE_BYTES,
-                 "the tiny decoder's path has \"%s\", which is for another model than %s: colours may be wrong",
-                 m->other_model_word, m->recipe->name);
-    if (m->lone_expert)
         snprintf(
             lines[n++], MODEL_NOTE_BYTES,
-            "the file name has \"%s\", so this %s is one of two; it is used alone, for all steps",
-            m->lone_expert->name_words[0], m->lone_expert->family->display_name);
+            "the tiny decoder's path has \"%s\", which is for another model than %s: colours may be wrong",
+            m->other_model_word, m->recipe->name);
+    if (m->lone_expert)
+        snprintf(lines[n++], MODEL_NOTE_BYTES,
+                 "the file name has \"%s\", so this %s is one of two; it is used alone, for all steps",
+                 m->lone_expert->name_words[0], m->lone_expert->family->display_name);
     return n;
 }
 
@@ -463,7 +465,7 @@ enum status model_open(struct sys *sys, const struct sluice_model_options *optio
 }
 
 enum status model_open_reserving(struct sys *sys, const struct sluice_model_options *options,
-                              uint64_t reserved_bytes, struct sluice_model **model, struct error *e) {
+                                 uint64_t reserved_bytes, struct sluice_model **model, struct error *e) {
     struct sys machine;
     sys_init_machine(&machine);
     struct sys *from = sys ? sys : &machine;
@@ -474,7 +476,8 @@ enum status model_open_reserving(struct sys *sys, const struct sluice_model_opti
     m->sys = sys ? sys : &m->machine;
     struct sluice_model_options o;
     copy_sized(&o, sizeof o, options);
-    m->sys->header_limit = (struct sys_header_limit){o.max_ram_bytes > 0 ? (uint64_t)o.max_ram_bytes : 0, reserved_bytes};
+    m->sys->header_limit =
+        (struct sys_header_limit){o.max_ram_bytes > 0 ? (uint64_t)o.max_ram_bytes : 0, reserved_bytes};
     if (fill_model(m, &o, e) != OK) {
         model_close(m);
         return e->code;

@@ -72,9 +72,9 @@ struct decoder_origin {
     const struct latent_origin *latent;
 };
 
-/* Score of a recipe for a decoder; 0: another family. Evidence from weak to strong: video, published number of
- * latent channels, the latent's metadata, the decoder's configuration, the pipeline's name, the denoiser in
- * the same file. *format: the latent scale under that recipe. */
+/* Score of a recipe for a decoder; 0: another family. Evidence from weak to strong: video, published number
+ * of latent channels, the latent's metadata, the decoder's configuration, the pipeline's name, the denoiser
+ * in the same file. *format: the latent scale under that recipe. */
 static int decoder_fit(struct sys *sys, const struct component_files *files,
                        const struct component_file *decoder, const struct recipe *recipe,
                        const struct decoder_origin *from, struct latent_format *format) {
@@ -101,7 +101,8 @@ static int decoder_fit(struct sys *sys, const struct component_files *files,
     bool saved = !strcmp(from->latent->recipe, recipe->name);
     config_destroy(&config);
     return 1 + (from->latent->video && recipe->frames_max) + 2 * fits + 4 * saved + 8 * configured +
-           16 * has_pipeline(recipe, from->pipeline) + 32 * denoiser_fit(sys, files, &files->bundled_denoiser, recipe);
+           16 * has_pipeline(recipe, from->pipeline) +
+           32 * denoiser_fit(sys, files, &files->bundled_denoiser, recipe);
 }
 
 const struct recipe *pipeline_of_decoder(struct sys *sys, const struct component_files *files,
@@ -164,8 +165,8 @@ enum status pipeline_read(struct sys *sys, const char *path, char name[PIPELINE_
     return e->code;
 }
 
-/* True if the recipe has as many denoisers as model_index.json declares. An absent one is then a missing file,
- * not a sign of another pipeline. False if a flag chose the denoiser. */
+/* True if the recipe has as many denoisers as model_index.json declares. An absent one is then a missing
+ * file, not a sign of another pipeline. False if a flag chose the denoiser. */
 static bool has_declared_denoisers(const struct component_files *files, const struct recipe *recipe) {
     const struct component_file *denoiser = component_files_find_kind(files, FAMILY_DENOISER);
     return !denoiser->flag && recipe_count_slots(recipe, denoiser->family) == files->n_declared_denoisers;
@@ -230,7 +231,7 @@ bool pipeline_names(const struct component_files *files, const char *name) {
 }
 
 enum status pipeline_resolve(struct sys *sys, const struct component_files *files, const char *name,
-                            const char *edit, const struct recipe **recipe, struct error *e) {
+                             const char *edit, const struct recipe **recipe, struct error *e) {
     const struct component_file *in[SLOTS_MAX];
     int i = 0;
     parts_assign(files, *recipe, in);
@@ -259,7 +260,7 @@ bool pipeline_note_by_name(const struct recipe *recipe, char *line, size_t bytes
                  recipe->name_word);
     else if (other)
         snprintf(line, bytes,
-                 "taken for %s: the model's name lacks the word \"%s\" of %s (which needs --steps %d --cfg-scale %g)",
+                 "taken for %s: the model's name lacks the word \"%s\" of %s (--steps %d --cfg-scale %g)",
                  recipe->name, other->name_word, other->name, other->steps, other->cfg_scale);
     return recipe->name_word || other;
 }

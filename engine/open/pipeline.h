@@ -8,12 +8,13 @@
 /* The most likely recipe for the families found so far: among recipes with this denoiser, or all if there is
  * none yet, the first with the most of its components present. NULL: no recipe has any of them. */
 const struct recipe *pipeline_guess(const struct component_files *files);
-/* Reads the variant of the preferred denoiser, if any, into files->variant. Errors are left to its opening. */
+/* Reads the variant of the preferred denoiser, if any, into files->variant. Errors are left to its opening.
+ */
 void pipeline_detect_variant(struct sys *sys, struct component_files *files);
-/* For decoding alone: the best recipe for the decoder found. Evidence, strongest first: a denoiser in the same
- * file, the pipeline's name, the decoder's configuration, the latent's metadata, its number of channels, and
- * a video recipe for a video. name: "" if unknown. NULL: no decoder was found. *assumed: recipes with another
- * latent scale fit equally well. */
+/* For decoding alone: the best recipe for the decoder found. Evidence, strongest first: a denoiser in the
+ * same file, the pipeline's name, the decoder's configuration, the latent's metadata, its number of channels,
+ * and a video recipe for a video. name: "" if unknown. NULL: no decoder was found. *assumed: recipes with
+ * another latent scale fit equally well. */
 const struct recipe *pipeline_of_decoder(struct sys *sys, const struct component_files *files,
                                          const char *name, const struct latent_origin *latent, bool *assumed);
 
@@ -30,11 +31,11 @@ int pipeline_missing(const struct component_files *files, const struct recipe *r
 
 /* UNSUPPORTED: two files hold a component that the recipe (NULL: any recipe) has once. model: path of -m. */
 enum status pipeline_check_duplicates(const struct component_files *files, const struct recipe *recipe,
-                                 const char *model, struct error *e);
+                                      const char *model, struct error *e);
 
 /* USAGE: a required component, or every text encoder, is disabled with "none". model: path of -m, or NULL. */
-enum status pipeline_check_disabled_parts(const struct sluice_model_options *options, const struct recipe *recipe,
-                                    const char *model, struct error *e);
+enum status pipeline_check_disabled_parts(const struct sluice_model_options *options,
+                                          const struct recipe *recipe, const char *model, struct error *e);
 
 /* UNSUPPORTED: the file of a flag holds another component; the error names both. USAGE: the recipe has no
  * component for a flag. recipe: NULL if unknown. */
@@ -42,8 +43,9 @@ enum status pipeline_check_flags(const struct component_files *files, const stru
                                  struct error *e);
 
 /* OK if every component of the recipe (NULL: of any pipeline) is present. UNSUPPORTED and USAGE as
- * pipeline_check_flags and pipeline_check_disabled_parts, also for folders. MISSING: the error lists the missing
- * components, or has the reason why a candidate file could not be read. model: path of -m, or NULL. */
+ * pipeline_check_flags and pipeline_check_disabled_parts, also for folders. MISSING: the error lists the
+ * missing components, or has the reason why a candidate file could not be read. model: path of -m, or NULL.
+ */
 enum status pipeline_check(const struct component_files *files, const struct recipe *recipe,
                            const char *model, struct error *e);
 
@@ -56,14 +58,14 @@ enum status pipeline_read(struct sys *sys, const char *path, char name[PIPELINE_
 enum status pipeline_choose(const struct component_files *files, const char *name,
                             const struct component *denoiser, const struct recipe **recipe, struct error *e);
 
-/* True if the pipeline's name in model_index.json applies. It does not if a flag replaces the denoiser, unless
- * the name is that of an editing pipeline of the same family. */
+/* True if the pipeline's name in model_index.json applies. It does not if a flag replaces the denoiser,
+ * unless the name is that of an editing pipeline of the same family. */
 bool pipeline_names(const struct component_files *files, const char *name);
 
 /* Replaces the guessed recipe by the one that the denoiser's weights and the pipeline's name determine. edit:
  * value of --edit, which overrides the name, or NULL. USAGE: these weights have no such editing pipeline. */
 enum status pipeline_resolve(struct sys *sys, const struct component_files *files, const char *name,
-                            const char *edit, const struct recipe **recipe, struct error *e);
+                             const char *edit, const struct recipe **recipe, struct error *e);
 
 /* One line if the recipe was chosen by a word of the model's name (recipe.name_word) or by its absence. */
 bool pipeline_note_by_name(const struct recipe *recipe, char *line, size_t bytes);

@@ -17,7 +17,7 @@ static const char *flag_of_another(const struct family *family, const char *flag
     return NULL;
 }
 
-static enum status two_files(const struct component_files *files, const struct component_file *one,
+static enum status fail_duplicate(const struct component_files *files, const struct component_file *one,
                              const struct component_file *other, const char *flag, const char *model,
                              struct error *e) {
     size_t folder = strlen(model);
@@ -32,7 +32,7 @@ static enum status two_files(const struct component_files *files, const struct c
     return error_expected(e, "%s with the one to use; %s as well if both belong to one model", flag, another);
 }
 
-static bool was_searched(const struct component_file *file) {
+static bool found_by_content(const struct component_file *file) {
     return file->family && !file->flag && !file->folder;
 }
 
@@ -51,9 +51,9 @@ static bool is_used(const struct component_file *file, const struct component_fi
     return false;
 }
 
-/* True if both could be the component of one slot that neither a flag nor a folder fills, judged by prefixes and
- * content. Not so for SDXL's second text encoder next to Flux's CLIP, nor for a slot chosen by a flag. */
-static bool share_place(const struct component_files *files, const struct recipe *recipe,
+/* True if both could be the component of one slot that neither a flag nor a folder fills, judged by prefixes
+ * and content. Not so for SDXL's second text encoder next to Flux's CLIP, nor for a slot chosen by a flag. */
+static bool compete_for_slot(const struct component_files *files, const struct recipe *recipe,
                         const struct component_file *const in[SLOTS_MAX], const struct component_file *one,
                         const struct component_file *other) {
     struct tensor_index view = parts_view(files, one), other_view = parts_view(files, other);
@@ -61,7 +61,7 @@ static bool share_place(const struct component_files *files, const struct recipe
         const struct slot *s = &recipe->slot[i];
         if (!slot_takes(s, one->family, one->prefix) || !slot_takes(s, other->family, other->prefix))
             continue;
-        if (in[i] && !was_searched(in[i])) continue;
+        if (in[i] && !found_by_content(in[i])) continue;
         if (part_disabled(files->options, s)) continue;
         if (part_named_for_other_slot(files, one, s) || part_named_for_other_slot(files, other, s)) continue;
         if (!s->matches || (s->matches(&view) && s->matches(&other_view))) return true;
@@ -70,27 +70,27 @@ static bool share_place(const struct component_files *files, const struct recipe
 }
 
 enum status pipeline_check_duplicates(const struct component_files *files, const struct recipe *recipe,
-                                 const char *model, struct error *e) {
+                                      const char *model, struct error *e) {
     const struct component_file *in[SLOTS_MAX] = {0};
     if (recipe) parts_assign(files, recipe, in);
     for (int i = 0; i < files->n_files; i++)
         for (int k = 0; k < i; k++) {
             const struct component_file *one = &files->file[k], *other = &files->file[i];
-            if (!was_searched(one) || !was_searched(other)) continue;
-            if (!contents_alike(one->family, other->family)) continue;
+            if (!found_by_content(one) || !found_by_content(other)) continue;
+            if (!contents_exclusive(one->family, other->family)) continue;
             if (is_used(one, in) && is_used(other, in)) continue;
-            if (recipe && one->family == other->family && !share_place(files, recipe, in, one, other))
+            if (recipe && one->family == other->family && !compete_for_slot(files, recipe, in, one, other))
                 continue;
             bool encodes = one->family->kind == FAMILY_TEXT || one->family->kind == FAMILY_VISION;
             if (encodes && !(recipe && recipe_count_slots(recipe, one->family))) continue;
-            return two_files(files, one, other, flag_of(recipe, one->family), model, e);
+            return fail_duplicate(files, one, other, flag_of(recipe, one->family), model, e);
         }
     return OK;
 }
 
 /* ---- misplaced components ---- */
 
-static enum status misplaced(const struct component_files *files, const struct component_file *file,
+static enum status fail_misplaced(const struct component_files *files, const struct component_file *file,
                              const char *wanted, const char *flag, struct error *e) {
     struct tensor_index view = parts_view(files, file);
     if (!view.n_entries) {
@@ -132,21 +132,24 @@ static const struct slot *slot_of(const struct recipe *recipe, const char *flag)
     return NULL;
 }
 
-static enum status fail_unused_flag(const struct recipe *recipe, const char *flag, const char *where, struct error *e) {
+static enum status fail_unused_flag(const struct recipe *recipe, const char *flag, const char *where,
+                                    struct error *e) {
     error_set(e, USAGE, "this model does not use %s", flag);
     error_where(e, "%s", where);
     return error_expected(e, "only components of %s", recipe_family(recipe, FAMILY_DENOISER)->name);
 }
 
 enum status pipeline_check_disabled_parts(const struct sluice_model_options *o, const struct recipe *recipe,
-                                    const char *model, struct error *e) {
+                                          const char *model, struct error *e) {
     const char *last = NULL;
     for (int i = 0; i < o->n_parts; i++) {
         if (!part_is_none(&o->parts[i])) continue;
         const char *flag = o->parts[i].flag;
         const struct slot *slot = slot_of(recipe, flag);
         if (!slot) return fail_unused_flag(recipe, flag, "none", e);
-        if (!slot->optional) return fail_required(slot->display_name ? slot->display_name : slot->family->display_name, flag, model, e);
+        if (!slot->optional)
+            return fail_required(slot->display_name ? slot->display_name : slot->family->display_name, flag,
+                                 model, e);
         if (slot->family->kind == FAMILY_TEXT) last = flag;
     }
     for (const struct slot *s = recipe->slot; s->family; s++)
@@ -161,14 +164,14 @@ enum status pipeline_check_flags(const struct component_files *files, const stru
         const struct component_file *file = &files->file[i];
         if (!file->flag || !file->misplaced) continue;
         part_flag_families(file->flag, wanted, sizeof wanted);
-        return misplaced(files, file, wanted, file->flag, e);
+        return fail_misplaced(files, file, wanted, file->flag, e);
     }
     for (int i = 0; i < files->n_files && recipe; i++) {
         const struct component_file *file = &files->file[i];
         if (!file->flag || file->bundled) continue;
         const struct slot *slot = slot_of_flag(recipe, file);
         if (slot && slot->family == file->family) continue;
-        if (slot) return misplaced(files, file, slot->family->display_name, file->flag, e);
+        if (slot) return fail_misplaced(files, file, slot->family->display_name, file->flag, e);
         const struct family *denoiser = recipe_family(recipe, FAMILY_DENOISER);
         fail_unused_flag(recipe, file->flag, component_files_path(files, file), e);
         return error_found(e, "%s (%s) with the %s (%s)", file->family->display_name, file->family->name,
@@ -191,7 +194,7 @@ static enum status check_folders(const struct component_files *files, const stru
                 snprintf(wanted, sizeof wanted, "%s (%s)", family->display_name, family->name);
             else
                 part_flag_families(missing[m].flag, wanted, sizeof wanted);
-            return misplaced(files, file, wanted, missing[m].flag, e);
+            return fail_misplaced(files, file, wanted, missing[m].flag, e);
         }
     return OK;
 }
@@ -226,7 +229,8 @@ static bool is_declared(const struct component_files *files, const struct slot *
 }
 
 /* True if all text encoders of the recipe are optional and none is present: one is required. */
-static bool has_no_text_encoder(const struct recipe *recipe, const struct component_file *const in[SLOTS_MAX]) {
+static bool has_no_text_encoder(const struct recipe *recipe,
+                                const struct component_file *const in[SLOTS_MAX]) {
     bool encodes = false;
     for (int i = 0; recipe->slot[i].family; i++) {
         if (recipe->slot[i].family->kind != FAMILY_TEXT) continue;
@@ -253,8 +257,9 @@ int pipeline_missing(const struct component_files *files, const struct recipe *r
     for (int i = 0; recipe->slot[i].family; i++) {
         const struct slot *slot = &recipe->slot[i];
         if (!in[i] && !may_be_missing(files, slot, no_text))
-            missing[n++] = (struct missing_part){slot, slot->folder, slot->flag,
-                                                 slot->display_name ? slot->display_name : slot->family->display_name};
+            missing[n++] =
+                (struct missing_part){slot, slot->folder, slot->flag,
+                                      slot->display_name ? slot->display_name : slot->family->display_name};
     }
     return n;
 }
@@ -273,7 +278,8 @@ static void pipeline_add_word(struct words *list, const char *word, const char *
 }
 
 /* End of the advice about missing components. */
-static const char *missing_advice(const struct component_files *files, const struct missing_part *missing, int n) {
+static const char *missing_advice(const struct component_files *files, const struct missing_part *missing,
+                                  int n) {
     if (!missing[0].slot) return files->decodes_only ? "" : ", and its text encoders";
     for (int i = 0; i < n; i++)
         if (missing[i].slot->optional && !is_declared(files, missing[i].slot))
@@ -281,8 +287,8 @@ static const char *missing_advice(const struct component_files *files, const str
     return n == 1 && missing[0].slot->optional ? ", or \"none\" to go without" : "";
 }
 
-static enum status fail_missing(const struct component_files *files, const struct missing_part *missing, int n,
-                               const char *model, struct error *e) {
+static enum status fail_missing(const struct component_files *files, const struct missing_part *missing,
+                                int n, const char *model, struct error *e) {
     struct words folders = {0}, flags = {0}, words = {0};
     for (int i = 0; i < n; i++) {
         pipeline_add_word(&folders, missing[i].folder, "'", i, n);
@@ -293,8 +299,8 @@ static enum status fail_missing(const struct component_files *files, const struc
     error_where(e, "%s", model ? model : "no model given");
     const struct component_file *tiny = component_files_find_kind(files, FAMILY_TINY_DECODER);
     if (tiny && !tiny->flag) /* a tiny decoder is used only if its flag chooses it */
-        error_found(e, "a %s (%s), which is used only with %s", tiny->family->display_name, tiny->family->name,
-                    flag_of(NULL, tiny->family));
+        error_found(e, "a %s (%s), which is used only with %s", tiny->family->display_name,
+                    tiny->family->name, flag_of(NULL, tiny->family));
     else if (files->unknown_tensors.n)
         error_found(e, "'%s' and %d other tensors of no known component", files->unknown_tensors.first,
                     files->unknown_tensors.n - 1);

@@ -34,7 +34,7 @@ static double deviation(const void *values, enum dtype dtype, int n) {
 }
 
 static const struct index_entry *find_probe(const struct tensor_index *index,
-                                              const struct prediction_probe *probe) {
+                                            const struct prediction_probe *probe) {
     for (int i = 0; i < PREDICTION_PROBE_NAMES && probe->name[i]; i++) {
         const struct index_entry *entry = index_find(index, probe->name[i]);
         if (entry) return entry;
@@ -43,7 +43,7 @@ static const struct index_entry *find_probe(const struct tensor_index *index,
 }
 
 static enum status detect_by_probe(struct sluice_model *m, const struct tensor_index *index,
-                                    struct error *e) {
+                                   struct error *e) {
     const struct prediction_probe *probe = &m->recipe->prediction_probe;
     const struct index_entry *entry = find_probe(index, probe);
     if (!entry || entry->rank != 1 || entry->dim[0] > PROBE_VALUES_MAX) return OK;

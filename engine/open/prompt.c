@@ -32,45 +32,45 @@ enum status prompt_check(const struct text_recipe *recipe, const struct tokenize
 /* ---- the text ---- */
 
 /* A text that is appended to; at NULL: only counts bytes. */
-struct growing {
+struct text_builder {
     char *at;
     size_t bytes;
 };
 
-static void grow(struct growing *whole, const char *text, size_t bytes) {
+static void append(struct text_builder *whole, const char *text, size_t bytes) {
     if (whole->at && bytes) memcpy(whole->at + whole->bytes, text, bytes);
     whole->bytes += bytes;
 }
 
 /* Appends a text, with its %d replaced by the number. text NULL: nothing. */
-static void grow_by(struct growing *whole, const char *text, int number) {
+static void append_template(struct text_builder *whole, const char *text, int number) {
     const char *mark = text ? strstr(text, "%d") : NULL;
     char digits[16];
     if (!text) return;
-    if (!mark) return grow(whole, text, strlen(text));
-    grow(whole, text, (size_t)(mark - text));
-    grow(whole, digits, (size_t)snprintf(digits, sizeof digits, "%d", number));
-    grow(whole, mark + 2, strlen(mark + 2));
+    if (!mark) return append(whole, text, strlen(text));
+    append(whole, text, (size_t)(mark - text));
+    append(whole, digits, (size_t)snprintf(digits, sizeof digits, "%d", number));
+    append(whole, mark + 2, strlen(mark + 2));
 }
 
 /* Writes the prompt with its template, and one placeholder token for each image. */
-static void write_prompt(struct growing *whole, const struct text_recipe *recipe, const char *text,
+static void write_prompt(struct text_builder *whole, const struct text_recipe *recipe, const char *text,
                          size_t bytes, int n_pictures) {
     const struct image_prompt *pictured = &recipe->image_prompt;
-    grow_by(whole, n_pictures ? pictured->template_before : recipe->template_before, 0);
+    append_template(whole, n_pictures ? pictured->template_before : recipe->template_before, 0);
     for (int i = 0; i < n_pictures; i++) {
-        grow_by(whole, pictured->before, i + 1);
-        grow_by(whole, pictured->pad, 0);
-        grow_by(whole, pictured->after, i + 1);
+        append_template(whole, pictured->before, i + 1);
+        append_template(whole, pictured->pad, 0);
+        append_template(whole, pictured->after, i + 1);
     }
-    grow(whole, text, bytes);
-    grow_by(whole, recipe->template_after, 0);
+    append(whole, text, bytes);
+    append_template(whole, recipe->template_after, 0);
 }
 
 static enum status encode_written(struct sys *sys, const struct text_recipe *recipe,
                                   const struct tokenizer *tokenizer, const char *text, size_t bytes,
                                   int n_pictures, struct prompt_tokens *tokens, struct error *e) {
-    struct growing whole = {0};
+    struct text_builder whole = {0};
     write_prompt(&whole, recipe, text, bytes, n_pictures);
     whole.at = sys->alloc(sys, LINE_HOST, whole.bytes + 1);
     whole.bytes = 0;
@@ -94,7 +94,7 @@ static enum status encode_text(struct sys *sys, const struct text_recipe *recipe
 
 /* ---- tokens around it ---- */
 
-static bool is_framed(const struct text_recipe *recipe) {
+static bool has_special_tokens(const struct text_recipe *recipe) {
     return recipe->bos || recipe->eos || recipe->pad || recipe->pad_with_id_0;
 }
 
@@ -115,7 +115,7 @@ static int find_last(const struct prompt_tokens *tokens, int32_t last) {
 }
 
 /* Adds the recipe's first and last tokens and padding; truncates the content in between. */
-static enum status frame(struct sys *sys, const struct text_recipe *recipe, const struct tokenizer *tokenizer,
+static enum status add_special_tokens(struct sys *sys, const struct text_recipe *recipe, const struct tokenizer *tokenizer,
                          struct prompt_tokens *tokens, struct error *e) {
     int around = (recipe->bos != NULL) + (recipe->eos != NULL), content = tokens->n_ids, n = 0;
     if (content > recipe->tokens_max - around) content = recipe->tokens_max - around;
@@ -136,17 +136,17 @@ static enum status frame(struct sys *sys, const struct text_recipe *recipe, cons
 }
 
 enum status prompt_encode(struct sys *sys, const struct text_recipe *recipe,
-                          const struct tokenizer *tokenizer, const char *text, size_t bytes, bool weighs,
+                          const struct tokenizer *tokenizer, const char *text, size_t bytes, bool use_emphasis,
                           struct prompt_tokens *tokens, struct error *e) {
     *tokens = (struct prompt_tokens){0};
     if (recipe->windows_max) {
-        if (windows_encode(sys, recipe, tokenizer, text, bytes, weighs, tokens, e) == OK)
+        if (windows_encode(sys, recipe, tokenizer, text, bytes, use_emphasis, tokens, e) == OK)
             tokens->pooled_row = find_last(tokens, tokenizer_special(tokenizer, recipe->eos));
         tokens->drop_idx = recipe->drop_idx;
         return e->code;
     }
     if (encode_text(sys, recipe, tokenizer, text, bytes, 0, tokens, e) != OK) return e->code;
-    if (is_framed(recipe)) return frame(sys, recipe, tokenizer, tokens, e);
+    if (has_special_tokens(recipe)) return add_special_tokens(sys, recipe, tokenizer, tokens, e);
     tokens->cut = tokens->n_ids > recipe->tokens_max;
     if (tokens->cut) tokens->n_ids = recipe->tokens_max;
     return OK;
@@ -154,7 +154,7 @@ enum status prompt_encode(struct sys *sys, const struct text_recipe *recipe,
 
 /* Repeats each image's placeholder token to the image's number of tokens. The template puts its placeholders
  * before the prompt, so the first n_pictures are those of the images. */
-static enum status make_room(struct sys *sys, const char *token, int32_t pad, const int32_t *pictures,
+static enum status insert_image_tokens(struct sys *sys, const char *token, int32_t pad, const int32_t *pictures,
                              int n_pictures, struct prompt_tokens *tokens, struct error *e) {
     int n_ids = tokens->n_ids, found = 0, n = 0, at = 0;
     for (int i = 0; i < tokens->n_ids; i++) found += tokens->ids[i] == pad;
@@ -185,7 +185,7 @@ enum status prompt_encode_pictured(struct sys *sys, const struct text_recipe *re
     *tokens = (struct prompt_tokens){0};
     if (encode_text(sys, recipe, tokenizer, text, bytes, n_pictures, tokens, e) != OK) return e->code;
     const char *pad = recipe->image_prompt.pad;
-    return make_room(sys, pad, tokenizer_special(tokenizer, pad), pictures, n_pictures, tokens, e);
+    return insert_image_tokens(sys, pad, tokenizer_special(tokenizer, pad), pictures, n_pictures, tokens, e);
 }
 
 void prompt_destroy(struct sys *sys, struct prompt_tokens *tokens) {

@@ -1,5 +1,5 @@
-/* Encodes a prompt to tokens: adds the recipe's template, splits long prompts into windows or truncates them, and
- * inserts placeholder tokens for images. */
+/* Encodes a prompt to tokens: adds the recipe's template, splits long prompts into windows or truncates them,
+ * and inserts placeholder tokens for images. */
 #ifndef SLUICE_OPEN_PROMPT_H
 #define SLUICE_OPEN_PROMPT_H
 
@@ -17,21 +17,21 @@ struct prompt_tokens {
     int pooled_row;                   /* position of the first `last` token of the recipe, if it has one */
 };
 
-/* META: the tokenizer has another kind, or lacks a special token of the recipe, which it would then spell out in
- * several tokens. */
+/* META: the tokenizer has another kind, or lacks a special token of the recipe, which it would then spell out
+ * in several tokens. */
 enum status prompt_check(const struct text_recipe *recipe, const struct tokenizer *tokenizer,
                          struct error *e);
 
 /* Id of the padding token: from the tokenizer's configuration, else from the recipe. */
 int32_t prompt_pad(const struct text_recipe *recipe, const struct tokenizer *tokenizer);
 
-/* Encodes a prompt of `bytes` bytes. weighs: parse emphasis such as "(word:1.3)" (emphasis.h), for recipes with
- * windows. Destroy tokens also after failure. */
+/* Encodes a prompt of `bytes` bytes. use_emphasis: parse emphasis such as "(word:1.3)" (emphasis.h), for recipes
+ * with windows. Destroy tokens also after failure. */
 enum status prompt_encode(struct sys *sys, const struct text_recipe *recipe,
-                          const struct tokenizer *tokenizer, const char *text, size_t bytes, bool weighs,
+                          const struct tokenizer *tokenizer, const char *text, size_t bytes, bool use_emphasis,
                           struct prompt_tokens *tokens, struct error *e);
-/* As prompt_encode, for recipes whose text encoder reads images. pictures: for each of the n_pictures images its
- * number of tokens, at least 1. */
+/* As prompt_encode, for recipes whose text encoder reads images. pictures: for each of the n_pictures images
+ * its number of tokens, at least 1. */
 enum status prompt_encode_pictured(struct sys *sys, const struct text_recipe *recipe,
                                    const struct tokenizer *tokenizer, const char *text, size_t bytes,
                                    const int32_t *pictures, int n_pictures, struct prompt_tokens *tokens,

@@ -80,7 +80,8 @@ static size_t put_entity(struct writing *out, const struct entity *entity, size_
     return bytes;
 }
 
-/* Decodes "amp;", or the longest beginning that is an entity without a semicolon. Returns the length read; 0: none.
+/* Decodes "amp;", or the longest beginning that is an entity without a semicolon. Returns the length read; 0:
+ * none.
  */
 static size_t unescape_name(struct writing *out, const char *text, size_t bytes) {
     const struct entity *entity;
@@ -127,8 +128,8 @@ static int32_t straight(int32_t c) {
     return c >= 0x201C && c <= 0x201F ? '"' : c;
 }
 
-/* Replaces runs of white space by one blank, strips both ends, and makes quotes straight. Returns the length up to
- * the last character that is not stripped. */
+/* Replaces runs of white space by one blank, strips both ends, and makes quotes straight. Returns the length
+ * up to the last character that is not stripped. */
 static size_t collapse(struct writing *out, const char *text, size_t bytes) {
     bool spaced = false;
     size_t kept = 0;

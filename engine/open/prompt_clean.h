@@ -1,10 +1,10 @@
-/* Cleans a prompt as WAN's pipelines do before tokenizing: decodes HTML entities twice, collapses white space, and
- * strips it at the ends.
+/* Cleans a prompt as WAN's pipelines do before tokenizing: decodes HTML entities twice, collapses white
+ * space, and strips it at the ends.
  *
- * Source: diffusers 0.42, pipelines/wan/pipeline_wan.py, prompt_clean. With ftfy installed, diffusers repairs the
- * text first. Of ftfy's changes to valid text only straight quotes are done here: the tokenizer's normalisation
- * does the rest (ligatures, wide letters, composed accents, control characters). Wrongly decoded text ("cafÃ©")
- * stays as it is. */
+ * Source: diffusers 0.42, pipelines/wan/pipeline_wan.py, prompt_clean. With ftfy installed, diffusers repairs
+ * the text first. Of ftfy's changes to valid text only straight quotes are done here: the tokenizer's
+ * normalisation does the rest (ligatures, wide letters, composed accents, control characters). Wrongly
+ * decoded text ("cafÃ©") stays as it is. */
 #ifndef SLUICE_OPEN_PROMPT_CLEAN_H
 #define SLUICE_OPEN_PROMPT_CLEAN_H
 

@@ -118,8 +118,8 @@ static enum status fill_windows(struct sys *sys, struct windows *w, const struct
     return e->code;
 }
 
-/* Copies the filled windows to tokens. If all weights are 1 no weights are kept, so that emphasis without effect
- * changes no bit of the result. */
+/* Copies the filled windows to tokens. If all weights are 1 no weights are kept, so that emphasis without
+ * effect changes no bit of the result. */
 static enum status take_filled(struct sys *sys, const struct windows *w, struct prompt_tokens *tokens,
                                struct error *e) {
     int n = w->n_windows * w->recipe->tokens_max, even = 0;
@@ -138,17 +138,17 @@ static enum status take_filled(struct sys *sys, const struct windows *w, struct 
 }
 
 enum status windows_encode(struct sys *sys, const struct text_recipe *recipe,
-                           const struct tokenizer *tokenizer, const char *text, size_t bytes, bool weighs,
+                           const struct tokenizer *tokenizer, const char *text, size_t bytes, bool use_emphasis,
                            struct prompt_tokens *tokens, struct error *e) {
     struct windows w = {.recipe = recipe, .size = recipe->tokens_max - 2, .last_comma = -1};
     struct emphasis m = {0};
     struct emphasis_piece whole;
-    if (weighs)
+    if (use_emphasis)
         emphasis_read(sys, text, bytes, &m, e);
     else
         take_plain(text, bytes, &m, &whole);
     if (e->code == OK && fill_windows(sys, &w, tokenizer, &m, e) == OK) take_filled(sys, &w, tokens, e);
-    if (weighs) emphasis_destroy(sys, &m);
+    if (use_emphasis) emphasis_destroy(sys, &m);
     sys->release(sys, w.ids);
     sys->release(sys, w.weights);
     return e->code;

@@ -1,5 +1,5 @@
-/* Components with published sizes and without files (--family): their indexes list tensor names, shapes and types,
- * which is all that a plan needs. */
+/* Components with published sizes and without files (--family): their indexes list tensor names, shapes and
+ * types, which is all that a plan needs. */
 #ifndef SLUICE_OPEN_PUBLISHED_H
 #define SLUICE_OPEN_PUBLISHED_H
 

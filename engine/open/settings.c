@@ -23,8 +23,8 @@ static enum status read_shift_line(const struct config *config, struct flow_shif
     return error_expected(e, "more than 'base_image_seq_len', %d", line->base_tokens);
 }
 
-/* The key of the shift: that of the scheduler's class, else that of the other flow scheduler (files converted from
- * one class to another keep the old key). */
+/* The key of the shift: that of the scheduler's class, else that of the other flow scheduler (files converted
+ * from one class to another keep the old key). */
 static const char *shift_key(const struct sluice_model *m, const struct config *config) {
     const char *own = m->sampling.schedule->shift_key, *other = schedule_flow.shift_key;
     if (!strcmp(own, other)) other = schedule_flow_unipc.shift_key;
@@ -74,8 +74,8 @@ static void read_default_shift(struct sluice_model *m, const struct config *conf
 
 /* ---- the pipeline ---- */
 
-/* Reads expand_timesteps: a timestep per token, 0 for those of the input image's latent frame. Models that read
- * the image in concat channels have one timestep for all tokens and refuse the key. */
+/* Reads expand_timesteps: a timestep per token, 0 for those of the input image's latent frame. Models that
+ * read the image in concat channels have one timestep for all tokens and refuse the key. */
 static enum status read_expansion(struct sluice_model *m, const struct config *config, struct error *e) {
     bool beside = m->recipe->concat != CONCAT_NONE, expands = m->init == INIT_FIRST_FRAME && !beside;
     if (beside) return config_refuse(config, "expand_timesteps", e);
@@ -108,8 +108,8 @@ enum status settings_read_pipeline(struct sluice_model *m, const char *path, str
     return e->code;
 }
 
-/* True for a distilled model (sd-turbo, sdxl-turbo). No key names it: it has trailing timesteps without zero-SNR
- * rescaling, and a smaller latent (recipe.distilled). */
+/* True for a distilled model (sd-turbo, sdxl-turbo). No key names it: it has trailing timesteps without
+ * zero-SNR rescaling, and a smaller latent (recipe.distilled). */
 static bool is_distilled(const struct sluice_model *m) {
     const struct sampling *s = &m->sampling;
     return m->recipe->distilled.steps && m->has_schedule && s->grid.spacing == SPACING_TRAILING &&

@@ -1,5 +1,5 @@
-/* Defaults of a model: schedule, treatment of negative prompts and input images, sizes, steps and guidance. Each
- * is read from a file of the model's folder, else taken from the recipe. */
+/* Defaults of a model: schedule, treatment of negative prompts and input images, sizes, steps and guidance.
+ * Each is read from a file of the model's folder, else taken from the recipe. */
 #ifndef SLUICE_OPEN_SETTINGS_H
 #define SLUICE_OPEN_SETTINGS_H
 

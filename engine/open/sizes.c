@@ -42,7 +42,8 @@ static enum status list_choices(const struct sizes *sizes, const struct recipe *
     return error_where(e, "known:%.*s", (int)strlen(names) - 1, names);
 }
 
-/* True if the part before the dot ("clip_g.", "text_encoder_2.") is the slot's flag or folder, or is empty. */
+/* True if the part before the dot ("clip_g.", "text_encoder_2.") is the slot's flag or folder, or is empty.
+ */
 static bool sizes_are_for(const struct slot *slot, const char *part, size_t part_bytes) {
     const char *flag = slot->flag ? slot->flag + strspn(slot->flag, "-") : "";
     bool by_flag = strlen(flag) + 1 == part_bytes && !strncmp(flag, part, part_bytes - 1);

@@ -5,7 +5,7 @@
 #include "models/models.h"
 
 struct sizes {
-    int only; /* the only slot to size; SLOTS_MAX: all components of the model */
+    int only;                          /* the only slot to size; SLOTS_MAX: all components of the model */
     int of[SLOTS_MAX][DIMENSIONS_MAX]; /* each slot's family's dimensions, as component_derive takes them */
     const char *dtype;                 /* value of "dtype=", not NUL-terminated; NULL: absent */
     size_t dtype_bytes;

@@ -40,7 +40,7 @@ static enum status try_tokenizer(struct lookup *l, struct tokenizer *tokenizer, 
     return e->code;
 }
 
-static void needs_to_open(struct lookup *l, uint64_t bytes) {
+static void note_open_bytes(struct lookup *l, uint64_t bytes) {
     if (bytes > l->search->open_bytes) l->search->open_bytes = bytes;
 }
 
@@ -52,15 +52,15 @@ static enum status try_path(struct lookup *l, char *path, struct error *e) {
     if (!path_is_folder(path) && !is_model_file(path) && !gguf_is(sys, path) &&
         file_check_text(sys, path, "a tokenizer.json", e) != OK)
         goto out;
-    needs_to_open(l, tokenizer_open_bytes(sys, path));
+    note_open_bytes(l, tokenizer_open_bytes(sys, path));
     if (tokenizer_open(sys, path, &tokenizer, e) == OK) try_tokenizer(l, tokenizer, path, e);
 out:
     sys->release(sys, path);
     return e->code;
 }
 
-/* Reads the padding token from the configuration in the encoder's own tokenizer folder. Another encoder's folder
- * may have another one. */
+/* Reads the padding token from the configuration in the encoder's own tokenizer folder. Another encoder's
+ * folder may have another one. */
 static enum status read_pad(struct lookup *l, const char *folder, struct error *e) {
     static const char *const names[] = {"tokenizer_config.json", "special_tokens_map.json"};
     struct sys *sys = l->search->sys;
@@ -80,7 +80,7 @@ static enum status read_pad(struct lookup *l, const char *folder, struct error *
 }
 
 /* Tries the encoder's tokenizer folder (tokenizer_2) inside `folder`. */
-static enum status try_own(struct lookup *l, const char *folder, struct error *e) {
+static enum status try_own_folder(struct lookup *l, const char *folder, struct error *e) {
     struct sys *sys = l->search->sys;
     char *own = path_existing(sys, folder, l->text->tokenizer_folder, e);
     if (!own || l->found) goto out;
@@ -90,26 +90,26 @@ out:
     return e->code;
 }
 
-static bool tokenizers_holds(struct sys *sys, const char *folder, const char *name, struct error *e) {
+static bool folder_has(struct sys *sys, const char *folder, const char *name, struct error *e) {
     char *path = path_existing(sys, folder, name, e);
     sys->release(sys, path);
     return path != NULL;
 }
 
-/* Tries `folder`: the encoder's tokenizer folder in it, a tokenizer.json, the first encoder's tokenizer folder, or
- * the files of a tokenizer without a folder of their own. */
+/* Tries `folder`: the encoder's tokenizer folder in it, a tokenizer.json, the first encoder's tokenizer
+ * folder, or the files of a tokenizer without a folder of their own. */
 static enum status try_folder(struct lookup *l, const char *folder, struct error *e) {
     static const char *const loose[] = {"vocab.json", "spiece.model", "tokenizer.model"};
     struct sys *sys = l->search->sys;
     const char *first =
         l->search->recipe->slot[recipe_slot(l->search->recipe, FAMILY_TEXT)].text.tokenizer_folder;
     const char *const names[] = {"tokenizer.json", first};
-    try_own(l, folder, e);
+    try_own_folder(l, folder, e);
     for (int i = 0; i < 2 && !l->found && e->code == OK; i++)
         if (i < 1 || first != l->text->tokenizer_folder)
             try_path(l, path_existing(sys, folder, names[i], e), e);
     for (int i = 0; i < 3 && !l->found && e->code == OK; i++)
-        if (tokenizers_holds(sys, folder, loose[i], e)) return try_path(l, path_copy(sys, folder, e), e);
+        if (folder_has(sys, folder, loose[i], e)) return try_path(l, path_copy(sys, folder, e), e);
     return e->code;
 }
 
@@ -119,10 +119,10 @@ static enum status try_flag(struct lookup *l, struct error *e) {
     const char *path = l->search->options->tokenizer;
     bool folders = false;
     for (const struct slot *s = l->search->recipe->slot; s->family && path_is_folder(path); s++)
-        if (s->text.tokenizer_folder) folders |= tokenizers_holds(sys, path, s->text.tokenizer_folder, e);
+        if (s->text.tokenizer_folder) folders |= folder_has(sys, path, s->text.tokenizer_folder, e);
     if (e->code != OK) return e->code;
     folders ? try_folder(l, path, e) : try_path(l, path_copy(sys, path, e), e);
-    l->search->flag_serves |= l->found != NULL;
+    l->search->flag_used |= l->found != NULL;
     return e->code;
 }
 
@@ -177,10 +177,11 @@ static enum status expect_tokenizer(const struct lookup *l, struct error *e) {
         repository);
 }
 
-static enum status not_found(const struct lookup *l, const char *encoder, struct error *e) {
+static enum status fail_not_found(const struct lookup *l, const char *encoder, struct error *e) {
     const struct sluice_model_options *o = l->search->options;
     const struct slot *slot = &l->search->recipe->slot[l->slot];
-    const char *where = encoder ? encoder : o->model, *word = slot->display_name ? slot->display_name : slot->family->display_name;
+    const char *where = encoder ? encoder : o->model,
+               *word = slot->display_name ? slot->display_name : slot->family->display_name;
     if (o->tokenizer && *l->other) {
         error_set(e, META, "the %s needs a %s tokenizer", word, l->text->tokenizer);
         error_where(e, "%s", o->tokenizer);
@@ -215,7 +216,7 @@ static const struct index_entry *find_stored(const struct tensor_index *index) {
     return NULL;
 }
 
-static enum status try_stored(struct lookup *l, const struct tensor_index *index,
+static enum status try_stored_tokenizer(struct lookup *l, const struct tensor_index *index,
                               const struct index_entry *entry, struct error *e) {
     struct sys *sys = l->search->sys;
     const struct byte_source *source = &index->sources[entry->source];
@@ -223,7 +224,7 @@ static enum status try_stored(struct lookup *l, const struct tensor_index *index
     if (header_limit_check(sys, source->path, entry->bytes, e) != OK) return e->code;
     void *bytes = sys->alloc(sys, LINE_HOST, entry->bytes);
     if (!bytes) return error_set(e, MEMORY, "no memory for a tokenizer of %" PRIu64 " bytes", entry->bytes);
-    needs_to_open(l, TOKENIZER_HEAP_BYTES);
+    note_open_bytes(l, TOKENIZER_HEAP_BYTES);
     bool read = source_read(source, bytes, entry->bytes, entry->offset, e) == OK;
     if (read && tokenizer_open_spiece(sys, source->path, bytes, entry->bytes, &tokenizer, e) == OK)
         try_tokenizer(l, tokenizer, source->path, e);
@@ -233,13 +234,14 @@ static enum status try_stored(struct lookup *l, const struct tensor_index *index
     return e->code;
 }
 
-/* Tries the encoder's own file: a tensor `spiece_model`, or GGUF metadata (scalars are in index.config as JSON).
+/* Tries the encoder's own file: a tensor `spiece_model`, or GGUF metadata (scalars are in index.config as
+ * JSON).
  */
 static enum status try_encoder(struct lookup *l, struct error *e) {
     const struct component_file *file = find_encoder(l->search, l->slot);
     const struct tensor_index *index = file ? &l->search->files->opened[file->opened].index : NULL;
     const struct index_entry *stored = index ? find_stored(index) : NULL;
-    if (stored) return try_stored(l, index, stored, e);
+    if (stored) return try_stored_tokenizer(l, index, stored, e);
     if (!index || !index->config || !strstr(index->config, "\"tokenizer.ggml.model\"")) return OK;
     return try_path(l, path_copy(l->search->sys, index->sources[0].path, e), e);
 }
@@ -256,13 +258,13 @@ enum status tokenizer_find(struct tokenizer_search *search, int slot, struct tok
         const char *encoder = encoder_path(search, (slot + i) % SLOTS_MAX);
         if (encoder) try_beside(&l, encoder, e);
     }
-    if (!l.found && e->code == OK) not_found(&l, encoder_path(search, slot), e);
+    if (!l.found && e->code == OK) fail_not_found(&l, encoder_path(search, slot), e);
     *tokenizer = l.found;
     return e->code;
 }
 
 enum status tokenizer_check_flag(const struct tokenizer_search *search, struct error *e) {
-    if (!search->options->tokenizer || search->flag_serves || e->code != OK) return e->code;
+    if (!search->options->tokenizer || search->flag_used || e->code != OK) return e->code;
     char kinds[128] = "";
     size_t n = 0;
     for (const struct slot *s = search->recipe->slot; s->family && n < sizeof kinds; s++)

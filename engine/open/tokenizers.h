@@ -1,7 +1,8 @@
-/* Finds the tokenizers of a pipeline's text encoders. Each must have the kind of its recipe. Places, in order:
- * --tokenizer; the model's folder; the encoder's own file (GGUF metadata, or a tensor `spiece_model`); beside an
- * encoder. The model's folder precedes the encoder's file because it has more of the added tokens. Files beside
- * the encoder come last because they may belong to another model. */
+/* Finds the tokenizers of a pipeline's text encoders. Each must have the kind of its recipe. Places, in
+ * order:
+ * --tokenizer; the model's folder; the encoder's own file (GGUF metadata, or a tensor `spiece_model`); beside
+ * an encoder. The model's folder precedes the encoder's file because it has more of the added tokens. Files
+ * beside the encoder come last because they may belong to another model. */
 #ifndef SLUICE_OPEN_TOKENIZERS_H
 #define SLUICE_OPEN_TOKENIZERS_H
 
@@ -14,12 +15,12 @@ struct tokenizer_search {
     const struct sluice_model_options *options;
     const struct component_files *files;
     const struct recipe *recipe;
-    bool flag_serves;    /* a tokenizer was found in --tokenizer */
+    bool flag_used;    /* a tokenizer was found in --tokenizer */
     uint64_t open_bytes; /* largest temporary memory that opening a tokenizer took */
 };
 
-/* The tokenizer of this slot's text encoder; free with tokenizer_close. MISSING: none found. META: --tokenizer
- * has another kind, or the tokenizer lacks a token of the recipe. */
+/* The tokenizer of this slot's text encoder; free with tokenizer_close. MISSING: none found. META:
+ * --tokenizer has another kind, or the tokenizer lacks a token of the recipe. */
 enum status tokenizer_find(struct tokenizer_search *search, int slot, struct tokenizer **tokenizer,
                            struct error *e);
 

@@ -30,7 +30,8 @@ static int at_least_one(int64_t n) {
 static struct picture_size scaled(struct picture_size from, struct picture_size size, bool covers) {
     int64_t width = (int64_t)size.height * from.width / from.height;
     int64_t height = (int64_t)size.width * from.height / from.width;
-    bool flatter = (int64_t)size.width * from.height > (int64_t)from.width * size.height; /* size is flatter than the picture */
+    bool flatter = (int64_t)size.width * from.height >
+                   (int64_t)from.width * size.height; /* size is flatter than the picture */
     if (flatter == covers) return (struct picture_size){size.width, at_least_one(height)};
     return (struct picture_size){at_least_one(width), size.height};
 }
@@ -84,7 +85,7 @@ static void push_row(void *to, const uint8_t *row) {
     resample_push_row(to, row);
 }
 
-static void take_all(struct resampling *r, const uint8_t *rgb, struct picture_size size) {
+static void push_all_rows(struct resampling *r, const uint8_t *rgb, struct picture_size size) {
     for (size_t y = 0; y < (size_t)size.height; y++) resample_push_row(r, rgb + 3 * y * (size_t)size.width);
 }
 
@@ -95,8 +96,8 @@ static enum status fit_no_memory(const struct sluice_picture *given, struct erro
 }
 
 /* Reads a picture without row reader as a whole, then passes its rows on. */
-static enum status take_whole(struct sys *sys, const struct sluice_picture *given, struct resampling *r,
-                              struct error *e) {
+static enum status read_whole_picture(struct sys *sys, const struct sluice_picture *given,
+                                      struct resampling *r, struct error *e) {
     struct picture_size size = {given->width, given->height};
     struct sluice_error failed = {0};
     uint8_t *rgb = sys->map(sys, LINE_HOST, rgb_bytes(size));
@@ -104,18 +105,18 @@ static enum status take_whole(struct sys *sys, const struct sluice_picture *give
     if (given->read(given, rgb, &failed))
         adopt_error(&failed, e);
     else
-        take_all(r, rgb, size);
+        push_all_rows(r, rgb, size);
     sys->unmap(sys, LINE_HOST, rgb, rgb_bytes(size));
     return e->code;
 }
 
-static enum status take_rows(struct sys *sys, const struct sluice_picture *given, struct resampling *r,
-                             struct error *e) {
+static enum status read_picture_rows(struct sys *sys, const struct sluice_picture *given,
+                                     struct resampling *r, struct error *e) {
     struct sluice_error failed = {0};
     if (given->rgb)
-        take_all(r, given->rgb, (struct picture_size){given->width, given->height});
+        push_all_rows(r, given->rgb, (struct picture_size){given->width, given->height});
     else if (!given->read_rows)
-        return take_whole(sys, given, r, e);
+        return read_whole_picture(sys, given, r, e);
     else if (given->read_rows(given, push_row, r, &failed))
         return adopt_error(&failed, e);
     if (resample_done(r)) return OK;
@@ -149,7 +150,7 @@ enum status fit_read(struct sys *sys, const struct sluice_picture *given, const 
     void *memory = sys->alloc(sys, LINE_HOST, resample_bytes(f->from, &f->part));
     if (!memory) return fit_no_memory(given, e);
     resample_begin(&r, f->from, &f->part, memory, to + pitch * (size_t)f->top + 3 * (size_t)f->left, pitch);
-    if (take_rows(sys, given, &r, e) == OK) pad(f, to);
+    if (read_picture_rows(sys, given, &r, e) == OK) pad(f, to);
     sys->release(sys, memory);
     return e->code;
 }

@@ -42,23 +42,23 @@ static bool repaints(const uint8_t *rgb) {
     return grey_of(rgb) >= 128;
 }
 
-static float value_of(uint8_t v) {
+static float signed_value(uint8_t v) {
     return 2 * ((float)v / 255) - 1;
 }
 
 float mask_level(const struct sluice_picture *mask, int y, int x) {
-    return (value_of(grey_of(mask->rgb + 3 * ((size_t)y * (size_t)mask->width + (size_t)x))) + 1) / 2;
+    return (signed_value(grey_of(mask->rgb + 3 * ((size_t)y * (size_t)mask->width + (size_t)x))) + 1) / 2;
 }
 
-void picture_to_masked(const struct sluice_picture *picture, const struct sluice_picture *mask, bool repainted,
-                     struct tensor out) {
+void picture_to_masked(const struct sluice_picture *picture, const struct sluice_picture *mask,
+                       bool repainted, struct tensor out) {
     float *to = out.data;
     size_t pixels = (size_t)picture->width * (size_t)picture->height;
     assert(out.dtype == DTYPE_F32 && tensor_elements(&out) == (int64_t)pixels * 3 && tensor_packed(&out));
     assert(!mask || (mask->width == picture->width && mask->height == picture->height));
     for (size_t i = 0; i < pixels; i++) {
         bool visible = !mask || repaints(mask->rgb + 3 * i) == repainted;
-        for (size_t c = 3 * i; c < 3 * i + 3; c++) to[c] = visible ? value_of(picture->rgb[c]) : 0;
+        for (size_t c = 3 * i; c < 3 * i + 3; c++) to[c] = visible ? signed_value(picture->rgb[c]) : 0;
     }
 }
 
@@ -68,26 +68,27 @@ void picture_to_tensor(const struct sluice_picture *picture, const struct sluice
 }
 
 /* Linear interpolation between two pixels: indices and the second one's weight. */
-struct between {
+struct lerp_position {
     int first, second;
     float weight;
 };
 
 /* Source position of output i of n in m pixels, as in PyTorch's interpolate without antialiasing
  * (align_corners=False). */
-static struct between between_of(int i, int n, int m) {
+static struct lerp_position lerp_position_of(int i, int n, int m) {
     float at = ((float)i + 0.5F) * ((float)m / (float)n) - 0.5F;
     int first = at < 0 ? 0 : (int)at;
     if (first > m - 1) first = m - 1;
-    return (struct between){first, first < m - 1 ? first + 1 : first, at < 0 ? 0 : at - (float)first};
+    return (struct lerp_position){first, first < m - 1 ? first + 1 : first, at < 0 ? 0 : at - (float)first};
 }
 
-static float bilinear(const struct sluice_picture *p, struct between y, struct between x, size_t c) {
+static float bilinear(const struct sluice_picture *p, struct lerp_position y, struct lerp_position x,
+                      size_t c) {
     const uint8_t *above = p->rgb + 3 * (size_t)y.first * (size_t)p->width + c,
                   *below = p->rgb + 3 * (size_t)y.second * (size_t)p->width + c;
     size_t left = 3 * (size_t)x.first, right = 3 * (size_t)x.second;
-    float over = value_of(above[left]) * (1 - x.weight) + value_of(above[right]) * x.weight;
-    float under = value_of(below[left]) * (1 - x.weight) + value_of(below[right]) * x.weight;
+    float over = signed_value(above[left]) * (1 - x.weight) + signed_value(above[right]) * x.weight;
+    float under = signed_value(below[left]) * (1 - x.weight) + signed_value(below[right]) * x.weight;
     return over * (1 - y.weight) + under * y.weight;
 }
 
@@ -106,14 +107,14 @@ void picture_letterbox(const struct sluice_picture *picture, struct tensor out) 
     for (int y = 0; y < out_size.height; y++)
         for (int x = 0; x < out_size.width; x++) {
             bool inside = y >= top && y < top + size.height && x >= left && x < left + size.width;
-            struct between down = between_of(y - top, size.height, picture->height),
-                           across = between_of(x - left, size.width, picture->width);
+            struct lerp_position down = lerp_position_of(y - top, size.height, picture->height),
+                                 across = lerp_position_of(x - left, size.width, picture->width);
             for (size_t c = 0; c < 3; c++) *to++ = inside ? bilinear(picture, down, across, c) : 1;
         }
 }
 
 void picture_to_vision(const struct sluice_picture *picture, const float mean[3], const float deviation[3],
-                     struct tensor out) {
+                       struct tensor out) {
     float *to = out.data;
     size_t pixels = (size_t)picture->width * (size_t)picture->height;
     assert(out.dtype == DTYPE_F32 && tensor_elements(&out) == (int64_t)pixels * 3 && tensor_packed(&out));
@@ -169,19 +170,19 @@ void posterior_sample(struct tensor moments, const float *noise, const struct la
 
 /* FLUX.1 Kontext's training sizes; the nearest aspect ratio is chosen as in diffusers 0.42,
  * pipeline_flux_kontext.py, PREFERRED_KONTEXT_RESOLUTIONS. Sorted by width, so that ties resolve as there. */
-static const struct picture_size trained[] = {
+static const struct picture_size kontext_sizes[] = {
     {672, 1568}, {688, 1504}, {720, 1456},  {752, 1392}, {800, 1328}, {832, 1248},
     {880, 1184}, {944, 1104}, {1024, 1024}, {1104, 944}, {1184, 880}, {1248, 832},
     {1328, 800}, {1392, 752}, {1456, 720},  {1504, 688}, {1568, 672}};
 
 enum { TRAINED_PIXELS_MAX = 800 * 1328, ASPECT_MAX = 4 };
 
-static struct picture_size nearest_trained(int width, int height) {
+static struct picture_size nearest_kontext_size(int width, int height) {
     double aspect = (double)width / height, least = INFINITY;
-    struct picture_size nearest = trained[0];
-    for (size_t i = 0; i < sizeof trained / sizeof *trained; i++) {
-        double away = fabs(aspect - (double)trained[i].width / trained[i].height);
-        if (away < least) nearest = trained[i];
+    struct picture_size nearest = kontext_sizes[0];
+    for (size_t i = 0; i < sizeof kontext_sizes / sizeof *kontext_sizes; i++) {
+        double away = fabs(aspect - (double)kontext_sizes[i].width / kontext_sizes[i].height);
+        if (away < least) nearest = kontext_sizes[i];
         if (away < least) least = away;
     }
     return nearest;
@@ -214,7 +215,7 @@ enum status picture_reference_size(const struct sluice_picture *picture, int mul
         return error_expected(e, "at most %d pixels, or an aspect ratio within %d to 1", TRAINED_PIXELS_MAX,
                               ASPECT_MAX);
     }
-    if (large) *size = nearest_trained(width, height);
+    if (large) *size = nearest_kontext_size(width, height);
     size->width -= size->width % multiple;
     size->height -= size->height % multiple;
     return OK;

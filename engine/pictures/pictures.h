@@ -27,8 +27,8 @@ void picture_to_tensor(const struct sluice_picture *picture, const struct sluice
                        struct tensor out);
 /* The same for one side of the mask: its repainted part, or the rest; out is 0 elsewhere. mask NULL: the
  * whole picture. */
-void picture_to_masked(const struct sluice_picture *picture, const struct sluice_picture *mask, bool repainted,
-                     struct tensor out);
+void picture_to_masked(const struct sluice_picture *picture, const struct sluice_picture *mask,
+                       bool repainted, struct tensor out);
 /* Grey of a mask pixel, 0 to 1; from 0.5 on the pixel is repainted. */
 float mask_level(const struct sluice_picture *mask, int y, int x);
 
@@ -40,7 +40,7 @@ void picture_letterbox(const struct sluice_picture *picture, struct tensor out);
 
 /* Input of a vision encoder: (v / 255 - mean) / deviation per colour, with the rounding of transformers 5. */
 void picture_to_vision(const struct sluice_picture *picture, const float mean[3], const float deviation[3],
-                     struct tensor out);
+                       struct tensor out);
 
 /* out [factor^2, Y, X] f32, packed, from a mask of Y * factor by X * factor pixels: channel y * factor + x
  * of a latent pixel is 1 if the mask repaints pixel (y, x) of its square, else 0. A mask repaints where its

@@ -28,8 +28,9 @@ static double cubic(double x) {
 static const struct {
     double (*kernel)(double x);
     int lobes;
-    int bits;      /* fractional bits of weights; 0: so that the largest weight fits 16 bits */
-    bool vertical_first_allowed; /* vertical first if that drops more than twice as many pixels as horizontal */
+    int bits;                    /* fractional bits of weights; 0: so that the largest weight fits 16 bits */
+    bool vertical_first_allowed; /* vertical first if that drops more than twice as many pixels as horizontal
+                                  */
 } resamplers[] = {
     [PILLOW_LANCZOS] = {lanczos, 3, 22, true},
     [TORCH_BICUBIC] = {cubic, 2, 0, false},
@@ -41,19 +42,19 @@ static int max_taps(struct direction d) {
 }
 
 /* Position of the kernel for one output. */
-struct place {
+struct kernel_position {
     double centre, wider, sum; /* sum: of the weights, before normalisation */
     struct window window;
 };
 
-static double weight(struct direction d, const struct place *p, int k) {
+static double weight(struct direction d, const struct kernel_position *p, int k) {
     return resamplers[d.by].kernel((k - p->centre + 0.5) / p->wider);
 }
 
 /* Kernel position of output i. */
-static struct place place(struct direction d, int i) {
+static struct kernel_position kernel_position(struct direction d, int i) {
     double step = (double)d.from / d.to, wider = step > 1 ? step : 1;
-    struct place p = {.centre = (i + 0.5) * step, .wider = wider};
+    struct kernel_position p = {.centre = (i + 0.5) * step, .wider = wider};
     double reach = resamplers[d.by].lobes * wider;
     int first = p.centre > reach ? (int)(p.centre - reach + 0.5) : 0, end = (int)(p.centre + reach + 0.5);
     if (end > d.from) end = d.from;
@@ -64,7 +65,7 @@ static struct place place(struct direction d, int i) {
 
 /* Integer weights of output d.first + i; weights: room for max_taps. */
 static struct window weights_of(struct direction d, int i, int32_t *weights) {
-    struct place p = place(d, d.first + i);
+    struct kernel_position p = kernel_position(d, d.first + i);
     for (int k = 0; k < p.window.n; k++)
         weights[k] = (int32_t)lround(weight(d, &p, p.window.first + k) / p.sum * (1 << d.bits));
     return p.window;
@@ -76,7 +77,7 @@ static int max_weight_bits(struct direction d) {
     double largest = 0;
     int bits = 0;
     for (int i = 0; i < d.to; i++) {
-        struct place p = place(d, i);
+        struct kernel_position p = kernel_position(d, i);
         for (int k = 0; k < p.window.n; k++)
             largest = fmax(largest, weight(d, &p, p.window.first + k) / p.sum);
     }
@@ -95,7 +96,7 @@ static size_t row_values(const struct resampling *r) {
 }
 
 /* Takes the next part of memory; NULL while parts are only counted. */
-static void *resample_carve(char *memory, uint64_t *at, size_t bytes) {
+static void *take_memory(char *memory, uint64_t *at, size_t bytes) {
     void *part = memory ? memory + *at : NULL;
     *at += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     return part;
@@ -115,12 +116,12 @@ static uint64_t lay_out(struct resampling *r, struct picture_size from, const st
     r->taps_across = max_taps(r->across);
     r->taps_down = max_taps(r->down);
     size_t columns = (size_t)r->across.n;
-    r->windows = resample_carve(memory, &bytes, columns * sizeof *r->windows);
-    r->weights = resample_carve(memory, &bytes, columns * (size_t)r->taps_across * sizeof *r->weights);
-    r->weights_down = resample_carve(memory, &bytes, (size_t)r->taps_down * sizeof *r->weights_down);
-    r->sums = resample_carve(memory, &bytes, row_values(r) * sizeof *r->sums);
-    r->rows = resample_carve(memory, &bytes, (size_t)r->taps_down * row_values(r));
-    r->row = resample_carve(memory, &bytes, r->down_first ? row_values(r) : 0);
+    r->windows = take_memory(memory, &bytes, columns * sizeof *r->windows);
+    r->weights = take_memory(memory, &bytes, columns * (size_t)r->taps_across * sizeof *r->weights);
+    r->weights_down = take_memory(memory, &bytes, (size_t)r->taps_down * sizeof *r->weights_down);
+    r->sums = take_memory(memory, &bytes, row_values(r) * sizeof *r->sums);
+    r->rows = take_memory(memory, &bytes, (size_t)r->taps_down * row_values(r));
+    r->row = take_memory(memory, &bytes, r->down_first ? row_values(r) : 0);
     return bytes;
 }
 
@@ -171,7 +172,7 @@ static void sum_vertical(const struct resampling *r, uint8_t *to) {
     for (size_t i = 0; i < n; i++) to[i] = rounded(r->sums[i], r->down.bits);
 }
 
-static void make_row(struct resampling *r) {
+static void finish_row(struct resampling *r) {
     uint8_t *to = r->to + (size_t)r->made * r->pitch;
     sum_vertical(r, r->down_first ? r->row : to);
     if (r->down_first) sum_horizontal(r, r->row, to);
@@ -183,7 +184,7 @@ void resample_push_row(struct resampling *r, const uint8_t *row) {
     if (resample_done(r) || y >= r->down.from) return;
     if (y >= r->next.first && r->down_first) memcpy(held_row(r, y), row, row_values(r));
     if (y >= r->next.first && !r->down_first) sum_horizontal(r, row, held_row(r, y));
-    while (!resample_done(r) && y >= r->next.first + r->next.n - 1) make_row(r);
+    while (!resample_done(r) && y >= r->next.first + r->next.n - 1) finish_row(r);
 }
 
 enum status picture_resize(struct sys *sys, const struct sluice_picture *picture, enum resampler by,

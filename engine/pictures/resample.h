@@ -14,7 +14,8 @@ struct picture_size {
 /* The library whose result is reproduced. */
 enum resampler {
     PILLOW_LANCZOS, /* Pillow 13's resize(size, LANCZOS) */
-    TORCH_BICUBIC,  /* PyTorch 2.15's interpolate(mode="bicubic", antialias=True) of uint8 on a CPU: torchvision's resize, which transformers 5 uses for vision encoders */
+    TORCH_BICUBIC,  /* PyTorch 2.15's interpolate(mode="bicubic", antialias=True) of uint8 on a CPU:
+                       torchvision's resize, which transformers 5 uses for vision encoders */
 };
 
 /* A crop of a picture that is resampled to `whole`: `size` pixels from (x, y), inside it. */

@@ -6,7 +6,7 @@
 
 /* Continued fraction of the incomplete beta function by Lentz's method (Abramowitz and Stegun 26.5.8);
  * converges fast for x up to 1/2. */
-static double fraction(double x, double a) {
+static double continued_fraction(double x, double a) {
     double c = 1, d = 1 / (1 - x * 2 * a / (a + 1)), value = d;
     for (int m = 1; m < 500; m++) {
         double even = m * (a - m) * x / ((a + 2 * m - 1) * (a + 2 * m));
@@ -23,8 +23,8 @@ static double fraction(double x, double a) {
 }
 
 /* The cumulative distribution at x, for x up to 1/2. */
-static double part_below(double x, double a, double log_beta) {
-    return exp(a * (log(x) + log1p(-x)) - log_beta) * fraction(x, a) / a;
+static double cumulative(double x, double a, double log_beta) {
+    return exp(a * (log(x) + log1p(-x)) - log_beta) * continued_fraction(x, a) / a;
 }
 
 /* lgamma() is not thread-safe: it sets the global signgam. */
@@ -39,7 +39,7 @@ static double lower_quantile(double part, double a) {
     if (part <= 0) return 0;
     for (int i = 0; i < 64; i++) {
         double middle = (low + high) / 2;
-        *(part_below(exp(middle), a, log_beta) < part ? &low : &high) = middle;
+        *(cumulative(exp(middle), a, log_beta) < part ? &low : &high) = middle;
     }
     return exp((low + high) / 2);
 }

@@ -43,9 +43,10 @@ void grid_skip(struct grid *grid, int first) {
 
 void grid_initial_sample(const struct grid *grid, float *noise, const float *picture, int64_t n) {
     if (picture) grid_add_noise(&grid->step->at, picture, noise, noise, n);
-    for (int64_t i = 0; i < n && !picture; i++) noise[i] *= grid->start;
+    for (int64_t i = 0; i < n && !picture; i++) noise[i] *= grid->init_noise_sigma;
 }
 
-void grid_add_noise(const struct grid_point *at, const float *picture, const float *noise, float *out, int64_t n) {
+void grid_add_noise(const struct grid_point *at, const float *picture, const float *noise, float *out,
+                    int64_t n) {
     for (int64_t i = 0; i < n; i++) out[i] = at->noise * noise[i] + at->signal * picture[i];
 }

@@ -2,16 +2,15 @@
  *
  * A sample is signal * image + noise * standard noise. The form of the grid gives both factors for a sigma:
  *
- *   GRID_VARIANCE_EXPLODING   1, sigma                                          Euler, Heun, DPM2, LMS
- *   GRID_VARIANCE_PRESERVING  1 / sqrt(1 + sigma^2), sigma / sqrt(1 + sigma^2)  DDIM, PNDM, DPM-Solver++,
- * UniPC, LCM, TCD
- *   GRID_FLOW                 1 - sigma, sigma                                  flow matching
+ *   variance exploding:   1, sigma (Euler, Heun, DPM2, LMS)
+ *   variance preserving:  1 / sqrt(1 + sigma^2), sigma / sqrt(1 + sigma^2) (DDIM, DPM-Solver++, UniPC, LCM)
+ *   flow matching:        1 - sigma, sigma
  *
- * The first two are equivalent: dividing the second by its signal gives the first. A run uses the form of
- * its diffusers scheduler, so that its latents match diffusers at every step, also with zero terminal SNR
- * (signal 0). Samplers work for any signal and noise, so sampler and grid are independent choices.
- * Denoisers read samples of variance 1: variance-preserving and flow samples as they are,
- * variance-exploding ones divided by sqrt(1 + sigma^2).
+ * The first two are equivalent: dividing a variance-exploding sample by sqrt(1 + sigma^2) gives the other.
+ * A run uses the form of its diffusers scheduler, so that its latents match diffusers at every step, also
+ * with zero terminal SNR (signal 0). Samplers work for any signal and noise, so sampler and grid are
+ * independent choices. Denoisers read samples of variance 1: variance-preserving and flow samples as they
+ * are, variance-exploding ones divided by sqrt(1 + sigma^2).
  *
  * A step goes from its `at` to its `to`. `to` is the next step's `at`, except for DDIM and PNDM: their
  * steps span a fixed number of timesteps, so with spacings other than `leading` they end slightly off the
@@ -26,7 +25,7 @@
 enum grid_form { GRID_FLOW, GRID_VARIANCE_EXPLODING, GRID_VARIANCE_PRESERVING };
 
 struct grid_point {
-    float timestep;      /* as in training, 0 to 999; 0 at the end */
+    float timestep;      /* as in training; 0 at the end */
     float sigma;         /* flow: the noise factor; else noise / signal, at most FLT_MAX */
     float signal, noise; /* factors in the sample */
     float input_scale;   /* factor on the sample for the denoiser, unless the prediction has its own */
@@ -38,11 +37,11 @@ struct grid_step {
 
 struct grid {
     enum grid_form form;
-    int n, n_total;                  /* steps to run; steps before the first were skipped (img2img) */
-    struct grid_step *step;          /* room for the requested steps + GRID_EXTRA_STEPS; owned by the caller */
-    float start;                     /* standard deviation of the initial noise (init_noise_sigma in diffusers) */
-    int timestep_stride;                        /* timesteps that every step spans (DDIM, PNDM); 0: steps go from point to point */
-    bool continuous_timesteps;                 /* timesteps are log(sigma) / 4 (EDM) */
+    int n, n_total;         /* steps to run; steps including those that img2img skips */
+    struct grid_step *step; /* room for the requested steps + GRID_EXTRA_STEPS; owned by the caller */
+    float init_noise_sigma; /* standard deviation of the initial noise of text-to-image */
+    int timestep_stride; /* timesteps that every step spans (DDIM, PNDM); 0: steps go from point to point */
+    bool continuous_timesteps;       /* timesteps are log(sigma) / 4 (EDM) */
     const struct noise_table *table; /* NULL for flow models */
 };
 
@@ -65,6 +64,7 @@ void grid_skip(struct grid *grid, int first);
  * image latent (n values), else scaled by init_noise_sigma. */
 void grid_initial_sample(const struct grid *grid, float *noise, const float *picture, int64_t n);
 /* out := at->signal * picture + at->noise * noise. out may be picture or noise. */
-void grid_add_noise(const struct grid_point *at, const float *picture, const float *noise, float *out, int64_t n);
+void grid_add_noise(const struct grid_point *at, const float *picture, const float *noise, float *out,
+                    int64_t n);
 
 #endif

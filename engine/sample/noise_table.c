@@ -14,7 +14,8 @@ static double cosine_abar(double part) {
 }
 
 static float beta_of(const struct training_noise *s, int i) {
-    if (s->beta_schedule == BETAS_LINEAR) return linspace_torch((float)s->beta_start, (float)s->beta_end, i, N);
+    if (s->beta_schedule == BETAS_LINEAR)
+        return linspace_torch((float)s->beta_start, (float)s->beta_end, i, N);
     if (s->beta_schedule == BETAS_COSINE)
         return (float)fmin(1 - cosine_abar((i + 1.0) / N) / cosine_abar((double)i / N), 0.999);
     float root = linspace_torch((float)sqrt(s->beta_start), (float)sqrt(s->beta_end), i, N);
@@ -58,7 +59,7 @@ void noise_table_fill(struct noise_table *table, const struct training_noise *se
 }
 
 /* Index of the table entry at or below a timestep. */
-static int place_of(double timestep) {
+static int entry_below(double timestep) {
     int low = (int)floor(timestep);
     return low < 0 ? 0 : low > N - 2 ? N - 2 : low;
 }
@@ -66,13 +67,13 @@ static int place_of(double timestep) {
 double noise_table_sigma(const struct noise_table *table, double timestep) {
     if (timestep <= 0) return (double)table->sigma[0];
     if (timestep >= N - 1) return (double)table->sigma[N - 1];
-    int low = place_of(timestep);
+    int low = entry_below(timestep);
     double from = (double)table->sigma[low], slope = (double)table->sigma[low + 1] - from;
     return slope * (timestep - low) + from;
 }
 
 double noise_table_sigma_of_log(const struct noise_table *table, double timestep) {
-    int low = place_of(timestep);
+    int low = entry_below(timestep);
     double part = fmin(fmax(timestep - low, 0), 1);
     return exp((1 - part) * (double)table->log_sigma[low] + part * (double)table->log_sigma[low + 1]);
 }

@@ -22,7 +22,7 @@ enum beta_schedule {
 enum rescale_zero_snr {
     ZERO_SNR_NO,
     ZERO_SNR_CLAMPED, /* last alpha is 2^-24 instead of 0, as in EulerDiscreteScheduler */
-    ZERO_SNR_EXACT, /* last alpha is 0 */
+    ZERO_SNR_EXACT,   /* last alpha is 0 */
 };
 
 struct training_noise {

@@ -47,14 +47,20 @@ static void prediction_convert_v(float *output, const float *sample, int64_t n, 
     }
 }
 
-/* ---- the table ---- */
+/* ---- prediction types ---- */
 
-const struct prediction prediction_flow = {
-    .name = "flow", .is_flow = true, .timestep_input = timestep_input_sigma, .convert = prediction_convert_flow};
-const struct prediction prediction_flow_inverted = {
-    .name = "flow", .is_flow = true, .timestep_input = timestep_input_one_minus_sigma, .convert = prediction_convert_flow};
-const struct prediction prediction_flow_timestep = {
-    .name = "flow", .is_flow = true, .timestep_input = timestep_input_unscaled, .convert = prediction_convert_flow};
+const struct prediction prediction_flow = {.name = "flow",
+                                           .is_flow = true,
+                                           .timestep_input = timestep_input_sigma,
+                                           .convert = prediction_convert_flow};
+const struct prediction prediction_flow_inverted = {.name = "flow",
+                                                    .is_flow = true,
+                                                    .timestep_input = timestep_input_one_minus_sigma,
+                                                    .convert = prediction_convert_flow};
+const struct prediction prediction_flow_timestep = {.name = "flow",
+                                                    .is_flow = true,
+                                                    .timestep_input = timestep_input_unscaled,
+                                                    .convert = prediction_convert_flow};
 const struct prediction prediction_eps = {
     .name = "eps", .timestep_input = timestep_input_unscaled, .convert = prediction_convert_eps};
 const struct prediction prediction_v = {

@@ -18,7 +18,7 @@ enum prediction_form {
 
 struct prediction {
     const char *name; /* for --prediction: "flow", "eps", "v" */
-    bool is_flow;       /* flow matching */
+    bool is_flow;     /* flow matching */
     /* The timestep input of the denoiser, from a training timestep. */
     float (*timestep_input)(float timestep);
     /* Factor on the sample that the denoiser reads. NULL: the grid point's. */

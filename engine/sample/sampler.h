@@ -19,11 +19,12 @@ enum { SAMPLER_EVALUATIONS_MAX = 2, SAMPLER_HISTORY_MAX = 4 };
 
 /* Options of solvers; scheduler_config.json may set them. */
 struct solver {
-    int order;             /* solver_order of DPM-Solver++, DEIS and UniPC: 1 to 3 */
-    bool heun;             /* solver_type "heun" of second-order DPM-Solver++; else "midpoint" */
-    bool no_lower_order_final; /* lower_order_final is false: orders stay up at the end of runs of under 15 steps */
+    int order;                 /* solver_order of DPM-Solver++, DEIS and UniPC: 1 to 3 */
+    bool heun;                 /* solver_type "heun" of second-order DPM-Solver++; else "midpoint" */
+    bool no_lower_order_final; /* lower_order_final is false: no lower order at the end of runs under 15 steps
+                                */
     bool euler_at_final;
-    bool bh1;         /* solver_type "bh1" of UniPC: B(h) = h, not e^h - 1 */
+    bool bh1;               /* solver_type "bh1" of UniPC: B(h) = h, not e^h - 1 */
     bool lcm_boundary_used; /* LCM: apply the boundary condition of the distillation */
 };
 
@@ -36,7 +37,7 @@ struct sampler_update {
     float *sample;         /* in and out: the sample, moved to the next evaluation or step */
     float *output;         /* guided prediction in the form of the sampler; may be overwritten */
     float *const *history; /* the sampler's tensors for this image; undefined before the first step */
-    const float *noise;    /* standard normals if the sampler draws noise; NULL at a step that ends without noise */
+    const float *noise;    /* standard normals; NULL: no noise drawn, or a step that ends without noise */
     int64_t n;
 };
 

@@ -29,7 +29,7 @@ static void sampler_update_euler_a(const struct sampler_update *u) {
     step_ancestral(u, u->sample, &update_step(u)->at, &update_step(u)->to);
 }
 
-/* ---- two evaluations ---- */
+/* ---- DPM++ 2S ancestral, DPM++ SDE ---- */
 
 static double logit(double sigma) {
     return log((1 - sigma) / sigma);
@@ -37,7 +37,7 @@ static double logit(double sigma) {
 
 /* The sigma of DPM++ 2S's second evaluation: the geometric mean of the step's begin and its down-sigma; for
  * flow models the mean in log(signal / noise). */
-static float middle_of_down(const struct grid *grid, const struct grid_step *s) {
+static float sigma_between_down(const struct grid *grid, const struct grid_step *s) {
     double from = (double)s->at.sigma;
     double down = update_ancestral(grid, from, (double)s->to.sigma).down;
     if (grid->form != GRID_FLOW) return (float)(sqrt(from) * sqrt(down));
@@ -49,7 +49,7 @@ static bool evaluation_above_down(const struct grid *grid, int step, int evaluat
     const struct grid_step *s = &grid->step[step];
     (void)evaluation;
     if (!(s->to.noise > 0)) return false;
-    *at = grid_between(grid, step, middle_of_down(grid, s));
+    *at = grid_between(grid, step, sigma_between_down(grid, s));
     return true;
 }
 
@@ -127,7 +127,7 @@ static void sampler_update_tcd(const struct sampler_update *u) {
     update_sum(u->sample, u->n, terms, u->noise ? 3 : 2);
 }
 
-/* ---- the table ---- */
+/* ---- samplers ---- */
 
 const struct sampler sampler_ddim = {
     .name = "ddim", .form = PREDICTION_DENOISED, .evaluations = 1, .update = sampler_update_ddim};
@@ -164,5 +164,6 @@ const struct sampler sampler_tcd = {.name = "tcd",
                                     .evaluations = 1,
                                     .draws_noise = NOISE_AT_STEP_END,
                                     .needs_timesteps = true,
-                                    .no_flow_reason = "it needs the trained noise levels, which flow models lack",
+                                    .no_flow_reason =
+                                        "it needs the trained noise levels, which flow models lack",
                                     .update = sampler_update_tcd};

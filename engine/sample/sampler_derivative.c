@@ -3,14 +3,14 @@
 
 #include <math.h>
 
-/* ---- one evaluation ---- */
+/* ---- Euler ---- */
 
 static void sampler_update_euler(const struct sampler_update *u) {
     const struct grid_step *s = update_step(u);
     update_along_derivative(u, u->sample, &s->at, &s->to, u->output);
 }
 
-/* ---- two evaluations ---- */
+/* ---- Heun, DPM2 ---- */
 
 /* Heun's second evaluation is at the step's end, unless that has no noise. */
 static bool evaluation_at_end(const struct grid *grid, int step, int evaluation, struct grid_point *at) {
@@ -34,7 +34,7 @@ static void sampler_update_heun(const struct sampler_update *u) {
 }
 
 /* Geometric mean of two sigmas, with the float32 rounding of torch.lerp. */
-static float middle(float sigma, float other) {
+static float geometric_mean_f32(float sigma, float other) {
     float from = (float)log((double)sigma), to = (float)log((double)other);
     return (float)exp((double)(to - (to - from) * 0.5f));
 }
@@ -43,7 +43,7 @@ static bool evaluation_at_middle(const struct grid *grid, int step, int evaluati
     const struct grid_step *s = &grid->step[step];
     (void)evaluation;
     if (!(s->to.noise > 0)) return false;
-    *at = grid_between(grid, step, middle(s->to.sigma, s->at.sigma));
+    *at = grid_between(grid, step, geometric_mean_f32(s->to.sigma, s->at.sigma));
     return true;
 }
 
@@ -71,7 +71,7 @@ static bool evaluation_above_down(const struct grid *grid, int step, int evaluat
     const struct grid_step *s = &grid->step[step];
     (void)evaluation;
     if (!(s->to.noise > 0)) return false;
-    *at = grid_between(grid, step, middle(s->at.sigma, sigma_down(s)));
+    *at = grid_between(grid, step, geometric_mean_f32(s->at.sigma, sigma_down(s)));
     return true;
 }
 
@@ -100,13 +100,13 @@ static void multistep_update(const struct sampler_update *u, const double *facto
     const struct grid_step *s = update_step(u);
     double scale = update_scale(u->grid, &s->to);
     struct term terms[HISTORY + 2] = {{scale / update_scale(u->grid, &s->at), u->sample},
-                                   {scale * factor[0], u->output}};
+                                      {scale * factor[0], u->output}};
     for (int k = 1; k < order; k++) terms[k + 1] = (struct term){scale * factor[k], u->history[k - 1]};
     update_sum(u->sample, u->n, terms, order + 1);
     update_push(u->history, HISTORY, u->output, u->n);
 }
 
-static int order_of(const struct sampler_update *u) {
+static int available_order(const struct sampler_update *u) {
     return u->step < HISTORY ? u->step + 1 : HISTORY + 1;
 }
 
@@ -124,9 +124,10 @@ static double lagrange(const struct sampler_update *u, int order, int j, double 
 /* LMS: integrates the Lagrange polynomials over the step by two-point Gauss quadrature, exact up to degree
  * 3. */
 static void sampler_update_lms(const struct sampler_update *u) {
-    double from = (double)update_step(u)->at.sigma, to = (double)update_step(u)->to.sigma, factor[HISTORY + 1];
+    double from = (double)update_step(u)->at.sigma, to = (double)update_step(u)->to.sigma,
+           factor[HISTORY + 1];
     double half = (to - from) / 2, middle_at = (from + to) / 2, off = half / sqrt(3);
-    int order = order_of(u);
+    int order = available_order(u);
     for (int j = 0; j < order; j++)
         factor[j] = half * (lagrange(u, order, j, middle_at - off) + lagrange(u, order, j, middle_at + off));
     multistep_update(u, factor, order);
@@ -137,7 +138,7 @@ static const double adams[HISTORY + 1][HISTORY + 1] = {
     {1}, {1.5, -0.5}, {23.0 / 12, -16.0 / 12, 5.0 / 12}, {55.0 / 24, -59.0 / 24, 37.0 / 24, -9.0 / 24}};
 
 static void sampler_update_ipndm(const struct sampler_update *u) {
-    int order = order_of(u);
+    int order = available_order(u);
     double factor[HISTORY + 1], step = (double)update_step(u)->to.sigma - (double)update_step(u)->at.sigma;
     for (int k = 0; k < order; k++) factor[k] = step * adams[order - 1][k];
     multistep_update(u, factor, order);
@@ -188,7 +189,7 @@ static void sampler_update_pndm(const struct sampler_update *u) {
     update_along_derivative(u, u->sample, &s.at, &s.to, u->output);
 }
 
-/* ---- the table ---- */
+/* ---- samplers ---- */
 
 #define ZERO_SNR_REASON "its first step divides by the signal, which is 0 (zero terminal SNR)"
 

@@ -168,12 +168,13 @@ static void solve(double a[UNIPC_ORDER_MAX][UNIPC_ORDER_MAX], double *b, int n) 
 /* Coefficients of a UniPC predictor or corrector over one step. */
 struct unipc {
     double h_phi_1, b_h;
-    double r[UNIPC_ORDER_MAX], rho[UNIPC_ORDER_MAX]; /* r: positions of earlier predictions relative to the step; the last is 1 */
+    double r[UNIPC_ORDER_MAX],
+        rho[UNIPC_ORDER_MAX]; /* r: positions of earlier predictions relative to the step; the last is 1 */
 };
 
 /* Computes the first n coefficients rho. */
 static void unipc_weights(const struct sampler_update *u, const struct grid_step *s, int order, int n,
-                        struct unipc *c) {
+                          struct unipc *c) {
     double now = unipc_log_snr(&s->at), h = unipc_log_snr(&s->to) - now, hh = -h,
            a[UNIPC_ORDER_MAX][UNIPC_ORDER_MAX];
     c->h_phi_1 = expm1(hh);
@@ -231,14 +232,14 @@ static void sampler_update_unipc(const struct sampler_update *u) {
     update_push(past, UNIPC_ORDER_MAX, u->output, u->n);
 }
 
-/* ---- the table ---- */
+/* ---- samplers ---- */
 
 #define SOLVER(title, other, is_of_order, remembers, noise, function)                                        \
     .name = title, .alias = other, .form = PREDICTION_DENOISED, .order = is_of_order, .evaluations = 1,      \
     .history = remembers, .draws_noise = noise, .update = function
 
-const struct sampler sampler_dpmpp_2m = {
-    SOLVER("dpm++2m", "dpmpp_2m", 2, 1, NOISE_NEVER, sampler_update_2m), .flow_schedule = &schedule_flow_dpm};
+const struct sampler sampler_dpmpp_2m = {SOLVER("dpm++2m", "dpmpp_2m", 2, 1, NOISE_NEVER, sampler_update_2m),
+                                         .flow_schedule = &schedule_flow_dpm};
 const struct sampler sampler_dpmpp_3m = {SOLVER("dpm++3m", NULL, 3, 2, NOISE_NEVER, sampler_update_3m),
                                          .flow_schedule = &schedule_flow_dpm};
 const struct sampler sampler_dpmpp_2m_sde = {

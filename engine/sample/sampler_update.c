@@ -30,7 +30,7 @@ const struct grid_step *update_step(const struct sampler_update *u) {
 }
 
 void update_along_derivative(const struct sampler_update *u, const float *from, const struct grid_point *at,
-                  const struct grid_point *to, const float *derivative) {
+                             const struct grid_point *to, const float *derivative) {
     double keep = update_scale(u->grid, to) / update_scale(u->grid, at);
     struct term terms[] = {{keep, from}, {(double)to->noise - (double)at->noise * keep, derivative}};
     update_sum(u->sample, u->n, terms, 2);
@@ -42,8 +42,7 @@ struct towards update_towards(const struct grid_point *at, double sigma, double 
 
 struct ancestral update_ancestral(const struct grid *grid, double from, double to) {
     double down = to * (to / from);
-    if (grid->form != GRID_FLOW)
-        return (struct ancestral){down, 1, to * sqrt(1 - (to / from) * (to / from))};
+    if (grid->form != GRID_FLOW) return (struct ancestral){down, 1, to * sqrt(1 - (to / from) * (to / from))};
     double keep = (1 - to) / (1 - down);
     return (struct ancestral){down, keep, sqrt(fmax(to * to - down * down * keep * keep, 0))};
 }

@@ -26,7 +26,7 @@ const struct grid_step *update_step(const struct sampler_update *u);
 
 /* sample := `from` at level `at`, moved along a derivative (as PREDICTION_DERIVATIVE) to level `to`. */
 void update_along_derivative(const struct sampler_update *u, const float *from, const struct grid_point *at,
-                  const struct grid_point *to, const float *derivative);
+                             const struct grid_point *to, const float *derivative);
 /* Weights of sample and predicted image in a step from `at` down to a sigma; the result is times `scale`.
  * Works at signal 0 too. */
 struct towards {

@@ -43,7 +43,7 @@ static enum status choose_prediction(const char *name, struct sampling *s, struc
 }
 
 /* Chooses the model's own schedule with that spacing; flow models have only linspace. */
-static bool choose_spacing(const char *name, struct sampling *s) {
+static bool choose_own_spacing(const char *name, struct sampling *s) {
     for (int i = 0; spacing_names[i]; i++) {
         if (strcmp(name, spacing_names[i]) || (s->prediction->is_flow && i != SPACING_LINSPACE)) continue;
         s->grid.spacing = (enum spacing)i;
@@ -65,10 +65,11 @@ static bool schedule_applies(const struct schedule *schedule, const struct sampl
     return false;
 }
 
-static enum status no_schedule(const struct sampling *s, const char *name, struct error *e) {
+static enum status unknown_schedule(const struct sampling *s, const char *name, struct error *e) {
     char names[300] = "linspace";
     size_t length = strlen(names);
-    if (!s->prediction->is_flow) length = (size_t)snprintf(names, sizeof names, "linspace, leading, trailing");
+    if (!s->prediction->is_flow)
+        length = (size_t)snprintf(names, sizeof names, "linspace, leading, trailing");
     for (const struct schedule *const *k = schedules; *k && length < sizeof names; k++)
         if (schedule_applies(*k, s))
             length += (size_t)snprintf(names + length, sizeof names - length, ", %s", (*k)->name);
@@ -78,14 +79,14 @@ static enum status no_schedule(const struct sampling *s, const char *name, struc
 }
 
 static enum status choose_schedule(const char *name, struct sampling *s, struct error *e) {
-    if (!name || choose_spacing(name, s)) return OK;
+    if (!name || choose_own_spacing(name, s)) return OK;
     for (const struct schedule *const *k = schedules; *k; k++) {
         if (!is_name_or_alias(name, (*k)->name, (*k)->alias) || !schedule_applies(*k, s)) continue;
         s->schedule = *k;
         s->solver.lcm_boundary_used = false;
         return OK;
     }
-    return no_schedule(s, name, e);
+    return unknown_schedule(s, name, e);
 }
 
 /* True: sampling begins at signal 0. */
@@ -102,12 +103,13 @@ static enum status check_sampler(const struct sampling *s, struct error *e) {
     error_set(e, USAGE, "the sampler cannot be used with this model: %s", why);
     error_found(e, "%s", s->sampler->name);
     return error_expected(e, s->prediction->is_flow ? "euler, or another sampler for flow models"
-                                                  : "ddim, euler_a, dpm++2m or lcm");
+                                                    : "ddim, euler_a, dpm++2m or lcm");
 }
 
 static enum status check_steps(const struct sampling *s, int steps, struct error *e) {
     int most = s->schedule->steps_max;
-    if (s->schedule == &schedule_diffusers_lcm && s->grid.original_steps < most) most = s->grid.original_steps;
+    if (s->schedule == &schedule_diffusers_lcm && s->grid.original_steps < most)
+        most = s->grid.original_steps;
     if (!most || steps <= most) return OK;
     error_set(e, USAGE, "too many steps for this schedule (--steps)");
     error_found(e, "%d", steps);
@@ -151,7 +153,8 @@ static void detect_edm(struct sampling *s) {
     s->grid.sigma_max = 120;
 }
 
-enum status sampling_detect(sampling_has_tensor *has, void *user, struct sampling *sampling, struct error *e) {
+enum status sampling_detect(sampling_has_tensor *has, void *user, struct sampling *sampling,
+                            struct error *e) {
     bool edm = has(user, "edm_vpred.sigma_max");
     if (has(user, "edm_mean")) {
         error_set(e, UNSUPPORTED, "unsupported model: its latents are scaled differently (Playground 2.5)");

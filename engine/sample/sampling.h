@@ -29,7 +29,7 @@ struct sampling {
 };
 
 /* Stable Diffusion's training noise: sqrt(beta) grows linearly. */
-#define NOISE_STABLE_DIFFUSION                                                                            \
+#define NOISE_STABLE_DIFFUSION                                                                               \
     { .beta_schedule = BETAS_SCALED_LINEAR, .beta_start = 0.00085, .beta_end = 0.012 }
 
 /* The diffusers class with this schedule and sampler, for files that are written. */
@@ -38,8 +38,8 @@ const char *sampling_class_name(const struct sampling *sampling);
 /* The schedule as --scheduler would name it: a spacing or a schedule name. */
 const char *sampling_schedule_name(const struct sampling *sampling);
 
-/* Applies a scheduler_config.json to the sampling of a recipe. For flow models without shift and what
- * belongs to it (schedule.shift_key). UNSUPPORTED, META. */
+/* Applies a scheduler_config.json to the sampling of a recipe. The shift of flow models
+ * (schedule.shift_key) and related keys are read elsewhere (engine/open/settings.c). UNSUPPORTED, META. */
 enum status sampling_read(const struct config *config, struct sampling *sampling, struct error *e);
 
 /* Choices of a request; NULL: unchanged. USAGE for unknown names and for combinations that the model does

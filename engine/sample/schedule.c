@@ -11,7 +11,7 @@ const char *const spacing_names[] = {
 
 float schedule_timestep(const struct schedule_options *options, double sigma) {
     return options->continuous_timesteps ? grid_continuous_timestep((float)sigma)
-                               : (float)noise_table_timestep(options->table, sigma);
+                                         : (float)noise_table_timestep(options->table, sigma);
 }
 
 /* ---- FlowMatchEulerDiscreteScheduler ---- */
@@ -36,13 +36,13 @@ static double shifted(const struct schedule_options *o, double u) {
 
 /* Sigmas that the scheduler makes when its pipeline passes none: evenly spaced between its largest and
  * smallest timestep, which are shifted already, and shifted again. */
-static float sigma_again(const struct schedule_options *o, int i) {
+static float sigma_shifted_twice(const struct schedule_options *o, int i) {
     double most = (double)shifted_f32(o, 1), least = (double)shifted_f32(o, 1.0f / TRAINED_TIMESTEPS);
     double timestep = linspace_numpy(most * TRAINED_TIMESTEPS, least * TRAINED_TIMESTEPS, i, o->n);
     return (float)shifted(o, timestep / TRAINED_TIMESTEPS);
 }
 
-static float sigma_once(const struct schedule_options *o, int i) {
+static float sigma_shifted(const struct schedule_options *o, int i) {
     float s = (float)o->shift;
     float u = o->grid_f64 ? (float)linspace_numpy(1, 1.0 / o->n, i, o->n)
                           : linspace_torch(1, (float)(1.0 / o->n), i, o->n);
@@ -51,9 +51,9 @@ static float sigma_once(const struct schedule_options *o, int i) {
 
 static void schedule_fill_flow(const struct schedule_options *options, struct grid *grid) {
     int n = options->n;
-    *grid = (struct grid){.form = GRID_FLOW, .step = grid->step, .start = 1, .n = n, .n_total = n};
+    *grid = (struct grid){.form = GRID_FLOW, .step = grid->step, .init_noise_sigma = 1, .n = n, .n_total = n};
     for (int i = 0; i < n; i++) {
-        float sigma = options->shift_twice ? sigma_again(options, i) : sigma_once(options, i);
+        float sigma = options->shift_twice ? sigma_shifted_twice(options, i) : sigma_shifted(options, i);
         grid->step[i].at = grid_point_of_sigma(GRID_FLOW, sigma, sigma * 1000);
     }
     if (options->terminal > 0) stretch_to_terminal(grid, options->terminal);
@@ -79,7 +79,7 @@ static double flow_dpm(int i, int n) {
 static void fill_solver_flow(const struct schedule_options *o, flow_rule *rule, struct grid *grid) {
     int n = o->n;
     double last = shifted(o, rule(n - 1, n)), stretch = o->terminal > 0 ? (1 - last) / (1 - o->terminal) : 0;
-    *grid = (struct grid){.form = GRID_FLOW, .step = grid->step, .start = 1, .n = n, .n_total = n};
+    *grid = (struct grid){.form = GRID_FLOW, .step = grid->step, .init_noise_sigma = 1, .n = n, .n_total = n};
     for (int i = 0; i < n; i++) {
         double sigma = shifted(o, rule(i, n));
         if (stretch > 0) sigma = 1 - (1 - sigma) / stretch;

@@ -25,25 +25,25 @@ enum sigma_spacing { SIGMAS_OF_TIMESTEPS, SIGMAS_KARRAS, SIGMAS_EXPONENTIAL, SIG
 struct schedule_options {
     int n; /* steps, at least 1 */
     /* Flow matching. */
-    bool grid_f64;    /* evenly spaced values use NumPy's linspace in f64, rounded; else PyTorch's in f32 */
-    bool exponential_shift; /* sigma = s / (s + (1/u - 1)); else s u / (1 + (s - 1) u): the same up to rounding */
-    bool is_flow;       /* flow model; for schedules that serve both kinds */
+    bool grid_f64; /* evenly spaced values use NumPy's linspace in f64, rounded; else PyTorch's in f32 */
+    bool exponential_shift; /* sigma = s / (s + (1/u - 1)); else s u / (1 + (s - 1) u) */
+    bool is_flow;           /* flow model; for schedules that serve both kinds */
     bool shift_twice;       /* sigmas from 1 to 1/1000 are shifted twice (SD3: see schedule.c) */
-    double shift;     /* shift s, above 0 */
-    double terminal;  /* shift_terminal: sigma at which the last step begins; 0: no stretching */
+    double shift;           /* shift s, above 0 */
+    double terminal;        /* shift_terminal: sigma at which the last step begins; 0: no stretching */
     /* Eps and v models. */
     const struct noise_table *table;
     enum spacing spacing;
     int steps_offset; /* added to timesteps of spacing `leading` */
     enum sigma_spacing sigma_spacing;
     double sigma_min, sigma_max; /* range of sigma_spacing; 0: the schedule's own */
-    bool round_timesteps;       /* timesteps of Karras sigmas are rounded */
-    bool final_sigma_min;      /* final_sigmas_type "sigma_min": the last step ends at the smallest sigma, not 0 */
-    bool final_sigma_of_spacing;   /* that sigma is the smallest of sigma_spacing, where the last step begins */
-    bool continuous_timesteps;             /* timesteps are log(sigma) / 4 (grid.h) */
-    bool set_alpha_to_one; /* DDIM, PNDM: the last step ends without noise, else at the first training level */
-    int original_steps;     /* original_inference_steps of LCM and TCD */
-    const double *ays_sigmas;  /* AYS_SIGMAS sigmas of "ays"; NULL: none published for this model */
+    bool round_timesteps;        /* timesteps of Karras sigmas are rounded */
+    bool final_sigma_min; /* final_sigmas_type "sigma_min": last step ends at the smallest sigma, not 0 */
+    bool final_sigma_of_spacing; /* that sigma is the smallest of sigma_spacing, where the last step begins */
+    bool continuous_timesteps;   /* timesteps are log(sigma) / 4 (grid.h) */
+    bool set_alpha_to_one;    /* DDIM, PNDM: last step ends without noise; else at the first training level */
+    int original_steps;       /* original_inference_steps of LCM and TCD */
+    const double *ays_sigmas; /* AYS_SIGMAS sigmas of "ays"; NULL: none published for this model */
 };
 
 enum { AYS_SIGMAS = 11 };
@@ -52,7 +52,7 @@ extern const double ays_sigmas_sd1[AYS_SIGMAS], ays_sigmas_sdxl[AYS_SIGMAS];
 struct schedule {
     const char *name;       /* for --scheduler, or a description */
     const char *alias;      /* ComfyUI's name; or NULL */
-    const char *class_name; /* _class_name in scheduler_config.json where the class implies the schedule; else NULL */
+    const char *class_name; /* _class_name that implies this schedule; else NULL */
     const char *shift_key;  /* flow models: key of the shift in scheduler_config.json */
     int steps_max;          /* 0: no limit */
     /* Fills a grid with room for n steps; it may use fewer. */
@@ -72,8 +72,8 @@ extern const struct schedule schedule_flow_unipc, schedule_flow_dpm;
  * exploding (Euler, Heun, DPM2, LMS). The others are variance preserving with whole timesteps. ddpm: DDPM.
  * ddim: the same, each step over 1000 / n timesteps (DDIM, PNDM). solver: n + 1 timesteps without the last
  * (DPM-Solver++, UniPC, DEIS). lcm: LCM, TCD. */
-extern const struct schedule schedule_diffusers_euler, schedule_diffusers_ddpm, schedule_diffusers_ddim, schedule_diffusers_solver,
-    schedule_diffusers_lcm;
+extern const struct schedule schedule_diffusers_euler, schedule_diffusers_ddpm, schedule_diffusers_ddim,
+    schedule_diffusers_solver, schedule_diffusers_lcm;
 
 /* The named schedules of stable-diffusion.cpp, NULL-terminated. */
 extern const struct schedule *const schedules[];

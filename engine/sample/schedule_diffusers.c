@@ -42,7 +42,10 @@ static double spaced_sigma(const struct schedule_options *o, struct ends ends, i
 /* ---- grids ---- */
 
 static struct grid *begin(const struct schedule_options *o, enum grid_form form, struct grid *grid) {
-    *grid = (struct grid){.form = form, .step = grid->step, .start = 1, .continuous_timesteps = o->continuous_timesteps};
+    *grid = (struct grid){.form = form,
+                          .step = grid->step,
+                          .init_noise_sigma = 1,
+                          .continuous_timesteps = o->continuous_timesteps};
     grid->table = o->table;
     grid->n = grid->n_total = o->n;
     return grid;
@@ -73,7 +76,7 @@ static void schedule_fill_euler(const struct schedule_options *o, struct grid *g
         if (grid->step[i].at.sigma > largest) largest = grid->step[i].at.sigma;
     }
     join(grid, grid_point_of_sigma(grid->form, o->final_sigma_min ? o->table->sigma[0] : 0, 0));
-    grid->start = o->spacing == SPACING_LEADING ? sqrtf(largest * largest + 1) : largest;
+    grid->init_noise_sigma = o->spacing == SPACING_LEADING ? sqrtf(largest * largest + 1) : largest;
 }
 
 /* Whole timestep i of n + 1 without the last; of n for `trailing`. */
@@ -94,8 +97,9 @@ static void schedule_fill_solver(const struct schedule_options *o, struct grid *
         }
         grid->step[i].at = grid_point_of_sigma(grid->form, (float)sigma, (float)trunc(timestep));
     }
-    float least = o->final_sigma_of_spacing && o->sigma_spacing != SIGMAS_OF_TIMESTEPS ? grid->step[o->n - 1].at.sigma
-                                                                      : o->table->sigma[0];
+    float least = o->final_sigma_of_spacing && o->sigma_spacing != SIGMAS_OF_TIMESTEPS
+                      ? grid->step[o->n - 1].at.sigma
+                      : o->table->sigma[0];
     join(grid, grid_point_of_sigma(grid->form, o->final_sigma_min ? least : 0, 0));
 }
 
@@ -129,9 +133,12 @@ static void schedule_fill_original_steps(const struct schedule_options *o, struc
     join(grid, grid_point_of_alpha(1, 0));
 }
 
-const struct schedule schedule_diffusers_euler = {.name = "spaced", .steps_max = T, .fill = schedule_fill_euler};
-const struct schedule schedule_diffusers_solver = {.name = "solver", .steps_max = T - 1, .fill = schedule_fill_solver};
+const struct schedule schedule_diffusers_euler = {
+    .name = "spaced", .steps_max = T, .fill = schedule_fill_euler};
+const struct schedule schedule_diffusers_solver = {
+    .name = "solver", .steps_max = T - 1, .fill = schedule_fill_solver};
 const struct schedule schedule_diffusers_ddpm = {.name = "whole", .steps_max = T, .fill = schedule_fill_ddpm};
-const struct schedule schedule_diffusers_ddim = {.name = "leaping", .steps_max = T, .fill = schedule_fill_ddim};
+const struct schedule schedule_diffusers_ddim = {
+    .name = "leaping", .steps_max = T, .fill = schedule_fill_ddim};
 const struct schedule schedule_diffusers_lcm = {
     .name = "distilled", .steps_max = T, .fill = schedule_fill_original_steps};

@@ -11,7 +11,8 @@
 /* Sigma of a timestep from 0 to LAST. */
 static double sigma_of(const struct schedule_options *o, double timestep) {
     double u = (timestep + 1) / TRAINED_TIMESTEPS;
-    return o->is_flow ? o->shift * u / (1 + (o->shift - 1) * u) : noise_table_sigma_of_log(o->table, timestep);
+    return o->is_flow ? o->shift * u / (1 + (o->shift - 1) * u)
+                      : noise_table_sigma_of_log(o->table, timestep);
 }
 
 static double max_sigma(const struct schedule_options *o) {
@@ -38,7 +39,8 @@ typedef double sigma_rule(const struct schedule_options *o, int i);
 
 static void fill_by(const struct schedule_options *o, sigma_rule *rule, struct grid *grid) {
     enum grid_form form = o->is_flow ? GRID_FLOW : GRID_VARIANCE_EXPLODING;
-    *grid = (struct grid){.form = form, .step = grid->step, .table = o->table, .continuous_timesteps = o->continuous_timesteps};
+    *grid = (struct grid){
+        .form = form, .step = grid->step, .table = o->table, .continuous_timesteps = o->continuous_timesteps};
     for (int i = 0; i < o->n; i++) {
         float sigma = (float)rule(o, i);
         if (grid->n && sigma == grid->step[grid->n - 1].at.sigma) continue;
@@ -48,7 +50,7 @@ static void fill_by(const struct schedule_options *o, sigma_rule *rule, struct g
     }
     grid->step[grid->n - 1].to = grid_point_of_sigma(form, 0, 0);
     grid->n_total = grid->n;
-    grid->start = o->is_flow ? 1 : grid->step[0].at.sigma;
+    grid->init_noise_sigma = o->is_flow ? 1 : grid->step[0].at.sigma;
 }
 
 /* ---- by timestep ---- */
@@ -86,7 +88,7 @@ static double karras(const struct schedule_options *o, int i) {
     return pow(from + progress_of(i, o->n) * (to - from), 7);
 }
 
-static double exponential_shift(const struct schedule_options *o, int i) {
+static double exponential(const struct schedule_options *o, int i) {
     double from = log(max_sigma(o)), to = log(min_sigma(o));
     return exp(from + progress_of(i, o->n) * (to - from));
 }
@@ -112,16 +114,17 @@ static double bong_tangent(const struct schedule_options *o, int i) {
 
 /* Sigmas of Sabour et al., "Align Your Steps" (2024), optimised for ten steps. */
 const double ays_sigmas_sd1[AYS_SIGMAS] = {14.6146412293, 6.4745760956, 3.8636745985, 2.6946151520,
-                                                     1.8841921177,  1.3943805092, 0.9642583904, 0.6523686016,
-                                                     0.3977456272,  0.1515232662, 0.0291671582};
+                                           1.8841921177,  1.3943805092, 0.9642583904, 0.6523686016,
+                                           0.3977456272,  0.1515232662, 0.0291671582};
 const double ays_sigmas_sdxl[AYS_SIGMAS] = {14.6146412293, 6.3184485287, 3.7681790315, 2.1811480769,
-                                                      1.3405244945,  0.8620721141, 0.5550693289, 0.3798540708,
-                                                      0.2332364134,  0.1114188177, 0.0291671582};
+                                            1.3405244945,  0.8620721141, 0.5550693289, 0.3798540708,
+                                            0.2332364134,  0.1114188177, 0.0291671582};
 
 static double ays(const struct schedule_options *o, int i) {
     double place = (double)i / o->n * (AYS_SIGMAS - 1);
     int low = (int)place < AYS_SIGMAS - 2 ? (int)place : AYS_SIGMAS - 2;
-    return exp(log(o->ays_sigmas[low]) + (place - low) * (log(o->ays_sigmas[low + 1]) - log(o->ays_sigmas[low])));
+    return exp(log(o->ays_sigmas[low]) +
+               (place - low) * (log(o->ays_sigmas[low + 1]) - log(o->ays_sigmas[low])));
 }
 
 /* ---- schedules ---- */
@@ -129,7 +132,7 @@ static double ays(const struct schedule_options *o, int i) {
 #define NAMED_SCHEDULES(X)                                                                                   \
     X(discrete, "normal", 0)                                                                                 \
     X(karras, NULL, 0)                                                                                       \
-    X(exponential_shift, NULL, 0)                                                                                  \
+    X(exponential, NULL, 0)                                                                                  \
     X(ays, "align_your_steps", 0)                                                                            \
     X(sgm_uniform, NULL, 0)                                                                                  \
     X(simple, NULL, 0)                                                                                       \

@@ -6,11 +6,11 @@
 
 /* Keys and defaults that only some classes have. */
 enum {
-    READS_SIGMA_SPACING = 1 << 0,     /* use_karras_sigmas, use_exponential_sigmas, use_beta_sigmas */
-    READS_FINAL_SIGMA = 1 << 1, /* final_sigmas_type */
-    READS_ENDS = 1 << 2,        /* sigma_min, sigma_max */
-    READS_CONTINUOUS = 1 << 3,  /* timestep_type */
-    READS_DPM = 1 << 4,         /* algorithm_type and related keys */
+    READS_SIGMA_SPACING = 1 << 0, /* use_karras_sigmas, use_exponential_sigmas, use_beta_sigmas */
+    READS_FINAL_SIGMA = 1 << 1,   /* final_sigmas_type */
+    READS_ENDS = 1 << 2,          /* sigma_min, sigma_max */
+    READS_CONTINUOUS = 1 << 3,    /* timestep_type */
+    READS_DPM = 1 << 4,           /* algorithm_type and related keys */
     READS_UNIPC = 1 << 5,
     READS_DEIS = 1 << 15,
     READS_PRK = 1 << 6,       /* skip_prk_steps, false by default */
@@ -30,7 +30,7 @@ struct scheduler_class {
     const char *name;
     const struct schedule *schedule; /* NULL: flow matching only */
     const struct sampler *sampler;
-    enum spacing spacing;   /* default timestep_spacing */
+    enum spacing spacing;                   /* default timestep_spacing */
     enum rescale_zero_snr rescale_zero_snr; /* meaning of rescale_betas_zero_snr; NO: key not read */
     unsigned reads;
 };
@@ -44,22 +44,24 @@ static const struct scheduler_class classes[] = {
     {"FlowMatchEulerDiscreteScheduler", NULL, &sampler_euler, SPACING_LINSPACE, ZERO_SNR_NO, READS_FLOW},
     {"EulerDiscreteScheduler", &schedule_diffusers_euler, &sampler_euler, SPACING_LINSPACE, ZERO_SNR_CLAMPED,
      EULER_READS},
-    {"EulerAncestralDiscreteScheduler", &schedule_diffusers_euler, &sampler_euler_a, SPACING_LINSPACE, ZERO_SNR_CLAMPED,
-     0},
+    {"EulerAncestralDiscreteScheduler", &schedule_diffusers_euler, &sampler_euler_a, SPACING_LINSPACE,
+     ZERO_SNR_CLAMPED, 0},
     {"HeunDiscreteScheduler", &schedule_diffusers_euler, &sampler_heun, SPACING_LINSPACE, ZERO_SNR_NO,
      TWICE_READS | READS_CLIP},
     {"KDPM2DiscreteScheduler", &schedule_diffusers_euler, &sampler_dpm2, SPACING_LINSPACE, ZERO_SNR_NO,
      TWICE_READS | ROUNDS_TIMESTEPS},
-    {"KDPM2AncestralDiscreteScheduler", &schedule_diffusers_euler, &sampler_dpm2_a, SPACING_LINSPACE, ZERO_SNR_NO,
-     TWICE_READS | ROUNDS_TIMESTEPS},
-    {"LMSDiscreteScheduler", &schedule_diffusers_euler, &sampler_lms, SPACING_LINSPACE, ZERO_SNR_NO, READS_SIGMA_SPACING},
-    {"DPMSolverMultistepScheduler", &schedule_diffusers_solver, &sampler_dpmpp_2m, SPACING_LINSPACE, ZERO_SNR_CLAMPED,
-     READS_SIGMA_SPACING | READS_FINAL_SIGMA | READS_DPM | READS_FLOW},
-    {"UniPCMultistepScheduler", &schedule_diffusers_solver, &sampler_unipc, SPACING_LINSPACE, ZERO_SNR_CLAMPED,
-     READS_SIGMA_SPACING | READS_FINAL_SIGMA | READS_ENDS | READS_UNIPC | READS_FLOW},
+    {"KDPM2AncestralDiscreteScheduler", &schedule_diffusers_euler, &sampler_dpm2_a, SPACING_LINSPACE,
+     ZERO_SNR_NO, TWICE_READS | ROUNDS_TIMESTEPS},
+    {"LMSDiscreteScheduler", &schedule_diffusers_euler, &sampler_lms, SPACING_LINSPACE, ZERO_SNR_NO,
+     READS_SIGMA_SPACING},
+    {"DPMSolverMultistepScheduler", &schedule_diffusers_solver, &sampler_dpmpp_2m, SPACING_LINSPACE,
+     ZERO_SNR_CLAMPED, READS_SIGMA_SPACING | READS_FINAL_SIGMA | READS_DPM | READS_FLOW},
+    {"UniPCMultistepScheduler", &schedule_diffusers_solver, &sampler_unipc, SPACING_LINSPACE,
+     ZERO_SNR_CLAMPED, READS_SIGMA_SPACING | READS_FINAL_SIGMA | READS_ENDS | READS_UNIPC | READS_FLOW},
     {"DEISMultistepScheduler", &schedule_diffusers_solver, &sampler_deis, SPACING_LINSPACE, ZERO_SNR_NO,
      READS_SIGMA_SPACING | READS_DEIS},
-    {"DDIMScheduler", &schedule_diffusers_ddim, &sampler_ddim, SPACING_LEADING, ZERO_SNR_EXACT, LEAPING_READS},
+    {"DDIMScheduler", &schedule_diffusers_ddim, &sampler_ddim, SPACING_LEADING, ZERO_SNR_EXACT,
+     LEAPING_READS},
     {"PNDMScheduler", &schedule_diffusers_ddim, &sampler_pndm, SPACING_LEADING, ZERO_SNR_NO,
      READS_ALPHA_ONE | READS_PRK},
     {"DDPMScheduler", &schedule_diffusers_ddpm, &sampler_euler_a, SPACING_LEADING, ZERO_SNR_EXACT,
@@ -127,8 +129,8 @@ static const char *const known_keys[] = {
     "variance_type",
 };
 
-static enum status refused(const struct config *config, const char *what, const char *found,
-                           const char *expected, struct error *e) {
+static enum status unsupported(const struct config *config, const char *what, const char *found,
+                               const char *expected, struct error *e) {
     error_set(e, UNSUPPORTED, "%s", what);
     error_where(e, "%s", config->path ? config->path : "scheduler_config.json");
     error_found(e, "%s", found);
@@ -147,33 +149,34 @@ static enum status check_keys(const struct config *config, struct error *e) {
         size_t k = 0, n = sizeof known_keys / sizeof *known_keys;
         while (k < n && !is_key(key, known_keys[k])) k++;
         if (k < n || *key == '_') continue;
-        return refused(config, "unknown key in the scheduler configuration", key, NULL, e);
+        return unsupported(config, "unknown key in the scheduler configuration", key, NULL, e);
     }
     return OK;
 }
 
-static bool class_handles(const struct scheduler_class *of, const struct prediction *prediction) {
-    return prediction->is_flow ? (of->reads & READS_FLOW) != 0 : of->schedule != NULL;
+static bool class_handles(const struct scheduler_class *cls, const struct prediction *prediction) {
+    return prediction->is_flow ? (cls->reads & READS_FLOW) != 0 : cls->schedule != NULL;
 }
 
 static const struct scheduler_class *find_class(const struct config *config, const struct sampling *s,
                                                 struct error *e) {
-    const char *name = config_string(config, "_class_name", s->prediction->is_flow ? sampling_class_name(s) : "");
+    const char *name =
+        config_string(config, "_class_name", s->prediction->is_flow ? sampling_class_name(s) : "");
     if (s->prediction->is_flow && !s->grid_from_class)
         config_expect(config, "_class_name", s->schedule->class_name, e);
     if (e->code != OK) return NULL;
     for (int i = 0; i < N_CLASSES; i++)
         if (!strcmp(classes[i].name, name) && class_handles(&classes[i], s->prediction)) return &classes[i];
-    refused(config, "unsupported scheduler class", *name ? name : "no _class_name", NULL, e);
+    unsupported(config, "unsupported scheduler class", *name ? name : "no _class_name", NULL, e);
     error_expected(e, "a class listed in engine/sample/README.md, such as %s",
                    s->prediction->is_flow ? "UniPCMultistepScheduler or FlowMatchEulerDiscreteScheduler"
-                                        : "EulerDiscreteScheduler or PNDMScheduler");
+                                          : "EulerDiscreteScheduler or PNDMScheduler");
     return NULL;
 }
 
 /* Index of a key's string among names; the default if absent. UNSUPPORTED for other strings. */
-static int one_of(const struct config *config, const char *key, const char *const *names, int otherwise,
-                  struct error *e) {
+static int config_enum(const struct config *config, const char *key, const char *const *names, int otherwise,
+                       struct error *e) {
     const char *found = config_string(config, key, names[otherwise]);
     int i = 0;
     while (names[i] && strcmp(names[i], found)) i++;
@@ -184,10 +187,10 @@ static int one_of(const struct config *config, const char *key, const char *cons
 
 /* ---- training noise ---- */
 
-static enum status read_noise(const struct config *config, const struct scheduler_class *of,
+static enum status read_noise(const struct config *config, const struct scheduler_class *cls,
                               struct training_noise *noise, struct error *e) {
     static const char *const names[] = {"linear", "scaled_linear", "squaredcos_cap_v2", NULL};
-    bool rescaled = false, stable = of->reads & STABLE_BETAS;
+    bool rescaled = false, stable = cls->reads & STABLE_BETAS;
     int timesteps = TRAINED_TIMESTEPS;
     *noise =
         (struct training_noise){.beta_start = stable ? 0.00085 : 0.0001, .beta_end = stable ? 0.012 : 0.02};
@@ -195,9 +198,10 @@ static enum status read_noise(const struct config *config, const struct schedule
     config_float(config, "beta_start", 1e-7, 0.5, &noise->beta_start, e);
     config_float(config, "beta_end", 1e-7, 0.5, &noise->beta_end, e);
     config_refuse(config, "trained_betas", e);
-    noise->beta_schedule = (enum beta_schedule)one_of(config, "beta_schedule", names, of->reads & SCALED_BETAS ? 1 : 0, e);
-    if (of->rescale_zero_snr != ZERO_SNR_NO) config_bool(config, "rescale_betas_zero_snr", &rescaled, e);
-    if (rescaled) noise->rescale_zero_snr = of->rescale_zero_snr;
+    noise->beta_schedule =
+        (enum beta_schedule)config_enum(config, "beta_schedule", names, cls->reads & SCALED_BETAS ? 1 : 0, e);
+    if (cls->rescale_zero_snr != ZERO_SNR_NO) config_bool(config, "rescale_betas_zero_snr", &rescaled, e);
+    if (rescaled) noise->rescale_zero_snr = cls->rescale_zero_snr;
     return e->code;
 }
 
@@ -217,32 +221,33 @@ static enum status read_spread(const struct config *config, struct schedule_opti
 /* Upper limit of sigma_min and sigma_max. */
 #define SIGMA_LIMIT 1e4
 
-static enum status read_grid(const struct config *config, const struct scheduler_class *of, bool fix_legacy,
+static enum status read_grid(const struct config *config, const struct scheduler_class *cls, bool fix_legacy,
                              struct schedule_options *grid, struct error *e) {
     static const char *const finals[] = {"zero", "sigma_min", NULL};
     static const char *const types[] = {"discrete", "continuous", NULL};
     *grid = (struct schedule_options){.original_steps = 50, .ays_sigmas = grid->ays_sigmas};
-    grid->round_timesteps = of->reads & ROUNDS_TIMESTEPS;
-    grid->set_alpha_to_one = of->reads & ALPHA_IS_ONE;
-    grid->final_sigma_of_spacing = of->reads & (READS_UNIPC | READS_DEIS);
-    grid->final_sigma_min = of->reads & READS_DEIS;
-    grid->spacing = (enum spacing)one_of(config, "timestep_spacing", spacing_names, (int)of->spacing, e);
+    grid->round_timesteps = cls->reads & ROUNDS_TIMESTEPS;
+    grid->set_alpha_to_one = cls->reads & ALPHA_IS_ONE;
+    grid->final_sigma_of_spacing = cls->reads & (READS_UNIPC | READS_DEIS);
+    grid->final_sigma_min = cls->reads & READS_DEIS;
+    grid->spacing =
+        (enum spacing)config_enum(config, "timestep_spacing", spacing_names, (int)cls->spacing, e);
     config_int(config, "steps_offset", 0, TRAINED_TIMESTEPS - 1, &grid->steps_offset, e);
     if (fix_legacy) grid->steps_offset = 1;
-    if (of->reads & READS_SIGMA_SPACING) read_spread(config, grid, e);
-    if (of->reads & READS_FINAL_SIGMA)
-        grid->final_sigma_min = one_of(config, "final_sigmas_type", finals, 0, e);
-    if (of->reads & READS_ENDS) {
+    if (cls->reads & READS_SIGMA_SPACING) read_spread(config, grid, e);
+    if (cls->reads & READS_FINAL_SIGMA)
+        grid->final_sigma_min = config_enum(config, "final_sigmas_type", finals, 0, e);
+    if (cls->reads & READS_ENDS) {
         config_float(config, "sigma_min", 1e-6, SIGMA_LIMIT, &grid->sigma_min, e);
         config_float(config, "sigma_max", grid->sigma_min > 0 ? grid->sigma_min : 1e-6, SIGMA_LIMIT,
                      &grid->sigma_max, e);
     }
-    if (of->reads & READS_CONTINUOUS) {
-        grid->continuous_timesteps = one_of(config, "timestep_type", types, 0, e);
+    if (cls->reads & READS_CONTINUOUS) {
+        grid->continuous_timesteps = config_enum(config, "timestep_type", types, 0, e);
         config_expect(config, "interpolation_type", "linear", e);
     }
-    if (of->reads & READS_ALPHA_ONE) config_bool(config, "set_alpha_to_one", &grid->set_alpha_to_one, e);
-    if (of->reads & READS_DISTILLED)
+    if (cls->reads & READS_ALPHA_ONE) config_bool(config, "set_alpha_to_one", &grid->set_alpha_to_one, e);
+    if (cls->reads & READS_DISTILLED)
         config_int(config, "original_inference_steps", 1, TRAINED_TIMESTEPS, &grid->original_steps, e);
     return e->code;
 }
@@ -252,10 +257,10 @@ static enum status read_grid(const struct config *config, const struct scheduler
 static enum status read_dpm(const struct config *config, struct sampling *s, struct error *e) {
     static const char *const algorithms[] = {"dpmsolver++", "sde-dpmsolver++", NULL};
     static const char *const types[] = {"midpoint", "heun", "logrho", "bh1", "bh2", NULL};
-    bool lower = true, draws_noise = one_of(config, "algorithm_type", algorithms, 0, e);
+    bool lower = true, draws_noise = config_enum(config, "algorithm_type", algorithms, 0, e);
     s->solver.order = 2;
     config_int(config, "solver_order", 1, draws_noise ? 2 : 3, &s->solver.order, e);
-    s->solver.heun = one_of(config, "solver_type", types, 0, e) == 1;
+    s->solver.heun = config_enum(config, "solver_type", types, 0, e) == 1;
     config_bool(config, "lower_order_final", &lower, e);
     config_bool(config, "euler_at_final", &s->solver.euler_at_final, e);
     config_refuse(config, "use_lu_lambdas", e);
@@ -274,8 +279,8 @@ static enum status read_deis(const struct config *config, struct solver *solver,
     solver->order = 2;
     config_int(config, "solver_order", 1, 3, &solver->order, e);
     config_bool(config, "lower_order_final", &lower, e);
-    one_of(config, "algorithm_type", algorithms, 0, e);
-    one_of(config, "solver_type", types, 0, e);
+    config_enum(config, "algorithm_type", algorithms, 0, e);
+    config_enum(config, "solver_type", types, 0, e);
     solver->no_lower_order_final = !lower;
     return e->code;
 }
@@ -283,8 +288,7 @@ static enum status read_deis(const struct config *config, struct solver *solver,
 /* Refuses a non-empty list of steps; `first` is the key of its first entry. */
 static enum status refuse_list(const struct config *config, const char *first, struct error *e) {
     if (!config_find(config, first)) return OK;
-    return refused(config, "unsupported key in the scheduler configuration", first,
-                   "an empty list", e);
+    return unsupported(config, "unsupported key in the scheduler configuration", first, "an empty list", e);
 }
 
 static enum status read_unipc(const struct config *config, struct solver *solver, struct error *e) {
@@ -295,83 +299,85 @@ static enum status read_unipc(const struct config *config, struct solver *solver
     config_bool(config, "lower_order_final", &lower, e);
     config_bool(config, "predict_x0", &predicts_picture, e);
     solver->no_lower_order_final = !lower;
-    solver->bh1 = one_of(config, "solver_type", types, 0, e) == 1;
+    solver->bh1 = config_enum(config, "solver_type", types, 0, e) == 1;
     refuse_list(config, "disable_corrector.0", e);
     config_refuse(config, "solver_p", e);
     if (predicts_picture || e->code != OK) return e->code;
-    return refused(config, "unsupported UniPC variant", "predict_x0 false", "true", e);
+    return unsupported(config, "unsupported UniPC variant", "predict_x0 false", "true", e);
 }
 
 /* ---- the whole file ---- */
 
 /* Refuses clipping, thresholding and Runge-Kutta steps. */
-static enum status refuse_rest(const struct config *config, const struct scheduler_class *of, bool fix_legacy,
-                               struct error *e) {
+static enum status refuse_unsupported(const struct config *config, const struct scheduler_class *cls,
+                                      bool fix_legacy, struct error *e) {
     static const char *const variances[] = {"fixed_small", "fixed_small_log", NULL};
-    bool clips = of->reads & CLIPS, skips = !(of->reads & READS_PRK) || fix_legacy;
-    if (of->reads & READS_CLIP) config_bool(config, "clip_sample", &clips, e);
-    if (of->reads & READS_PRK) config_bool(config, "skip_prk_steps", &skips, e);
+    bool clips = cls->reads & CLIPS, skips = !(cls->reads & READS_PRK) || fix_legacy;
+    if (cls->reads & READS_CLIP) config_bool(config, "clip_sample", &clips, e);
+    if (cls->reads & READS_PRK) config_bool(config, "skip_prk_steps", &skips, e);
     config_refuse(config, "thresholding", e);
-    if (of->reads & READS_VARIANCE) one_of(config, "variance_type", variances, 0, e);
+    if (cls->reads & READS_VARIANCE) config_enum(config, "variance_type", variances, 0, e);
     if (e->code != OK) return e->code;
     if (clips && !fix_legacy)
-        return refused(config, "unsupported scheduler option: clipping of predictions", "clip_sample is true", "false", e);
+        return unsupported(config, "unsupported scheduler option: clipping of predictions",
+                           "clip_sample is true", "false", e);
     return skips ? OK
-                 : refused(config, "unsupported scheduler option: Runge-Kutta steps", "skip_prk_steps is false",
-                           "true", e);
+                 : unsupported(config, "unsupported scheduler option: Runge-Kutta steps",
+                               "skip_prk_steps is false", "true", e);
 }
 
 static enum status read_prediction(const struct config *config, struct sampling *s, struct error *e) {
     static const char *const names[] = {"epsilon", "v_prediction", NULL};
-    s->prediction = one_of(config, "prediction_type", names, 0, e) ? &prediction_v : &prediction_eps;
+    s->prediction = config_enum(config, "prediction_type", names, 0, e) ? &prediction_v : &prediction_eps;
     return e->code;
 }
 
 /* Refuses keys whose grid differs: Karras and similar sigmas take no shift, and final_sigmas_type
  * "sigma_min" makes NaN in diffusers. */
-static enum status read_flow(const struct config *config, const struct scheduler_class *of,
+static enum status read_flow(const struct config *config, const struct scheduler_class *cls,
                              struct sampling *s, struct error *e) {
     static const char *const refused_keys[] = {"use_karras_sigmas", "use_exponential_sigmas",
                                                "use_beta_sigmas", "invert_sigmas", "stochastic_sampling"};
-    bool flows = !of->schedule;
+    bool flows = !cls->schedule;
     int timesteps = TRAINED_TIMESTEPS;
-    s->schedule = of->sampler->flow_schedule ? of->sampler->flow_schedule : &schedule_flow;
+    s->schedule = cls->sampler->flow_schedule ? cls->sampler->flow_schedule : &schedule_flow;
     for (size_t i = 0; i < sizeof refused_keys / sizeof *refused_keys; i++)
         config_refuse(config, refused_keys[i], e);
     config_int(config, "num_train_timesteps", TRAINED_TIMESTEPS, TRAINED_TIMESTEPS, &timesteps, e);
     config_bool(config, "use_flow_sigmas", &flows, e);
-    if (!of->schedule || e->code != OK) return e->code;
+    if (!cls->schedule || e->code != OK) return e->code;
     if (!flows)
-        return refused(config, "the scheduler configuration is not for flow matching",
-                       "no use_flow_sigmas, or false", "true", e);
+        return unsupported(config, "the scheduler configuration is not for flow matching",
+                           "no use_flow_sigmas, or false", "true", e);
     config_expect(config, "final_sigmas_type", "zero", e);
     return config_find(config, "prediction_type")
                ? config_expect(config, "prediction_type", "flow_prediction", e)
-               : refused(config, "the scheduler configuration is not for flow matching", "no prediction_type",
-                         "\"flow_prediction\"", e);
+               : unsupported(config, "the scheduler configuration is not for flow matching",
+                             "no prediction_type", "\"flow_prediction\"", e);
 }
 
-static enum status read_added(const struct config *config, const struct scheduler_class *of,
+static enum status read_added(const struct config *config, const struct scheduler_class *cls,
                               struct sampling *s, struct error *e) {
-    s->schedule = of->schedule;
+    s->schedule = cls->schedule;
     config_refuse(config, "use_flow_sigmas", e);
     read_prediction(config, s, e);
-    read_noise(config, of, &s->noise, e);
-    return read_grid(config, of, s->fixes_legacy_config, &s->grid, e);
+    read_noise(config, cls, &s->noise, e);
+    return read_grid(config, cls, s->fixes_legacy_config, &s->grid, e);
 }
 
 enum status sampling_read(const struct config *config, struct sampling *sampling, struct error *e) {
     const char *only = sampling->prediction->is_flow ? NULL : sampling->schedule->class_name;
     if (only) return config_expect(config, "_class_name", only, e);
-    const struct scheduler_class *of = find_class(config, sampling, e);
-    if (!of || check_keys(config, e) != OK) return e->code;
-    sampling->sampler = of->sampler;
-    sampling->solver = (struct solver){.lcm_boundary_used = of->sampler == &sampler_lcm};
-    sampling->prediction->is_flow ? read_flow(config, of, sampling, e) : read_added(config, of, sampling, e);
-    if (of->reads & READS_DPM) read_dpm(config, sampling, e);
-    if (of->reads & READS_DEIS) read_deis(config, &sampling->solver, e);
-    if (of->reads & READS_UNIPC) read_unipc(config, &sampling->solver, e);
-    return refuse_rest(config, of, sampling->fixes_legacy_config, e);
+    const struct scheduler_class *cls = find_class(config, sampling, e);
+    if (!cls || check_keys(config, e) != OK) return e->code;
+    sampling->sampler = cls->sampler;
+    sampling->solver = (struct solver){.lcm_boundary_used = cls->sampler == &sampler_lcm};
+    sampling->prediction->is_flow ? read_flow(config, cls, sampling, e)
+                                  : read_added(config, cls, sampling, e);
+    if (cls->reads & READS_DPM) read_dpm(config, sampling, e);
+    if (cls->reads & READS_DEIS) read_deis(config, &sampling->solver, e);
+    if (cls->reads & READS_UNIPC) read_unipc(config, &sampling->solver, e);
+    return refuse_unsupported(config, cls, sampling->fixes_legacy_config, e);
 }
 
 const char *sampling_class_name(const struct sampling *sampling) {

@@ -257,19 +257,19 @@ struct chunk {
 };
 
 /* Number of a block's keys that are visible to a query. */
-static int32_t seen_keys(const struct op *op, int32_t query, int32_t first_key, int32_t block) {
-    int32_t seen = op->in[1].dim[0];
-    if (op->causal) seen += query + 1 - op->in[0].dim[0];
-    seen -= first_key;
-    return seen < 0 ? 0 : seen < block ? seen : block;
+static int32_t visible_keys(const struct op *op, int32_t query, int32_t first_key, int32_t block) {
+    int32_t n_visible = op->in[1].dim[0];
+    if (op->causal) n_visible += query + 1 - op->in[0].dim[0];
+    n_visible -= first_key;
+    return n_visible < 0 ? 0 : n_visible < block ? n_visible : block;
 }
 
 static float softmax_row(const struct op *op, const struct chunk *c, int32_t i, struct attention_query *query,
                          float *scores, int32_t first_key, int32_t block) {
-    int32_t queries = op->in[0].dim[0], at = c->first + i, seen = seen_keys(op, at, first_key, block);
-    if (!op->in[3].rank) return row_softmax(query, scores, seen, block, op->scale);
-    row_bias(scores, tensor_row(&op->in[3], c->head) + queries - 1 - at + first_key, op->scale, seen);
-    return row_softmax(query, scores, seen, block, 1);
+    int32_t queries = op->in[0].dim[0], at = c->first + i, n_visible = visible_keys(op, at, first_key, block);
+    if (!op->in[3].rank) return row_softmax(query, scores, n_visible, block, op->scale);
+    row_bias(scores, tensor_row(&op->in[3], c->head) + queries - 1 - at + first_key, op->scale, n_visible);
+    return row_softmax(query, scores, n_visible, block, 1);
 }
 
 /* sum = factor sum + more. */
@@ -330,7 +330,7 @@ static enum status run_chunk(const struct attention_work *w, const struct chunk 
     cpu_attention_pack_rows(&op->in[0], c->first, l->chunk, c->head * d, d, (float *)(part + l->q));
     memset(query, 0, (size_t)l->chunk * sizeof *query);
     for (int32_t first = 0; first < l->rows; first += l->block) {
-        if (!seen_keys(op, c->first + c->n - 1, first, l->block)) break;
+        if (!visible_keys(op, c->first + c->n - 1, first, l->block)) break;
         if (run_block(w, c, first, part, e)) return e->code;
     }
     for (int32_t i = 0; i < c->n; i++)

@@ -43,7 +43,7 @@ struct conv_layout {
 };
 
 /* Input rows (or columns) for n rows (or columns) of out. */
-static int32_t gathered(const struct conv_layout *l, int32_t n) {
+static int32_t input_rows(const struct conv_layout *l, int32_t n) {
     return (n - 1) * l->stride + l->kernel;
 }
 
@@ -71,7 +71,7 @@ static void conv_shapes(const struct op *op, struct conv_layout *l) {
     l->before = l->stride == 1 ? l->kernel / 2 : op->conv.pad_before;
     l->rows = op->out.dim[0];
     l->columns = op->out.dim[1];
-    l->width = gathered(l, l->columns);
+    l->width = input_rows(l, l->columns);
     int32_t band = conv_band_rows(l->columns * l->stride);
     band = band < l->rows ? band : l->rows;
     l->n = weight->dim[0];
@@ -114,7 +114,7 @@ static struct conv_layout cpu_conv_layout_of(const struct cpu *cpu, const struct
     uint64_t piece = sizeof(float) * (uint64_t)l.panel * (uint64_t)l.piece * (uint64_t)l.columns;
     l.norm = workspace_take(&used, conv_norm_bytes(op, l.c));
     l.bias = workspace_take(&used, sizeof(float) * (uint64_t)l.n_padded);
-    l.in = workspace_take(&used, row * (uint64_t)gathered(&l, l.band));
+    l.in = workspace_take(&used, row * (uint64_t)input_rows(&l, l.band));
     if (l.shared) l.weights = weights_layout(cpu, &l, keys, &used);
     l.members = used;
     used = 0;
@@ -373,7 +373,7 @@ static enum status conv_run(struct cpu *cpu, const struct op *op, char *workspac
     for (; work.first < l.rows && !e->code; work.first += l.band) {
         work.rows = l.rows - work.first < l.band ? l.rows - work.first : l.band;
         work.lead = work.rows < l.piece ? l.piece - work.rows : 0;
-        thread_pool_run(cpu->thread_pool, gathered(&l, work.rows + work.lead), gather_rows, &work);
+        thread_pool_run(cpu->thread_pool, input_rows(&l, work.rows + work.lead), gather_rows, &work);
         thread_pool_run(cpu->thread_pool, conv_items(&l, work.rows), convolve_pieces, &work);
     }
     return e->code;

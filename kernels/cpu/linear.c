@@ -44,7 +44,7 @@ enum { RUN_ROWS = 128 };
 
 /* oneDNN keys: product of a full panel and of the last, narrower one; then the same for the adapters'
  * product, or for a skinny product's last run of rows. M 0: unused. */
-enum { LINEAR_KEYS = 4, LINEAR_SIDE = 2, LINEAR_LAST_RUN = 2 };
+enum { LINEAR_KEYS = 4, LINEAR_ADAPTER = 2, LINEAR_LAST_RUN = 2 };
 
 /* f32 weights are used in place: packing them would cost what it saves. */
 static enum onednn_kind product_kind(const struct cpu *cpu, const struct op *op) {
@@ -237,14 +237,14 @@ static void cpu_widen_ups(float *to, const struct tensor *whole, const struct te
     }
 }
 
-static enum status add_side(const struct linear_work *w, const struct tensor *weight, float *to, char *part,
-                            struct error *e) {
+static enum status add_adapters(const struct linear_work *w, const struct tensor *weight, float *to,
+                                char *part, struct error *e) {
     const struct linear_layout *l = w->layout;
     float *up = (float *)(part + l->up);
     cpu_widen_ups(up, &w->op->in[1], weight, l->ranks);
     struct onednn_operands operands = {
         .src = w->op->down_product.data, .weights = up, .dst = to, .scratch = part + l->scratch};
-    return onednn_run(w->cpu->onednn, &w->keys[LINEAR_SIDE + (weight->dim[0] < l->panel)], operands, e);
+    return onednn_run(w->cpu->onednn, &w->keys[LINEAR_ADAPTER + (weight->dim[0] < l->panel)], operands, e);
 }
 
 /* Computes the panel that starts at column first. in: the converted input rows. */
@@ -259,7 +259,7 @@ static void run_panel(const struct linear_work *w, const struct op *op, const vo
     struct onednn_operands operands = {.src = in, .weights = panel, .dst = to, .scratch = part + l->scratch};
     struct error own = {0};
     if (onednn_run(w->cpu->onednn, &w->keys[key], operands, &own) ||
-        (l->ranks && add_side(w, &weight, to, part, &own)))
+        (l->ranks && add_adapters(w, &weight, to, part, &own)))
         thread_pool_error_report(w->failed, &own);
     else if (!l->direct || w->finish.bias || w->finish.gate || w->finish.activation)
         finish_panel(op, to, w->finish, first, columns);

@@ -217,7 +217,7 @@ bool onednn_has_bf16(void) {
     return onednn_has(dnnl_cpu_isa_avx512_core_bf16);
 }
 
-static uint64_t onednn_least(uint64_t a, uint64_t b) {
+static uint64_t min_u64(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
@@ -234,7 +234,7 @@ static uint64_t internal_bytes(const struct onednn_key *key, const char *impleme
     uint64_t descriptors = (DESCRIPTORS + HEAP) * (uint64_t)threads;
     if (!strstr(implementation, "gemm")) return descriptors;
     uint64_t m = (uint64_t)key->number[0], n = (uint64_t)key->number[1];
-    uint64_t block = (onednn_least(n + 48, BM) + onednn_least(m + 48, BN)) * BK * sizeof(float);
+    uint64_t block = (min_u64(n + 48, BM) + min_u64(m + 48, BN)) * BK * sizeof(float);
     if (onednn_has(dnnl_cpu_isa_avx2) && m <= UNPACKED_ROWS) block = 0;
     return descriptors + (uint64_t)threads * (block + STACK);
 }

@@ -277,7 +277,7 @@ __device__ static inline void load_rows(uint16_t *shared, const uint16_t *from, 
 }
 
 /* Number of adjacent 16 x 8 tiles per mma_bf16 call. */
-__device__ static constexpr int together(int tiles) {
+__device__ static constexpr int tiles_per_mma(int tiles) {
     return tiles % 4 ? 2 : 4;
 }
 
@@ -304,7 +304,7 @@ __device__ static inline void begin_scores(float (&s)[T::mma_m][T::mma_n][4], co
 template <class T>
 __device__ static inline void multiply_keys(float (&s)[T::mma_m][T::mma_n][4], const query_fragments<T> &q,
                                             const uint16_t *keys, int lane) {
-    constexpr int N = together(T::mma_n);
+    constexpr int N = tiles_per_mma(T::mma_n);
     const uint16_t *from = keys + (lane / 16 * 8 + lane % 8) * T::row + lane / 8 % 2 * 8;
 #pragma unroll
     for (int step = 0; step < T::mma_k; step++) {
@@ -328,7 +328,7 @@ template <class T>
 __device__ static inline void multiply_values(float (&o)[T::mma_m][T::mma_d][4],
                                               const float (&p)[T::mma_m][T::mma_n][4], const uint16_t *values,
                                               int lane) {
-    constexpr int N = together(T::mma_d);
+    constexpr int N = tiles_per_mma(T::mma_d);
     const uint16_t *from = values + lane % 16 * T::row + lane / 16 * 8;
 #pragma unroll
     for (int step = 0; step < T::block_n / 16; step++) {

@@ -109,17 +109,17 @@ static __global__ void __launch_bounds__(ROWS_THREADS)
 }
 
 /* Row access from column `first` on. */
-static struct rows rows_behind(const struct tensor *t, int32_t first) {
+static struct rows rows_from_column(const struct tensor *t, int32_t first) {
     if (!t->rank) return rows_of(t);
     return rows_at(static_cast<char *>(t->data) + dtype_bytes(t->dtype, first), t->row_bytes, t->dtype);
 }
 
 void cuda_finish_product(const struct product_finish *finish, cudaStream_t stream) {
     const struct epilogue *e = finish->epilogue;
-    struct rows out = rows_behind(finish->out, finish->first);
+    struct rows out = rows_from_column(finish->out, finish->first);
     struct rows from = finish->product ? rows_floats(finish->product, finish->columns) : out;
     struct rows_grid g = rows_grid_of(finish->out->dim[0], ((int64_t)finish->columns + 3) / 4);
-    struct rows residual = rows_behind(&e->residual, finish->first);
+    struct rows residual = rows_from_column(&e->residual, finish->first);
     LAUNCH_ROWS(finish_rows, rows_kind_of(out, from, residual, finish->columns), g, stream, out, from,
                 rows_vector(&e->gate), residual, (int64_t)finish->out->dim[0], finish->first, finish->columns,
                 e->activation);

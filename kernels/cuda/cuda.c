@@ -244,7 +244,7 @@ static void cuda_free_mapped(struct device *device, void *memory, size_t bytes) 
     if (memory && cuda_enter(g)) gpu_errors_note(&g->errors, cudaFreeHost(memory), "cudaFreeHost");
 }
 
-static int refused_pin(cudaError_t code) {
+static int pin_errno(cudaError_t code) {
     switch (code) {
     case cudaErrorMemoryAllocation:
         return -ENOMEM;
@@ -264,7 +264,7 @@ static int cuda_pin(struct device *device, void *memory, size_t bytes) {
     if (!cuda_enter(g)) return -EIO;
     memory_nodes_prefer(g->node, memory, bytes);
     cudaError_t code = cudaHostRegister(memory, bytes, cudaHostRegisterPortable);
-    if (gpu_errors_check(&g->errors, code, "cudaHostRegister", &known) != OK) return refused_pin(code);
+    if (gpu_errors_check(&g->errors, code, "cudaHostRegister", &known) != OK) return pin_errno(code);
     g->pinned += bytes;
     return 0;
 }

@@ -67,7 +67,7 @@ bool gpu_errors_lost(struct gpu_errors *f) {
 }
 
 /* Stores the error for later reports. */
-static void keep(struct gpu_errors *f, const struct error *e, const char *what, bool lost) {
+static void store_error(struct gpu_errors *f, const struct error *e, const char *what, bool lost) {
     struct error later = *e;
     if (lost) {
         later = (struct error){0};
@@ -99,7 +99,7 @@ enum status gpu_errors_take(struct gpu_errors *f, struct error *e) {
 enum status gpu_errors_check(struct gpu_errors *f, cudaError_t code, const char *what, struct error *e) {
     struct error failed = {0};
     if (cuda_check(code, what, &failed) == OK) return OK;
-    if (loses_context(code)) keep(f, &failed, what, true);
+    if (loses_context(code)) store_error(f, &failed, what, true);
     if (e->code == OK) *e = failed;
     return e->code;
 }
@@ -108,6 +108,6 @@ bool gpu_errors_note(struct gpu_errors *f, cudaError_t code, const char *what) {
     struct error failed = {0};
     if (cuda_check(code, what, &failed) == OK) return true;
     failed.code = DEVICE; /* MEMORY would mean that nothing has happened */
-    keep(f, &failed, what, loses_context(code));
+    store_error(f, &failed, what, loses_context(code));
     return false;
 }

@@ -40,7 +40,7 @@ static bool compiles(const struct cuda_info *info) {
 
 /* First driver release that supports this major CUDA version (CUDA's release notes, "CUDA Driver"); users
  * know drivers by release number. */
-static const char *release_for(int major) {
+static const char *driver_release(int major) {
     switch (major) {
     case 12:
         return "525";
@@ -52,7 +52,7 @@ static const char *release_for(int major) {
 }
 
 /* Explains why no GPU is usable. A missing driver is reported by CUDA as too old. */
-static enum status explain(cudaError_t code, struct error *e) {
+static enum status report_no_gpu(cudaError_t code, struct error *e) {
     int driver = 0, runtime = 0;
     (void)cudaGetLastError();
     (void)cudaDriverGetVersion(&driver);
@@ -62,7 +62,7 @@ static enum status explain(cudaError_t code, struct error *e) {
         error_found(e, "a driver for CUDA %d.%d", major_of(driver), minor_of(driver));
         return error_expected(
             e, "a driver for CUDA %d.0 or later (release %s), or a build of Sluice with CUDA %d",
-            major_of(runtime), release_for(major_of(runtime)), major_of(driver));
+            major_of(runtime), driver_release(major_of(runtime)), major_of(driver));
     }
     if (code == cudaErrorInsufficientDriver || code == cudaErrorStubLibrary)
         return error_set(e, DEVICE, "no NVIDIA driver found");
@@ -77,7 +77,7 @@ static int gpus_count(struct error *e) {
     int n = 0;
     cudaError_t code = cudaGetDeviceCount(&n);
     if (code == cudaSuccess && n > 0) return n;
-    explain(code, e);
+    report_no_gpu(code, e);
     return 0;
 }
 
@@ -119,7 +119,7 @@ static enum status gpus_enter(int ordinal, size_t *free_bytes, struct error *e) 
 }
 
 /* Checks that the GPU is supported. An integrated GPU would hold every block twice. */
-static enum status examine(int ordinal, struct cuda_info *info, struct error *e) {
+static enum status check_supported(int ordinal, struct cuda_info *info, struct error *e) {
     struct properties gpu;
     if (read_properties(ordinal, &gpu, e) != OK) return e->code;
     *info = gpu.info;
@@ -136,14 +136,14 @@ static enum status examine(int ordinal, struct cuda_info *info, struct error *e)
 
 enum status gpus_choose(int ordinal, struct cuda_info *info, struct error *e) {
     size_t free_bytes = 0;
-    if (examine(ordinal, info, e) != OK) return e->code;
+    if (check_supported(ordinal, info, e) != OK) return e->code;
     return gpus_enter(ordinal, &free_bytes, e);
 }
 
 bool cuda_usable(int ordinal) {
     struct cuda_info info = {0};
     struct error e = {0};
-    return examine(ordinal, &info, &e) == OK;
+    return check_supported(ordinal, &info, &e) == OK;
 }
 
 int cuda_count(char *why, size_t why_bytes) {
@@ -177,7 +177,7 @@ static void name_libraries(char *out, size_t bytes) {
 enum status cuda_describe(int ordinal, struct cuda_info *info, struct error *e) {
     size_t free_bytes = 0;
     *info = (struct cuda_info){0};
-    if (examine(ordinal, info, e) != OK || gpus_enter(ordinal, &free_bytes, e) != OK) return e->code;
+    if (check_supported(ordinal, info, e) != OK || gpus_enter(ordinal, &free_bytes, e) != OK) return e->code;
     info->free_bytes = free_bytes;
     name_libraries(info->library, sizeof info->library);
     return OK;

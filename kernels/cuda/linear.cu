@@ -21,7 +21,7 @@
 
 static_assert((int)LINEAR_LIBRARY_BYTES == (int)PRODUCTS_WORKSPACE, "linear.h and cublaslt.h must agree");
 
-static bool sixteen(const void *address) {
+static bool is_aligned_16(const void *address) {
     return reinterpret_cast<uintptr_t>(address) % 16 == 0;
 }
 
@@ -44,8 +44,8 @@ static struct product_key cuda_linear_key_of(const struct op *op, const struct l
 }
 
 /* Key of an adapter's product that is added to a panel at this column. */
-static struct product_key side_key_of(const struct product_key *panel, const struct tensor *up,
-                                      int32_t column) {
+static struct product_key adapter_key_of(const struct product_key *panel, const struct tensor *up,
+                                         int32_t column) {
     struct product_key key = {0};
     key.m = panel->m;
     key.n = up->dim[0];
@@ -72,7 +72,7 @@ static enum status prepare_panel(struct cuda *cuda, const struct op *op, int32_t
     if (prepare_both(cuda, key, l.stages, e)) return e->code;
     for (const struct low_rank *a = op->in[1].adapters; a; a = a->next)
         if (linear_adapter_part(op, a, first, columns, &up, &column) &&
-            prepare_both(cuda, side_key_of(&key, &up, column - first), l.stages, e))
+            prepare_both(cuda, adapter_key_of(&key, &up, column - first), l.stages, e))
             return e->code;
     return OK;
 }
@@ -92,7 +92,7 @@ static enum status cuda_linear_prepare(struct cuda *cuda, const struct op *op, s
 static const char *cuda_linear_ready_bias(const struct cuda *cuda, const struct op *op, char *to) {
     const struct tensor *bias = &op->epilogue.bias;
     if (!bias->rank) return NULL;
-    if (!linear_moves_bias(op) && sixteen(bias->data)) return static_cast<const char *>(bias->data);
+    if (!linear_moves_bias(op) && is_aligned_16(bias->data)) return static_cast<const char *>(bias->data);
     int32_t n = tensor_columns(bias);
     if (linear_library_rounds(op))
         cuda_round_rows(to, bias, (n + 7) / 8 * 8, cuda->compute);
@@ -136,7 +136,7 @@ static struct product_operands panel_of(const struct call *c, int32_t first, int
 }
 
 /* Rounds the down product to bf16, each adapter's columns separately. */
-static void round_side(const struct call *c) {
+static void round_down_product(const struct call *c) {
     char *to = c->workspace + c->l.down;
     int32_t from = 0, column;
     struct tensor up;
@@ -151,18 +151,18 @@ static void round_side(const struct call *c) {
 }
 
 /* Adds the adapters' products to the panel's result. */
-static enum status add_side(const struct call *c, const struct product_key *panel, float *out, int32_t first,
-                            struct error *e) {
-    const char *side = c->workspace + c->l.down;
+static enum status add_adapters(const struct call *c, const struct product_key *panel, float *out,
+                                int32_t first, struct error *e) {
+    const char *factors = c->workspace + c->l.down;
     struct tensor up;
     int32_t column;
     for (const struct low_rank *a = c->op->in[1].adapters; a; a = a->next) {
         if (!linear_adapter_part(c->op, a, 0, c->op->in[1].dim[0], &up, &column)) continue;
         struct product_operands operands = {0};
-        operands.in = side;
-        side += 2 * (int64_t)panel->m * linear_padded(up.dim[1]);
+        operands.in = factors;
+        factors += 2 * (int64_t)panel->m * linear_padded(up.dim[1]);
         if (!linear_adapter_part(c->op, a, first, panel->n, &up, &column)) continue;
-        struct product_key key = side_key_of(panel, &up, column - first);
+        struct product_key key = adapter_key_of(panel, &up, column - first);
         cuda_round_rows(c->workspace + c->l.up, &up, key.k, c->cuda->compute);
         operands.weight = c->workspace + c->l.up;
         operands.out = out + column - first;
@@ -179,7 +179,7 @@ static enum status run_panel(const struct call *c, int32_t first, struct error *
     key.wide = key.wide && c->wide;
     struct product_operands operands = panel_of(c, first, columns);
     if (products_run(c->cuda->products, &key, &operands, c->cuda->compute, e)) return e->code;
-    if (c->op->down_product.rank && add_side(c, &key, static_cast<float *>(operands.out), first, e))
+    if (c->op->down_product.rank && add_adapters(c, &key, static_cast<float *>(operands.out), first, e))
         return e->code;
     struct product_finish finish = {&c->op->out, first, columns, &c->op->epilogue};
     if (c->l.stages) finish.product = static_cast<const float *>(operands.out);
@@ -189,15 +189,16 @@ static enum status run_panel(const struct call *c, int32_t first, struct error *
 
 static enum status cuda_linear_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
     struct call c = {cuda, op, cuda_linear_layout(op), NULL, workspace};
-    if (!c.l.converts && !sixteen(op->in[1].data)) {
+    if (!c.l.converts && !is_aligned_16(op->in[1].data)) {
         error_set(e, INTERNAL, "operator linear: the weight's address is not a multiple of 16");
         return error_found(e, "%p", op->in[1].data);
     }
     const struct tensor *residual = &op->epilogue.residual;
-    c.wide = c.l.stages || (sixteen(op->out.data) && (!residual->rank || sixteen(residual->data)));
+    c.wide =
+        c.l.stages || (is_aligned_16(op->out.data) && (!residual->rank || is_aligned_16(residual->data)));
     c.bias = cuda_linear_ready_bias(cuda, op, workspace + c.l.bias);
     if (c.l.rounds) cuda_round_rows(workspace + c.l.in, &op->in[0], linear_depth(op), cuda->compute);
-    if (op->down_product.rank) round_side(&c);
+    if (op->down_product.rank) round_down_product(&c);
     for (int32_t first = 0; first < op->in[1].dim[0]; first += c.l.panel)
         if (run_panel(&c, first, e)) return e->code;
     return cuda_launched(op, e);

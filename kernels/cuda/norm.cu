@@ -138,13 +138,13 @@ struct layer_call {
 };
 
 /* v - mean; 0 beyond the run's n values. */
-__device__ static inline float4 about(float4 v, float mean, int64_t i, int64_t n) {
+__device__ static inline float4 centered(float4 v, float mean, int64_t i, int64_t n) {
     return make_float4(i < n ? v.x - mean : 0, i + 1 < n ? v.y - mean : 0, i + 2 < n ? v.z - mean : 0,
                        i + 3 < n ? v.w - mean : 0);
 }
 
 /* Applies the vectors that are present: models have the norm's own two, or modulation's two. */
-__device__ static inline float4 refine(const struct layer_call &r, float4 v, int64_t i) {
+__device__ static inline float4 affine(const struct layer_call &r, float4 v, int64_t i) {
     int64_t c = r.runs.c;
     if (r.weight.data) v = multiply_four(v, rows_load_plain(r.weight, 0, i, c));
     if (r.bias.data) v = add_four(v, rows_load_plain(r.bias, 0, i, c));
@@ -171,7 +171,7 @@ static __global__ void __launch_bounds__(512) layer_runs(struct layer_call r) {
     float mean = team_sum(sum, threads, parts) / (float)c;
     for (int j = 0; j < quads; j++) {
         int64_t i = column_of(r.runs, run, j);
-        float4 d = about(quad_of<HELD, K>(held, r.in, run, j, i), mean, i, c);
+        float4 d = centered(quad_of<HELD, K>(held, r.in, run, j, i), mean, i, c);
         rest += sum_four(d);
         squares += sum_four(multiply_four(d, d));
     }
@@ -181,9 +181,9 @@ static __global__ void __launch_bounds__(512) layer_runs(struct layer_call r) {
 #pragma unroll HELD ? HELD : 1 /* held[] must stay in registers */
     for (int j = 0; j < quads; j++) {
         int64_t i = column_of(r.runs, run, j);
-        float4 v = about(quad_of<HELD, K>(held, r.in, run, j, i), mean, i, c);
-        v = multiply_four(about(v, rest, i, c), rstd);
-        store_quad<K>(r.out, run, i, refine(r, v, i));
+        float4 v = centered(quad_of<HELD, K>(held, r.in, run, j, i), mean, i, c);
+        v = multiply_four(centered(v, rest, i, c), rstd);
+        store_quad<K>(r.out, run, i, affine(r, v, i));
     }
 }
 

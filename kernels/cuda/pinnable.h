@@ -1,5 +1,6 @@
-/* Finds how much host memory can be pinned, by trial. No system value tells it: the driver ignores the
- * locked-memory limit and free memory, and in a virtual machine (WSL2) the limit depends on the host. */
+/* Finds how much host memory can be pinned, by trial. No system interface reports the limit: the driver
+ * ignores the locked-memory limit and free memory, and in a virtual machine (WSL2) the limit depends on the
+ * host. */
 #ifndef SLUICE_CUDA_PINNABLE_H
 #define SLUICE_CUDA_PINNABLE_H
 

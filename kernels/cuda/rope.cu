@@ -103,50 +103,50 @@ static const void *const table_kernels[] = {KERNEL(table_pairs), NULL};
 
 const struct cuda_operator cuda_rope_table = {NULL, cuda_table_run, table_kernels};
 
-struct turn_call {
+struct rope_call {
     struct rows out, in, table, norm; /* norm is optional */
     struct runs runs;                 /* one run per head */
     float eps;
     bool halves; /* pairs are (i, i + D / 2), else (2i, 2i + 1) */
 };
 
-__device__ static inline float2 turn(float a, float b, float c, float s) {
+__device__ static inline float2 rotate_pair(float a, float b, float c, float s) {
     return make_float2(a * c - b * s, a * s + b * c);
 }
 
 /* Rotates two adjacent pairs; t: their cosines and sines. */
-__device__ static inline float4 turn_neighbours(float4 v, float4 t) {
-    float2 x = turn(v.x, v.y, t.x, t.y), y = turn(v.z, v.w, t.z, t.w);
+__device__ static inline float4 rotate_adjacent(float4 v, float4 t) {
+    float2 x = rotate_pair(v.x, v.y, t.x, t.y), y = rotate_pair(v.z, v.w, t.z, t.w);
     return make_float4(x.x, x.y, y.x, y.y);
 }
 
 /* Rotates column i of a head that is in shared memory. */
-__device__ static inline float turn_half(const struct turn_call &r, const float *head, int64_t row,
-                                         int64_t i) {
+__device__ static inline float rotate_half_split(const struct rope_call &r, const float *head, int64_t row,
+                                                 int64_t i) {
     int32_t half = r.runs.c / 2;
     int64_t pair = i < half ? i : i - half;
     const float *t = reinterpret_cast<const float *>(r.table.data + row * r.table.step) + 2 * pair;
-    float2 both = turn(head[pair], head[pair + half], t[0], t[1]);
+    float2 both = rotate_pair(head[pair], head[pair + half], t[0], t[1]);
     return i < half ? both.x : both.y;
 }
 
 /* Rotates four columns from i on; values beyond the head are undefined. If half the head is a multiple of 4,
  * the four columns have the same offset in both halves. */
-__device__ static inline float4 turn_halves(const struct turn_call &r, const float *head, int64_t row,
-                                            int64_t i) {
+__device__ static inline float4 rotate_halves(const struct rope_call &r, const float *head, int64_t row,
+                                              int64_t i) {
     int32_t c = r.runs.c, half = c / 2;
     float v[4];
     if (half % 4 || !r.table.wide) {
 #pragma unroll
-        for (int j = 0; j < 4; j++) v[j] = i + j < c ? turn_half(r, head, row, i + j) : 0;
+        for (int j = 0; j < 4; j++) v[j] = i + j < c ? rotate_half_split(r, head, row, i + j) : 0;
         return make_float4(v[0], v[1], v[2], v[3]);
     }
     int64_t pair = i < half ? i : i - half;
     float4 a = four_at(reinterpret_cast<const char *>(head), DTYPE_F32, true, pair, c);
     float4 b = four_at(reinterpret_cast<const char *>(head), DTYPE_F32, true, pair + half, c);
     float4 t = rows_load_f32(r.table, row, 2 * pair, c), u = rows_load_f32(r.table, row, 2 * pair + 4, c);
-    float2 x = turn(a.x, b.x, t.x, t.y), y = turn(a.y, b.y, t.z, t.w);
-    float2 z = turn(a.z, b.z, u.x, u.y), w = turn(a.w, b.w, u.z, u.w);
+    float2 x = rotate_pair(a.x, b.x, t.x, t.y), y = rotate_pair(a.y, b.y, t.z, t.w);
+    float2 z = rotate_pair(a.z, b.z, u.x, u.y), w = rotate_pair(a.w, b.w, u.z, u.w);
     return i < half ? make_float4(x.x, y.x, z.x, w.x) : make_float4(x.y, y.y, z.y, w.y);
 }
 
@@ -158,7 +158,7 @@ __device__ static inline float4 turn_halves(const struct turn_call &r, const flo
  * value, 6 for a bf16 result, and the table once (cached for all heads); FLOPs: 7 per value. Bound by memory;
  * share of peak: not measured yet. */
 template <int HELD, enum rows_kind K>
-static __global__ void __launch_bounds__(NORM_SMALL_BLOCK) turn_runs(struct turn_call r) {
+static __global__ void __launch_bounds__(NORM_SMALL_BLOCK) rope_runs(struct rope_call r) {
     SMEM_ARRAY(float, heads, NORM_SMALL_BLOCK * 4 * HELD);
     struct run run = run_of(r.runs);
     int32_t c = r.runs.c, threads = r.runs.threads;
@@ -184,8 +184,8 @@ static __global__ void __launch_bounds__(NORM_SMALL_BLOCK) turn_runs(struct turn
     for (int j = 0; j < HELD; j++) {
         int64_t i = column_of(r.runs, run, j);
         if (run.first + i >= run.end) continue;
-        float4 v = r.halves ? turn_halves(r, head, run.row, i)
-                            : turn_neighbours(held[j], rows_load_f32(r.table, run.row, i, c));
+        float4 v = r.halves ? rotate_halves(r, head, run.row, i)
+                            : rotate_adjacent(held[j], rows_load_f32(r.table, run.row, i, c));
         store_quad<K>(r.out, run, i, v);
     }
 }
@@ -194,7 +194,7 @@ static enum status cuda_rope_run(struct cuda *cuda, const struct op *op, char *w
     const struct tensor *table = &op->in[1], *norm = &op->in[2];
     int32_t c = op->in[0].dim[1] / op->n;
     struct norm_team team = norm_team_of(c);
-    struct turn_call call = {};
+    struct rope_call call = {};
     call.runs = runs_of(op, c, &team);
     call.eps = op->eps;
     call.halves = op->pairs == ROPE_HALVES;
@@ -209,13 +209,13 @@ static enum status cuda_rope_run(struct cuda *cuda, const struct op *op, char *w
     enum rows_kind kind = rows_kind_of(call.out, call.in, call.in, c);
     unsigned blocks = blocks_of(&call.runs, &team);
     if (team.held == 1)
-        LAUNCH_RUNS_HELD(turn_runs, 1, kind, blocks, team.block, cuda->compute, call);
+        LAUNCH_RUNS_HELD(rope_runs, 1, kind, blocks, team.block, cuda->compute, call);
     else
-        LAUNCH_RUNS_HELD(turn_runs, 4, kind, blocks, team.block, cuda->compute, call);
+        LAUNCH_RUNS_HELD(rope_runs, 4, kind, blocks, team.block, cuda->compute, call);
     return cuda_launched(op, e);
 }
 
-static const void *const rope_kernels[] = {RUNS_KERNELS_HELD(turn_runs, 1), RUNS_KERNELS_HELD(turn_runs, 4),
+static const void *const rope_kernels[] = {RUNS_KERNELS_HELD(rope_runs, 1), RUNS_KERNELS_HELD(rope_runs, 4),
                                            NULL};
 
 const struct cuda_operator cuda_rope = {NULL, cuda_rope_run, rope_kernels};

@@ -21,7 +21,7 @@ struct streams {
     uint64_t events, fences; /* last numbers issued; only the operators' thread increases events */
 
     pthread_mutex_t copying; /* serialises fences; locked before `lock`; guards the next field */
-    uint64_t followed;       /* last event that the copy stream waits for */
+    uint64_t awaited_event;  /* last event that the copy stream waits for */
 
     /* Fields of the operators' thread. */
     bool ran;                /* an operator was queued since the last event */
@@ -52,13 +52,13 @@ uint64_t streams_record_event(struct streams *s) {
 
 /* Makes the copy stream wait for an event. An event older than EVENTS has passed; an event that an earlier
  * copy waits for needs no second wait. */
-static cudaError_t follow(struct streams *s, uint64_t event) {
+static cudaError_t copies_wait_for(struct streams *s, uint64_t event) {
     cudaError_t code = cudaSuccess;
-    if (event <= s->followed) return code;
+    if (event <= s->awaited_event) return code;
     pthread_mutex_lock(&s->lock);
     if (event + EVENTS > s->events) code = cudaStreamWaitEvent(s->copies, s->event[event % EVENTS], 0);
     pthread_mutex_unlock(&s->lock);
-    s->followed = event;
+    s->awaited_event = event;
     return code;
 }
 
@@ -81,7 +81,7 @@ static uint64_t record_fence(struct streams *s, cudaError_t *code) {
  * and each precedes its fence. */
 uint64_t streams_copy(struct streams *s, void *to, const void *from, size_t bytes, uint64_t event) {
     pthread_mutex_lock(&s->copying);
-    cudaError_t code = follow(s, event);
+    cudaError_t code = copies_wait_for(s, event);
     pthread_mutex_unlock(&s->copying);
     if (code == cudaSuccess) code = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, s->copies);
     pthread_mutex_lock(&s->copying);
@@ -109,7 +109,7 @@ void streams_move(struct streams *s, void *to, const void *from, size_t bytes) {
 
 /* ---- operators that wait ---- */
 
-static cudaError_t sum_oldest(struct streams *s) {
+static cudaError_t add_oldest_stall(struct streams *s) {
     struct stall *stall = &s->stall[s->summed % STALLS];
     float milliseconds = 0;
     cudaError_t code = cudaEventSynchronize(stall->until);
@@ -119,7 +119,7 @@ static cudaError_t sum_oldest(struct streams *s) {
     return code;
 }
 
-static bool is_under_way(cudaEvent_t slot) {
+static bool is_pending(cudaEvent_t slot) {
     if (cudaEventQuery(slot) != cudaErrorNotReady) return false;
     (void)cudaGetLastError(); /* clears cudaErrorNotReady */
     return true;
@@ -136,7 +136,7 @@ static cudaError_t await_event(struct streams *s, uint64_t fence) {
 
 /* The same between two timing events. */
 static cudaError_t await_timed(struct streams *s, uint64_t fence) {
-    cudaError_t code = s->stalls - s->summed == STALLS ? sum_oldest(s) : cudaSuccess;
+    cudaError_t code = s->stalls - s->summed == STALLS ? add_oldest_stall(s) : cudaSuccess;
     struct stall *stall = &s->stall[s->stalls % STALLS];
     if (code == cudaSuccess) code = cudaEventRecord(stall->since, s->compute);
     if (code == cudaSuccess) code = await_event(s, fence);
@@ -148,7 +148,7 @@ static cudaError_t await_timed(struct streams *s, uint64_t fence) {
 void streams_await(struct streams *s, uint64_t fence) {
     if (fence <= s->awaited || gpu_errors_lost(s->errors)) return;
     s->awaited = fence;
-    bool waits = is_under_way(s->fence[fence % FENCES]);
+    bool waits = is_pending(s->fence[fence % FENCES]);
     gpu_errors_note(s->errors, waits ? await_timed(s, fence) : await_event(s, fence), "cudaStreamWaitEvent");
 }
 
@@ -162,7 +162,7 @@ static cudaError_t wait_for_compute(struct streams *s, cudaEvent_t slot) {
 enum status streams_wait(struct streams *s, double *stalled, struct error *e) {
     if (gpu_errors_lost(s->errors)) return gpu_errors_take(s->errors, e);
     cudaError_t code = wait_for_compute(s, s->done);
-    while (code == cudaSuccess && s->summed < s->stalls) code = sum_oldest(s);
+    while (code == cudaSuccess && s->summed < s->stalls) code = add_oldest_stall(s);
     *stalled += s->stalled;
     s->stalled = 0;
     if (gpu_errors_check(s->errors, code, "waiting for operators", e) != OK) return e->code;

@@ -74,7 +74,7 @@ static void add_panels(struct work_list *list, const struct op *op, const struct
 
 /* Adds the adapters' work on all panels: rounding of their factors, and skinny products that read and write a
  * part of out. */
-static void add_side(struct work_list *list, const struct op *op, const struct linear_layout *l) {
+static void add_adapters(struct work_list *list, const struct op *op, const struct linear_layout *l) {
     double m = op->in[0].dim[0];
     struct work rounding = {.kernel = "round_rows", .class = WORK_PASS};
     struct work product = {.kernel = "product", .class = WORK_PRODUCT, .m = op->in[0].dim[0]};
@@ -114,7 +114,7 @@ static void linear_work(const struct op *op, struct work_list *list) {
                       HALF * (double)op->in[0].dim[0] * linear_depth(op));
     add_panels(list, op, &l, l.panel, n / l.panel);
     if (last) add_panels(list, op, &l, last, 1);
-    if (op->down_product.rank) add_side(list, op, &l);
+    if (op->down_product.rank) add_adapters(list, op, &l);
 }
 
 static void few_work(const struct op *op, struct work_list *list) {
@@ -129,7 +129,7 @@ static void few_work(const struct op *op, struct work_list *list) {
 /* ---- attention ---- */
 
 /* Number of (query, key) pairs that are attended. */
-static double pairs_of(const struct op *op) {
+static double attended_pairs(const struct op *op) {
     double queries = op->in[0].dim[0], keys = op->in[1].dim[0];
     return op->causal ? queries * keys - queries * (queries - 1) / 2 : queries * keys;
 }
@@ -144,7 +144,7 @@ static void attention_work(const struct op *op, struct work_list *list) {
     }
     struct work attend = {.kernel = "attend", .class = WORK_ATTENTION};
     attend.launches = attention_launches(op);
-    attend.flops = 4 * columns * pairs_of(op);
+    attend.flops = 4 * columns * attended_pairs(op);
     attend.read_bytes = bytes_of(&op->in[0]) + keys + bytes_of(&op->in[3]);
     attend.written_bytes = bytes_of(&op->out);
     attend.n = op->in[0].dim[1];
@@ -170,7 +170,7 @@ static void rms_work(const struct op *op, struct work_list *list) {
 
 static void rope_work(const struct op *op, struct work_list *list) {
     widen_unless_plain(list, &op->in[2]);
-    work_add_pass(list, "turn_runs", op_flops(op),
+    work_add_pass(list, "rope_runs", op_flops(op),
                   bytes_of(&op->in[0]) + bytes_of(&op->in[1]) + bytes_of(&op->in[2]), bytes_of(&op->out));
 }
 

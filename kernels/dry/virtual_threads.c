@@ -33,7 +33,7 @@ static void enter_stack(struct virtual_thread *self) {
 }
 
 /* Earliest time at which a thread can run; false if it cannot. */
-static bool may_run(const struct virtual_thread *thread, uint64_t *when) {
+static bool can_run(const struct virtual_thread *thread, uint64_t *when) {
     *when = thread->now;
     if (thread->state == VIRTUAL_THREAD_RUNS) return true;
     if (thread->state != VIRTUAL_THREAD_WAITS || !thread->until) return false;
@@ -42,12 +42,12 @@ static bool may_run(const struct virtual_thread *thread, uint64_t *when) {
 }
 
 /* Switches to the thread with the least time; at equal times the caller goes on. False if none can run. */
-static bool next_turn(struct virtual_threads *a) {
+static bool switch_to_next(struct virtual_threads *a) {
     struct virtual_thread *self = running(a);
     uint64_t first, when;
-    int next = may_run(self, &first) ? a->current : -1;
+    int next = can_run(self, &first) ? a->current : -1;
     for (int i = 0; i < VIRTUAL_THREADS_MAX; i++)
-        if (may_run(&a->thread[i], &when) && (next < 0 || when < first)) next = i, first = when;
+        if (can_run(&a->thread[i], &when) && (next < 0 || when < first)) next = i, first = when;
     if (next < 0) return false;
     struct virtual_thread *other = &a->thread[next];
     other->state = VIRTUAL_THREAD_RUNS;
@@ -68,7 +68,7 @@ static void virtual_thread_main(unsigned high, unsigned low) {
     self->main(self->argument);
     self->state = VIRTUAL_THREAD_ENDED;
     virtual_threads_wake(a, self);
-    next_turn(a); /* never returns */
+    switch_to_next(a); /* never returns */
 }
 
 /* ---- time ---- */
@@ -89,7 +89,7 @@ void virtual_threads_delay(struct virtual_threads *a, uint64_t until) {
 
 void virtual_threads_pass(struct virtual_threads *a, uint64_t until) {
     virtual_threads_delay(a, until);
-    next_turn(a);
+    switch_to_next(a);
 }
 
 /* ---- threads ---- */
@@ -132,7 +132,7 @@ bool virtual_threads_wait(struct virtual_threads *a, const void *where, uint64_t
     self->state = VIRTUAL_THREAD_WAITS;
     self->where = where;
     self->until = until;
-    if (next_turn(a)) return true;
+    if (switch_to_next(a)) return true;
     self->state = VIRTUAL_THREAD_RUNS;
     return false;
 }

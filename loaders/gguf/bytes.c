@@ -1,4 +1,4 @@
-/* Bytes of a GGUF header, in the order of the file: see header.h. */
+/* Reads the bytes of a GGUF header in file order: see header.h. */
 #include "loaders/gguf/header.h"
 #include "loaders/utf8.h"
 
@@ -34,7 +34,7 @@ uint64_t gguf_left(const struct gguf_place *place) {
     return (uint64_t)place->source->identity.bytes - place->at;
 }
 
-/* Where address space is limited, as much as there is: hardly a header needs 32 MB. */
+/* Reserves address space for the header; less if address space is limited, because few headers need 32 MB. */
 enum status gguf_begin(struct gguf_place *place, struct error *e) {
     struct gguf *header = place->header;
     uint64_t bytes = (uint64_t)place->source->identity.bytes;
@@ -45,12 +45,12 @@ enum status gguf_begin(struct gguf_place *place, struct error *e) {
         header->text = header->sys->reserve(header->sys, header->reserved);
     }
     if (header->text) return OK;
-    error_set(e, MEMORY, "no room for a header of up to %" PRIu64 " bytes", header->reserved);
+    error_set(e, MEMORY, "no memory for a header of up to %" PRIu64 " bytes", header->reserved);
     return error_where(e, "%s", place->source->path);
 }
 
-/* Reads on until `end`, and as much beyond it as was read before: few calls, and at most twice what is
- * needed. */
+/* Reads up to `end`, and as much beyond it as was read before: few calls, and at most twice the needed bytes.
+ */
 static enum status read_on(struct gguf_place *place, uint64_t end, struct error *e) {
     struct gguf *header = place->header;
     uint64_t more = header->bytes < FIRST_PIECE     ? FIRST_PIECE
@@ -103,8 +103,8 @@ enum status gguf_take_text(struct gguf_place *place, const char *what, uint64_t 
         return OK;
     }
     bool beyond = text->bytes > left;
-    gguf_fail(place, at, beyond ? BOUNDS : LIMIT, beyond ? "text ends beyond the file" : "text is too long",
-              e);
+    gguf_fail(place, at, beyond ? BOUNDS : LIMIT,
+              beyond ? "a string extends past the end of the file" : "a string is too long", e);
     error_found(e, "%s of %" PRIu64 " bytes", what, text->bytes);
     return error_expected(e, "at most %" PRIu64, beyond ? left : most);
 }
@@ -116,9 +116,9 @@ enum status gguf_take_name(struct gguf_place *place, const char *what, uint64_t 
     if (!name->bytes)
         gguf_fail(place, at, META, "name is empty", e);
     else if (memchr(name->text, 0, name->bytes))
-        gguf_fail(place, at, META, "name holds a NUL", e);
+        gguf_fail(place, at, META, "name contains a NUL byte", e);
     else if (utf8_valid_bytes(name->text, name->bytes) < name->bytes)
-        gguf_fail(place, at, UTF8, "name is no UTF-8", e);
+        gguf_fail(place, at, UTF8, "name is not valid UTF-8", e);
     else
         return OK;
     error_found(e, "%s of %" PRIu64 " bytes", what, name->bytes);
@@ -128,7 +128,7 @@ enum status gguf_take_name(struct gguf_place *place, const char *what, uint64_t 
 enum status gguf_check_count(const struct gguf_place *place, uint64_t n, uint64_t least_bytes,
                              const char *what, struct error *e) {
     if (n <= gguf_left(place) / least_bytes) return OK;
-    gguf_fail(place, place->at, TRUNC, "file is too short for what it should hold", e);
+    gguf_fail(place, place->at, TRUNC, "file is too short for its contents, maybe an incomplete download", e);
     error_found(e, "%" PRIu64 " bytes for %" PRIu64 " %s", gguf_left(place), n, what);
     return error_expected(e, "at least %" PRIu64 " each", least_bytes);
 }

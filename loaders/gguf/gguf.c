@@ -1,5 +1,5 @@
-/* GGUF headers: see gguf.h. The fixed part here; metadata and tensors in files of their own. */
-#include "loaders/foreign.h"
+/* GGUF headers: see gguf.h. This file reads the fixed part; metadata and tensors have their own files. */
+#include "loaders/file_kind.h"
 #include "loaders/gguf/header.h"
 
 #include <inttypes.h>
@@ -13,23 +13,23 @@ static const char magic[] = "GGUF";
 
 static enum status fail_magic(struct gguf_place *place, struct error *e) {
     const unsigned char *first = place->header->text;
-    const char *kind = foreign_kind(first);
-    gguf_fail(place, 0, BADMAGIC, "this is no GGUF file", e);
+    const char *kind = file_kind_of(first);
+    gguf_fail(place, 0, BADMAGIC, "not a GGUF file", e);
     if (kind)
         error_found(e, "%s", kind);
-    else if (first[FOREIGN_BYTES] == '{' && !first[FOREIGN_BYTES - 1])
+    else if (first[FILE_KIND_BYTES] == '{' && !first[FILE_KIND_BYTES - 1])
         error_found(e, "a safetensors file");
     else
-        error_found(e, "it beginning with %02x %02x %02x %02x", first[0], first[1], first[2], first[3]);
+        error_found(e, "a file that starts with %02x %02x %02x %02x", first[0], first[1], first[2], first[3]);
     return error_expected(e, "GGUF");
 }
 
-/* Files of another byte order say so by nothing but this number, which then has its low bits on top. */
+/* Only this number reveals another byte order: its low bits are then at the top. */
 static enum status check_version(struct gguf_place *place, uint64_t version, struct error *e) {
     if (version >= LEAST_VERSION && version <= MOST_VERSION) return OK;
     bool foreign = version && !(version & 0xffff);
     gguf_fail(place, MAGIC_BYTES, VERSION,
-              foreign ? "this is a big-endian file, which is not read" : "this version is not read", e);
+              foreign ? "big-endian GGUF files are not supported" : "unsupported GGUF version", e);
     error_found(e, "0x%" PRIx64, version);
     return error_expected(e, "%d or %d", LEAST_VERSION, MOST_VERSION);
 }
@@ -61,7 +61,7 @@ static enum status gguf_read_fixed(struct gguf_place *place, uint64_t *n_tensors
     return check_most(place, *n_pairs, GGUF_PAIRS_MAX, "too many metadata keys", e);
 }
 
-/* Gives back what was read beyond the header. */
+/* Returns pages that were read beyond the header. */
 static void finish(struct gguf_place *place) {
     enum { PAGE = 4096 };
     struct gguf *header = place->header;

@@ -1,9 +1,8 @@
-/* A GGUF header while it is read, and as it is kept: what the parts of the parser share.
+/* The GGUF header while it is read and as it is kept; shared by the parts of the parser.
  *
- * The header lies in address space reserved for as much as a header may have, into which it is read in
- * growing pieces: nothing moves, so texts and values point into it, and no byte is read twice. Only the
- * functions of bytes.c move the place; each looks whether the bytes are there before anything uses them.
- */
+ * The header lies in address space reserved for the largest header and is read in growing pieces. Nothing
+ * moves, so texts and values point into it, and no byte is read twice. Only functions of bytes.c advance the
+ * position; each checks that the bytes exist before they are used. */
 #ifndef SLUICE_LOADERS_GGUF_HEADER_H
 #define SLUICE_LOADERS_GGUF_HEADER_H
 
@@ -16,9 +15,9 @@ enum {
     GGUF_STRING_MAX = 16 << 20,
     GGUF_ARRAY_BYTES_MAX = 256 << 20,
     GGUF_HEADER_BYTES_MAX = 512 << 20,
-    GGUF_ALIGNMENT = 32, /* where no key says another */
+    GGUF_ALIGNMENT = 32, /* default without a key */
     GGUF_ALIGNMENT_MAX = 65536,
-    GGUF_BLOCKS_MAX = 512, /* in <architecture>.block_count */
+    GGUF_BLOCKS_MAX = 512, /* largest <architecture>.block_count */
     GGUF_RANK_MAX = 8,
     GGUF_PARTS_MAX = 256,
 };
@@ -31,10 +30,10 @@ struct gguf_pair {
 
 struct gguf_tensor {
     struct gguf_text name;
-    int type; /* a number that gguf_types knows */
+    int type; /* index into gguf_types */
     int rank;
     int32_t dim[GGUF_RANK_MAX]; /* outermost first */
-    uint64_t offset, bytes;     /* offset: in the data; once all is checked, in the file */
+    uint64_t offset, bytes;     /* offset: within the data; within the file once everything is checked */
 };
 
 struct gguf {
@@ -51,69 +50,70 @@ struct gguf {
     uint64_t host_bytes;
 };
 
-/* What alloc_array takes for n things. */
+/* Bytes that alloc_array allocates for n elements. */
 static inline uint64_t gguf_array_bytes(uint64_t n, uint64_t bytes) {
     return n ? n * bytes : 1;
 }
 
 /* ---- bytes.c ---- */
 
-/* The place in a header, and whose bytes stand there, for messages. */
+/* A position in a header, and the key or tensor being read, for messages. */
 struct gguf_place {
     const struct byte_source *source;
     struct gguf *header;
     uint64_t at;
-    const char *kind;      /* "key", "tensor"; NULL: neither */
-    struct gguf_text name; /* of that key or tensor */
+    const char *kind;      /* "key" or "tensor"; NULL: neither */
+    struct gguf_text name; /* name of that key or tensor */
 };
 
-/* "KIND 'NAME': WHAT", with the file and a byte of it. */
+/* Reports "KIND 'NAME': WHAT" with the file and byte `at`. */
 enum status gguf_fail(const struct gguf_place *place, uint64_t at, enum status code, const char *what,
                       struct error *e);
-/* The byte of the file where a text lies. */
+/* File offset of a text. */
 uint64_t gguf_at(const struct gguf_place *place, struct gguf_text text);
-/* Bytes of the file from the place on. */
+/* Bytes of the file from the position on. */
 uint64_t gguf_left(const struct gguf_place *place);
-/* Reserves room for the header of the place's source. */
+/* Reserves address space for the header of the source. */
 enum status gguf_begin(struct gguf_place *place, struct error *e);
-/* The next n bytes are in memory. TRUNC, LIMIT, IO, CHANGED, MEMORY. */
+/* Ensures that the next n bytes are in memory. TRUNC, LIMIT, IO, CHANGED, MEMORY. */
 enum status gguf_need(struct gguf_place *place, uint64_t n, struct error *e);
-/* A little-endian number of at most 8 bytes. Here, so that a length is one load: a tokenizer has 300,000. */
+/* A little-endian number of at most 8 bytes. Inline, so that a length is one load: a tokenizer has 300,000.
+ */
 static inline uint64_t gguf_little_endian(const unsigned char *bytes, int n) {
     uint64_t number = 0;
     for (int i = 0; i < n; i++) number |= (uint64_t)bytes[i] << 8 * i;
     return number;
 }
 enum status gguf_take(struct gguf_place *place, int n, uint64_t *number, struct error *e);
-/* A length and so many bytes. BOUNDS beyond the file, LIMIT above most; what: the text's role. */
+/* Reads a length and as many bytes. BOUNDS beyond the file, LIMIT above most; what: role of the text. */
 enum status gguf_take_text(struct gguf_place *place, const char *what, uint64_t most, struct gguf_text *text,
                            struct error *e);
-/* The same for a name: META if it is empty or holds a NUL, UTF8. */
+/* The same for a name: META if it is empty or contains a NUL, UTF8. */
 enum status gguf_take_name(struct gguf_place *place, const char *what, uint64_t most, struct gguf_text *name,
                            struct error *e);
-/* TRUNC unless the rest of the file has room for n things of at least so many bytes. */
+/* TRUNC unless the rest of the file can hold n items of at least least_bytes each. */
 enum status gguf_check_count(const struct gguf_place *place, uint64_t n, uint64_t least_bytes,
                              const char *what, struct error *e);
 int gguf_compare_texts(struct gguf_text a, struct gguf_text b);
 
 /* ---- metadata.c ---- */
 
-/* Reads n pairs, sorts them, and checks those that mean something to every file. */
+/* Reads n pairs, sorts them, and checks the keys that concern every file. */
 enum status gguf_read_pairs(struct gguf_place *place, uint64_t n, uint64_t *alignment, struct error *e);
-/* An integer from a value of any kind of integers: false if it is none of these, or beyond 63 bits. */
+/* Integer element of a value; false if it is not an integer type or exceeds 63 bits. */
 bool gguf_integer(const struct gguf_value *value, uint64_t i, int64_t *number);
-/* The pairs whose keys begin so: their number, and the first. */
+/* The pairs whose keys start with prefix: their number, and the first. */
 int gguf_with_prefix(const struct gguf *header, const char *prefix, const struct gguf_pair **first);
 
 /* ---- json.c ---- */
 
-/* The scalars and short arrays, as gguf_open says; freed with sys->release. NULL: more than a configuration
- * may have, or with an error. */
+/* The scalar metadata and short arrays as JSON, as gguf_open describes; freed with sys->release. NULL: too
+ * large for a configuration, or an error. */
 char *gguf_to_json(const struct gguf *header, const char *path, struct error *e);
 
 /* ---- tensors.c ---- */
 
-/* Element types by their numbers in files. A type without a name does not exist (any more). */
+/* Element types by their numbers in files. A type without a name does not exist or was removed. */
 struct gguf_type {
     const char *name;
     enum dtype dtype;
@@ -122,7 +122,7 @@ struct gguf_type {
 enum { GGUF_TYPES = 43 };
 extern const struct gguf_type gguf_types[GGUF_TYPES];
 
-/* Reads n infos, and checks that their bytes lie apart from each other in the file. */
+/* Reads n tensor infos and checks that their data does not overlap and lies in the file. */
 enum status gguf_read_tensors(struct gguf_place *place, uint64_t n, uint64_t alignment, struct error *e);
 
 #endif

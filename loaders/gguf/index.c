@@ -1,7 +1,7 @@
-/* GGUF files as tensor indexes: see gguf.h. */
+/* Opens GGUF files as tensor indexes: see gguf.h. */
 #include "loaders/gguf/header.h"
-#include "loaders/merge.h"
-#include "loaders/memory.h"
+#include "loaders/index_merge.h"
+#include "loaders/alloc_array.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@ static void set_entry(struct index_entry *entry, const struct gguf_tensor *tenso
     name[tensor->name.bytes] = 0;
 }
 
-/* The header's tensors are sorted as an index is. */
+/* Copies the tensors of the header, which are sorted like an index. */
 static enum status fill_index(const struct gguf *header, struct tensor_index *index, struct error *e) {
     struct sys *sys = index->sys;
     uint64_t n = (uint64_t)header->n_tensors;
@@ -43,9 +43,9 @@ static enum status fill_index(const struct gguf *header, struct tensor_index *in
     return e->code;
 }
 
-/* Which part of a file in parts this is. */
+/* The part number of a split file. */
 struct part_of {
-    int64_t count, no, n_tensors; /* 0: it does not say */
+    int64_t count, no, n_tensors; /* 0: not given */
 };
 
 static enum status gguf_index_read_split(const struct gguf *header, const char *path, struct part_of *of,
@@ -63,14 +63,14 @@ static enum status gguf_index_read_split(const struct gguf *header, const char *
         if (!value.array && gguf_integer(&value, 0, keys[i].to) && *keys[i].to >= 0 &&
             *keys[i].to <= keys[i].most)
             continue;
-        error_set(e, META, "key '%s' is no such number", keys[i].key);
+        error_set(e, META, "invalid value of key '%s'", keys[i].key);
         error_where(e, "%s, byte %" PRIu64, path, value.at);
         return error_expected(e, "an integer from 0 to %" PRId64, keys[i].most);
     }
     return OK;
 }
 
-/* One file, whether it is all or a part. */
+/* Opens one file: a whole file or one part. */
 static enum status open_part(struct sys *sys, const char *path, struct tensor_index *index,
                              struct part_of *of, struct error *e) {
     struct gguf *header = NULL;
@@ -88,13 +88,13 @@ out:
     return e->code;
 }
 
-/* --- a file in parts --- */
+/* --- split files --- */
 
-/* A file in parts while it is opened. */
+/* A split file being opened. */
 struct splitting {
     struct sys *sys;
-    const char *path; /* of the first */
-    char *name;       /* of the one that is opened: the same but for its number */
+    const char *path; /* of the first part */
+    char *name;       /* of the part being opened: differs only in its number */
     size_t number_at;
     struct part_of first;
     struct index_size size;
@@ -102,9 +102,12 @@ struct splitting {
     int n_parts;
 };
 
-enum { ENDING_BYTES = 20, NUMBER_AT = 1 }; /* "-00001-of-00003.gguf", and the number in it */
+enum {
+    ENDING_BYTES = 20,
+    NUMBER_AT = 1
+}; /* length of "-00001-of-00003.gguf", and position of the number in it */
 
-/* The others are found by the first one's name. */
+/* Checks the name of the first part, from which the names of the others follow. */
 static enum status check_first(struct splitting *s, struct error *e) {
     char ending[64];
     size_t n = strlen(s->path);
@@ -114,7 +117,7 @@ static enum status check_first(struct splitting *s, struct error *e) {
         error_where(e, "%s", s->path);
         error_found(e, "part %" PRId64 " of %" PRId64, s->first.no + 1, s->first.count);
     } else if (n < ENDING_BYTES || strcmp(s->path + n - ENDING_BYTES, ending)) {
-        error_set(e, MISSING, "the other parts of this file cannot be found by its name");
+        error_set(e, MISSING, "cannot find the other parts by the name of this file");
         error_where(e, "%s", s->path);
     } else {
         s->number_at = n - ENDING_BYTES + NUMBER_AT;
@@ -129,7 +132,7 @@ static enum status gguf_index_check_part(const struct splitting *s, const struct
     if (of->no == s->n_parts && of->count == s->first.count) return OK;
     bool repeats = of->count == s->first.count && of->no < s->n_parts;
     error_set(e, repeats ? DUP : META,
-              repeats ? "two parts have the same number" : "a part belongs elsewhere");
+              repeats ? "two parts have the same number" : "a part belongs to another file");
     error_where(e, "%s", s->name);
     error_found(e, "part %" PRId64 " of %" PRId64, of->no + 1, of->count);
     return error_expected(e, "part %d of %" PRId64, s->n_parts + 1, s->first.count);
@@ -150,13 +153,13 @@ static enum status open_others(struct splitting *s, struct error *e) {
         if (e->code != OK || index_add_size(&s->size, part, s->path, e) != OK) return e->code;
     }
     if (!s->first.n_tensors || s->size.n_entries == s->first.n_tensors) return OK;
-    error_set(e, MISSING, "tensors are missing from all parts");
+    error_set(e, MISSING, "the parts hold another number of tensors than split.tensors.count");
     error_where(e, "%s", s->path);
     error_found(e, "%d", s->size.n_entries);
-    return error_expected(e, "%" PRId64 ", as split.tensors.count says", s->first.n_tensors);
+    return error_expected(e, "%" PRId64 " tensors in all parts", s->first.n_tensors);
 }
 
-/* first becomes part of the index, or is freed. */
+/* Opens the other parts. `first` becomes part of the index or is freed. */
 static enum status open_split(struct sys *sys, const char *path, const struct part_of *of,
                               struct tensor_index *first, struct tensor_index *index, struct error *e) {
     struct splitting *s = alloc_array(sys, 1, sizeof *s, e);

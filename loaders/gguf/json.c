@@ -1,7 +1,7 @@
-/* A GGUF file's metadata as a configuration: what is short enough to be one, as JSON. */
+/* Converts short GGUF metadata values to a JSON configuration. */
 #include "loaders/gguf/header.h"
 #include "loaders/json.h"
-#include "loaders/memory.h"
+#include "loaders/alloc_array.h"
 #include "loaders/utf8.h"
 
 #include <math.h>
@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* TEXT_MAX: the configuration of a UNet, which files have as one text, takes 2 KB. */
+/* TEXT_MAX: some files store the 2 KB configuration of a UNet as one string. */
 enum { ARRAY_MAX = 64, TEXT_MAX = 8191, KEY_MAX = 240, NUMBER_BYTES = 26 };
 
-static const char shapes[] = "comfy.gguf.orig_shape."; /* are in the tensors already */
+static const char shapes[] = "comfy.gguf.orig_shape."; /* already applied to the tensors */
 
 static bool gguf_json_belongs(const struct gguf_pair *pair) {
     const struct gguf_value *value = &pair->value;
@@ -22,13 +22,13 @@ static bool gguf_json_belongs(const struct gguf_pair *pair) {
     return value->kind != GGUF_STRING || value->bytes <= 8 + TEXT_MAX;
 }
 
-/* Bytes that a pair becomes at most. */
+/* Upper bound of the JSON bytes of a pair. */
 static uint64_t bytes_of(const struct gguf_pair *pair) {
     const struct gguf_value *value = &pair->value;
     return pair->key.bytes + 6 + (value->kind == GGUF_STRING ? value->bytes : value->n * NUMBER_BYTES);
 }
 
-/* An f32 is written as the shortest decimals that give it back, as the file's author wrote them: 1e-6, not
+/* Rounds an f32 to the fewest decimals that reproduce it, as its author wrote it: 1e-6, not
  * 9.99999997475e-07. */
 static double as_written(double number) {
     char text[40];
@@ -60,8 +60,8 @@ static json_t *json_of(const struct gguf_value *value) {
     return array;
 }
 
-/* What a configuration cannot have is left out: strings that hold a NUL or are no UTF-8, a number that JSON
- * has no digits for. */
+/* False for values that a configuration cannot hold: strings with a NUL or invalid UTF-8, infinities and NaN.
+ */
 static bool gguf_json_is_plain(const struct gguf_value *value) {
     uint64_t place = 0;
     struct gguf_text text;
@@ -75,14 +75,15 @@ char *gguf_to_json(const struct gguf *header, const char *path, struct error *e)
     for (int i = 0; i < header->n_pairs; i++)
         if (gguf_json_belongs(&header->pairs[i])) bytes += bytes_of(&header->pairs[i]);
     if (bytes > LOADER_CONFIG_BYTES_MAX) return NULL;
-    unsigned losses = failed_json_allocations();
+    unsigned json_failures = failed_json_allocations();
     json_t *root = json_object();
     for (int i = 0; i < header->n_pairs; i++) {
         const struct gguf_pair *pair = &header->pairs[i];
         if (!gguf_json_belongs(pair) || !gguf_json_is_plain(&pair->value)) continue;
-        json_watch(json_object_setn_new(root, pair->key.text, pair->key.bytes, json_of(&pair->value)));
+        json_count_failure(
+            json_object_setn_new(root, pair->key.text, pair->key.bytes, json_of(&pair->value)));
     }
-    char *text = json_hand_out(root, JSON_COMPACT, losses), *copy = NULL;
+    char *text = json_to_text(root, JSON_COMPACT, json_failures), *copy = NULL;
     if (text)
         copy = copy_text(header->sys, text, strlen(text), e);
     else

@@ -1,7 +1,7 @@
-/* A GGUF file's metadata: pairs of a key and a value, read in order, then sorted by key. Arrays are not
- * copied: a value says where its elements lie. */
+/* GGUF metadata: pairs of key and value, read in order, then sorted by key. Arrays are not copied; a value
+ * points to its elements. */
 #include "loaders/gguf/header.h"
-#include "loaders/memory.h"
+#include "loaders/alloc_array.h"
 #include "loaders/utf8.h"
 
 #include <inttypes.h>
@@ -11,7 +11,7 @@
 
 #include "engine/base/text.h"
 
-/* Bytes of a number of each kind; 0 for what is none. */
+/* Bytes of a number of each type; 0 for other types. */
 static const int number_bytes[N_GGUF_KINDS] = {
     [GGUF_U8] = 1,  [GGUF_I8] = 1,   [GGUF_U16] = 2, [GGUF_I16] = 2, [GGUF_U32] = 4, [GGUF_I32] = 4,
     [GGUF_F32] = 4, [GGUF_BOOL] = 1, [GGUF_U64] = 8, [GGUF_I64] = 8, [GGUF_F64] = 8,
@@ -39,7 +39,7 @@ static enum status fail_array_bytes(const struct gguf_place *place, uint64_t at,
     return error_expected(e, "at most %d bytes", GGUF_ARRAY_BYTES_MAX);
 }
 
-/* Goes over the next string if it is in memory whole and no longer than it may be: all but a few are. */
+/* Skips the next string if it is completely in memory and not too long, which is the usual case. */
 static bool skip_text(struct gguf_place *place) {
     const struct gguf *header = place->header;
     if (header->bytes - place->at < 8) return false;
@@ -76,7 +76,7 @@ static enum status take_numbers(struct gguf_place *place, struct gguf_value *val
     return e->code;
 }
 
-/* Kind and number of an array's elements: no more than the file has room for. */
+/* Reads type and number of an array's elements, limited by the size of the file. */
 static enum status take_array(struct gguf_place *place, struct gguf_value *value, struct error *e) {
     value->array = true;
     if (take_kind(place, &value->kind, e) != OK) return e->code;
@@ -85,7 +85,7 @@ static enum status take_array(struct gguf_place *place, struct gguf_value *value
     if (gguf_take(place, 8, &value->n, e) != OK) return e->code;
     value->at = place->at;
     if (value->n <= gguf_left(place) / least) return OK;
-    gguf_fail(place, at, BOUNDS, "array ends beyond the file", e);
+    gguf_fail(place, at, BOUNDS, "array extends past the end of the file", e);
     error_found(e, "%" PRIu64 " elements", value->n);
     return error_expected(e, "at most %" PRIu64, gguf_left(place) / least);
 }
@@ -107,20 +107,20 @@ static int gguf_metadata_compare_keys(const void *a, const void *b) {
 
 static enum status sort_pairs(struct gguf_place *place, struct error *e) {
     struct gguf *header = place->header;
-    int twice =
-        sort_find_duplicate(header->pairs, header->n_pairs, sizeof *header->pairs, gguf_metadata_compare_keys);
+    int twice = sort_find_duplicate(header->pairs, header->n_pairs, sizeof *header->pairs,
+                                    gguf_metadata_compare_keys);
     if (!twice) return OK;
     const struct gguf_pair *one = &header->pairs[twice - 1], *other = &header->pairs[twice];
     place->kind = "key";
     place->name = one->key;
     uint64_t at = gguf_at(place, one->key), later = gguf_at(place, other->key);
-    gguf_fail(place, at < later ? later : at, DUP, "it occurs twice", e);
-    return error_found(e, "it at byte %" PRIu64 " too", at < later ? at : later);
+    gguf_fail(place, at < later ? later : at, DUP, "occurs twice", e);
+    return error_found(e, "also at byte %" PRIu64, at < later ? at : later);
 }
 
-/* --- what means something to every file --- */
+/* --- keys that concern every file --- */
 
-/* The alignment of the data, and with it where the data begins. */
+/* Reads the alignment of the data, which also determines where the data starts. */
 static enum status read_alignment(struct gguf_place *place, uint64_t *alignment, struct error *e) {
     struct gguf_value value;
     *alignment = GGUF_ALIGNMENT;
@@ -131,12 +131,12 @@ static enum status read_alignment(struct gguf_place *place, uint64_t *alignment,
     }
     *alignment = gguf_little_endian(value.data, 4);
     if (*alignment && *alignment <= GGUF_ALIGNMENT_MAX && !(*alignment & (*alignment - 1))) return OK;
-    gguf_fail(place, value.at, ALIGN, "general.alignment is no alignment", e);
+    gguf_fail(place, value.at, ALIGN, "general.alignment is not a valid alignment", e);
     error_found(e, "%" PRIu64, *alignment);
     return error_expected(e, "a power of two up to %d", GGUF_ALIGNMENT_MAX);
 }
 
-/* Keeps what general.architecture says, as a text that ends. */
+/* Copies general.architecture as a NUL-terminated string. */
 static enum status gguf_metadata_read_architecture(struct gguf_place *place, struct error *e) {
     struct gguf *header = place->header;
     struct gguf_value value = {.array = true};
@@ -151,9 +151,9 @@ static enum status gguf_metadata_read_architecture(struct gguf_place *place, str
     if (text.bytes > LOADER_NAME_MAX)
         return gguf_fail(place, value.at, LIMIT, "general.architecture is too long", e);
     if (utf8_valid_bytes(text.text, text.bytes) < text.bytes)
-        return gguf_fail(place, value.at, UTF8, "general.architecture is no UTF-8", e);
+        return gguf_fail(place, value.at, UTF8, "general.architecture is not valid UTF-8", e);
     if (text.bytes && memchr(text.text, 0, text.bytes))
-        return gguf_fail(place, value.at, META, "general.architecture holds a NUL", e);
+        return gguf_fail(place, value.at, META, "general.architecture contains a NUL byte", e);
     header->architecture = copy_text(header->sys, text.text, text.bytes, e);
     header->host_bytes += text.bytes + 1;
     return e->code;
@@ -168,7 +168,7 @@ static enum status check_block_count(struct gguf_place *place, struct error *e) 
     if (!value.array && gguf_integer(&value, 0, &n) && n >= 1 && n <= GGUF_BLOCKS_MAX) return OK;
     place->kind = "key";
     place->name = (struct gguf_text){key, strlen(key)};
-    gguf_fail(place, value.at, META, "no number of blocks", e);
+    gguf_fail(place, value.at, META, "invalid number of blocks", e);
     place->kind = NULL;
     if (value.array || value.kind == GGUF_STRING)
         error_found(e, "%s%s", value.array ? "an array of " : "", kind_names[value.kind]);
@@ -179,7 +179,7 @@ static enum status check_block_count(struct gguf_place *place, struct error *e) 
 
 enum status gguf_read_pairs(struct gguf_place *place, uint64_t n, uint64_t *alignment, struct error *e) {
     struct gguf *header = place->header;
-    /* A key of one byte and a value of one. */
+    /* The smallest pair: a key of one byte and a value of one byte. */
     if (gguf_check_count(place, n, 8 + 1 + 4 + 1, "keys", e) != OK) return e->code;
     header->pairs = alloc_array(header->sys, n, sizeof *header->pairs, e);
     if (!header->pairs) return e->code;
@@ -201,9 +201,9 @@ enum status gguf_read_pairs(struct gguf_place *place, uint64_t n, uint64_t *alig
     return check_block_count(place, e);
 }
 
-/* --- asking --- */
+/* --- lookup --- */
 
-/* The first pair whose key is not less. */
+/* Index of the first pair whose key is not less. */
 static int gguf_metadata_lower_bound(const struct gguf *header, struct gguf_text key) {
     int low = 0, high = header->n_pairs;
     while (low < high) {
@@ -241,7 +241,7 @@ int gguf_with_prefix(const struct gguf *header, const char *prefix, const struct
     return n;
 }
 
-/* The element's bits, with the sign of signed integers carried on. */
+/* Bits of an element, sign-extended for signed integers. */
 static uint64_t bits_of(const struct gguf_value *value, uint64_t i) {
     int bytes = number_bytes[value->kind], unused = 64 - 8 * bytes;
     uint64_t bits = gguf_little_endian(value->data + i * (uint64_t)bytes, bytes);

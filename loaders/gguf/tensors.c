@@ -1,6 +1,6 @@
-/* A GGUF file's tensors: their infos, and that what they say fits into the file. */
+/* GGUF tensor infos, with checks that their data lies in the file. */
 #include "loaders/gguf/header.h"
-#include "loaders/memory.h"
+#include "loaders/alloc_array.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,9 +10,8 @@
 #include "engine/base/checked.h"
 #include "engine/base/text.h"
 
-/* Source: ggml.h's enum ggml_type and the blocks of ggml-common.h. Those that nothing here computes with have
- * their names, so that they can be refused by them, and their sizes, so that the files they are in are
- * checked like any other. */
+/* Source: ggml.h's enum ggml_type and the blocks of ggml-common.h. Unsupported types are listed with names,
+ * for errors, and with sizes, so that their files are checked like others. */
 const struct gguf_type gguf_types[GGUF_TYPES] = {
     [0] = {"F32", DTYPE_F32, 1, 4},
     [1] = {"F16", DTYPE_F16, 1, 2},
@@ -51,7 +50,7 @@ const struct gguf_type gguf_types[GGUF_TYPES] = {
     [42] = {"Q2_0", DTYPE_OTHER, 64, 18},
 };
 
-/* --- one info --- */
+/* --- one tensor info --- */
 
 static enum status take_dims(struct gguf_place *place, struct gguf_tensor *tensor, struct error *e) {
     uint64_t at = place->at, rank = 0, dim = 0;
@@ -80,13 +79,13 @@ static enum status take_type(struct gguf_place *place, struct gguf_tensor *tenso
     if (gguf_take(place, 4, &type, e) != OK) return e->code;
     tensor->type = type < GGUF_TYPES ? (int)type : 0;
     if (type < GGUF_TYPES && gguf_types[type].name) return OK;
-    gguf_fail(place, at, TYPE, type < GGUF_TYPES ? "its type was removed from the format" : "unknown type",
-              e);
+    gguf_fail(place, at, TYPE,
+              type < GGUF_TYPES ? "the type was removed from the GGUF format" : "unknown type", e);
     error_found(e, "type %" PRIu64, type);
     return error_expected(e, "a type of the GGUF format, 0 to %d", GGUF_TYPES - 1);
 }
 
-/* Elements; a zero anywhere makes nothing of however large a rest. */
+/* Number of elements; 0 if any dimension is 0, however large the others are. False on overflow. */
 static bool count_elements(const struct gguf_tensor *tensor, uint64_t *elements) {
     *elements = 1;
     for (int i = 0; i < tensor->rank; i++)
@@ -105,10 +104,10 @@ static enum status gguf_tensors_set_bytes(struct gguf_place *place, struct gguf_
     if (!count_elements(tensor, &elements) ||
         !multiply_u64(elements / values, (uint64_t)type->bytes, &tensor->bytes) || tensor->bytes > INT64_MAX)
         return gguf_fail(place, gguf_at(place, tensor->name), OVERFLOW,
-                         "the product of its dimensions is beyond 63 bits", e);
+                         "the product of the dimensions exceeds 63 bits", e);
     if (columns % type->values == 0) return OK;
     char what[80];
-    snprintf(what, sizeof what, "its rows are not a multiple of %d, the values of a block", type->values);
+    snprintf(what, sizeof what, "the row length is not a multiple of the block size %d", type->values);
     gguf_fail(place, gguf_at(place, tensor->name), SHAPE, what, e);
     error_found(e, "rows of %" PRId32 " of type %s", columns, type->name);
     return e->code;
@@ -119,7 +118,7 @@ static enum status take_offset(struct gguf_place *place, struct gguf_tensor *ten
     uint64_t at = place->at;
     if (gguf_take(place, 8, &tensor->offset, e) != OK) return e->code;
     if (tensor->offset % alignment == 0) return OK;
-    gguf_fail(place, at, ALIGN, "its offset is not aligned", e);
+    gguf_fail(place, at, ALIGN, "the data offset is not aligned", e);
     error_found(e, "%" PRIu64, tensor->offset);
     return error_expected(e, "a multiple of %" PRIu64, alignment);
 }
@@ -135,7 +134,7 @@ static enum status take_tensor(struct gguf_place *place, uint64_t alignment, str
     return take_offset(place, tensor, alignment, e);
 }
 
-/* --- all of them --- */
+/* --- all tensor infos --- */
 
 static int gguf_tensors_compare_places(const void *a, const void *b) {
     const struct gguf_tensor *x = a, *y = b;
@@ -147,7 +146,7 @@ static int gguf_tensors_compare_names(const void *a, const void *b) {
     return gguf_compare_texts(((const struct gguf_tensor *)a)->name, ((const struct gguf_tensor *)b)->name);
 }
 
-/* Writers put infos in the order of the data; files that do not are no worse. */
+/* Sorts by data offset. Writers usually store infos in that order already. */
 static void sort_places(struct gguf *header) {
     for (int i = 1; i < header->n_tensors; i++) {
         if (gguf_tensors_compare_places(&header->tensors[i - 1], &header->tensors[i]) <= 0) continue;
@@ -164,19 +163,19 @@ static enum status gguf_tensors_fail_layout(struct gguf_place *place, const stru
     return gguf_fail(place, gguf_at(place, tensor->name), code, what, e);
 }
 
-/* One tensor after those whose data ends at *end. Between two there is at most padding. */
+/* Checks one tensor after those whose data ends at *end. At most padding may lie between two tensors. */
 static enum status check_place(struct gguf_place *place, const struct gguf_tensor *tensor, uint64_t alignment,
                                uint64_t data_bytes, uint64_t *end, struct error *e) {
     if (!tensor->bytes && tensor->offset <= data_bytes) return OK;
     if (tensor->offset < *end) {
-        gguf_tensors_fail_layout(place, tensor, OVERLAP, "its bytes are another tensor's too", e);
+        gguf_tensors_fail_layout(place, tensor, OVERLAP, "the data overlaps another tensor", e);
     } else if (tensor->offset - *end >= alignment) {
         gguf_tensors_fail_layout(place, tensor, BOUNDS,
-                                 tensor->offset > data_bytes ? "it lies beyond the file"
+                                 tensor->offset > data_bytes ? "the data starts past the end of the file"
                                                              : "bytes before it belong to no tensor",
                                  e);
     } else {
-        /* Cannot wrap: *end lies in the file, and no tensor has more than 2^63 bytes. */
+        /* No overflow: *end lies in the file, and no tensor has more than 2^63 bytes. */
         *end = tensor->offset + tensor->bytes;
         return OK;
     }
@@ -192,7 +191,8 @@ static enum status gguf_tensors_check_layout(struct gguf_place *place, uint64_t 
         struct gguf_tensor *tensor = &place->header->tensors[i];
         if (check_place(place, tensor, alignment, data_bytes, &end, e) != OK) return e->code;
         if (end > data_bytes) {
-            gguf_tensors_fail_layout(place, tensor, TRUNC, "file ends before its bytes do", e);
+            gguf_tensors_fail_layout(place, tensor, TRUNC,
+                                     "the file ends before the tensor does, maybe an incomplete download", e);
             error_found(e, "a file of %" PRIu64 " bytes", file);
             return error_expected(e, "at least %" PRIu64, data_start + end);
         }
@@ -203,13 +203,13 @@ static enum status gguf_tensors_check_layout(struct gguf_place *place, uint64_t 
 
 static enum status gguf_tensors_sort_names(struct gguf_place *place, struct error *e) {
     struct gguf *header = place->header;
-    int twice =
-        sort_find_duplicate(header->tensors, header->n_tensors, sizeof *header->tensors, gguf_tensors_compare_names);
+    int twice = sort_find_duplicate(header->tensors, header->n_tensors, sizeof *header->tensors,
+                                    gguf_tensors_compare_names);
     if (!twice) return OK;
     const struct gguf_tensor *one = &header->tensors[twice - 1], *other = &header->tensors[twice];
     bool later = one->name.text < other->name.text;
-    gguf_tensors_fail_layout(place, later ? other : one, DUP, "it occurs twice", e);
-    return error_found(e, "it at byte %" PRIu64 " too", gguf_at(place, (later ? one : other)->name));
+    gguf_tensors_fail_layout(place, later ? other : one, DUP, "occurs twice", e);
+    return error_found(e, "also at byte %" PRIu64, gguf_at(place, (later ? one : other)->name));
 }
 
 static enum status take_tensors(struct gguf_place *place, uint64_t n, uint64_t alignment, struct error *e) {
@@ -220,14 +220,14 @@ static enum status take_tensors(struct gguf_place *place, uint64_t n, uint64_t a
         header->n_tensors++;
         header->name_bytes += tensor->name.bytes + 1;
         if (header->name_bytes <= LOADER_NAMES_BYTES_MAX) continue;
-        gguf_fail(place, gguf_at(place, tensor->name), LIMIT, "names of all tensors are too long", e);
+        gguf_fail(place, gguf_at(place, tensor->name), LIMIT, "the tensor names are too long in total", e);
         return error_expected(e, "at most %d bytes", LOADER_NAMES_BYTES_MAX);
     }
     place->kind = NULL;
     return OK;
 }
 
-/* --- shapes before a converter flattened them --- */
+/* --- original shapes of tensors that a converter flattened --- */
 
 static const char shape_prefix[] = "comfy.gguf.orig_shape.";
 
@@ -238,7 +238,8 @@ static struct gguf_tensor *find_tensor(const struct gguf *header, struct gguf_te
                    gguf_tensors_compare_names);
 }
 
-/* The same elements under these dimensions? A tensor of another part of the file has none here. */
+/* Applies a shape with the same number of elements; true also if the tensor is in another part of the file.
+ */
 static bool reshape(struct gguf_tensor *tensor, const struct gguf_value *shape) {
     struct gguf_tensor reshaped = {.rank = (int)shape->n};
     uint64_t before, after;
@@ -265,8 +266,8 @@ static enum status reshape_all(struct gguf_place *place, struct error *e) {
             continue;
         place->kind = "key";
         place->name = pair->key;
-        gguf_fail(place, shape->at, META, "no shape of its tensor", e);
-        return error_expected(e, "an array of at most %d integers whose product is the tensor's",
+        gguf_fail(place, shape->at, META, "the shape does not match its tensor", e);
+        return error_expected(e, "an array of at most %d integers with the tensor's number of elements",
                               GGUF_RANK_MAX);
     }
     return OK;
@@ -275,7 +276,7 @@ static enum status reshape_all(struct gguf_place *place, struct error *e) {
 enum status gguf_read_tensors(struct gguf_place *place, uint64_t n, uint64_t alignment, struct error *e) {
     struct gguf *header = place->header;
     struct error layout = {0};
-    /* A name of one byte, and a scalar. */
+    /* The smallest info: a name of one byte, and a scalar. */
     if (gguf_check_count(place, n, 8 + 1 + 4 + 4 + 8, "tensors", e) != OK) return e->code;
     header->tensors = alloc_array(header->sys, n, sizeof *header->tensors, e);
     if (!header->tensors) return e->code;
@@ -283,7 +284,7 @@ enum status gguf_read_tensors(struct gguf_place *place, uint64_t n, uint64_t ali
     if (take_tensors(place, n, alignment, e) != OK) return e->code;
     sort_places(header);
     gguf_tensors_check_layout(place, alignment, align_up(place->at, alignment), &layout);
-    /* A duplicate often overlaps itself, and its name says more than its bytes. */
+    /* A duplicate usually overlaps itself, and its name is the better message. */
     if (gguf_tensors_sort_names(place, e) != OK) return e->code;
     if (layout.code != OK) {
         *e = layout;

@@ -1,6 +1,6 @@
-/* Writing GGUF files: see gguf.h. Version 3, data aligned to 32 bytes. */
+/* Writes GGUF files: see gguf.h. Version 3, data aligned to 32 bytes. */
 #include "loaders/gguf/header.h"
-#include "loaders/memory.h"
+#include "loaders/alloc_array.h"
 #include "loaders/output.h"
 #include "loaders/utf8.h"
 
@@ -13,7 +13,7 @@
 
 enum { VERSION_WRITTEN = 3 };
 
-/* The header as it grows; without memory it is only measured. */
+/* The header being written; with to == NULL it is only measured. */
 struct header {
     unsigned char *to;
     uint64_t bytes;
@@ -82,7 +82,7 @@ static void put_pair(struct header *h, const struct gguf_metadata *m) {
     for (int i = 0; i < m->n; i++) gguf_write_put(h, (uint32_t)m->array[i], 4);
 }
 
-/* The number of a type in files, or -1. */
+/* Number of a type in files, or -1. */
 static int gguf_write_type_of(enum dtype dtype) {
     for (int i = 0; i < GGUF_TYPES; i++)
         if (gguf_types[i].name && gguf_types[i].dtype == dtype && dtype != DTYPE_OTHER) return i;
@@ -124,9 +124,9 @@ static enum status check_name(const struct writing *w, const char *kind, const c
                               struct error *e) {
     size_t bytes = strlen(name);
     if (!bytes || bytes > most)
-        error_set(e, META, "a %s cannot be called '%s'", kind, name);
+        error_set(e, META, "invalid %s name '%s'", kind, name);
     else if (utf8_valid_bytes(name, bytes) < bytes)
-        error_set(e, UTF8, "name of a %s is no UTF-8", kind);
+        error_set(e, UTF8, "a %s name is not valid UTF-8", kind);
     else
         return OK;
     return error_where(e, "%s", w->path);
@@ -138,9 +138,9 @@ static enum status gguf_write_check_tensor(const struct writing *w, const struct
     int values = dtype_block_values(t->dtype);
     if (check_name(w, "tensor", named->name, LOADER_NAME_MAX, e) != OK) return e->code;
     if (gguf_write_type_of(t->dtype) < 0)
-        error_set(e, UNSUPPORTED, "tensor '%s' has no type that GGUF files have", named->name);
+        error_set(e, UNSUPPORTED, "tensor '%s' has a type that GGUF does not support", named->name);
     else if (tensor_columns(t) % values)
-        error_set(e, UNSUPPORTED, "tensor '%s' has rows that do not fill whole blocks", named->name);
+        error_set(e, UNSUPPORTED, "tensor '%s' has rows that are not whole quantisation blocks", named->name);
     else
         return OK;
     error_where(e, "%s", w->path);
@@ -151,7 +151,7 @@ static int gguf_write_compare_names(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* No reader takes two of a name. */
+/* Rejects duplicate names, which readers do not accept. */
 static enum status check_unlike(const struct writing *w, const char **names, int n, struct error *e) {
     int twice = sort_find_duplicate(names, n, sizeof *names, gguf_write_compare_names);
     if (!twice) return OK;

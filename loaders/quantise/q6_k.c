@@ -1,6 +1,6 @@
 /* Blocks of 256 values in sixteen parts of 16, each with a scale of eight bits and no offset: Q6_K.
  *
- * As k.c: each part's own scale first, then the block's, then what the parts choose. */
+ * As k_quants.c: each part's own scale first, then the block's, then what the parts choose. */
 #include "loaders/quantise/internal.h"
 #include "loaders/quantise/lanes.h"
 

@@ -4,7 +4,7 @@
  * one, so 2n entries suffice and a word of n bytes costs O(n log n). Entries are not removed when a neighbour
  * merges away; they are recognised when they come up. Source: Hugging Face tokenizers 0.23, models/bpe
  * (Word::merge_all), whose results this reproduces. */
-#include "loaders/memory.h"
+#include "loaders/alloc_array.h"
 #include "loaders/tokenizer/bpe.h"
 
 #include <string.h>

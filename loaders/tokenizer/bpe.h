@@ -2,7 +2,7 @@
 #ifndef SLUICE_LOADERS_TOKENIZER_BPE_H
 #define SLUICE_LOADERS_TOKENIZER_BPE_H
 
-#include "loaders/tokenizer/kept.h"
+#include "loaders/tokenizer/tables.h"
 
 /* Room for one piece's merges, reused from piece to piece. */
 struct bpe_symbol {

@@ -8,8 +8,8 @@
  * grapheme cluster of less than six bytes as a whole, of which the shortest entry that it begins with then
  * stands for all of it, else each of its characters. SentencePiece itself takes the longest entry at each
  * place. */
-#include "loaders/memory.h"
-#include "loaders/tokenizer/normal.h"
+#include "loaders/alloc_array.h"
+#include "loaders/tokenizer/normalize.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -32,7 +32,7 @@ static uint32_t charsmap_value_of(uint32_t unit) {
 }
 
 static enum status bad(const char *problem, const char *path, struct error *e) {
-    error_set(e, BOUNDS, "the table of normalisation %s", problem);
+    error_set(e, BOUNDS, "the normalisation table (precompiled_charsmap) %s", problem);
     return error_where(e, "%s", path);
 }
 
@@ -40,12 +40,12 @@ static enum status bad(const char *problem, const char *path, struct error *e) {
 static enum status check_unit(const struct charsmap *map, uint32_t block, uint32_t unit, const char *path,
                               struct error *e) {
     if ((block | 0xFF) >= map->n_units) {
-        bad("leads outside of itself", path, e);
+        bad("points outside of itself", path, e);
         error_found(e, "unit %" PRIu32, block | 0xFF);
         return error_expected(e, "%" PRIu32 " units", map->n_units);
     }
     if (!has_leaf(unit) || charsmap_value_of(map->units[block]) < map->n_texts) return OK;
-    bad("names a text outside of itself", path, e);
+    bad("refers to a text outside of itself", path, e);
     error_found(e, "byte %" PRIu32, charsmap_value_of(map->units[block]));
     return error_expected(e, "%" PRIu32 " bytes of texts", map->n_texts);
 }
@@ -75,7 +75,7 @@ static enum status charsmap_check_parts(struct span blob, uint32_t *trie_bytes, 
                                         struct error *e) {
     const unsigned char *b = (const unsigned char *)blob.at;
     if (blob.bytes > CHARSMAP_BYTES) {
-        error_set(e, LIMIT, "the table of normalisation is too long");
+        error_set(e, LIMIT, "the normalisation table (precompiled_charsmap) is too long");
         error_where(e, "%s", path);
         error_found(e, "%" PRIu64 " bytes", blob.bytes);
         return error_expected(e, "at most %d", CHARSMAP_BYTES);
@@ -83,7 +83,7 @@ static enum status charsmap_check_parts(struct span blob, uint32_t *trie_bytes, 
     if (blob.bytes < 4) return bad("is shorter than its own length", path, e);
     *trie_bytes = (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
     if (*trie_bytes > blob.bytes - 4 || *trie_bytes % 4 || !*trie_bytes) {
-        bad("has a trie of no possible length", path, e);
+        bad("has a trie of an invalid length", path, e);
         error_found(e, "%" PRIu32 " bytes", *trie_bytes);
         return error_expected(e, "a multiple of 4, at most %" PRIu64, blob.bytes - 4);
     }
@@ -197,7 +197,7 @@ enum status charsmap_apply(struct sys *sys, const struct charsmap *map, struct s
     struct output to = {0};
     *out = NULL;
     if (!apply(map, *text, limit, &to)) {
-        error_set(e, LIMIT, "the tokenizer's normalisation makes too much of the text");
+        error_set(e, LIMIT, "the tokenizer's normalisation table makes the text too long");
         return error_expected(e, "at most %" PRIu64 " bytes", limit);
     }
     *out = alloc_array(sys, to.bytes, 1, e);

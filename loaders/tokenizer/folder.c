@@ -4,7 +4,7 @@
  * The former do not say how text is split: the class that a configuration names does, or, where none does,
  * what CLIP's tokens alone have, an end of a word. */
 #include "loaders/tokenizer/reading.h"
-#include "loaders/memory.h"
+#include "loaders/alloc_array.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -113,7 +113,7 @@ static enum status read_folder_parts(struct reading *r, const struct folder *f, 
     if (reading_bool(r, f->root[F_CONFIG], "add_prefix_space", "add_prefix_space", &prefix, e))
         return e->code;
     if (prefix && !clip) return reading_unsupported(r, "add_prefix_space", "true", "false", e);
-    if (clip ? steps_set_clip(r, e) : steps_set_qwen2(r, e)) return e->code;
+    if (clip ? pre_tokenizer_set_clip(r, e) : pre_tokenizer_set_qwen2(r, e)) return e->code;
     if (clip) r->t->kind = "CLIP BPE";
     r->path = f->path[F_VOCAB];
     r->vocab = f->root[F_VOCAB];
@@ -159,10 +159,10 @@ static enum status read_spiece(struct reading *r, struct span file, const json_t
                                const json_t *special_map, struct error *e) {
     int n_extra = 0;
     if (count_extra(r, config, &n_extra, e)) return e->code;
-    unsigned losses = failed_json_allocations();
+    unsigned json_failures = failed_json_allocations();
     json_t *others = json_array();
     spiece_read(r, file, n_extra, others, e);
-    if (!others || failed_json_allocations() != losses) error_set(e, MEMORY, "no memory for added tokens");
+    if (!others || failed_json_allocations() != json_failures) error_set(e, MEMORY, "no memory for added tokens");
     if (!e->code) unigram_read_added(r, config, special_map, others, e);
     json_decref(others);
     return e->code;
@@ -201,7 +201,7 @@ enum status tokenizer_read_folder(struct tokenizer *t, const char *folder, struc
     for (int i = F_SPIECE; i <= F_MODEL && t->path && !vocab && !spiece; i++)
         if (file_exists(t->sys, f->path[i])) spiece = f->path[i];
     if (t->path && !vocab && !spiece) {
-        reading_fail(&r, MISSING, "the tokenizer", "has no files here", e);
+        reading_fail(&r, MISSING, "the folder", "contains no tokenizer files", e);
         error_expected(e, "tokenizer.json, or vocab.json and merges.txt, or spiece.model");
     }
     if (spiece) r.path = spiece;

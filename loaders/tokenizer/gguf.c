@@ -6,9 +6,9 @@
  * what is named must be known here. */
 #include "loaders/gguf/gguf.h"
 #include "loaders/tokenizer/reading.h"
-#include "loaders/memory.h"
+#include "loaders/alloc_array.h"
 #include "loaders/tokenizer/bpe.h"
-#include "loaders/tokenizer/normal.h"
+#include "loaders/tokenizer/normalize.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -58,7 +58,7 @@ static enum status tokenizer_gguf_read_text(const struct metadata *m, const char
     uint64_t place = 0;
     *text = (struct gguf_text){.text = ""};
     if (!gguf_find(m->header, key, &value)) return OK;
-    if (value.array || value.kind != GGUF_STRING) return tokenizer_gguf_fail(m, META, key, "is no string", e);
+    if (value.array || value.kind != GGUF_STRING) return tokenizer_gguf_fail(m, META, key, "is not a string", e);
     gguf_next_text(&value, &place, text);
     return OK;
 }
@@ -74,9 +74,9 @@ static enum status find_numbers(const struct metadata *m, const char *key, bool 
     if (!gguf_find(m->header, key, value))
         return needed ? tokenizer_gguf_fail(m, MISSING, key, "is missing", e) : OK;
     if (!value->array || !is_number(value))
-        return tokenizer_gguf_fail(m, META, key, "is no array of numbers", e);
+        return tokenizer_gguf_fail(m, META, key, "is not an array of numbers", e);
     if (value->n == m->tokens.n) return OK;
-    tokenizer_gguf_fail(m, META, key, "has another length than the tokens", e);
+    tokenizer_gguf_fail(m, META, key, "has a different length than the list of tokens", e);
     error_found(e, "%" PRIu64, value->n);
     return error_expected(e, "%" PRIu64, m->tokens.n);
 }
@@ -86,14 +86,14 @@ static enum status find_texts(const struct metadata *m, const char *key, struct 
     if (!gguf_find(m->header, key, value)) return tokenizer_gguf_fail(m, MISSING, key, "is missing", e);
     return value->array && value->kind == GGUF_STRING
                ? OK
-               : tokenizer_gguf_fail(m, META, key, "is no array of strings", e);
+               : tokenizer_gguf_fail(m, META, key, "is not an array of strings", e);
 }
 
 /* False where the file does not say the other. */
 static enum status expect_flag(const struct metadata *m, const char *key, struct error *e) {
     struct gguf_value value;
     if (!gguf_find(m->header, key, &value)) return OK;
-    if (value.array || value.kind != GGUF_BOOL) return tokenizer_gguf_fail(m, META, key, "is no bool", e);
+    if (value.array || value.kind != GGUF_BOOL) return tokenizer_gguf_fail(m, META, key, "is not a bool", e);
     return value.data[0] ? OK : reading_unsupported(&m->r, key, "false", "true", e);
 }
 
@@ -104,19 +104,19 @@ static enum status tokenizer_gguf_type_of(const struct metadata *m, uint64_t id,
     double number = m->types.data ? gguf_number(&m->types, id) : TYPE_NORMAL;
     *type = number >= TYPE_NORMAL && number <= TYPE_BYTE ? (int)number : 0;
     if (*type) return OK;
-    tokenizer_gguf_fail(m, META, TYPES, "has a type that does not exist", e);
+    tokenizer_gguf_fail(m, META, TYPES, "has an unknown token type", e);
     error_found(e, "%g of token %" PRIu64, number, id);
     return error_expected(e, "%d to %d", TYPE_NORMAL, TYPE_BYTE);
 }
 
 /* <0xE2>: what stands for one byte where no other token does. To a unigram model it is a piece like others,
- * as in spiece.c. */
+ * as in sentencepiece.c. */
 static enum status check_byte(const struct metadata *m, struct gguf_text text, bool unigram,
                               struct error *e) {
     bool form = text.bytes == 6 && !memcmp(text.text, "<0x", 3) && isxdigit((unsigned char)text.text[3]) &&
                 isxdigit((unsigned char)text.text[4]) && text.text[5] == '>';
     if (form) return unigram ? OK : tokenizer_gguf_unsupported(m, "a token for a byte", text, "none", e);
-    tokenizer_gguf_fail(m, META, "a token for a byte", "is not usable", e);
+    tokenizer_gguf_fail(m, META, "a token for a byte", "is invalid", e);
     error_found(e, "\"%.*s\"", text.bytes > 80 ? 80 : (int)text.bytes, text.text);
     return error_expected(e, "<0x00> to <0xFF>");
 }
@@ -145,7 +145,7 @@ static enum status find_tokens(struct metadata *m, bool unigram, struct error *e
     return OK;
 }
 
-static void note_special(const struct metadata *m, uint64_t id, struct gguf_text text, int type) {
+static void add_special(const struct metadata *m, uint64_t id, struct gguf_text text, int type) {
     if (type == TYPE_CONTROL || type == TYPE_USER)
         added_list_token(m->specials, (int64_t)id, (struct span){text.text, text.bytes},
                          type == TYPE_CONTROL);
@@ -180,7 +180,7 @@ static enum status tokenizer_gguf_read_words(struct metadata *m, struct error *e
         if (tokenizer_gguf_type_of(m, id, &type, e)) return e->code;
         if (type == TYPE_UNUSED) continue;
         if (tokenizer_gguf_add_word(m, id, text, &used, e)) return e->code;
-        note_special(m, id, text, type);
+        add_special(m, id, text, type);
     }
     return bpe_finish_vocab(&m->r, (struct span){"", 0}, e);
 }
@@ -209,7 +209,7 @@ static enum status check_split(const struct metadata *m, struct error *e) {
 }
 
 static enum status read_bpe(struct metadata *m, struct error *e) {
-    if (check_split(m, e) || steps_set_qwen2(&m->r, e) || find_tokens(m, false, e)) return e->code;
+    if (check_split(m, e) || pre_tokenizer_set_qwen2(&m->r, e) || find_tokens(m, false, e)) return e->code;
     if (tokenizer_gguf_read_words(m, e) || read_merges(m, e) || added_read_list(&m->r, m->specials, e))
         return e->code;
     word_table_destroy(m->r.t->sys, &m->r.t->words);
@@ -232,7 +232,7 @@ static enum status tokenizer_gguf_read_pieces(struct metadata *m, int64_t *unk, 
             return tokenizer_gguf_fail(m, META, TYPES, "has two unknown pieces", e);
         if (type == TYPE_UNKNOWN) *unk = (int64_t)id;
         *has_extra |= tokenizer_gguf_is_text(text, "<extra_id_0>");
-        note_special(m, id, text, type);
+        add_special(m, id, text, type);
     }
     return OK;
 }
@@ -242,7 +242,7 @@ static enum status tokenizer_gguf_read_table(struct metadata *m, struct error *e
     struct gguf_value table;
     if (!gguf_find(m->header, key, &table) || !table.n) return OK;
     if (!table.array || (table.kind != GGUF_U8 && table.kind != GGUF_I8))
-        return tokenizer_gguf_fail(m, META, key, "is no array of bytes", e);
+        return tokenizer_gguf_fail(m, META, key, "is not an array of bytes", e);
     struct span blob = {(const char *)table.data, table.n};
     return charsmap_make(m->r.t->sys, blob, m->r.path, &m->r.t->charsmap, e);
 }
@@ -268,7 +268,7 @@ static enum status read_unigram(struct metadata *m, struct error *e) {
 static enum status tokenizer_gguf_read_metadata(struct metadata *m, struct error *e) {
     static const char key[] = "tokenizer.ggml.model";
     struct gguf_text kind;
-    unsigned losses = failed_json_allocations();
+    unsigned json_failures = failed_json_allocations();
     if (tokenizer_gguf_read_text(m, key, &kind, e)) return e->code;
     if (!kind.bytes) {
         tokenizer_gguf_fail(m, MISSING, key, "is missing", e);
@@ -281,7 +281,7 @@ static enum status tokenizer_gguf_read_metadata(struct metadata *m, struct error
         read_unigram(m, e);
     else
         tokenizer_gguf_unsupported(m, key, kind, "gpt2 or t5", e);
-    if (!m->specials || failed_json_allocations() != losses) error_set(e, MEMORY, "no memory for added tokens");
+    if (!m->specials || failed_json_allocations() != json_failures) error_set(e, MEMORY, "no memory for added tokens");
     json_decref(m->specials);
     return e->code;
 }

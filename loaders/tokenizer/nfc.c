@@ -2,8 +2,8 @@
  *
  * utf8proc_map is not used: its canonical ordering swaps neighbours, which is quadratic in a run of combining
  * marks, and it allocates behind our back. Here a run is ordered by counting, so normalisation is linear. */
-#include "loaders/memory.h"
-#include "loaders/tokenizer/normal.h"
+#include "loaders/alloc_array.h"
+#include "loaders/tokenizer/normalize.h"
 
 #include <string.h>
 #include <utf8proc.h>
@@ -42,7 +42,7 @@ bool code_is_word(int32_t c) {
 }
 
 /* Below U+0300 every code point is its own NFC and nothing combines: lead bytes up to 0xCB. */
-static bool surely_nfc(struct span text) {
+static bool certainly_nfc(struct span text) {
     for (uint64_t i = 0; i < text.bytes; i++)
         if ((unsigned char)text.at[i] > 0xCB) return false;
     return true;
@@ -142,7 +142,7 @@ static uint64_t compose(utf8proc_int32_t *codes, uint64_t n) {
 
 enum status text_to_nfc(struct sys *sys, struct span text, char **out, uint64_t *out_bytes, struct error *e) {
     *out = NULL;
-    if (surely_nfc(text)) return OK;
+    if (certainly_nfc(text)) return OK;
     uint64_t n = decompose(text, NULL), bytes = 0;
     utf8proc_int32_t *codes = alloc_array(sys, n, 2 * sizeof *codes, e);
     char *to = alloc_array(sys, n, 4, e);

@@ -1,6 +1,6 @@
 /* A unigram vocabulary from whichever file: pieces, checked one by one. */
 #include "loaders/tokenizer/reading.h"
-#include "loaders/memory.h"
+#include "loaders/alloc_array.h"
 #include "loaders/tokenizer/bpe.h"
 #include "loaders/tokenizer/unigram.h"
 #include "loaders/utf8.h"
@@ -46,7 +46,7 @@ enum status pieces_add(struct reading *r, struct span text, double score, struct
     }
     if (utf8_valid_bytes(text.at, text.bytes) < text.bytes) return bad_piece(r, UTF8, "is not UTF-8", e);
     if (!isfinite(score)) {
-        bad_piece(r, META, "has a score that is not usable", e);
+        bad_piece(r, META, "has an invalid score", e);
         error_found(e, "%g", score);
         return error_expected(e, "a finite number");
     }
@@ -77,7 +77,7 @@ enum status pieces_finish(struct reading *r, int64_t unk, struct error *e) {
     struct tokenizer *t = r->t;
     uint64_t n = t->words.n_words;
     if (unk < 0 || (uint64_t)unk >= n) {
-        reading_fail(r, META, "the unknown piece's id", "is not usable", e);
+        reading_fail(r, META, "the unknown piece's id", "is invalid", e);
         error_found(e, "%" PRId64, unk);
         return error_expected(e, "one of %" PRIu64 " pieces", n);
     }

@@ -1,7 +1,7 @@
 /* What reading a tokenizer's files needs whatever its kind: see reading.h. */
 #include "loaders/tokenizer/reading.h"
-#include "loaders/memory.h"
-#include "loaders/tokenizer/added.h"
+#include "loaders/alloc_array.h"
+#include "loaders/tokenizer/added_tokens.h"
 #include "loaders/tokenizer/bpe.h"
 
 #include <inttypes.h>
@@ -64,7 +64,7 @@ enum status reading_check_id(const struct reading *r, const char *token, const j
     if (json_is_integer(value) && json_integer_value(value) >= 0 &&
         json_integer_value(value) <= TOKENIZER_ID_MAX)
         return OK;
-    error_set(e, META, "the id of token \"%s\" is not usable", token);
+    error_set(e, META, "the id of token \"%s\" is invalid", token);
     error_where(e, "%s", r->path);
     if (json_is_integer(value))
         error_found(e, "%" JSON_INTEGER_FORMAT, json_integer_value(value));

@@ -3,7 +3,7 @@
 #define SLUICE_LOADERS_TOKENIZER_READING_H
 
 #include "loaders/json.h"
-#include "loaders/tokenizer/kept.h"
+#include "loaders/tokenizer/tables.h"
 
 /* One tokenizer being read. */
 struct reading {
@@ -17,7 +17,7 @@ struct reading {
     uint32_t text_bytes; /* that they have so far */
 };
 
-/* ---- file.c, folder.c, gguf.c ---- */
+/* ---- tokenizer_json.c, folder.c, gguf.c ---- */
 
 /* Fills an empty tokenizer from tokenizer.json, or from vocab.json, merges.txt and their neighbours in a
  * folder. What was filled before an error is freed by tokenizer_close. */
@@ -69,15 +69,15 @@ static inline struct span string_span(const json_t *string) {
     return (struct span){json_string_value(string), json_string_length(string)};
 }
 
-/* ---- steps.c ---- */
+/* ---- pre_tokenizer.c ---- */
 
 /* normalizer and pre_tokenizer of a BPE's tokenizer.json into t's steps. */
-enum status steps_read(struct reading *r, const json_t *root, struct error *e);
+enum status pre_tokenizer_read(struct reading *r, const json_t *root, struct error *e);
 /* The steps of a folder without tokenizer.json, which its class implies. */
-enum status steps_set_qwen2(struct reading *r, struct error *e);
-enum status steps_set_clip(struct reading *r, struct error *e);
+enum status pre_tokenizer_set_qwen2(struct reading *r, struct error *e);
+enum status pre_tokenizer_set_clip(struct reading *r, struct error *e);
 
-/* ---- file.c ---- */
+/* ---- tokenizer_json.c ---- */
 
 /* The vocabulary r->vocab: its bytes, those at a piece's end (with suffix) too, and its marks of ids. */
 enum status bpe_read_vocab(struct reading *r, struct span suffix, struct error *e);
@@ -91,7 +91,7 @@ enum status bpe_read_unk(struct reading *r, const json_t *unk, struct error *e);
 /* The lines of merges.txt. */
 enum status bpe_read_merges_text(struct reading *r, struct span text, struct error *e);
 
-/* ---- specials.c ---- */
+/* ---- added_tokens_read.c ---- */
 
 /* tokenizer.json's added_tokens; tokenizer_config.json's added_tokens_decoder; added_tokens.json, of which
  * the configurations tell which are special. */
@@ -121,7 +121,7 @@ enum status pieces_finish(struct reading *r, int64_t unk, struct error *e);
  * the list. */
 enum status pieces_add_extra(struct reading *r, int n, json_t *list, struct error *e);
 
-/* ---- spiece.c, unigram_json.c ---- */
+/* ---- sentencepiece.c, unigram_json.c ---- */
 
 /* The model, of r->path, and n_extra of T5's <extra_id_N> behind it. specials gets the added tokens that
  * follow from its pieces, as elements of added_tokens. BOUNDS and TYPE for what is no protobuf. */

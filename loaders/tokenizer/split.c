@@ -14,8 +14,8 @@
  * - \w \b \h \v \G ^ $ && [[]] [:x:] {n}+ (?m: have other meanings: refused.
  *
  * Compared with the reference (tokenizers 0.23.3) for every code point and in 10^5 hostile texts. */
-#include "loaders/memory.h"
-#include "loaders/tokenizer/alphabet.h"
+#include "loaders/alloc_array.h"
+#include "loaders/tokenizer/byte_level.h"
 #include "loaders/tokenizer/split.h"
 
 #include <stdio.h>
@@ -269,7 +269,7 @@ enum status split_compile(struct tokenizer *t, pcre2_code **code, struct span pa
     if (!tr.out) return e->code;
     translate(&tr);
     if (tr.refused[0]) {
-        error_set(e, UNSUPPORTED, "the split pattern has a construct that is not reproduced here");
+        error_set(e, UNSUPPORTED, "the split pattern uses an unsupported regular expression");
         error_found(e, "\"%s\"", tr.refused);
     } else if (tr.too_long) {
         error_set(e, LIMIT, "the split pattern is too long when translated");

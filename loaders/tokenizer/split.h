@@ -2,7 +2,7 @@
 #ifndef SLUICE_LOADERS_TOKENIZER_SPLIT_H
 #define SLUICE_LOADERS_TOKENIZER_SPLIT_H
 
-#include "loaders/tokenizer/kept.h"
+#include "loaders/tokenizer/tables.h"
 
 /* Compiles pattern, which path names in member, into *code (t->split or t->resplit). UNSUPPORTED names what
  * this cannot do exactly. */

@@ -1,9 +1,9 @@
 /* Byte-level BPE tokenizers: opening, and one text's way from bytes to ids. See tokenizer.h and, for the
- * steps, kept.h. */
-#include "loaders/memory.h"
-#include "loaders/tokenizer/added.h"
+ * steps, tables.h. */
+#include "loaders/alloc_array.h"
+#include "loaders/tokenizer/added_tokens.h"
 #include "loaders/tokenizer/bpe.h"
-#include "loaders/tokenizer/normal.h"
+#include "loaders/tokenizer/normalize.h"
 #include "loaders/tokenizer/reading.h"
 #include "loaders/tokenizer/split.h"
 #include "loaders/tokenizer/unigram.h"

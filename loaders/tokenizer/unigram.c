@@ -8,9 +8,9 @@
  * with the same pieces in another order it takes another than the reference (64 of 3,000 texts of two
  * characters in a row, 220 of 3,000 of runs); 10^6 unknown characters take it 170 s, for it copies them anew
  * with each; a NUL ends a piece; and what it keeps for 32,100 pieces are 5 MB that no budget of ours sees. */
-#include "loaders/memory.h"
+#include "loaders/alloc_array.h"
 #include "loaders/tokenizer/bpe.h"
-#include "loaders/tokenizer/normal.h"
+#include "loaders/tokenizer/normalize.h"
 #include "loaders/tokenizer/unigram.h"
 
 #include <string.h>

@@ -2,7 +2,7 @@
 #ifndef SLUICE_LOADERS_TOKENIZER_UNIGRAM_H
 #define SLUICE_LOADERS_TOKENIZER_UNIGRAM_H
 
-#include "loaders/tokenizer/kept.h"
+#include "loaders/tokenizer/tables.h"
 
 /* The model of t->words, whose texts have so many bytes together. It takes scores, which end with it. */
 enum status unigram_make(struct tokenizer *t, double *scores, uint64_t text_bytes, struct error *e);

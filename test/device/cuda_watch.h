@@ -245,8 +245,8 @@ static int set_up(void **state) {
     watch.result = malloc(OPERANDS_MAX);
     pool_open();
     watch_forget();
-    operand_take = watch_take;
-    operand_forget = watch_forget;
+    operand_alloc = watch_take;
+    operand_free_all = watch_forget;
     operand_rounding = nearest_bf16;
     x = (struct context){.device = &watch.device,
                          .precision = PRECISION_BF16,

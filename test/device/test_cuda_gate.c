@@ -15,7 +15,7 @@
 #include "test/lib/rig.h"
 #include "test/lib/fixtures.h"
 #include "test/lib/gates.h"
-#include "test/lib/made_models.h"
+#include "test/lib/random_models.h"
 
 #include "test/device/emulated.h"
 
@@ -116,7 +116,7 @@ static void edit_stage(json_t *stage, int edit, atomic_ullong *random) {
     size_t i;
     json_t *block;
     json_array_foreach(json_object_get(stage, "blocks"), i, block) {
-        bool resident = (int)(draw(random) % 100) < percents[edit % 4], pooled = draw(random) % 2;
+        bool resident = (int)(random_next_atomic(random) % 100) < percents[edit % 4], pooled = random_next_atomic(random) % 2;
         json_int_t bytes = resident ? 0 : number(block, "bytes");
         json_object_set_new(block, "resident", json_boolean(resident));
         json_object_set_new(block, "tier", json_string(pooled ? "ram" : "disk"));
@@ -127,12 +127,12 @@ static void edit_stage(json_t *stage, int edit, atomic_ullong *random) {
     json_int_t ring = edit % 3 == 0 ? largest : edit % 3 == 1 ? whole : largest + (whole - largest) / 3;
     json_object_set_new(stage, "ring_bytes", json_integer(ring > largest ? ring : largest));
     json_object_set_new(stage, "staging_bytes",
-                        json_integer(draw(random) % 2 ? PLAN_STAGING : 3 * PLAN_STAGING));
-    json_object_set_new(stage, "depth", json_integer((json_int_t)(draw(random) % 3)));
-    json_object_set_new(stage, "no_wrap", json_integer((json_int_t)(draw(random) % 2)));
-    json_object_set_new(stage, "waits", json_integer((json_int_t)(draw(random) % 2)));
+                        json_integer(random_next_atomic(random) % 2 ? PLAN_STAGING : 3 * PLAN_STAGING));
+    json_object_set_new(stage, "depth", json_integer((json_int_t)(random_next_atomic(random) % 3)));
+    json_object_set_new(stage, "no_wrap", json_integer((json_int_t)(random_next_atomic(random) % 2)));
+    json_object_set_new(stage, "waits", json_integer((json_int_t)(random_next_atomic(random) % 2)));
     if (json_object_get(stage, "vae_tiling"))
-        json_object_set_new(stage, "pictures_on_host", json_boolean(draw(random) % 2));
+        json_object_set_new(stage, "pictures_on_host", json_boolean(random_next_atomic(random) % 2));
 }
 
 static void edited_plans(struct rig *rig, struct sluice_request request, const struct result *want,
@@ -338,7 +338,7 @@ static void lost(struct rig *rig, struct sluice_request request) {
         struct result r = run(rig, &request);
         check(r.code == SLUICE_DEVICE && strstr(r.error.what, "lost") && !r.n_images,
               "run %d on a lost GPU: %s %s", i, sluice_code_name(r.code), r.error.what);
-        check_given_back(rig, false, "a lost GPU");
+        check_memory_released(rig, false, "a lost GPU");
         result_free(&r);
     }
     __lsan_enable();
@@ -387,7 +387,7 @@ static void gate_of(const char *folder, const char *name, const struct gate *gat
     if (!rig_open(&rig, folder, 1, 5)) return;
     struct result want = run(&rig, &request);
     check(want.n_images == 2, "%s: %s (%s) %s", name, want.error.what, want.error.where, want.error.found);
-    rig.watch.delay_us = 300;
+    rig.fault_sys.delay_us = 300;
     budgets(&rig, request, &want, false, name);
     /* Without the decoder, whose workspace is more than all other weights, the rest streams. */
     struct result latents = want;
@@ -423,7 +423,7 @@ static void stored_types(void) {
         struct result want = run(&rig, &request);
         check(want.n_latents == 1, "%s: %s (%s) %s", mixed[i], want.error.what, want.error.where,
               want.error.found);
-        rig.watch.delay_us = 300;
+        rig.fault_sys.delay_us = 300;
         budgets(&rig, request, &want, true, mixed[i]);
         result_free(&want);
         rig_close(&rig);
@@ -435,7 +435,7 @@ static void stored_types(void) {
 /* Fixtures of that extent. */
 static void gates(enum cuda_extent extent, char **names) {
     for (int i = 0; i < n_fixtures; i++)
-        if (fixtures[i].gate && fixtures[i].gate->cuda == extent && fixture_is_asked(&fixtures[i], names))
+        if (fixtures[i].gate && fixtures[i].gate->cuda == extent && fixture_is_selected(&fixtures[i], names))
             gate_of(fixture_model(&fixtures[i]), fixtures[i].name, fixtures[i].gate);
 }
 

@@ -263,19 +263,19 @@ static void test_refused(void **state) {
     struct tensor weight = tensor_random(DTYPE_BF16, SHAPE(32), 0, 1);
     half.dtype = DTYPE_F16;
     op_rms_norm(&x, half, in, weight, 0, plain);
-    expect_refused("operator rms_norm: wrong shape or type of out");
+    expect_refused("operator rms_norm: invalid out");
     half.dtype = DTYPE_BF16;
     op_rms_norm(&x, half, in, weight, 0, plain);
-    expect_refused("operator rms_norm: wrong shape or type of out");
+    expect_refused("operator rms_norm: invalid out");
     op_layer_norm(&x, half, in, (struct affine){0}, 0);
-    expect_refused("the type of what lies in its place");
+    expect_refused("the type of the tensor that it overwrites");
     op_glu(&x, half, tensor_random(DTYPE_F32, SHAPE(4, 32), 0, 1), in, ACTIVATION_SILU);
-    expect_refused("the type of what lies in its place");
+    expect_refused("the type of the tensor that it overwrites");
     out = tensor_random(DTYPE_BF16, SHAPE(4, 32), 0, 1);
     op_add(&x, out, in, in);
-    expect_refused("operator add: wrong shape or type of out");
+    expect_refused("operator add: invalid out");
     op_rms_norm(&x, in, out, weight, 0, plain);
-    expect_refused("operator rms_norm: wrong shape or type of in");
+    expect_refused("operator rms_norm: invalid in");
     struct tensor matrix = tensor_random(DTYPE_BF16, SHAPE(8, 32), 0, 1);
     struct tensor product = tensor_random(DTYPE_F32, SHAPE(4, 8), 0, 1), shifted = out;
     shifted.data = half_at(&out, 0, 1);
@@ -287,7 +287,7 @@ static void test_refused(void **state) {
     x.precision = PRECISION_F32; /* in which the device names no type but f32 */
     op_rms_norm(&x, out, in, weight, 0, plain);
     x.precision = PRECISION_BF16;
-    expect_refused("operator rms_norm: wrong shape or type of out");
+    expect_refused("operator rms_norm: invalid out");
 }
 
 /* Of the type that products read, also a slice of rows of any width; and of no other where that is f32. */

@@ -96,7 +96,7 @@ static void test_adapted(void **state) {
          0,
          0},
     };
-    side_rounded = true;
+    low_rank_rounded = true;
     for (size_t i = 0; i < (SMALL ? 4 : sizeof cases / sizeof *cases); i++) case_adapted(&cases[i]);
     for (size_t i = 0; i < 4; i++) case_adapted_few(&cases[i]);
 }
@@ -493,7 +493,8 @@ static void cases_at(int gap) {
     case_picture(4, 5, 8);
 }
 
-/* R1: rows that lie where no wide load may reach have the bits of those that do. */
+/* Rule R1 (kernels/README.md): rows at unaligned addresses give the same bits as rows read with wide loads.
+ */
 static void test_places_alike(void **state) {
     (void)state;
     static const struct { int gap, shift; } places[] = {{0, 0}, {4, 0}, {0, 4}, {3, 8}, {1, 12}};
@@ -529,7 +530,8 @@ static void test_precisions(void **state) {
     assert_non_null(watch.cuda->unsupported[PRECISION_F16]);
     assert_null(watch.cuda->unsupported[PRECISION_BF16]);
     for (int i = 0; i < N_PRECISIONS; i++)
-        if (watch.cuda->unsupported[i]) assert_string_equal(watch.cuda->unsupported[i], watch.planned->unsupported[i]);
+        if (watch.cuda->unsupported[i])
+            assert_string_equal(watch.cuda->unsupported[i], watch.planned->unsupported[i]);
     assert_true(watch.cuda->overhead_bytes == watch.planned->overhead_bytes);
     assert_true(watch.cuda->host_bytes == watch.planned->host_bytes);
 }

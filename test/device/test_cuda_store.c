@@ -4,7 +4,7 @@
  * thread sanitizer a data race.
  *
  * Random cases: SEED in the environment moves all of them; ONLY is a pattern of tests to run. */
-#include "test/lib/store_sides.h"
+#include "test/lib/store_adapters.h"
 
 #include "kernels/cuda/cuda.h"
 #include "test/device/emulated.h"
@@ -34,13 +34,13 @@ static struct results {
 } results;
 
 static struct device *open_cuda(struct error *e) {
-    struct device *device = cuda_open(&watch.sys, 0, e);
+    struct device *device = cuda_open(&fault_sys.sys, 0, e);
     if (device && device->memory->preallocate) device->memory->preallocate(device, 0, e);
     return device;
 }
 
 static struct device *device(void) {
-    return world.residents.device;
+    return store_fixture.residents.device;
 }
 
 static const struct tensor *part_of(const struct raw_weights *weights, int i) {
@@ -49,8 +49,8 @@ static const struct tensor *part_of(const struct raw_weights *weights, int i) {
 
 /* Widens every weight of the visit, each when it is there. */
 static void compute_visit(struct store *store, int visit, struct packed_place place, struct error *e) {
-    const struct visit *v = &world.visits.visits[visit];
-    const struct block *block = world.list[v->stage][v->block];
+    const struct visit *v = &store_fixture.visits.visits[visit];
+    const struct block *block = store_fixture.list[v->stage][v->block];
     struct raw_weights weights = {0};
     struct context x = {.device = device(),
                         .precision = PRECISION_BF16,
@@ -103,20 +103,20 @@ static void compare(void) {
 }
 
 static void leave_stage(struct store *store) {
-    if (world.stage < 0) return;
+    if (store_fixture.stage < 0) return;
     compare();
-    store_end_stage(store, world.stage);
-    world.stage = -1;
+    store_end_stage(store, store_fixture.stage);
+    store_fixture.stage = -1;
 }
 
 static void compute_from(struct store *store, int at, int stop, struct error *e) {
-    for (int i = at; i < world.visits.n_visits && i != stop; i++) {
+    for (int i = at; i < store_fixture.visits.n_visits && i != stop; i++) {
         struct packed_place place;
-        int stage = world.visits.visits[i].stage;
-        if (stage != world.stage) {
+        int stage = store_fixture.visits.visits[i].stage;
+        if (stage != store_fixture.stage) {
             leave_stage(store);
             assert_int_equal(store_begin_stage(store, stage, e), OK);
-            world.stage = stage;
+            store_fixture.stage = stage;
         }
         store_acquire(store, i, &place, e);
         assert_ok(e);
@@ -129,8 +129,8 @@ static void compute_from(struct store *store, int at, int stop, struct error *e)
 /* Room for every value of every visit. */
 static void open_results(void) {
     results.bytes = ARENA_ALIGN;
-    for (int i = 0; i < world.visits.n_visits; i++) {
-        const int32_t *dims = world.dims[world.visits.visits[i].stage][world.visits.visits[i].block];
+    for (int i = 0; i < store_fixture.visits.n_visits; i++) {
+        const int32_t *dims = store_fixture.dims[store_fixture.visits.visits[i].stage][store_fixture.visits.visits[i].block];
         for (int k = 0; k < 3; k++) results.bytes += align_up(sizeof(float) * (uint64_t)dims[k], ARENA_ALIGN);
     }
     results.memory = device()->memory->alloc_mapped(device(), results.bytes);
@@ -145,7 +145,7 @@ static void close_results(void) {
 
 /* The next world whose weights lie on the device. */
 static uint64_t next_world(uint64_t seed) {
-    for (world_make(++seed); !world.separate; world_make(++seed)) world_remove();
+    for (store_fixture_make(++seed); !store_fixture.separate; store_fixture_make(++seed)) store_fixture_remove();
     return seed;
 }
 
@@ -159,9 +159,9 @@ static void test_worlds(void **state) {
         if (below(2)) make_plan(true);
         for (int run = 0; run < 4; run++) {
             struct error e = {0};
-            if (run == 2) world_change_sides(30);
-            if (run == 3) world_keep_fewer();
-            struct store *store = world_open(&e);
+            if (run == 2) store_fixture_change_adapters(30);
+            if (run == 3) store_fixture_keep_fewer();
+            struct store *store = store_fixture_open(&e);
             assert_ok(&e);
             if (run == 0) open_results();
             compute_from(store, 0, -1, &e);
@@ -169,7 +169,7 @@ static void test_worlds(void **state) {
             store_close(store);
         }
         close_results();
-        world_remove();
+        store_fixture_remove();
     }
     long pageable = emulated_pageable_copies();
     if (pageable) fail_msg("%ld copies were out of memory that is not pinned", pageable);
@@ -186,7 +186,7 @@ static void test_evict(void **state) {
         static struct plan reduced;
         struct error e = {0};
         seed = next_world(seed);
-        struct store *store = world_open(&e);
+        struct store *store = store_fixture_open(&e);
         assert_ok(&e);
         open_results();
         int seam = seam_after(1);
@@ -200,7 +200,7 @@ static void test_evict(void **state) {
         leave_stage(store);
         store_close(store);
         close_results();
-        world_remove();
+        store_fixture_remove();
     }
     assert_true(replanned > WORLDS / 3);
 }
@@ -212,10 +212,10 @@ static void test_close_in_the_middle(void **state) {
     for (int i = 0; i < WORLDS; i++) {
         struct error e = {0};
         seed = next_world(seed);
-        struct store *store = world_open(&e);
+        struct store *store = store_fixture_open(&e);
         assert_ok(&e);
         open_results();
-        compute_from(store, 0, (int)below((uint64_t)world.visits.n_visits), &e);
+        compute_from(store, 0, (int)below((uint64_t)store_fixture.visits.n_visits), &e);
         double stalled = 0;
         if (below(2)) device()->memory->wait(device(), &stalled, &e);
         if (below(2)) leave_stage(store);
@@ -224,7 +224,7 @@ static void test_close_in_the_middle(void **state) {
         results.n = 0;
         store_close(store);
         close_results();
-        world_remove();
+        store_fixture_remove();
     }
 }
 
@@ -232,23 +232,23 @@ static void test_close_in_the_middle(void **state) {
 
 static int64_t largest_staging(void) {
     uint64_t most = 0;
-    for (int s = 0; s < world.plan.n_stages; s++)
-        if (world.plan.stage[s].staging_bytes > most) most = world.plan.stage[s].staging_bytes;
+    for (int s = 0; s < store_fixture.plan.n_stages; s++)
+        if (store_fixture.plan.stage[s].staging_bytes > most) most = store_fixture.plan.stage[s].staging_bytes;
     return (int64_t)most;
 }
 
 static int64_t all_pools(void) {
     uint64_t bytes = 0;
-    for (int s = 0; s < world.plan.n_stages; s++) bytes += world.plan.stage[s].pool_bytes;
+    for (int s = 0; s < store_fixture.plan.n_stages; s++) bytes += store_fixture.plan.stage[s].pool_bytes;
     return (int64_t)bytes;
 }
 
 /* A whole run where `limit` bytes can be pinned, which the plan knows or does not. */
 static struct store_counters run_limited(int64_t limit, bool known) {
     struct error e = {0};
-    if (known) plan_limit_pins(&world.need, (uint64_t)limit);
-    if (known) plan_evaluate(&world.need, &world.plan);
-    struct store *store = world_open(&e);
+    if (known) plan_limit_pins(&store_fixture.need, (uint64_t)limit);
+    if (known) plan_evaluate(&store_fixture.need, &store_fixture.plan);
+    struct store *store = store_fixture_open(&e);
     assert_ok(&e);
     open_results();
     emulated_pinnable(limit);
@@ -282,7 +282,7 @@ static void test_limited_pins(void **state) {
         if (i % 3 == 1) assert_int_equal(counters.bytes_unpinned, 0);
         windowed += counters.bytes_windowed;
         unpinned += counters.bytes_unpinned;
-        world_remove();
+        store_fixture_remove();
     }
     printf("  %lld bytes of pools that were not pinned through staging, %lld not\n", (long long)windowed,
            (long long)unpinned);
@@ -363,6 +363,6 @@ int main(void) {
     };
     const char *only = getenv("ONLY");
     if (only) cmocka_set_test_filter(only);
-    world_device = open_cuda;
+    store_fixture_device = open_cuda;
     return seeded_run(tests, sizeof tests / sizeof *tests);
 }

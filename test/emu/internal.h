@@ -14,6 +14,7 @@
 
 #include <linux/futex.h>
 #include <stdarg.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -60,6 +61,11 @@ static inline void __asan_unpoison_memory_region(void const volatile *, size_t) 
 }
 enum { WITH_ASAN = 0 };
 #endif
+
+/* Asks for pages of 2 MiB. Filling a large new mapping then takes a five hundredth of the page faults. */
+static inline void ask_for_huge_pages(void *at, size_t bytes) {
+    if (bytes >= (size_t)2 << 20) madvise(at, bytes, MADV_HUGEPAGE);
+}
 
 /* memset and memcpy that no sanitizer intercepts. */
 static inline void quiet_fill(void *to, int value, size_t bytes) {

@@ -137,6 +137,7 @@ cudaError_t cudaMalloc(void **memory, size_t bytes) {
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (all == MAP_FAILED) return report(cudaErrorMemoryAllocation);
     char *at = all + ZONE;
+    ask_for_huge_pages(all, pages + 2 * ZONE);
     quiet_fill(at, 0xFF, bytes);
     if (WITH_ASAN) {
         __asan_poison_memory_region(all, ZONE);

@@ -188,6 +188,7 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc
         void *memory =
             mmap(at, c->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
         if (memory == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+        ask_for_huge_pages(memory, c->bytes);
         quiet_fill(memory, 0xFF, c->bytes);
         if (!range_add(RANGE_MAPPED, at, c->bytes))
             refuse("cuMemSetAccess: %p has access already", (void *)at);

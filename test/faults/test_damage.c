@@ -33,7 +33,7 @@ static uint64_t seed = 1;
 static atomic_ullong state;
 
 static uint64_t below(uint64_t n) {
-    return n ? draw(&state) % n : 0;
+    return n ? random_next_atomic(&state) % n : 0;
 }
 
 /* ---- texts ---- */
@@ -126,7 +126,7 @@ static void damage(struct text *t, size_t most) {
 /* ---- what is damaged, and what reads it ---- */
 
 /* Each gives the public error; all memory of its own is back. */
-static int open_model(struct watch *w, const char *from, struct sluice_error *public) {
+static int open_model(struct fault_sys *w, const char *from, struct sluice_error *public) {
     struct error e = {0};
     struct sluice_model_options options = {.struct_size = sizeof options, .model = from};
     struct sluice_session_options with = {.struct_size = sizeof with, .device = test_device(), .threads = 1};
@@ -147,21 +147,21 @@ static int open_model(struct watch *w, const char *from, struct sluice_error *pu
     return code;
 }
 
-static int open_safetensors(struct watch *w, const char *path, struct sluice_error *public) {
+static int open_safetensors(struct fault_sys *w, const char *path, struct sluice_error *public) {
     struct error e = {0};
     struct tensor_index index;
     if (safetensors_open(&w->sys, path, &index, &e) == OK) index_destroy(&index);
     return publish_error(&e, public);
 }
 
-static int open_gguf(struct watch *w, const char *path, struct sluice_error *public) {
+static int open_gguf(struct fault_sys *w, const char *path, struct sluice_error *public) {
     struct error e = {0};
     struct tensor_index index;
     if (component_open(&w->sys, path, &index, &e) == OK) index_destroy(&index);
     return publish_error(&e, public);
 }
 
-static int open_tokenizer(struct watch *w, const char *path, struct sluice_error *public) {
+static int open_tokenizer(struct fault_sys *w, const char *path, struct sluice_error *public) {
     struct error e = {0};
     struct tokenizer *t = NULL;
     int32_t *ids = NULL;
@@ -173,7 +173,7 @@ static int open_tokenizer(struct watch *w, const char *path, struct sluice_error
     return publish_error(&e, public);
 }
 
-static int open_config(struct watch *w, const char *path, struct sluice_error *public) {
+static int open_config(struct fault_sys *w, const char *path, struct sluice_error *public) {
     struct error e = {0};
     struct config config = {0};
     if (config_read(&w->sys, path, &config, &e) == OK) config_destroy(&config);
@@ -183,7 +183,7 @@ static int open_config(struct watch *w, const char *path, struct sluice_error *p
 struct victim {
     const char *name;
     const char *model, *file; /* file of the model */
-    int (*read)(struct watch *w, const char *path, struct sluice_error *public);
+    int (*read)(struct fault_sys *w, const char *path, struct sluice_error *public);
     bool whole;  /* read is given the model's folder, not the file */
     size_t most; /* bytes from the start that are damaged; 0: all */
     bool cuts;   /* every truncation must be an error */
@@ -251,11 +251,11 @@ static void judge(int code, const struct sluice_error *e, double seconds, const 
 }
 
 static void read_once(const struct victim *v, const char *path, const char *how, bool must_fail) {
-    struct watch w;
+    struct fault_sys w;
     struct sluice_error e = {0};
     struct stat s;
-    watch_init(&w, 1);
-    int n = count_open();
+    fault_sys_init(&w, 1);
+    int n = count_open_files();
     double began = (double)clock() / CLOCKS_PER_SEC;
     int code = v->read(&w, v->whole ? folder : path, &e);
     judge(code, &e, (double)clock() / CLOCKS_PER_SEC - began, v->name, how, path);
@@ -265,7 +265,7 @@ static void read_once(const struct victim *v, const char *path, const char *how,
               (long long)w.sys.use.live_bytes[i]);
     check(!stat(path, &s) && w.sys.use.peak_bytes[LINE_HOST] <= s.st_size + OURS_MAX, "%s, %s: %lld bytes",
           v->name, how, (long long)w.sys.use.peak_bytes[LINE_HOST]);
-    check(count_open() == n, "%s, %s: files stay open", v->name, how);
+    check(count_open_files() == n, "%s, %s: files stay open", v->name, how);
 }
 
 /* The last byte of a JSON document may be a newline. */
@@ -282,7 +282,7 @@ static void cut_everywhere(const struct victim *v, const char *path, const struc
 
 static void damage_file(const struct victim *v, int n_random, bool every) {
     char path[300];
-    snprintf(folder, sizeof folder, "%s", copy_of(v->model, "damaged"));
+    snprintf(folder, sizeof folder, "%s", copy_model_folder(v->model, "damaged"));
     snprintf(path, sizeof path, "%s/%s", folder, v->file);
     if (!strcmp(v->file, "sluice.json")) {
         static const char defaults[] =
@@ -342,7 +342,7 @@ static void damage_text(enum request_text which, int n_random) {
         double began = (double)clock() / CLOCKS_PER_SEC;
         struct result r = run(&rig, &request);
         judge(r.code, &r.error, (double)clock() / CLOCKS_PER_SEC - began, names[which], how, NULL);
-        check_given_back(&rig, true, names[which]);
+        check_memory_released(&rig, true, names[which]);
         result_free(&r);
         free(t.at);
     }
@@ -355,12 +355,12 @@ static void read_latent(const char *path, const char *how, bool must_fail) {
     for (int decodes = 0; decodes < 2; decodes++) {
         struct sluice_request request = request_fox(32, 16, 1, 1, 1);
         request.init_latent = decodes ? NULL : path;
-        int n = count_open();
+        int n = count_open_files();
         struct result r = run_or_decode(&rig, &request, decodes ? path : NULL);
         judge(r.code, &r.error, 0, decodes ? "latent to decode" : "latent to begin from", how, path);
         check(!must_fail || r.code, "%s: no error", how);
-        check_given_back(&rig, true, how);
-        check(count_open() == n, "%s: files stay open", how);
+        check_memory_released(&rig, true, how);
+        check(count_open_files() == n, "%s: files stay open", how);
         result_free(&r);
     }
 }

@@ -3,7 +3,7 @@
  * is right. A file that has changed stays CHANGED for whoever has it open, even if it is put back; a model
  * opened anew is right. What leaves its bytes as they are, links, names and permissions, ends no run. */
 #include "test/lib/rig.h"
-#include "test/lib/made_models.h"
+#include "test/lib/random_models.h"
 
 #include <fcntl.h>
 #include <errno.h>
@@ -48,10 +48,10 @@ static int64_t troubled_read_at(struct sys *sys, int file, void *to, size_t byte
     bool here = spot.source && (file == spot.source->file || file == spot.source->direct) &&
                 offset <= spot.byte && spot.byte < offset + (int64_t)bytes;
     long n = here ? atomic_fetch_add(&spot.n_reads, 1) + 1 : 0;
-    if (!t || !n || n < spot.at) return watch_read_at(sys, file, to, bytes, offset);
+    if (!t || !n || n < spot.at) return fault_sys_read_at(sys, file, to, bytes, offset);
     if (t->change && n == spot.at) t->change(spot.source->path);
-    if (t->halves) bytes = watch_shorten(file, bytes, bytes / 2);
-    return t->answer < 1 ? t->answer : watch_read_at(sys, file, to, bytes, offset);
+    if (t->halves) bytes = fault_sys_shorten(file, bytes, bytes / 2);
+    return t->answer < 1 ? t->answer : fault_sys_read_at(sys, file, to, bytes, offset);
 }
 
 /* The middle of the largest run of bytes of the stage's largest block: no neighbour's direct read touches it.
@@ -77,7 +77,7 @@ static void aim(struct rig *rig, int stage, json_t *plan) {
 
 static bool open_troubled(struct rig *rig, const char *folder) {
     if (!rig_open(rig, folder, 1, 3)) return false;
-    rig->watch.sys.read_at = troubled_read_at;
+    rig->fault_sys.sys.read_at = troubled_read_at;
     return true;
 }
 
@@ -133,7 +133,7 @@ static void bad_disk(int stage, bool direct, bool keep) {
         if (!rig_open_session(&rig, &options)) break;
         struct result r = run_troubled(&rig, &request, &disks[i], what);
         disks[i].code ? check_refused(&r, disks[i].code, what) : (void)same(&want, &r, what);
-        check_given_back(&rig, keep, what);
+        check_memory_released(&rig, keep, what);
         result_free(&r);
         r = run(&rig, &request);
         same(&want, &r, what);
@@ -214,7 +214,7 @@ static void changing_file(const struct trouble *change, int stage, bool direct, 
     static const struct trouble none = {"", SLUICE_OK, 1, false, NULL};
     struct rig rig;
     char what[96];
-    const char *folder = copy_of(wide, "changing");
+    const char *folder = copy_model_folder(wide, "changing");
     snprintf(what, sizeof what, "%s in %s%s%s", change->name, stages[stage].name, direct ? ", direct" : "",
              early ? ", early" : "");
     if (!open_troubled(&rig, folder)) return;
@@ -223,7 +223,7 @@ static void changing_file(const struct trouble *change, int stage, bool direct, 
     if (early) spot.at = 0;
     struct result r = run_troubled(&rig, &request, early ? &none : change, what);
     check_changed(change, &r, what);
-    check_given_back(&rig, false, what);
+    check_memory_released(&rig, false, what);
     result_free(&r);
     put_back(folder);
     r = run(&rig, &request);

@@ -10,7 +10,7 @@
  * themselves: test_tokenizer.c, test_loaders.c. */
 #include "test/lib/device.h"
 #include "test/lib/rig.h"
-#include "test/lib/made_models.h"
+#include "test/lib/random_models.h"
 
 #include "engine/open/prompt.h"
 
@@ -45,7 +45,7 @@ static const struct kind kinds[] = {
     {"alloc", CALL_ALLOC, FAULT_ERROR, SURVIVED | NO_MEMORY, SURVIVED | NO_MEMORY},
     {"map", CALL_MAP, FAULT_ERROR, SURVIVED | NO_MEMORY, SURVIVED | NO_MEMORY},
     {"commit", CALL_COMMIT, FAULT_ERROR, SURVIVED | NO_MEMORY, SURVIVED | NO_MEMORY},
-    {"room", CALL_ROOM, FAULT_ERROR, SURVIVED | NO_MEMORY, SURVIVED | NO_MEMORY},
+    {"room", CALL_FREE_BYTES, FAULT_ERROR, SURVIVED | NO_MEMORY, SURVIVED | NO_MEMORY},
     {"read", CALL_READ, FAULT_ERROR, SURVIVED | NO_READ, SURVIVED | NO_READ},
     {"read short", CALL_READ, FAULT_SHORT, SURVIVED, SURVIVED},
     {"read interrupted", CALL_READ, FAULT_INTERRUPTED, SURVIVED, SURVIVED | NO_READ},
@@ -97,18 +97,18 @@ struct scene {
 };
 
 /* Of prompts. */
-static char kept_prompts[128];
+static char prompt_cache_folder[128];
 
 static void forget_prompts(void) {
-    DIR *folder = opendir(kept_prompts);
+    DIR *folder = opendir(prompt_cache_folder);
     for (struct dirent *file; folder && (file = readdir(folder));)
         if (file->d_name[0] != '.') unlinkat(dirfd(folder), file->d_name, 0);
     if (folder) closedir(folder);
 }
 
-static int n_kept_prompts(void) {
+static int n_cached_prompts(void) {
     int n = 0;
-    DIR *folder = opendir(kept_prompts);
+    DIR *folder = opendir(prompt_cache_folder);
     for (struct dirent *file; folder && (file = readdir(folder));) n += file->d_name[0] != '.';
     if (folder) closedir(folder);
     return n;
@@ -131,7 +131,7 @@ static void look(void *user, const struct sluice_preview *preview) {
 static void open_session(struct rig *rig, const struct scene *scene) {
     struct sluice_session_options options = {.threads = 1};
     if (scene->looks) options.on_preview = look;
-    if (scene->again) options.prompt_cache = kept_prompts;
+    if (scene->again) options.prompt_cache = prompt_cache_folder;
     sluice_session_close(rig->session);
     rig_open_session(rig, &options);
 }
@@ -154,7 +154,7 @@ static struct result act_open(struct rig *rig, const struct sluice_request *requ
     sluice_session *session = NULL;
     struct result r = {0};
     (void)request;
-    if (model_open(&rig->watch.sys, &from, &model, &e) != OK) return result_of(&e, NULL, 0);
+    if (model_open(&rig->fault_sys.sys, &from, &model, &e) != OK) return result_of(&e, NULL, 0);
     r.code = sluice_session_open(model, &options, &session, &r.error);
     r.n_latents = 1;
     sluice_session_close(session);
@@ -166,7 +166,7 @@ static struct result act_tokenize(struct rig *rig, const struct sluice_request *
     struct error e = {0};
     struct tokenizer *tokenizer = NULL;
     struct prompt_tokens tokens = {0};
-    struct sys *sys = &rig->watch.sys;
+    struct sys *sys = &rig->fault_sys.sys;
     if (tokenizer_open(sys, "test/golden/zimage_a/model/tokenizer", &tokenizer, &e) == OK &&
         prompt_check(&recipes[0]->slot[0].text, tokenizer, &e) == OK)
         prompt_encode(sys, &recipes[0]->slot[0].text, tokenizer, request->prompt, strlen(request->prompt),
@@ -285,11 +285,11 @@ struct sample {
 
 static void check_left(struct rig *rig, const struct scene *scene, const struct sample *sample,
                        const char *what) {
-    int64_t host = rig->watch.sys.use.live_bytes[LINE_HOST];
-    check_given_back(rig, scene->keep, what);
+    int64_t host = rig->fault_sys.sys.use.live_bytes[LINE_HOST];
+    check_memory_released(rig, scene->keep, what);
     check(host <= sample->host_bytes, "%s: %lld bytes, not %lld", what, (long long)host,
           (long long)sample->host_bytes);
-    check(count_open() <= sample->n_open, "%s: files stay open", what);
+    check(count_open_files() <= sample->n_open, "%s: files stay open", what);
     take_files(what, false);
 }
 
@@ -304,11 +304,11 @@ static bool fail_one(struct rig *rig, const struct scene *scene, const struct sl
     char what[96];
     snprintf(what, sizeof what, "%s: %s %ld%s", scene->name, kind->name, at, on ? " on" : "");
     if (scene->keep) open_session(rig, scene); /* else there is nothing left to fail */
-    watch_fail(&rig->watch, kind->call, at, on ? LONG_MAX : 0);
-    rig->watch.fault = kind->fault;
+    fault_sys_fail(&rig->fault_sys, kind->call, at, on ? LONG_MAX : 0);
+    rig->fault_sys.fault = kind->fault;
     struct result r = scene->act(rig, request);
-    bool reached = atomic_load(&rig->watch.count[kind->call]) >= at;
-    watch_restart(&rig->watch);
+    bool reached = atomic_load(&rig->fault_sys.count[kind->call]) >= at;
+    fault_sys_restart(&rig->fault_sys);
     n_faults += reached;
     if (r.code == SLUICE_OK)
         same_images(sample, &r, what);
@@ -322,7 +322,7 @@ static bool fail_one(struct rig *rig, const struct scene *scene, const struct sl
     r = scene->act(rig, request);
     same_images(sample, &r, what);
     check_left(rig, scene, sample, what);
-    check(!scene->again || n_kept_prompts() == 2, "%s: %d files of two prompts", what, n_kept_prompts());
+    check(!scene->again || n_cached_prompts() == 2, "%s: %d files of two prompts", what, n_cached_prompts());
     result_free(&r);
     return reached;
 }
@@ -335,7 +335,7 @@ static void fail_kind(struct rig *rig, const struct scene *scene, const struct s
         if (every)
             for (long at = 1; fail_one(rig, scene, request, sample, kind, at, on);) at += scene->stride;
         else if (n > 0)
-            fail_one(rig, scene, request, sample, kind, 1 + (long)(draw(&random) % (uint64_t)n), on);
+            fail_one(rig, scene, request, sample, kind, 1 + (long)(random_next_atomic(&random) % (uint64_t)n), on);
 }
 
 static void play(const char *folder, const struct scene *scene) {
@@ -344,21 +344,21 @@ static void play(const char *folder, const struct scene *scene) {
     int before = n_faults;
     double began;
     if (!rig_open(&rig, folder, 1, 3)) return;
-    began = rig.watch.machine.clock(&rig.watch.machine);
+    began = rig.fault_sys.machine.clock(&rig.fault_sys.machine);
     open_session(&rig, scene);
     struct sluice_request request = request_for(&rig, scene);
-    watch_restart(&rig.watch);
+    fault_sys_restart(&rig.fault_sys);
     sample.want = scene->act(&rig, &request);
     check(sample.want.code == SLUICE_OK, "%s: %s", scene->name, sample.want.error.what);
-    sample.host_bytes = rig.watch.sys.use.live_bytes[LINE_HOST];
-    sample.n_open = count_open();
-    for (int i = 0; i < N_CALLS; i++) sample.count[i] = atomic_load(&rig.watch.count[i]);
+    sample.host_bytes = rig.fault_sys.sys.use.live_bytes[LINE_HOST];
+    sample.n_open = count_open_files();
+    for (int i = 0; i < N_CALLS; i++) sample.count[i] = atomic_load(&rig.fault_sys.count[i]);
     take_files(scene->name, true);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         fail_kind(&rig, scene, &request, &sample, &kinds[i]);
     result_free(&sample.want);
     printf("%-12s %6d faults, %.0f s\n", scene->name, n_faults - before,
-           rig.watch.machine.clock(&rig.watch.machine) - began);
+           rig.fault_sys.machine.clock(&rig.fault_sys.machine) - began);
     rig_close(&rig);
 }
 
@@ -382,13 +382,13 @@ static void make_outputs(void) {
     snprintf(outputs, sizeof outputs, "%s/out", temporary);
     snprintf(whole, sizeof whole, "%s.whole", outputs);
     check(!mkdir(outputs, 0777) && !mkdir(whole, 0777), "folders for outputs");
-    snprintf(kept_prompts, sizeof kept_prompts, "%s/prompts", temporary);
-    check(!mkdir(kept_prompts, 0777), "a folder for prompts");
+    snprintf(prompt_cache_folder, sizeof prompt_cache_folder, "%s/prompts", temporary);
+    check(!mkdir(prompt_cache_folder, 0777), "a folder for prompts");
 }
 
 /* ---- NaN and Inf ---- */
 
-static struct sluice_request request_kept(struct rig *rig, bool keep) {
+static struct sluice_request cached_request(struct rig *rig, bool keep) {
     struct sluice_request request = request_fox(32, 48, 2, 1, 2);
     json_int_t least, all;
     bounds(rig, request, &least, &all);
@@ -433,16 +433,16 @@ static void nonfinite_in(const char *wide, const char *part, const char *tensor,
                          float value) {
     struct rig rig;
     char path[256];
-    const char *folder = copy_of(wide, "nan");
+    const char *folder = copy_model_folder(wide, "nan");
     snprintf(path, sizeof path, "%s/%s", folder, part);
     if (!check(put_in(path, tensor, value), "there is no %s in %s", tensor, part)) return;
     if (!rig_open(&rig, folder, 1, 3)) return;
-    struct sluice_request request = request_kept(&rig, false);
+    struct sluice_request request = cached_request(&rig, false);
     struct result r = run(&rig, &request);
     check(r.code == SLUICE_NONFINITE && r.error.exit_code == 7 && strstr(r.error.where, stage),
           "%g in %s: %s, %s (%s)", (double)value, tensor, sluice_code_name(r.code), r.error.what,
           r.error.where);
-    check_given_back(&rig, false, tensor);
+    check_memory_released(&rig, false, tensor);
     result_free(&r);
     rig_close(&rig);
 }
@@ -480,26 +480,26 @@ static void cancelling(const char *folder, bool keep) {
     struct canceller c = {0};
     struct sluice_session_options options = {.threads = 1, .on_progress = cancel_in_progress, .user = &c};
     if (!rig_open(&rig, folder, 1, 3)) return;
-    struct sluice_request request = request_kept(&rig, keep);
+    struct sluice_request request = cached_request(&rig, keep);
     struct result want = run(&rig, &request);
     sluice_session_close(rig.session);
     if (!rig_open_session(&rig, &options)) return;
-    rig.watch.delay_us = 300;
+    rig.fault_sys.delay_us = 300;
     for (int i = 0; i < 12; i++) {
         c = (struct canceller){
             .session = rig.session, .at_progress = i < 3 ? i + 1 : 0, .at_read = i < 3 ? 0 : 1 + 9 * (i - 3)};
         sluice_session_close(rig.session);
         if (!rig_open_session(&rig, &options)) return;
         c.session = rig.session;
-        rig.watch.on_read = cancel_in_read;
-        rig.watch.on_read_user = &c;
-        watch_restart(&rig.watch);
+        rig.fault_sys.on_read = cancel_in_read;
+        rig.fault_sys.on_read_user = &c;
+        fault_sys_restart(&rig.fault_sys);
         struct result r = run(&rig, &request);
         check(r.code == SLUICE_CANCELLED && r.error.exit_code == 130, "cancel %d: %s", i,
               sluice_code_name(r.code));
-        check_given_back(&rig, keep, "cancel");
+        check_memory_released(&rig, keep, "cancel");
         result_free(&r);
-        rig.watch.on_read = NULL;
+        rig.fault_sys.on_read = NULL;
         c = (struct canceller){.session = rig.session};
         r = run(&rig, &request);
         same(&want, &r, "after a cancelled run");

@@ -46,7 +46,7 @@ static const struct mistake mistakes[] = {
     {"missing shard", "transformer/" OTHER, NULL, NULL, 0, SLUICE_MISSING, OTHER},
     {"missing part", "vae", NULL, NULL, 0, SLUICE_MISSING, "'vae'"},
     {"missing weights", "text_encoder/model.safetensors", NULL, NULL, 0, SLUICE_MISSING, "text_encoder"},
-    {"missing tokenizer", "tokenizer", NULL, NULL, 0, SLUICE_MISSING, "'tokenizer'"},
+    {"missing tokenizer", "tokenizer", NULL, NULL, 0, SLUICE_MISSING, "no tokenizer for"},
     {"missing tokenizer file", "tokenizer/tokenizer.json", NULL, NULL, 0, SLUICE_MISSING, "tokenizer.json"},
     {"truncated shard", SHARD, "", "", 1, SLUICE_TRUNC, SHARD},
     {"half a shard", SHARD, "", "", 600000, SLUICE_TRUNC, SHARD},
@@ -56,12 +56,12 @@ static const struct mistake mistakes[] = {
     {"unknown type", SHARD, "linear.bias\":{\"dtype\":\"F32", "linear.bias\":{\"dtype\":\"Q32", 0,
      SLUICE_TYPE, "\"Q32\""},
     {"missing tensor", SHARD, "2-1.linear.bias", "2-1.linear.bios", 0, SLUICE_MISSING,
-     "2-1.linear.bias' is not in its shard"},
+     "2-1.linear.bias' is not in the shard that the index names"},
     {"escaping index", INDEX, ": \"diffusion_pytorch_model-00001", ": \"../fusion_pytorch_model-00001", 0,
-     SLUICE_BOUNDS, "escapes"},
+     SLUICE_BOUNDS, "leaves the model folder"},
     {"index of nothing", INDEX, "\"weight_map\"", "\"weight_mop\"", 0, SLUICE_META, "weight_map"},
     {"tensor in another shard", INDEX, "00001-of-00002.safetensors\"", "00002-of-00002.safetensors\"", 0,
-     SLUICE_MISSING, "is not in its shard"},
+     SLUICE_MISSING, "is not in the shard that the index names"},
     {"no JSON", "transformer/config.json", "{", "[", 0, SLUICE_JSON, "transformer/config.json"},
 };
 
@@ -80,13 +80,13 @@ static bool edit(const char *path, const char *from, const char *to, int cut) {
 }
 
 static void open_wrong(const char *folder, int code, const char *word, const char *what) {
-    struct watch w;
+    struct fault_sys w;
     struct error e = {0};
     struct sluice_error public = {0};
     struct sluice_model_options from = {.struct_size = sizeof from, .model = folder};
     struct sluice_model *m = NULL;
-    int n = count_open();
-    watch_init(&w, 1);
+    int n = count_open_files();
+    fault_sys_init(&w, 1);
     int status = (int)model_open(&w.sys, &from, &m, &e);
     publish_error(&e, &public);
     check(status == code && !m, "%s: %s", what, sluice_code_name(status));
@@ -95,12 +95,12 @@ static void open_wrong(const char *folder, int code, const char *word, const cha
     for (int i = 0; i < N_MEMORY_LINES; i++)
         check(!w.sys.use.live_bytes[i], "%s: line %d has %lld bytes", what, i,
               (long long)w.sys.use.live_bytes[i]);
-    check(count_open() == n, "%s: files stay open", what);
+    check(count_open_files() == n, "%s: files stay open", what);
 }
 
 static void wrong_model(const struct mistake *m) {
     char path[300], command[400];
-    const char *folder = copy_of(model, "wrong");
+    const char *folder = copy_model_folder(model, "wrong");
     snprintf(path, sizeof path, "%s/%s", folder, m->file);
     snprintf(command, sizeof command, "rm -r '%s'", path);
     check(m->from ? edit(path, m->from, m->to, m->cut) : !system(command), "%s: cannot be made", m->name);
@@ -111,7 +111,7 @@ static void wrong_model(const struct mistake *m) {
 static void no_models(void) {
     static const char empty[] = "\2\0\0\0\0\0\0\0{}";
     char path[300];
-    const char *folder = copy_of(model, "wrong");
+    const char *folder = copy_model_folder(model, "wrong");
     snprintf(path, sizeof path, "%s/vae/diffusion_pytorch_model.safetensors", folder);
     FILE *f = fopen(path, "wb");
     check(f && fwrite(empty, sizeof empty - 1, 1, f) == 1 && !fclose(f), "an empty file");
@@ -135,7 +135,7 @@ static void on_log(void *user, int level, const char *line) {
 static void warned(void) {
     static char words[60000];
     char path[300];
-    const char *folder = copy_of(model, "warned");
+    const char *folder = copy_model_folder(model, "warned");
     struct sluice_session_options options = {.threads = 1, .on_log = on_log};
     struct rig rig;
     snprintf(path, sizeof path, "%s/%s", folder, INDEX);
@@ -239,17 +239,17 @@ static int exit_of(int code) {
 
 static void refuse(struct rig *rig, const struct wish *wish, const struct result *want, int64_t host) {
     struct sluice_request request = wished(wish);
-    int n = count_open();
+    int n = count_open_files();
     sluice_session_close(rig->session);
     if (!rig_open_session(rig, &(struct sluice_session_options){.threads = 1})) return;
     struct result r = run(rig, &request);
     int exit_code =
         wish->code == SLUICE_UTF8 ? 2 : exit_of(wish->code); /* what was typed, not what a file holds */
     check_error(&r.error, wish->code, exit_code, wish->word, wish->name);
-    check_given_back(rig, wish->request.save_latent, wish->name); /* it drew, and keeps residents */
-    check(rig->watch.sys.use.live_bytes[LINE_HOST] <= host, "%s: %lld bytes, not %lld", wish->name,
-          (long long)rig->watch.sys.use.live_bytes[LINE_HOST], (long long)host);
-    check(count_open() == n, "%s: files stay open", wish->name);
+    check_memory_released(rig, wish->request.save_latent, wish->name); /* it drew, and keeps residents */
+    check(rig->fault_sys.sys.use.live_bytes[LINE_HOST] <= host, "%s: %lld bytes, not %lld", wish->name,
+          (long long)rig->fault_sys.sys.use.live_bytes[LINE_HOST], (long long)host);
+    check(count_open_files() == n, "%s: files stay open", wish->name);
     result_free(&r);
     request = request_fox(32, 16, 1, 1, 1);
     r = run(rig, &request);
@@ -262,7 +262,7 @@ static void wrong_requests(void) {
     struct sluice_request request = request_fox(32, 16, 1, 1, 1);
     if (!rig_open(&rig, model, 1, 3)) return;
     struct result want = run(&rig, &request);
-    int64_t host = rig.watch.sys.use.live_bytes[LINE_HOST];
+    int64_t host = rig.fault_sys.sys.use.live_bytes[LINE_HOST];
     for (size_t i = 0; i < sizeof wishes / sizeof *wishes; i++) refuse(&rig, &wishes[i], &want, host);
     request.steps = 0;
     struct result r = run(&rig, &request);

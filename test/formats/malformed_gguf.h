@@ -12,7 +12,7 @@
 #define SLUICE_TEST_MALFORMED_GGUF_H
 
 #include "loaders/gguf/gguf.h"
-#include "test/lib/hostile_files.h"
+#include "test/lib/malformed_files.h"
 
 #include <time.h>
 
@@ -181,15 +181,15 @@ static const struct row_of_gguf gguf_rows[] = {
     {"G30 100 columns of Q4_K", ONE_FILE(INFO("a", "2 100:8 2:8", 12, 0)), SHAPE, "not a multiple of 256", 0},
     {"G30 16 columns of Q4_0", ONE_FILE(INFO("a", "2 16:8 2:8", 2, 0)), SHAPE, "not a multiple of 32", 0},
     {"G31 offset 8", ONE_FILE(FOUR("a", 8)), ALIGN, "found 8", 0},
-    {"G32 offset 2^64-32", ONE_FILE(FOUR("a", 0xffffffffffffffe0)), BOUNDS, "beyond the file", 0},
-    {"G32 offset 2^63", ONE_FILE(FOUR("a", 0x8000000000000000)), BOUNDS, "beyond the file", 0},
-    {"G32 of nothing", ONE_FILE(INFO("a", "1 0:8", 0, 0xffffffffffffffe0)), BOUNDS, "beyond the file", 0},
+    {"G32 offset 2^64-32", ONE_FILE(FOUR("a", 0xffffffffffffffe0)), BOUNDS, "past the end of the file", 0},
+    {"G32 offset 2^63", ONE_FILE(FOUR("a", 0x8000000000000000)), BOUNDS, "past the end of the file", 0},
+    {"G32 of nothing", ONE_FILE(INFO("a", "1 0:8", 0, 0xffffffffffffffe0)), BOUNDS, "past the end of the file", 0},
     {"G33 a byte short", HEAD(1, 0) FOUR("a", 0) "/ .15", TRUNC, "at least 80", 0},
     {"G33 a byte short, second", HEAD(2, 0) FOUR("a", 0) FOUR("b", 32) "/ .47", TRUNC, "'b'", 0},
     {"G33 no data", HEAD(1, 0) FOUR("a", 0), TRUNC, "at least 80", 0},
     {"G34 overlap", HEAD(2, 0) INFO("a", "1 16:8", 0, 0) INFO("b", "1 16:8", 0, 32) "/ .200", OVERLAP, "'b'",
      0},
-    {"G34 same offset", HEAD(2, 0) FOUR("a", 0) FOUR("b", 0) "/ .200", OVERLAP, "another tensor's", 0},
+    {"G34 same offset", HEAD(2, 0) FOUR("a", 0) FOUR("b", 0) "/ .200", OVERLAP, "overlaps another tensor", 0},
     {"G34 in any order", HEAD(2, 0) FOUR("a", 32) FOUR("b", 0) "/ .48", OK, NULL, 0},
     {"G34 nothing within", HEAD(2, 0) INFO("a", "1 16:8", 0, 0) INFO("b", "1 0:8", 0, 32) "/ .64", OK, NULL,
      0},
@@ -269,19 +269,19 @@ static inline enum status open_exactly(const char *path, struct error *e) {
 
 static inline void expect_gguf(const char *id, const char *name, enum status code, const char *word) {
     struct error e;
-    hostile_expect(gguf_open, id, name, code, word);
-    assert_int_equal(open_exactly(hostile_path(name), &e), code);
+    malformed_expect(gguf_open, id, name, code, word);
+    assert_int_equal(open_exactly(malformed_path(name), &e), code);
 }
 
 static inline void expect_line(const struct row_of_gguf *row) {
     struct bytes file = bytes_of(row->line);
-    hostile_put("row.gguf", file.at, file.n);
+    malformed_write("row.gguf", file.at, file.n);
     expect_gguf(row->id, "row.gguf", row->code, row->word);
     for (size_t n = file.n; file.n <= CUT_BYTES_MAX && n--;) {
         struct error e;
-        assert_int_equal(truncate(hostile_path("row.gguf"), (off_t)n), 0);
-        enum status code = open_exactly(hostile_path("row.gguf"), &e);
-        assert_int_equal(hostile_open(gguf_open, hostile_path("row.gguf"), &e), code);
+        assert_int_equal(truncate(malformed_path("row.gguf"), (off_t)n), 0);
+        enum status code = open_exactly(malformed_path("row.gguf"), &e);
+        assert_int_equal(malformed_open(gguf_open, malformed_path("row.gguf"), &e), code);
         if ((code == OK) != (row->code == OK && n + row->slack >= file.n))
             fail_msg("%s: %s when cut at byte %zu", row->id, status_name(code), n);
     }
@@ -296,7 +296,7 @@ static void test_gguf_rows(void **state) {
 static void test_G01_short_files(void **state) {
     (void)state;
     for (size_t n = 0; n < 24; n++) {
-        hostile_put("short.gguf", "GGUF\3\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", n);
+        malformed_write("short.gguf", "GGUF\3\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", n);
         expect_gguf("G01", "short.gguf", TRUNC, "at least 24");
     }
 }
@@ -317,7 +317,7 @@ static void test_G02_foreign_files(void **state) {
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         char file[64] = {0};
         memcpy(file, files[i].text, i == 6 ? 14 : strlen(files[i].text));
-        hostile_put("foreign.gguf", file, sizeof file);
+        malformed_write("foreign.gguf", file, sizeof file);
         expect_gguf("G02", "foreign.gguf", BADMAGIC, files[i].kind);
     }
 }
@@ -329,7 +329,7 @@ static void test_G13_depth(void **state) {
         put_number(&file, ARRAY, 4);
         put_number(&file, 1, 8);
     }
-    hostile_put("deep.gguf", file.at, file.n);
+    malformed_write("deep.gguf", file.at, file.n);
     expect_gguf("G13", "deep.gguf", UNSUPPORTED, "array of arrays");
     free(file.at);
 }
@@ -348,8 +348,8 @@ static void test_G29_types(void **state) {
 /* Sparse files: nothing but a header on the disk. */
 static void put_sparse(const char *name, const char *line, int64_t bytes) {
     struct bytes file = bytes_of(line);
-    hostile_put(name, file.at, file.n);
-    assert_int_equal(truncate(hostile_path(name), bytes), 0);
+    malformed_write(name, file.at, file.n);
+    assert_int_equal(truncate(malformed_path(name), bytes), 0);
     free(file.at);
 }
 
@@ -387,7 +387,7 @@ static void put_many(const char *to, int n_pairs, int n_tensors) {
     }
     put_word(&file, "/", 1);
     put_zeros(&file, 32 * (size_t)n_tensors);
-    hostile_put(to, file.at, file.n);
+    malformed_write(to, file.at, file.n);
     free(file.at);
 }
 
@@ -426,7 +426,7 @@ static double seconds_of(const char *name) {
     sys.commit = commit_nothing, sys.decommit = decommit_nothing;
     pages_at = pages;
     clock_t began = clock();
-    assert_int_equal(gguf_open(&sys, hostile_path(name), &index, &e), OK);
+    assert_int_equal(gguf_open(&sys, malformed_path(name), &index, &e), OK);
     double seconds = (double)(clock() - began) / CLOCKS_PER_SEC;
     index_destroy(&index);
     return seconds;

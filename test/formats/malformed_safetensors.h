@@ -8,7 +8,7 @@
 #ifndef SLUICE_TEST_MALFORMED_SAFETENSORS_H
 #define SLUICE_TEST_MALFORMED_SAFETENSORS_H
 
-#include "test/lib/hostile_files.h"
+#include "test/lib/malformed_files.h"
 
 /* A file with a header of n bytes, which claims to have length bytes, and data of zeros. Freed by the caller.
  */
@@ -24,7 +24,7 @@ static unsigned char *make(const char *header, size_t n, uint64_t length, size_t
 static void put_tensors(const char *name, const char *header, size_t data) {
     size_t bytes;
     unsigned char *file = make(header, strlen(header), strlen(header), data, &bytes);
-    hostile_put(name, file, bytes);
+    malformed_write(name, file, bytes);
     free(file);
 }
 
@@ -40,8 +40,8 @@ struct row {
 static void expect_cuts(const struct row *row, const unsigned char *file, size_t bytes) {
     for (size_t n = 0; n < bytes; n++) {
         struct error e;
-        hostile_put("cut", file, n);
-        if (hostile_open(safetensors_open, hostile_path("cut"), &e) == OK && row->code != BOUNDS)
+        malformed_write("cut", file, n);
+        if (malformed_open(safetensors_open, malformed_path("cut"), &e) == OK && row->code != BOUNDS)
             fail_msg("%s: OK when cut at byte %zu", row->id, n);
     }
 }
@@ -50,8 +50,8 @@ static void expect_cuts(const struct row *row, const unsigned char *file, size_t
 static void expect_header(const struct row *row, size_t n, uint64_t length) {
     size_t bytes;
     unsigned char *file = make(row->header, n, length, row->data_bytes, &bytes);
-    hostile_put("row", file, bytes);
-    hostile_expect(safetensors_open, row->id, "row", row->code, row->word);
+    malformed_write("row", file, bytes);
+    malformed_expect(safetensors_open, row->id, "row", row->code, row->word);
     if (bytes <= CUT_BYTES_MAX) expect_cuts(row, file, bytes);
     free(file);
 }
@@ -130,11 +130,11 @@ static const struct row rows[] = {
     {"S17 F64", OF_DTYPE("\"F64\"", "[4]", "[0,16]"), 16, SHAPE, "expected 32"},
     {"S18 12 bits", OF_DTYPE("\"F4\"", "[1,3]", "[0,2]"), 2, SHAPE, "12 bits"},
     {"S19 hole", "{\"a\":" F32_ENTRY("[1]", "[0,4]") ",\"b\":" F32_ENTRY("[1]", "[8,12]") "}", 12, BOUNDS,
-     "uncovered bytes"},
-    {"S19 hole at start", ONE_TENSOR("[1]", "[4,8]"), 8, BOUNDS, "uncovered bytes"},
+     "bytes that belong to no tensor"},
+    {"S19 hole at start", ONE_TENSOR("[1]", "[4,8]"), 8, BOUNDS, "bytes that belong to no tensor"},
     {"S20 overlap", "{\"a\":" F32_ENTRY("[2]", "[0,8]") ",\"b\":" F32_ENTRY("[2]", "[4,12]") "}", 12, OVERLAP,
      "'b'"},
-    {"S21 trailing bytes", ONE_TENSOR("[4]", "[0,16]"), 20, BOUNDS, "uncovered bytes"},
+    {"S21 trailing bytes", ONE_TENSOR("[4]", "[0,16]"), 20, BOUNDS, "bytes that belong to no tensor"},
     {"S21 file short", ONE_TENSOR("[4]", "[0,16]"), 14, TRUNC, "14"},
     {"S22 same name", "{\"a\":" F32_ENTRY("[1]", "[0,4]") ",\"a\":" F32_ENTRY("[1]", "[4,8]") "}", 8, DUP,
      "'a'"},
@@ -157,7 +157,7 @@ static const struct row rows[] = {
      NULL},
     {"S27 misaligned", ONE_TENSOR("[4]", "[0,16]") " ", 16, OK, NULL},
     {"S28 empty", "{}", 0, OK, NULL},
-    {"S28 empty with data", "{}", 4, BOUNDS, "uncovered bytes"},
+    {"S28 empty with data", "{}", 4, BOUNDS, "bytes that belong to no tensor"},
 };
 
 static void test_rows(void **state) {
@@ -169,7 +169,7 @@ static void test_rows(void **state) {
 static void test_S02_lengths(void **state) {
     (void)state;
     const char *one = ONE_TENSOR("[4]", "[0,16]");
-    expect_header(&(struct row){"S02 N=file-7", one, 0, BOUNDS, "header ends"}, strlen(one), strlen(one) + 1);
+    expect_header(&(struct row){"S02 N=file-7", one, 0, BOUNDS, "header extends"}, strlen(one), strlen(one) + 1);
     expect_header(&(struct row){"S02 N=2^64-1", "{}", 0, LIMIT, "18446744073709551615"}, 2, UINT64_MAX);
     expect_header(&(struct row){"S02 N=100000001", "{}", 0, LIMIT, "100000001"}, 2, 100000001);
     expect_header(&(struct row){"S06 trailing NULs", "{}\0\0", 0, JSON, "0x00"}, 4, 4);
@@ -178,8 +178,8 @@ static void test_S02_lengths(void **state) {
 static void test_S01_short_files(void **state) {
     (void)state;
     for (size_t n = 0; n < 8; n++) {
-        hostile_put("short", "version ", n);
-        hostile_expect(safetensors_open, "S01", "short", TRUNC, "at least 8");
+        malformed_write("short", "version ", n);
+        malformed_expect(safetensors_open, "S01", "short", TRUNC, "at least 8");
     }
 }
 
@@ -196,8 +196,8 @@ static void test_foreign_files(void **state) {
         {"{\"weight_map\": {}}", "JSON"},
     };
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        hostile_put_text("foreign", files[i].text);
-        hostile_expect(safetensors_open, "foreign", "foreign", BADMAGIC, files[i].kind);
+        malformed_write_text("foreign", files[i].text);
+        malformed_expect(safetensors_open, "foreign", "foreign", BADMAGIC, files[i].kind);
     }
 }
 
@@ -300,14 +300,14 @@ static void test_entries(void **state) {
     struct tensor_index index;
     struct error e = {0};
     sys_init_machine(&sys);
-    assert_int_equal(safetensors_open(&sys, hostile_path("entries"), &index, &e), OK);
+    assert_int_equal(safetensors_open(&sys, malformed_path("entries"), &index, &e), OK);
     assert_int_equal(index.n_entries, 2);
     assert_string_equal(index.entries[0].name, "b/c");
     assert_int_equal(index.entries[0].dtype, DTYPE_OTHER);
     const struct index_entry *z = index_find(&index, "z.1");
     assert_int_equal(z->dtype, DTYPE_BF16);
     assert_true(z->rank == 2 && z->dim[0] == 2 && z->dim[1] == 3 && z->source == 0);
-    assert_int_equal(z->offset, hostile_size(hostile_path("entries")) - 12);
+    assert_int_equal(z->offset, malformed_size(malformed_path("entries")) - 12);
     assert_int_equal(z->bytes, 12);
     index_destroy(&index);
 }

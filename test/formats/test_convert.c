@@ -1,7 +1,7 @@
 /* `convert`: what it writes is what quantising the same numbers gives, from files of every kind and type, in
  * bounded memory; rules; parts; what it refuses; and what it leaves behind when something fails: nothing. */
 #include "engine/sluice_bench.h"
-#include "test/lib/made_models.h"
+#include "test/lib/random_models.h"
 #include "test/lib/rig.h"
 
 #include "engine/convert/convert.h"
@@ -15,7 +15,7 @@
 #include <unistd.h>
 #include <math.h>
 
-static struct watch watch;
+static struct fault_sys fault_sys;
 
 static char *in_temporary(const char *name) {
     static char paths[8][160];
@@ -46,7 +46,7 @@ static enum status convert(const struct asked *asked, struct error *e) {
     while (options.n_inputs < 4 && asked->inputs[options.n_inputs]) options.n_inputs++;
     while (options.n_rules < 4 && asked->rules[options.n_rules]) options.n_rules++;
     *e = (struct error){0};
-    return convert_files(&watch.sys, &options, NULL, e);
+    return convert_files(&fault_sys.sys, &options, NULL, e);
 }
 
 static bool convert_well(const struct asked *asked) {
@@ -72,8 +72,8 @@ static int count_left_over(void) {
 
 static void check_nothing_held(const char *what) {
     for (int i = 0; i < N_MEMORY_LINES; i++)
-        check(watch.sys.use.live_bytes[i] == 0, "%s: line %d still has %lld bytes", what, i,
-              (long long)watch.sys.use.live_bytes[i]);
+        check(fault_sys.sys.use.live_bytes[i] == 0, "%s: line %d still has %lld bytes", what, i,
+              (long long)fault_sys.sys.use.live_bytes[i]);
     check(count_left_over() == 0, "%s: a temporary file is left", what);
 }
 
@@ -189,7 +189,7 @@ static enum dtype type_in(const char *path, const char *name) {
 static const char *model_folder(void) {
     static const char *folder;
     if (!folder)
-        folder = made_model(
+        folder = random_model(
             "model", "zimage",
             "heads=2,axis0=32,axis1=48,axis2=48,layers=1,refiners=1,hidden=64,text_heads=2,text_key_heads=1,"
             "text_head_dim=32,text_ff=96,text_layers=2,vocabulary=400,vae0=32,vae1=32,vae2=32,vae3=32,"
@@ -230,7 +230,7 @@ static void test_projections(void) {
         "clip_l.clip_projection=64,clip_g.pooled=96,clip_g.clip_heads=2,clip_g.clip_projection=96,"
         "t5_vocabulary=600,t5_heads=2,t5_head_dim=16,t5_ff=32,t5_layers=1";
     static const char *const folders[] = {"text_encoder", "text_encoder_2"};
-    const char *model = made_model("projected", "sd35_large", sizes, 5);
+    const char *model = random_model("projected", "sd35_large", sizes, 5);
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
         char *output = in_temporary("projected.gguf"), folder[200];
         snprintf(folder, sizeof folder, "%s/%s", model, folders[i]);
@@ -516,7 +516,7 @@ static void test_several_inputs(void) {
         compare_files(two, to, DTYPE_Q8_0);
     }
     refuse((&(struct asked){.inputs = {one, one}, .output = to, .type = "q8_0"}), DUP, "a.weight");
-    refuse((&(struct asked){.inputs = {one, two}, .output = two, .type = "q8_0"}), USAGE, "would replace");
+    refuse((&(struct asked){.inputs = {one, two}, .output = two, .type = "q8_0"}), USAGE, "one of the input files");
 }
 
 /* ---- one of several parts ---- */
@@ -624,10 +624,10 @@ static bool make_hole(const char *path, int rows, int columns) {
 static void test_memory_is_bounded(void) {
     char *from = in_temporary("large.safetensors"), *to = in_temporary("large.gguf");
     if (!check(make_hole(from, 8192, 4096), "no large file")) return;
-    watch_restart(&watch);
+    fault_sys_restart(&fault_sys);
     if (convert_well(ASK(from, to, "q8_0"))) {
         int64_t peak = 0;
-        for (int i = 0; i < N_MEMORY_LINES; i++) peak += watch.sys.use.peak_bytes[i];
+        for (int i = 0; i < N_MEMORY_LINES; i++) peak += fault_sys.sys.use.peak_bytes[i];
         printf("peak %.1f MiB\n", (double)peak / 0x1p20);
         check(peak < 32 << 20, "%lld bytes", (long long)peak);
     }
@@ -639,7 +639,7 @@ static void test_memory_is_bounded(void) {
 static void test_disk_without_room(void) {
     char *from = in_temporary("huge.safetensors"), *to = in_temporary("huge.gguf");
     if (make_hole(from, 1 << 30, 1 << 11)) {
-        refuse(ASK(from, to, "q8_0"), OUTPUT, "does not fit the disk");
+        refuse(ASK(from, to, "q8_0"), OUTPUT, "not enough disk space");
     }
     unlink(from);
 }
@@ -651,21 +651,21 @@ static void test_disk_without_room(void) {
 static void fail_every(enum call call, enum status code, bool may_do) {
     char *from = in_temporary("small.safetensors"), *to = in_temporary("small.gguf");
     struct error e;
-    int files = count_open();
+    int files = count_open_files();
     for (long n = 1; n < 1000; n++) {
         unlink(to);
-        watch_fail(&watch, call, n, 0);
+        fault_sys_fail(&fault_sys, call, n, 0);
         enum status status = convert(ASK(from, to, "q4_k"), &e);
-        bool failed = atomic_load(&watch.count[call]) >= n;
+        bool failed = atomic_load(&fault_sys.count[call]) >= n;
         bool expected = status == code || (may_do && (status == OK || status == CHANGED));
         check(failed ? expected : status == OK, "call %d, number %ld: %s", call, n, status_name(status));
         check(is_there(to) == (status == OK), "call %d, number %ld: its output", call, n);
         check_nothing_held("a fault");
-        check(count_open() == files, "call %d, number %ld: a file stays open", call, n);
+        check(count_open_files() == files, "call %d, number %ld: a file stays open", call, n);
         if (!failed) break;
         check(n < 999, "call %d is never done", call);
     }
-    watch_restart(&watch);
+    fault_sys_restart(&fault_sys);
 }
 
 static void test_faults(void) {
@@ -710,13 +710,13 @@ static void test_cancel(void) {
                                              .on_progress = wait_for,
                                              .user = &patience};
     struct error e = {0};
-    check(convert_files(&watch.sys, &options, NULL, &e) == CANCELLED, "%s", e.what);
+    check(convert_files(&fault_sys.sys, &options, NULL, &e) == CANCELLED, "%s", e.what);
     check(!is_there(to) && patience.asked == 21, "asked %d times", patience.asked);
     check_nothing_held("cancelled");
     patience = (struct patience){.left = 100000};
     e = (struct error){0};
     char *json = NULL;
-    check(convert_files(&watch.sys, &options, &json, &e) == OK, "%s", e.what);
+    check(convert_files(&fault_sys.sys, &options, &json, &e) == OK, "%s", e.what);
     json_t *summary = json ? json_loads(json, 0, NULL) : NULL;
     check(number(summary, "tensors") > MATRICES && number(summary, "from_bytes") > number(summary, "bytes"),
           "the summary: %s", json ? json : "none");
@@ -726,7 +726,7 @@ static void test_cancel(void) {
 
 int main(void) {
     temporary_make();
-    watch_init(&watch, 1);
+    fault_sys_init(&fault_sys, 1);
     test_every_type();
     test_projections();
     test_scaled_f8();

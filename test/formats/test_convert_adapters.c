@@ -2,7 +2,7 @@
  * form and naming, whether the base or the adapter has q, k and v in one tensor; rounded once; and what is
  * refused. */
 #include "engine/sluice_bench.h"
-#include "test/lib/made_models.h"
+#include "test/lib/random_models.h"
 #include "test/lib/rig.h"
 
 #include "engine/convert/convert.h"
@@ -19,7 +19,7 @@
 #define IN_F32 SIZES ",dtype=f32"
 enum { RANK = 3, ADAPTER_SEED = 7 };
 
-static struct watch watch;
+static struct fault_sys fault_sys;
 static const char *model; /* its folder */
 
 static char *in_temporary(const char *name) {
@@ -69,7 +69,7 @@ static enum status convert(const struct asked *asked, struct error *e) {
                                              .lora_partial = asked->partial};
     while (options.n_loras < 2 && asked->loras[options.n_loras].path) options.n_loras++;
     *e = (struct error){0};
-    return convert_files(&watch.sys, &options, NULL, e);
+    return convert_files(&fault_sys.sys, &options, NULL, e);
 }
 
 static bool convert_well(const struct asked *asked) {
@@ -89,7 +89,7 @@ static void refuse(const struct asked *asked, enum status code, const char *word
     check(strstr(line, word) != NULL, "'%s' is not in: %s", word, line);
     check(stat(asked->output, &s) != 0, "an output after: %s", line);
     for (int i = 0; i < N_MEMORY_LINES; i++)
-        check(watch.sys.use.live_bytes[i] == 0, "%s: line %d still has memory", line, i);
+        check(fault_sys.sys.use.live_bytes[i] == 0, "%s: line %d still has memory", line, i);
 }
 
 /* ---- files as numbers ---- */
@@ -434,7 +434,7 @@ static void test_refused(void) {
     asked.loras[0] = (struct sluice_lora){write_adapter("other.safetensors", "kohya", 5), 1};
     refuse(&asked, UNSUPPORTED, "autoencoder");
     asked.input = of_model("text_encoder");
-    refuse(&asked, MISSING, "nothing of an adapter");
+    refuse(&asked, MISSING, "the adapter changes nothing");
     asked.input = of_model("transformer");
     asked.loras[0].strength = NAN;
     refuse(&asked, USAGE, "strength");
@@ -442,12 +442,12 @@ static void test_refused(void) {
     refuse(&asked, MISSING, "nowhere");
     asked.loras[0] =
         (struct sluice_lora){of_model("transformer/diffusion_pytorch_model-00001-of-00002.safetensors"), 1};
-    refuse(&asked, UNSUPPORTED, "no adapter");
+    refuse(&asked, UNSUPPORTED, "not a LoRA or other adapter");
 }
 
 static void test_unwritten_type(void) {
     char input[200];
-    snprintf(input, sizeof input, "%s/transformer", made_model("iq", "zimage", SIZES ",dtype=iq4_nl", 1));
+    snprintf(input, sizeof input, "%s/transformer", random_model("iq", "zimage", SIZES ",dtype=iq4_nl", 1));
     struct asked asked = {.input = input, .output = in_temporary("iq.gguf")};
     asked.loras[0] = (struct sluice_lora){write_adapter("iq.safetensors", "kohya", 5), 1};
     refuse(&asked, UNSUPPORTED, "IQ4_NL");
@@ -480,22 +480,22 @@ static void test_faults(void) {
     asked.loras[0] = (struct sluice_lora){write_adapter("fault_lora.safetensors", "loha", 5), 1};
     for (long n = 1;; n += 1 + n / 8) {
         struct error e;
-        watch_fail(&watch, CALL_ALLOC, n, 0);
+        fault_sys_fail(&fault_sys, CALL_ALLOC, n, 0);
         enum status status = convert(&asked, &e);
-        bool failed = atomic_load(&watch.count[CALL_ALLOC]) >= n;
+        bool failed = atomic_load(&fault_sys.count[CALL_ALLOC]) >= n;
         check(status == (failed ? MEMORY : OK), "allocation %ld: %s", n, status_name(status));
         for (int i = 0; i < N_MEMORY_LINES; i++)
-            check(watch.sys.use.live_bytes[i] == 0, "allocation %ld: line %d still has memory", n, i);
+            check(fault_sys.sys.use.live_bytes[i] == 0, "allocation %ld: line %d still has memory", n, i);
         if (!failed) break;
     }
-    watch_restart(&watch);
+    fault_sys_restart(&fault_sys);
 }
 
 int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     temporary_make();
-    watch_init(&watch, 1);
-    model = made_model("base", "zimage", IN_F32, 1);
+    fault_sys_init(&fault_sys, 1);
+    model = random_model("base", "zimage", IN_F32, 1);
     test_truth();
     test_fused_base();
     test_rounded_once();

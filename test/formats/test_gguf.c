@@ -14,7 +14,7 @@ static struct bytes read_whole(const char *path) {
     struct bytes b = {0};
     FILE *file = fopen(path, "rb");
     assert_non_null(file);
-    put_zeros(&b, (size_t)hostile_size(path));
+    put_zeros(&b, (size_t)malformed_size(path));
     assert_int_equal(fread(b.at, 1, b.n, file), b.n);
     fclose(file);
     return b;
@@ -91,8 +91,8 @@ static void test_types(void **state) {
     expect_types(types_file);
     struct bytes file = read_whole(types_file);
     file.at[4] = 2;
-    hostile_put("two.gguf", file.at, file.n);
-    expect_types(hostile_path("two.gguf"));
+    malformed_write("two.gguf", file.at, file.n);
+    expect_types(malformed_path("two.gguf"));
     free(file.at);
 }
 
@@ -117,11 +117,11 @@ static void test_aligned(void **state) {
 
 static void expect_cuts_of(const char *path, size_t most) {
     struct bytes file = read_whole(path);
-    hostile_put("cut.gguf", file.at, file.n < most ? file.n : most);
+    malformed_write("cut.gguf", file.at, file.n < most ? file.n : most);
     for (size_t n = file.n < most ? file.n : most; n--;) {
         struct error e;
-        assert_int_equal(truncate(hostile_path("cut.gguf"), (off_t)n), 0);
-        enum status code = open_exactly(hostile_path("cut.gguf"), &e);
+        assert_int_equal(truncate(malformed_path("cut.gguf"), (off_t)n), 0);
+        enum status code = open_exactly(malformed_path("cut.gguf"), &e);
         if (code != TRUNC && code != BOUNDS) fail_msg("cut at byte %zu: %s", n, status_name(code));
     }
     free(file.at);
@@ -131,7 +131,7 @@ static void expect_cuts_of(const char *path, size_t most) {
 static void test_cuts(void **state) {
     (void)state;
     expect_cuts_of(types_file, 4500);
-    expect_cuts_of(aligned_file, (size_t)hostile_size(aligned_file) - 54);
+    expect_cuts_of(aligned_file, (size_t)malformed_size(aligned_file) - 54);
 }
 
 /* --- metadata --- */
@@ -212,8 +212,8 @@ static void test_texts(void **state) {
     assert_false(gguf_next_text(&value, &place, &text));
     gguf_close(header);
     struct bytes file = bytes_of(HEAD(0, 1) "$x 9 8 0:8");
-    hostile_put("none.gguf", file.at, file.n);
-    header = read_header(&sys, hostile_path("none.gguf"));
+    malformed_write("none.gguf", file.at, file.n);
+    header = read_header(&sys, malformed_path("none.gguf"));
     expect_texts(header, "x", 0, NULL);
     assert_string_equal(gguf_architecture(header), "");
     gguf_close(header);
@@ -255,14 +255,14 @@ static void test_config_limits(void **state) {
     struct bytes file =
         bytes_of(HEAD(0, 7) "$nan 6 0x7fc00000 $inf 12 0x7ff0000000000000:8 $bytes 8 $\xff\xfe "
                             "$nul 8 3:8 'a .1 'b $k*241 4 1 $long 8 $x*8192 $array 9 5 65:8 .260");
-    hostile_put("odd.gguf", file.at, file.n);
+    malformed_write("odd.gguf", file.at, file.n);
     free(file.at);
     sys_init_machine(&sys);
-    assert_int_equal(gguf_open(&sys, hostile_path("odd.gguf"), &index, &e), OK);
+    assert_int_equal(gguf_open(&sys, malformed_path("odd.gguf"), &index, &e), OK);
     assert_string_equal(index.config, "{}");
     index_destroy(&index);
     put_many("many.gguf", 65536, 0);
-    assert_int_equal(gguf_open(&sys, hostile_path("many.gguf"), &index, &e), OK);
+    assert_int_equal(gguf_open(&sys, malformed_path("many.gguf"), &index, &e), OK);
     assert_null(index.config);
     index_destroy(&index);
 }
@@ -277,13 +277,13 @@ static void test_config_limits(void **state) {
 
 static void put_line(const char *name, const char *line) {
     struct bytes file = bytes_of(line);
-    hostile_put(name, file.at, file.n);
+    malformed_write(name, file.at, file.n);
     free(file.at);
 }
 
 static void put_parts(const char *name, const char *first, const char *second) {
     char path[64];
-    hostile_make_folder(name);
+    malformed_make_folder(name);
     snprintf(path, sizeof path, "%s/x-00001-of-00002.gguf", name);
     put_line(path, first);
     snprintf(path, sizeof path, "%s/x-00002-of-00002.gguf", name);
@@ -315,13 +315,13 @@ static void test_split(void **state) {
         put_parts(name, splits[i].first, splits[i].second);
         snprintf(path, sizeof path, "%s/x-00001-of-00002.gguf", name);
         expect_gguf(splits[i].id, path, splits[i].code, splits[i].word);
-        hostile_expect(component_open, splits[i].id, name, splits[i].code, splits[i].word);
+        malformed_expect(component_open, splits[i].id, name, splits[i].code, splits[i].word);
     }
     struct sys sys;
     struct tensor_index index;
     struct error e = {0};
     sys_init_machine(&sys);
-    assert_int_equal(component_open(&sys, hostile_path("split0"), &index, &e), OK);
+    assert_int_equal(component_open(&sys, malformed_path("split0"), &index, &e), OK);
     assert_true(index.n_sources == 2 && index.n_entries == 2);
     assert_non_null(strstr(index.sources[index_find(&index, "b")->source].path, "00002-of"));
     index_destroy(&index);
@@ -334,19 +334,19 @@ static void test_split(void **state) {
 static void test_folder(void **state) {
     (void)state;
     static const char one[] = ONE_FILE(FOUR("a", 0));
-    hostile_make_folder("folder");
+    malformed_make_folder("folder");
     put_line("folder/x-00002-of-00002.gguf", one);
-    hostile_expect(component_open, "a later part", "folder", MISSING, "first part");
+    malformed_expect(component_open, "a later part", "folder", MISSING, "first part");
     put_line("folder/x.gguf", one);
-    hostile_expect(component_open, "one", "folder", OK, NULL);
+    malformed_expect(component_open, "one", "folder", OK, NULL);
     put_line("folder/y.gguf", one);
-    hostile_expect(component_open, "two", "folder", UNSUPPORTED, "y.gguf");
-    hostile_put("folder/x.fp16.safetensors", "\2\0\0\0\0\0\0\0{}", 10);
-    hostile_expect(component_open, "safetensors first", "folder", OK, NULL);
+    malformed_expect(component_open, "two", "folder", UNSUPPORTED, "y.gguf");
+    malformed_write("folder/x.fp16.safetensors", "\2\0\0\0\0\0\0\0{}", 10);
+    malformed_expect(component_open, "safetensors first", "folder", OK, NULL);
     put_line("folder/named.safetensors", one);
-    hostile_expect(component_open, "by its magic", "folder/named.safetensors", OK, NULL);
-    hostile_put("folder/named.gguf", "\2\0\0\0\0\0\0\0{}..............", 24);
-    hostile_expect(component_open, "not by its name", "folder/named.gguf", BADMAGIC, "a safetensors file");
+    malformed_expect(component_open, "by its magic", "folder/named.safetensors", OK, NULL);
+    malformed_write("folder/named.gguf", "\2\0\0\0\0\0\0\0{}..............", 24);
+    malformed_expect(component_open, "not by its name", "folder/named.gguf", BADMAGIC, "a safetensors file");
 }
 
 static void test_candidates(void **state) {
@@ -358,7 +358,7 @@ static void test_candidates(void **state) {
     assert_true(gguf_is(&sys, types_file));
     assert_false(gguf_is(&sys, "test/golden/gguf_files.py"));
     assert_false(gguf_is(&sys, "test/golden"));
-    assert_false(gguf_is(&sys, hostile_path("none")));
+    assert_false(gguf_is(&sys, malformed_path("none")));
 }
 
 /* --- writing --- */
@@ -396,7 +396,7 @@ static enum status copy_piece(void *user, int i, void *to, uint64_t bytes, struc
 static enum status write_three(struct sys *sys, bool made, struct error *e) {
     uint64_t done[3] = {0};
     struct tensor_maker maker = {done, copy_piece};
-    return gguf_write_made(sys, hostile_path("out/w.gguf"), metadata, sizeof metadata / sizeof *metadata,
+    return gguf_write_made(sys, malformed_path("out/w.gguf"), metadata, sizeof metadata / sizeof *metadata,
                            written_tensors, 3, made ? &maker : NULL, e);
 }
 
@@ -407,7 +407,7 @@ static void expect_written_data(void) {
     unsigned char bytes[sizeof blocks];
     float floats[6];
     sys_init_machine(&sys);
-    assert_int_equal(gguf_open(&sys, hostile_path("out/w.gguf"), &index, &e), OK);
+    assert_int_equal(gguf_open(&sys, malformed_path("out/w.gguf"), &index, &e), OK);
     const struct index_entry *w = index_find(&index, "w"), *q = index_find(&index, "q");
     assert_true(w->rank == 2 && w->dim[0] == 2 && w->dim[1] == 3 && w->offset % 32 == 0);
     assert_true(q->dtype == DTYPE_Q8_0 && q->dim[0] == 3 && q->dim[1] == 64 && q->offset % 32 == 0);
@@ -420,7 +420,7 @@ static void expect_written_data(void) {
                         "{\"general.architecture\":\"lumina2\",\"x.below\":-5,\"x.count\":4000000000,"
                         "\"x.eps\":9.9999999999999995e-7,\"x.on\":true,\"x.shape\":[5,-1,0,7]}");
     index_destroy(&index);
-    assert_int_equal(hostile_size(hostile_path("out/w.gguf")) % 32, 0);
+    assert_int_equal(malformed_size(malformed_path("out/w.gguf")) % 32, 0);
 }
 
 static void test_written(void **state) {
@@ -428,7 +428,7 @@ static void test_written(void **state) {
     struct sys sys;
     struct error e = {0};
     sys_init_machine(&sys);
-    hostile_make_folder("out");
+    malformed_make_folder("out");
     for (int made = 0; made < 2; made++) {
         assert_int_equal(write_three(&sys, made, &e), OK);
         expect_written_data();
@@ -456,16 +456,16 @@ static void test_unwritable(void **state) {
         {{{"a", t}, {"b", t}}, "", META},
         {{{"a", t}, {"b", t}}, "other", DUP},
     };
-    hostile_make_folder("unwritable");
+    malformed_make_folder("unwritable");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct error e = {0};
         const struct gguf_metadata pairs[] = {{.key = "other", .kind = GGUF_BOOL},
                                               {.key = cases[i].key, .kind = GGUF_BOOL}};
         assert_int_equal(
-            gguf_write_made(&sys, hostile_path("unwritable/a"), pairs, 2, cases[i].tensors, 2, NULL, &e),
+            gguf_write_made(&sys, malformed_path("unwritable/a"), pairs, 2, cases[i].tensors, 2, NULL, &e),
             cases[i].code);
     }
-    assert_int_equal(rmdir(hostile_path("unwritable")), 0);
+    assert_int_equal(rmdir(malformed_path("unwritable")), 0);
     assert_int_equal(sys_memory_use(&sys).live_bytes[LINE_HOST], 0);
 }
 
@@ -479,7 +479,7 @@ static enum status act_open(struct sys *sys, struct error *e) {
 
 static enum status act_open_parts(struct sys *sys, struct error *e) {
     struct tensor_index index;
-    if (component_open(sys, hostile_path("split0/x-00001-of-00002.gguf"), &index, e) == OK)
+    if (component_open(sys, malformed_path("split0/x-00001-of-00002.gguf"), &index, e) == OK)
         index_destroy(&index);
     return e->code;
 }
@@ -506,19 +506,19 @@ static const struct {
 /* The n-th call of a kind fails, until there is none. */
 static int fail_each(enum status (*act)(struct sys *, struct error *), size_t k) {
     for (int at = 1;; at++) {
-        static struct watch w;
+        static struct fault_sys w;
         struct error e = {0};
-        watch_init(&w, 1);
-        watch_fail(&w, faults[k].call, at, 0);
+        fault_sys_init(&w, 1);
+        fault_sys_fail(&w, faults[k].call, at, 0);
         w.fault = faults[k].fault;
-        int n_open = count_open();
+        int n_open = count_open_files();
         enum status code = act(&w.sys, &e);
         bool reached = atomic_load(&w.count[faults[k].call]) >= at;
         if (!(reached ? code == faults[k].once || code == faults[k].other : code == OK))
             fail_msg("call %d, fault %d, %d: %s, %s", (int)faults[k].call, (int)faults[k].fault, at,
                      status_name(code), e.what);
         assert_int_equal(w.sys.use.live_bytes[LINE_HOST], 0);
-        assert_int_equal(count_open(), n_open);
+        assert_int_equal(count_open_files(), n_open);
         if (!reached) return at - 1;
     }
 }
@@ -532,8 +532,8 @@ static void test_faults(void **state) {
         expect_written_data();
     }
     assert_true(tried > 100);
-    assert_int_equal(remove(hostile_path("out/w.gguf")), 0);
-    assert_int_equal(rmdir(hostile_path("out")), 0);
+    assert_int_equal(remove(malformed_path("out/w.gguf")), 0);
+    assert_int_equal(rmdir(malformed_path("out")), 0);
 }
 
 static void *(*reserve_any)(struct sys *sys, size_t bytes);
@@ -552,10 +552,10 @@ static void test_little_address_space(void **state) {
     reserve_any = sys.reserve;
     sys.reserve = reserve_little;
     put_sparse("large.gguf", HEAD(1, 0) INFO("a", "1 0x4000000:8", 0, 0), 300 << 20);
-    assert_int_equal(gguf_open(&sys, hostile_path("large.gguf"), &index, &e), OK);
+    assert_int_equal(gguf_open(&sys, malformed_path("large.gguf"), &index, &e), OK);
     index_destroy(&index);
     put_sparse("large.gguf", HEAD(0, 1) "$x 9 0 100000000:8", 300 << 20);
-    assert_int_equal(gguf_open(&sys, hostile_path("large.gguf"), &index, &e), MEMORY);
+    assert_int_equal(gguf_open(&sys, malformed_path("large.gguf"), &index, &e), MEMORY);
     assert_int_equal(sys_memory_use(&sys).live_bytes[LINE_HOST], 0);
 }
 
@@ -585,7 +585,7 @@ int main(void) {
     };
     describe_written();
     int n = sizeof tests / sizeof *tests,
-        failed = cmocka_run_group_tests(tests, hostile_set_up, hostile_tear_down);
+        failed = cmocka_run_group_tests(tests, malformed_set_up, malformed_tear_down);
     printf("%d passed, %d failed\n", n - failed, failed);
     return failed != 0;
 }

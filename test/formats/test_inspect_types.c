@@ -1,6 +1,6 @@
 /* What `inspect` says of types: groups of tensors, bytes and bits a weight of quantised checkpoints, against
  * a count over its own list of tensors; and where a broken one is broken. */
-#include "test/lib/made_models.h"
+#include "test/lib/random_models.h"
 #include "test/lib/rig.h"
 
 #include <sys/stat.h>

@@ -192,14 +192,14 @@ static void test_reading_without_memory(void **state) {
 }
 
 static char *build(void) {
-    unsigned losses = failed_json_allocations();
+    unsigned json_failures = failed_json_allocations();
     json_t *root = json_object(), *list = json_array();
     for (int i = 0; i < 20; i++)
         json_push(list, json_pack("{s:i, s:s}", "i", i, "name", "a name of some length"));
     json_put(root, "list", list);
     json_put(root, "number", json_real(1.5));
-    json_watch(json_object_update_new(root, json_pack("{s:b, s:n}", "yes", 1, "nothing")));
-    return json_hand_out(root, JSON_INDENT(1), losses);
+    json_count_failure(json_object_update_new(root, json_pack("{s:b, s:n}", "yes", 1, "nothing")));
+    return json_to_text(root, JSON_INDENT(1), json_failures);
 }
 
 /* A text is whole or is none, and free takes it whatever allocator the process gave Jansson. */

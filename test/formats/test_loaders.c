@@ -14,19 +14,19 @@
 /* --- components --- */
 
 static void expect_component(const char *id, const char *name, enum status code, const char *word) {
-    hostile_expect(component_open, id, name, code, word);
+    malformed_expect(component_open, id, name, code, word);
 }
 
 /* A folder with shards one (tensor a) and two (tensor b), and an index of this weight_map. */
 static void make_sharded(const char *name, const char *index) {
     char path[300];
-    hostile_make_folder(name);
+    malformed_make_folder(name);
     snprintf(path, sizeof path, "%s/one.safetensors", name);
     put_tensors(path, ONE_TENSOR("[4]", "[0,16]"), 16);
     snprintf(path, sizeof path, "%s/two.safetensors", name);
     put_tensors(path, "{\"b\":" F32_ENTRY("[2]", "[0,8]") "}", 8);
     snprintf(path, sizeof path, "%s/model.safetensors.index.json", name);
-    hostile_put_text(path, index);
+    malformed_write_text(path, index);
 }
 
 #define WEIGHT_MAP(map) "{\"metadata\":{\"total_size\":24},\"weight_map\":" map "}"
@@ -38,13 +38,13 @@ static const struct {
     const char *word;
 } index_rows[] = {
     {"two shards", WEIGHT_MAP(GOOD_MAP), OK, NULL},
-    {"X01 absolute", WEIGHT_MAP("{\"a\":\"/tmp/one.safetensors\"}"), BOUNDS, "escapes"},
-    {"X01 parent", WEIGHT_MAP("{\"a\":\"../one.safetensors\"}"), BOUNDS, "escapes"},
-    {"X01 parent within", WEIGHT_MAP("{\"a\":\"x/../../one.safetensors\"}"), BOUNDS, "escapes"},
-    {"X01 parent last", WEIGHT_MAP("{\"a\":\"x/..\"}"), BOUNDS, "escapes"},
+    {"X01 absolute", WEIGHT_MAP("{\"a\":\"/tmp/one.safetensors\"}"), BOUNDS, "leaves the model folder"},
+    {"X01 parent", WEIGHT_MAP("{\"a\":\"../one.safetensors\"}"), BOUNDS, "leaves the model folder"},
+    {"X01 parent within", WEIGHT_MAP("{\"a\":\"x/../../one.safetensors\"}"), BOUNDS, "leaves the model folder"},
+    {"X01 parent last", WEIGHT_MAP("{\"a\":\"x/..\"}"), BOUNDS, "leaves the model folder"},
     {"X01 dots in a name", WEIGHT_MAP("{\"a\":\"..one.safetensors\"}"), MISSING, "shard"},
-    {"X01 NUL", WEIGHT_MAP("{\"a\":\"one.safetensors\\u0000\"}"), BOUNDS, "escapes"},
-    {"X01 empty", WEIGHT_MAP("{\"a\":\"\"}"), BOUNDS, "escapes"},
+    {"X01 NUL", WEIGHT_MAP("{\"a\":\"one.safetensors\\u0000\"}"), BOUNDS, "leaves the model folder"},
+    {"X01 empty", WEIGHT_MAP("{\"a\":\"\"}"), BOUNDS, "leaves the model folder"},
     {"X02 absent", WEIGHT_MAP("{\"a\":\"none.safetensors\"}"), MISSING, "none.safetensors"},
     {"X02 folder", WEIGHT_MAP("{\"a\":\".\"}"), IO, "regular"},
     {"X03 lacks it", WEIGHT_MAP("{\"a\":\"one.safetensors\",\"b\":\"one.safetensors\"}"), MISSING, "'b'"},
@@ -73,8 +73,8 @@ static void test_index_rows(void **state) {
         expect_component(index_rows[i].id, name, index_rows[i].code, index_rows[i].word);
         for (size_t n = 0; n < strlen(index_rows[i].index); n++) {
             struct error e;
-            hostile_put(path, index_rows[i].index, n);
-            if (hostile_open(component_open, hostile_path(name), &e) == OK)
+            malformed_write(path, index_rows[i].index, n);
+            if (malformed_open(component_open, malformed_path(name), &e) == OK)
                 fail_msg("%s: OK when cut at byte %zu", index_rows[i].id, n);
         }
     }
@@ -83,7 +83,7 @@ static void test_index_rows(void **state) {
 static void test_X02_fifo(void **state) {
     (void)state;
     make_sharded("fifo", WEIGHT_MAP("{\"a\":\"pipe.safetensors\"}"));
-    assert_int_equal(mkfifo(hostile_path("fifo/pipe.safetensors"), 0600), 0);
+    assert_int_equal(mkfifo(malformed_path("fifo/pipe.safetensors"), 0600), 0);
     expect_component("X02 FIFO", "fifo", IO, "regular");
 }
 
@@ -135,7 +135,7 @@ static void test_merged_index(void **state) {
     struct tensor_index index;
     struct error e = {0};
     sys_init_machine(&sys);
-    assert_int_equal(component_open(&sys, hostile_path("merged"), &index, &e), OK);
+    assert_int_equal(component_open(&sys, malformed_path("merged"), &index, &e), OK);
     assert_int_equal(index.n_sources, 2);
     assert_int_equal(index.n_entries, 2);
     const struct index_entry *a = index_find(&index, "a"), *b = index_find(&index, "b");
@@ -150,14 +150,14 @@ static void test_merged_index(void **state) {
 static void test_hub_cache(void **state) {
     (void)state;
     make_sharded("blobs", WEIGHT_MAP(GOOD_MAP));
-    hostile_make_folder("snapshots");
-    hostile_make_folder("snapshots/1");
+    malformed_make_folder("snapshots");
+    malformed_make_folder("snapshots/1");
     static const char *const names[] = {"one.safetensors", "two.safetensors", "model.safetensors.index.json"};
     for (int i = 0; i < 3; i++) {
         char to[64], at[64];
         snprintf(to, sizeof to, "../../blobs/%s", names[i]);
         snprintf(at, sizeof at, "snapshots/1/%s", names[i]);
-        assert_int_equal(symlink(to, hostile_path(at)), 0);
+        assert_int_equal(symlink(to, malformed_path(at)), 0);
     }
     expect_component("hub cache", "snapshots/1", OK, NULL);
 }
@@ -180,12 +180,12 @@ static void test_choice_in_folder(void **state) {
         {"diffusion_pytorch_model.safetensors", OK, NULL},
         {"model.safetensors.index.json", JSON, "model.safetensors.index.json"},
     };
-    hostile_make_folder("choice");
+    malformed_make_folder("choice");
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
         char path[128];
         snprintf(path, sizeof path, "choice/%s", steps[i].file);
         if (strstr(path, ".json") || steps[i].code == MISSING)
-            hostile_put_text(path, "no JSON");
+            malformed_write_text(path, "no JSON");
         else
             put_tensors(path, ONE_TENSOR("[4]", "[0,16]"), 16);
         expect_component(steps[i].file, "choice", steps[i].code, steps[i].word);
@@ -201,8 +201,8 @@ static enum status read_config(const char *text, size_t bytes, struct config *co
     static struct sys sys;
     sys_init_machine(&sys);
     *e = (struct error){0};
-    hostile_put("config", text, bytes);
-    enum status code = config_read(&sys, hostile_path("config"), config, e);
+    malformed_write("config", text, bytes);
+    enum status code = config_read(&sys, malformed_path("config"), config, e);
     if (code != OK) assert_int_equal(sys_memory_use(&sys).live_bytes[LINE_HOST], 0);
     return code;
 }
@@ -350,7 +350,7 @@ static void init_faulty(struct sys *sys) {
 }
 
 static int count_files(const char *name) {
-    DIR *files = opendir(hostile_path(name));
+    DIR *files = opendir(malformed_path(name));
     assert_non_null(files);
     int n = 0;
     while (readdir(files)) n++;
@@ -395,10 +395,10 @@ static void test_round_trip(void **state) {
     struct sys sys;
     struct error e;
     init_faulty(&sys);
-    hostile_make_folder("out");
+    malformed_make_folder("out");
     for (write_most = 1; write_most < 8; write_most++) {
-        assert_int_equal(write_two(&sys, hostile_path("out/a.safetensors"), &e), OK);
-        expect_written(hostile_path("out/a.safetensors"));
+        assert_int_equal(write_two(&sys, malformed_path("out/a.safetensors"), &e), OK);
+        expect_written(malformed_path("out/a.safetensors"));
     }
     assert_int_equal(count_files("out"), 1);
 }
@@ -408,25 +408,25 @@ static void test_write_faults(void **state) {
     struct sys sys;
     struct error e;
     init_faulty(&sys);
-    hostile_make_folder("faults");
-    assert_int_equal(write_two(&sys, hostile_path("faults/a.safetensors"), &e), OK);
+    malformed_make_folder("faults");
+    assert_int_equal(write_two(&sys, malformed_path("faults/a.safetensors"), &e), OK);
     for (int n = 0; n < 3; n++) {
         writes_left = n;
-        assert_int_equal(write_two(&sys, hostile_path("faults/a.safetensors"), &e), OUTPUT);
+        assert_int_equal(write_two(&sys, malformed_path("faults/a.safetensors"), &e), OUTPUT);
         assert_string_equal(e.found, strerror(ENOSPC));
     }
     writes_left = INT32_MAX;
     flush_result = -EIO;
-    assert_int_equal(write_two(&sys, hostile_path("faults/a.safetensors"), &e), OUTPUT);
+    assert_int_equal(write_two(&sys, malformed_path("faults/a.safetensors"), &e), OUTPUT);
     flush_result = 0;
     rename_result = -EACCES;
-    assert_int_equal(write_two(&sys, hostile_path("faults/a.safetensors"), &e), OUTPUT);
+    assert_int_equal(write_two(&sys, malformed_path("faults/a.safetensors"), &e), OUTPUT);
     rename_result = 0;
     write_most = 0;
-    assert_int_equal(write_two(&sys, hostile_path("faults/a.safetensors"), &e), OUTPUT);
+    assert_int_equal(write_two(&sys, malformed_path("faults/a.safetensors"), &e), OUTPUT);
     assert_int_equal(count_files("faults"), 1);
-    expect_written(hostile_path("faults/a.safetensors"));
-    assert_int_equal(write_two(&sys, hostile_path("none/a.safetensors"), &e), OUTPUT);
+    expect_written(malformed_path("faults/a.safetensors"));
+    assert_int_equal(write_two(&sys, malformed_path("none/a.safetensors"), &e), OUTPUT);
     assert_string_equal(e.found, strerror(ENOENT));
 }
 
@@ -446,10 +446,10 @@ static void test_unwritable_tensors(void **state) {
         {{{"a", t}, {"\xff", t}}, UTF8},
         {{{"a", t}, {"b", other}}, UNSUPPORTED},
     };
-    hostile_make_folder("unwritable");
+    malformed_make_folder("unwritable");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct error e = {0};
-        assert_int_equal(safetensors_write(&sys, hostile_path("unwritable/a"), cases[i].tensors, 2, &e),
+        assert_int_equal(safetensors_write(&sys, malformed_path("unwritable/a"), cases[i].tensors, 2, &e),
                          cases[i].code);
     }
     assert_int_equal(count_files("unwritable"), 0);
@@ -463,18 +463,18 @@ typedef enum status operation(struct sys *sys, struct error *e);
 
 static enum status open_component(struct sys *sys, struct error *e) {
     struct tensor_index index;
-    if (component_open(sys, hostile_path("memory"), &index, e) == OK) index_destroy(&index);
+    if (component_open(sys, malformed_path("memory"), &index, e) == OK) index_destroy(&index);
     return e->code;
 }
 
 static enum status open_config(struct sys *sys, struct error *e) {
     struct config config;
-    if (config_read(sys, hostile_path("memory/config.json"), &config, e) == OK) config_destroy(&config);
+    if (config_read(sys, malformed_path("memory/config.json"), &config, e) == OK) config_destroy(&config);
     return e->code;
 }
 
 static enum status write_file(struct sys *sys, struct error *e) {
-    return write_two(sys, hostile_path("memory/out"), e);
+    return write_two(sys, malformed_path("memory/out"), e);
 }
 
 static operation *const operations[] = {open_component, open_config, write_file};
@@ -482,7 +482,7 @@ static operation *const operations[] = {open_component, open_config, write_file}
 static void test_every_alloc_fails_once(void **state) {
     (void)state;
     make_sharded("memory", WEIGHT_MAP(GOOD_MAP));
-    hostile_put_text("memory/config.json", "{\"a\": {\"b\": \"c\"}, \"d\": [1, 2]}");
+    malformed_write_text("memory/config.json", "{\"a\": {\"b\": \"c\"}, \"d\": [1, 2]}");
     for (size_t i = 0; i < sizeof operations / sizeof *operations; i++) {
         struct sys sys;
         struct error e = {0};
@@ -531,7 +531,7 @@ int main(void) {
         cmocka_unit_test(test_every_alloc_fails_once),
     };
     int n = sizeof tests / sizeof *tests,
-        failed = cmocka_run_group_tests(tests, hostile_set_up, hostile_tear_down);
+        failed = cmocka_run_group_tests(tests, malformed_set_up, malformed_tear_down);
     printf("%d passed, %d failed\n", n - failed, failed);
     return failed != 0;
 }

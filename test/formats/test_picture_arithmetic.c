@@ -318,7 +318,7 @@ static void test_posterior(void **state) {
     assert_memory_equal(noise.data, ours.data, (size_t)tensor_bytes(&ours));
 }
 
-/* Larger, smaller and of other aspects than the canvas. */
+/* Larger, smaller and of other aspects than the target size. */
 static void test_canvas(void **state) {
     (void)state;
     double most = 0;

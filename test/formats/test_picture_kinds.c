@@ -59,7 +59,7 @@ static int read_all(const char *name) {
     int status = picture_open(name, &picture, &notes, &problem);
     if (status || picture.reading_bytes > LARGE) return status;
     pixels = next = realloc(pixels, 3 * (size_t)picture.width * (size_t)picture.height);
-    status = picture_read(&picture, &(struct row_taker){put_row, NULL}, &more, &problem);
+    status = picture_read(&picture, &(struct row_sink){put_row, NULL}, &more, &problem);
     notes |= more;
     if (!status) assert_ptr_equal(next, pixels + 3 * (size_t)picture.width * (size_t)picture.height);
     return status;

@@ -55,7 +55,7 @@ static int read_file(const char *name) {
     pixels = malloc((size_t)picture.width * (size_t)picture.height * 3);
     assert_non_null(pixels);
     n_rows = 0;
-    status = picture_read(&picture, &(struct row_taker){take_row, NULL}, &rest, &problem);
+    status = picture_read(&picture, &(struct row_sink){take_row, NULL}, &rest, &problem);
     if (!status) assert_int_equal(n_rows, picture.height);
     transparent = (head | rest) & PICTURE_TRANSPARENT;
     if (status) forget();
@@ -532,7 +532,7 @@ static void test_reading_memory(void **state) {
     assert_int_equal(picture_open(name, &picture, &nothing, &problem), SLUICE_OK);
     assert_true(picture.reading_bytes < 1 << 20);
     long before = peak_kib();
-    assert_int_equal(picture_read(&picture, &(struct row_taker){forget_row, &n}, &nothing, &problem),
+    assert_int_equal(picture_read(&picture, &(struct row_sink){forget_row, &n}, &nothing, &problem),
                      SLUICE_OK);
     assert_true(n > 0 && peak_kib() - before < 8 << 10);
     b.at[28] = 1;
@@ -547,7 +547,7 @@ static void test_reading_memory(void **state) {
 
 /* ---- damage ---- */
 
-static int count_open(void) {
+static int count_open_files(void) {
     int n = 0;
     DIR *folder = opendir("/proc/self/fd");
     while (readdir(folder)) n++;
@@ -606,7 +606,7 @@ static void mend_checksums(struct bytes *b) {
 
 static void test_damage(void **state) {
     (void)state;
-    int open = count_open(), n_good = 0, n_bad = 0;
+    int open = count_open_files(), n_good = 0, n_bad = 0;
     double began = seconds();
     for (int i = 0; i < MUTATIONS; i++) {
         static const unsigned colours[] = {0, 2, 3, 4, 6};
@@ -625,7 +625,7 @@ static void test_damage(void **state) {
     printf("damage: %d of %d were pictures still\n", n_good, n_good + n_bad);
     assert_true(n_good && n_bad > MUTATIONS / 2);
     assert_true(seconds() - began < 60);
-    assert_int_equal(count_open(), open);
+    assert_int_equal(count_open_files(), open);
 }
 
 int main(void) {

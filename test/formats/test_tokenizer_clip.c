@@ -74,7 +74,7 @@ static void test_named_tokens(void **state) {
     expect_folder_failure("tokenizer_config.json",
                           "{\"tokenizer_class\":\"CLIPTokenizer\",\"added_tokens_decoder\":{\"3\":{"
                           "\"content\":\"b</w>\"}}}",
-                          META, "clashes");
+                          META, "conflicts");
     expect_folder_failure("tokenizer_config.json", "{\"tokenizer_class\":\"BertTokenizer\"}", UNSUPPORTED,
                           "BertTokenizer");
     tokenizer_put_file("tokenizer_config.json", NULL);
@@ -142,15 +142,15 @@ static void test_made(void **state) {
     (void)state;
     static const int sizes[] = {514, 1000, 49408};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        struct tokenizer *t = open_made("CLIP BPE", sizes[i], NULL);
+        struct tokenizer *t = open_synthetic("CLIP BPE", sizes[i], NULL);
         assert_int_equal(tokenizer_size(t), sizes[i]);
         assert_int_equal(tokenizer_special(t, "<|endoftext|>"), sizes[i] - 1);
         IDS(t, "<|startoftext|> !", sizes[i] - 2, 256);
         tokenizer_close_clean(t);
     }
-    expect_made_failure("CLIP BPE", 513, "514");
-    expect_made_failure("OpenCLIP BPE", 513, "514");
-    struct tokenizer *t = open_made("OpenCLIP BPE", 600, NULL);
+    expect_synthetic_failure("CLIP BPE", 513, "514");
+    expect_synthetic_failure("OpenCLIP BPE", 513, "514");
+    struct tokenizer *t = open_synthetic("OpenCLIP BPE", 600, NULL);
     assert_int_equal(tokenizer_special(t, "!"), 0);
     tokenizer_close_clean(t);
 }

@@ -291,7 +291,7 @@ static void test_split(void **state) {
 
 static void test_t12_lengths(void **state) {
     (void)state;
-    static const char says[] = "has another length than the tokens";
+    static const char says[] = "has a different length than the list of tokens";
     expect_bpe_failure((struct recipe){.types_less = 1}, META, says);
     expect_unigram_failure((struct recipe){.types_less = 1}, META, says);
     expect_unigram_failure((struct recipe){.scores_less = 1}, META, says);
@@ -316,15 +316,15 @@ static void test_kinds(void **state) {
     (void)state;
     expect_bpe_failure((struct recipe){.no_tokens = true}, MISSING, "tokenizer.ggml.tokens is missing");
     expect_bpe_failure((struct recipe){.no_merges = true}, MISSING, "tokenizer.ggml.merges is missing");
-    expect_bpe_failure((struct recipe){.types_kind = GGUF_F32}, META, "a type that does not exist");
+    expect_bpe_failure((struct recipe){.types_kind = GGUF_F32}, META, "an unknown token type");
     expect_unigram_failure((struct recipe){.no_scores = true}, MISSING, "tokenizer.ggml.scores is missing");
     expect_unigram_failure((struct recipe){.no_prefix = true}, UNSUPPORTED, "add_space_prefix");
     expect_unigram_failure((struct recipe){.no_unknown = true}, META, "the unknown piece's id");
     static const int types[] = {0, 7, -1, INT32_MAX};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         struct token token = {"x!", types[i], 0};
-        expect_bpe_failure((struct recipe){.token = &token}, META, "a type that does not exist");
-        expect_unigram_failure((struct recipe){.token = &token}, META, "a type that does not exist");
+        expect_bpe_failure((struct recipe){.token = &token}, META, "an unknown token type");
+        expect_unigram_failure((struct recipe){.token = &token}, META, "an unknown token type");
     }
     /* Without types all are plain: it opens, and nothing is special. */
     cook_bpe((struct recipe){.no_types = true, .token = &(struct token){"y!", NORMAL, 0}});
@@ -364,11 +364,11 @@ static void test_merges(void **state) {
 
 static void test_table(void **state) {
     (void)state;
-    expect_unigram_failure((struct recipe){.table = "abc", .table_bytes = 3}, BOUNDS, "table of normalis");
+    expect_unigram_failure((struct recipe){.table = "abc", .table_bytes = 3}, BOUNDS, "normalisation table");
     expect_unigram_failure((struct recipe){.table = "\x7f\0\0\0abcd", .table_bytes = 8}, BOUNDS,
-                           "no possible length");
+                           "an invalid length");
     expect_unigram_failure((struct recipe){.table = "\1\1", .table_bytes = 2, .table_kind = GGUF_BOOL}, META,
-                           "no array of bytes");
+                           "not an array of bytes");
 }
 
 /* Nothing but a whole file opens, and no byte of one makes anything worse than an error. */

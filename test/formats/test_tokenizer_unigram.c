@@ -209,11 +209,11 @@ static void test_t07_wire_format(void **state) {
                         "abc"),
                    BOUNDS, "5 bytes");
     expect_failure(TAIL("\xa2\x06\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), BOUNDS, "18446744073709551615");
-    expect_failure(TAIL("\x02\x00"), TYPE, "no possible number");
-    expect_failure(TAIL("\xa3\x06"), TYPE, "a model has none of"); /* a group's start, end, and no kind */
-    expect_failure(TAIL("\xa4\x06"), TYPE, "a model has none of");
-    expect_failure(TAIL("\xa6\x06"), TYPE, "a model has none of");
-    expect_failure(TAIL("\xa7\x06"), TYPE, "a model has none of");
+    expect_failure(TAIL("\x02\x00"), TYPE, "an invalid number");
+    expect_failure(TAIL("\xa3\x06"), TYPE, "an unknown wire type"); /* a group's start, end, and no kind */
+    expect_failure(TAIL("\xa4\x06"), TYPE, "an unknown wire type");
+    expect_failure(TAIL("\xa6\x06"), TYPE, "an unknown wire type");
+    expect_failure(TAIL("\xa7\x06"), TYPE, "an unknown wire type");
     expect_failure(TAIL("\xa5\x06"
                         "abc"),
                    BOUNDS, "middle of a number");
@@ -439,7 +439,7 @@ static void test_made(void **state) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         int32_t ids[2][32];
         for (int form = 0; form < 2; form++) {
-            struct tokenizer *t = open_made("unigram", rows[i], without[form]);
+            struct tokenizer *t = open_synthetic("unigram", rows[i], without[form]);
             assert_int_equal(tokenizer_size(t), sizes[i]);
             assert_int_equal(tokenizer_special(t, "<extra_id_0>"), sizes[i] - 1);
             IDS(t, "~ ~</s>", 3, 97, 3, 97, 1);
@@ -448,8 +448,8 @@ static void test_made(void **state) {
         }
         assert_memory_equal(ids[0], ids[1], sizeof ids[0]);
     }
-    expect_made_failure("unigram", 255, "256");
-    expect_made_failure("WordPiece", 1000, "WordPiece");
+    expect_synthetic_failure("unigram", 255, "256");
+    expect_synthetic_failure("WordPiece", 1000, "WordPiece");
 }
 
 int main(void) {

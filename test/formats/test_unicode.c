@@ -10,7 +10,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#include "loaders/tokenizer/normal.h"
+#include "loaders/tokenizer/normalize.h"
 
 enum { CODES = 0x110000 };
 

@@ -1,28 +1,28 @@
 /* Components with adapters: what they compute, and what of them is read, is kept and is refused. Builds
  * without oneDNN, so that the thread sanitizer can watch. */
 #include "engine/run/adapt.h"
-#include "test/lib/toy_run.h"
+#include "test/lib/synthetic_run.h"
 
 enum { RANK = 3, PAIRS_MAX = 64, VECTORS_MAX = 32, NORM = 0, UP = 1, BIAS = 2, DOWN = 3 };
 
-/* An adapter's file for both stages of the toy, and what of it is attached. */
+/* An adapter's file for both stages of the synthetic, and what of it is attached. */
 static struct adapter {
-    struct toy_files files;
+    struct synthetic_files files;
     struct byte_source memory; /* of what is derived: the second file's bytes */
-    struct adapted_weight pairs[TOY_STAGES][PAIRS_MAX];
-    struct replaced_vector vectors[TOY_STAGES][VECTORS_MAX];
-    struct adaptation all[TOY_STAGES];
+    struct adapted_weight pairs[SYNTHETIC_STAGES][PAIRS_MAX];
+    struct replaced_vector vectors[SYNTHETIC_STAGES][VECTORS_MAX];
+    struct adaptation all[SYNTHETIC_STAGES];
 } adapters[2];
 
-static struct component adapted[TOY_STAGES];
+static struct component adapted[SYNTHETIC_STAGES];
 
 /* ---- files ---- */
 
-static void add_tensor(struct toy_files *f, const char *kind, int s, int b, int32_t rows, int32_t columns) {
-    char name[TOY_NAME];
+static void add_tensor(struct synthetic_files *f, const char *kind, int s, int b, int32_t rows, int32_t columns) {
+    char name[SYNTHETIC_NAME];
     int32_t dim[] = {rows, columns};
     snprintf(name, sizeof name, "%s.%d.%d", kind, s, b);
-    toy_files_add(f, name, b % 2 ? DTYPE_F32 : DTYPE_BF16, columns ? 2 : 1, dim);
+    synthetic_files_add(f, name, b % 2 ? DTYPE_F32 : DTYPE_BF16, columns ? 2 : 1, dim);
 }
 
 static const struct tensor *shape_of(const struct block *block, int weight) {
@@ -37,11 +37,11 @@ static bool has_products(const struct block *block) {
 
 static void write_files(struct adapter *a, uint64_t seed) {
     struct error e = {0};
-    toy_files_begin(&a->files, &watch.sys, seed);
-    for (int i = 0; i < TOY_STAGES * TOY_BLOCKS; i++) {
-        int s = i / TOY_BLOCKS, b = i % TOY_BLOCKS;
-        const struct block *block = &toy.components[s].blocks[b];
-        if (b >= toy.components[s].n_blocks || !has_products(block)) continue;
+    synthetic_files_begin(&a->files, &fault_sys.sys, seed);
+    for (int i = 0; i < SYNTHETIC_STAGES * SYNTHETIC_BLOCKS; i++) {
+        int s = i / SYNTHETIC_BLOCKS, b = i % SYNTHETIC_BLOCKS;
+        const struct block *block = &synthetic.components[s].blocks[b];
+        if (b >= synthetic.components[s].n_blocks || !has_products(block)) continue;
         const struct tensor *up = shape_of(block, UP), *down = shape_of(block, DOWN);
         add_tensor(&a->files, "u.down", s, b, RANK, up->dim[1]);
         add_tensor(&a->files, "u.up", s, b, up->dim[0], RANK);
@@ -50,13 +50,13 @@ static void write_files(struct adapter *a, uint64_t seed) {
         add_tensor(&a->files, "bias", s, b, up->dim[0], 0);
         add_tensor(&a->files, "norm", s, b, up->dim[1], 0);
     }
-    toy_files_end(&a->files);
+    synthetic_files_end(&a->files);
     assert_ok(&e);
-    a->memory = source_of_memory(&watch.sys, "derived", a->files.contents[1], a->files.bytes[1]);
+    a->memory = source_of_memory(&fault_sys.sys, "derived", a->files.contents[1], a->files.bytes[1]);
 }
 
 static struct factor factor_of(const struct adapter *a, const char *kind, int s, int b) {
-    char name[TOY_NAME];
+    char name[SYNTHETIC_NAME];
     snprintf(name, sizeof name, "%s.%d.%d", kind, s, b);
     const struct index_entry *entry = index_find(&a->files.index, name);
     assert_non_null(entry);
@@ -89,7 +89,7 @@ static void attach(struct adapter *a, int s, int b, float strength) {
     down = factor_of(a, "d.down", s, b), up = factor_of(a, "d.up", s, b);
     *pair++ = (struct adapted_weight){b, DOWN, down, up, 0, strength};
     all->n_weights += 3;
-    if (shape_of(&toy.components[s].blocks[b], BIAS))
+    if (shape_of(&synthetic.components[s].blocks[b], BIAS))
         a->vectors[s][all->n_vectors++] = (struct replaced_vector){b, BIAS, factor_of(a, "bias", s, b)};
     a->vectors[s][all->n_vectors++] = (struct replaced_vector){b, NORM, factor_of(a, "norm", s, b)};
 }
@@ -100,69 +100,69 @@ static void make_adapter(struct adapter *a, uint64_t seed) {
 }
 
 static void attach_all(struct adapter *a, float strength) {
-    for (int s = 0; s < TOY_STAGES; s++) {
+    for (int s = 0; s < SYNTHETIC_STAGES; s++) {
         a->all[s] = (struct adaptation){.weights = a->pairs[s], .vectors = a->vectors[s]};
-        for (int b = 0; b < toy.components[s].n_blocks && strength != 0; b++)
-            if (has_products(&toy.components[s].blocks[b])) attach(a, s, b, strength);
+        for (int b = 0; b < synthetic.components[s].n_blocks && strength != 0; b++)
+            if (has_products(&synthetic.components[s].blocks[b])) attach(a, s, b, strength);
     }
 }
 
 static void remove_adapter(struct adapter *a) {
     index_destroy(&a->files.index);
-    toy_files_remove(&a->files);
+    synthetic_files_remove(&a->files);
 }
 
 /* ---- runs ---- */
 
 static void detach(void) {
-    for (int s = 0; s < TOY_STAGES; s++)
+    for (int s = 0; s < SYNTHETIC_STAGES; s++)
         if (adapted[s].family) component_destroy(&adapted[s]);
 }
 
-/* The toy's stages as they are with an adapter; NULL: without. */
+/* The synthetic's stages as they are with an adapter; NULL: without. */
 static void use(const struct adapter *a) {
     struct error e = {0};
     detach();
-    for (int s = 0; s < TOY_STAGES; s++) {
-        struct component *c = &toy.components[s];
+    for (int s = 0; s < SYNTHETIC_STAGES; s++) {
+        struct component *c = &synthetic.components[s];
         if (a) {
             component_adapt(c, &a->all[s], &adapted[s], &e);
             assert_ok(&e);
             c = &adapted[s];
         }
-        toy.stages[s].component = c;
-        for (int b = 0; b < c->n_blocks; b++) toy.list[s][b] = &c->blocks[b];
+        synthetic.stages[s].component = c;
+        for (int b = 0; b < c->n_blocks; b++) synthetic.list[s][b] = &c->blocks[b];
     }
-    toy_measure();
+    synthetic_measure();
 }
 
-static float latent_of_plain_run[TOY_STAGES][TOY_LANES][TOY_ROWS * TOY_COLUMNS];
+static float latent_of_plain_run[SYNTHETIC_STAGES][SYNTHETIC_LANES][SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
 
 static void run_plain(void) {
-    toy_reset(false);
+    synthetic_reset(false);
     plain_run();
-    memcpy(latent_of_plain_run, toy.latent, sizeof toy.latent);
+    memcpy(latent_of_plain_run, synthetic.latent, sizeof synthetic.latent);
 }
 
 static void run_planned(uint64_t budget) {
     struct error e = {0};
-    plan_solve(&toy.need, budget, 0, &toy.plan);
-    toy_reset(false);
-    toy_execute(&e);
+    plan_solve(&synthetic.need, budget, 0, &synthetic.plan);
+    synthetic_reset(false);
+    synthetic_execute(&e);
     assert_ok(&e);
-    assert_memory_equal(latent_of_plain_run, toy.latent, sizeof toy.latent);
-    assert_no_violation();
+    assert_memory_equal(latent_of_plain_run, synthetic.latent, sizeof synthetic.latent);
+    assert_no_memory_violation();
 }
 
 static uint64_t least_budget(void) {
     struct plan plan;
-    plan_solve(&toy.need, 1, 0, &plan);
+    plan_solve(&synthetic.need, 1, 0, &plan);
     return plan.ram_least_bytes;
 }
 
 static uint64_t all_sides(void) {
     uint64_t bytes = 0;
-    for (int s = 0; s < TOY_STAGES; s++)
+    for (int s = 0; s < SYNTHETIC_STAGES; s++)
         for (int b = 0; b < adapted[s].n_blocks; b++) bytes += adapted[s].blocks[b].adapter_bytes;
     return bytes;
 }
@@ -229,7 +229,7 @@ static const struct adapter *merged_adapter;
 
 static void merge_into(const struct visit *v, void *weights) {
     const struct adapter *a = merged_adapter;
-    const struct block *block = toy.stages[v->stage].blocks[v->block];
+    const struct block *block = synthetic.stages[v->stage].blocks[v->block];
     for (int i = 0; i < a->all[v->stage].n_weights; i++) {
         const struct adapted_weight *pair = &a->pairs[v->stage][i];
         if (pair->block == v->block) merge(a, pair, weight_of(block, pair->weight, weights));
@@ -246,7 +246,7 @@ static void merge_into(const struct visit *v, void *weights) {
 
 static double difference(const float *a, const float *b) {
     double sum = 0, size = 0;
-    for (int i = 0; i < TOY_LANES * TOY_ROWS * TOY_COLUMNS; i++) {
+    for (int i = 0; i < SYNTHETIC_LANES * SYNTHETIC_ROWS * SYNTHETIC_COLUMNS; i++) {
         sum += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
         size += (double)b[i] * b[i];
     }
@@ -256,7 +256,7 @@ static double difference(const float *a, const float *b) {
 /* ---- tests ---- */
 
 static void begin(void) {
-    toy_make();
+    synthetic_make();
     make_adapter(&adapters[0], seed_base + 100);
     make_adapter(&adapters[1], seed_base + 200);
     attach_all(&adapters[0], 1);
@@ -266,25 +266,25 @@ static void begin(void) {
 static void end(void) {
     detach();
     for (int i = 0; i < 2; i++) remove_adapter(&adapters[i]);
-    toy_remove();
+    synthetic_remove();
 }
 
 /* Pairs on all rows and on some, two of one weight, one `down` for two, vectors that are replaced. */
 static void test_truth(void **state) {
     (void)state;
-    static float base[TOY_LANES * TOY_ROWS * TOY_COLUMNS], merged[TOY_LANES * TOY_ROWS * TOY_COLUMNS];
+    static float base[SYNTHETIC_LANES * SYNTHETIC_ROWS * SYNTHETIC_COLUMNS], merged[SYNTHETIC_LANES * SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
     begin();
     run_plain();
-    memcpy(base, toy.latent[1], sizeof base);
+    memcpy(base, synthetic.latent[1], sizeof base);
     merged_adapter = &adapters[0];
-    toy.change_weights = merge_into;
+    synthetic.change_weights = merge_into;
     run_plain();
-    toy.change_weights = NULL;
+    synthetic.change_weights = NULL;
     while (n_merged_values) free(merged_values[--n_merged_values]);
-    memcpy(merged, toy.latent[1], sizeof merged);
+    memcpy(merged, synthetic.latent[1], sizeof merged);
     use(&adapters[0]);
     run_plain();
-    double off = difference(toy.latent[1][0], merged), far = difference(base, merged);
+    double off = difference(synthetic.latent[1][0], merged), far = difference(base, merged);
     printf("merged: error %.1e; without the adapter %.1e\n", off, far);
     assert_true(off < 2e-6 && far > 0.1);
     end();
@@ -339,12 +339,12 @@ static void test_budgets(void **state) {
     run_plain();
     uint64_t least = least_budget();
     for (uint64_t budget = least; budget < least + (900 << 10); budget += 24 << 10) {
-        watch.delay_us = (budget - least) % (72 << 10) ? 0 : 300;
+        fault_sys.delay_us = (budget - least) % (72 << 10) ? 0 : 300;
         run_planned(budget);
-        assert_true(watched.pages_peak <= planned_pages());
+        assert_true(memory_checker.pages_peak <= planned_pages());
     }
-    assert_true(toy.plan.keep);
-    assert_int_equal(toy.counters.bytes_read, 0); /* all kept by the run before */
+    assert_true(synthetic.plan.keep);
+    assert_int_equal(synthetic.counters.bytes_read, 0); /* all kept by the run before */
     end();
 }
 
@@ -357,15 +357,15 @@ static void test_bytes(void **state) {
         use(i ? &adapters[0] : NULL);
         run_plain();
         run_planned(least_budget());
-        read[i] = toy.counters.bytes_read;
-        residents_destroy(&toy.residents);
+        read[i] = synthetic.counters.bytes_read;
+        residents_destroy(&synthetic.residents);
     }
-    for (int s = 0; s < TOY_STAGES; s++)
+    for (int s = 0; s < SYNTHETIC_STAGES; s++)
         for (int b = 0; b < adapted[s].n_blocks; b++) {
             const struct block *block = &adapted[s].blocks[b];
             for (int i = 0; i < block->n_segments; i++)
                 if (block->segments[i].packed_offset < block->adapter_bytes)
-                    factors += (int64_t)block->segments[i].bytes * toy_evaluations[s];
+                    factors += (int64_t)block->segments[i].bytes * synthetic_evaluations[s];
         }
     assert_int_equal(read[1] - read[0], factors);
     end();
@@ -375,11 +375,11 @@ static void test_bytes(void **state) {
 static void test_session_changes_adapters(void **state) {
     (void)state;
     begin();
-    static float base[TOY_STAGES][TOY_LANES][TOY_ROWS * TOY_COLUMNS];
+    static float base[SYNTHETIC_STAGES][SYNTHETIC_LANES][SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
     use(NULL);
     run_plain();
     run_planned(1 << 30);
-    memcpy(base, toy.latent, sizeof base);
+    memcpy(base, synthetic.latent, sizeof base);
     for (int i = 0; i < 6; i++) {
         static const float strengths[] = {1, 0.5f, 1, 0, 0, 1};
         struct adapter *a = &adapters[i == 2];
@@ -388,9 +388,9 @@ static void test_session_changes_adapters(void **state) {
         run_plain();
         run_planned(1 << 30);
         bool reads = i == 0 || i == 2 || i == 5;
-        assert_true(reads ? toy.counters.bytes_read > 0 && toy.counters.bytes_read <= (int64_t)all_sides()
-                          : !toy.counters.bytes_read);
-        assert_int_equal(!memcmp(base, toy.latent, sizeof base), strengths[i] == 0);
+        assert_true(reads ? synthetic.counters.bytes_read > 0 && synthetic.counters.bytes_read <= (int64_t)all_sides()
+                          : !synthetic.counters.bytes_read);
+        assert_int_equal(!memcmp(base, synthetic.latent, sizeof base), strengths[i] == 0);
     }
     end();
 }
@@ -398,7 +398,7 @@ static void test_session_changes_adapters(void **state) {
 static uint64_t side_hash_with(const struct adapter *a, int block) {
     struct component c;
     struct error e = {0};
-    component_adapt(&toy.components[0], &a->all[0], &c, &e);
+    component_adapt(&synthetic.components[0], &a->all[0], &c, &e);
     assert_ok(&e);
     uint64_t hash = c.blocks[block].adapter_hash;
     component_destroy(&c);
@@ -430,7 +430,7 @@ static enum status adapt_with(struct adapted_weight pair, struct error *e) {
     struct component c;
     struct adaptation all = {.weights = &pair, .n_weights = 1};
     *e = (struct error){0};
-    if (component_adapt(&toy.components[0], &all, &c, e) == OK) component_destroy(&c);
+    if (component_adapt(&synthetic.components[0], &all, &c, e) == OK) component_destroy(&c);
     return e->code;
 }
 
@@ -472,19 +472,19 @@ static void test_refusals(void **state) {
 static void test_no_memory(void **state) {
     (void)state;
     begin();
-    int64_t before = watch_live(&watch);
+    int64_t before = fault_sys_live_bytes(&fault_sys);
     for (long k = 1;; k++) {
         struct error e = {0};
-        watched_restart();
-        watch_fail(&watch, CALL_ALLOC, k, 0);
-        if (component_adapt(&toy.components[1], &adapters[0].all[1], &adapted[1], &e) == OK) {
+        memory_checker_restart();
+        fault_sys_fail(&fault_sys, CALL_ALLOC, k, 0);
+        if (component_adapt(&synthetic.components[1], &adapters[0].all[1], &adapted[1], &e) == OK) {
             assert_true(k > 10);
             break;
         }
         assert_int_equal(e.code, MEMORY);
-        assert_int_equal(watch_live(&watch), before);
+        assert_int_equal(fault_sys_live_bytes(&fault_sys), before);
     }
-    watched_restart();
+    memory_checker_restart();
     end();
 }
 

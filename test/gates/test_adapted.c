@@ -5,7 +5,7 @@
  * Z-Image for products of which several lie in one tensor, Stable Diffusion XL for convolutions and for text
  * encoders. What the numbers should be is test_golden's to know. */
 #include "engine/sluice_bench.h"
-#include "test/lib/made_models.h"
+#include "test/lib/random_models.h"
 #include "test/lib/residency.h"
 
 #include <sys/stat.h>
@@ -180,7 +180,7 @@ static json_int_t fresh_bytes(const struct made *m, const struct sluice_request 
 }
 
 /* What adapters bring to all that is read. */
-static json_int_t adapter_bytes(const struct made *m, struct sluice_request request) {
+static json_int_t expected_adapter_bytes(const struct made *m, struct sluice_request request) {
     json_int_t with = fresh_bytes(m, &request);
     request.n_loras = 0;
     return with - fresh_bytes(m, &request);
@@ -191,7 +191,7 @@ static json_int_t adapter_bytes(const struct made *m, struct sluice_request requ
 static void changes_to(struct rig *rig, const struct made *m, struct sluice_request request, bool reads,
                        json_int_t rows, const char *what) {
     struct result want = fresh(m->folder, 2, request), got = run(rig, &request);
-    json_int_t read = rig_stages_sum(rig, "bytes_moved"), bytes = rows + (reads ? adapter_bytes(m, request) : 0);
+    json_int_t read = rig_stages_sum(rig, "bytes_moved"), bytes = rows + (reads ? expected_adapter_bytes(m, request) : 0);
     same(&want, &got, what);
     check(read == bytes, "%s, %s: %lld bytes were read, not %lld", m->recipe, what, (long long)read,
           (long long)bytes);
@@ -336,10 +336,10 @@ static void alphas_beside(const struct made *m, const char *path) {
 int main(void) {
     char beside[160];
     temporary_make();
-    struct made zimage = {.recipe = "zimage", .folder = made_model("zimage", "zimage", ZIMAGE "bf16", 11)};
+    struct made zimage = {.recipe = "zimage", .folder = random_model("zimage", "zimage", ZIMAGE "bf16", 11)};
     make_adapter("zimage", ZIMAGE "f32", "comfy", 3, zimage.first);
     make_adapter("zimage", ZIMAGE "bf16", "diffusers", 5, zimage.second);
-    struct made sdxl = {.recipe = "sdxl", .folder = made_model("sdxl", "sdxl", SDXL "f16", 12)};
+    struct made sdxl = {.recipe = "sdxl", .folder = random_model("sdxl", "sdxl", SDXL "f16", 12)};
     make_adapter("sdxl", SDXL "f16", "kohya", 2, sdxl.first);
     make_adapter("sdxl", SDXL "f32", "kohya_diffusers", 4, sdxl.second);
     const struct made *const all[] = {&zimage, &sdxl};

@@ -75,7 +75,8 @@ static void refusals(struct rig *rig) {
     const struct sluice_picture *const four[] = {&fox, &den, &fox, &den}, thread = picture_of(0, 4096, 1),
                                        *thin = &thread, none = {0};
     struct sluice_request r = request_of(FRAMES - 1);
-    refused_as(rig, &r, "USAGE", "the control video (--control) has too few frames for --frames: found 8 for 9");
+    refused_as(rig, &r, "USAGE",
+               "the control video (--control) has too few frames for --frames: found 8 for 9");
     r = request_of(0);
     r.mask = &fox;
     refused_as(rig, &r, "USAGE", "--control FOLDER in addition");

@@ -1,7 +1,7 @@
 /* The decoder alone, and its settings: --vae-tiling moves and shortens its buffers and changes no bit; a
  * decode that does not fit is refused before anything is read, with what would help; one that fails leaves
  * the latent. */
-#include "test/lib/made_models.h"
+#include "test/lib/random_models.h"
 #include "test/lib/model_paths.h"
 #include "test/lib/rig.h"
 
@@ -38,10 +38,10 @@ static void tiling(struct rig *rig) {
         bounds(rig, request, &least[i], &all);
         for (int k = 0; k < 2; k++) {
             request.max_ram_bytes = k ? plenty : least[i];
-            watch_restart(&rig->watch);
+            fault_sys_restart(&rig->fault_sys);
             struct result r = run(rig, &request);
             same(&want, &r, ways[i]);
-            check(rig->watch.sys.use.peak_bytes[LINE_STATE] <=
+            check(rig->fault_sys.sys.use.peak_bytes[LINE_STATE] <=
                       number(r.plan, "cross_bytes") + decode_bytes(r.plan),
                   "%s: more state than planned", ways[i]);
             if (i < 2) {
@@ -103,10 +103,10 @@ static void given_plans(struct rig *rig) {
 
 static void refused(struct rig *rig, struct sluice_request request, const char *starts, const char *helps,
                     const char * not ) {
-    watch_restart(&rig->watch);
+    fault_sys_restart(&rig->fault_sys);
     struct result r = run(rig, &request);
     check(r.code == SLUICE_BUDGET && r.error.exit_code == 4, "refused: %s", sluice_code_name(r.code));
-    check(!atomic_load(&rig->watch.count[CALL_READ]), "weights are read before the refusal");
+    check(!atomic_load(&rig->fault_sys.count[CALL_READ]), "weights are read before the refusal");
     check(!strncmp(r.error.what, starts, strlen(starts)), "refused: %s, not %s", r.error.what, starts);
     check(strstr(r.error.expected, helps) && !(not &&strstr(r.error.expected, not )), "refused: expected %s",
           r.error.expected);
@@ -152,19 +152,19 @@ static void latent_is_kept(struct rig *rig) {
     struct result want = run(rig, &request), r;
     request.save_latent = path;
     request.no_decode = true;
-    watch_restart(&rig->watch);
+    fault_sys_restart(&rig->fault_sys);
     r = run(rig, &request);
-    long maps = atomic_load(&rig->watch.count[CALL_MAP]);
+    long maps = atomic_load(&rig->fault_sys.count[CALL_MAP]);
     check(r.code == SLUICE_OK && remove(path) == 0, "no latent was saved: %s", r.error.what);
     result_free(&r);
     request.no_decode = false;
-    watch_fail(&rig->watch, CALL_MAP, maps + 1, LONG_MAX);
+    fault_sys_fail(&rig->fault_sys, CALL_MAP, maps + 1, LONG_MAX);
     r = run(rig, &request);
     check(r.code == SLUICE_MEMORY && r.error.exit_code == 5 && !r.n_images && r.n_latents == 1,
           "without memory: %s, %d pictures", sluice_code_name(r.code), r.n_images);
     check(stat(path, &s) == 0, "the latent is not there");
     result_free(&r);
-    watch_restart(&rig->watch);
+    fault_sys_restart(&rig->fault_sys);
     request = request_decode("on");
     int code = sluice_decode(rig->session, &request, path, &e);
     char *text = NULL, hash[IMAGES][HEX] = {{0}};
@@ -195,8 +195,8 @@ static bool open_alone(struct rig *rig, options from, const char *what) {
     struct sluice_session_options session = {.threads = 2};
     from.decodes_only = true;
     memset(rig, 0, sizeof *rig);
-    watch_init(&rig->watch, 3);
-    model_open(&rig->watch.sys, model_options(&from), &rig->model, &e);
+    fault_sys_init(&rig->fault_sys, 3);
+    model_open(&rig->fault_sys.sys, model_options(&from), &rig->model, &e);
     return check(e.code == OK, "%s: %s (%s)", what, e.what, e.where) && rig_open_session(rig, &session);
 }
 
@@ -317,7 +317,7 @@ static void shifts(void) {
 
 /* Pictures outweigh everything else at this size. */
 static const char *checkpoint(void) {
-    return made_model(
+    return random_model(
         "pictures", "zimage",
         "heads=1,axis0=8,axis1=12,axis2=12,layers=1,refiners=1,hidden=32,text_heads=2,text_key_heads=1,"
         "text_head_dim=16,text_ff=32,text_layers=2,vocabulary=400,vae0=64,vae1=64,vae2=48,vae3=24,"

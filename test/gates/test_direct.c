@@ -2,7 +2,7 @@
  * reads and with files that change; where the file system refuses; when they are chosen; and whole runs with
  * them: same bits, counted in plan and report. */
 #include "test/lib/rig.h"
-#include "test/lib/made_models.h"
+#include "test/lib/random_models.h"
 
 #include <errno.h>
 #include <unistd.h>
@@ -18,7 +18,7 @@ static _Alignas(SYS_DIRECT_BLOCK) char bounce_memory[BOUNCE_MAX];
 static const char *write_file(const char *name) {
     static char path[160];
     atomic_ullong random = 17;
-    for (int i = 0; i < FILE_BYTES; i++) contents[i] = (unsigned char)draw(&random);
+    for (int i = 0; i < FILE_BYTES; i++) contents[i] = (unsigned char)random_next_atomic(&random);
     snprintf(path, sizeof path, "%s/%s", temporary, name);
     remove(path);
     FILE *f = fopen(path, "wb");
@@ -26,7 +26,7 @@ static const char *write_file(const char *name) {
     return path;
 }
 
-static bool open_source(struct watch *w, const char *path, struct byte_source *source) {
+static bool open_source(struct fault_sys *w, const char *path, struct byte_source *source) {
     struct error e = {0};
     return check(source_open(&w->sys, path, source, &e) == OK, "open: %s", e.what);
 }
@@ -59,9 +59,9 @@ static void every_edge(const struct byte_source *source, uint64_t bounce_bytes) 
 }
 
 static void alignments(void) {
-    struct watch w;
+    struct fault_sys w;
     struct byte_source source;
-    watch_init(&w, 5);
+    fault_sys_init(&w, 5);
     if (!open_source(&w, write_file("aligned"), &source)) return;
     int refused = source_open_direct(&source);
     if (check(refused == 0, "direct reads are not allowed in %s: %s", temporary, strerror(-refused))) {
@@ -88,9 +88,9 @@ static enum status read_wrong(const struct byte_source *source, uint64_t offset,
 
 /* Both paths say the same of what cannot be read. */
 static void past_the_end(void) {
-    struct watch w;
+    struct fault_sys w;
     struct byte_source source;
-    watch_init(&w, 5);
+    fault_sys_init(&w, 5);
     if (!open_source(&w, write_file("short"), &source) || source_open_direct(&source)) return;
     for (uint64_t at = FILE_BYTES - 3000; at < FILE_BYTES + 9000; at += 1500) {
         struct error direct = {0}, buffered = {0};
@@ -104,13 +104,13 @@ static void past_the_end(void) {
 }
 
 static void failing_reads(void) {
-    struct watch w;
+    struct fault_sys w;
     struct byte_source source;
-    watch_init(&w, 5);
+    fault_sys_init(&w, 5);
     if (!open_source(&w, write_file("failing"), &source) || source_open_direct(&source)) return;
     for (long n = 1; n <= 2; n++) {
         struct error e = {0};
-        watch_fail(&w, CALL_READ, n, 0);
+        fault_sys_fail(&w, CALL_READ, n, 0);
         check(read_wrong(&source, 1, FILE_BYTES - 1, &e) == IO && strstr(e.where, "failing") &&
                   !strcmp(e.found, strerror(EIO)),
               "read %ld fails: %s %s", n, e.where, e.found);
@@ -120,11 +120,11 @@ static void failing_reads(void) {
 
 static void changed_files(void) {
     for (int cut = 0; cut < 2; cut++) {
-        struct watch w;
+        struct fault_sys w;
         struct byte_source source;
         struct error e = {0};
         const char *path = write_file("changing");
-        watch_init(&w, 5);
+        fault_sys_init(&w, 5);
         if (!open_source(&w, path, &source) || source_open_direct(&source)) return;
         FILE *f = fopen(path, "r+b");
         if (cut)
@@ -140,14 +140,14 @@ static void changed_files(void) {
 /* Refused when opened, refused at the first read, another file of that name: read as before. */
 static void refusals(void) {
     for (int how = 0; how < 3; how++) {
-        struct watch w;
+        struct fault_sys w;
         struct byte_source source;
         struct error e = {0};
         const char *path = write_file("refused");
-        watch_init(&w, 5);
+        fault_sys_init(&w, 5);
         if (!open_source(&w, path, &source)) return;
-        if (how == 0) watch_fail(&w, CALL_OPEN_DIRECT, 1, 0);
-        if (how == 1) watch_fail(&w, CALL_READ, 1, 0);
+        if (how == 0) fault_sys_fail(&w, CALL_OPEN_DIRECT, 1, 0);
+        if (how == 1) fault_sys_fail(&w, CALL_READ, 1, 0);
         if (how == 2) write_file("refused");
         int refused = source_open_direct(&source), expected[] = {-EINVAL, -EIO, -ESTALE};
         check(refused == expected[how] && !source_is_direct(&source), "refusal %d: %d", how, refused);
@@ -230,7 +230,7 @@ static void refusing_files(const char *folder) {
         struct rig rig;
         if (!open_rig(&rig, folder)) return;
         struct result want = run_with(&rig, "off", true, NULL);
-        watch_fail(&rig.watch, CALL_OPEN_DIRECT, n < 4 ? n : 1, n < 4 ? 0 : LONG_MAX);
+        fault_sys_fail(&rig.fault_sys, CALL_OPEN_DIRECT, n < 4 ? n : 1, n < 4 ? 0 : LONG_MAX);
         struct result r = run_with(&rig, "on", true, &want);
         check(!strncmp(last_line, "reading through the page cache: ", 32) && strstr(last_line, folder) &&
                   strstr(last_line, strerror(EINVAL)),

@@ -159,8 +159,8 @@ static bool opened(struct rig *rig, const char *folder, const char *edit, const 
     struct sluice_session_options one = {.threads = 1};
     struct error e = {0};
     *rig = (struct rig){0};
-    watch_init(&rig->watch, 5);
-    if (!check(model_open(&rig->watch.sys, &from, &rig->model, &e) == OK, "%s: %s (%s)", folder, e.what,
+    fault_sys_init(&rig->fault_sys, 5);
+    if (!check(model_open(&rig->fault_sys.sys, &from, &rig->model, &e) == OK, "%s: %s (%s)", folder, e.what,
                e.where))
         return false;
     const struct recipe *found = rig->model->recipe;
@@ -172,11 +172,11 @@ static bool opened(struct rig *rig, const char *folder, const char *edit, const 
 }
 
 static void unnamed(const char *fixture) {
-    const char *folder = copy_of(fixture, "unnamed");
+    const char *folder = copy_model_folder(fixture, "unnamed");
     struct sluice_picture fox = picture_of(64, 64);
     const struct sluice_picture *const references[] = {&fox, &fox, &fox};
     struct sluice_request r = request_of(references, 2), none = request_of(NULL, 0);
-    char index[PILE_PATH];
+    char index[TENSOR_SET_PATH];
     struct rig rig;
     struct error e = {0};
     snprintf(index, sizeof index, "%s/model_index.json", folder);
@@ -207,16 +207,16 @@ static void unnamed(const char *fixture) {
 
 /* What begins so is not in that component's files. */
 static const char *without(const char *fixture, const char *component, const char *prefix, const char *name) {
-    const char *folder = copy_of(fixture, name);
-    char path[PILE_PATH], command[PILE_PATH + 64];
-    struct pile *p = pile_read(fixture, component);
-    pile_drop(p, prefix);
+    const char *folder = copy_model_folder(fixture, name);
+    char path[TENSOR_SET_PATH], command[TENSOR_SET_PATH + 64];
+    struct tensor_set *p = tensor_set_from_component(fixture, component);
+    tensor_set_drop(p, prefix);
     snprintf(command, sizeof command, "rm %s/%s/*.safetensors*", folder, component);
     check(!system(command), "%s", command);
     snprintf(path, sizeof path, "%s/%s/%s.safetensors", folder, component,
              strcmp(component, "vae") ? "model" : "diffusion_pytorch_model");
-    write_pile(p, path, NULL);
-    pile_free(p);
+    write_tensor_set(p, path, NULL);
+    tensor_set_free(p);
     return folder;
 }
 
@@ -298,7 +298,7 @@ static void read_in_order(struct rig *rig) {
           "the same pictures, another latent: %s", got[0].error.what);
     check(got[4].code && !strcmp(sluice_code_name(got[4].code), "TRUNC"), "a broken picture: %s",
           got[4].error.what);
-    check_given_back(rig, true, "pictures");
+    check_memory_released(rig, true, "pictures");
     for (int i = 0; i < 5; i++) result_free(&got[i]);
 }
 

@@ -4,7 +4,7 @@
  *
  * Random cases: SEED in the environment moves all of them. */
 #include "test/lib/check.h"
-#include "test/lib/toy_run.h"
+#include "test/lib/synthetic_run.h"
 
 static int plans, stride; /* how many, and of the operators every so manieth */
 
@@ -163,20 +163,20 @@ static struct {
 static uint64_t bytes_needed(void *user) {
     (void)user;
     pressure.asked++;
-    pressure.live = watched.pages_live;
+    pressure.live = memory_checker.pages_live;
     return below(3) ? 0 : pressure.bytes;
 }
 
 static void evicted(void *user, const struct visit *first, uint64_t bytes, enum evict_reason reason) {
     (void)user;
-    assert_true(first == toy.visits.visits || first[-1].stage != first->stage ||
+    assert_true(first == synthetic.visits.visits || first[-1].stage != first->stage ||
                 first[-1].evaluation != first->evaluation);
     assert_true(bytes > 0);
-    if (reason == EVICT_ASKED) assert_true(watched.pages_live <= pressure.live - (int64_t)bytes);
+    if (reason == EVICT_ASKED) assert_true(memory_checker.pages_live <= pressure.live - (int64_t)bytes);
     pressure.evicted++;
     pressure.again += reason == EVICT_OPERATOR;
     pressure.begun_again += reason == EVICT_STAGE;
-    if (reason == EVICT_STAGE) assert_true(first == toy.visits.visits || first[-1].stage != first->stage);
+    if (reason == EVICT_STAGE) assert_true(first == synthetic.visits.visits || first[-1].stage != first->stage);
 }
 
 static bool no_tick(void *user, const struct visit *visit, double done, struct error *e) {
@@ -184,8 +184,8 @@ static bool no_tick(void *user, const struct visit *visit, double done, struct e
     return true;
 }
 
-static const struct run_hooks hooks = {.evaluation_ended = toy_evaluation_ended,
-                                       .stage_ended = toy_stage_ended,
+static const struct run_hooks hooks = {.evaluation_ended = synthetic_evaluation_ended,
+                                       .stage_ended = synthetic_stage_ended,
                                        .bytes_needed = bytes_needed,
                                        .evicted = evicted,
                                        .tick = no_tick};
@@ -199,40 +199,40 @@ static enum status failing_run(struct device *device, const struct op *op, void 
     return arithmetic_run(device, op, workspace, e);
 }
 
-static float want[TOY_STAGES][TOY_LANES][TOY_ROWS * TOY_COLUMNS];
+static float want[SYNTHETIC_STAGES][SYNTHETIC_LANES][SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
 
 static void make(void) {
-    toy_make();
-    toy.run.hooks = &hooks;
-    toy.device.device.run = arithmetic_run;
-    toy_reset(false);
+    synthetic_make();
+    synthetic.run.hooks = &hooks;
+    synthetic.device.device.run = arithmetic_run;
+    synthetic_reset(false);
     plain_run();
-    memcpy(want, toy.latent, sizeof want);
-    toy.device.device.run = failing_run;
+    memcpy(want, synthetic.latent, sizeof want);
+    synthetic.device.device.run = failing_run;
 }
 
 static void choose_plan(void) {
-    plan_solve(&toy.need, (uint64_t)1 << 30, 0, &toy.plan);
-    toy.plan.keep = (int32_t)below(2);
-    for (int s = 0; s < TOY_STAGES; s++) {
-        for (int b = 0; b < toy.need.stage[s].n_blocks; b++)
-            plan_set_resident(&toy.plan.stage[s], b, below(4));
-        toy.plan.stage[s].ring_bytes =
-            plan_least_ring(&toy.need.stage[s], &toy.plan.stage[s]) + PLAN_PAGE * below(2) * below(60);
+    plan_solve(&synthetic.need, (uint64_t)1 << 30, 0, &synthetic.plan);
+    synthetic.plan.keep = (int32_t)below(2);
+    for (int s = 0; s < SYNTHETIC_STAGES; s++) {
+        for (int b = 0; b < synthetic.need.stage[s].n_blocks; b++)
+            plan_set_resident(&synthetic.plan.stage[s], b, below(4));
+        synthetic.plan.stage[s].ring_bytes =
+            plan_least_ring(&synthetic.need.stage[s], &synthetic.plan.stage[s]) + PLAN_PAGE * below(2) * below(60);
     }
-    plan_evaluate(&toy.need, &toy.plan);
+    plan_evaluate(&synthetic.need, &synthetic.plan);
 }
 
 static void run_same(void) {
     struct error e = {0};
-    toy.device.runs = 0;
-    watch.delay_us = below(2) ? 0 : 300;
-    toy_reset(false);
-    toy_execute(&e);
+    synthetic.device.runs = 0;
+    fault_sys.delay_us = below(2) ? 0 : 300;
+    synthetic_reset(false);
+    synthetic_execute(&e);
     assert_ok(&e);
-    assert_memory_equal(want, toy.latent, sizeof want);
-    assert_true(watched.pages_peak <= planned_pages());
-    assert_no_violation();
+    assert_memory_equal(want, synthetic.latent, sizeof want);
+    assert_true(memory_checker.pages_peak <= planned_pages());
+    assert_no_memory_violation();
 }
 
 /* Another program takes memory now and then; the next run of the session has what was evicted again. */
@@ -244,14 +244,14 @@ static void test_pressure(void **state) {
         random_state = seed_base + 50000 + i;
         choose_plan();
         for (int run = 0; run < 3; run++) {
-            if (!toy.plan.keep) residents_destroy(&toy.residents);
+            if (!synthetic.plan.keep) residents_destroy(&synthetic.residents);
             pressure.bytes = run == 2 ? 0 : below(4) ? 1 + below(300 << 10) : UINT64_MAX;
             run_same();
         }
-        residents_destroy(&toy.residents);
+        residents_destroy(&synthetic.residents);
     }
     assert_true(pressure.evicted > plans / 20 && pressure.again == 0);
-    toy_remove();
+    synthetic_remove();
 }
 
 /* An operator finds no memory, once: the run goes on wherever something is resident, else the error stands.
@@ -265,25 +265,25 @@ static void test_operator(void **state) {
         struct error e = {0};
         random_state = seed_base + 60000 + (uint64_t)at;
         choose_plan();
-        residents_destroy(&toy.residents);
-        if (at % 9 == 0) plan_solve(&toy.need, 0, 0, &toy.plan);
-        toy.device.runs = pressure.evicted = pressure.again = 0;
+        residents_destroy(&synthetic.residents);
+        if (at % 9 == 0) plan_solve(&synthetic.need, 0, 0, &synthetic.plan);
+        synthetic.device.runs = pressure.evicted = pressure.again = 0;
         pressure.fail_at = at;
-        toy_reset(false);
-        toy_execute(&e);
-        int runs = toy.device.runs;
+        synthetic_reset(false);
+        synthetic_execute(&e);
+        int runs = synthetic.device.runs;
         pressure.fail_at = 0;
         if (e.code == OK && runs < at) break;
-        if (e.code == OK) assert_true(pressure.again == 1 && !memcmp(want, toy.latent, sizeof want));
+        if (e.code == OK) assert_true(pressure.again == 1 && !memcmp(want, synthetic.latent, sizeof want));
         if (e.code != OK) assert_true(e.code == MEMORY && pressure.again == 0);
-        assert_true(watched.pages_peak <= planned_pages());
+        assert_true(memory_checker.pages_peak <= planned_pages());
         rescued += e.code == OK;
         failed += e.code != OK;
         run_same(); /* the session's next */
     }
     assert_true(rescued > 3 * failed && failed > 0);
-    residents_destroy(&toy.residents);
-    toy_remove();
+    residents_destroy(&synthetic.residents);
+    synthetic_remove();
 }
 
 /* One that never finds memory: everything goes, twice at most, and the error stands. */
@@ -297,16 +297,16 @@ static void test_operator_for_good(void **state) {
         memset(&pressure, 0, sizeof pressure);
         pressure.fail_at = at;
         pressure.fail_more = 1 << 20;
-        toy.device.runs = 0;
-        toy_reset(false);
-        toy_execute(&e);
+        synthetic.device.runs = 0;
+        synthetic_reset(false);
+        synthetic_execute(&e);
         assert_int_equal(e.code, MEMORY);
         assert_in_range(pressure.again, 0, 2);
         pressure.fail_at = 0;
         run_same();
     }
-    residents_destroy(&toy.residents);
-    toy_remove();
+    residents_destroy(&synthetic.residents);
+    synthetic_remove();
 }
 
 /* ---- stages that find no memory to begin with ---- */
@@ -318,11 +318,11 @@ static struct {
 /* Whether the stage that did not begin had anything to give up. */
 static bool could_evict(void) {
     int stage = 0;
-    for (int i = 0; i < toy.n_events; i++) stage += toy.events[i] < 0;
+    for (int i = 0; i < synthetic.n_events; i++) stage += synthetic.events[i] < 0;
     uint32_t held = (uint32_t)1 << stage;
-    for (int s = 0; s < TOY_STAGES; s++)
-        if (resident_memory_held(&toy.residents.memory[s])) held |= (uint32_t)1 << s;
-    return plan_evict(&toy.need, &toy.plan, stage, held, UINT64_MAX, &reduced) > 0;
+    for (int s = 0; s < SYNTHETIC_STAGES; s++)
+        if (resident_memory_held(&synthetic.residents.memory[s])) held |= (uint32_t)1 << s;
+    return plan_evict(&synthetic.need, &synthetic.plan, stage, held, UINT64_MAX, &reduced) > 0;
 }
 
 /* Of a run's calls of one kind some fail. False if there were not as many. What fails before readers have
@@ -330,22 +330,22 @@ static bool could_evict(void) {
 static bool start_fails(enum call call, long at, long more) {
     struct error e = {0};
     pressure.begun_again = 0;
-    toy.device.runs = 0;
-    toy_reset(false);
-    watched_restart();
-    watch_fail(&watch, call, at, more);
-    executor_run(&toy.run, &toy.need, &toy.plan, &toy.residents, &toy.counters, &e);
-    bool there = atomic_load(&watch.count[call]) >= at;
-    struct memory_use use = sys_memory_use(&watch.sys);
-    for (int line = toy.plan.keep ? LINE_STATE : LINE_STORE; line < N_MEMORY_LINES; line++)
+    synthetic.device.runs = 0;
+    synthetic_reset(false);
+    memory_checker_restart();
+    fault_sys_fail(&fault_sys, call, at, more);
+    executor_run(&synthetic.run, &synthetic.need, &synthetic.plan, &synthetic.residents, &synthetic.counters, &e);
+    bool there = atomic_load(&fault_sys.count[call]) >= at;
+    struct memory_use use = sys_memory_use(&fault_sys.sys);
+    for (int line = synthetic.plan.keep ? LINE_STATE : LINE_STORE; line < N_MEMORY_LINES; line++)
         assert_int_equal(use.live_bytes[line], 0);
-    assert_true(watched.pages_peak <= planned_pages());
+    assert_true(memory_checker.pages_peak <= planned_pages());
     if (!there) assert_ok(&e);
-    if (e.code == OK) assert_memory_equal(want, toy.latent, sizeof want);
+    if (e.code == OK) assert_memory_equal(want, synthetic.latent, sizeof want);
     if (e.code == OK) assert_true(there == (pressure.begun_again > 0));
     if (e.code != OK) assert_int_equal(e.code, MEMORY);
-    if (e.code != OK && !more && atomic_load(&watch.count[CALL_THREAD])) assert_false(could_evict());
-    assert_in_range(pressure.begun_again, 0, more <= 1 ? more + 1 : 2 * TOY_STAGES);
+    if (e.code != OK && !more && atomic_load(&fault_sys.count[CALL_THREAD])) assert_false(could_evict());
+    assert_in_range(pressure.begun_again, 0, more <= 1 ? more + 1 : 2 * SYNTHETIC_STAGES);
     if (there && e.code == OK) starts.begun++;
     if (there && e.code != OK && more <= 1) starts.stood++;
     return there;
@@ -357,11 +357,11 @@ static void one_plan(void) {
     static const enum call calls[] = {CALL_MAP, CALL_COMMIT};
     for (int k = 0; k < 6; k++)
         for (long at = 1;; at++) {
-            if (below(2)) residents_destroy(&toy.residents);
+            if (below(2)) residents_destroy(&synthetic.residents);
             if (!start_fails(calls[k % 2], at, more[k / 2])) break;
             run_same();
         }
-    residents_destroy(&toy.residents);
+    residents_destroy(&synthetic.residents);
 }
 
 static void test_stage(void **state) {
@@ -375,7 +375,7 @@ static void test_stage(void **state) {
         one_plan();
     }
     assert_true(starts.begun > starts.stood && starts.stood > 0);
-    toy_remove();
+    synthetic_remove();
 }
 
 int main(void) {

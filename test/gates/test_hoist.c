@@ -6,7 +6,7 @@
  * The plain way is a switch of the model (engine/open/model.h) that only this program sets. Hashes are
  * compared within one process. */
 #include "test/lib/rig.h"
-#include "test/lib/made_models.h"
+#include "test/lib/random_models.h"
 
 enum { SEGMENTS_MAX = 512, BUDGETS = 3 };
 
@@ -24,7 +24,7 @@ static struct ledger {
 } ledger;
 
 static int64_t read_and_count(struct sys *sys, int file, void *to, size_t bytes, int64_t offset) {
-    int64_t n = watch_read_at(sys, file, to, bytes, offset);
+    int64_t n = fault_sys_read_at(sys, file, to, bytes, offset);
     for (int i = 0; i < ledger.n && n > 0; i++) {
         int64_t from = offset, end = offset + n;
         if (ledger.segment[i].file != file) continue;
@@ -71,8 +71,8 @@ static void check_reads(int times, const char *what) {
 
 static bool open_counting(struct rig *rig, const char *folder, bool plain) {
     if (!rig_open(rig, folder, 2, 9)) return false;
-    rig->watch.sys.read_at = read_and_count;
-    rig->watch.short_reads = true;
+    rig->fault_sys.sys.read_at = read_and_count;
+    rig->fault_sys.short_reads = true;
     rig->model->no_hoist = plain;
     return true;
 }

@@ -1,7 +1,7 @@
 /* Lanes that compute together: however many images of a batch a budget lets share a streamed byte, each is
  * what its seed alone gives, what is planned is what is used, and more memory is never slower. */
 #include "test/lib/rig.h"
-#include "test/lib/made_models.h"
+#include "test/lib/random_models.h"
 
 enum { BUDGETS = 9, ALONE = 5 };
 
@@ -25,8 +25,8 @@ static void make_need(struct run_need *need, atomic_ullong *random, int images, 
     int groups = (images + together - 1) / together;
     memset(need, 0, sizeof *need);
     need->separate = separate;
-    need->rates.disk = 1e6 + (double)(draw(random) % 50000000);
-    need->rates.h2d = 3e6 + (double)(draw(random) % 50000000);
+    need->rates.disk = 1e6 + (double)(random_next_atomic(random) % 50000000);
+    need->rates.h2d = 3e6 + (double)(random_next_atomic(random) % 50000000);
     need->base_bytes = need->open_bytes = 1 << 16;
     need->interstage_bytes = (uint64_t)(images + together) << 14;
     need->n_stages = 1;
@@ -34,13 +34,13 @@ static void make_need(struct run_need *need, atomic_ullong *random, int images, 
     s->evaluations = 4 * groups;
     s->lanes = together;
     s->groups = groups;
-    s->n_blocks = 3 + (int)(draw(random) % (separate ? 3 : 6));
-    s->state_bytes = (uint64_t)together << (14 + draw(random) % 4);
+    s->n_blocks = 3 + (int)(random_next_atomic(random) % (separate ? 3 : 6));
+    s->state_bytes = (uint64_t)together << (14 + random_next_atomic(random) % 4);
     s->activation_bytes = 1 << 15;
     for (int i = 0; i < s->n_blocks; i++) {
-        s->block_bytes[i] = 256 * (1 + draw(random) % 200);
+        s->block_bytes[i] = 256 * (1 + random_next_atomic(random) % 200);
         s->block_repeats[i] = s->block_keepable[i] = true;
-        s->block_seconds[i] = (double)images / groups * 1e-3 * (double)(1 + draw(random) % 5);
+        s->block_seconds[i] = (double)images / groups * 1e-3 * (double)(1 + random_next_atomic(random) % 5);
     }
 }
 
@@ -112,7 +112,7 @@ static void draw_alone(struct rig *rig, struct sluice_request request, struct al
 }
 
 static void check_used(struct rig *rig, json_t *plan, const char *what) {
-    const int64_t *peak = rig->watch.sys.use.peak_bytes;
+    const int64_t *peak = rig->fault_sys.sys.use.peak_bytes;
     json_int_t most = number(stage_of(plan, "denoise"), "state_bytes");
     json_int_t decode = number(stage_of(plan, "decode"), "state_bytes");
     json_int_t state = number(plan, "cross_bytes") + (decode > most ? decode : most);
@@ -125,7 +125,7 @@ static void check_used(struct rig *rig, json_t *plan, const char *what) {
 /* Every image of the run is its seed's. Returns the groups that the plan had, or 0. */
 static int run_group(struct rig *rig, const struct sluice_request *request, const struct alone *alone,
                      const char *what) {
-    watch_restart(&rig->watch);
+    fault_sys_restart(&rig->fault_sys);
     struct result r = run(rig, request);
     int groups = 0;
     if (check(r.code == SLUICE_OK && r.n_latents == request->batch, "%s: %s found %s", what, r.error.what,
@@ -179,13 +179,13 @@ static void one_batch(struct rig *rig, struct sluice_request request, const stru
         char what[96];
         struct sluice_request r = request;
         r.max_ram_bytes = least + (all - least) * i / (BUDGETS - 1);
-        rig->watch.free_percent = i % 3 == 1 ? 30 : 0; /* others take memory in mid-run */
+        rig->fault_sys.free_percent = i % 3 == 1 ? 30 : 0; /* others take memory in mid-run */
         snprintf(what, sizeof what, "%s, batch %d, cfg %g, budget %d", name, r.batch, r.cfg_scale, i);
         int groups = run_group(rig, &r, alone, what);
         if (groups && groups < fewest) fewest = groups;
         seen[groups]++;
     }
-    rig->watch.free_percent = 0;
+    rig->fault_sys.free_percent = 0;
     check(fewest == 1, "%s: not all at once with room for all", name);
     edited(rig, request, alone, seen);
     request.max_ram_bytes = least - 1;
@@ -200,7 +200,7 @@ static void gate(const char *folder, const char *name, int batch, bool is_guided
     int seen[ALONE + 2] = {0};
     struct rig rig;
     if (!rig_open(&rig, folder, 2, 3)) return;
-    rig.watch.poison = rig.watch.short_reads = true;
+    rig.fault_sys.poison = rig.fault_sys.short_reads = true;
     for (int guided = 0; guided < 2; guided++) {
         if (!thorough() && guided != is_guided) continue;
         struct alone alone;

@@ -8,7 +8,7 @@
 #include "engine/run/timing.h"
 #include "kernels/paced/paced.h"
 
-#include "test/lib/toy_run.h"
+#include "test/lib/synthetic_run.h"
 
 enum { NEEDS = 60, PLANS = 40, PLENTY = 1 << 30 };
 
@@ -362,78 +362,78 @@ static void test_unified(void **state) {
 
 /* ---- runs ---- */
 
-/* The toy family with what its blocks read and write throughout in a picture buffer. */
+/* The synthetic family with what its blocks read and write throughout in a picture buffer. */
 static void declare_pictures(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                              struct arena *pictures, bool *ok) {
     for (int i = 0; i < n_lanes; i++) {
-        struct toy_state *s = lanes[i].state;
-        s->x = arena_tensor(pictures, DTYPE_F32, 2, (const int32_t[]){c->dims[TOY_T], c->dims[TOY_D]}, ok);
-        s->base = arena_tensor(arena, DTYPE_F32, 2, (const int32_t[]){c->dims[TOY_T], c->dims[TOY_D]}, ok);
+        struct synthetic_state *s = lanes[i].state;
+        s->x = arena_tensor(pictures, DTYPE_F32, 2, (const int32_t[]){c->dims[SYNTHETIC_T], c->dims[SYNTHETIC_D]}, ok);
+        s->base = arena_tensor(arena, DTYPE_F32, 2, (const int32_t[]){c->dims[SYNTHETIC_T], c->dims[SYNTHETIC_D]}, ok);
     }
 }
 
 static struct family family_pictures;
-static float latent[TOY_STAGES][TOY_LANES][TOY_ROWS * TOY_COLUMNS];
+static float latent[SYNTHETIC_STAGES][SYNTHETIC_LANES][SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
 
 /* Measured for a device with memory of its own; what a plain loop gives is in latent. */
-static void toy_make_pictures(void) {
+static void synthetic_make_pictures(void) {
     struct error e = {0};
-    toy_make();
-    toy_reset(false);
+    synthetic_make();
+    synthetic_reset(false);
     plain_run();
-    memcpy(latent, toy.latent, sizeof latent);
-    family_pictures = toy_family;
+    memcpy(latent, synthetic.latent, sizeof latent);
+    family_pictures = synthetic_family;
     family_pictures.declare = declare_pictures;
-    for (int s = 0; s < TOY_STAGES; s++) toy.components[s].family = &family_pictures;
-    toy.need.separate = true;
-    toy.run.device = toy.residents.device = paced_open(&watch.sys, &toy.device.device, 0, &e);
+    for (int s = 0; s < SYNTHETIC_STAGES; s++) synthetic.components[s].family = &family_pictures;
+    synthetic.need.separate = true;
+    synthetic.run.device = synthetic.residents.device = paced_open(&fault_sys.sys, &synthetic.device.device, 0, &e);
     assert_ok(&e);
-    executor_measure(&toy.run, true, &toy.need, &e);
+    executor_measure(&synthetic.run, true, &synthetic.need, &e);
     assert_ok(&e);
 }
 
-static void toy_remove_pictures(void) {
-    residents_destroy(&toy.residents);
-    assert_int_equal(sys_memory_use(&watch.sys).live_bytes[LINE_DEVICE], 0);
-    toy.run.device->destroy(toy.run.device);
-    toy_remove();
+static void synthetic_remove_pictures(void) {
+    residents_destroy(&synthetic.residents);
+    assert_int_equal(sys_memory_use(&fault_sys.sys).live_bytes[LINE_DEVICE], 0);
+    synthetic.run.device->destroy(synthetic.run.device);
+    synthetic_remove();
 }
 
 /* By hand, from the forwards: pictures read and written by a block of one lane. */
 static uint64_t traffic(const struct block *block) {
-    uint64_t picture = 4 * TOY_ROWS * TOY_COLUMNS;
-    if (block->kind == &toy_kind_once) return 0;
-    if (block->kind == &toy_kind_end) return picture;
-    return block->kind == &toy_kind_scale ? 2 * picture : 3 * picture;
+    uint64_t picture = 4 * SYNTHETIC_ROWS * SYNTHETIC_COLUMNS;
+    if (block->kind == &synthetic_kind_once) return 0;
+    if (block->kind == &synthetic_kind_end) return picture;
+    return block->kind == &synthetic_kind_scale ? 2 * picture : 3 * picture;
 }
 
 static void test_measured(void **state) {
     (void)state;
-    toy_make_pictures();
-    for (int s = 0; s < TOY_STAGES; s++) {
-        const struct stage_need *n = &toy.need.stage[s];
-        uint64_t lanes = (uint64_t)toy_lanes[s], each = align_up(4 * TOY_ROWS * TOY_COLUMNS, ARENA_ALIGN);
+    synthetic_make_pictures();
+    for (int s = 0; s < SYNTHETIC_STAGES; s++) {
+        const struct stage_need *n = &synthetic.need.stage[s];
+        uint64_t lanes = (uint64_t)synthetic_lanes[s], each = align_up(4 * SYNTHETIC_ROWS * SYNTHETIC_COLUMNS, ARENA_ALIGN);
         assert_int_equal(n->picture_bytes, lanes * each);
         assert_int_equal(n->state_bytes, lanes * each);
         for (int b = 0; b < n->n_blocks; b++)
-            assert_int_equal(n->block_picture_bytes[b], lanes * traffic(toy.list[s][b]));
+            assert_int_equal(n->block_picture_bytes[b], lanes * traffic(synthetic.list[s][b]));
     }
-    toy_remove_pictures();
+    synthetic_remove_pictures();
 }
 
 /* The device holds what is planned there but for what a library would take; the host only what is its own. */
 static void check_used(void) {
-    struct memory_use use = sys_memory_use(&watch.sys);
+    struct memory_use use = sys_memory_use(&fault_sys.sys);
     uint64_t library = 0, store = 0, pictures = 0;
-    for (int s = 0; s < TOY_STAGES; s++) {
-        const struct plan_stage *p = &toy.plan.stage[s];
-        uint64_t on_host = p->pictures_on_host ? paged(toy.need.stage[s].picture_bytes) : 0;
+    for (int s = 0; s < SYNTHETIC_STAGES; s++) {
+        const struct plan_stage *p = &synthetic.plan.stage[s];
+        uint64_t on_host = p->pictures_on_host ? paged(synthetic.need.stage[s].picture_bytes) : 0;
         if (p->library_bytes > library) library = p->library_bytes;
         if (on_host > pictures) pictures = on_host;
         if (p->peak_ram_bytes - on_host > store) store = p->peak_ram_bytes - on_host;
     }
-    assert_in_range(use.peak_bytes[LINE_DEVICE], toy.plan.vram_peak_bytes - library,
-                    toy.plan.vram_peak_bytes);
+    assert_in_range(use.peak_bytes[LINE_DEVICE], synthetic.plan.vram_peak_bytes - library,
+                    synthetic.plan.vram_peak_bytes);
     assert_in_range(use.peak_bytes[LINE_STORE], 0, store);
     assert_int_equal(use.peak_bytes[LINE_STATE], pictures);
     assert_int_equal(use.peak_bytes[LINE_ACTIVATION] + use.peak_bytes[LINE_WORKSPACE], 0);
@@ -441,56 +441,56 @@ static void check_used(void) {
 
 static void run_plan(void) {
     struct error e = {0};
-    residents_destroy(&toy.residents);
-    toy_reset(false);
-    toy_execute(&e);
+    residents_destroy(&synthetic.residents);
+    synthetic_reset(false);
+    synthetic_execute(&e);
     assert_ok(&e);
-    assert_memory_equal(latent, toy.latent, sizeof latent);
+    assert_memory_equal(latent, synthetic.latent, sizeof latent);
     check_used();
 }
 
 /* Made up: residents, rings and places at random. */
 static void make_plan(void) {
-    plan_begin(&toy.need, &toy.plan);
-    for (int s = 0; s < TOY_STAGES; s++) {
-        struct plan_stage *p = &toy.plan.stage[s];
-        for (int b = 0; b < toy.need.stage[s].n_blocks; b++) {
+    plan_begin(&synthetic.need, &synthetic.plan);
+    for (int s = 0; s < SYNTHETIC_STAGES; s++) {
+        struct plan_stage *p = &synthetic.plan.stage[s];
+        for (int b = 0; b < synthetic.need.stage[s].n_blocks; b++) {
             plan_set_resident(p, b, below(2));
             plan_set_pooled(p, b, !plan_is_resident(p, b) && below(2));
         }
-        p->ring_bytes = plan_least_ring(&toy.need.stage[s], p) + PLAN_PAGE * below(20);
-        p->staging_bytes = plan_least_staging(&toy.need, p, s) + PLAN_PAGE * below(20);
+        p->ring_bytes = plan_least_ring(&synthetic.need.stage[s], p) + PLAN_PAGE * below(20);
+        p->staging_bytes = plan_least_staging(&synthetic.need, p, s) + PLAN_PAGE * below(20);
         p->pictures_on_host = (int16_t)below(2);
     }
-    plan_evaluate(&toy.need, &toy.plan);
+    plan_evaluate(&synthetic.need, &synthetic.plan);
 }
 
 static void test_runs(void **state) {
     (void)state;
     random_state = seed_base + 7000;
-    toy_make_pictures();
+    synthetic_make_pictures();
     for (int i = 0; i < PLANS; i++) {
         make_plan();
-        toy.run.readers = (int)below(4);
+        synthetic.run.readers = (int)below(4);
         run_plan();
     }
-    toy_remove_pictures();
+    synthetic_remove_pictures();
 }
 
 /* At the least budget of either memory, where the other decides the place. */
 static void test_runs_at_least(void **state) {
     (void)state;
-    toy_make_pictures();
+    synthetic_make_pictures();
     for (int host = 0; host < 2; host++) {
-        plan_solve(&toy.need, host ? PLENTY : 0, host ? 0 : PLENTY, &toy.plan);
-        uint64_t ram = host ? PLENTY : toy.plan.ram_least_bytes,
-                 vram = host ? toy.plan.vram_least_bytes : PLENTY;
-        plan_solve(&toy.need, ram, vram, &toy.plan);
-        assert_int_equal(plan_check(&toy.need, &toy.plan, &(struct error){0}), OK);
-        assert_int_equal(toy.plan.stage[1].pictures_on_host, host);
+        plan_solve(&synthetic.need, host ? PLENTY : 0, host ? 0 : PLENTY, &synthetic.plan);
+        uint64_t ram = host ? PLENTY : synthetic.plan.ram_least_bytes,
+                 vram = host ? synthetic.plan.vram_least_bytes : PLENTY;
+        plan_solve(&synthetic.need, ram, vram, &synthetic.plan);
+        assert_int_equal(plan_check(&synthetic.need, &synthetic.plan, &(struct error){0}), OK);
+        assert_int_equal(synthetic.plan.stage[1].pictures_on_host, host);
         run_plan();
     }
-    toy_remove_pictures();
+    synthetic_remove_pictures();
 }
 
 /* No memory on either side at any call: said so, and nothing is left behind. */
@@ -498,27 +498,27 @@ static void test_no_memory(void **state) {
     (void)state;
     static const enum call calls[] = {CALL_MAP, CALL_COMMIT};
     random_state = seed_base + 8000;
-    toy_make_pictures();
+    synthetic_make_pictures();
     make_plan();
-    for (int s = 0; s < TOY_STAGES; s++) toy.plan.stage[s].pictures_on_host = 1;
-    plan_evaluate(&toy.need, &toy.plan);
+    for (int s = 0; s < SYNTHETIC_STAGES; s++) synthetic.plan.stage[s].pictures_on_host = 1;
+    plan_evaluate(&synthetic.need, &synthetic.plan);
     for (int i = 0; i < 2; i++) {
         bool done = false;
         for (long n = 1; n < 100 && !done; n++) {
             struct error e = {0};
-            toy_reset(false);
-            watched_restart();
-            watch_fail(&watch, calls[i], n, 0);
-            executor_run(&toy.run, &toy.need, &toy.plan, &toy.residents, &toy.counters, &e);
+            synthetic_reset(false);
+            memory_checker_restart();
+            fault_sys_fail(&fault_sys, calls[i], n, 0);
+            executor_run(&synthetic.run, &synthetic.need, &synthetic.plan, &synthetic.residents, &synthetic.counters, &e);
             done = e.code == OK;
             if (!done) assert_int_equal(e.code, MEMORY);
-            residents_destroy(&toy.residents);
-            assert_int_equal(sys_memory_use(&watch.sys).live_bytes[LINE_DEVICE], 0);
-            assert_int_equal(sys_memory_use(&watch.sys).live_bytes[LINE_STATE], 0);
+            residents_destroy(&synthetic.residents);
+            assert_int_equal(sys_memory_use(&fault_sys.sys).live_bytes[LINE_DEVICE], 0);
+            assert_int_equal(sys_memory_use(&fault_sys.sys).live_bytes[LINE_STATE], 0);
         }
         assert_true(done);
     }
-    toy_remove_pictures();
+    synthetic_remove_pictures();
 }
 
 /* ---- JSON ---- */

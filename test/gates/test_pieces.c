@@ -4,8 +4,8 @@
  */
 #include "engine/run/reader.h"
 #include "kernels/paced/paced.h"
-#include "test/lib/store_world.h"
-#include "test/lib/toy_run.h"
+#include "test/lib/store_fixture.h"
+#include "test/lib/synthetic_run.h"
 
 #include <sched.h>
 
@@ -17,18 +17,18 @@ enum { SLOW_US = 500000 };
 static struct store *open_slow_block(bool separate, struct error *e) {
     struct packed_place place;
     one_block(5 << 20, 0);
-    world.separate = separate;
-    if (separate) world.plan.stage[0].staging_bytes = 2 * PLAN_COPY_PIECE;
-    world.need.separate = separate;
-    world.readers = 1;
-    plan_evaluate(&world.need, &world.plan);
-    atomic_store(&watch.random, 1); /* the first read takes about half a second */
-    watch.delay_us = SLOW_US;
-    watched_restart();
-    struct store *store = world_open(e);
+    store_fixture.separate = separate;
+    if (separate) store_fixture.plan.stage[0].staging_bytes = 2 * PLAN_COPY_PIECE;
+    store_fixture.need.separate = separate;
+    store_fixture.readers = 1;
+    plan_evaluate(&store_fixture.need, &store_fixture.plan);
+    atomic_store(&fault_sys.random, 1); /* the first read takes about half a second */
+    fault_sys.delay_us = SLOW_US;
+    memory_checker_restart();
+    struct store *store = store_fixture_open(e);
     assert_int_equal(store_begin_stage(store, 0, e), OK);
     assert_int_equal(store_acquire(store, 0, &place, e), OK);
-    while (!atomic_load(&watch.count[CALL_READ])) sched_yield(); /* it has its place; now it is being read */
+    while (!atomic_load(&fault_sys.count[CALL_READ])) sched_yield(); /* it has its place; now it is being read */
     assert_int_equal(store_count(store).bytes_read, 0);
     return store;
 }
@@ -40,14 +40,14 @@ static void test_second_piece_fails(void **state) {
         struct error e = {0};
         char line[1200];
         struct store *store = open_slow_block(separate, &e);
-        watch_fail(&watch, CALL_READ, 1, 0); /* the second: the first has been counted */
-        assert_int_equal(store_await(store, 0, world.blocks[0][0].bytes, &e), IO);
-        assert_non_null(strstr(error_line(&e, line, sizeof line), world.files.folder));
+        fault_sys_fail(&fault_sys, CALL_READ, 1, 0); /* the second: the first has been counted */
+        assert_int_equal(store_await(store, 0, store_fixture.blocks[0][0].bytes, &e), IO);
+        assert_non_null(strstr(error_line(&e, line, sizeof line), store_fixture.files.folder));
         e = (struct error){0};
         assert_int_equal(store_await(store, 0, 1, &e), IO); /* what failed has nothing more to give */
         if (separate) store_release(store, 0);
         store_close(store);
-        world_remove();
+        store_fixture_remove();
     }
 }
 
@@ -57,14 +57,14 @@ static void test_cancel_while_awaiting(void **state) {
     for (int separate = 0; separate < 2; separate++) {
         struct error e = {0};
         struct store *store = open_slow_block(separate, &e);
-        world.ticks_left = 2;
+        store_fixture.ticks_left = 2;
         assert_int_equal(store_await(store, 0, 1, &e), CANCELLED);
         assert_int_equal(reads_under_way(), 1);
         store_release(store, 0);
         assert_int_equal(reads_under_way(), 0);
         store_close(store);
-        assert_int_equal(watched.n_reads, 1); /* the rest is not read for nobody */
-        world_remove();
+        assert_int_equal(memory_checker.n_reads, 1); /* the rest is not read for nobody */
+        store_fixture_remove();
     }
 }
 
@@ -72,12 +72,12 @@ static void test_cancel_while_awaiting(void **state) {
 static void test_slow_worlds(void **state) {
     (void)state;
     for (int i = 0, n = 0; n < WORLDS; i++) {
-        world_make(seed_base + 20000 + (uint64_t)i);
-        bool wanted = world.separate && world.readers > 1;
-        watch.delay_us = 1000;
+        store_fixture_make(seed_base + 20000 + (uint64_t)i);
+        bool wanted = store_fixture.separate && store_fixture.readers > 1;
+        fault_sys.delay_us = 1000;
         if (wanted) run_whole(false);
         n += wanted;
-        world_remove();
+        store_fixture_remove();
     }
 }
 
@@ -85,40 +85,40 @@ static void test_slow_worlds(void **state) {
  * that it reads. */
 static void test_run_in_pieces(void **state) {
     (void)state;
-    static float latent[TOY_STAGES][TOY_LANES][TOY_ROWS * TOY_COLUMNS];
+    static float latent[SYNTHETIC_STAGES][SYNTHETIC_LANES][SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
     struct error e = {0};
-    toy_make();
-    world.random = seed_base + 10000;
-    toy_reset(false);
+    synthetic_make();
+    store_fixture.random = seed_base + 10000;
+    synthetic_reset(false);
     plain_run();
-    memcpy(latent, toy.latent, sizeof latent);
-    toy.need.separate = true;
-    toy.run.device = toy.residents.device = paced_open(&watch.sys, &toy.device.device, 20e6, &e);
+    memcpy(latent, synthetic.latent, sizeof latent);
+    synthetic.need.separate = true;
+    synthetic.run.device = synthetic.residents.device = paced_open(&fault_sys.sys, &synthetic.device.device, 20e6, &e);
     for (int i = 0; i < PLANS; i++) {
-        plan_begin(&toy.need, &toy.plan);
-        for (int s = 0; s < TOY_STAGES; s++) {
-            struct plan_stage *p = &toy.plan.stage[s];
+        plan_begin(&synthetic.need, &synthetic.plan);
+        for (int s = 0; s < SYNTHETIC_STAGES; s++) {
+            struct plan_stage *p = &synthetic.plan.stage[s];
             uint64_t largest = 0;
-            for (int b = 0; b < toy.need.stage[s].n_blocks; b++) {
-                uint64_t bytes = toy.need.stage[s].block_bytes[b];
+            for (int b = 0; b < synthetic.need.stage[s].n_blocks; b++) {
+                uint64_t bytes = synthetic.need.stage[s].block_bytes[b];
                 plan_set_resident(p, b, !below(4));
                 if (bytes > largest) largest = bytes;
             }
             p->ring_bytes = align_up(largest, PLAN_PAGE) + PLAN_PAGE * below(20) * below(2);
             p->staging_bytes = PLAN_PAGE * (2 + below(STAGING_PAGES - 1));
         }
-        plan_evaluate(&toy.need, &toy.plan);
-        toy.run.readers = (int)below(4);
-        watch.delay_us = below(2) ? 0 : 300;
-        toy_reset(false);
-        toy_execute(&e);
+        plan_evaluate(&synthetic.need, &synthetic.plan);
+        synthetic.run.readers = (int)below(4);
+        fault_sys.delay_us = below(2) ? 0 : 300;
+        synthetic_reset(false);
+        synthetic_execute(&e);
         assert_ok(&e);
-        assert_memory_equal(latent, toy.latent, sizeof latent);
-        assert_true(watched.pages_peak <= planned_pages() + STAGING_PAGES * PLAN_PAGE);
+        assert_memory_equal(latent, synthetic.latent, sizeof latent);
+        assert_true(memory_checker.pages_peak <= planned_pages() + STAGING_PAGES * PLAN_PAGE);
     }
-    residents_destroy(&toy.residents);
-    toy.run.device->destroy(toy.run.device);
-    toy_remove();
+    residents_destroy(&synthetic.residents);
+    synthetic.run.device->destroy(synthetic.run.device);
+    synthetic_remove();
 }
 
 /* ---- weights that are parts of one tensor ---- */
@@ -156,28 +156,28 @@ static const struct block_kind part_kind = BLOCK_KIND("parts", "parts", part_tab
 
 /* Rows of the packed block against rows of the file. */
 static void assert_rows(struct tensor weight, int32_t row, const char *tensor, int32_t from, int32_t rows) {
-    const struct index_entry *entry = index_find(&world.files.index, tensor);
+    const struct index_entry *entry = index_find(&store_fixture.files.index, tensor);
     uint64_t row_bytes = entry->bytes / (uint64_t)entry->dim[0];
     assert_memory_equal((char *)weight.data + (uint64_t)row * row_bytes,
-                        world.files.contents[entry->source] + entry->offset + (uint64_t)from * row_bytes,
+                        store_fixture.files.contents[entry->source] + entry->offset + (uint64_t)from * row_bytes,
                         (uint64_t)rows * row_bytes);
 }
 
 static void bind_parts(int32_t rows, struct block *block, struct error *e) {
     const struct block_ref ref = {.kind = &part_kind};
-    watched_init(seed_base);
-    toy_files_begin(&world.files, &watch.sys, seed_base);
-    toy_files_add(&world.files, "fused.weight", DTYPE_BF16, 2, (int32_t[]){rows, 7});
-    toy_files_add(&world.files, "fused.bias", DTYPE_F32, 1, (int32_t[]){rows});
-    toy_files_end(&world.files);
-    block_bind(&watch.sys, &ref, &world.files.index, part_dims, block, e);
+    memory_checker_init(seed_base);
+    synthetic_files_begin(&store_fixture.files, &fault_sys.sys, seed_base);
+    synthetic_files_add(&store_fixture.files, "fused.weight", DTYPE_BF16, 2, (int32_t[]){rows, 7});
+    synthetic_files_add(&store_fixture.files, "fused.bias", DTYPE_F32, 1, (int32_t[]){rows});
+    synthetic_files_end(&store_fixture.files);
+    block_bind(&fault_sys.sys, &ref, &store_fixture.files.index, part_dims, block, e);
 }
 
 static void unbind_parts(struct block *block) {
-    block_destroy(&watch.sys, block);
-    index_destroy(&world.files.index);
-    toy_files_remove(&world.files);
-    assert_int_equal(watch_live(&watch), 0);
+    block_destroy(&fault_sys.sys, block);
+    index_destroy(&store_fixture.files.index);
+    synthetic_files_remove(&store_fixture.files);
+    assert_int_equal(fault_sys_live_bytes(&fault_sys), 0);
 }
 
 /* One part, two of them, and two the other way round, each laid out as if the file had the tensor itself. */
@@ -223,17 +223,17 @@ static void test_parts_of_a_shorter_tensor(void **state) {
 static void test_direct_reads_land(void **state) {
     (void)state;
     one_block(5 << 20, 0);
-    world.separate = world.need.separate = true;
-    world.plan.stage[0].staging_bytes = PLAN_STAGING;
-    world_open_direct(UINT64_MAX);
-    world.plan.bounce_bytes = world.need.bounce_bytes = PLAN_PAGE * (uint64_t)world.readers;
-    plan_evaluate(&world.need, &world.plan);
-    watched_restart();
+    store_fixture.separate = store_fixture.need.separate = true;
+    store_fixture.plan.stage[0].staging_bytes = PLAN_STAGING;
+    store_fixture_open_direct(UINT64_MAX);
+    store_fixture.plan.bounce_bytes = store_fixture.need.bounce_bytes = PLAN_PAGE * (uint64_t)store_fixture.readers;
+    plan_evaluate(&store_fixture.need, &store_fixture.plan);
+    memory_checker_restart();
     run_whole(false);
-    uint64_t pieces = world.blocks[0][0].bytes / (PLAN_STAGED_PIECE - PLAN_PAGE) + 1;
-    printf("%d direct reads of %d pieces\n", watched.n_reads, (int)pieces);
-    assert_true(watched.n_reads >= (int)pieces && watched.n_reads <= 3 * (int)pieces);
-    world_remove();
+    uint64_t pieces = store_fixture.blocks[0][0].bytes / (PLAN_STAGED_PIECE - PLAN_PAGE) + 1;
+    printf("%d direct reads of %d pieces\n", memory_checker.n_reads, (int)pieces);
+    assert_true(memory_checker.n_reads >= (int)pieces && memory_checker.n_reads <= 3 * (int)pieces);
+    store_fixture_remove();
 }
 
 int main(void) {

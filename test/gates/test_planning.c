@@ -83,7 +83,7 @@ int main(void) {
     short_memory(&rig);
     tiling(&rig);
     rig.session->device->cost = cost_of_device;
-    check(!atomic_load(&rig.watch.count[CALL_THREAD]), "planning starts threads");
+    check(!atomic_load(&rig.fault_sys.count[CALL_THREAD]), "planning starts threads");
     rig_close(&rig);
     return finish();
 }

@@ -4,7 +4,7 @@
 #include "engine/api/pressure.h"
 #include "test/lib/failing_operators.h"
 #include "test/lib/rig.h"
-#include "test/lib/made_models.h"
+#include "test/lib/random_models.h"
 
 #include "kernels/ops.h"
 
@@ -52,10 +52,10 @@ static struct replanned replanned(struct rig *rig) {
 
 static struct result run_within(struct rig *rig, const struct sluice_request *request,
                                 const struct result *want, const char *what) {
-    watch_restart(&rig->watch);
+    fault_sys_restart(&rig->fault_sys);
     struct result r = run(rig, request);
     same(want, &r, what);
-    check(rig->watch.sys.use.peak_bytes[LINE_STORE] <= planned_store(r.plan), "%s: above the plan", what);
+    check(rig->fault_sys.sys.use.peak_bytes[LINE_STORE] <= planned_store(r.plan), "%s: above the plan", what);
     check(replanned(rig).named, "%s: what was given up is not named", what);
     return r;
 }
@@ -70,22 +70,22 @@ static void one_budget(struct rig *rig, const struct sluice_request *request, co
     for (int round = 0; round < ROUNDS; round++) {
         char what[192];
         snprintf(what, sizeof what, "%s, pressure %d", name, round);
-        rig->watch.free_percent = round ? 50 : 100;
-        rig->watch.free_bytes = round == 2 ? 1 : PRESSURE_RESERVE_MOST - (300 << 10);
+        rig->fault_sys.free_percent = round ? 50 : 100;
+        rig->fault_sys.free_bytes = round == 2 ? 1 : PRESSURE_RESERVE_MOST - (300 << 10);
         struct result r = run_within(rig, request, want, what);
-        int64_t live = rig->watch.sys.use.live_bytes[LINE_STORE];
+        int64_t live = rig->fault_sys.sys.use.live_bytes[LINE_STORE];
         bool keep = json_is_true(json_object_get(r.plan, "keep"));
         struct replanned given = replanned(rig);
         n_evicted += given.n;
         const char *hash = json_string_value(json_object_get(r.plan, "hash"));
-        rig->watch.free_percent = 0;
+        rig->fault_sys.free_percent = 0;
         struct result next = run_within(rig, request, want, what);
         check(!replanned(rig).n, "%s: given up without need", what);
         check(!strcmp(hash, json_string_value(json_object_get(next.plan, "hash"))), "%s: another hash", what);
         if (keep && given.n)
-            check(live + given.bytes <= rig->watch.sys.use.live_bytes[LINE_STORE],
+            check(live + given.bytes <= rig->fault_sys.sys.use.live_bytes[LINE_STORE],
                   "%s: gave up %lld, has %lld; without pressure %lld", what, (long long)given.bytes,
-                  (long long)live, (long long)rig->watch.sys.use.live_bytes[LINE_STORE]);
+                  (long long)live, (long long)rig->fault_sys.sys.use.live_bytes[LINE_STORE]);
         if (keep && round == 0) check(given.n > 0, "%s: all resident, but nothing was given up", what);
         result_free(&next);
         result_free(&r);
@@ -110,8 +110,8 @@ static void one_request(struct rig *rig, struct sluice_request request, const ch
 static void gate(const char *folder, const char *name, int threads, bool all) {
     struct rig rig;
     if (!rig_open(&rig, folder, threads, 21)) return;
-    rig.watch.delay_us = 300;
-    rig.watch.short_reads = true;
+    rig.fault_sys.delay_us = 300;
+    rig.fault_sys.short_reads = true;
     one_request(&rig, request_fox(48, 32, 4, 1, 3.5), name);
     if (all) one_request(&rig, request_fox(48, 32, 4, 1, 1), name);
     if (all) one_request(&rig, request_fox(48, 32, 3, 2, 3.5), name);
@@ -138,7 +138,7 @@ static void operator_fails(const char *folder, bool keep) {
         char what[64];
         snprintf(what, sizeof what, "operator fails %d%s", i, keep ? ", kept" : "");
         operators_fail_at(1 + (n - 2) * i / (TRIES - 1));
-        watch_restart(&rig.watch);
+        fault_sys_restart(&rig.fault_sys);
         struct result r = run(&rig, &request);
         if (r.code == SLUICE_OK) {
             rescued++;
@@ -166,21 +166,21 @@ static void room_fails(const char *folder) {
     struct rig rig;
     if (!rig_open(&rig, folder, 1, 6)) return;
     struct sluice_request request = request_fox(48, 32, 2, 1, 1);
-    watch_fail(&rig.watch, CALL_ROOM, 3, 0);
+    fault_sys_fail(&rig.fault_sys, CALL_FREE_BYTES, 3, 0);
     struct result r = run(&rig, &request);
     check(r.code == SLUICE_MEMORY && strstr(r.error.what, "primitive"), "a primitive: %s", r.error.what);
     result_free(&r);
-    watch_restart(&rig.watch);
+    fault_sys_restart(&rig.fault_sys);
     struct result prepared = run(&rig, &request);
-    watch_restart(&rig.watch);
+    fault_sys_restart(&rig.fault_sys);
     struct result want = run(&rig, &request);
     same(&prepared, &want, "after a primitive");
-    long n = atomic_load(&rig.watch.count[CALL_ROOM]);
+    long n = atomic_load(&rig.fault_sys.count[CALL_FREE_BYTES]);
     check(n > 100, "asked for room %ld times", n);
     for (int i = 0; i < TRIES; i++) {
         char what[64];
         snprintf(what, sizeof what, "room fails %d", i);
-        watch_fail(&rig.watch, CALL_ROOM, 1 + (n - 2) * i / (TRIES - 1), 0);
+        fault_sys_fail(&rig.fault_sys, CALL_FREE_BYTES, 1 + (n - 2) * i / (TRIES - 1), 0);
         r = run(&rig, &request);
         same(&want, &r, what);
         check(replanned(&rig).n == 1, "%s: %d times given up", what, replanned(&rig).n);
@@ -211,15 +211,15 @@ static void calls_fail(struct rig *rig, struct sluice_request *request, const st
         char what[64];
         snprintf(what, sizeof what, "%s %ld fails", name, at);
         residents_destroy(&rig->session->residents); /* the run before kept them */
-        watch_fail(&rig->watch, call, at, 0);
+        fault_sys_fail(&rig->fault_sys, call, at, 0);
         struct result r = run(rig, request);
-        bool reached = atomic_load(&rig->watch.count[call]) >= at;
-        bool opened = atomic_load(&rig->watch.count[CALL_THREAD]) > 0; /* before: the store's own, and host */
+        bool reached = atomic_load(&rig->fault_sys.count[call]) >= at;
+        bool opened = atomic_load(&rig->fault_sys.count[CALL_THREAD]) > 0; /* before: the store's own, and host */
         int given = replanned(rig).n;
         if (reached && r.code == SLUICE_OK) {
             same(want, &r, what);
             check(given == 1, "%s: %d times given up", what, given);
-            check(rig->watch.sys.use.peak_bytes[LINE_STORE] <= planned_store(r.plan), "%s: above the plan",
+            check(rig->fault_sys.sys.use.peak_bytes[LINE_STORE] <= planned_store(r.plan), "%s: above the plan",
                   what);
             went_on++;
             n_denoise += evicted_for(rig, "denoise");
@@ -227,7 +227,7 @@ static void calls_fail(struct rig *rig, struct sluice_request *request, const st
         } else if (reached) {
             check(!opened && r.code == SLUICE_MEMORY, "%s: %s", what, r.error.what);
         }
-        check_given_back(rig, json_is_true(json_object_get(r.plan, "keep")), what);
+        check_memory_released(rig, json_is_true(json_object_get(r.plan, "keep")), what);
         result_free(&r);
         r = run_within(rig, request, want, what);
         result_free(&r);

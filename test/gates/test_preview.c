@@ -3,7 +3,7 @@
  * planned; and what goes wrong with a preview ends no run. */
 #include "engine/api/preview.h"
 #include "engine/open/latent_file.h"
-#include "test/lib/made_models.h"
+#include "test/lib/random_models.h"
 #include "test/lib/residency.h"
 
 #include <math.h>
@@ -24,7 +24,7 @@ static struct looking {
     uint8_t picture[SIDE * SIDE * 3]; /* of the last picture */
     int n_warned;
     sluice_session *cancelled; /* behind the first preview */
-    struct watch *starved;     /* what is mapped next behind the first preview is not to be had */
+    struct fault_sys *starved;     /* what is mapped next behind the first preview is not to be had */
 } looking;
 
 static void on_preview(void *user, const struct sluice_preview *preview) {
@@ -35,7 +35,7 @@ static void on_preview(void *user, const struct sluice_preview *preview) {
     l->shown[l->n++] = (struct shown){preview->index, preview->step,   preview->of,
                                       preview->width, preview->height, preview->seed};
     if (l->cancelled) sluice_cancel(l->cancelled);
-    if (l->starved && l->n == 1) watch_fail(l->starved, CALL_MAP, 1, 0);
+    if (l->starved && l->n == 1) fault_sys_fail(l->starved, CALL_MAP, 1, 0);
 }
 
 static void on_image(void *user, const struct sluice_image *image) {
@@ -51,7 +51,7 @@ static void on_log(void *user, int level, const char *line) {
 
 /* Random weights: its pictures are as good as any to be alike. */
 static const char *tiny_decoder(void) {
-    return made_model("tiny", "taesd", "latent_channels=16,dtype=f32", 5);
+    return random_model("tiny", "taesd", "latent_channels=16,dtype=f32", 5);
 }
 
 static bool open_looking(struct rig *rig, const char *folder, const char *tiny) {
@@ -63,8 +63,8 @@ static bool open_looking(struct rig *rig, const char *folder, const char *tiny) 
         .threads = 2, .on_preview = on_preview, .on_image = on_image, .on_log = on_log, .user = &looking};
     memset(rig, 0, sizeof *rig);
     memset(&looking, 0, sizeof looking);
-    watch_init(&rig->watch, 3);
-    if (!check(model_open(&rig->watch.sys, &from, &rig->model, &e) == OK, "%s: %s", folder, e.what))
+    fault_sys_init(&rig->fault_sys, 3);
+    if (!check(model_open(&rig->fault_sys.sys, &from, &rig->model, &e) == OK, "%s: %s", folder, e.what))
         return false;
     return rig_open_session(rig, &options);
 }
@@ -198,7 +198,7 @@ static void shows_latent(void) {
     const struct latent_colours *colours = rig.model->recipe->colours;
     struct result got = run(&rig, &r);
     check(looking.n == 5, "%d previews", looking.n);
-    latent_open(&rig.watch.sys, path, &index, dim, &e);
+    latent_open(&rig.fault_sys.sys, path, &index, dim, &e);
     int n = dim[3] * dim[4];
     float *values = calloc((size_t)(dim[1] * n), sizeof *values);
     latent_read(&index, 0, tensor_make(values, DTYPE_F32, 4, dim + 1), &e);
@@ -288,7 +288,7 @@ static atomic_llong most_live;
 
 static void look_at_memory(void *user, long n) {
     (void)user, (void)n;
-    long long live = watch_live(&observed->watch), before = atomic_load(&most_live);
+    long long live = fault_sys_live_bytes(&observed->fault_sys), before = atomic_load(&most_live);
     while (live > before && !atomic_compare_exchange_weak(&most_live, &before, live)) {
     }
 }
@@ -308,11 +308,11 @@ static json_int_t planned_of_ours(json_t *plan) {
 static void within_budget(struct rig *rig, const struct sluice_request *r, const struct result *want,
                           const char *what) {
     observed = rig;
-    rig->watch.on_read = look_at_memory;
+    rig->fault_sys.on_read = look_at_memory;
     atomic_store(&most_live, 0);
     looking.n = 0;
     struct result got = run(rig, r);
-    rig->watch.on_read = NULL;
+    rig->fault_sys.on_read = NULL;
     same(want, &got, what);
     check(looking.n > 0, "%s: no previews", what);
     json_int_t peak = planned_of_ours(got.plan);
@@ -367,12 +367,12 @@ static void starved(void) {
     struct result want = run(&rig, &r);
     check(looking.n == 4, "%d previews", looking.n);
     looking.n = 0;
-    looking.starved = &rig.watch;
+    looking.starved = &rig.fault_sys;
     struct result got = run(&rig, &r);
     same(&want, &got, "no memory for the second preview");
     check(looking.n == 1 && looking.n_warned == 1, "%d previews, %d warnings", looking.n, looking.n_warned);
     looking.starved = NULL;
-    watch_restart(&rig.watch);
+    fault_sys_restart(&rig.fault_sys);
     result_free(&want);
     result_free(&got);
     rig_close(&rig);
@@ -411,7 +411,7 @@ static void refusals(void) {
     result_free(&got);
     rig_close(&rig);
     refused(folder, request_of("sketch"), "invalid value for --preview");
-    refused(folder, request_of("taesd"), "without a tiny decoder");
+    refused(folder, request_of("taesd"), "needs a tiny autoencoder");
     refused("test/golden/flux_a/model", request_of("latent"), "no colour table");
     r.preview_every = -1;
     refused(folder, r, "--preview-every");

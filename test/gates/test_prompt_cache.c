@@ -27,7 +27,7 @@ static void ledger_count(struct ledger *l, const struct file_identity *identity,
 }
 
 static int64_t read_and_count(struct sys *sys, int file, void *to, size_t bytes, int64_t offset) {
-    int64_t n = watch_read_at(sys, file, to, bytes, offset);
+    int64_t n = fault_sys_read_at(sys, file, to, bytes, offset);
     struct file_identity identity;
     if (sys->identify(sys, file, &identity)) return n;
     ledger_count(&ledger, &identity, n);
@@ -52,7 +52,7 @@ static bool open_keeping(struct rig *rig, const char *folder, uint64_t bytes) {
     struct sluice_session_options options = {.threads = 2, .prompt_cache_bytes = bytes};
     if (!rig_open(rig, folder, 2, 3)) return false;
     sluice_session_close(rig->session);
-    rig->watch.sys.read_at = read_and_count;
+    rig->fault_sys.sys.read_at = read_and_count;
     ledger_open(&ledger, rig->model, FAMILY_TEXT);
     ledger_open(&denoisers, rig->model, FAMILY_DENOISER);
     return rig_open_session(rig, &options);
@@ -276,7 +276,7 @@ static void dated_back(void) {
     char folder[160], command[640];
     struct sluice_request r = request_of(other);
     r.cfg_scale = 1;
-    snprintf(folder, sizeof folder, "%s", copy_of("test/golden/zimage_a/model", "dated"));
+    snprintf(folder, sizeof folder, "%s", copy_model_folder("test/golden/zimage_a/model", "dated"));
     snprintf(kept_in, sizeof kept_in, "%s/dated_back", temporary);
     mkdir(kept_in, 0777);
     expect_with_files(folder, r, 1, "before it is changed");
@@ -295,7 +295,7 @@ static int n_warned;
 
 static void count_warnings(void *user, int level, const char *line) {
     (void)user;
-    n_warned += level == SLUICE_WARNING && strstr(line, "not kept") != NULL;
+    n_warned += level == SLUICE_WARNING && strstr(line, "cannot save a prompt's embeddings") != NULL;
 }
 
 /* What cannot be written is no reason not to draw. */

@@ -1,13 +1,13 @@
 /* Weights in another type than their files (`--type`): the same bits under every budget, within the plan;
  * other types, other pixels and other plans; a session that changes its mind. What each type's bytes are:
  * test_quantise.c; that a file converted beforehand gives the same picture: test_convert.c. */
-#include "test/lib/made_models.h"
+#include "test/lib/random_models.h"
 #include "test/lib/residency.h"
 
 /* Rows of 256 and of other lengths, so that blocks of 256 and of 32 both occur; bf16, as models are
  * published. */
 static const char *small_checkpoint(void) {
-    return made_model(
+    return random_model(
         "small", "zimage",
         "heads=4,axis0=16,axis1=24,axis2=24,layers=2,refiners=1,hidden=256,text_heads=4,text_key_heads=2,"
         "text_head_dim=32,text_ff=416,text_layers=3,vocabulary=400,vae0=32,vae1=32,vae2=32,vae3=32,vae_"
@@ -30,8 +30,8 @@ static struct result gate(const char *folder, const char *type, int threads, boo
     struct sluice_request request = request_of(type);
     struct result want = fresh(folder, threads, request);
     if (!rig_open(&rig, folder, threads, 3)) return want;
-    rig.watch.delay_us = 300;
-    rig.watch.short_reads = true;
+    rig.fault_sys.delay_us = 300;
+    rig.fault_sys.short_reads = true;
     budgets(&rig, request, &want, all ? 3 : 2, type);
     if (all) direct_reads(&rig, request, &want, 2, type);
     if (all) edited_plans(&rig, request, &want, 2, type);
@@ -134,13 +134,13 @@ static void cancelled(const char *folder, const struct result *want) {
     struct rig rig;
     struct sluice_request request = request_of(types[0]);
     if (!rig_open(&rig, folder, 2, 3)) return;
-    rig.watch.on_read = cancel_now;
-    rig.watch.on_read_user = rig.session;
-    watch_restart(&rig.watch);
+    rig.fault_sys.on_read = cancel_now;
+    rig.fault_sys.on_read_user = rig.session;
+    fault_sys_restart(&rig.fault_sys);
     struct result r = run(&rig, &request);
     check(r.code == SLUICE_CANCELLED, "cancelled: %s", sluice_code_name(r.code));
     result_free(&r);
-    rig.watch.on_read = NULL;
+    rig.fault_sys.on_read = NULL;
     r = run_same(&rig, &request, want, "after a cancelled one");
     result_free(&r);
     rig_close(&rig);

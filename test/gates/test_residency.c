@@ -61,16 +61,16 @@ static void cancel_at(void *user, long n) {
 
 /* A run that another thread's call ends somewhere. */
 static void cancelled(struct rig *rig, struct sluice_request request, int64_t budget, const char *what) {
-    rig->watch.on_read = cancel_at;
-    rig->watch.on_read_user = rig->session;
-    watch_restart(&rig->watch);
+    rig->fault_sys.on_read = cancel_at;
+    rig->fault_sys.on_read_user = rig->session;
+    fault_sys_restart(&rig->fault_sys);
     request.seed = 1;
     request.max_ram_bytes = budget;
     struct result r = run(rig, &request);
     check(r.code == SLUICE_CANCELLED || r.code == SLUICE_OK, "%s: cancel: %s", what,
           sluice_code_name(r.code));
     result_free(&r);
-    rig->watch.on_read = NULL;
+    rig->fault_sys.on_read = NULL;
 }
 
 /* Runs in between, of other size, prompt and lanes, cancelled, refused: the next is the same. */
@@ -110,14 +110,14 @@ static void least_budget(struct rig *rig, struct sluice_request request, const c
     json_t *plan = query(rig, &request, &fits);
     check(!fits && ram(plan, "least") == least, "%s: one byte under the least fits", name);
     json_decref(plan);
-    watch_restart(&rig->watch);
+    fault_sys_restart(&rig->fault_sys);
     struct result r = run(rig, &request);
     snprintf(bytes, sizeof bytes, "%lld", (long long)least);
-    check(!atomic_load(&rig->watch.count[CALL_READ]), "%s: weights are read before the refusal", name);
+    check(!atomic_load(&rig->fault_sys.count[CALL_READ]), "%s: weights are read before the refusal", name);
     check(r.code == SLUICE_BUDGET && r.error.exit_code == 4 && strstr(r.error.what, bytes),
           "%s: under the least: %s, %s", name, sluice_code_name(r.code), r.error.what);
     printf("%-10s under the least: %s; reads %ld\n", name, r.error.what,
-           atomic_load(&rig->watch.count[CALL_READ]));
+           atomic_load(&rig->fault_sys.count[CALL_READ]));
     result_free(&r);
     request.max_ram_bytes = least;
     json_t *a = query(rig, &request, NULL), *b = query(rig, &request, NULL);
@@ -158,8 +158,8 @@ static void gate_of(const char *folder, const char *name, const struct gate *gat
     if (!rig_open(&rig, folder, gate->threads, (uint64_t)gate->threads)) return;
     struct result want = fresh(folder, gate->threads, request);
     bounds(&rig, request, &least, &all);
-    rig.watch.delay_us = 300;
-    rig.watch.short_reads = true;
+    rig.fault_sys.delay_us = 300;
+    rig.fault_sys.short_reads = true;
     some_budgets(&rig, request, &want, gate->wide, name);
     if (gate->no_decode && thorough()) {
         struct result latents = want;
@@ -219,8 +219,8 @@ static void gate_in_bf16(const char *folder, const char *name, const struct gate
     } else {
         struct result want = fresh(folder, gate->threads, request);
         bounds(&rig, request, &least, &all);
-        rig.watch.delay_us = 300;
-        rig.watch.short_reads = true;
+        rig.fault_sys.delay_us = 300;
+        rig.fault_sys.short_reads = true;
         some_budgets(&rig, request, &want, gate->wide, name);
         edited_plans(&rig, request, &want, some(EDITS_ALL, 3), name);
         least_budget(&rig, request, name);
@@ -233,7 +233,7 @@ static void gate_in_bf16(const char *folder, const char *name, const struct gate
 
 /* Of all fixtures some are only tried where they are named. */
 static bool is_tried(const struct fixture *f, char **names) {
-    return f->gate && (f->gate->always || thorough() || *names) && fixture_is_asked(f, names);
+    return f->gate && (f->gate->always || thorough() || *names) && fixture_is_selected(f, names);
 }
 
 int main(int argc, char **argv) {

@@ -5,7 +5,7 @@
  * blocks of one kind differ in size), from safetensors or GGUF. With AVX2 and under sanitizers every fifth.
  */
 #include "test/lib/residency.h"
-#include "test/lib/made_models.h"
+#include "test/lib/random_models.h"
 
 enum { TYPE_BUDGETS = 3, EVERY = 5, IN_BF16 = 3 };
 
@@ -81,8 +81,8 @@ static void gate(const struct stored *s, int threads, const char *precision) {
     if (!rig_open(&rig, folder, threads, 7)) return;
     check_types(&rig, s);
     struct result want = fresh(folder, threads, request);
-    rig.watch.delay_us = 300;
-    rig.watch.short_reads = true;
+    rig.fault_sys.delay_us = 300;
+    rig.fault_sys.short_reads = true;
     struct tally t = budgets(&rig, request, &want, TYPE_BUDGETS, s->dtype);
     check(tally_of(&t, "denoise") >= TYPE_BUDGETS - 1, "%s streams at %d budgets", s->dtype,
           tally_of(&t, "denoise"));

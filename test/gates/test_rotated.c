@@ -3,7 +3,7 @@
  * groups of 16, which the fixtures' rows have. That the numbers are right is in test_weights.c, that a
  * reference draws the same in test_stored.c. */
 #include "engine/sluice_bench.h"
-#include "test/lib/made_models.h"
+#include "test/lib/random_models.h"
 #include "test/lib/rig.h"
 
 enum { PATH = 192 };
@@ -77,8 +77,8 @@ static struct result draw_with(const char *folder, const struct parts *parts) {
     struct sluice_model_options from = {
         .struct_size = sizeof from, .model = folder, .parts = parts->part, .n_parts = parts->n};
     struct sluice_session_options options = {.struct_size = sizeof options, .device = "cpu", .threads = 2};
-    watch_init(&rig.watch, 1);
-    if (!check(model_open(&rig.watch.sys, &from, &rig.model, &e) == OK, "%s: %s (%s)", folder, e.what,
+    fault_sys_init(&rig.fault_sys, 1);
+    if (!check(model_open(&rig.fault_sys.sys, &from, &rig.model, &e) == OK, "%s: %s (%s)", folder, e.what,
                e.where) ||
         !rig_open_session(&rig, &options))
         return r;
@@ -114,7 +114,7 @@ static void same_as_numbers(const char *folder) {
 
 /* CLIP and T5 with rows of whole groups, which no fixture's have. */
 static const char *flux_checkpoint(void) {
-    return made_model(
+    return random_model(
         "flux", "flux",
         "heads=2,axis0=16,axis1=24,axis2=24,double_layers=1,single_layers=1,hidden=64,clip_heads=2,clip_ff="
         "96,"

@@ -1,8 +1,8 @@
-/* Skip-layer guidance in the toy pipeline: which steps it is of, what is planned of them, when it does
- * nothing and says so, what is refused. What it computes test_toy.c compares with plain loops, and that no
+/* Skip-layer guidance in the synthetic pipeline: which steps it is of, what is planned of them, when it does
+ * nothing and says so, what is refused. What it computes test_synthetic_pipeline.c compares with plain loops, and that no
  * plan and no batch changes its bits test_residency.c and test_lanes.c. */
 #include "test/lib/gates.h"
-#include "test/lib/made_models.h"
+#include "test/lib/random_models.h"
 #include "test/lib/rig.h"
 
 #include <math.h>
@@ -20,7 +20,7 @@ static const int layers[] = {0, 1, 2, 3};
 
 /* Of so many layers, from the first. */
 static struct sluice_request request_of(int n, double start, double end) {
-    struct sluice_request r = gate_toy.request;
+    struct sluice_request r = gate_synthetic.request;
     r.slg_layers = n ? layers : NULL;
     r.n_slg_layers = n;
     r.slg_start = start;
@@ -151,7 +151,7 @@ static void grouped(struct rig *rig) {
         struct sluice_request edited = request;
         char *text = json_dumps(plan, 0);
         edited.plan = text;
-        watch_restart(&rig->watch);
+        fault_sys_restart(&rig->fault_sys);
         struct result r = run(rig, &edited);
         int together = (BATCH + groups[k] - 1) / groups[k];
         check(r.n_latents == BATCH && lanes_of(r.plan, "denoise_2") == 3 * together, "%d groups: %s",
@@ -159,7 +159,7 @@ static void grouped(struct rig *rig) {
         for (int i = 0; i < r.n_latents; i++)
             check(!strcmp(r.latent[i], alone[i].latent[0]), "%d groups: image %d has other bits than alone",
                   groups[k], i);
-        check(rig->watch.sys.use.peak_bytes[LINE_STATE] <=
+        check(rig->fault_sys.sys.use.peak_bytes[LINE_STATE] <=
                   number(r.plan, "cross_bytes") + number(stage_of(r.plan, "denoise"), "state_bytes"),
               "%d groups: more state than planned", groups[k]);
         result_free(&r);
@@ -215,7 +215,7 @@ int main(void) {
     struct sluice_session_options options = {.threads = 1, .on_log = on_log};
     temporary_make();
     gates_begin();
-    if (!rig_open(&rig, toy_checkpoint(), 1, 3)) return finish();
+    if (!rig_open(&rig, synthetic_checkpoint(), 1, 3)) return finish();
     sluice_session_close(rig.session);
     if (!rig_open_session(&rig, &options)) return finish();
     steps(&rig);

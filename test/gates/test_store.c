@@ -5,8 +5,8 @@
  * Random cases: SEED in the environment moves all of them. A hang is a failure: waits give up after
  * HANG_SECONDS. */
 #include "test/lib/check.h"
-#include "test/lib/store_sides.h"
-#include "test/lib/toy_run.h"
+#include "test/lib/store_adapters.h"
+#include "test/lib/synthetic_run.h"
 
 static int layouts, needs, stride; /* how many, and of what can fail every so manieth */
 
@@ -14,14 +14,14 @@ static int layouts, needs, stride; /* how many, and of what can fail every so ma
 
 static void every_layout(uint64_t n) {
     for (uint64_t i = 0; i < n; i++) {
-        world_make(seed_base + i);
+        store_fixture_make(seed_base + i);
         run_whole(false);
         int64_t kept = 0;
-        for (int s = 0; s < world.plan.n_stages && world.plan.keep; s++) kept += stays_bytes(s);
-        assert_int_equal(watched.pages_live, kept);
-        watched_restart();
-        run_whole(world.plan.keep); /* the session's next run */
-        world_remove();
+        for (int s = 0; s < store_fixture.plan.n_stages && store_fixture.plan.keep; s++) kept += stays_bytes(s);
+        assert_int_equal(memory_checker.pages_live, kept);
+        memory_checker_restart();
+        run_whole(store_fixture.plan.keep); /* the session's next run */
+        store_fixture_remove();
     }
 }
 
@@ -32,19 +32,19 @@ static void test_every_layout(void **state) {
 
 static void test_every_layout_sliced(void **state) {
     (void)state;
-    world_sliced = true;
+    store_fixture_sliced = true;
     every_layout((uint64_t)layouts / 2);
-    world_sliced = false;
+    store_fixture_sliced = false;
 }
 
 /* Whatever was kept of the run before, the bytes are right. */
 static void run_again(void) {
     struct error e = {0};
-    struct store *store = world_open(&e);
+    struct store *store = store_fixture_open(&e);
     drive(store, -1, &e);
     assert_ok(&e);
     store_close(store);
-    assert_no_violation();
+    assert_no_memory_violation();
 }
 
 /* A session that changes adapters, takes them away and has none for a while: of what stays sides are read,
@@ -53,16 +53,16 @@ static void test_changed_sides(void **state) {
     (void)state;
     for (uint64_t i = 0; i < (uint64_t)layouts / 2; i++) {
         static const uint64_t percents[] = {30, 100, 0, 0, 30};
-        world_make(seed_base + 9000 + i);
+        store_fixture_make(seed_base + 9000 + i);
         make_plan(true);
-        watched_restart();
+        memory_checker_restart();
         run_whole(false);
         for (int k = 0; k < 5; k++) {
-            world_change_sides(percents[k]);
-            watched_restart();
+            store_fixture_change_adapters(percents[k]);
+            memory_checker_restart();
             run_whole(true);
         }
-        world_remove();
+        store_fixture_remove();
     }
 }
 
@@ -72,20 +72,20 @@ static void test_changed_residents(void **state) {
     (void)state;
     int moved = 0;
     for (uint64_t i = 0; i < (uint64_t)layouts / 2; i++) {
-        world_make(seed_base + 12000 + i);
+        store_fixture_make(seed_base + 12000 + i);
         make_plan(true);
-        watched_restart();
+        memory_checker_restart();
         run_whole(false);
         for (int k = 0; k < 3; k++) {
             if (k < 2)
                 make_plan(true);
             else
-                world_keep_fewer();
-            for (int b = 0; b < world.stages[0].n_blocks; b++) moved += world_kept(0, b, k == 2, PACKED_BASE);
-            watched_restart();
+                store_fixture_keep_fewer();
+            for (int b = 0; b < store_fixture.stages[0].n_blocks; b++) moved += store_fixture_kept(0, b, k == 2, PACKED_BASE);
+            memory_checker_restart();
             run_whole(true);
         }
-        world_remove();
+        store_fixture_remove();
     }
     assert_true(moved > layouts);
 }
@@ -94,13 +94,13 @@ static void test_changed_residents(void **state) {
 static void test_changed_layout_gives_back(void **state) {
     (void)state;
     for (uint64_t i = 0; i < (uint64_t)layouts / 4; i++) {
-        world_make(seed_base + 1000 + i);
+        store_fixture_make(seed_base + 1000 + i);
         make_plan(true);
-        watched_restart();
+        memory_checker_restart();
         run_whole(false);
         make_plan(below(2));
         run_again();
-        world_remove();
+        store_fixture_remove();
     }
 }
 
@@ -109,21 +109,21 @@ static void test_fewer_stages_give_back(void **state) {
     (void)state;
     struct error e = {0};
     uint64_t seed = seed_base;
-    for (world_make(seed); !world.blocks[1][0].bytes; world_make(++seed)) world_remove();
+    for (store_fixture_make(seed); !store_fixture.blocks[1][0].bytes; store_fixture_make(++seed)) store_fixture_remove();
     make_plan(true);
-    for (int s = 0; s < world.need.n_stages; s++)
-        for (int b = 0; b < world.stages[s].n_blocks; b++) plan_set_resident(&world.plan.stage[s], b, true);
-    plan_evaluate(&world.need, &world.plan);
-    watched_restart();
+    for (int s = 0; s < store_fixture.need.n_stages; s++)
+        for (int b = 0; b < store_fixture.stages[s].n_blocks; b++) plan_set_resident(&store_fixture.plan.stage[s], b, true);
+    plan_evaluate(&store_fixture.need, &store_fixture.plan);
+    memory_checker_restart();
     run_whole(false);
-    int n_stages = world.need.n_stages;
-    world.need.n_stages = world.plan.n_stages = 1;
-    while (world.visits.visits[world.visits.n_visits - 1].stage) world.visits.n_visits--;
-    store_close(world_open(&e));
+    int n_stages = store_fixture.need.n_stages;
+    store_fixture.need.n_stages = store_fixture.plan.n_stages = 1;
+    while (store_fixture.visits.visits[store_fixture.visits.n_visits - 1].stage) store_fixture.visits.n_visits--;
+    store_close(store_fixture_open(&e));
     assert_ok(&e);
-    assert_int_equal(watched.pages_live, world.plan.stage[0].resident_bytes);
-    world.need.n_stages = n_stages;
-    world_remove();
+    assert_int_equal(memory_checker.pages_live, store_fixture.plan.stage[0].resident_bytes);
+    store_fixture.need.n_stages = n_stages;
+    store_fixture_remove();
 }
 
 /* Every n-th read fails once: its error comes out of an acquire, nothing before it is wrong, nothing hangs.
@@ -131,23 +131,23 @@ static void test_fewer_stages_give_back(void **state) {
 static void test_failing_reads(void **state) {
     (void)state;
     for (uint64_t i = 0; i < (uint64_t)layouts; i++) {
-        world_make(seed_base + 2000 + i);
+        store_fixture_make(seed_base + 2000 + i);
         run_whole(false);
-        residents_destroy(&world.residents);
-        long reads = atomic_load(&watch.count[CALL_READ]);
-        watched_restart();
+        residents_destroy(&store_fixture.residents);
+        long reads = atomic_load(&fault_sys.count[CALL_READ]);
+        memory_checker_restart();
         if (reads)
-            watch_fail(&watch, CALL_READ, 1 + (long)below((uint64_t)reads) / 2, 0); /* short reads vary */
+            fault_sys_fail(&fault_sys, CALL_READ, 1 + (long)below((uint64_t)reads) / 2, 0); /* short reads vary */
         struct error e = {0};
-        struct store *store = world_open(&e);
+        struct store *store = store_fixture_open(&e);
         drive(store, -1, &e);
         assert_int_equal(e.code, reads ? IO : OK);
         if (reads) assert_string_equal(e.found, strerror(EIO));
-        if (below(2) && world.stage >= 0) store_end_stage(store, world.stage);
+        if (below(2) && store_fixture.stage >= 0) store_end_stage(store, store_fixture.stage);
         store_close(store);
-        watched_restart();
+        memory_checker_restart();
         run_again(); /* of a failed run only what was read whole may have been kept */
-        world_remove();
+        store_fixture_remove();
     }
 }
 
@@ -156,23 +156,23 @@ static void test_failing_reads(void **state) {
 static void test_close_in_the_middle(void **state) {
     (void)state;
     for (uint64_t i = 0; i < (uint64_t)layouts; i++) {
-        world_make(seed_base + 3000 + i);
-        watch.delay_us = 2000;
+        store_fixture_make(seed_base + 3000 + i);
+        fault_sys.delay_us = 2000;
         struct error e = {0};
-        struct store *store = world_open(&e);
-        int stop = (int)below((uint64_t)world.visits.n_visits);
+        struct store *store = store_fixture_open(&e);
+        int stop = (int)below((uint64_t)store_fixture.visits.n_visits);
         if (i % 8) {
             drive(store, stop, &e);
             assert_ok(&e);
             struct packed_place place;
-            if (stop && world.visits.visits[stop].stage == world.stage && below(2))
+            if (stop && store_fixture.visits.visits[stop].stage == store_fixture.stage && below(2))
                 store_acquire(store, stop, &place, &e);
-            if (world.stage >= 0 && below(2)) store_end_stage(store, world.stage);
+            if (store_fixture.stage >= 0 && below(2)) store_end_stage(store, store_fixture.stage);
         }
         store_close(store);
-        watch.delay_us = 0;
+        fault_sys.delay_us = 0;
         run_again();
-        world_remove();
+        store_fixture_remove();
     }
 }
 
@@ -180,18 +180,18 @@ static void test_tick_ends_a_wait(void **state) {
     (void)state;
     int ended = 0;
     for (uint64_t i = 0; i < (uint64_t)layouts / 4; i++) {
-        world_make(seed_base + 4000 + i);
-        watch.delay_us = 30000;
-        world.ticks_left = 1 + (int)below(3);
+        store_fixture_make(seed_base + 4000 + i);
+        fault_sys.delay_us = 30000;
+        store_fixture.ticks_left = 1 + (int)below(3);
         struct error e = {0};
-        struct store *store = world_open(&e);
+        struct store *store = store_fixture_open(&e);
         int reached = drive(store, -1, &e);
-        if (world.stage >= 0 && below(2)) store_end_stage(store, world.stage);
+        if (store_fixture.stage >= 0 && below(2)) store_end_stage(store, store_fixture.stage);
         store_close(store);
         assert_true(e.code == OK || e.code == CANCELLED);
-        assert_true(e.code == CANCELLED || reached == world.visits.n_visits);
+        assert_true(e.code == CANCELLED || reached == store_fixture.visits.n_visits);
         ended += e.code == CANCELLED;
-        world_remove();
+        store_fixture_remove();
     }
     assert_true(ended > 5);
 }
@@ -203,23 +203,23 @@ static bool silent_tick(void *user) {
 }
 
 static void read_directly(void) {
-    world_open_direct(UINT64_MAX);
-    world.plan.bounce_bytes = PLAN_PAGE * 15;
-    plan_evaluate(&world.need, &world.plan);
-    watched_restart();
+    store_fixture_open_direct(UINT64_MAX);
+    store_fixture.plan.bounce_bytes = PLAN_PAGE * 15;
+    plan_evaluate(&store_fixture.need, &store_fixture.plan);
+    memory_checker_restart();
 }
 
 static void test_await_yields_only_ready(void **state) {
     (void)state;
     one_block(1000, 0);
-    watch.delay_us = 400000;
+    fault_sys.delay_us = 400000;
     struct error e = {0};
-    struct store_options options = {.sys = &watch.sys,
-                                    .stages = world.stages,
-                                    .visits = &world.visits,
-                                    .need = &world.need,
-                                    .plan = &world.plan,
-                                    .residents = &world.residents,
+    struct store_options options = {.sys = &fault_sys.sys,
+                                    .stages = store_fixture.stages,
+                                    .visits = &store_fixture.visits,
+                                    .need = &store_fixture.need,
+                                    .plan = &store_fixture.plan,
+                                    .residents = &store_fixture.residents,
                                     .readers = 1,
                                     .tick = silent_tick};
     struct store *store;
@@ -227,10 +227,10 @@ static void test_await_yields_only_ready(void **state) {
     store_begin_stage(store, 0, &e);
     struct packed_place place;
     enum status status = store_acquire(store, 0, &place, &e);
-    if (status == OK) status = store_await(store, 0, world.blocks[0][0].bytes, &e);
-    if (status == OK) check_packed(&world.blocks[0][0], &place, 0, world.blocks[0][0].bytes);
+    if (status == OK) status = store_await(store, 0, store_fixture.blocks[0][0].bytes, &e);
+    if (status == OK) check_packed(&store_fixture.blocks[0][0], &place, 0, store_fixture.blocks[0][0].bytes);
     store_close(store);
-    world_remove();
+    store_fixture_remove();
 }
 
 /* More than two pieces, read by three threads, each byte by one of them (I1). */
@@ -239,11 +239,11 @@ static void test_large_block(void **state) {
     for (int direct = 0; direct < 2; direct++) {
         one_block(5 << 20, 0);
         if (direct) read_directly();
-        watch.short_reads = true;
-        watch.delay_us = 20000; /* pieces are done in any order */
+        fault_sys.short_reads = true;
+        fault_sys.delay_us = 20000; /* pieces are done in any order */
         run_whole(false);
-        assert_true(watched.n_reads >= 3);
-        world_remove();
+        assert_true(memory_checker.n_reads >= 3);
+        store_fixture_remove();
     }
 }
 
@@ -251,47 +251,47 @@ static void test_large_block(void **state) {
 static void test_other_component(void **state) {
     (void)state;
     one_block(1000, 0);
-    world.stages[0].n_model_blocks = 1;
-    world.plan.keep = true;
-    plan_set_resident(&world.plan.stage[0], 0, true);
-    plan_evaluate(&world.need, &world.plan);
+    store_fixture.stages[0].n_model_blocks = 1;
+    store_fixture.plan.keep = true;
+    plan_set_resident(&store_fixture.plan.stage[0], 0, true);
+    plan_evaluate(&store_fixture.need, &store_fixture.plan);
     for (int i = 0; i < 3; i++) {
-        watched_restart();
-        struct block other = world.own[0][0];
-        if (i == 2) world.list[0][0] = &other;
+        memory_checker_restart();
+        struct block other = store_fixture.own[0][0];
+        if (i == 2) store_fixture.list[0][0] = &other;
         run_again();
-        assert_int_equal(watched.n_reads, i != 1);
+        assert_int_equal(memory_checker.n_reads, i != 1);
     }
-    world_remove();
+    store_fixture_remove();
 }
 
 static void test_stall_is_counted(void **state) {
     (void)state;
     one_block(1000, 0);
-    atomic_store(&watch.random, 1); /* a delay of nearly half a second */
-    watch.delay_us = 500000;
+    atomic_store(&fault_sys.random, 1); /* a delay of nearly half a second */
+    fault_sys.delay_us = 500000;
     struct error e = {0};
-    struct store *store = world_open(&e);
-    double before = watch.sys.clock(&watch.sys);
+    struct store *store = store_fixture_open(&e);
+    double before = fault_sys.sys.clock(&fault_sys.sys);
     drive(store, -1, &e);
-    double waited = watch.sys.clock(&watch.sys) - before, counted = store_count(store).stall_seconds;
+    double waited = fault_sys.sys.clock(&fault_sys.sys) - before, counted = store_count(store).stall_seconds;
     assert_true(counted > 0 && counted <= waited && counted > 0.5 * waited);
     store_close(store);
-    world_remove();
+    store_fixture_remove();
 }
 
 /* The file is cut after it was opened: an error that says so, never a signal or other bytes. */
 static void cut_file(bool direct) {
     one_block(100000, 0);
     if (direct) read_directly();
-    int file = world.files.index.entries[0].source;
-    assert_int_equal(truncate(world.files.path[file], 1000), 0);
+    int file = store_fixture.files.index.entries[0].source;
+    assert_int_equal(truncate(store_fixture.files.path[file], 1000), 0);
     struct error e = {0};
-    struct store *store = world_open(&e);
+    struct store *store = store_fixture_open(&e);
     assert_int_equal(drive(store, -1, &e), 0);
     assert_int_equal(e.code, CHANGED);
     store_close(store);
-    world_remove();
+    store_fixture_remove();
 }
 
 static void test_cut_file(void **state) {
@@ -306,33 +306,33 @@ static enum status expected_of(enum call call) {
 
 static void test_store_faults(void **state) {
     (void)state;
-    world_make(seed_base + 5);
+    store_fixture_make(seed_base + 5);
     static const enum call calls[] = {CALL_ALLOC, CALL_MAP, CALL_COMMIT, CALL_THREAD};
     for (int i = 0; i < 4; i++)
         for (long n = 1; n < 100; n++) {
             const enum call call = calls[i];
             struct error e = {0};
-            watched_restart();
-            watch_fail(&watch, call, n, 0);
-            struct store *store = world_open(&e);
+            memory_checker_restart();
+            fault_sys_fail(&fault_sys, call, n, 0);
+            struct store *store = store_fixture_open(&e);
             if (store) drive(store, -1, &e);
             store_close(store);
-            residents_destroy(&world.residents);
-            assert_int_equal(watched.pages_live, 0);
-            if (atomic_load(&watch.count[call]) < n) break;
+            residents_destroy(&store_fixture.residents);
+            assert_int_equal(memory_checker.pages_live, 0);
+            if (atomic_load(&fault_sys.count[call]) < n) break;
             /* a thread that cannot be had for want of memory is a thread that cannot be had */
             if (call == CALL_ALLOC && e.code == DEVICE) continue;
             assert_int_equal(e.code, expected_of(call));
         }
-    world_remove();
+    store_fixture_remove();
 }
 
 /* -- residents evicted in mid-run -- */
 
 static int64_t resident_pages(void) {
     int64_t bytes = 0;
-    for (int i = 0; i < world.plan.n_stages * PACKED_PARTS; i++) {
-        const struct resident_part *part = &world.residents.memory[i / PACKED_PARTS].part[i % PACKED_PARTS];
+    for (int i = 0; i < store_fixture.plan.n_stages * PACKED_PARTS; i++) {
+        const struct resident_part *part = &store_fixture.residents.memory[i / PACKED_PARTS].part[i % PACKED_PARTS];
         if (part->base) bytes += (int64_t)part->bytes;
     }
     return bytes;
@@ -343,31 +343,31 @@ static void test_replan(void **state) {
     static struct plan reduced[2];
     int replanned = 0, smaller = 0;
     for (uint64_t i = 0; i < (uint64_t)layouts; i++) {
-        world_make(seed_base + 6000 + i);
+        store_fixture_make(seed_base + 6000 + i);
         struct error e = {0};
-        struct store *store = world_open(&e);
+        struct store *store = store_fixture_open(&e);
         int at = 0, seam = 0, n = 0;
         for (; n < 2 && (seam = seam_after(seam + 1)) >= 0; n++) {
             drive_from(store, at, seam, &e);
             assert_ok(&e);
             at = seam;
             reduced_plan(&reduced[n]);
-            int64_t before = watched.pages_live, held = resident_pages();
+            int64_t before = memory_checker.pages_live, held = resident_pages();
             store_replan(store, &reduced[n], seam, &e);
             assert_ok(&e);
-            smaller += watched.pages_live < before && held > 0;
-            world.plan = reduced[n]; /* what later stages are checked against */
-            world.evicted = true;
+            smaller += memory_checker.pages_live < before && held > 0;
+            store_fixture.plan = reduced[n]; /* what later stages are checked against */
+            store_fixture.evicted = true;
             replanned++;
         }
         drive_from(store, at, -1, &e);
         assert_ok(&e);
-        if (below(2)) store_end_stage(store, world.stage);
+        if (below(2)) store_end_stage(store, store_fixture.stage);
         store_close(store);
-        watched_restart();
-        world.evicted = false;
+        memory_checker_restart();
+        store_fixture.evicted = false;
         run_again();
-        world_remove();
+        store_fixture_remove();
     }
     assert_true(replanned > layouts / 3 && smaller > layouts / 13);
 }
@@ -376,13 +376,13 @@ static void test_replan(void **state) {
 
 static void test_visits(void **state) {
     (void)state;
-    watched_init(0);
-    struct visit_list list = {.sys = &watch.sys};
+    memory_checker_init(0);
+    struct visit_list list = {.sys = &fault_sys.sys};
     struct error e = {0};
     for (int i = 0; i < 10000; i++) assert_int_equal(visit_add(&list, (struct visit){.block = i}, &e), OK);
     assert_int_equal(list.n_visits, 10000);
     for (int i = 0; i < list.n_visits; i++) assert_int_equal(list.visits[i].block, i);
-    watch_fail(&watch, CALL_ALLOC, 1, 0);
+    fault_sys_fail(&fault_sys, CALL_ALLOC, 1, 0);
     int n = list.n_visits;
     while (visit_add(&list, (struct visit){.block = n}, &e) == OK) n++;
     assert_int_equal(e.code, MEMORY);
@@ -390,7 +390,7 @@ static void test_visits(void **state) {
     for (int i = 0; i < n; i++) assert_int_equal(list.visits[i].block, i);
     visit_list_destroy(&list);
     visit_list_destroy(&list);
-    assert_int_equal(watch_live(&watch), 0);
+    assert_int_equal(fault_sys_live_bytes(&fault_sys), 0);
 }
 
 /* --- the plan --- */
@@ -535,7 +535,7 @@ static void test_plan(void **state) {
     (void)state;
     static struct run_need need;
     static struct plan plan;
-    world.random = seed_base + 7000;
+    store_fixture.random = seed_base + 7000;
     double worst = 1;
     int worse = 0;
     for (int i = 0; i < needs; i++) {
@@ -565,7 +565,7 @@ static void test_residents_are_spread(void **state) {
     (void)state;
     static struct run_need need;
     static struct plan plan;
-    world.random = seed_base + 8000;
+    store_fixture.random = seed_base + 8000;
     for (int i = 0; i < needs; i++) {
         make_need(&need, true);
         uint64_t all = 0;
@@ -587,15 +587,15 @@ static void test_residents_are_spread(void **state) {
 
 /* --- the executor --- */
 
-/* By hand, from the forwards in toy_family.c. Widest: layer 1 (number % 3 == 1) is 2 F wide. */
+/* By hand, from the forwards in synthetic_family.c. Widest: layer 1 (number % 3 == 1) is 2 F wide. */
 static void test_measure(void **state) {
     (void)state;
-    toy_make();
-    for (int s = 0; s < TOY_STAGES; s++) {
-        const struct stage_need *n = &toy.need.stage[s];
-        uint64_t d = TOY_COLUMNS, t = TOY_ROWS, f = (uint64_t)toy_dims[s][TOY_F],
-                 lanes = (uint64_t)toy_lanes[s];
-        uint64_t layers = (uint64_t)toy_dims[s][TOY_LAYERS], mixes = 0, scales = 0;
+    synthetic_make();
+    for (int s = 0; s < SYNTHETIC_STAGES; s++) {
+        const struct stage_need *n = &synthetic.need.stage[s];
+        uint64_t d = SYNTHETIC_COLUMNS, t = SYNTHETIC_ROWS, f = (uint64_t)synthetic_dims[s][SYNTHETIC_F],
+                 lanes = (uint64_t)synthetic_lanes[s];
+        uint64_t layers = (uint64_t)synthetic_dims[s][SYNTHETIC_LAYERS], mixes = 0, scales = 0;
         double mix = 0, each = (double)(t * d);
         for (uint64_t i = 0; i < layers; i++) {
             mixes += i % 3 != 2, scales += i % 3 == 2;
@@ -610,115 +610,115 @@ static void test_measure(void **state) {
         /* two widths a stage, up and down: four shapes each */
         assert_int_equal(n->library_bytes,
                          ARITHMETIC_HIDDEN + (2 * f > d ? 2 * f : d) + 8 * ARITHMETIC_PRIMITIVE);
-        assert_true(n->flops == (double)lanes * (evaluation * toy_evaluations[s] + 4 * each));
+        assert_true(n->flops == (double)lanes * (evaluation * synthetic_evaluations[s] + 4 * each));
         assert_int_equal(mixes + scales, layers);
         for (int b = 0; b < n->n_blocks; b++) {
             assert_int_equal(n->block_repeats[b], b > 0);
-            assert_true(n->block_keepable[b] && n->block_bytes[b] == toy.list[s][b]->bytes);
+            assert_true(n->block_keepable[b] && n->block_bytes[b] == synthetic.list[s][b]->bytes);
         }
     }
-    assert_int_equal(toy.device.runs, 0);
-    assert_true(toy.device.prepared > 0);
-    toy_remove();
+    assert_int_equal(synthetic.device.runs, 0);
+    assert_true(synthetic.device.prepared > 0);
+    synthetic_remove();
 }
 
 static void check_events(void) {
     int n = 0;
-    for (int i = 0; i < toy.visits.n_visits; i++) {
-        const struct visit *v = &toy.visits.visits[i];
-        if (v->ends_evaluation) assert_int_equal(toy.events[n++], i);
-        if (i + 1 == toy.visits.n_visits || v[1].stage != v->stage)
-            assert_int_equal(toy.events[n++], -1 - v->stage);
+    for (int i = 0; i < synthetic.visits.n_visits; i++) {
+        const struct visit *v = &synthetic.visits.visits[i];
+        if (v->ends_evaluation) assert_int_equal(synthetic.events[n++], i);
+        if (i + 1 == synthetic.visits.n_visits || v[1].stage != v->stage)
+            assert_int_equal(synthetic.events[n++], -1 - v->stage);
     }
-    assert_int_equal(toy.n_events, n);
+    assert_int_equal(synthetic.n_events, n);
 }
 
 /* Under every budget the same bits as the plain loop, NaN or not, and never a page more than planned. */
 static void test_run(void **state) {
     (void)state;
-    static float latent[TOY_STAGES][TOY_LANES][TOY_ROWS * TOY_COLUMNS];
-    toy_make();
-    uint64_t least = least_of(&toy.need);
+    static float latent[SYNTHETIC_STAGES][SYNTHETIC_LANES][SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
+    synthetic_make();
+    uint64_t least = least_of(&synthetic.need);
     for (int nan = 0; nan < 2; nan++) {
-        toy_reset(nan);
+        synthetic_reset(nan);
         plain_run();
-        memcpy(latent, toy.latent, sizeof latent);
-        assert_int_equal(nan, isnan(latent[1][1][TOY_COLUMNS + 3]) != 0);
+        memcpy(latent, synthetic.latent, sizeof latent);
+        assert_int_equal(nan, isnan(latent[1][1][SYNTHETIC_COLUMNS + 3]) != 0);
         for (uint64_t budget = least; budget < least + (700 << 10); budget += 8192) {
             struct error e = {0};
-            plan_solve(&toy.need, budget, 0, &toy.plan);
-            watch.delay_us = budget % 5 ? 0 : 300;
-            toy_reset(nan);
-            toy_execute(&e);
+            plan_solve(&synthetic.need, budget, 0, &synthetic.plan);
+            fault_sys.delay_us = budget % 5 ? 0 : 300;
+            synthetic_reset(nan);
+            synthetic_execute(&e);
             assert_ok(&e);
-            assert_memory_equal(latent, toy.latent, sizeof latent);
+            assert_memory_equal(latent, synthetic.latent, sizeof latent);
             check_events();
-            assert_true(watched.pages_peak <= planned_pages());
-            assert_true(toy.counters.bytes_moved >= 0 &&
-                        toy.done <= toy.need.stage[0].flops + toy.need.stage[1].flops);
-            assert_no_violation();
+            assert_true(memory_checker.pages_peak <= planned_pages());
+            assert_true(synthetic.counters.bytes_moved >= 0 &&
+                        synthetic.done <= synthetic.need.stage[0].flops + synthetic.need.stage[1].flops);
+            assert_no_memory_violation();
         }
-        assert_true(toy.plan.keep);
-        assert_int_equal(toy.counters.bytes_moved, 0); /* all kept by the runs before */
-        residents_destroy(&toy.residents);
+        assert_true(synthetic.plan.keep);
+        assert_int_equal(synthetic.counters.bytes_moved, 0); /* all kept by the runs before */
+        residents_destroy(&synthetic.residents);
     }
-    toy_remove();
+    synthetic_remove();
 }
 
 /* From stage to stage everything may grow or shrink: ring, residents, room. */
 static void test_run_odd_plans(void **state) {
     (void)state;
-    toy_make();
-    world.random = seed_base + 9000;
+    synthetic_make();
+    store_fixture.random = seed_base + 9000;
     for (int i = 0; i < layouts / 4; i++) {
         struct error e = {0};
-        plan_solve(&toy.need, least_of(&toy.need), 0, &toy.plan);
-        toy.plan.keep = !below(3);
-        for (int s = 0; s < TOY_STAGES; s++) {
-            for (int b = 0; b < toy.need.stage[s].n_blocks; b++)
-                plan_set_resident(&toy.plan.stage[s], b, below(2));
-            uint64_t most = paged(block_most(&toy.need.stage[s], &toy.plan.stage[s]));
-            toy.plan.stage[s].ring_bytes = most + PLAN_PAGE * below(60) * below(2);
+        plan_solve(&synthetic.need, least_of(&synthetic.need), 0, &synthetic.plan);
+        synthetic.plan.keep = !below(3);
+        for (int s = 0; s < SYNTHETIC_STAGES; s++) {
+            for (int b = 0; b < synthetic.need.stage[s].n_blocks; b++)
+                plan_set_resident(&synthetic.plan.stage[s], b, below(2));
+            uint64_t most = paged(block_most(&synthetic.need.stage[s], &synthetic.plan.stage[s]));
+            synthetic.plan.stage[s].ring_bytes = most + PLAN_PAGE * below(60) * below(2);
         }
-        if (i < TOY_STAGES) { /* little but a large ring in one stage: it must be gone before the next takes
+        if (i < SYNTHETIC_STAGES) { /* little but a large ring in one stage: it must be gone before the next takes
                                  its room */
-            plan_solve(&toy.need, least_of(&toy.need), 0, &toy.plan);
-            toy.plan.stage[i].ring_bytes = 64 * toy.plan.stage[i].ring_bytes;
+            plan_solve(&synthetic.need, least_of(&synthetic.need), 0, &synthetic.plan);
+            synthetic.plan.stage[i].ring_bytes = 64 * synthetic.plan.stage[i].ring_bytes;
         }
-        plan_evaluate(&toy.need, &toy.plan);
-        toy_reset(false);
-        residents_destroy(&toy.residents);
-        toy_execute(&e);
+        plan_evaluate(&synthetic.need, &synthetic.plan);
+        synthetic_reset(false);
+        residents_destroy(&synthetic.residents);
+        synthetic_execute(&e);
         assert_ok(&e);
-        assert_in_range(watched.pages_peak, 1, (uint64_t)planned_pages());
-        assert_no_violation();
+        assert_in_range(memory_checker.pages_peak, 1, (uint64_t)planned_pages());
+        assert_no_memory_violation();
     }
-    toy_remove();
+    synthetic_remove();
 }
 
 static void test_cancel(void **state) {
     (void)state;
-    toy_make();
+    synthetic_make();
     struct error ok = {0};
-    plan_solve(&toy.need, least_of(&toy.need) + (64 << 10), 0, &toy.plan);
-    toy_reset(false);
-    toy_execute(&ok);
+    plan_solve(&synthetic.need, least_of(&synthetic.need) + (64 << 10), 0, &synthetic.plan);
+    synthetic_reset(false);
+    synthetic_execute(&ok);
     assert_ok(&ok);
-    residents_destroy(&toy.residents);
-    int64_t before = watch_live(&watch);
-    long ticks = toy.device.runs + toy.visits.n_visits; /* at least so many; waiting adds more */
+    residents_destroy(&synthetic.residents);
+    int64_t before = fault_sys_live_bytes(&fault_sys);
+    long ticks = synthetic.device.runs + synthetic.visits.n_visits; /* at least so many; waiting adds more */
     for (long k = 1; k <= ticks; k += stride) {
         struct error e = {0};
-        toy_reset(false);
-        watch.delay_us = k % 2 ? 0 : 500;
-        toy.cancel_at = k;
-        toy_execute(&e);
+        synthetic_reset(false);
+        fault_sys.delay_us = k % 2 ? 0 : 500;
+        synthetic.cancel_at = k;
+        synthetic_execute(&e);
         assert_int_equal(e.code, CANCELLED);
-        residents_destroy(&toy.residents);
-        assert_int_equal(watch_live(&watch), before);
-        assert_no_violation();
+        residents_destroy(&synthetic.residents);
+        assert_int_equal(fault_sys_live_bytes(&fault_sys), before);
+        assert_no_memory_violation();
     }
-    toy_remove();
+    synthetic_remove();
 }
 
 static bool has_residents(const struct plan *plan) {
@@ -731,29 +731,29 @@ static bool has_residents(const struct plan *plan) {
  * behind; or the run goes on with fewer residents (test_evict has the bits). */
 static void test_faults(void **state) {
     (void)state;
-    toy_make();
-    plan_solve(&toy.need, least_of(&toy.need) + (64 << 10), 0, &toy.plan);
-    int64_t before = watch_live(&watch);
+    synthetic_make();
+    plan_solve(&synthetic.need, least_of(&synthetic.need) + (64 << 10), 0, &synthetic.plan);
+    int64_t before = fault_sys_live_bytes(&fault_sys);
     static const enum call calls[] = {CALL_ALLOC, CALL_MAP, CALL_COMMIT, CALL_THREAD, CALL_READ};
     for (int i = 0; i < 5; i++)
         for (long n = 1; n < 500; n += calls[i] == CALL_READ ? stride : 1) {
             const enum call call = calls[i];
             struct error e = {0};
-            toy_reset(false);
-            watched_restart();
-            watch_fail(&watch, call, n, 0);
-            executor_measure(&toy.run, false, &toy.need, &e);
-            if (e.code == OK) executor_run(&toy.run, &toy.need, &toy.plan, &toy.residents, NULL, &e);
-            residents_destroy(&toy.residents);
-            assert_int_equal(watch_live(&watch), before);
-            if (atomic_load(&watch.count[call]) < n) {
+            synthetic_reset(false);
+            memory_checker_restart();
+            fault_sys_fail(&fault_sys, call, n, 0);
+            executor_measure(&synthetic.run, false, &synthetic.need, &e);
+            if (e.code == OK) executor_run(&synthetic.run, &synthetic.need, &synthetic.plan, &synthetic.residents, NULL, &e);
+            residents_destroy(&synthetic.residents);
+            assert_int_equal(fault_sys_live_bytes(&fault_sys), before);
+            if (atomic_load(&fault_sys.count[call]) < n) {
                 assert_ok(&e);
                 break;
             }
-            if (e.code == OK && expected_of(call) == MEMORY && has_residents(&toy.plan)) continue;
+            if (e.code == OK && expected_of(call) == MEMORY && has_residents(&synthetic.plan)) continue;
             if (call != CALL_ALLOC || e.code != DEVICE) assert_int_equal(e.code, expected_of(call));
         }
-    toy_remove();
+    synthetic_remove();
 }
 
 int main(void) {

@@ -2,7 +2,7 @@
  * memory writes down the event that each copy was given, and compares it with the least that would do, which
  * it works out byte by byte from what was used when. Builds without oneDNN. */
 #include "test/lib/check.h"
-#include "test/lib/store_world.h"
+#include "test/lib/store_fixture.h"
 
 enum { ROOMS = 1 << 14 };
 
@@ -41,8 +41,8 @@ static uint64_t least_event(const char *from, const char *to) {
 /* A plan that holds the copier back may make it wait for the newest release. */
 static bool held_back(void) {
     bool held = false;
-    for (int s = 0; s < world.plan.n_stages; s++) {
-        const struct plan_stage *p = &world.plan.stage[s];
+    for (int s = 0; s < store_fixture.plan.n_stages; s++) {
+        const struct plan_stage *p = &store_fixture.plan.stage[s];
         held = held || p->depth || p->no_wrap || p->waits;
     }
     return held;
@@ -68,24 +68,24 @@ static void note_given_back(const char *from, size_t bytes) {
 
 static void *waits_reserve(struct device *device, size_t bytes) {
     (void)device;
-    return watch.sys.reserve(&watch.sys, bytes);
+    return fault_sys.sys.reserve(&fault_sys.sys, bytes);
 }
 
 static int waits_commit(struct device *device, void *memory, size_t bytes) {
     (void)device;
-    return watch.sys.commit(&watch.sys, LINE_DEVICE, memory, bytes);
+    return fault_sys.sys.commit(&fault_sys.sys, LINE_DEVICE, memory, bytes);
 }
 
 static void waits_decommit(struct device *device, void *memory, size_t bytes) {
     (void)device;
     note_given_back(memory, bytes);
-    watch.sys.decommit(&watch.sys, LINE_DEVICE, memory, bytes);
+    fault_sys.sys.decommit(&fault_sys.sys, LINE_DEVICE, memory, bytes);
 }
 
 static void waits_unreserve(struct device *device, void *memory, size_t bytes) {
     (void)device;
     note_given_back(memory, bytes);
-    watch.sys.unreserve(&watch.sys, memory, bytes);
+    fault_sys.sys.unreserve(&fault_sys.sys, memory, bytes);
 }
 
 /* At the release of the visit at hand. */
@@ -95,8 +95,8 @@ static uint64_t waits_record_event(struct device *device) {
     uint64_t event = ++waits.newest;
     assert_true(waits.n_rooms + PACKED_PARTS <= ROOMS);
     for (int p = 0; p < PACKED_PARTS; p++) {
-        const char *from = world.place.part[p];
-        uint64_t bytes = packed_part_bytes(world.block, p);
+        const char *from = store_fixture.place.part[p];
+        uint64_t bytes = packed_part_bytes(store_fixture.block, p);
         if (bytes) waits.rooms[waits.n_rooms++] = (struct room){from, from + bytes, event};
     }
     pthread_mutex_unlock(&waits.lock);
@@ -154,15 +154,15 @@ static struct device *waits_device(struct error *e) {
 
 /* A world on this device; most of them under plans that hold nothing back. */
 static void waits_world(uint64_t seed) {
-    world_make(seed);
-    world.separate = world.need.separate = true;
+    store_fixture_make(seed);
+    store_fixture.separate = store_fixture.need.separate = true;
     make_plan(below(3) == 0);
     bool free_plan = below(4) > 0;
-    for (int s = 0; s < world.plan.n_stages && free_plan; s++) {
-        struct plan_stage *p = &world.plan.stage[s];
+    for (int s = 0; s < store_fixture.plan.n_stages && free_plan; s++) {
+        struct plan_stage *p = &store_fixture.plan.stage[s];
         p->depth = p->no_wrap = p->waits = 0;
     }
-    watched_restart();
+    memory_checker_restart();
     waits.n_rooms = 0;
     waits.newest = waits.passed = waits.fences = 0;
 }
@@ -191,9 +191,9 @@ static void test_least_events(void **state) {
     for (uint64_t i = 0; i < (thorough() ? 600 : 120); i++) {
         waits_world(seed_base + 9000 + i);
         run_whole(false);
-        watched_restart();
-        run_whole(world.plan.keep);
-        world_remove();
+        memory_checker_restart();
+        run_whole(store_fixture.plan.keep);
+        store_fixture_remove();
     }
     report("whole runs");
     assert_true(waits.could_be_early > 1000 && waits.could_be_late > 1000);
@@ -208,7 +208,7 @@ static void test_replanned(void **state) {
     for (uint64_t i = 0; i < (thorough() ? 600 : 120); i++) {
         struct error e = {0};
         waits_world(seed_base + 19000 + i);
-        struct store *store = world_open(&e);
+        struct store *store = store_fixture_open(&e);
         int at = 0, seam = 0;
         for (int n = 0; n < 2 && (seam = seam_after(seam + 1)) >= 0; n++, replanned++) {
             drive_from(store, at, seam, &e);
@@ -216,13 +216,13 @@ static void test_replanned(void **state) {
             reduced_plan(&reduced[n]);
             store_replan(store, &reduced[n], seam, &e);
             assert_ok(&e);
-            world.plan = reduced[n];
-            world.evicted = true;
+            store_fixture.plan = reduced[n];
+            store_fixture.evicted = true;
         }
         drive_from(store, at, -1, &e);
         assert_ok(&e);
         store_close(store);
-        world_remove();
+        store_fixture_remove();
     }
     report("replanned");
     assert_true(replanned > 50 && waits.could_be_early > 500 && waits.could_be_late > 500);
@@ -231,7 +231,7 @@ static void test_replanned(void **state) {
 int main(void) {
     waits.device = (struct device){.name = "waits", .memory = &waits_memory, .destroy = waits_destroy};
     pthread_mutex_init(&waits.lock, NULL);
-    world_device = waits_device;
+    store_fixture_device = waits_device;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_least_events),
         cmocka_unit_test(test_replanned),

@@ -1,4 +1,4 @@
-/* A small device that computes for real, in plain C: the operators of the toy family and no others.
+/* A small device that computes for real, in plain C: the operators of the synthetic family and no others.
  *
  * It is here so that store and executor can be proven without oneDNN, whose OpenMP the thread sanitizer does
  * not understand. Its cost table is simple enough to add up by hand: the products take a workspace of one

@@ -1,5 +1,5 @@
 /* CLIP's blocks one by one, each on the reference's input; see blocks_flux.c. */
-#include "test/lib/bench.h"
+#include "test/lib/block_runner.h"
 #include "test/lib/suites.h"
 
 #include <stdio.h>
@@ -12,42 +12,42 @@ static const struct tolerance tolerances[] = {
     {0},
 };
 
-static struct bench *open_ids(const struct golden *g, struct tensor ids, int pooled_row) {
+static struct block_runner *open_ids(const struct golden *g, struct tensor ids, int pooled_row) {
     int32_t columns = model_component(g->model, FAMILY_TEXT)->pooled_columns;
     struct lane lane = {.n_tokens = ids.dim[0],
                         .pooled_row = pooled_row,
                         .pooled = test_tensor(DTYPE_F32, 2, (int32_t[]){1, columns})};
-    return bench_open(g, 0, lane);
+    return runner_open(g, 0, lane);
 }
 
-static struct tensor tokens_of(const struct bench *b) {
-    return bench_state(b, "tokens");
+static struct tensor tokens_of(const struct block_runner *b) {
+    return runner_state(b, "tokens");
 }
 
-static void embed(struct bench *b, struct tensor ids) {
-    bench_gather(b, ids);
-    bench_visit(b, bench_block(b, "position_embedding"), 0);
+static void embed(struct block_runner *b, struct tensor ids) {
+    runner_gather(b, ids);
+    runner_run(b, runner_block(b, "position_embedding"), 0);
 }
 
 static void test_embedding(const struct golden *g) {
     struct tensor ids = golden(g, "case0.ids.cond");
-    struct bench *b = open_ids(g, ids, 0);
+    struct block_runner *b = open_ids(g, ids, 0);
     embed(b, ids);
     expect_close(g, "clip.embedding", tokens_of(b), golden(g, "clip.embedding").data);
-    bench_close(b);
+    runner_close(b);
 }
 
 static void test_layer(const struct golden *g) {
     const json_t *blocks = json_object_get(g->expect, "blocks");
     const json_t *about = json_object_get(blocks, "block.clip");
     struct tensor in = golden_single(g, "block.clip.in"), out = golden_single(g, "block.clip.out");
-    struct bench *b = open_ids(g, in, 0);
+    struct block_runner *b = open_ids(g, in, 0);
     char name[64];
     snprintf(name, sizeof name, "layers.%d", (int)json_integer_value(json_object_get(about, "layer")));
     memcpy(tokens_of(b).data, in.data, (size_t)tensor_bytes(&in));
-    bench_visit(b, bench_block(b, name), 0);
+    runner_run(b, runner_block(b, name), 0);
     expect_close(g, "block.clip", tokens_of(b), out.data);
-    bench_close(b);
+    runner_close(b);
 }
 
 /* The first of the tokens that end the text: the last one that is no padding is one. */
@@ -68,17 +68,17 @@ static void test_tokens(const struct golden *g) {
     struct tensor text = wide;
     text.data = (float *)wide.data + 8;
     text.dim[1] = columns;
-    struct bench *b = open_ids(g, ids, last);
+    struct block_runner *b = open_ids(g, ids, last);
     b->lane.text = text;
-    bench_gather(b, ids);
-    for (int k = 0; k < b->component->n_blocks; k++) bench_visit(b, &b->component->blocks[k], 0);
+    runner_gather(b, ids);
+    for (int k = 0; k < b->component->n_blocks; k++) runner_run(b, &b->component->blocks[k], 0);
     pooled = b->lane.pooled;
     const float *rows = wide.data;
     assert_memory_equal(rows + (int64_t)last * wide.dim[1] + 8, pooled.data, (size_t)tensor_bytes(&pooled));
     for (int32_t i = 0; i < ids.dim[0]; i++)
         for (int32_t k = 0; k < wide.dim[1]; k++)
             if (k < 8 || k >= columns + 8) assert_true(rows[(int64_t)i * wide.dim[1] + k] == 0);
-    bench_close(b);
+    runner_close(b);
 }
 
 /* Every prompt that the reference encoded. */
@@ -91,11 +91,11 @@ static void test_pooled(const struct golden *g) {
         snprintf(ids_name, sizeof ids_name, "case%zu.ids.cond", i);
         snprintf(pooled_name, sizeof pooled_name, "case%zu.pooled.cond", i);
         struct tensor ids = golden(g, ids_name), pooled = golden(g, pooled_name);
-        struct bench *b = open_ids(g, ids, end_of(ids, one));
-        bench_gather(b, ids);
-        for (int k = 0; k < b->component->n_blocks; k++) bench_visit(b, &b->component->blocks[k], 0);
+        struct block_runner *b = open_ids(g, ids, end_of(ids, one));
+        runner_gather(b, ids);
+        for (int k = 0; k < b->component->n_blocks; k++) runner_run(b, &b->component->blocks[k], 0);
         expect_values(g, "pooled", detail, b->lane.pooled.data, pooled.data, tensor_elements(&pooled));
-        bench_close(b);
+        runner_close(b);
     }
 }
 

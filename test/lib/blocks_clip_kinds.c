@@ -3,7 +3,7 @@
  * OpenCLIP's with the same bits; and every weight's influence on them. */
 #include "loaders/loaders.h"
 #include "models/models.h"
-#include "test/lib/bench.h"
+#include "test/lib/block_runner.h"
 #include "test/lib/suites.h"
 
 #include <math.h>
@@ -84,7 +84,7 @@ static const struct component *file_of(const struct golden *g, int file) {
 
 /* ---- running ---- */
 
-static struct bench *encode_open(const struct golden *g, int file, int clip_skip, bool pools) {
+static struct block_runner *encode_open(const struct golden *g, int file, int clip_skip, bool pools) {
     const struct component *c = file_of(g, file);
     struct tensor ids = golden(g, "ids");
     struct lane lane = {.n_tokens = ids.dim[0],
@@ -93,13 +93,13 @@ static struct bench *encode_open(const struct golden *g, int file, int clip_skip
                         .pooled_row = WINDOW - 1,
                         .text = test_tensor(DTYPE_F32, 2, (int32_t[]){ids.dim[0], c->text_columns})};
     if (pools) lane.pooled = test_tensor(DTYPE_F32, 2, (int32_t[]){1, c->pooled_columns});
-    return bench_open(g, file, lane);
+    return runner_open(g, file, lane);
 }
 
 /* With nothing in the place of one weight; -1: with all. */
-static void encode(const struct golden *g, struct bench *b, int block, int weight) {
+static void encode(const struct golden *g, struct block_runner *b, int block, int weight) {
     struct visit_list list = {.sys = &golden_state.sys};
-    bench_gather(b, golden(g, "ids"));
+    runner_gather(b, golden(g, "ids"));
     component_visits(b->component, 0, &b->lane, 1, 1, &list, &b->error);
     for (int i = 0; i < list.n_visits; i++) {
         struct packed_segment segments[BLOCK_WEIGHTS_MAX];
@@ -110,13 +110,13 @@ static void encode(const struct golden *g, struct bench *b, int block, int weigh
             if (list.visits[i].block != block || k != weight)
                 segments[copy.n_segments++] = whole->segments[k];
         copy.segments = segments;
-        bench_visit(b, &copy, 0);
+        runner_run(b, &copy, 0);
     }
     visit_list_destroy(&list);
 }
 
-static struct bench *encoded(const struct golden *g, int file, int clip_skip, bool pools) {
-    struct bench *b = encode_open(g, file, clip_skip, pools);
+static struct block_runner *encoded(const struct golden *g, int file, int clip_skip, bool pools) {
+    struct block_runner *b = encode_open(g, file, clip_skip, pools);
     encode(g, b, -1, -1);
     return b;
 }
@@ -142,22 +142,22 @@ static void test_rows(const struct golden *g) {
         assert_int_equal(c->skip_least, !strcmp(g->name, "clip/h") && !file ? 2 : 1);
         assert_int_equal(c->skip_most, 3);
         for (int skip = c->skip_least; skip <= c->skip_most; skip++) {
-            struct bench *b = encoded(g, file, skip, false);
+            struct block_runner *b = encoded(g, file, skip, false);
             expect_rows(g, b->lane.text, skip);
-            bench_close(b);
+            runner_close(b);
         }
-        struct bench *b = encoded(g, file, 0, c->reads.pooled);
+        struct block_runner *b = encoded(g, file, 0, c->reads.pooled);
         expect_rows(g, b->lane.text, c->reads.hidden_state_from_end + 1);
-        bench_close(b);
+        runner_close(b);
     }
 }
 
 static void test_pooled(const struct golden *g) {
     for (int file = 0; file < FILES; file++) {
         if (!file_of(g, file) || !file_of(g, file)->reads.pooled) continue;
-        struct bench *b = encoded(g, file, 0, true);
+        struct block_runner *b = encoded(g, file, 0, true);
         expect_close(g, "pooled", b->lane.pooled, golden(g, "pooled").data);
-        bench_close(b);
+        runner_close(b);
     }
 }
 
@@ -170,22 +170,22 @@ static void test_names(const struct golden *g) {
     if (!file_of(g, 1)) return;
     bool pools = file_of(g, 0)->reads.pooled;
     for (int skip = file_of(g, 0)->skip_least; skip <= 3; skip++) {
-        struct bench *b = encoded(g, 0, skip, pools), *open = encoded(g, 1, skip, pools);
+        struct block_runner *b = encoded(g, 0, skip, pools), *open = encoded(g, 1, skip, pools);
         assert_same(open->lane.text, b->lane.text);
         if (pools) assert_same(open->lane.pooled, b->lane.pooled);
-        bench_close(b);
-        bench_close(open);
+        runner_close(b);
+        runner_close(open);
     }
 }
 
 static int count_visits(const struct golden *g, int skip, bool pools) {
     struct visit_list list = {.sys = &golden_state.sys};
-    struct bench *b = encode_open(g, 0, skip, pools);
+    struct block_runner *b = encode_open(g, 0, skip, pools);
     component_visits(b->component, 0, &b->lane, 1, 1, &list, &b->error);
     assert_ok(&b->error);
     int n = list.n_visits;
     visit_list_destroy(&list);
-    bench_close(b);
+    runner_close(b);
     return n;
 }
 
@@ -207,11 +207,11 @@ static void test_influence(const struct golden *g) {
     const double LEAST = 1e-3, NOTHING = 1e-6;
     const struct component *c = file_of(g, 0);
     bool pools = c->reads.pooled;
-    struct bench *whole = encoded(g, 0, 1 + c->reads.hidden_state_from_end, pools);
+    struct block_runner *whole = encoded(g, 0, 1 + c->reads.hidden_state_from_end, pools);
     double least = INFINITY;
     for (int i = 0; i < c->n_blocks; i++)
         for (int w = 0; w < c->blocks[i].n_tensors; w++) {
-            struct bench *b = encode_open(g, 0, 1 + c->reads.hidden_state_from_end, pools);
+            struct block_runner *b = encode_open(g, 0, 1 + c->reads.hidden_state_from_end, pools);
             encode(g, b, i, w);
             double moved = distance(b->lane.text.data, whole->lane.text.data, tensor_elements(&b->lane.text));
             if (pools)
@@ -220,10 +220,10 @@ static void test_influence(const struct golden *g) {
             if (matters(&c->blocks[i], w) ? moved < LEAST : moved > NOTHING)
                 fail_msg("%s moved by %g", c->blocks[i].tensors[w].entry->name, moved);
             if (matters(&c->blocks[i], w) && moved < least) least = moved;
-            bench_close(b);
+            runner_close(b);
         }
     printf("  %-12s every weight moves what is read by %.2e at least\n", g->name, least);
-    bench_close(whole);
+    runner_close(whole);
 }
 
 static const struct golden_test tests[] = {{"rows", test_rows, PRECISION_F32, false, NULL},

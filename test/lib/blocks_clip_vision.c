@@ -1,6 +1,6 @@
 /* The blocks of CLIP's vision encoder one by one, each on the reference's input; see blocks_flux.c. */
 #include "engine/pictures/resample.h"
-#include "test/lib/bench.h"
+#include "test/lib/block_runner.h"
 #include "test/lib/suites.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@ static const struct tolerance tolerances[] = {
     {"vision.norm", 4.7e-7, 1.4e-6}, {"block.vision", 7.81e-8, 2.4e-7}, {"seen", 5.05e-7, 1.5e-6}, {0}};
 
 /* What the reference shows to the tower, [3, Y, X] as it is normalised; NULL: there is none. */
-static struct bench *open_picture(const struct golden *g, size_t one, const char *which) {
+static struct block_runner *open_picture(const struct golden *g, size_t one, const char *which) {
     int slot = recipe_slot(g->model->recipe, FAMILY_VISION);
     const struct component *c = &g->model->component[slot];
     char name[64];
@@ -22,40 +22,40 @@ static struct bench *open_picture(const struct golden *g, size_t one, const char
     struct tensor picture = test_tensor(DTYPE_F32, 3, (int32_t[]){planes.dim[1], planes.dim[2], 3});
     for (int32_t i = 0; i < 3 * pixels; i++)
         ((float *)picture.data)[i] = ((float *)planes.data)[i % 3 * pixels + i / 3];
-    struct vision_grid sight = c->family->vision_grid(c, planes.dim[2], planes.dim[1]);
-    assert_int_equal(sight.width, planes.dim[2]);
-    assert_int_equal(sight.height, planes.dim[1]);
-    int32_t rows[] = {sight.columns * sight.rows, c->text_columns};
-    return bench_open(g, slot, (struct lane){.picture = picture, .text = test_tensor(DTYPE_F32, 2, rows)});
+    struct vision_grid grid = c->family->vision_grid(c, planes.dim[2], planes.dim[1]);
+    assert_int_equal(grid.width, planes.dim[2]);
+    assert_int_equal(grid.height, planes.dim[1]);
+    int32_t rows[] = {grid.columns * grid.rows, c->text_columns};
+    return runner_open(g, slot, (struct lane){.picture = picture, .text = test_tensor(DTYPE_F32, 2, rows)});
 }
 
 static void test_patches(const struct golden *g) {
-    struct bench *b = open_picture(g, 0, "init");
-    bench_visit(b, bench_block(b, "embeddings"), 0);
-    expect_close(g, "vision.norm", bench_state(b, "tokens"), golden(g, "vision.norm.out").data);
-    bench_close(b);
+    struct block_runner *b = open_picture(g, 0, "init");
+    runner_run(b, runner_block(b, "embeddings"), 0);
+    expect_close(g, "vision.norm", runner_state(b, "tokens"), golden(g, "vision.norm.out").data);
+    runner_close(b);
 }
 
 static void test_layer(const struct golden *g) {
     const json_t *about = json_object_get(json_object_get(g->expect, "blocks"), "block.vision");
-    struct bench *b = open_picture(g, 0, "init");
+    struct block_runner *b = open_picture(g, 0, "init");
     char name[64];
     snprintf(name, sizeof name, "layers.%d", (int)json_integer_value(json_object_get(about, "layer")));
-    bench_put(bench_state(b, "tokens"), golden(g, "block.vision.in"));
-    bench_visit(b, bench_block(b, name), 0);
-    expect_close(g, "block.vision", bench_state(b, "tokens"), golden(g, "block.vision.out").data);
-    bench_close(b);
+    runner_put(runner_state(b, "tokens"), golden(g, "block.vision.in"));
+    runner_run(b, runner_block(b, name), 0);
+    expect_close(g, "block.vision", runner_state(b, "tokens"), golden(g, "block.vision.out").data);
+    runner_close(b);
 }
 
 /* The part of a picture that is read, resampled as the family says. */
-static void cut_out(const struct component *c, struct tensor picture, struct vision_grid *sight, uint8_t **made) {
+static void cut_out(const struct component *c, struct tensor picture, struct vision_grid *grid, uint8_t **made) {
     struct picture_size from = {picture.dim[1], picture.dim[0]};
-    *sight = c->family->vision_grid(c, from.width, from.height);
+    *grid = c->family->vision_grid(c, from.width, from.height);
     struct picture_part part = {.by = TORCH_BICUBIC,
-                                .whole = {sight->whole.width, sight->whole.height},
-                                .x = sight->whole.left,
-                                .y = sight->whole.top,
-                                .size = {sight->width, sight->height}};
+                                .whole = {grid->whole.width, grid->whole.height},
+                                .x = grid->whole.left,
+                                .y = grid->whole.top,
+                                .size = {grid->width, grid->height}};
     size_t pitch = 3 * (size_t)part.size.width;
     void *memory = malloc(resample_bytes(from, &part));
     struct resampling r;
@@ -72,11 +72,11 @@ static void cut_out(const struct component *c, struct tensor picture, struct vis
 static void test_pixels(const struct golden *g) {
     const struct component *c = &g->model->component[recipe_slot(g->model->recipe, FAMILY_VISION)];
     struct tensor planes = golden(g, "case0.pixels.init");
-    struct vision_grid sight;
+    struct vision_grid grid;
     uint8_t *made;
     int differing = 0, n = planes.dim[1] * planes.dim[2];
-    cut_out(c, golden(g, "case0.picture.init"), &sight, &made);
-    assert_int_equal(sight.width * sight.height, n);
+    cut_out(c, golden(g, "case0.picture.init"), &grid, &made);
+    assert_int_equal(grid.width * grid.height, n);
     for (int i = 0; i < 3 * n; i++) {
         int colour = i % 3;
         float value = ((const float *)planes.data)[colour * n + i / 3];
@@ -92,16 +92,16 @@ static void test_seen(const struct golden *g) {
     static const char *const pictures[] = {"init", "last"};
     size_t n = json_array_size(json_object_get(g->expect, "cases"));
     for (size_t k = 0; k < 2 * n; k++) {
-        struct bench *b = open_picture(g, k / 2, pictures[k % 2]);
+        struct block_runner *b = open_picture(g, k / 2, pictures[k % 2]);
         char name[64], detail[64];
         if (!b) continue;
         snprintf(name, sizeof name, "case%zu.seen.%s", k / 2, pictures[k % 2]);
         snprintf(detail, sizeof detail, "case %zu %s", k / 2, pictures[k % 2]);
-        bench_all(b, 0);
+        runner_run_all(b, 0);
         struct tensor seen = golden(g, name);
         assert_int_equal(tensor_elements(&seen), tensor_elements(&b->lane.text));
         expect_values(g, "seen", detail, b->lane.text.data, seen.data, tensor_elements(&seen));
-        bench_close(b);
+        runner_close(b);
     }
 }
 

@@ -1,7 +1,7 @@
 /* Flux.1's blocks one by one, each on the reference's input: a wrong one cannot hide behind a right one.
  *
  * What goes into a block lies in the family's own lane state, of which it publishes some tensors by name. */
-#include "test/lib/bench_streams.h"
+#include "test/lib/block_runner_mmdit.h"
 #include "test/lib/suites.h"
 
 #include <stdio.h>
@@ -22,18 +22,18 @@ static const struct tolerance tolerances[] = {
 };
 
 static struct lane lane_of(const struct golden *g) {
-    struct lane lane = streams_lane(g);
+    struct lane lane = mmdit_lane(g);
     struct tensor pooled = golden(g, "case0.pooled.cond");
     lane.pooled = tensor_reshape(pooled, 2, (int32_t[]){1, pooled.dim[0]});
-    lane.guidance = (float)json_number_value(streams_about(g, "guidance"));
+    lane.guidance = (float)json_number_value(mmdit_expectation(g, "guidance"));
     if (has_golden(g, "case0.control")) lane.concat = golden(g, "case0.control");
     return lane;
 }
 
 /* Case 0 after its first step, the text embedded: rope tables are there. */
-static struct bench *open_case(const struct golden *g) {
-    struct bench *b = bench_streams_open(g, lane_of(g));
-    bench_visit(b, bench_block(b, "context_embedder"), 0);
+static struct block_runner *open_case(const struct golden *g) {
+    struct block_runner *b = runner_open_mmdit(g, lane_of(g));
+    runner_run(b, runner_block(b, "context_embedder"), 0);
     return b;
 }
 
@@ -45,28 +45,28 @@ static const char *by_guidance(const struct lane *lane, const char *name, const 
 }
 
 static void test_conditioning(const struct golden *g) {
-    struct bench *b = open_case(g);
-    bench_visit(b, bench_block(b, "conditioning"), streams_timestep(g));
+    struct block_runner *b = open_case(g);
+    runner_run(b, runner_block(b, "conditioning"), mmdit_timestep(g));
     const char *name = by_guidance(&b->lane, "block.temb", "block.temb.far");
-    expect_close(g, name, bench_state(b, "condition"), golden(g, "block.temb").data);
-    bench_close(b);
+    expect_close(g, name, runner_state(b, "condition"), golden(g, "block.temb").data);
+    runner_close(b);
 }
 
 static void test_embedders(const struct golden *g) {
-    streams_expect_embedders(g, open_case(g), "x_embedder");
+    mmdit_expect_embedders(g, open_case(g), "x_embedder");
 }
 
 static void expect_block(const struct golden *g, const char *kind, const char *format) {
     char name[64], in[80], out[80];
-    struct bench *b = open_case(g);
+    struct block_runner *b = open_case(g);
     snprintf(name, sizeof name, "block.%s", kind);
     snprintf(in, sizeof in, "%s.in", name);
     snprintf(out, sizeof out, "%s.out", name);
-    bench_put(bench_state(b, "condition"), golden(g, "block.temb"));
-    bench_put(bench_state(b, "tokens"), golden(g, in));
-    streams_visit(b, format, (int)json_integer_value(streams_about(g, kind)));
-    expect_close(g, name, bench_state(b, "tokens"), golden(g, out).data);
-    bench_close(b);
+    runner_put(runner_state(b, "condition"), golden(g, "block.temb"));
+    runner_put(runner_state(b, "tokens"), golden(g, in));
+    mmdit_run(b, format, (int)json_integer_value(mmdit_expectation(g, kind)));
+    expect_close(g, name, runner_state(b, "tokens"), golden(g, out).data);
+    runner_close(b);
 }
 
 static void test_double(const struct golden *g) {
@@ -80,7 +80,7 @@ static void test_single(const struct golden *g) {
 /* Of references the reference's transformer gives rows too, which nobody reads. */
 static void test_transformer(const struct golden *g) {
     struct lane lane = lane_of(g);
-    streams_expect_velocity(g, lane, by_guidance(&lane, "block.velocity", "block.velocity.far"));
+    mmdit_expect_velocity(g, lane, by_guidance(&lane, "block.velocity", "block.velocity.far"));
 }
 
 static const struct golden_test tests[] = {
@@ -88,13 +88,13 @@ static const struct golden_test tests[] = {
     {"embedders", test_embedders, PRECISION_F32, false, "block.double.in"},
     {"double", test_double, PRECISION_F32, false, "block.double.in"},
     {"single", test_single, PRECISION_F32, false, "block.double.in"},
-    {"final", streams_expect_final, PRECISION_F32, false, "block.double.in"},
+    {"final", mmdit_expect_final, PRECISION_F32, false, "block.double.in"},
     {"transformer", test_transformer, PRECISION_F32, false, "block.double.in"},
     {"conditioning, bf16", test_conditioning, PRECISION_BF16, true, "block.double.in"},
     {"embedders, bf16", test_embedders, PRECISION_BF16, true, "block.double.in"},
     {"double, bf16", test_double, PRECISION_BF16, true, "block.double.in"},
     {"single, bf16", test_single, PRECISION_BF16, true, "block.double.in"},
-    {"final, bf16", streams_expect_final, PRECISION_BF16, true, "block.double.in"},
+    {"final, bf16", mmdit_expect_final, PRECISION_BF16, true, "block.double.in"},
     {"transformer, bf16", test_transformer, PRECISION_BF16, true, "block.double.in"},
 };
 

@@ -1,6 +1,6 @@
 /* The blocks of Qwen2.5-VL's language model one by one, each on the reference's input; see blocks_flux.c.
  * What the vision encoder would make of pictures is the reference's. */
-#include "test/lib/bench.h"
+#include "test/lib/block_runner.h"
 #include "test/lib/suites.h"
 
 #include <stdio.h>
@@ -31,16 +31,16 @@ static struct vision_span picture_of(const struct golden *g, size_t one, int i) 
     if (!has_golden(g, rows)) return seen;
     const struct component *c = tower_of(g);
     struct tensor picture = golden(g, pixels);
-    struct vision_grid sight = c->family->vision_grid(c, picture.dim[1], picture.dim[0]);
+    struct vision_grid grid = c->family->vision_grid(c, picture.dim[1], picture.dim[0]);
     seen.rows = golden(g, rows);
-    seen.height = sight.rows;
-    seen.width = sight.columns;
+    seen.height = grid.rows;
+    seen.width = grid.columns;
     assert_int_equal(seen.height * seen.width, seen.rows.dim[0]);
     return seen;
 }
 
 /* Its tokens' rows lie in longer ones, as where some of them are dropped. */
-static struct bench *open_case(const struct golden *g, size_t one, struct tensor ids) {
+static struct block_runner *open_case(const struct golden *g, size_t one, struct tensor ids) {
     int32_t columns = g->model->component[slot_of(g)].text_columns, n = ids.dim[0], at = 0;
     int32_t pad = tokenizer_special(g->model->tokenizer[slot_of(g)], "<|image_pad|>");
     struct lane lane = {.n_tokens = n, .text = test_tensor(DTYPE_F32, 2, (int32_t[]){n, columns})};
@@ -54,16 +54,16 @@ static struct bench *open_case(const struct golden *g, size_t one, struct tensor
         assert_true(at < n && id[at - 1] == pad && id[at] != pad);
         lane.vision_spans[i] = seen;
     }
-    return bench_open(g, slot_of(g), lane);
+    return runner_open(g, slot_of(g), lane);
 }
 
 static void test_embedding(const struct golden *g) {
     struct tensor ids = golden(g, "case0.ids.cond");
-    struct bench *b = open_case(g, 0, ids);
-    bench_gather(b, ids);
+    struct block_runner *b = open_case(g, 0, ids);
+    runner_gather(b, ids);
     expect_close(g, "text.embedding", b->lane.text, golden(g, "text.embedding").data);
-    expect_close(g, "text.rope", bench_state(b, "rope"), golden(g, "text.rope").data);
-    bench_close(b);
+    expect_close(g, "text.rope", runner_state(b, "rope"), golden(g, "text.rope").data);
+    runner_close(b);
 }
 
 static void test_layer(const struct golden *g) {
@@ -71,14 +71,14 @@ static void test_layer(const struct golden *g) {
                  *about = json_object_get(blocks, "block.language");
     struct tensor ids = golden(g, "case0.ids.cond");
     struct tensor in = golden_single(g, "block.language.in"), out = golden_single(g, "block.language.out");
-    struct bench *b = open_case(g, 0, ids);
+    struct block_runner *b = open_case(g, 0, ids);
     char name[64];
     snprintf(name, sizeof name, "layers.%d", (int)json_integer_value(json_object_get(about, "layer")));
-    bench_gather(b, ids);
-    bench_put(b->lane.text, in);
-    bench_visit(b, bench_block(b, name), 0);
+    runner_gather(b, ids);
+    runner_put(b->lane.text, in);
+    runner_run(b, runner_block(b, name), 0);
     expect_close(g, "block.language", b->lane.text, out.data);
-    bench_close(b);
+    runner_close(b);
 }
 
 static void expect_hidden(const struct golden *g, size_t one, const char *branch) {
@@ -89,13 +89,13 @@ static void expect_hidden(const struct golden *g, size_t one, const char *branch
     snprintf(hidden_name, sizeof hidden_name, "case%zu.hidden.%s", one, branch);
     if (!has_golden(g, hidden_name)) return;
     struct tensor ids = golden(g, ids_name), hidden = golden(g, hidden_name);
-    struct bench *b = open_case(g, one, ids);
+    struct block_runner *b = open_case(g, one, ids);
     if (b->lane.vision_spans[0].height) dropped = g->model->recipe->slot[slot_of(g)].text.image_prompt.drop_idx;
-    bench_gather(b, ids);
-    for (int k = 0; k < b->component->n_blocks; k++) bench_visit(b, &b->component->blocks[k], 0);
+    runner_gather(b, ids);
+    for (int k = 0; k < b->component->n_blocks; k++) runner_run(b, &b->component->blocks[k], 0);
     struct tensor given = tensor_slice(b->lane.text, dropped, hidden.dim[0]);
     expect_values(g, "hidden", detail, given.data, hidden.data, tensor_elements(&hidden));
-    bench_close(b);
+    runner_close(b);
 }
 
 /* Every prompt that the reference encoded and whose states are in the data. */

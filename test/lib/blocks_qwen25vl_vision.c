@@ -1,5 +1,5 @@
 /* The blocks of Qwen2.5-VL's vision encoder one by one, each on the reference's input; see blocks_flux.c. */
-#include "test/lib/bench.h"
+#include "test/lib/block_runner.h"
 #include "test/lib/suites.h"
 
 #include <stdio.h>
@@ -31,26 +31,26 @@ static struct tensor show(const struct component *c, struct tensor pixels) {
 }
 
 /* Reference i of a case; NULL: there is none. */
-static struct bench *open_picture(const struct golden *g, size_t one, int i) {
+static struct block_runner *open_picture(const struct golden *g, size_t one, int i) {
     const struct component *c = &g->model->component[slot_of(g)];
     char name[64];
     snprintf(name, sizeof name, "case%zu.pixels.reference_%03d", one, i);
     if (!has_golden(g, name)) return NULL;
     struct tensor pixels = golden(g, name);
-    struct vision_grid sight = c->family->vision_grid(c, pixels.dim[1], pixels.dim[0]);
-    assert_int_equal(sight.width, pixels.dim[1]);
-    assert_int_equal(sight.height, pixels.dim[0]);
-    int32_t rows[] = {sight.columns * sight.rows, c->text_columns};
+    struct vision_grid grid = c->family->vision_grid(c, pixels.dim[1], pixels.dim[0]);
+    assert_int_equal(grid.width, pixels.dim[1]);
+    assert_int_equal(grid.height, pixels.dim[0]);
+    int32_t rows[] = {grid.columns * grid.rows, c->text_columns};
     struct lane lane = {.picture = show(c, pixels), .text = test_tensor(DTYPE_F32, 2, rows)};
-    return bench_open(g, slot_of(g), lane);
+    return runner_open(g, slot_of(g), lane);
 }
 
 static void test_patches(const struct golden *g) {
-    struct bench *b = open_picture(g, 0, 0);
-    bench_visit(b, bench_block(b, "patch_embed"), 0);
-    expect_close(g, "tower.patches", bench_state(b, "tokens"), golden(g, "tower.patches.out").data);
-    expect_close(g, "tower.rope", bench_state(b, "rope"), golden(g, "tower.rope").data);
-    bench_close(b);
+    struct block_runner *b = open_picture(g, 0, 0);
+    runner_run(b, runner_block(b, "patch_embed"), 0);
+    expect_close(g, "tower.patches", runner_state(b, "tokens"), golden(g, "tower.patches.out").data);
+    expect_close(g, "tower.rope", runner_state(b, "rope"), golden(g, "tower.rope").data);
+    runner_close(b);
 }
 
 /* One that looks into windows and one that looks everywhere. */
@@ -62,33 +62,33 @@ static void test_layers(const struct golden *g) {
         snprintf(in, sizeof in, "%s.in", names[i]);
         snprintf(out, sizeof out, "%s.out", names[i]);
         snprintf(block, sizeof block, "blocks.%d", (int)json_integer_value(json_object_get(about, "layer")));
-        struct bench *b = open_picture(g, 0, 0);
-        bench_visit(b, bench_block(b, "patch_embed"), 0);
-        bench_put(bench_state(b, "tokens"), golden(g, in));
-        bench_visit(b, bench_block(b, block), 0);
-        expect_close(g, names[i], bench_state(b, "tokens"), golden(g, out).data);
-        bench_close(b);
+        struct block_runner *b = open_picture(g, 0, 0);
+        runner_run(b, runner_block(b, "patch_embed"), 0);
+        runner_put(runner_state(b, "tokens"), golden(g, in));
+        runner_run(b, runner_block(b, block), 0);
+        expect_close(g, names[i], runner_state(b, "tokens"), golden(g, out).data);
+        runner_close(b);
     }
 }
 
 /* The reference's rows go window by window; in raster order they are its pictures', see below. */
 static void test_merger(const struct golden *g) {
-    struct bench *b = open_picture(g, 0, 0);
+    struct block_runner *b = open_picture(g, 0, 0);
     struct tensor out = golden_single(g, "tower.merger.out");
     struct tensor merged = test_tensor(DTYPE_F32, 2, out.dim), rows = b->lane.text;
     const struct component *c = b->component;
     struct tensor pixels = golden(g, "case0.pixels.reference_000");
-    struct vision_grid sight = c->family->vision_grid(c, pixels.dim[1], pixels.dim[0]);
+    struct vision_grid grid = c->family->vision_grid(c, pixels.dim[1], pixels.dim[0]);
     int32_t window =
         (int32_t)json_integer_value(json_object_get(json_object_get(g->expect, "model"), "tower_window")) /
         28;
-    bench_put(bench_state(b, "tokens"), golden(g, "tower.merger.in"));
-    bench_visit(b, bench_block(b, "merger"), 0);
+    runner_put(runner_state(b, "tokens"), golden(g, "tower.merger.in"));
+    runner_run(b, runner_block(b, "merger"), 0);
     op_patchify(&b->context, merged,
-                tensor_reshape(rows, 3, (int32_t[]){sight.rows, sight.columns, rows.dim[1]}),
+                tensor_reshape(rows, 3, (int32_t[]){grid.rows, grid.columns, rows.dim[1]}),
                 (struct patches){.side = 1, .pixels = true, .token_order = {window, 0}});
     expect_close(g, "tower.merger", merged, out.data);
-    bench_close(b);
+    runner_close(b);
 }
 
 /* Every picture that the reference was shown. */
@@ -96,16 +96,16 @@ static void test_seen(const struct golden *g) {
     size_t n = json_array_size(json_object_get(g->expect, "cases"));
     for (size_t one = 0; one < n; one++)
         for (int i = 0; i < LANE_REFERENCES_MAX; i++) {
-            struct bench *b = open_picture(g, one, i);
+            struct block_runner *b = open_picture(g, one, i);
             char name[64], detail[64];
             if (!b) break;
             snprintf(name, sizeof name, "case%zu.seen.reference_%03d", one, i);
             snprintf(detail, sizeof detail, "case %zu reference_%03d", one, i);
-            for (int k = 0; k < b->component->n_blocks; k++) bench_visit(b, &b->component->blocks[k], 0);
+            for (int k = 0; k < b->component->n_blocks; k++) runner_run(b, &b->component->blocks[k], 0);
             struct tensor seen = golden(g, name);
             assert_int_equal(tensor_elements(&seen), tensor_elements(&b->lane.text));
             expect_values(g, "seen", detail, b->lane.text.data, seen.data, tensor_elements(&seen));
-            bench_close(b);
+            runner_close(b);
         }
 }
 

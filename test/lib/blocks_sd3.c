@@ -1,6 +1,6 @@
 /* Stable Diffusion 3's blocks one by one, each on the reference's input; see blocks_flux.c. Whole forwards
  * are tried at two timesteps, and once without the layers that guidance leaves out. */
-#include "test/lib/bench_streams.h"
+#include "test/lib/block_runner_mmdit.h"
 #include "test/lib/suites.h"
 
 #include <stdio.h>
@@ -17,37 +17,37 @@ static const struct tolerance tolerances[] = {
 };
 
 static struct lane lane_of(const struct golden *g) {
-    struct lane lane = streams_lane(g);
+    struct lane lane = mmdit_lane(g);
     struct tensor pooled = golden(g, "case0.pooled.cond");
     lane.pooled = tensor_reshape(pooled, 2, (int32_t[]){1, pooled.dim[0]});
     return lane;
 }
 
 /* Case 0 after its first step, under the reference's conditioning. */
-static struct bench *open_case(const struct golden *g) {
-    struct bench *b = bench_streams_open(g, lane_of(g));
-    bench_put(bench_state(b, "condition"), golden(g, "block.temb"));
+static struct block_runner *open_case(const struct golden *g) {
+    struct block_runner *b = runner_open_mmdit(g, lane_of(g));
+    runner_put(runner_state(b, "condition"), golden(g, "block.temb"));
     return b;
 }
 
 static void test_conditioning(const struct golden *g) {
-    struct bench *b = bench_streams_open(g, lane_of(g));
-    bench_visit(b, bench_block(b, "time_text_embed"), streams_timestep(g));
-    expect_close(g, "block.temb", bench_state(b, "condition"), golden(g, "block.temb").data);
-    bench_close(b);
+    struct block_runner *b = runner_open_mmdit(g, lane_of(g));
+    runner_run(b, runner_block(b, "time_text_embed"), mmdit_timestep(g));
+    expect_close(g, "block.temb", runner_state(b, "condition"), golden(g, "block.temb").data);
+    runner_close(b);
 }
 
 /* Positions are rows of the table as they are; patches are added to them. */
 static void test_embedders(const struct golden *g) {
-    struct bench *b = open_case(g);
-    struct tensor tokens = bench_state(b, "tokens");
-    bench_visit(b, bench_block(b, "context_embedder"), 0);
-    bench_table(b, 0);
-    expect_close(g, "positions", bench_state(b, "positions"), golden(g, "positions").data);
-    bench_visit(b, bench_block(b, "pos_embed.proj"), streams_timestep(g));
-    expect_close(g, "embed.text", bench_text_rows(b, tokens), golden(g, "embed.text.out").data);
-    expect_close(g, "embed.image", bench_picture_rows(b, tokens), golden(g, "embed.image.out").data);
-    bench_close(b);
+    struct block_runner *b = open_case(g);
+    struct tensor tokens = runner_state(b, "tokens");
+    runner_run(b, runner_block(b, "context_embedder"), 0);
+    runner_read_table(b, 0);
+    expect_close(g, "positions", runner_state(b, "positions"), golden(g, "positions").data);
+    runner_run(b, runner_block(b, "pos_embed.proj"), mmdit_timestep(g));
+    expect_close(g, "embed.text", runner_text_rows(b, tokens), golden(g, "embed.text.out").data);
+    expect_close(g, "embed.image", runner_image_rows(b, tokens), golden(g, "embed.image.out").data);
+    runner_close(b);
 }
 
 /* A block of that kind; of the last one only the picture's rows are of use. */
@@ -57,12 +57,12 @@ static void expect_block(const struct golden *g, const char *kind, bool last) {
     snprintf(in, sizeof in, "%s.in", name);
     snprintf(out, sizeof out, "%s.out", name);
     if (!has_golden(g, in)) return;
-    struct bench *b = open_case(g);
-    struct tensor tokens = bench_state(b, "tokens");
-    bench_put(tokens, golden(g, in));
-    streams_visit(b, "transformer_blocks.%d", (int)json_integer_value(streams_about(g, kind)));
-    expect_close(g, name, last ? bench_picture_rows(b, tokens) : tokens, golden(g, out).data);
-    bench_close(b);
+    struct block_runner *b = open_case(g);
+    struct tensor tokens = runner_state(b, "tokens");
+    runner_put(tokens, golden(g, in));
+    mmdit_run(b, "transformer_blocks.%d", (int)json_integer_value(mmdit_expectation(g, kind)));
+    expect_close(g, name, last ? runner_image_rows(b, tokens) : tokens, golden(g, out).data);
+    runner_close(b);
 }
 
 static void test_layers(const struct golden *g) {
@@ -86,19 +86,19 @@ static void expect_call(const struct golden *g, const json_t *call) {
     lane.latent = golden_single(g, latent);
     lane.skip_layers = numbers;
     lane.n_skip_layers = n;
-    struct bench *b = bench_streams_open(g, lane);
-    bench_all(b, *(float *)golden(g, t).data);
+    struct block_runner *b = runner_open_mmdit(g, lane);
+    runner_run_all(b, *(float *)golden(g, t).data);
     struct tensor truth = golden(g, out);
     assert_int_equal(tensor_elements(&truth), tensor_elements(&b->lane.prediction));
     expect_values(g, "transformer", strchr(name, '.') + 1, b->lane.prediction.data, truth.data,
                   tensor_elements(&truth));
-    bench_close(b);
+    runner_close(b);
 }
 
 static void test_transformer(const struct golden *g) {
     json_t *call;
     size_t i;
-    streams_expect_velocity(g, lane_of(g), "block.velocity");
+    mmdit_expect_velocity(g, lane_of(g), "block.velocity");
     json_array_foreach(json_object_get(json_object_get(g->expect, "blocks"), "transformer"), i, call)
         expect_call(g, call);
 }
@@ -107,12 +107,12 @@ static const struct golden_test tests[] = {
     {"conditioning", test_conditioning, PRECISION_F32, false, NULL},
     {"embedders", test_embedders, PRECISION_F32, false, NULL},
     {"layers", test_layers, PRECISION_F32, false, NULL},
-    {"final", streams_expect_final, PRECISION_F32, false, NULL},
+    {"final", mmdit_expect_final, PRECISION_F32, false, NULL},
     {"transformer", test_transformer, PRECISION_F32, false, NULL},
     {"conditioning, bf16", test_conditioning, PRECISION_BF16, true, NULL},
     {"embedders, bf16", test_embedders, PRECISION_BF16, true, NULL},
     {"layers, bf16", test_layers, PRECISION_BF16, true, NULL},
-    {"final, bf16", streams_expect_final, PRECISION_BF16, true, NULL},
+    {"final, bf16", mmdit_expect_final, PRECISION_BF16, true, NULL},
     {"transformer, bf16", test_transformer, PRECISION_BF16, true, NULL},
 };
 

@@ -1,6 +1,6 @@
 /* T5's and umT5's blocks one by one, each on the reference's input; see blocks_flux.c. */
 #include "models/models.h"
-#include "test/lib/bench.h"
+#include "test/lib/block_runner.h"
 #include "test/lib/suites.h"
 
 #include <stdio.h>
@@ -34,11 +34,11 @@ static struct t5 t5_of(const struct golden *g) {
     return t5;
 }
 
-static struct bench *open_rows(const struct golden *g, int32_t rows) {
+static struct block_runner *open_rows(const struct golden *g, int32_t rows) {
     int slot = t5_of(g).slot;
     int32_t columns = g->model->component[slot].text_columns;
     struct lane lane = {.n_tokens = rows, .text = test_tensor(DTYPE_F32, 2, (int32_t[]){rows, columns})};
-    return bench_open(g, slot, lane);
+    return runner_open(g, slot, lane);
 }
 
 static void test_embedding(const struct golden *g) {
@@ -46,10 +46,10 @@ static void test_embedding(const struct golden *g) {
     struct t5 t5 = t5_of(g);
     snprintf(name, sizeof name, "case0.%s.cond", t5.ids);
     struct tensor ids = golden(g, name);
-    struct bench *b = open_rows(g, ids.dim[0]);
-    bench_gather(b, ids);
+    struct block_runner *b = open_rows(g, ids.dim[0]);
+    runner_gather(b, ids);
     expect_close(g, "t5.embedding", b->lane.text, golden(g, t5.embedding).data);
-    bench_close(b);
+    runner_close(b);
 }
 
 static int layer_of(const struct golden *g, struct t5 t5) {
@@ -58,33 +58,33 @@ static int layer_of(const struct golden *g, struct t5 t5) {
 }
 
 /* The layer's table, or that of all. */
-static void visit_bias(const struct golden *g, struct bench *b) {
+static void visit_bias(const struct golden *g, struct block_runner *b) {
     char name[64];
     struct t5 t5 = t5_of(g);
     snprintf(name, sizeof name, "relative_attention_bias.%d", t5.of_every_layer ? layer_of(g, t5) : 0);
-    bench_visit(b, bench_block(b, name), 0);
+    runner_run(b, runner_block(b, name), 0);
 }
 
 /* Copies of numbers of the table: equal bits. */
 static void test_bias(const struct golden *g) {
     struct tensor bias = golden(g, t5_of(g).bias);
-    struct bench *b = open_rows(g, (bias.dim[1] + 1) / 2);
+    struct block_runner *b = open_rows(g, (bias.dim[1] + 1) / 2);
     visit_bias(g, b);
-    expect_close(g, "t5.distance_bias", bench_state(b, "bias"), bias.data);
-    bench_close(b);
+    expect_close(g, "t5.distance_bias", runner_state(b, "bias"), bias.data);
+    runner_close(b);
 }
 
 static void test_layer(const struct golden *g) {
     struct t5 t5 = t5_of(g);
     struct tensor in = golden_single(g, t5.in), out = golden_single(g, t5.out);
-    struct bench *b = open_rows(g, in.dim[0]);
+    struct block_runner *b = open_rows(g, in.dim[0]);
     char name[64];
     snprintf(name, sizeof name, "block.%d", layer_of(g, t5));
     memcpy(b->lane.text.data, in.data, (size_t)tensor_bytes(&in));
     visit_bias(g, b);
-    bench_visit(b, bench_block(b, name), 0);
+    runner_run(b, runner_block(b, name), 0);
     expect_close(g, "block.t5", b->lane.text, out.data);
-    bench_close(b);
+    runner_close(b);
 }
 
 /* Every prompt that the reference encoded and whose states are in the data. */
@@ -98,11 +98,11 @@ static void test_hidden(const struct golden *g) {
         snprintf(hidden_name, sizeof hidden_name, "case%zu.hidden.cond", i);
         if (!has_golden(g, hidden_name)) continue;
         struct tensor ids = golden(g, ids_name), hidden = golden(g, hidden_name);
-        struct bench *b = open_rows(g, ids.dim[0]);
-        bench_gather(b, ids);
-        for (int k = 0; k < b->component->n_blocks; k++) bench_visit(b, &b->component->blocks[k], 0);
+        struct block_runner *b = open_rows(g, ids.dim[0]);
+        runner_gather(b, ids);
+        for (int k = 0; k < b->component->n_blocks; k++) runner_run(b, &b->component->blocks[k], 0);
         expect_values(g, "hidden", detail, b->lane.text.data, hidden.data, tensor_elements(&hidden));
-        bench_close(b);
+        runner_close(b);
     }
 }
 

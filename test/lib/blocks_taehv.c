@@ -1,10 +1,10 @@
 /* The tiny decoder of videos against the reference, on data of its own (test/golden/taehv.py): its frames,
  * every weight's influence on them; and the bits of its operators one after another over whole frames, also
- * where it works in many bands. Its runs are tried beside those of other films (test/models/test_vae_causal.c). */
+ * where it works in many bands. Its runs are tried with the other video VAEs (test/models/test_vae_causal.c). */
 #include "engine/base/random.h"
 #include "loaders/loaders.h"
 #include "models/models.h"
-#include "test/lib/bench.h"
+#include "test/lib/block_runner.h"
 #include "test/lib/suites.h"
 #include "test/lib/vae_run.h"
 
@@ -37,11 +37,11 @@ static const struct component *taehv_of(const struct golden *g) {
     return &g->model->component[ALONE_SLOT];
 }
 
-/* ---- a film ---- */
+/* ---- decoding a video ---- */
 
 /* A lane and all frames that a decoder makes of it. */
 struct video_run {
-    struct bench *bench;
+    struct block_runner *block_runner;
     struct tensor frames;
 };
 
@@ -55,12 +55,12 @@ static struct video_run video_open(const struct golden *g, struct tensor latent)
     int32_t dim[4] = {F > 1 ? FRAMES : 1, side * latent.dim[2], side * latent.dim[3], 3};
     struct lane lane = {.latent = latent, .picture = test_tensor(DTYPE_F32, 4, dim)};
     dim[0] = FRAMES * (F - 1) + 1;
-    return (struct video_run){bench_open(g, ALONE_SLOT, lane), test_tensor(DTYPE_F32, 4, dim)};
+    return (struct video_run){runner_open(g, ALONE_SLOT, lane), test_tensor(DTYPE_F32, 4, dim)};
 }
 
 /* Without weight number `weight` of a block, which is left zero; block -1: with all. */
 static void video_decode(struct video_run *f, int without, int weight) {
-    struct bench *b = f->bench;
+    struct block_runner *b = f->block_runner;
     struct frame_chunk chunks[FRAME_CHUNKS_MAX];
     int n = component_frame_chunks(b->component, b->lane.latent.dim[1], chunks);
     for (b->chunk = 0; b->chunk < n; b->chunk++) {
@@ -71,16 +71,16 @@ static void video_decode(struct video_run *f, int without, int weight) {
                 if (i != without || k != weight)
                     segments[copy.n_segments++] = b->component->blocks[i].segments[k];
             copy.segments = segments;
-            bench_visit(b, &copy, 0);
+            runner_run(b, &copy, 0);
         }
         const struct frame_chunk *c = &chunks[b->chunk];
-        bench_put(frames_of(f->frames, c->first_frame, c->n_frames),
+        runner_put(frames_of(f->frames, c->first_frame, c->n_frames),
                   frames_of(b->lane.picture, 0, c->n_frames));
     }
 }
 
 static void video_close(struct video_run *f) {
-    bench_close(f->bench);
+    runner_close(f->block_runner);
 }
 
 static struct tensor golden_latent(const struct golden *g) {
@@ -102,7 +102,7 @@ static void test_frames(const struct golden *g) {
 static void test_influence(const struct golden *g) {
     const double LEAST = 1e-3;
     struct video_run f = video_open(g, golden_latent(g));
-    const struct component *c = f.bench->component;
+    const struct component *c = f.block_runner->component;
     double least = INFINITY;
     int n = 0, of_two = 0, encoder = strcmp(g->name, "taehv/encoded") ? 0 : 2;
     video_decode(&f, -1, 0);
@@ -158,19 +158,19 @@ static struct tensor inputs_of(struct tensor weight, int part) {
 }
 
 /* past: rank 0 before the first frame. */
-static struct tensor whole_block(struct bench *b, const struct golden *g, int layer, struct tensor in,
+static struct tensor whole_block(struct block_runner *b, const struct golden *g, int layer, struct tensor in,
                                  struct tensor past) {
     const struct tensor none = {0};
     struct tensor two = weight_of(g, layer, "conv.0.weight"), bias = weight_of(g, layer, "conv.0.bias"),
                   h = none;
     if (past.rank) {
-        h = bench_convolve(b, past, inputs_of(two, 1), bias, none, 1, FINISH_NONE);
+        h = runner_convolve(b, past, inputs_of(two, 1), bias, none, 1, FINISH_NONE);
         bias = none;
     }
-    h = bench_convolve(b, in, inputs_of(two, 0), bias, h, 1, FINISH_RELU);
-    h = bench_convolve(b, h, weight_of(g, layer, "conv.2.weight"), weight_of(g, layer, "conv.2.bias"), none,
+    h = runner_convolve(b, in, inputs_of(two, 0), bias, h, 1, FINISH_RELU);
+    h = runner_convolve(b, h, weight_of(g, layer, "conv.2.weight"), weight_of(g, layer, "conv.2.bias"), none,
                        1, FINISH_RELU);
-    return bench_convolve(b, h, weight_of(g, layer, "conv.4.weight"), weight_of(g, layer, "conv.4.bias"), in,
+    return runner_convolve(b, h, weight_of(g, layer, "conv.4.weight"), weight_of(g, layer, "conv.4.bias"), in,
                           1, FINISH_RELU);
 }
 
@@ -181,7 +181,7 @@ struct whole {
     struct tensor frame[WHOLE_MOST];
 };
 
-static void whole_begin(struct bench *b, const struct golden *g, struct whole *w) {
+static void whole_begin(struct block_runner *b, const struct golden *g, struct whole *w) {
     const struct tensor none = {0}, latent = b->lane.latent;
     const int32_t *dim = latent.dim;
     const struct latent_format format = {.n = 1, .scale = {1}, .shift = {0}, .limit = 3};
@@ -190,35 +190,35 @@ static void whole_begin(struct bench *b, const struct golden *g, struct whole *w
         struct tensor planes = test_tensor(DTYPE_F32, 3, (int32_t[]){dim[0], dim[2], dim[3]});
         struct tensor at = test_tensor(DTYPE_F32, 3, (int32_t[]){dim[2], dim[3], dim[0]});
         for (int32_t c = 0; c < dim[0]; c++)
-            bench_put(tensor_slice(planes, c, 1),
+            runner_put(tensor_slice(planes, c, 1),
                       tensor_slice(tensor_reshape(latent, 3, (int32_t[]){dim[0] * dim[1], dim[2], dim[3]}),
                                    c * dim[1] + i, 1));
         op_latent_to_image(&b->context, at, planes, format);
         w->frame[i] =
-            bench_convolve(b, at, weight_of(g, 1, "weight"), weight_of(g, 1, "bias"), none, 1, FINISH_RELU);
+            runner_convolve(b, at, weight_of(g, 1, "weight"), weight_of(g, 1, "bias"), none, 1, FINISH_RELU);
     }
 }
 
-static void whole_level(struct bench *b, const struct golden *g, int layer, struct whole *w) {
+static void whole_level(struct block_runner *b, const struct golden *g, int layer, struct whole *w) {
     for (int i = 0; i < 3; i++)
         for (int k = w->n - 1; k >= 0; k--)
             w->frame[k] = whole_block(b, g, layer + i, w->frame[k], k ? w->frame[k - 1] : (struct tensor){0});
 }
 
-static void whole_up(struct bench *b, const struct golden *g, int layer, struct whole *w) {
+static void whole_up(struct block_runner *b, const struct golden *g, int layer, struct whole *w) {
     const struct tensor none = {0}, grow = weight_of(g, layer, "conv.weight");
     enum finishing finish = layer == 19 ? FINISH_RELU : FINISH_NONE;
     int each = grow.dim[0] / grow.dim[1];
     for (int k = w->n * each - 1; k >= 0; k--) {
         struct tensor rows = tensor_slice(grow, k % each * grow.dim[1], grow.dim[1]);
-        struct tensor grown = bench_convolve(b, w->frame[k / each], rows, none, none, 1, FINISH_NONE);
-        w->frame[k] = bench_convolve(b, grown, weight_of(g, layer + 1, "weight"), none, none, 2, finish);
+        struct tensor grown = runner_convolve(b, w->frame[k / each], rows, none, none, 1, FINISH_NONE);
+        w->frame[k] = runner_convolve(b, grown, weight_of(g, layer + 1, "weight"), none, none, 2, finish);
     }
     w->n *= each;
 }
 
 /* The layers in their order, each over all frames, of which the first three go. */
-static struct tensor whole_decode(struct bench *b, const struct golden *g, struct tensor like) {
+static struct tensor whole_decode(struct block_runner *b, const struct golden *g, struct tensor like) {
     struct whole w = {0};
     struct tensor out = test_tensor(DTYPE_F32, 4, like.dim);
     whole_begin(b, g, &w);
@@ -227,12 +227,12 @@ static struct tensor whole_decode(struct bench *b, const struct golden *g, struc
         whole_up(b, g, layer + 4, &w);
     }
     for (int32_t i = 0; i < out.dim[0]; i++) {
-        struct tensor at = bench_convolve(b, w.frame[i + 3], weight_of(g, 22, "weight"),
+        struct tensor at = runner_convolve(b, w.frame[i + 3], weight_of(g, 22, "weight"),
                                           weight_of(g, 22, "bias"), (struct tensor){0}, 1, FINISH_TO_SIGNED);
         struct tensor frame = tensor_reshape(frames_of(out, i, 1), 3, out.dim + 1);
         struct tensor pixels = tensor_reshape(at, 2, (int32_t[]){at.dim[0] * at.dim[1], at.dim[2]});
         if (at.dim[2] == 3)
-            bench_put(frame, at);
+            runner_put(frame, at);
         else
             op_unpatchify(&b->context, frame, pixels,
                           (struct patches){.side = 2, .order = PATCH_CHANNELS_FIRST, .pixels = true}, 1);
@@ -253,8 +253,8 @@ static void test_whole(const struct golden *g) {
         for (int64_t k = 0; k < tensor_elements(&latent); k++)
             ((float *)latent.data)[k] = (float)((double)random_below(&random, 8001) / 1000 - 4);
         struct video_run f = video_open(g, latent);
-        struct tensor whole = whole_decode(f.bench, g, f.frames);
-        memset(f.bench->state.base, 0xff, f.bench->state.bytes);
+        struct tensor whole = whole_decode(f.block_runner, g, f.frames);
+        memset(f.block_runner->state.base, 0xff, f.block_runner->state.bytes);
         video_decode(&f, -1, 0);
         assert_memory_equal(f.frames.data, whole.data, (size_t)tensor_bytes(&whole));
         video_close(&f);

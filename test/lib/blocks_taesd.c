@@ -1,10 +1,10 @@
 /* The tiny decoder against the reference, on data of its own (test/golden/taesd.py): its pictures, every
  * weight's influence on them; the bits of its operators one after another over whole pictures, also where it
- * works in many bands; and the same bits with its canvas on the device and on the host. */
+ * works in many bands; and the same bits with its full-frame buffer on the device and on the host. */
 #include "engine/base/random.h"
 #include "loaders/loaders.h"
 #include "models/models.h"
-#include "test/lib/bench.h"
+#include "test/lib/block_runner.h"
 #include "test/lib/suites.h"
 #include "test/lib/vae_run.h"
 
@@ -62,28 +62,28 @@ static void test_picture(const struct golden *g) {
     assert_true(*c->latent_format.scale == (told ? 0.7f : 1) && *c->latent_format.shift == (told ? 0.1f : 0));
     for (int i = 0; i < 2; i++) {
         char name[32];
-        struct bench *b = bench_open(g, ALONE_SLOT, golden_lane(g, i));
-        bench_all(b, 0);
+        struct block_runner *b = runner_open(g, ALONE_SLOT, golden_lane(g, i));
+        runner_run_all(b, 0);
         snprintf(name, sizeof name, "picture%d", i);
         struct tensor truth = golden(g, name), ours = lane_picture(&b->lane);
         for (int k = 0; k < 3; k++) assert_int_equal(ours.dim[k], truth.dim[k]);
         expect_close(g, "picture", ours, truth.data);
-        bench_close(b);
+        runner_close(b);
     }
 }
 
 static void test_influence(const struct golden *g) {
     const double LEAST = 1e-3;
-    struct bench *b = bench_open(g, ALONE_SLOT, golden_lane(g, 0));
+    struct block_runner *b = runner_open(g, ALONE_SLOT, golden_lane(g, 0));
     double least = INFINITY;
     int n = 0;
-    bench_all(b, 0);
+    runner_run_all(b, 0);
     struct tensor truth = test_copy(b->lane.picture);
     for (int i = 0; i < b->component->n_blocks; i++) {
         const struct block *block = &b->component->blocks[i];
         assert_int_equal(block->n_segments, block->n_tensors);
         for (int k = 0; k < block->n_tensors; k++, n++) {
-            bench_all_without(b, i, k);
+            runner_run_all_without(b, i, k);
             double moved = distance(b->lane.picture.data, truth.data, tensor_elements(&truth));
             if (!(moved > LEAST)) fail_msg("%s: tensor %d zeroed moves it by %.2e", block->name, k, moved);
             least = fmin(least, moved);
@@ -91,7 +91,7 @@ static void test_influence(const struct golden *g) {
     }
     printf("  %-10s %d tensors zeroed, the least moves the picture by %.2e\n", g->name, n, least);
     assert_int_equal(n, b->component->index.n_entries);
-    bench_close(b);
+    runner_close(b);
 }
 
 /* ---- whole pictures ---- */
@@ -104,18 +104,18 @@ static struct tensor weight_of(const struct golden *g, int layer, const char *re
     return read_tensor(&taesd_of(g)->index, name);
 }
 
-static struct tensor whole_block(struct bench *b, const struct golden *g, int layer, struct tensor in) {
+static struct tensor whole_block(struct block_runner *b, const struct golden *g, int layer, struct tensor in) {
     static const char *const weights[] = {"conv.0.weight", "conv.2.weight", "conv.4.weight"};
     static const char *const biases[] = {"conv.0.bias", "conv.2.bias", "conv.4.bias"};
     struct tensor out = in;
     for (int i = 0; i < 3; i++)
-        out = bench_convolve(b, out, weight_of(g, layer, weights[i]), weight_of(g, layer, biases[i]),
+        out = runner_convolve(b, out, weight_of(g, layer, weights[i]), weight_of(g, layer, biases[i]),
                              i == 2 ? in : (struct tensor){0}, 1, FINISH_RELU);
     return out;
 }
 
 /* The layers in their order, each over all of its picture. */
-static struct tensor whole_decode(struct bench *b, const struct golden *g) {
+static struct tensor whole_decode(struct block_runner *b, const struct golden *g) {
     const struct tensor none = {0}, latent = b->lane.latent;
     const int32_t *dim = latent.dim;
     struct latent_format format = taesd_of(g)->latent_format;
@@ -123,40 +123,40 @@ static struct tensor whole_decode(struct bench *b, const struct golden *g) {
     struct tensor at = test_tensor(DTYPE_F32, 3, (int32_t[]){dim[2], dim[3], dim[0]});
     format.limit = 3;
     op_latent_to_image(&b->context, at, planes, format);
-    at = bench_convolve(b, at, weight_of(g, 0, "weight"), weight_of(g, 0, "bias"), none, 1, FINISH_RELU);
+    at = runner_convolve(b, at, weight_of(g, 0, "weight"), weight_of(g, 0, "bias"), none, 1, FINISH_RELU);
     for (int layer = 2; layer < 17; layer += 5) {
         for (int i = 0; i < 3; i++) at = whole_block(b, g, layer + i, at);
-        at = bench_convolve(b, at, weight_of(g, layer + 4, "weight"), none, none, 2, FINISH_NONE);
+        at = runner_convolve(b, at, weight_of(g, layer + 4, "weight"), none, none, 2, FINISH_NONE);
     }
     at = whole_block(b, g, 17, at);
-    return bench_convolve(b, at, weight_of(g, 18, "weight"), weight_of(g, 18, "bias"), none, 1,
+    return runner_convolve(b, at, weight_of(g, 18, "weight"), weight_of(g, 18, "bias"), none, 1,
                           FINISH_TO_SIGNED);
 }
 
-/* With garbage in the canvas. Bands: one; two and three in the last level, the last of a few rows; some in
+/* With garbage in the full-frame buffer. Bands: one; two and three in the last level, the last of a few rows; some in
  * all levels. */
 static void test_whole(const struct golden *g) {
     static const int32_t sizes[][2] = {{1, 1}, {2, 9}, {5, 120}, {8, 130}, {33, 31}, {4, 700}};
     for (int i = 0; i < COUNT_OF(sizes); i++) {
         void *mark = golden_state.memory;
-        struct bench *b = bench_open(g, ALONE_SLOT, random_lane(g, sizes[i][0], sizes[i][1]));
+        struct block_runner *b = runner_open(g, ALONE_SLOT, random_lane(g, sizes[i][0], sizes[i][1]));
         struct tensor whole = whole_decode(b, g);
         memset(b->state.base, 0xff, b->state.bytes);
-        bench_all(b, 0);
+        runner_run_all(b, 0);
         assert_ok(&b->error);
         assert_memory_equal(b->lane.picture.data, whole.data, (size_t)tensor_bytes(&whole));
-        bench_close(b);
+        runner_close(b);
         test_memory_free_to(mark);
     }
 }
 
-/* ---- where the canvas lies ---- */
+/* ---- full-frame buffer on device or host ---- */
 
 static void test_places(const struct golden *g) {
     static struct vae_run r;
     const uint64_t plenty = (uint64_t)1 << 40;
-    struct bench *b = bench_open(g, ALONE_SLOT, random_lane(g, 9, 40));
-    bench_all(b, 0);
+    struct block_runner *b = runner_open(g, ALONE_SLOT, random_lane(g, 9, 40));
+    runner_run_all(b, 0);
     struct tensor want = test_copy(b->lane.picture), picture = b->lane.picture;
     struct device *paced = paced_open(&golden_state.sys, b->eager.target, 0, &b->error);
     assert_ok(&b->error);
@@ -170,7 +170,7 @@ static void test_places(const struct golden *g) {
     }
     visit_list_destroy(&r.visits);
     paced->destroy(paced);
-    bench_close(b);
+    runner_close(b);
 }
 
 static const struct golden_test tests[] = {{"picture", test_picture, PRECISION_F32, true, "latent0"},

@@ -2,7 +2,7 @@
  *
  * The reference's pictures are [C, Y, X], ours [Y, X, C]. Two resnets a level on the way down make three
  * skips of each: what it begins with, and one a resnet. */
-#include "test/lib/bench.h"
+#include "test/lib/block_runner.h"
 #include "test/lib/suites.h"
 
 #include <stdio.h>
@@ -48,10 +48,10 @@ static struct tensor put(struct tensor to, struct tensor from) {
     return tensor_make(to.data, DTYPE_F32, from.rank, from.dim);
 }
 
-static struct tensor skip_of(const struct bench *b, int i) {
+static struct tensor skip_of(const struct block_runner *b, int i) {
     char name[16];
     snprintf(name, sizeof name, "skip%d", i);
-    return bench_state(b, name);
+    return runner_state(b, name);
 }
 
 /* The picture of that name in a buffer of any size. */
@@ -76,7 +76,7 @@ static json_t *call_of(const struct golden *g, int call) {
 }
 
 /* The latent is the first channels of what goes in. */
-static struct bench *open_call(const struct golden *g, int call) {
+static struct block_runner *open_call(const struct golden *g, int call) {
     char name[32];
     snprintf(name, sizeof name, "unet.%d.in", call);
     struct tensor in = golden_single(g, name);
@@ -94,7 +94,7 @@ static struct bench *open_call(const struct golden *g, int call) {
         struct tensor pooled = golden(g, "case0.pooled.cond");
         lane.pooled = tensor_reshape(pooled, 2, (int32_t[]){1, pooled.dim[0]});
     }
-    return bench_open(g, recipe_slot(g->model->recipe, FAMILY_DENOISER), lane);
+    return runner_open(g, recipe_slot(g->model->recipe, FAMILY_DENOISER), lane);
 }
 
 static float timestep_of(const struct golden *g, int call) {
@@ -111,62 +111,62 @@ static const char *module_of(const struct golden *g, const char *name) {
 }
 
 /* Open, the reference's conditioning known. */
-static struct bench *open_blocks(const struct golden *g) {
-    struct bench *b = open_call(g, BLOCKS_OF);
-    put(bench_state(b, "condition"), golden(g, "block.temb"));
+static struct block_runner *open_blocks(const struct golden *g) {
+    struct block_runner *b = open_call(g, BLOCKS_OF);
+    put(runner_state(b, "condition"), golden(g, "block.temb"));
     return b;
 }
 
 /* All blocks whose names begin so, in their order. */
-static void visit_all(struct bench *b, const char *prefix) {
+static void visit_all(struct block_runner *b, const char *prefix) {
     size_t n = strlen(prefix);
     for (int i = 0; i < b->component->n_blocks; i++) {
         const char *name = b->component->blocks[i].name;
         if (!strncmp(name, prefix, n) && (!name[n] || name[n] == '.'))
-            bench_visit(b, &b->component->blocks[i], 0);
+            runner_run(b, &b->component->blocks[i], 0);
     }
 }
 
 static void test_conditioning(const struct golden *g) {
-    struct bench *b = open_call(g, BLOCKS_OF);
-    bench_visit(b, &b->component->blocks[0], timestep_of(g, BLOCKS_OF));
-    expect_close(g, "block.temb", bench_state(b, "condition"), golden(g, "block.temb").data);
-    bench_close(b);
+    struct block_runner *b = open_call(g, BLOCKS_OF);
+    runner_run(b, &b->component->blocks[0], timestep_of(g, BLOCKS_OF));
+    expect_close(g, "block.temb", runner_state(b, "condition"), golden(g, "block.temb").data);
+    runner_close(b);
 }
 
 static void test_resnets(const struct golden *g) {
-    struct bench *b = open_blocks(g);
+    struct block_runner *b = open_blocks(g);
     put(skip_of(b, SKIPS), picture(g, "block.resnet", "in"));
     visit_all(b, module_of(g, "block.resnet"));
     expect_picture(g, "block.resnet", skip_of(b, SKIPS + 1));
-    put(bench_state(b, "stream"), picture(g, "block.resnet_plain", "in"));
+    put(runner_state(b, "stream"), picture(g, "block.resnet_plain", "in"));
     visit_all(b, module_of(g, "block.resnet_plain"));
-    expect_picture(g, "block.resnet_plain", bench_state(b, "stream"));
+    expect_picture(g, "block.resnet_plain", runner_state(b, "stream"));
     struct tensor joined = picture(g, "block.resnet_joined", "in");
     int32_t beside = skip_of(b, 1).dim[2], own = joined.dim[2] - beside;
-    put(bench_state(b, "stream"), channels(joined, 0, own));
+    put(runner_state(b, "stream"), channels(joined, 0, own));
     put(skip_of(b, 1), channels(joined, own, beside));
     visit_all(b, module_of(g, "block.resnet_joined"));
-    expect_picture(g, "block.resnet_joined", bench_state(b, "stream"));
-    bench_close(b);
+    expect_picture(g, "block.resnet_joined", runner_state(b, "stream"));
+    runner_close(b);
 }
 
 static void test_transformers(const struct golden *g) {
-    struct bench *b = open_blocks(g);
+    struct block_runner *b = open_blocks(g);
     int level = 0;
     assert_int_equal(sscanf(module_of(g, "block.transformer"), "down_blocks.%d.attentions.1", &level), 1);
     struct tensor there = skip_of(b, SKIPS * level + 2);
     put(there, picture(g, "block.transformer", "in"));
     visit_all(b, module_of(g, "block.transformer"));
     expect_picture(g, "block.transformer", there);
-    put(bench_state(b, "stream"), picture(g, "block.transformer_mid", "in"));
+    put(runner_state(b, "stream"), picture(g, "block.transformer_mid", "in"));
     visit_all(b, module_of(g, "block.transformer_mid"));
-    expect_picture(g, "block.transformer_mid", bench_state(b, "stream"));
-    bench_close(b);
+    expect_picture(g, "block.transformer_mid", runner_state(b, "stream"));
+    runner_close(b);
 }
 
 static void test_sizes(const struct golden *g) {
-    struct bench *b = open_blocks(g);
+    struct block_runner *b = open_blocks(g);
     char name[64];
     int level = 0;
     put(skip_of(b, SKIPS - 1), picture(g, "block.down", "in"));
@@ -174,35 +174,35 @@ static void test_sizes(const struct golden *g) {
     expect_picture(g, "block.down", skip_of(b, SKIPS));
     assert_int_equal(sscanf(module_of(g, "block.up"), "up_blocks.%d.", &level), 1);
     snprintf(name, sizeof name, "up_blocks.%d.upsample", level);
-    put(bench_state(b, "stream"), picture(g, "block.up", "in"));
+    put(runner_state(b, "stream"), picture(g, "block.up", "in"));
     visit_all(b, name);
-    expect_picture(g, "block.up", bench_state(b, "stream"));
-    bench_close(b);
+    expect_picture(g, "block.up", runner_state(b, "stream"));
+    runner_close(b);
 }
 
 static void test_ends(const struct golden *g) {
-    struct bench *b = open_blocks(g);
+    struct block_runner *b = open_blocks(g);
     visit_all(b, "conv_in");
     expect_picture(g, "block.conv_in", skip_of(b, 0));
-    put(bench_state(b, "stream"), picture(g, "block.out", "in"));
+    put(runner_state(b, "stream"), picture(g, "block.out", "in"));
     visit_all(b, "conv_out");
     expect_close(g, "block.out", b->lane.prediction, golden(g, "block.out.out").data);
-    bench_close(b);
+    runner_close(b);
 }
 
 /* Two sizes at two timesteps; sizes are odd at some level. */
 static void test_whole(const struct golden *g) {
     for (int i = 0; i < CALLS; i++) {
         char name[32], key[32];
-        struct bench *b = open_call(g, i);
+        struct block_runner *b = open_call(g, i);
         snprintf(name, sizeof name, "unet.%d.out", i);
         snprintf(key, sizeof key, "unet.%d", i);
-        bench_all(b, timestep_of(g, i));
+        runner_run_all(b, timestep_of(g, i));
         struct tensor truth = golden(g, name);
         bool known = golden_state.precision == PRECISION_BF16 && json_object_get(g->bf16, key);
         expect_values(g, known ? key : "unet", "", b->lane.prediction.data, truth.data,
                       tensor_elements(&truth));
-        bench_close(b);
+        runner_close(b);
     }
 }
 

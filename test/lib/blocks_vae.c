@@ -1,10 +1,10 @@
 /* The decoder's blocks one by one, each on the reference's input, the whole of it, and the whole of it
- * through the executor with the canvas on the device or the host.
+ * through the executor with the full-frame buffer on the device or the host.
  *
- * A block's input is a picture in the family's canvas. */
+ * A block's input is a picture in the family's full-frame buffer. */
 #include "engine/base/random.h"
 #include "models/vae_blocks.h"
-#include "test/lib/bench.h"
+#include "test/lib/block_runner.h"
 #include "test/lib/suites.h"
 #include "test/lib/vae_run.h"
 
@@ -33,12 +33,12 @@ static const struct tolerance gpu_tolerances[] = {
     {0},
 };
 
-static struct bench *open_decoder(const struct golden *g) {
+static struct block_runner *open_decoder(const struct golden *g) {
     struct tensor latent = golden_single(g, "decoder.in"), out = golden_single(g, "decoder.out");
     struct lane lane = {.latent = latent,
                         .picture =
                             test_tensor(DTYPE_F32, 3, (int32_t[]){out.dim[1], out.dim[2], out.dim[0]})};
-    return bench_open(g, recipe_slot(g->model->recipe, FAMILY_DECODER), lane);
+    return runner_open(g, recipe_slot(g->model->recipe, FAMILY_DECODER), lane);
 }
 
 /* From "up_blocks.2.resnets.0"; the middle counts as the deepest. */
@@ -49,14 +49,14 @@ static int level_of(const struct block *block) {
 }
 
 static void one_block(const struct golden *g, const char *name) {
-    struct bench *b = open_decoder(g);
+    struct block_runner *b = open_decoder(g);
     const struct vae_state *s = b->lane.state;
     json_t *about = json_object_get(json_object_get(g->expect, "blocks"), name);
     const struct block *block = vae_block_of(b, json_string_value(json_object_get(about, "module")));
     vae_put_picture(b, vae_golden_picture(g, name, "in"), level_of(block));
-    bench_visit(b, block, 0);
+    runner_run(b, block, 0);
     vae_expect_picture(g, name, s->full_frame.picture);
-    bench_close(b);
+    runner_close(b);
 }
 
 static void test_blocks(const struct golden *g) {
@@ -67,19 +67,19 @@ static void test_blocks(const struct golden *g) {
 }
 
 static void test_mid(const struct golden *g) {
-    struct bench *b = open_decoder(g);
+    struct block_runner *b = open_decoder(g);
     const struct vae_state *s = b->lane.state;
     vae_put_picture(b, vae_golden_picture(g, "vae.mid", "in"), 0);
-    bench_visit(b, bench_block(b, "mid_block.resnets.0"), 0);
-    bench_visit(b, bench_block(b, "mid_block.attentions.0"), 0);
-    bench_visit(b, bench_block(b, "mid_block.resnets.1"), 0);
+    runner_run(b, runner_block(b, "mid_block.resnets.0"), 0);
+    runner_run(b, runner_block(b, "mid_block.attentions.0"), 0);
+    runner_run(b, runner_block(b, "mid_block.resnets.1"), 0);
     vae_expect_picture(g, "vae.mid", s->full_frame.picture);
-    bench_close(b);
+    runner_close(b);
 }
 
 /* The reference's latent is scaled and shifted already. */
 static void test_decoder(const struct golden *g) {
-    struct bench *b = open_decoder(g);
+    struct block_runner *b = open_decoder(g);
     const struct latent_format *format = &b->component->latent_format;
     struct tensor latent = b->lane.latent;
     int64_t pixels = tensor_elements(&latent) / latent.dim[0];
@@ -88,15 +88,15 @@ static void test_decoder(const struct golden *g) {
         float *value = (float *)latent.data + i;
         *value = (float)(((double)*value - (double)format->shift[c]) * (double)format->scale[c]);
     }
-    bench_all(b, 0);
+    runner_run_all(b, 0);
     vae_expect_picture(g, "decoder", lane_picture(&b->lane));
-    bench_close(b);
+    runner_close(b);
 }
 
-/* ---- where the canvas lies ---- */
+/* ---- full-frame buffer on device or host ---- */
 
 /* The picture's bits are those of the blocks one by one. */
-static void decode_run(struct vae_run *r, struct bench *b, const void *want) {
+static void decode_run(struct vae_run *r, struct block_runner *b, const void *want) {
     struct tensor picture = b->lane.picture;
     memset(picture.data, 0, (size_t)tensor_bytes(&picture));
     vae_run_execute(r);
@@ -107,8 +107,8 @@ static void test_places(const struct golden *g) {
     static struct vae_run d;
     const uint64_t plenty = (uint64_t)1 << 40;
     uint64_t peak[2];
-    struct bench *b = open_decoder(g);
-    bench_all(b, 0);
+    struct block_runner *b = open_decoder(g);
+    runner_run_all(b, 0);
     struct tensor want = test_copy(b->lane.picture);
     struct device *paced = paced_open(&golden_state.sys, b->eager.target, 0, &b->error);
     assert_ok(&b->error);
@@ -119,7 +119,7 @@ static void test_places(const struct golden *g) {
         decode_run(&d, b, want.data);
         peak[host] = d.plan.vram_peak_bytes;
     }
-    printf("  %-10s device memory of the decoder: %llu with the canvas there, %llu without\n", g->name,
+    printf("  %-10s device memory of the decoder: %llu with the full-frame buffer there, %llu without\n", g->name,
            (unsigned long long)peak[0], (unsigned long long)peak[1]);
     visit_list_destroy(&d.visits);
     paced->destroy(paced);
@@ -128,14 +128,14 @@ static void test_places(const struct golden *g) {
     plan_solve(&d.need, plenty, 0, &d.plan);
     decode_run(&d, b, want.data);
     visit_list_destroy(&d.visits);
-    bench_close(b);
+    runner_close(b);
 }
 
-/* ---- a small canvas ---- */
+/* ---- a small full-frame buffer ---- */
 
-/* A latent of these sizes, decoded with a large or a small canvas, whose bytes go to *canvas_bytes. */
+/* A latent of these sizes, decoded with a large or a small full-frame buffer, whose bytes go to *buffer_bytes. */
 static struct tensor decode_in(const struct golden *g, int32_t Y, int32_t X, bool tiled,
-                               uint64_t *canvas_bytes) {
+                               uint64_t *buffer_bytes) {
     const struct component *c = model_component(g->model, FAMILY_DECODER);
     uint64_t random = 5;
     struct lane lane = {
@@ -144,12 +144,12 @@ static struct tensor decode_in(const struct golden *g, int32_t Y, int32_t X, boo
         .tiled = tiled};
     for (int64_t i = 0; i < tensor_elements(&lane.latent); i++)
         ((float *)lane.latent.data)[i] = (float)((double)random_below(&random, 4001) / 1000 - 2);
-    struct bench *b = bench_open(g, recipe_slot(g->model->recipe, FAMILY_DECODER), lane);
-    *canvas_bytes = b->state.bytes;
+    struct block_runner *b = runner_open(g, recipe_slot(g->model->recipe, FAMILY_DECODER), lane);
+    *buffer_bytes = b->state.bytes;
     memset(b->state.base, 0xff, b->state.bytes);
-    bench_all(b, 0);
+    runner_run_all(b, 0);
     assert_ok(&b->error);
-    bench_close(b);
+    runner_close(b);
     return lane_picture(&b->lane);
 }
 
@@ -163,7 +163,7 @@ static void test_tiled(const struct golden *g) {
         struct tensor kept = decode_in(g, Y, X, false, &kept_bytes),
                       tiled = decode_in(g, Y, X, true, &tiled_bytes);
         assert_memory_equal(kept.data, tiled.data, (size_t)tensor_bytes(&kept));
-        printf("  %-10s canvas of a latent of %dx%d: %llu, small %llu\n", g->name, Y, X,
+        printf("  %-10s full-frame buffer of a latent of %dx%d: %llu, small %llu\n", g->name, Y, X,
                (unsigned long long)kept_bytes, (unsigned long long)tiled_bytes);
         assert_true(tiled_bytes <= kept_bytes);
         if (Y * X >= 37 * 50) assert_true(tiled_bytes * 10 < kept_bytes * 9);

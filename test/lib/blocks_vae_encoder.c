@@ -1,11 +1,11 @@
 /* The encoder against the reference, on data of its own (test/golden/vae_encoder.py): its moments, every
- * weight's influence on them, the same bits with a large and a small canvas, on the device and on the host,
+ * weight's influence on them, the same bits with a large and a small full-frame buffer, on the device and on the host,
  * and for pictures of several sizes in one stage. Of pipelines that have them, its parts too. */
 #include "engine/base/random.h"
 #include "loaders/loaders.h"
 #include "models/models.h"
 #include "models/vae_blocks.h"
-#include "test/lib/bench.h"
+#include "test/lib/block_runner.h"
 #include "test/lib/suites.h"
 #include "test/lib/vae_run.h"
 
@@ -82,54 +82,54 @@ static void test_moments(const struct golden *g) {
                 *c->latent_format.shift < 0.2f);
     for (int i = 0; i < 2; i++) {
         char name[32];
-        struct bench *b = bench_open(g, encoder_slot(g), golden_lane(g, i));
-        bench_all(b, 0);
+        struct block_runner *b = runner_open(g, encoder_slot(g), golden_lane(g, i));
+        runner_run_all(b, 0);
         snprintf(name, sizeof name, "moments%d", i);
         struct tensor truth = golden(g, name);
         assert_int_equal(tensor_elements(&b->lane.moments), tensor_elements(&truth));
         expect_close(g, "moments", b->lane.moments, truth.data);
-        bench_close(b);
+        runner_close(b);
     }
 }
 
 /* ---- its parts ---- */
 
-static struct bench *open_parts(const struct golden *g) {
+static struct block_runner *open_parts(const struct golden *g) {
     struct tensor picture = vae_channels_last(golden_single(g, "encoder.in"));
-    return bench_open(g, encoder_slot(g), lane_of(g, picture, false));
+    return runner_open(g, encoder_slot(g), lane_of(g, picture, false));
 }
 
 /* Blocks are counted in a row: those of a level, then what goes to the next. */
-static int level_of(const struct bench *b, const struct block *block) {
+static int level_of(const struct block_runner *b, const struct block *block) {
     int number = 0;
     sscanf(block->name, "down_blocks.%d", &number);
     return number / (b->component->dims[RESNETS] + 1);
 }
 
 static void one_block(const struct golden *g, const char *name) {
-    struct bench *b = open_parts(g);
+    struct block_runner *b = open_parts(g);
     const struct vae_state *s = b->lane.state;
     json_t *about = json_object_get(json_object_get(g->expect, "blocks"), name);
     const struct block *block = vae_block_of(b, json_string_value(json_object_get(about, "module")));
     vae_put_picture(b, vae_golden_picture(g, name, "in"), level_of(b, block));
-    bench_visit(b, block, 0);
+    runner_run(b, block, 0);
     vae_expect_picture(g, name, s->full_frame.picture);
-    bench_close(b);
+    runner_close(b);
 }
 
 static void test_parts(const struct golden *g) {
-    struct bench *b = open_parts(g);
+    struct block_runner *b = open_parts(g);
     const struct vae_state *s = b->lane.state;
     one_block(g, "encoder.resnet");
     one_block(g, "encoder.downsampler");
     vae_put_picture(b, vae_golden_picture(g, "encoder.mid", "in"), b->component->dims[LEVELS] - 1);
-    bench_visit(b, bench_block(b, "mid_block.resnets.0"), 0);
-    bench_visit(b, bench_block(b, "mid_block.attentions.0"), 0);
-    bench_visit(b, bench_block(b, "mid_block.resnets.1"), 0);
+    runner_run(b, runner_block(b, "mid_block.resnets.0"), 0);
+    runner_run(b, runner_block(b, "mid_block.attentions.0"), 0);
+    runner_run(b, runner_block(b, "mid_block.resnets.1"), 0);
     vae_expect_picture(g, "encoder.mid", s->full_frame.picture);
-    bench_all(b, 0);
+    runner_run_all(b, 0);
     vae_expect_picture(g, "encoder", b->lane.moments);
-    bench_close(b);
+    runner_close(b);
 }
 
 /* A key bias adds the same to all scores of a query: softmax cancels it. */
@@ -140,16 +140,16 @@ static bool matters(const struct block *block, int weight) {
 
 static void test_influence(const struct golden *g) {
     const double LEAST = 1e-3, NOTHING = 1e-6;
-    struct bench *b = bench_open(g, encoder_slot(g), golden_lane(g, 0));
+    struct block_runner *b = runner_open(g, encoder_slot(g), golden_lane(g, 0));
     double least = INFINITY;
     int n = 0;
-    bench_all(b, 0);
+    runner_run_all(b, 0);
     struct tensor truth = test_copy(b->lane.moments);
     for (int i = 0; i < b->component->n_blocks; i++) {
         const struct block *block = &b->component->blocks[i];
         assert_int_equal(block->n_segments, block->n_tensors);
         for (int k = 0; k < block->n_tensors; k++, n++) {
-            bench_all_without(b, i, k);
+            runner_run_all_without(b, i, k);
             double moved = distance(b->lane.moments.data, truth.data, tensor_elements(&truth));
             bool right = matters(block, k) ? moved > LEAST : moved < NOTHING;
             if (!right) fail_msg("%s: tensor %d zeroed moves the moments by %.2e", block->name, k, moved);
@@ -159,16 +159,16 @@ static void test_influence(const struct golden *g) {
     printf("  %-10s %d tensors zeroed, the least that matters moves the moments by %.2e\n", g->name, n,
            least);
     assert_int_equal(n, b->component->index.n_entries);
-    bench_close(b);
+    runner_close(b);
 }
 
-/* With garbage in the canvas; its bytes to *bytes. */
+/* With garbage in the full-frame buffer; its bytes to *bytes. */
 static struct tensor encode_in(const struct golden *g, int32_t Y, int32_t X, bool tiled, uint64_t *bytes) {
-    struct bench *b = bench_open(g, encoder_slot(g), random_lane(g, Y, X, tiled));
+    struct block_runner *b = runner_open(g, encoder_slot(g), random_lane(g, Y, X, tiled));
     *bytes = b->state.bytes;
     memset(b->state.base, 0xff, b->state.bytes);
-    bench_all(b, 0);
-    bench_close(b);
+    runner_run_all(b, 0);
+    runner_close(b);
     return b->lane.moments;
 }
 
@@ -182,7 +182,7 @@ static void test_tiled(const struct golden *g) {
         struct tensor kept = encode_in(g, Y, X, false, &kept_bytes),
                       tiled = encode_in(g, Y, X, true, &tiled_bytes);
         assert_same(kept, tiled);
-        printf("  %-10s canvas for moments of %dx%d: %llu, small %llu\n", g->name, Y, X,
+        printf("  %-10s full-frame buffer for moments of %dx%d: %llu, small %llu\n", g->name, Y, X,
                (unsigned long long)kept_bytes, (unsigned long long)tiled_bytes);
         assert_true(tiled_bytes <= kept_bytes);
         if (encoder_of(g)->pixel_factor == 8 && Y * X >= 37 * 50)
@@ -214,9 +214,9 @@ static void test_lanes(const struct golden *g) {
     assert_ok(&e);
     for (int tiled = 0; tiled < 2; tiled++) {
         for (int i = 0; i < LANES; i++) {
-            struct bench *b = bench_open(g, encoder_slot(g), random_lane(g, sizes[i][0], sizes[i][1], tiled));
-            bench_all(b, 0);
-            bench_close(b);
+            struct block_runner *b = runner_open(g, encoder_slot(g), random_lane(g, sizes[i][0], sizes[i][1], tiled));
+            runner_run_all(b, 0);
+            runner_close(b);
             alone[i] = lanes[i] = b->lane;
             lanes[i].moments = test_copy(b->lane.moments);
         }

@@ -1,7 +1,7 @@
 /* WAN's blocks one by one, each on the reference's input; see blocks_flux.c. Whole forwards are tried at two
  * timesteps, and those of a second expert. */
 #include "models/models.h"
-#include "test/lib/bench.h"
+#include "test/lib/block_runner.h"
 #include "test/lib/suites.h"
 
 #include <stdio.h>
@@ -51,8 +51,8 @@ static struct tensor seen_rows(const struct golden *g) {
     if (has_golden(g, "case0.seen.last")) last = golden(g, "case0.seen.last");
     int32_t rows = first.dim[0];
     struct tensor all = test_tensor(DTYPE_F32, 2, (int32_t[]){last.rank ? 2 * rows : rows, first.dim[1]});
-    bench_put(tensor_slice(all, 0, rows), first);
-    if (last.rank) bench_put(tensor_slice(all, rows, rows), last);
+    runner_put(tensor_slice(all, 0, rows), first);
+    if (last.rank) runner_put(tensor_slice(all, rows, rows), last);
     return all;
 }
 
@@ -82,11 +82,11 @@ static int slot_of(const struct golden *g, const char *folder) {
     return slot;
 }
 
-static struct bench *open_lane(const struct golden *g, struct lane lane) {
-    return bench_open(g, slot_of(g, NULL), lane);
+static struct block_runner *open_lane(const struct golden *g, struct lane lane) {
+    return runner_open(g, slot_of(g, NULL), lane);
 }
 
-static struct bench *open_case(const struct golden *g) {
+static struct block_runner *open_case(const struct golden *g) {
     return open_lane(g, lane_at(g, "case0.latent_001"));
 }
 
@@ -95,14 +95,14 @@ static float timestep_of(const struct golden *g, const char *name) {
 }
 
 /* Of the timestep, and where frames are given first that of theirs. */
-static void put_conditioning(const struct golden *g, struct bench *b) {
+static void put_conditioning(const struct golden *g, struct block_runner *b) {
     struct tensor e = golden(g, "block.e"), e6 = golden(g, "block.e6");
     int32_t last = e.dim[0] - 1;
-    bench_put(bench_state(b, "condition"), tensor_slice(e, last, 1));
-    bench_put(bench_state(b, "modulation"), tensor_slice(e6, last, 1));
+    runner_put(runner_state(b, "condition"), tensor_slice(e, last, 1));
+    runner_put(runner_state(b, "modulation"), tensor_slice(e6, last, 1));
     if (!b->lane.n_clean_frames) return;
-    bench_put(bench_state(b, "still_condition"), tensor_slice(e, 0, 1));
-    bench_put(bench_state(b, "still_modulation"), tensor_slice(e6, 0, 1));
+    runner_put(runner_state(b, "still_condition"), tensor_slice(e, 0, 1));
+    runner_put(runner_state(b, "still_modulation"), tensor_slice(e6, 0, 1));
 }
 
 /* ---- tests ---- */
@@ -113,84 +113,84 @@ static void expect_rows(const struct golden *g, const char *name, struct tensor 
 }
 
 static void test_conditioning(const struct golden *g) {
-    struct bench *b = open_case(g);
+    struct block_runner *b = open_case(g);
     float t = timestep_of(g, "block.t");
-    bench_visit(b, bench_block(b, "condition_embedder.time_embedder"), t);
-    expect_rows(g, "block.e", bench_state(b, "condition"), "block.e");
+    runner_run(b, runner_block(b, "condition_embedder.time_embedder"), t);
+    expect_rows(g, "block.e", runner_state(b, "condition"), "block.e");
     if (b->lane.n_clean_frames)
-        expect_close(g, "block.e", bench_state(b, "still_condition"), golden(g, "block.e").data);
+        expect_close(g, "block.e", runner_state(b, "still_condition"), golden(g, "block.e").data);
     put_conditioning(g, b);
-    bench_visit(b, bench_block(b, "condition_embedder.time_proj"), t);
-    expect_rows(g, "block.e6", bench_state(b, "modulation"), "block.e6");
+    runner_run(b, runner_block(b, "condition_embedder.time_proj"), t);
+    expect_rows(g, "block.e6", runner_state(b, "modulation"), "block.e6");
     if (b->lane.n_clean_frames)
-        expect_close(g, "block.e6", bench_state(b, "still_modulation"), golden(g, "block.e6").data);
-    bench_close(b);
+        expect_close(g, "block.e6", runner_state(b, "still_modulation"), golden(g, "block.e6").data);
+    runner_close(b);
 }
 
 /* Text and rows of pictures; a prompt's and, below, what all rows of zeros become. */
-static void visit_seen(struct bench *b) {
-    bench_visit(b, bench_block(b, "condition_embedder.text_embedder"), 0);
-    if (b->lane.image.rank) bench_visit(b, bench_block(b, "condition_embedder.image_embedder"), 0);
+static void visit_seen(struct block_runner *b) {
+    runner_run(b, runner_block(b, "condition_embedder.text_embedder"), 0);
+    if (b->lane.image.rank) runner_run(b, runner_block(b, "condition_embedder.image_embedder"), 0);
 }
 
 static void test_embedders(const struct golden *g) {
-    struct bench *b = open_case(g);
+    struct block_runner *b = open_case(g);
     struct tensor text = golden(g, "embed.text.out");
     int32_t last = text.dim[0] - 1;
     visit_seen(b);
-    struct tensor ours = bench_state(b, "text");
-    expect_close(g, "rope", bench_state(b, "rope"), golden(g, "rope").data);
+    struct tensor ours = runner_state(b, "text");
+    expect_close(g, "rope", runner_state(b, "rope"), golden(g, "rope").data);
     expect_close(g, "embed.text", tensor_slice(ours, 0, last + 1), text.data);
     expect_close(g, "embed.text", tensor_slice(ours, TEXT_ROWS - 1, 1), tensor_slice(text, last, 1).data);
     if (b->lane.image.rank)
-        expect_close(g, "embed.seen", bench_state(b, "image"), golden(g, "embed.seen.out").data);
-    bench_visit(b, bench_block(b, "patch_embedding"), 0);
-    expect_close(g, "embed.image", bench_state(b, "tokens"), golden(g, "embed.image.out").data);
-    bench_close(b);
+        expect_close(g, "embed.seen", runner_state(b, "image"), golden(g, "embed.seen.out").data);
+    runner_run(b, runner_block(b, "patch_embedding"), 0);
+    expect_close(g, "embed.image", runner_state(b, "tokens"), golden(g, "embed.image.out").data);
+    runner_close(b);
 }
 
 static void test_layer(const struct golden *g) {
     char name[64], seen[80];
-    struct bench *b = open_case(g);
+    struct block_runner *b = open_case(g);
     snprintf(name, sizeof name, "blocks.%d", number_in(about(g, "block"), "layer"));
     snprintf(seen, sizeof seen, "%s.seen", name);
     visit_seen(b);
     put_conditioning(g, b);
-    bench_visit(b, bench_block(b, seen), 0);
-    bench_put(bench_state(b, "tokens"), golden(g, "block.layer.in"));
-    bench_visit(b, bench_block(b, name), 0);
-    expect_close(g, "block.layer", bench_state(b, "tokens"), golden(g, "block.layer.out").data);
-    bench_close(b);
+    runner_run(b, runner_block(b, seen), 0);
+    runner_put(runner_state(b, "tokens"), golden(g, "block.layer.in"));
+    runner_run(b, runner_block(b, name), 0);
+    expect_close(g, "block.layer", runner_state(b, "tokens"), golden(g, "block.layer.out").data);
+    runner_close(b);
 }
 
 /* Patches of the prediction (row, column, channel), as the last product gives them. */
-static struct tensor patches_of(struct bench *b) {
+static struct tensor patches_of(struct block_runner *b) {
     struct tensor planes = latent_planes(b->lane.prediction);
-    int32_t rows = planes.dim[1] / BENCH_PATCH * (planes.dim[2] / BENCH_PATCH);
+    int32_t rows = planes.dim[1] / RUNNER_PATCH * (planes.dim[2] / RUNNER_PATCH);
     struct tensor patches =
-        test_tensor(DTYPE_F32, 2, (int32_t[]){rows, BENCH_PATCH * BENCH_PATCH * planes.dim[0]});
+        test_tensor(DTYPE_F32, 2, (int32_t[]){rows, RUNNER_PATCH * RUNNER_PATCH * planes.dim[0]});
     op_patchify(&b->context, patches, planes,
-                (struct patches){.side = BENCH_PATCH, .order = PATCH_CHANNELS_LAST});
+                (struct patches){.side = RUNNER_PATCH, .order = PATCH_CHANNELS_LAST});
     assert_ok(&b->error);
     return patches;
 }
 
-static void expect_final(const struct golden *g, struct bench *b, const char *name) {
+static void expect_final(const struct golden *g, struct block_runner *b, const char *name) {
     char in[64], out[64];
     snprintf(in, sizeof in, "%s.in", name);
     snprintf(out, sizeof out, "%s.out", name);
     put_conditioning(g, b);
-    bench_put(bench_state(b, "tokens"), golden(g, in));
-    bench_visit(b, bench_block(b, "proj_out"), 0);
+    runner_put(runner_state(b, "tokens"), golden(g, in));
+    runner_run(b, runner_block(b, "proj_out"), 0);
     expect_close(g, name, patches_of(b), golden(g, out).data);
-    bench_close(b);
+    runner_close(b);
 }
 
 /* Small rows are a clip's of one frame, as wide as there are of them. */
 static void test_final(const struct golden *g) {
     struct tensor small = golden_single(g, "block.final_small.in");
     struct lane lane = lane_at(g, "case0.latent_001");
-    int32_t dim[] = {lane.latent.dim[0], 1, BENCH_PATCH, BENCH_PATCH * small.dim[0]};
+    int32_t dim[] = {lane.latent.dim[0], 1, RUNNER_PATCH, RUNNER_PATCH * small.dim[0]};
     lane.latent = test_tensor(DTYPE_F32, 4, dim);
     lane.prediction = test_tensor(DTYPE_F32, 4, dim);
     lane.n_clean_frames = 0;
@@ -198,13 +198,13 @@ static void test_final(const struct golden *g) {
     expect_final(g, open_lane(g, lane), "block.final_small");
 }
 
-static void expect_velocity(const struct golden *g, struct bench *b, float timestep, const char *name,
+static void expect_velocity(const struct golden *g, struct block_runner *b, float timestep, const char *name,
                             const char *detail, const char *truth) {
-    bench_all(b, timestep);
+    runner_run_all(b, timestep);
     struct tensor out = golden(g, truth);
     assert_int_equal(tensor_elements(&out), tensor_elements(&b->lane.prediction));
     expect_values(g, name, detail, b->lane.prediction.data, out.data, tensor_elements(&out));
-    bench_close(b);
+    runner_close(b);
 }
 
 static void test_transformer(const struct golden *g) {
@@ -218,7 +218,7 @@ static void test_transformer(const struct golden *g) {
         snprintf(latent, sizeof latent, "case0.%s", json_string_value(json_object_get(call, "latent")));
         snprintf(t, sizeof t, "%s.t", name);
         snprintf(out, sizeof out, "%s.out", name);
-        struct bench *b = bench_open(g, slot_of(g, model), lane_at(g, latent));
+        struct block_runner *b = runner_open(g, slot_of(g, model), lane_at(g, latent));
         expect_velocity(g, b, timestep_of(g, t), "transformer", strchr(name, '.') + 1, out);
     }
 }

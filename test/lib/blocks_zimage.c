@@ -1,7 +1,7 @@
 /* Z-Image's blocks one by one, each on the reference's input: a wrong one cannot hide behind a right one.
  *
  * What goes into a block lies in the family's own lane state, of which it publishes some tensors by name. */
-#include "test/lib/bench.h"
+#include "test/lib/block_runner.h"
 #include "test/lib/suites.h"
 
 #include <stdio.h>
@@ -20,18 +20,18 @@ static const struct tolerance tolerances[] = {
 
 enum { PATCH_SIDE = 2 };
 
-static int32_t n_caption_rows(const struct bench *b) {
-    return bench_state(b, "caption").dim[0];
+static int32_t n_caption_rows(const struct block_runner *b) {
+    return runner_state(b, "caption").dim[0];
 }
 
 /* The image's rows of a tensor with all, padded; and the caption's. */
-static struct tensor image_rows(const struct bench *b, const char *name) {
-    struct tensor all = bench_state(b, name);
+static struct tensor image_rows(const struct block_runner *b, const char *name) {
+    struct tensor all = runner_state(b, name);
     return tensor_slice(all, 0, all.dim[0] - n_caption_rows(b));
 }
 
-static struct tensor caption_rows(const struct bench *b, const char *name) {
-    struct tensor all = bench_state(b, name);
+static struct tensor caption_rows(const struct block_runner *b, const char *name) {
+    struct tensor all = runner_state(b, name);
     return tensor_slice(all, all.dim[0] - n_caption_rows(b), n_caption_rows(b));
 }
 
@@ -42,15 +42,15 @@ static void set_float(struct component *c, const char *key, float value) {
     memcpy(c->settings + s->offset, &value, sizeof value);
 }
 
-static struct bench *open_lane(const struct golden *g, struct tensor text, struct tensor latent) {
+static struct block_runner *open_lane(const struct golden *g, struct tensor text, struct tensor latent) {
     struct lane lane = {.text = text, .latent = latent, .prediction = test_tensor(DTYPE_F32, 3, latent.dim)};
-    return bench_open(g, recipe_slot(g->model->recipe, FAMILY_DENOISER), lane);
+    return runner_open(g, recipe_slot(g->model->recipe, FAMILY_DENOISER), lane);
 }
 
 /* Case 0 at its step 1, the caption embedded: rope tables are there. */
-static struct bench *open_case(const struct golden *g) {
-    struct bench *b = open_lane(g, golden(g, "case0.hidden.cond"), golden_single(g, "case0.latent_001"));
-    bench_visit(b, bench_block(b, "cap_embedder"), 0);
+static struct block_runner *open_case(const struct golden *g) {
+    struct block_runner *b = open_lane(g, golden(g, "case0.hidden.cond"), golden_single(g, "case0.latent_001"));
+    runner_run(b, runner_block(b, "cap_embedder"), 0);
     return b;
 }
 
@@ -59,75 +59,75 @@ static float scalar(const struct golden *g, const char *name) {
 }
 
 static void test_timestep(const struct golden *g) {
-    struct bench *b = open_case(g);
+    struct block_runner *b = open_case(g);
     struct tensor in = golden(g, "t_embedder.in"), freq = golden(g, "t_embedder.freq"),
                   out = golden(g, "t_embedder.out");
     struct tensor ours = test_tensor(DTYPE_F32, 2, freq.dim), time = test_tensor(DTYPE_F32, 2, out.dim);
     struct component unscaled = *b->component;
     set_float(&unscaled, "t_scale", 1); /* the reference's inputs are scaled already */
-    bench_visit(b, bench_block(b, "time"), scalar(g, "block.t"));
-    expect_close(g, "block.adaln_input", bench_state(b, "time"), golden(g, "block.adaln_input").data);
+    runner_run(b, runner_block(b, "time"), scalar(g, "block.t"));
+    expect_close(g, "block.adaln_input", runner_state(b, "time"), golden(g, "block.adaln_input").data);
     b->settings = unscaled.settings;
     for (int i = 0; i < in.dim[0]; i++) {
         float t = ((float *)in.data)[i];
         op_timestep(&b->context, tensor_slice(ours, i, 1), t, TIMESTEP_USUAL);
-        bench_visit(b, bench_block(b, "time"), t);
-        bench_put(tensor_slice(time, i, 1), bench_state(b, "time"));
+        runner_run(b, runner_block(b, "time"), t);
+        runner_put(tensor_slice(time, i, 1), runner_state(b, "time"));
     }
     expect_close(g, "t_embedder.freq", ours, freq.data);
     expect_close(g, "t_embedder.out", time, out.data);
-    bench_close(b);
+    runner_close(b);
 }
 
 static void test_caption(const struct golden *g) {
-    struct bench *b = open_case(g);
+    struct block_runner *b = open_case(g);
     expect_close(g, "rope.image", image_rows(b, "rope"), golden(g, "rope.image").data);
     expect_close(g, "rope.caption", caption_rows(b, "rope"), golden(g, "rope.caption").data);
     /* The reference has the linear layer's rows, pads being other rows there; the refiner's input has ours.
      */
-    struct tensor text = tensor_slice(bench_state(b, "caption"), 0, b->lane.text.dim[0]);
+    struct tensor text = tensor_slice(runner_state(b, "caption"), 0, b->lane.text.dim[0]);
     expect_close(g, "embed.caption.out", text, golden(g, "embed.caption.out").data);
-    expect_close(g, "context_refiner.in", bench_state(b, "caption"),
+    expect_close(g, "context_refiner.in", runner_state(b, "caption"),
                  golden(g, "block.context_refiner.0.in").data);
-    bench_close(b);
+    runner_close(b);
 }
 
 static void test_patches(const struct golden *g) {
-    struct bench *b = open_case(g);
+    struct block_runner *b = open_case(g);
     struct tensor latent = latent_planes(b->lane.latent), in = golden(g, "embed.image.in"),
                   out = golden(g, "embed.image.out");
     int32_t rows = latent.dim[1] / PATCH_SIDE * (latent.dim[2] / PATCH_SIDE);
     struct tensor patches = test_tensor(DTYPE_F32, 2, (int32_t[]){rows, in.dim[1]});
     op_patchify(&b->context, patches, latent, (struct patches){.side = PATCH_SIDE});
-    bench_visit(b, bench_block(b, "embedder"), scalar(g, "block.t"));
+    runner_run(b, runner_block(b, "embedder"), scalar(g, "block.t"));
     expect_close(g, "embed.image.in", patches, in.data);
-    expect_close(g, "embed.image.out", tensor_slice(bench_state(b, "tokens"), 0, rows), out.data);
-    bench_close(b);
+    expect_close(g, "embed.image.out", tensor_slice(runner_state(b, "tokens"), 0, rows), out.data);
+    runner_close(b);
 }
 
 static void test_refiners(const struct golden *g) {
-    struct bench *b = open_case(g);
-    bench_put(bench_state(b, "caption"), golden(g, "block.context_refiner.0.in"));
-    bench_visit(b, bench_block(b, "context_refiner.0"), 0);
-    expect_close(g, "block.context_refiner", bench_state(b, "caption"),
+    struct block_runner *b = open_case(g);
+    runner_put(runner_state(b, "caption"), golden(g, "block.context_refiner.0.in"));
+    runner_run(b, runner_block(b, "context_refiner.0"), 0);
+    expect_close(g, "block.context_refiner", runner_state(b, "caption"),
                  golden(g, "block.context_refiner.0.out").data);
-    bench_put(bench_state(b, "time"), golden(g, "block.adaln_input"));
-    bench_put(image_rows(b, "tokens"), golden(g, "block.noise_refiner.1.in"));
-    bench_visit(b, bench_block(b, "noise_refiner.1.modulation"), 0);
-    bench_visit(b, bench_block(b, "noise_refiner.1"), 0);
+    runner_put(runner_state(b, "time"), golden(g, "block.adaln_input"));
+    runner_put(image_rows(b, "tokens"), golden(g, "block.noise_refiner.1.in"));
+    runner_run(b, runner_block(b, "noise_refiner.1.modulation"), 0);
+    runner_run(b, runner_block(b, "noise_refiner.1"), 0);
     expect_close(g, "block.noise_refiner", image_rows(b, "tokens"),
                  golden(g, "block.noise_refiner.1.out").data);
-    bench_close(b);
+    runner_close(b);
 }
 
 static void test_layer(const struct golden *g) {
-    struct bench *b = open_case(g);
-    bench_put(bench_state(b, "time"), golden(g, "block.adaln_input"));
-    bench_put(bench_state(b, "tokens"), golden(g, "block.layers.1.in"));
-    bench_visit(b, bench_block(b, "layers.1.modulation"), 0);
-    bench_visit(b, bench_block(b, "layers.1"), 0);
-    expect_close(g, "block.layers", bench_state(b, "tokens"), golden(g, "block.layers.1.out").data);
-    bench_close(b);
+    struct block_runner *b = open_case(g);
+    runner_put(runner_state(b, "time"), golden(g, "block.adaln_input"));
+    runner_put(runner_state(b, "tokens"), golden(g, "block.layers.1.in"));
+    runner_run(b, runner_block(b, "layers.1.modulation"), 0);
+    runner_run(b, runner_block(b, "layers.1"), 0);
+    expect_close(g, "block.layers", runner_state(b, "tokens"), golden(g, "block.layers.1.out").data);
+    runner_close(b);
 }
 
 /* A velocity back as rows of patches, as the reference's final layer gives them, without our change of sign.
@@ -153,14 +153,14 @@ static void final_layer(const struct golden *g, const char *name) {
     snprintf(path, sizeof path, "%s.out", name);
     struct tensor out = golden_single(g, path);
     int32_t latent[3] = {out.dim[1] / (PATCH_SIDE * PATCH_SIDE), PATCH_SIDE, PATCH_SIDE * in.dim[0]};
-    struct bench *b =
+    struct block_runner *b =
         open_lane(g, tensor_slice(golden(g, "case0.hidden.cond"), 0, 1), test_tensor(DTYPE_F32, 3, latent));
-    bench_put(bench_state(b, "time"), golden(g, "block.adaln_input"));
-    bench_put(tensor_slice(bench_state(b, "tokens"), 0, in.dim[0]), in);
-    bench_visit(b, bench_block(b, "final_layer.modulation"), 0);
-    bench_visit(b, bench_block(b, "final_layer"), 0);
+    runner_put(runner_state(b, "time"), golden(g, "block.adaln_input"));
+    runner_put(tensor_slice(runner_state(b, "tokens"), 0, in.dim[0]), in);
+    runner_run(b, runner_block(b, "final_layer.modulation"), 0);
+    runner_run(b, runner_block(b, "final_layer"), 0);
     expect_close(g, name, to_patches(latent_planes(b->lane.prediction)), out.data);
-    bench_close(b);
+    runner_close(b);
 }
 
 static void test_final(const struct golden *g) {
@@ -184,13 +184,13 @@ static void test_transformer(const struct golden *g) {
         snprintf(t, sizeof t, "%s.t", name);
         snprintf(out, sizeof out, "%s.out", name);
         struct tensor text = golden(g, json_string_value(json_object_get(call, "caption")));
-        struct bench *b = open_lane(g, text, golden(g, in));
-        bench_all(b, scalar(g, t));
+        struct block_runner *b = open_lane(g, text, golden(g, in));
+        runner_run_all(b, scalar(g, t));
         struct tensor velocity = latent_planes(b->lane.prediction);
         negate(velocity); /* the family gives what the sampler wants */
         expect_values(g, "transformer", strrchr(name, '.') + 1, velocity.data, golden(g, out).data,
                       tensor_elements(&velocity));
-        bench_close(b);
+        runner_close(b);
     }
 }
 

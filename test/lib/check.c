@@ -27,7 +27,7 @@ bool thorough(void) {
     return getenv("THOROUGH") != NULL;
 }
 
-int count_open(void) {
+int count_open_files(void) {
     DIR *folder = opendir("/proc/self/fd");
     int n = 0;
     while (folder && readdir(folder)) n++;

@@ -13,7 +13,7 @@ __attribute__((format(printf, 2, 3))) bool check(bool good, const char *format, 
 bool thorough(void);
 
 /* File descriptors of this process. */
-int count_open(void);
+int count_open_files(void);
 
 /* Prints the sum; what main returns. */
 int finish(void);

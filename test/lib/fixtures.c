@@ -2,7 +2,7 @@
 
 #include "test/lib/gates.h"
 #include "test/lib/layouts.h"
-#include "test/lib/made_models.h"
+#include "test/lib/random_models.h"
 #include "test/lib/suites.h"
 
 #include <stdio.h>
@@ -95,26 +95,26 @@ static const struct stored wan_gguf = {
 #define PIPELINE(row, suites) .name = row, .blocks = suites, .pipeline = true
 
 const struct fixture fixtures[] = {
-    {PIPELINE("zimage_a", zimage), .layouts = &layouts_zimage, .misfits = &misfits_zimage},
+    {PIPELINE("zimage_a", zimage), .layouts = &layouts_zimage, .invalid_models = &invalid_models_zimage},
     {PIPELINE("zimage_b", zimage), .gate = &gate_zimage},
     {PIPELINE("flux_a", flux), .gate = &gate_flux, .layouts = &layouts_flux, .named = &named_flux,
-     .misfits = &misfits_flux},
+     .invalid_models = &invalid_models_flux},
     {PIPELINE("flux_b", flux), .gate = &gate_flux_schnell, .layouts = &layouts_flux_schnell,
      .named = &named_flux_schnell},
     {PIPELINE("flux_kontext", flux), .gate = &gate_flux_kontext, .named = &named_flux_kontext},
     {PIPELINE("flux_fill", flux), .gate = &gate_flux_fill, .named = &named_flux_fill},
-    {PIPELINE("sd1", unet), .gate = &gate_sd1, .layouts = &layouts_sd1, .misfits = &misfits_unet},
+    {PIPELINE("sd1", unet), .gate = &gate_sd1, .layouts = &layouts_sd1, .invalid_models = &invalid_models_unet},
     {PIPELINE("sd2", unet), .gate = &gate_sd2},
     {PIPELINE("sdxl", unet_alone), .gate = &gate_sdxl, .layouts = &layouts_sdxl},
     {PIPELINE("inpaint", unet), .gate = &gate_inpaint},
     {PIPELINE("refiner", unet), .gate = &gate_refiner},
     {PIPELINE("qwen_image", qwen_image), .gpu_tolerances = few_channels, .gate = &gate_qwen_image,
-     .layouts = &layouts_qwen, .misfits = &misfits_qwen},
+     .layouts = &layouts_qwen, .invalid_models = &invalid_models_qwen},
     {PIPELINE("qwen_edit", qwen_edit), .gpu_tolerances = few_channels, .gate = &gate_qwen_edit},
     {PIPELINE("qwen_edit_plus", qwen_edit), .gpu_tolerances = few_channels, .gate = &gate_qwen_edit_plus,
-     .misfits = &misfits_qwen25vl},
-    {PIPELINE("wan_i2v", wan_seeing), .gate = &gate_wan_i2v, .misfits = &misfits_wan_encoders},
-    {PIPELINE("wan21", wan), .gate = &gate_wan21, .layouts = &layouts_wan, .misfits = &misfits_wan},
+     .invalid_models = &invalid_models_qwen25vl},
+    {PIPELINE("wan_i2v", wan_seeing), .gate = &gate_wan_i2v, .invalid_models = &invalid_models_wan_encoders},
+    {PIPELINE("wan21", wan), .gate = &gate_wan21, .layouts = &layouts_wan, .invalid_models = &invalid_models_wan},
     {PIPELINE("wan_ti2v", wan_alone), .gate = &gate_wan_ti2v},
     {PIPELINE("wan_flf2v", wan_alone), .gate = &gate_wan_flf2v},
     {PIPELINE("wan22", wan_alone), .gate = &gate_wan22, .layouts = &layouts_wan22},
@@ -123,7 +123,7 @@ const struct fixture fixtures[] = {
     {PIPELINE("sd3_medium", sd3), .gpu_tolerances = large_latents, .gate = &gate_sd3_medium,
      .layouts = &layouts_sd3},
     {PIPELINE("sd35_medium", sd3), .gate = &gate_sd35_medium, .layouts = &layouts_sd35,
-     .misfits = &misfits_sd3},
+     .invalid_models = &invalid_models_sd3},
     {PIPELINE("sd35_large", sd3), .gate = &gate_sd35_large},
     {.name = "zimage_wide",
      .model = wide_checkpoint,
@@ -131,7 +131,7 @@ const struct fixture fixtures[] = {
      .layouts = &layouts_zimage_wide},
     {.name = "flux_wide", .model = wide_flux_checkpoint, .gate = &gate_flux_wide},
     {.name = "flux_published", .model = published_flux_checkpoint, .layouts = &layouts_flux_published},
-    {.name = "toy", .model = toy_checkpoint, .gate = &gate_toy},
+    {.name = "synthetic", .model = synthetic_checkpoint, .gate = &gate_synthetic},
     {.name = "vae_encoder/f32", VAE_ENCODER},
     {.name = "vae_encoder/bf16", VAE_ENCODER},
     {.name = "vae_encoder/authors", VAE_ENCODER},
@@ -165,7 +165,7 @@ const struct fixture fixtures[] = {
 };
 const int n_fixtures = sizeof fixtures / sizeof *fixtures;
 
-bool fixture_is_asked(const struct fixture *f, char **names) {
+bool fixture_is_selected(const struct fixture *f, char **names) {
     bool any = *names;
     while (*names && strcmp(*names, f->name) != 0) names++;
     return !any || *names;

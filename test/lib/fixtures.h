@@ -20,7 +20,7 @@
 struct gate;
 struct golden;
 struct layouts;
-struct misfits;
+struct invalid_models;
 struct named_recipe;
 struct suite;
 struct tolerance;
@@ -42,7 +42,7 @@ struct fixture {
     const struct gate *gate;                /* NULL: its residency is not tried */
     const struct layouts *layouts;          /* layouts are made from its model */
     const struct named_recipe *named;       /* what is said of its folder */
-    const struct misfits *misfits;          /* are made from its model */
+    const struct invalid_models *invalid_models;          /* are made from its model */
     const char *(*model)(void); /* writes the model and returns its folder; NULL: it lies with the data */
     /* Where these data are not of a whole model in model/: opens and closes what there is. */
     void (*open)(struct golden *g);
@@ -53,7 +53,7 @@ extern const struct fixture fixtures[];
 extern const int n_fixtures;
 
 /* A program's arguments name fixtures; without any it is all of them. */
-bool fixture_is_asked(const struct fixture *f, char **names);
+bool fixture_is_selected(const struct fixture *f, char **names);
 
 /* The folder of its model, written if need be. */
 const char *fixture_model(const struct fixture *f);

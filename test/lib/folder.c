@@ -23,7 +23,7 @@ void temporary_make(void) {
     temporary_make_in("/tmp");
 }
 
-const char *copy_of(const char *folder, const char *name) {
+const char *copy_model_folder(const char *folder, const char *name) {
     static char to[160];
     char command[512];
     snprintf(to, sizeof to, "%s/%s", temporary, name);

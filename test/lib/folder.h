@@ -9,6 +9,6 @@ void temporary_make_in(const char *parent);
 void temporary_make(void);
 
 /* A copy of a model to spoil. */
-const char *copy_of(const char *folder, const char *name);
+const char *copy_model_folder(const char *folder, const char *name);
 
 #endif

@@ -1,6 +1,6 @@
 #include "test/lib/gates.h"
 
-#include "test/lib/watch.h"
+#include "test/lib/fault_sys.h"
 
 /* A short prompt against another; any budget will do. */
 #define REQUEST(...)                                                                                         \
@@ -71,7 +71,7 @@ static const struct sluice_picture *const references[] = {&wide_picture, &tall_p
 
 void gates_begin(void) {
     atomic_ullong random = 5;
-    for (size_t i = 0; i < sizeof noise_rgb; i++) noise_rgb[i] = (uint8_t)draw(&random);
+    for (size_t i = 0; i < sizeof noise_rgb; i++) noise_rgb[i] = (uint8_t)random_next_atomic(&random);
 }
 
 #define DRAWN                .steps = 2, .batch = 2, .cfg_scale = 2.5, .guidance = 3.5
@@ -211,7 +211,7 @@ const struct gate gate_sd35_large = {.request = REQUEST(FROM_PICTURE(2), .cfg_sc
                                      .threads = 2,
                                      .always = true};
 
-/* ---- the toy ---- */
+/* ---- the synthetic ---- */
 
 static const struct sluice_picture small_wide = {.struct_size = sizeof small_wide,
                                                  .width = 8,
@@ -226,24 +226,24 @@ static const struct sluice_picture small_wide = {.struct_size = sizeof small_wid
 static const struct sluice_picture *const seen[] = {&small_wide, &small_tall};
 
 /* Of four steps the second, of the first denoiser's last, and the third, of the second's first. */
-static const int toy_left_out[] = {3, 1};
+static const int synthetic_skip_layers[] = {3, 1};
 #define SKIPPING                                                                                             \
-    .slg_layers = toy_left_out, .n_slg_layers = 2, .slg_scale = 1.5, .slg_start = 0.01, .slg_end = 0.7
+    .slg_layers = synthetic_skip_layers, .n_slg_layers = 2, .slg_scale = 1.5, .slg_start = 0.01, .slg_end = 0.7
 
 /* Of so many frames, with so many pictures that are seen; more initialisers may follow. */
-#define TOY(width_, height_, frames_, steps_, batch_, cfg_scale_, n_seen, ...)                               \
+#define SYNTHETIC(width_, height_, frames_, steps_, batch_, cfg_scale_, n_seen, ...)                               \
     {                                                                                                        \
         .struct_size = sizeof(struct sluice_request), .prompt = "a red fox in the snow",                     \
         .negative_prompt = "blurry", .width = width_, .height = height_, .frames = frames_, .steps = steps_, \
         .batch = batch_, .cfg_scale = cfg_scale_, .references = seen, .n_references = n_seen, .seed = 42,    \
         .max_ram_bytes = (int64_t)1 << 36, __VA_ARGS__                                                       \
     }
-static const struct sluice_request toy_shapes[] = {TOY(4, 16, 7, 1, 3, 3.5, 2, ), TOY(14, 6, 1, 3, 2, 1, 0, ),
-                                                   TOY(6, 6, 5, 2, 1, 2, 1, )};
-const struct gate gate_toy = {.request = TOY(12, 8, 9, 4, 2, 2.5, 2, SKIPPING),
-                              .other = TOY(10, 10, 5, 2, 1, 1, 1, ),
-                              .shapes = toy_shapes,
-                              .n_shapes = sizeof toy_shapes / sizeof *toy_shapes,
+static const struct sluice_request synthetic_shapes[] = {SYNTHETIC(4, 16, 7, 1, 3, 3.5, 2, ), SYNTHETIC(14, 6, 1, 3, 2, 1, 0, ),
+                                                   SYNTHETIC(6, 6, 5, 2, 1, 2, 1, )};
+const struct gate gate_synthetic = {.request = SYNTHETIC(12, 8, 9, 4, 2, 2.5, 2, SKIPPING),
+                              .other = SYNTHETIC(10, 10, 5, 2, 1, 1, 1, ),
+                              .shapes = synthetic_shapes,
+                              .n_shapes = sizeof synthetic_shapes / sizeof *synthetic_shapes,
                               .threads = 1,
                               .always = true,
                               .cuda = CUDA_BUDGETS_AND_PLANS,

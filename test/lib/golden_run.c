@@ -209,7 +209,7 @@ struct sluice_request request_of(struct public_run *p, const json_t *c) {
 
 /* ---- what came out ---- */
 
-bool guided_far(const json_t *c) {
+bool has_high_guidance(const json_t *c) {
     return golden_state.precision == PRECISION_F32 && json_number_value(json_object_get(c, "guidance")) > 10;
 }
 
@@ -274,7 +274,7 @@ void expect_latents(struct public_run *p, const json_t *c) {
     assert_int_equal(tensor_elements(&ours), tensor_elements(&truth));
     for (int k = 0; k < truth.dim[0]; k++) {
         snprintf(detail, sizeof detail, "case %d image %d", number_of(c, "index"), k);
-        expect_values(p->golden, guided_far(c) ? "latent, guided far" : "latent", detail,
+        expect_values(p->golden, has_high_guidance(c) ? "latent, guided far" : "latent", detail,
                       (float *)ours.data + k * each, (float *)truth.data + k * each, each);
         if (!has_golden(p->golden, case_tensor(c, "noise", name))) continue;
         expect_error(p->golden, "noise.randn", detail,

@@ -57,7 +57,7 @@ struct sluice_request request_of(struct public_run *p, const json_t *c);
 
 /* An angle of the conditioning is 1000 times the guidance times a frequency, of which PyTorch's are an ulp
  * off here and there (its exp is): from a guidance of 12 on that is what latents differ by. */
-bool guided_far(const json_t *c);
+bool has_high_guidance(const json_t *c);
 
 void expect_dump(struct public_run *p, const json_t *c, const char *file, const char *tolerance,
                  const char *tail);

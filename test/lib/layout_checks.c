@@ -1,65 +1,65 @@
 #include "test/lib/layout_checks.h"
 
-struct result wanted;
-struct sluice_request wanted_request;
-char said[LOG_BYTES];
+struct result expected_result;
+struct sluice_request expected_request;
+char captured_log[LOG_BYTES];
 
 /* ---- runs ---- */
 
 static void on_log(void *user, int level, const char *line) {
-    size_t n = strlen(said);
+    size_t n = strlen(captured_log);
     (void)user, (void)level;
-    snprintf(said + n, sizeof said - n, "%s\n", line);
+    snprintf(captured_log + n, sizeof captured_log - n, "%s\n", line);
 }
 
-bool open_rig(struct rig *rig, options from, const char *what) {
+bool rig_open_paths(struct rig *rig, options from, const char *what) {
     struct error e = {0};
     struct sluice_session_options session = {.threads = 1, .on_log = on_log};
     memset(rig, 0, sizeof *rig);
-    said[0] = 0;
-    watch_init(&rig->watch, 1);
+    captured_log[0] = 0;
+    fault_sys_init(&rig->fault_sys, 1);
     char line[1024];
-    model_open(&rig->watch.sys, model_options(&from), &rig->model, &e);
+    model_open(&rig->fault_sys.sys, model_options(&from), &rig->model, &e);
     return check(e.code == OK, "%s: %s", what, error_line(&e, line, sizeof line)) &&
            rig_open_session(rig, &session);
 }
 
-void gives_the_same(options from, const char *what) {
+void expect_same_result(options from, const char *what) {
     struct rig rig;
-    struct sluice_request r = wanted_request;
+    struct sluice_request r = expected_request;
     json_int_t least = 0, all = 0;
-    if (!open_rig(&rig, from, what)) return;
+    if (!rig_open_paths(&rig, from, what)) return;
     struct result got = run(&rig, &r);
-    same(&wanted, &got, what);
+    same(&expected_result, &got, what);
     result_free(&got);
     bounds(&rig, r, &least, &all);
     r.max_ram_bytes = least;
     got = run(&rig, &r);
-    same(&wanted, &got, what);
+    same(&expected_result, &got, what);
     /* Where opening takes more than any stage, the least there is room to keep what was read. */
-    check_given_back(&rig, json_is_true(json_object_get(got.plan, "keep")), what);
+    check_memory_released(&rig, json_is_true(json_object_get(got.plan, "keep")), what);
     result_free(&got);
     rig_close(&rig);
 }
 
-void is_refused_as(options from, enum status code, int exit_code, const char *what,
+void expect_refused_as(options from, enum status code, int exit_code, const char *what,
                    const char *const *words) {
-    struct watch watch;
+    struct fault_sys fault_sys;
     struct error e = {0};
     sluice_model *opened = NULL;
     char line[1024];
-    watch_init(&watch, 1);
-    model_open(&watch.sys, model_options(&from), &opened, &e);
+    fault_sys_init(&fault_sys, 1);
+    model_open(&fault_sys.sys, model_options(&from), &opened, &e);
     error_line(&e, line, sizeof line);
     check(e.code == code, "%s: %s: %s", what, status_name(e.code), line);
     check(e.exit == exit_code, "%s: exit %d", what, e.exit);
     for (; *words; words++) check(strstr(line, *words) != NULL, "%s: no '%s' in: %s", what, *words, line);
     model_close(opened);
-    check(watch.sys.use.live_bytes[LINE_HOST] == 0, "%s: leaks", what);
+    check(fault_sys.sys.use.live_bytes[LINE_HOST] == 0, "%s: leaks", what);
 }
 
-void is_refused(options from, enum status code, const char *what, const char *const *words) {
-    is_refused_as(from, code, 3, what, words);
+void expect_refused(options from, enum status code, const char *what, const char *const *words) {
+    expect_refused_as(from, code, 3, what, words);
 }
 
 json_t *inspect(options from) {
@@ -76,23 +76,23 @@ size_t count(json_t *root, const char *key) {
 }
 
 void copy_file(const char *from, const char *to) {
-    char command[3 * PILE_PATH];
+    char command[3 * TENSOR_SET_PATH];
     snprintf(command, sizeof command, "cp -rL '%s' '%s'", from, to);
     check(system(command) == 0, "%s", command);
 }
 
-void opens_without_memory(options from) {
+void expect_allocation_failures(options from) {
     long n = 1;
     for (enum status code = MEMORY; code == MEMORY; n += 1 + n / 16) {
-        struct watch watch;
+        struct fault_sys fault_sys;
         struct error e = {0};
         sluice_model *opened = NULL;
-        watch_init(&watch, 1);
-        watch_fail(&watch, CALL_ALLOC, n, 0);
-        code = model_open(&watch.sys, model_options(&from), &opened, &e);
+        fault_sys_init(&fault_sys, 1);
+        fault_sys_fail(&fault_sys, CALL_ALLOC, n, 0);
+        code = model_open(&fault_sys.sys, model_options(&from), &opened, &e);
         check(code == OK || code == MEMORY, "allocation %ld: %s %s", n, status_name(code), e.what);
         model_close(opened);
-        check(watch.sys.use.live_bytes[LINE_HOST] == 0, "allocation %ld leaks", n);
+        check(fault_sys.sys.use.live_bytes[LINE_HOST] == 0, "allocation %ld leaks", n);
     }
     check(n > 20, "%ld allocations", n);
 }

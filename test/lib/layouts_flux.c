@@ -8,7 +8,7 @@
 /* ---- the authors' names ---- */
 
 /* Queries, keys and values are one tensor; in single blocks the way into the feed-forward too. */
-static void fuse_all(struct pile *p, struct item *item) {
+static void fuse_all(struct tensor_set *p, struct item *item) {
     if (strstr(item->name, ".attn.to_q.")) {
         join_named(p, item, ".attn.to_q.", ".attn.to_k.");
         join_named(p, item, ".attn.to_q.", ".attn.to_v.");
@@ -70,8 +70,8 @@ static void name_other(struct item *item) {
 
 /* As its authors' files and ComfyUI's. Inverse of diffusers 0.42, single_file_utils.py,
  * convert_flux_transformer_checkpoint_to_diffusers. */
-static struct pile *original(const struct pile *of) {
-    struct pile *p = pile_copy(of, "");
+static struct tensor_set *original(const struct tensor_set *of) {
+    struct tensor_set *p = tensor_set_copy(of, "");
     for (int i = 0; i < p->n; i++) fuse_all(p, &p->item[i]);
     for (int i = 0; i < p->n; i++) {
         struct item *item = &p->item[i];
@@ -82,7 +82,7 @@ static struct pile *original(const struct pile *of) {
         else if (strcmp(item->name, "-") != 0)
             name_other(item);
     }
-    pile_drop(p, "-");
+    tensor_set_drop(p, "-");
     return p;
 }
 
@@ -93,7 +93,7 @@ static const struct layout_part parts[] = {
      "CLIP text encoder (clip)", "CLIP-L text encoder (clip)", "for --clip_l"},
     {"text_encoder_2", "t5xxl.safetensors", offsetof(options, t5xxl), NULL, NULL, NULL,
      "T5 text encoder (t5)", "T5 text encoder (t5 or umt5)", "for --t5xxl"},
-    {"vae", "ae.safetensors", offsetof(options, vae), layouts_vae_originally, NULL, NULL,
+    {"vae", "ae.safetensors", offsetof(options, vae), layouts_vae_to_checkpoint, NULL, NULL,
      "autoencoder (vae_kl)", ASKED_VAE, "for --vae"},
 };
 
@@ -128,89 +128,89 @@ static void opens_as(options from, const char *recipe, int references) {
 }
 
 static void test_names(void) {
-    options from = layouts_split();
-    struct pile *transformer = layouts_part("transformer"), *clip = layouts_part("text_encoder");
-    bool configs = !at_hand.no_configs;
-    write_pile(transformer, under("diffusers.safetensors"), configs ? transformer->config : NULL);
-    from.diffusion_model = under("diffusers.safetensors");
-    gives_the_same(from, "diffusers' names in one file");
-    write_sharded(clip, under("clip"), configs ? clip->config : NULL);
-    from.clip_l = under("clip");
-    gives_the_same(from, "a folder of shards");
+    options from = layouts_part_files();
+    struct tensor_set *transformer = layouts_part("transformer"), *clip = layouts_part("text_encoder");
+    bool configs = !current_model.no_configs;
+    write_tensor_set(transformer, temporary_path("diffusers.safetensors"), configs ? transformer->config : NULL);
+    from.diffusion_model = temporary_path("diffusers.safetensors");
+    expect_same_result(from, "diffusers' names in one file");
+    write_sharded(clip, temporary_path("clip"), configs ? clip->config : NULL);
+    from.clip_l = temporary_path("clip");
+    expect_same_result(from, "a folder of shards");
 }
 
 static void test_schnell(void) {
-    opens_as(layouts_split(), "flux_schnell", 0);
+    opens_as(layouts_part_files(), "flux_schnell", 0);
 }
 
 /* Kontext's weights have dev's shapes. */
 static void test_unnamed(void) {
-    options from = layouts_split();
-    gives_the_same(from, "no name");
-    check(strstr(said, "taken for flux, whose weights look like those of flux_kontext"), "that is said: %s",
-          said);
+    options from = layouts_part_files();
+    expect_same_result(from, "no name");
+    check(strstr(captured_log, "taken for flux, whose weights look like those of flux_kontext"), "that is said: %s",
+          captured_log);
     opens_as(from, "flux", LANE_REFERENCES_MAX);
-    struct pile *diffusers = pile_read("test/golden/flux_fill/model", "transformer");
-    struct pile *fill = original(diffusers);
-    write_pile(fill, under("fill.safetensors"), fill->config);
-    from.diffusion_model = under("fill.safetensors");
+    struct tensor_set *diffusers = tensor_set_from_component("test/golden/flux_fill/model", "transformer");
+    struct tensor_set *fill = original(diffusers);
+    write_tensor_set(fill, temporary_path("fill.safetensors"), fill->config);
+    from.diffusion_model = temporary_path("fill.safetensors");
     opens_as(from, "flux_fill", 0);
-    pile_free(fill);
-    pile_free(diffusers);
+    tensor_set_free(fill);
+    tensor_set_free(diffusers);
 }
 
 static void make_comfy(const char *folder) {
     static const char *const inner[] = {"", "/split_files", "/split_files/diffusion_models",
                                         "/split_files/text_encoders", "/split_files/vae"};
-    char path[4][PILE_NAME];
+    char path[4][TENSOR_SET_NAME];
     static const char *const files[] = {"diffusion_models/flux1-dev.safetensors",
                                         "text_encoders/clip_l.safetensors",
                                         "text_encoders/t5xxl_fp16.safetensors", "vae/ae.safetensors"};
     for (size_t i = 0; i < sizeof inner / sizeof *inner; i++) {
-        snprintf(path[0], PILE_NAME, "%s%s", folder, inner[i]);
-        mkdir(under(path[0]), 0777);
+        snprintf(path[0], TENSOR_SET_NAME, "%s%s", folder, inner[i]);
+        mkdir(temporary_path(path[0]), 0777);
     }
-    for (int i = 0; i < 4; i++) snprintf(path[i], PILE_NAME, "%s/split_files/%s", folder, files[i]);
+    for (int i = 0; i < 4; i++) snprintf(path[i], TENSOR_SET_NAME, "%s/split_files/%s", folder, files[i]);
     layouts_write_parts(WORDS(path[0], path[1], path[2], path[3]), true);
 }
 
 /* Both tokenizers lie in the folder of the encoders; another family's encoder is nobody's business, a second
  * transformer is. */
 static void test_folders(void) {
-    struct pile *qwen = pile_read("test/golden/zimage_a/model", "text_encoder");
-    struct pile *zimage = pile_read("test/golden/zimage_a/model", "transformer");
+    struct tensor_set *qwen = tensor_set_from_component("test/golden/zimage_a/model", "text_encoder");
+    struct tensor_set *zimage = tensor_set_from_component("test/golden/zimage_a/model", "transformer");
     make_comfy("comfy_flux");
-    is_refused((options){.model = under("comfy_flux")}, MISSING, "no tokenizer",
-               WORDS("'tokenizer'", "clip_l.safetensors", "--tokenizer", "openai/clip-vit-large-patch14"));
-    copy_file("test/golden/flux_a/model/tokenizer", under("comfy_flux/split_files/text_encoders/tokenizer"));
-    is_refused(
-        (options){.model = under("comfy_flux")}, MISSING, "no second tokenizer",
-        WORDS("'tokenizer_2'", "t5xxl_fp16.safetensors", "CLIP BPE in", "--tokenizer", "google/t5-v1_1-xxl"));
+    expect_refused((options){.model = temporary_path("comfy_flux")}, MISSING, "no tokenizer",
+               WORDS("no tokenizer for the CLIP-L", "clip_l.safetensors", "--tokenizer DIR with tokenizer/ and tokenizer_2/", "FLUX.1-dev"));
+    copy_file("test/golden/flux_a/model/tokenizer", temporary_path("comfy_flux/split_files/text_encoders/tokenizer"));
+    expect_refused(
+        (options){.model = temporary_path("comfy_flux")}, MISSING, "no second tokenizer",
+        WORDS("no tokenizer for the T5", "t5xxl_fp16.safetensors", "CLIP BPE in", "--tokenizer DIR with tokenizer/ and tokenizer_2/"));
     copy_file("test/golden/flux_a/model/tokenizer_2",
-              under("comfy_flux/split_files/text_encoders/tokenizer_2"));
-    gives_the_same((options){.model = under("comfy_flux")}, "ComfyUI's folders");
-    write_pile(qwen, under("comfy_flux/split_files/text_encoders/qwen_3_4b.safetensors"), qwen->config);
-    gives_the_same((options){.model = under("comfy_flux")}, "another family's encoder beside them");
-    opens_without_memory((options){.model = under("comfy_flux")});
-    copy_file(under("t5xxl.safetensors"),
-              under("comfy_flux/split_files/text_encoders/t5xxl_again.safetensors"));
-    is_refused((options){.model = under("comfy_flux")}, UNSUPPORTED, "two T5",
+              temporary_path("comfy_flux/split_files/text_encoders/tokenizer_2"));
+    expect_same_result((options){.model = temporary_path("comfy_flux")}, "ComfyUI's folders");
+    write_tensor_set(qwen, temporary_path("comfy_flux/split_files/text_encoders/qwen_3_4b.safetensors"), qwen->config);
+    expect_same_result((options){.model = temporary_path("comfy_flux")}, "another family's encoder beside them");
+    expect_allocation_failures((options){.model = temporary_path("comfy_flux")});
+    copy_file(temporary_path("t5xxl.safetensors"),
+              temporary_path("comfy_flux/split_files/text_encoders/t5xxl_again.safetensors"));
+    expect_refused((options){.model = temporary_path("comfy_flux")}, UNSUPPORTED, "two T5",
                WORDS("two files hold the T5 text encoder", "t5xxl_again", "t5xxl_fp16", "--t5xxl"));
-    gives_the_same((options){.model = under("comfy_flux"), .t5xxl = under("t5xxl.safetensors")},
+    expect_same_result((options){.model = temporary_path("comfy_flux"), .t5xxl = temporary_path("t5xxl.safetensors")},
                    "the flag chooses");
-    remove(under("comfy_flux/split_files/text_encoders/t5xxl_again.safetensors"));
-    write_pile(zimage, under("comfy_flux/split_files/diffusion_models/z.safetensors"), zimage->config);
-    is_refused((options){.model = under("comfy_flux")}, UNSUPPORTED, "another family's transformer",
+    remove(temporary_path("comfy_flux/split_files/text_encoders/t5xxl_again.safetensors"));
+    write_tensor_set(zimage, temporary_path("comfy_flux/split_files/diffusion_models/z.safetensors"), zimage->config);
+    expect_refused((options){.model = temporary_path("comfy_flux")}, UNSUPPORTED, "another family's transformer",
                WORDS("two files hold the transformer", "z.safetensors", "--diffusion-model"));
-    gives_the_same((options){.model = under("comfy_flux"), .diffusion_model = under("flux1.safetensors")},
+    expect_same_result((options){.model = temporary_path("comfy_flux"), .diffusion_model = temporary_path("flux1.safetensors")},
                    "the flag chooses the family");
-    pile_free(qwen);
-    pile_free(zimage);
+    tensor_set_free(qwen);
+    tensor_set_free(zimage);
 }
 
 static const char *copy_of_golden(const char *fixture) {
-    char command[3 * PILE_PATH];
-    const char *folder = under("copy");
+    char command[3 * TENSOR_SET_PATH];
+    const char *folder = temporary_path("copy");
     snprintf(command, sizeof command, "rm -rf '%s' && cp -rL test/golden/%s/model '%s'", folder, fixture,
              folder);
     check(!system(command), "%s", command);
@@ -219,59 +219,59 @@ static const char *copy_of_golden(const char *fixture) {
 
 /* A part of a folder that was not downloaded comes from a file; one that is there, but for the flag. */
 static void test_overrides(void) {
-    char command[3 * PILE_PATH];
+    char command[3 * TENSOR_SET_PATH];
     const char *folder = copy_of_golden("flux_a");
     snprintf(command, sizeof command, "rm -r '%s/text_encoder_2' && echo damaged >'%s/vae/config.json'",
              folder, folder);
     check(!system(command), "%s", command);
-    is_refused((options){.model = folder, .vae = under("ae.safetensors")}, MISSING, "no T5",
+    expect_refused((options){.model = folder, .vae = temporary_path("ae.safetensors")}, MISSING, "no T5",
                WORDS("no 'text_encoder_2' (", "all files of the model, or --t5xxl with the T5 text encoder"));
-    gives_the_same(
-        (options){.model = folder, .vae = under("ae.safetensors"), .t5xxl = under("t5xxl.safetensors")},
+    expect_same_result(
+        (options){.model = folder, .vae = temporary_path("ae.safetensors"), .t5xxl = temporary_path("t5xxl.safetensors")},
         "a folder and two flags");
 }
 
 /* ---- what is refused ---- */
 
 static void test_uses(void) {
-    struct pile *qwen = pile_read("test/golden/zimage_a/model", "text_encoder");
-    write_pile(qwen, under("qwen.safetensors"), qwen->config);
-    pile_free(qwen);
-    options from = layouts_split();
-    from.llm = under("qwen.safetensors");
-    is_refused_as(
+    struct tensor_set *qwen = tensor_set_from_component("test/golden/zimage_a/model", "text_encoder");
+    write_tensor_set(qwen, temporary_path("qwen.safetensors"), qwen->config);
+    tensor_set_free(qwen);
+    options from = layouts_part_files();
+    from.llm = temporary_path("qwen.safetensors");
+    expect_refused_as(
         from, USAGE, 2, "an encoder that Flux has not",
         WORDS("does not use --llm", "qwen.safetensors", "text encoder (qwen3)", "transformer (flux)"));
-    from = (options){.model = "test/golden/zimage_a/model", .clip_l = under("clip_l.safetensors")};
-    is_refused_as(from, USAGE, 2, "an encoder that Z-Image has not",
+    from = (options){.model = "test/golden/zimage_a/model", .clip_l = temporary_path("clip_l.safetensors")};
+    expect_refused_as(from, USAGE, 2, "an encoder that Z-Image has not",
                   WORDS("does not use --clip_l", "CLIP text encoder (clip)", "transformer (zimage)"));
-    from = layouts_split();
+    from = layouts_part_files();
     from.clip_l = from.t5xxl = NULL;
-    is_refused(from, MISSING, "no encoders",
+    expect_refused(from, MISSING, "no encoders",
                WORDS("no 'text_encoder' and 'text_encoder_2' (",
                      "--clip_l and --t5xxl with the CLIP-L text encoder and T5 text encoder"));
-    is_refused(
-        (options){.t5xxl = under("t5xxl.safetensors")}, MISSING, "an encoder alone",
+    expect_refused(
+        (options){.t5xxl = temporary_path("t5xxl.safetensors")}, MISSING, "an encoder alone",
         WORDS("no 'text_encoder', 'transformer' and 'vae' (", "--clip_l, --diffusion-model and --vae"));
 }
 
 static void test_tokenizers(void) {
-    options from = layouts_split();
+    options from = layouts_part_files();
     from.tokenizer = "test/golden/zimage_a/model/tokenizer";
-    is_refused(from, META, "another family's tokenizer", WORDS("another kind", "found BPE in", "CLIP BPE: "));
+    expect_refused(from, META, "another family's tokenizer", WORDS("needs a CLIP BPE tokenizer", "found BPE in", "--tokenizer DIR with"));
     from.model = "test/golden/flux_a/model";
-    is_refused(from, META, "a tokenizer of no use",
-               WORDS("no kind that this model has", "zimage_a/model/tokenizer", "CLIP BPE or unigram"));
+    expect_refused(from, META, "a tokenizer of no use",
+               WORDS("wrong kind for this model", "zimage_a/model/tokenizer", "CLIP BPE or unigram"));
     from.tokenizer = "test/golden/flux_a/model/tokenizer_2";
-    gives_the_same(from, "one tokenizer by flag, the other in the folder");
+    expect_same_result(from, "one tokenizer by flag, the other in the folder");
     from.model = NULL;
-    is_refused(from, META, "one of two tokenizers", WORDS("another kind", "found unigram in", "CLIP BPE: "));
+    expect_refused(from, META, "one of two tokenizers", WORDS("needs a CLIP BPE tokenizer", "found unigram in", "--tokenizer DIR with"));
     from.tokenizer = "test/golden/flux_a/model/tokenizer";
-    is_refused(from, META, "the other of two", WORDS("another kind", "found CLIP BPE in", "unigram: "));
+    expect_refused(from, META, "the other of two", WORDS("needs a unigram tokenizer", "found CLIP BPE in", "--tokenizer DIR with"));
 }
 
 static void rewrite(const char *folder, const char *file, const char *text) {
-    char path[2 * PILE_PATH];
+    char path[2 * TENSOR_SET_PATH];
     snprintf(path, sizeof path, "%s/%s", folder, file);
     write_file(path, text, strlen(text));
 }
@@ -279,22 +279,22 @@ static void rewrite(const char *folder, const char *file, const char *text) {
 static void test_pipelines(void) {
     const char *folder = copy_of_golden("flux_a");
     rewrite(folder, "model_index.json", "{\"_class_name\": \"FluxFillPipeline\"}");
-    is_refused((options){.model = folder}, UNSUPPORTED, "a pipeline of other weights",
-               WORDS("another transformer", "\"FluxFillPipeline\"", "FluxPipeline, FluxImg2ImgPipeline",
+    expect_refused((options){.model = folder}, UNSUPPORTED, "a pipeline of other weights",
+               WORDS("does not belong to the pipeline", "\"FluxFillPipeline\"", "FluxPipeline, FluxImg2ImgPipeline",
                      "FluxKontextPipeline for these weights"));
-    gives_the_same((options){.model = folder, .diffusion_model = under("flux1.safetensors")},
+    expect_same_result((options){.model = folder, .diffusion_model = temporary_path("flux1.safetensors")},
                    "a transformer by flag is no matter of the folder's name");
     rewrite(folder, "model_index.json", "{\"_class_name\": \"FluxControlPipeline\"}");
-    is_refused((options){.model = folder}, UNSUPPORTED, "an unknown pipeline",
+    expect_refused((options){.model = folder}, UNSUPPORTED, "an unknown pipeline",
                WORDS("model_index.json", "\"FluxControlPipeline\"", "ZImagePipeline", "FluxFillPipeline"));
     rewrite(folder, "model_index.json", "{\"_class_name\": \"ZImagePipeline\"}");
-    is_refused((options){.model = folder}, UNSUPPORTED, "another family's pipeline",
+    expect_refused((options){.model = folder}, UNSUPPORTED, "another family's pipeline",
                WORDS("\"ZImagePipeline\"", "FluxPipeline"));
 }
 
 static void refuse_schedule(const char *folder, const char *schedule, enum status code, const char *word) {
     rewrite(folder, "scheduler/scheduler_config.json", schedule);
-    is_refused((options){.model = folder}, code, schedule, WORDS("scheduler_config.json", word));
+    expect_refused((options){.model = folder}, code, schedule, WORDS("scheduler_config.json", word));
 }
 
 static void test_schedules(void) {
@@ -340,7 +340,7 @@ static void test_tokens(void) {
     struct error inner = {0};
     char *json = NULL;
     sluice_model *m = NULL;
-    options from = {.model = at_hand.folder};
+    options from = {.model = current_model.folder};
     check(!sluice_tokenize(model_options(&from), text, strlen(text), &json, &e), "tokenize: %s", e.what);
     json_t *root = json ? json_loads(json, 0, NULL) : NULL, *encoders = json_object_get(root, "encoders");
     static const int lengths[2] = {77, 512};
@@ -389,16 +389,16 @@ static void (*const own_published[])(void) = {test_names, NULL};
 #define LIKE_ALL .family = &layouts_of_flux, .width = 48, .height = 32
 
 const struct layouts layouts_flux = {
-    LIKE_ALL,         .guidance = 3.5,     .said = {"metadata", "flow shift from e^0.5"},
+    LIKE_ALL,         .guidance = 3.5,     .warnings = {"metadata", "flow shift from e^0.5"},
     .one_file = true, .wrong_slots = true, .own = own};
 const struct layouts layouts_flux_schnell = {
-    LIKE_ALL, .said = {"metadata", "flow shift 1 is the default of flux_schnell"}, .own = own_schnell};
+    LIKE_ALL, .warnings = {"metadata", "flow shift 1 is the default of flux_schnell"}, .own = own_schnell};
 const struct layouts layouts_flux_published = {
     LIKE_ALL,
     .tokenizer_of = "test/golden/flux_a/model",
     .guidance = 3.5,
     .no_configs = true,
-    .said = {"published values",
+    .warnings = {"published values",
              "flow shift from e^0.5 at 256 tokens to e^1.15 at 4096 is the default of flux"},
     .own = own_published};
 

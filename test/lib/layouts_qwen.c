@@ -14,7 +14,7 @@ static void rename_resnet(struct item *t) {
 
 /* A decoder's blocks in a row: a level's resnets, then what goes to the next. */
 static void rename_level(struct item *t, int resnets) {
-    char from[PILE_NAME], to[PILE_NAME];
+    char from[TENSOR_SET_NAME], to[TENSOR_SET_NAME];
     int level, number = resnets;
     if (sscanf(t->name, "decoder.up_blocks.%d.resnets.%d.", &level, &number) == 2)
         snprintf(from, sizeof from, "up_blocks.%d.resnets.%d.", level, number);
@@ -24,7 +24,7 @@ static void rename_level(struct item *t, int resnets) {
     rename_part(t, from, to);
 }
 
-struct pile *layouts_wan_vae_originally(const struct pile *of) {
+struct tensor_set *layouts_wan_vae_to_checkpoint(const struct tensor_set *of) {
     static const char *const parts[][2] = {{".mid_block.resnets.0.", ".middle.0."},
                                            {".mid_block.attentions.0.", ".middle.1."},
                                            {".mid_block.resnets.1.", ".middle.2."},
@@ -34,7 +34,7 @@ struct pile *layouts_wan_vae_originally(const struct pile *of) {
                                            {"coder.conv_out.", "coder.head.2."},
                                            {"post_quant_conv.", "conv2."},
                                            {"quant_conv.", "conv1."}};
-    struct pile *p = pile_copy(of, "");
+    struct tensor_set *p = tensor_set_copy(of, "");
     int resnets = 0, number;
     for (int i = 0; i < p->n; i++)
         if (sscanf(p->item[i].name, "decoder.up_blocks.0.resnets.%d.", &number) == 1 && number >= resnets)
@@ -54,7 +54,7 @@ static const struct layout_part parts[] = {
      "transformer (qwen_image)", ASKED_TRANSFORMER, "for --diffusion-model"},
     {"text_encoder", "qwen_2.5_vl_7b.safetensors", offsetof(options, llm), NULL, NULL, NULL,
      "text encoder (qwen25vl)", ASKED_LLM, "for --llm"},
-    {"vae", "qwen_image_vae.safetensors", offsetof(options, vae), layouts_wan_vae_originally, NULL, NULL,
+    {"vae", "qwen_image_vae.safetensors", offsetof(options, vae), layouts_wan_vae_to_checkpoint, NULL, NULL,
      "autoencoder (vae_wan)", ASKED_VAE, "for --vae"},
 };
 
@@ -70,7 +70,7 @@ const struct layout_family layouts_of_qwen = {parts, COUNT_OF(parts), all_in_one
 
 /* As files of four axes at most have kernels of five. */
 static void test_merged_kernels(void) {
-    struct pile *p = layouts_original("vae");
+    struct tensor_set *p = layouts_checkpoint_part("vae");
     for (int i = 0; i < p->n; i++) {
         struct item *t = &p->item[i];
         if (t->rank != 5) continue;
@@ -78,16 +78,16 @@ static void test_merged_kernels(void) {
         t->dim[0] *= t->dim[1];
         memmove(t->dim + 1, t->dim + 2, 3 * sizeof *t->dim);
     }
-    gives_the_same(layouts_with("vae", p), "kernels whose outer axes are one");
+    expect_same_result(layouts_replace_part("vae", p), "kernels whose outer axes are one");
 }
 
 /* Published values are of 16 channels; this one has 5. */
 static void test_unsaid_scale(void) {
-    struct pile *p = layouts_original("vae");
-    write_pile(p, under("unsaid.safetensors"), NULL);
-    is_refused((options){.model = at_hand.folder, .vae = under("unsaid.safetensors")}, META,
+    struct tensor_set *p = layouts_checkpoint_part("vae");
+    write_tensor_set(p, temporary_path("unsaid.safetensors"), NULL);
+    expect_refused((options){.model = current_model.folder, .vae = temporary_path("unsaid.safetensors")}, META,
                "a latent's scale that nothing says", WORDS("'latents_mean'", "0", "5"));
-    pile_free(p);
+    tensor_set_free(p);
 }
 
 /* ---- the layouts ---- */
@@ -95,18 +95,18 @@ static void test_unsaid_scale(void) {
 static void test_folders(void) {
     static const char *const inner[] = {"comfy_qwen", "comfy_qwen/diffusion_models",
                                         "comfy_qwen/text_encoders", "comfy_qwen/vae"};
-    for (size_t i = 0; i < COUNT_OF(inner); i++) mkdir(under(inner[i]), 0777);
+    for (size_t i = 0; i < COUNT_OF(inner); i++) mkdir(temporary_path(inner[i]), 0777);
     layouts_write_parts(WORDS("comfy_qwen/diffusion_models/qwen_image_bf16.safetensors",
                               "comfy_qwen/text_encoders/qwen_2.5_vl_7b.safetensors",
                               "comfy_qwen/vae/qwen_image_vae.safetensors"),
                         true);
-    options from = {.model = under("comfy_qwen"), .tokenizer = at_hand.tokenizer};
-    gives_the_same(from, "ComfyUI's folders");
+    options from = {.model = temporary_path("comfy_qwen"), .tokenizer = current_model.tokenizer};
+    expect_same_result(from, "ComfyUI's folders");
     check(strstr(
-              said,
+              captured_log,
               "taken for qwen_image, whose weights look like those of qwen_image_edit, qwen_image_edit_plus"),
-          "that is said: %s", said);
-    opens_without_memory(from);
+          "that is said: %s", captured_log);
+    expect_allocation_failures(from);
 }
 
 /* What a request with a picture to edit gives of a model. */
@@ -122,7 +122,7 @@ static struct result edited(options from, const char *what) {
     r.references = references;
     r.n_references = 1;
     r.no_decode = true;
-    if (!open_rig(&rig, from, what)) return got;
+    if (!rig_open_paths(&rig, from, what)) return got;
     got = run(&rig, &r);
     check(got.code == SLUICE_OK && got.n_latents == 1, "%s: %s", what, got.error.what);
     rig_close(&rig);
@@ -135,24 +135,24 @@ static void test_zero_cond(void) {
     static const char mark[] = "__index_timestep_zero__";
     enum { CONFIGURED, MARKED, TOLD, UNSAID, DENIED, WAYS };
     struct result got[WAYS];
-    options from = layouts_split();
+    options from = layouts_part_files();
     for (int way = 0; way < WAYS; way++) {
-        struct pile *p = pile_copy(layouts_part("transformer"), way % 2 ? "model.diffusion_model." : "");
+        struct tensor_set *p = tensor_set_copy(layouts_part("transformer"), way % 2 ? "model.diffusion_model." : "");
         json_t *config = json_loads(p->config, 0, NULL);
-        char name[PILE_NAME];
+        char name[TENSOR_SET_NAME];
         snprintf(name, sizeof name, "%s%s", way % 2 ? "model.diffusion_model." : "", mark);
         json_object_del(config, "zero_cond_t");
         if (way == CONFIGURED) json_object_set_new(config, "zero_cond_t", json_true());
         if (way == DENIED) json_object_set_new(config, "zero_cond_t", json_false());
-        if (way == MARKED || way == DENIED) pile_add(p, "", name, "F32", 1, (int32_t[]){0}, "", 0);
+        if (way == MARKED || way == DENIED) tensor_set_add(p, "", name, "F32", 1, (int32_t[]){0}, "", 0);
         char *text = json_dumps(config, 0);
-        write_pile(p, under("transformer.safetensors"), text);
-        from.diffusion_model = under("transformer.safetensors");
+        write_tensor_set(p, temporary_path("transformer.safetensors"), text);
+        from.diffusion_model = temporary_path("transformer.safetensors");
         from.edit = way == TOLD ? "2511" : "plus";
         got[way] = edited(from, from.edit);
         free(text);
         json_decref(config);
-        pile_free(p);
+        tensor_set_free(p);
     }
     same(&got[CONFIGURED], &got[MARKED], "a mark");
     same(&got[CONFIGURED], &got[TOLD], "a flag");
@@ -162,12 +162,12 @@ static void test_zero_cond(void) {
 }
 
 static void test_edit(void) {
-    options from = layouts_split();
+    options from = layouts_part_files();
     from.edit = "minus";
-    is_refused_as(from, USAGE, 2, "an unknown way to edit",
+    expect_refused_as(from, USAGE, 2, "an unknown way to edit",
                   WORDS("--edit", "minus of qwen_image", "plain, plus or 2511"));
     from = (options){.model = "test/golden/zimage_a/model", .edit = "plus"};
-    is_refused_as(from, USAGE, 2, "weights that do not edit", WORDS("--edit", "plus of zimage"));
+    expect_refused_as(from, USAGE, 2, "weights that do not edit", WORDS("--edit", "plus of zimage"));
 }
 
 static void (*const own[])(void) = {test_folders,   test_merged_kernels, test_unsaid_scale,
@@ -177,7 +177,7 @@ const struct layouts layouts_qwen = {.family = &layouts_of_qwen,
                                      .tokenizer = "/tokenizer",
                                      .width = 48,
                                      .height = 32,
-                                     .said = {"metadata", "flow shift from e^0.5"},
+                                     .warnings = {"metadata", "flow shift from e^0.5"},
                                      .both = "text_encoder",
                                      .one_file = true,
                                      .wrong_slots = true,

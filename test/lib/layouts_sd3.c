@@ -5,7 +5,7 @@
 
 /* ---- the authors' names ---- */
 
-static void fuse(struct pile *p, struct item *item) {
+static void fuse(struct tensor_set *p, struct item *item) {
     static const char *const heads[][3] = {{".attn.to_q.", ".attn.to_k.", ".attn.to_v."},
                                            {".attn2.to_q.", ".attn2.to_k.", ".attn2.to_v."},
                                            {".add_q_proj.", ".add_k_proj.", ".add_v_proj."}};
@@ -17,7 +17,7 @@ static void fuse(struct pile *p, struct item *item) {
 }
 
 /* Inverse of diffusers 0.42, single_file_utils.py, convert_sd3_transformer_checkpoint_to_diffusers. */
-static void name_originally_sd3(struct item *item) {
+static void rename_sd3_to_checkpoint(struct item *item) {
     static const char *const names[][2] = {
         {"transformer_blocks.", "joint_blocks."},
         {".norm1.linear.", ".x_block.adaLN_modulation.1."},
@@ -55,15 +55,15 @@ static bool has_two_parts(const struct item *item, int32_t columns) {
     return norm && item->dim[0] == 2 * columns;
 }
 
-static struct pile *transformer_originally(const struct pile *of) {
-    struct pile *p = pile_copy(of, "");
-    int32_t columns = pile_find(p, "context_embedder.bias")->dim[0];
+static struct tensor_set *transformer_to_checkpoint(const struct tensor_set *of) {
+    struct tensor_set *p = tensor_set_copy(of, "");
+    int32_t columns = tensor_set_find(p, "context_embedder.bias")->dim[0];
     for (int i = 0; i < p->n; i++) {
         if (has_two_parts(&p->item[i], columns)) swap_halves(&p->item[i]);
         fuse(p, &p->item[i]);
     }
-    for (int i = 0; i < p->n; i++) name_originally_sd3(&p->item[i]);
-    pile_drop(p, "-");
+    for (int i = 0; i < p->n; i++) rename_sd3_to_checkpoint(&p->item[i]);
+    tensor_set_drop(p, "-");
     return p;
 }
 
@@ -71,7 +71,7 @@ static struct pile *transformer_originally(const struct pile *of) {
 
 #define TRANSFORMER(file)                                                                                    \
     {                                                                                                        \
-        "transformer", file, offsetof(options, diffusion_model), transformer_originally, NULL, NULL,         \
+        "transformer", file, offsetof(options, diffusion_model), transformer_to_checkpoint, NULL, NULL,         \
             "transformer (sd3)", ASKED_TRANSFORMER, "for --diffusion-model"                                  \
     }
 #define CLIP_L                                                                                               \
@@ -91,7 +91,7 @@ static struct pile *transformer_originally(const struct pile *of) {
     }
 #define VAE                                                                                                  \
     {                                                                                                        \
-        "vae", "sd3_vae.safetensors", offsetof(options, vae), layouts_vae_originally, NULL, NULL,            \
+        "vae", "sd3_vae.safetensors", offsetof(options, vae), layouts_vae_to_checkpoint, NULL, NULL,            \
             "autoencoder (vae_kl)", ASKED_VAE, "for --vae"                                                   \
     }
 
@@ -121,55 +121,55 @@ const struct layout_family layouts_of_sd35 = {parts_without_t5, COUNT_OF(parts_w
 /* Under diffusers' names in one file; and behind each prefix that files have. */
 static void test_names(void) {
     static const char *const prefixes[] = {"model.diffusion_model.", "diffusion_model."};
-    struct pile *transformer = layouts_part("transformer"), *original = layouts_original("transformer");
-    options from = layouts_split();
-    from.diffusion_model = under("again.safetensors");
-    write_pile(transformer, from.diffusion_model, transformer->config);
-    gives_the_same(from, "diffusers' names in one file");
+    struct tensor_set *transformer = layouts_part("transformer"), *original = layouts_checkpoint_part("transformer");
+    options from = layouts_part_files();
+    from.diffusion_model = temporary_path("again.safetensors");
+    write_tensor_set(transformer, from.diffusion_model, transformer->config);
+    expect_same_result(from, "diffusers' names in one file");
     for (int i = 0; i < COUNT_OF(prefixes); i++) {
-        struct pile *p = pile_copy(original, prefixes[i]);
-        write_pile(p, from.diffusion_model, original->config);
-        gives_the_same(from, prefixes[i]);
-        pile_free(p);
+        struct tensor_set *p = tensor_set_copy(original, prefixes[i]);
+        write_tensor_set(p, from.diffusion_model, original->config);
+        expect_same_result(from, prefixes[i]);
+        tensor_set_free(p);
     }
-    pile_free(original);
+    tensor_set_free(original);
 }
 
 /* As GGUF keeps it: two axes, not three. */
 static void test_flat_positions(void) {
-    struct pile *p = layouts_original("transformer");
-    struct item *positions = pile_find(p, "pos_embed");
-    options from = layouts_split();
+    struct tensor_set *p = layouts_checkpoint_part("transformer");
+    struct item *positions = tensor_set_find(p, "pos_embed");
+    options from = layouts_part_files();
     check(positions && positions->rank == 3 && positions->dim[0] == 1, "the table of positions");
     positions->rank = 2;
     memmove(positions->dim, positions->dim + 1, 2 * sizeof *positions->dim);
-    from.diffusion_model = under("again.safetensors");
-    write_pile(p, from.diffusion_model, p->config);
-    gives_the_same(from, "positions of two axes");
-    pile_free(p);
+    from.diffusion_model = temporary_path("again.safetensors");
+    write_tensor_set(p, from.diffusion_model, p->config);
+    expect_same_result(from, "positions of two axes");
+    tensor_set_free(p);
 }
 
 /* The authors' file has transformer and autoencoder, their folder the encoders. */
 static void test_no_encoders(void) {
-    struct pile *vae = layouts_original("vae"), *transformer = layouts_original("transformer");
-    char config[8 * PILE_PATH];
-    options from = layouts_split();
-    struct pile *all = pile_copy(vae, "first_stage_model.");
-    pile_append(all, transformer, "model.diffusion_model.");
+    struct tensor_set *vae = layouts_checkpoint_part("vae"), *transformer = layouts_checkpoint_part("transformer");
+    char config[8 * TENSOR_SET_PATH];
+    options from = layouts_part_files();
+    struct tensor_set *all = tensor_set_copy(vae, "first_stage_model.");
+    tensor_set_append(all, transformer, "model.diffusion_model.");
     snprintf(config, sizeof config, "{\"transformer\": %s, \"vae\": %s}", transformer->config, vae->config);
-    write_pile(all, under("alone.safetensors"), config);
+    write_tensor_set(all, temporary_path("alone.safetensors"), config);
     from.diffusion_model = from.vae = NULL;
-    from.model = under("alone.safetensors");
-    gives_the_same(from, "encoders by flags beside one file");
-    pile_free(transformer);
-    pile_free(vae);
-    pile_free(all);
+    from.model = temporary_path("alone.safetensors");
+    expect_same_result(from, "encoders by flags beside one file");
+    tensor_set_free(transformer);
+    tensor_set_free(vae);
+    tensor_set_free(all);
 }
 
 static void (*const own[])(void) = {test_names, test_flat_positions, test_no_encoders, NULL};
 static void (*const own_sd35[])(void) = {test_names, NULL};
 
-#define LIKE_ALL .width = 48, .height = 32, .said = {"metadata", "metadata"}, .one_file = true
+#define LIKE_ALL .width = 48, .height = 32, .warnings = {"metadata", "metadata"}, .one_file = true
 
 const struct layouts layouts_sd3 = {.family = &layouts_of_sd3, LIKE_ALL, .own = own};
 const struct layouts layouts_sd35 = {

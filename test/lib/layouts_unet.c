@@ -23,14 +23,14 @@ static bool numbered(const struct item *item, const char *format, int *level, in
 }
 
 static void name_block(struct item *item, const char *stem, int number, int place, const char *tail) {
-    char name[PILE_NAME];
+    char name[TENSOR_SET_NAME];
     snprintf(name, sizeof name, "%s.%d.%d.%s", stem, number, place, tail);
     snprintf(item->name, sizeof item->name, "%s", name);
 }
 
 /* A level has an up-sampler behind its last blocks: second where these have no transformer. */
-static int upsampler_place(const struct pile *of, int level) {
-    char name[PILE_NAME];
+static int upsampler_place(const struct tensor_set *of, int level) {
+    char name[TENSOR_SET_NAME];
     snprintf(name, sizeof name, "up_blocks.%d.attentions.0.norm.weight", level);
     for (int i = 0; i < of->n; i++)
         if (!strcmp(of->item[i].name, name)) return 2;
@@ -39,7 +39,7 @@ static int upsampler_place(const struct pile *of, int level) {
 
 /* Blocks are counted through all levels: two of a level on the way down and its down-sampler, three on the
  * way up. */
-static bool name_place(struct item *item, const struct pile *of) {
+static bool name_place(struct item *item, const struct tensor_set *of) {
     int level, number;
     const char *tail;
     if (numbered(item, "down_blocks.%d.resnets.%d.%n", &level, &number, &tail))
@@ -62,7 +62,7 @@ static bool name_place(struct item *item, const struct pile *of) {
 }
 
 /* Inverse of diffusers 0.42, single_file_utils.py, convert_ldm_unet_checkpoint. */
-static struct pile *unet_originally(const struct pile *of) {
+static struct tensor_set *unet_to_checkpoint(const struct tensor_set *of) {
     static const struct renaming ends[] = {{"conv_in.", "input_blocks.0.0."},
                                            {"conv_norm_out.", "out.0."},
                                            {"conv_out.", "out.2."},
@@ -81,7 +81,7 @@ static struct pile *unet_originally(const struct pile *of) {
                                               {".conv2.", ".out_layers.3."},
                                               {".conv_shortcut.", ".skip_connection."},
                                               {NULL, NULL}};
-    struct pile *p = pile_copy(of, "");
+    struct tensor_set *p = tensor_set_copy(of, "");
     for (int i = 0; i < p->n; i++) {
         struct item *item = &p->item[i];
         if (strstr(item->name, ".resnets.")) rename_by(item, resnets);
@@ -101,7 +101,7 @@ static void transpose(struct item *item) {
 }
 
 /* Queries, keys and values in one, which has no module of its own. */
-static void fuse_heads(struct pile *p, struct item *item) {
+static void fuse_heads(struct tensor_set *p, struct item *item) {
     static const char *const parts[] = {".k_proj.", ".v_proj."};
     for (int i = 0; i < 2 && strstr(item->name, ".q_proj."); i++) {
         struct item other = *item;
@@ -112,7 +112,7 @@ static void fuse_heads(struct pile *p, struct item *item) {
 }
 
 /* Inverse of diffusers 0.42, single_file_utils.py, convert_open_clip_checkpoint. */
-static struct pile *openclip_originally(const struct pile *of) {
+static struct tensor_set *openclip_to_checkpoint(const struct tensor_set *of) {
     static const struct renaming names[] = {
         {"text_model.embeddings.token_embedding", "token_embedding"},
         {"text_model.embeddings.position_embedding.weight", "positional_embedding"},
@@ -125,13 +125,13 @@ static struct pile *openclip_originally(const struct pile *of) {
         {"mlp.fc2", "mlp.c_proj"},
         {"text_projection.weight", "text_projection"},
         {NULL, NULL}};
-    struct pile *p = pile_copy(of, "");
+    struct tensor_set *p = tensor_set_copy(of, "");
     for (int i = 0; i < p->n; i++) fuse_heads(p, &p->item[i]);
     for (int i = 0; i < p->n; i++) {
         if (!strcmp(p->item[i].name, "text_projection.weight")) transpose(&p->item[i]);
         rename_by(&p->item[i], names);
     }
-    pile_drop(p, "-");
+    tensor_set_drop(p, "-");
     return p;
 }
 
@@ -139,7 +139,7 @@ static struct pile *openclip_originally(const struct pile *of) {
 
 #define UNET                                                                                                 \
     {                                                                                                        \
-        "unet", "unet.safetensors", offsetof(options, diffusion_model), unet_originally, NULL, NULL, "UNet", \
+        "unet", "unet.safetensors", offsetof(options, diffusion_model), unet_to_checkpoint, NULL, NULL, "UNet", \
             "UNet", "for --diffusion-model"                                                                  \
     }
 #define CLIP_L                                                                                               \
@@ -149,12 +149,12 @@ static struct pile *openclip_originally(const struct pile *of) {
     }
 #define CLIP_G                                                                                               \
     {                                                                                                        \
-        "text_encoder_2", "clip_g.safetensors", offsetof(options, clip_g), openclip_originally, NULL, NULL,  \
+        "text_encoder_2", "clip_g.safetensors", offsetof(options, clip_g), openclip_to_checkpoint, NULL, NULL,  \
             "CLIP", "CLIP", "for --clip_g"                                                                   \
     }
 #define VAE                                                                                                  \
     {                                                                                                        \
-        "vae", "vae.safetensors", offsetof(options, vae), layouts_vae_originally, NULL, NULL,                \
+        "vae", "vae.safetensors", offsetof(options, vae), layouts_vae_to_checkpoint, NULL, NULL,                \
             "autoencoder (vae_kl)", ASKED_VAE, "for --vae"                                                   \
     }
 
@@ -185,7 +185,7 @@ static const struct layout_family layouts_of_sdxl = {sdxl_parts, COUNT_OF(sdxl_p
 
 static void (*const own[])(void) = {NULL};
 
-#define LIKE_ALL .width = 56, .height = 40, .said = {"metadata", "metadata"}, .one_file = true, .own = own
+#define LIKE_ALL .width = 56, .height = 40, .warnings = {"metadata", "metadata"}, .one_file = true, .own = own
 
 const struct layouts layouts_sd1 = {.family = &layouts_of_sd1, LIKE_ALL};
 const struct layouts layouts_sdxl = {.family = &layouts_of_sdxl, LIKE_ALL};

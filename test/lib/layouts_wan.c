@@ -4,7 +4,7 @@
 
 /* ---- the transformer as its authors name it, and ComfyUI ---- */
 
-struct pile *layouts_wan_originally(const struct pile *of) {
+struct tensor_set *layouts_wan_to_checkpoint(const struct tensor_set *of) {
     static const char *const parts[][2] = {
         {"condition_embedder.text_embedder.linear_1.", "text_embedding.0."},
         {"condition_embedder.text_embedder.linear_2.", "text_embedding.2."},
@@ -29,7 +29,7 @@ struct pile *layouts_wan_originally(const struct pile *of) {
         {".norm2.", ".norm3."},
         {".ffn.net.0.proj.", ".ffn.0."},
         {".ffn.net.2.", ".ffn.2."}};
-    struct pile *p = pile_copy(of, "");
+    struct tensor_set *p = tensor_set_copy(of, "");
     for (int i = 0; i < p->n; i++) {
         struct item *t = &p->item[i];
         bool of_head = !strcmp(t->name, "scale_shift_table");
@@ -42,7 +42,7 @@ struct pile *layouts_wan_originally(const struct pile *of) {
 
 /* ---- and the text encoder ---- */
 
-static struct pile *text_originally(const struct pile *of) {
+static struct tensor_set *text_to_checkpoint(const struct tensor_set *of) {
     static const char *const names[][2] = {
         {"shared.", "token_embedding."},
         {"encoder.block.", "blocks."},
@@ -54,7 +54,7 @@ static struct pile *text_originally(const struct pile *of) {
         {".layer.1.DenseReluDense.wi_0.", ".ffn.gate.0."},
         {".layer.1.DenseReluDense.wi_1.", ".ffn.fc1."},
         {".layer.1.DenseReluDense.wo.", ".ffn.fc2."}};
-    struct pile *p = pile_copy(of, "");
+    struct tensor_set *p = tensor_set_copy(of, "");
     for (int i = 0; i < p->n; i++)
         for (int k = 0; k < COUNT_OF(names); k++) rename_part(&p->item[i], names[k][0], names[k][1]);
     return p;
@@ -64,18 +64,18 @@ static struct pile *text_originally(const struct pile *of) {
 
 #define TEXT_PART                                                                                            \
     {                                                                                                        \
-        "text_encoder", "umt5_xxl_fp16.safetensors", offsetof(options, t5xxl), text_originally, NULL, NULL,  \
+        "text_encoder", "umt5_xxl_fp16.safetensors", offsetof(options, t5xxl), text_to_checkpoint, NULL, NULL,  \
             "umT5 text encoder (umt5)", "T5 text encoder (t5 or umt5)", "for --t5xxl"                        \
     }
 #define VAE_PART                                                                                             \
     {                                                                                                        \
-        "vae", "wan_2.1_vae.safetensors", offsetof(options, vae), layouts_wan_vae_originally, NULL, NULL,    \
+        "vae", "wan_2.1_vae.safetensors", offsetof(options, vae), layouts_wan_vae_to_checkpoint, NULL, NULL,    \
             "autoencoder (vae_wan)", ASKED_VAE, "for --vae"                                                  \
     }
 
 static const struct layout_part parts[] = {
     {"transformer", "wan2.1_t2v_1.3B_fp16.safetensors", offsetof(options, diffusion_model),
-     layouts_wan_originally, "model.diffusion_model.", "head.modulation", "transformer (wan)",
+     layouts_wan_to_checkpoint, "model.diffusion_model.", "head.modulation", "transformer (wan)",
      ASKED_TRANSFORMER, "for --diffusion-model"},
     TEXT_PART,
     VAE_PART,
@@ -93,7 +93,7 @@ const struct layout_family layouts_of_wan = {parts, COUNT_OF(parts), all_in_one,
 
 /* As files of four axes at most have a kernel of five, and leave out leading ones. */
 static void test_four_axes(void) {
-    struct pile *p = layouts_original("transformer");
+    struct tensor_set *p = layouts_checkpoint_part("transformer");
     for (int i = 0; i < p->n; i++) {
         struct item *t = &p->item[i];
         if (t->rank == 3) {
@@ -105,12 +105,12 @@ static void test_four_axes(void) {
         t->dim[0] *= t->dim[1];
         memmove(t->dim + 1, t->dim + 2, 3 * sizeof *t->dim);
     }
-    gives_the_same(layouts_with("transformer", p), "tensors of four axes");
+    expect_same_result(layouts_replace_part("transformer", p), "tensors of four axes");
 }
 
 /* The authors count heads, and do not say how wide one is. */
 static void test_authors_config(void) {
-    struct pile *p = layouts_original("transformer");
+    struct tensor_set *p = layouts_checkpoint_part("transformer");
     json_t *config = json_loads(p->config, 0, NULL);
     json_object_set_new(config, "_class_name", json_string("WanModel"));
     json_object_set(config, "num_heads", json_object_get(config, "num_attention_heads"));
@@ -119,7 +119,7 @@ static void test_authors_config(void) {
     free(p->config);
     p->config = json_dumps(config, 0);
     json_decref(config);
-    gives_the_same(layouts_with("transformer", p), "the authors' configuration");
+    expect_same_result(layouts_replace_part("transformer", p), "the authors' configuration");
 }
 
 /* ---- the layouts ---- */
@@ -127,14 +127,14 @@ static void test_authors_config(void) {
 static void test_folders(void) {
     static const char *const inner[] = {"comfy_wan", "comfy_wan/diffusion_models", "comfy_wan/text_encoders",
                                         "comfy_wan/vae"};
-    for (size_t i = 0; i < COUNT_OF(inner); i++) mkdir(under(inner[i]), 0777);
+    for (size_t i = 0; i < COUNT_OF(inner); i++) mkdir(temporary_path(inner[i]), 0777);
     layouts_write_parts(WORDS("comfy_wan/diffusion_models/wan2.1_t2v_1.3B_fp16.safetensors",
                               "comfy_wan/text_encoders/umt5_xxl_fp16.safetensors",
                               "comfy_wan/vae/wan_2.1_vae.safetensors"),
                         true);
-    options from = {.model = under("comfy_wan"), .tokenizer = at_hand.tokenizer};
-    gives_the_same(from, "ComfyUI's folders");
-    opens_without_memory(from);
+    options from = {.model = temporary_path("comfy_wan"), .tokenizer = current_model.tokenizer};
+    expect_same_result(from, "ComfyUI's folders");
+    expect_allocation_failures(from);
 }
 
 static void (*const own[])(void) = {test_folders, test_four_axes, test_authors_config, NULL};
@@ -145,7 +145,7 @@ const struct layouts layouts_wan = {.family = &layouts_of_wan,
                                     .height = 32,
                                     .frames = 5,
                                     .flow_shift = 3,
-                                    .said = {"metadata", "flow shift 5"},
+                                    .warnings = {"metadata", "flow shift 5"},
                                     .one_file = true,
                                     .wrong_slots = true,
                                     .own = own};
@@ -154,10 +154,10 @@ const struct layouts layouts_wan = {.family = &layouts_of_wan,
 
 static const struct layout_part experts[] = {
     {"transformer", "wan2.2_t2v_high_noise.safetensors", offsetof(options, high_noise),
-     layouts_wan_originally, NULL, NULL, "transformer (wan)", ASKED_TRANSFORMER,
+     layouts_wan_to_checkpoint, NULL, NULL, "transformer (wan)", ASKED_TRANSFORMER,
      "for --high-noise-diffusion-model"},
     {"transformer_2", "wan2.2_t2v_low_noise.safetensors", offsetof(options, diffusion_model),
-     layouts_wan_originally, NULL, NULL, "transformer (wan)", ASKED_TRANSFORMER, "for --diffusion-model"},
+     layouts_wan_to_checkpoint, NULL, NULL, "transformer (wan)", ASKED_TRANSFORMER, "for --diffusion-model"},
     TEXT_PART,
     VAE_PART,
 };
@@ -167,13 +167,13 @@ static const struct layout_family layouts_of_experts = {experts, COUNT_OF(expert
 static void test_expert_names(void) {
     static const char *const inner[] = {"comfy_wan22", "comfy_wan22/diffusion_models",
                                         "comfy_wan22/text_encoders", "comfy_wan22/vae"};
-    for (size_t i = 0; i < COUNT_OF(inner); i++) mkdir(under(inner[i]), 0777);
+    for (size_t i = 0; i < COUNT_OF(inner); i++) mkdir(temporary_path(inner[i]), 0777);
     layouts_write_parts(WORDS("comfy_wan22/diffusion_models/wan2.2_t2v_high_noise_14B_fp8_scaled.safetensors",
                               "comfy_wan22/diffusion_models/wan2.2_t2v_low_noise_14B_fp8_scaled.safetensors",
                               "comfy_wan22/text_encoders/umt5_xxl_fp16.safetensors",
                               "comfy_wan22/vae/wan_2.1_vae.safetensors"),
                         true);
-    gives_the_same((options){.model = under("comfy_wan22"), .tokenizer = at_hand.tokenizer},
+    expect_same_result((options){.model = temporary_path("comfy_wan22"), .tokenizer = current_model.tokenizer},
                    "two files that their names tell apart");
 }
 
@@ -185,5 +185,5 @@ const struct layouts layouts_wan22 = {.family = &layouts_of_experts,
                                       .height = 32,
                                       .frames = 5,
                                       .flow_shift = 3,
-                                      .said = {"metadata", "flow shift"},
+                                      .warnings = {"metadata", "flow shift"},
                                       .own = own_of_experts};

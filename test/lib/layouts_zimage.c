@@ -4,14 +4,14 @@
 
 /* ---- the layouts ---- */
 
-static struct pile *named_originally(const struct pile *of, int split) {
-    struct pile *p = pile_copy(of, "");
-    name_originally(p, split);
+static struct tensor_set *named_as_checkpoint(const struct tensor_set *of, int split) {
+    struct tensor_set *p = tensor_set_copy(of, "");
+    rename_zimage_to_checkpoint(p, split);
     return p;
 }
 
-static struct pile *original(const struct pile *of) {
-    return named_originally(of, -1);
+static struct tensor_set *original(const struct tensor_set *of) {
+    return named_as_checkpoint(of, -1);
 }
 
 /* Text encoders have both styles of names: as released, and as transformers 5 saves them. */
@@ -20,7 +20,7 @@ static const struct layout_part parts[] = {
      "transformer (zimage)", ASKED_TRANSFORMER, "for --diffusion-model"},
     {"text_encoder", "qwen.safetensors", offsetof(options, llm), NULL, "model.", "embed_tokens.weight",
      "text encoder (qwen3)", ASKED_LLM, "for --llm"},
-    {"vae", "ae.safetensors", offsetof(options, vae), layouts_vae_originally, NULL, NULL,
+    {"vae", "ae.safetensors", offsetof(options, vae), layouts_vae_to_checkpoint, NULL, NULL,
      "autoencoder (vae_kl)", ASKED_VAE, "for --vae"},
 };
 
@@ -42,107 +42,107 @@ static const struct all_in_one all_in_one[] = {
 const struct layout_family layouts_of_zimage = {parts, COUNT_OF(parts), all_in_one, COUNT_OF(all_in_one)};
 
 static void test_mixed(void) {
-    options from = layouts_split();
-    struct pile *mixed = named_originally(layouts_part("transformer"), 1);
-    check(pile_find(mixed, "layers.1.attention.to_q.weight") &&
-              pile_find(mixed, "layers.0.attention.qkv.weight"),
+    options from = layouts_part_files();
+    struct tensor_set *mixed = named_as_checkpoint(layouts_part("transformer"), 1);
+    check(tensor_set_find(mixed, "layers.1.attention.to_q.weight") &&
+              tensor_set_find(mixed, "layers.0.attention.qkv.weight"),
           "one layer is split");
-    write_pile(mixed, under("mixed.safetensors"), mixed->config);
-    write_sharded(mixed, under("sharded"), mixed->config);
-    pile_free(mixed);
-    from.diffusion_model = under("mixed.safetensors");
-    gives_the_same(from, "split files, mixed");
-    from.diffusion_model = under("sharded/model.safetensors.index.json");
-    gives_the_same(from, "a shard index");
-    from.diffusion_model = under("sharded");
-    gives_the_same(from, "a folder of shards");
+    write_tensor_set(mixed, temporary_path("mixed.safetensors"), mixed->config);
+    write_sharded(mixed, temporary_path("sharded"), mixed->config);
+    tensor_set_free(mixed);
+    from.diffusion_model = temporary_path("mixed.safetensors");
+    expect_same_result(from, "split files, mixed");
+    from.diffusion_model = temporary_path("sharded/model.safetensors.index.json");
+    expect_same_result(from, "a shard index");
+    from.diffusion_model = temporary_path("sharded");
+    expect_same_result(from, "a folder of shards");
 }
 
 /* A flag overrides what the file holds. */
 static void test_override(void) {
     static const struct all_in_one one = {
         {"model.diffusion_model.", "text_encoders.llm.", "vae."}, KEYS, {"text_encoders.llm.lm_head.weight"}};
-    layouts_write_all(under("all.safetensors"), &one);
-    gives_the_same((options){.model = under("all.safetensors"),
-                             .vae = under("ae.safetensors"),
-                             .tokenizer = at_hand.tokenizer},
+    layouts_write_all(temporary_path("all.safetensors"), &one);
+    expect_same_result((options){.model = temporary_path("all.safetensors"),
+                             .vae = temporary_path("ae.safetensors"),
+                             .tokenizer = current_model.tokenizer},
                    "one part overridden");
 }
 
 static void test_folders(void) {
-    mkdir(under("loose"), 0777);
+    mkdir(temporary_path("loose"), 0777);
     layouts_write_parts(WORDS("loose/t.safetensors", "loose/q.safetensors", "loose/v.safetensors"), true);
-    struct pile *divided = named_originally(layouts_part("transformer"), 0);
-    write_pile(divided, under("loose/t.safetensors"), divided->config);
-    pile_free(divided);
-    copy_file(at_hand.tokenizer, under("loose/tokenizer"));
-    gives_the_same((options){.model = under("loose")}, "loose files");
-    mkdir(under("comfy"), 0777);
-    mkdir(under("comfy/split_files"), 0777);
-    mkdir(under("comfy/split_files/diffusion_models"), 0777);
-    mkdir(under("comfy/split_files/text_encoders"), 0777);
-    mkdir(under("comfy/split_files/vae"), 0777);
+    struct tensor_set *divided = named_as_checkpoint(layouts_part("transformer"), 0);
+    write_tensor_set(divided, temporary_path("loose/t.safetensors"), divided->config);
+    tensor_set_free(divided);
+    copy_file(current_model.tokenizer, temporary_path("loose/tokenizer"));
+    expect_same_result((options){.model = temporary_path("loose")}, "loose files");
+    mkdir(temporary_path("comfy"), 0777);
+    mkdir(temporary_path("comfy/split_files"), 0777);
+    mkdir(temporary_path("comfy/split_files/diffusion_models"), 0777);
+    mkdir(temporary_path("comfy/split_files/text_encoders"), 0777);
+    mkdir(temporary_path("comfy/split_files/vae"), 0777);
     layouts_write_parts(WORDS("comfy/split_files/diffusion_models/z.safetensors",
                               "comfy/split_files/text_encoders/q.safetensors",
                               "comfy/split_files/vae/ae.safetensors"),
                         true);
-    is_refused((options){.model = under("comfy")}, MISSING, "no tokenizer",
-               WORDS("'tokenizer'", "text_encoders/q.safetensors", "Qwen/Qwen3-4B", "--tokenizer"));
-    copy_file(under("loose/tokenizer/tokenizer.json"), under("comfy/split_files/tokenizer.json"));
-    gives_the_same((options){.model = under("comfy")}, "ComfyUI's folders");
+    expect_refused((options){.model = temporary_path("comfy")}, MISSING, "no tokenizer",
+               WORDS("no tokenizer for the text encoder", "text_encoders/q.safetensors", "Qwen/Qwen3-4B", "--tokenizer"));
+    copy_file(temporary_path("loose/tokenizer/tokenizer.json"), temporary_path("comfy/split_files/tokenizer.json"));
+    expect_same_result((options){.model = temporary_path("comfy")}, "ComfyUI's folders");
     /* Something else beside them is no hindrance; a second transformer is. */
-    write_file(under("comfy/notes.pt"), "\x80\x02}q\x01....", 9);
-    gives_the_same((options){.model = under("comfy")}, "with another file");
-    copy_file(under("fused.safetensors"), under("comfy/again.safetensors"));
-    is_refused(
-        (options){.model = under("comfy")}, UNSUPPORTED, "two transformers",
+    write_file(temporary_path("comfy/notes.pt"), "\x80\x02}q\x01....", 9);
+    expect_same_result((options){.model = temporary_path("comfy")}, "with another file");
+    copy_file(temporary_path("fused.safetensors"), temporary_path("comfy/again.safetensors"));
+    expect_refused(
+        (options){.model = temporary_path("comfy")}, UNSUPPORTED, "two transformers",
         WORDS("two files", "again.safetensors", "diffusion_models/z.safetensors", "--diffusion-model"));
-    gives_the_same((options){.model = under("comfy"), .diffusion_model = under("fused.safetensors")},
+    expect_same_result((options){.model = temporary_path("comfy"), .diffusion_model = temporary_path("fused.safetensors")},
                    "the flag chooses");
     /* Files of a Hugging Face folder in other folders, their config.json beside them. */
-    mkdir(under("renamed"), 0777);
-    char path[PILE_PATH];
+    mkdir(temporary_path("renamed"), 0777);
+    char path[TENSOR_SET_PATH];
     static const char *const folders[][2] = {{"transformer", "a"}, {"text_encoder", "b"}, {"vae", "c"}};
     for (int i = 0; i < 3; i++) {
-        snprintf(path, sizeof path, "%s/%s", at_hand.folder, folders[i][0]);
-        char to[PILE_NAME];
+        snprintf(path, sizeof path, "%s/%s", current_model.folder, folders[i][0]);
+        char to[TENSOR_SET_NAME];
         snprintf(to, sizeof to, "renamed/%s", folders[i][1]);
-        copy_file(path, under(to));
+        copy_file(path, temporary_path(to));
     }
-    copy_file(at_hand.tokenizer, under("renamed/tokenizer"));
-    gives_the_same((options){.model = under("renamed")}, "renamed folders");
-    check(strstr(said, "flow shift") && !strstr(said, "config.json for"), "only the schedule is assumed: %s",
-          said);
+    copy_file(current_model.tokenizer, temporary_path("renamed/tokenizer"));
+    expect_same_result((options){.model = temporary_path("renamed")}, "renamed folders");
+    check(strstr(captured_log, "flow shift") && !strstr(captured_log, "config.json for"), "only the schedule is assumed: %s",
+          captured_log);
 }
 
 /* ---- what is refused ---- */
 
 static void test_missing(void) {
-    const char *part[3] = {under("qwen.safetensors"), under("fused.safetensors"), under("ae.safetensors")};
-    options from = layouts_split();
+    const char *part[3] = {temporary_path("qwen.safetensors"), temporary_path("fused.safetensors"), temporary_path("ae.safetensors")};
+    options from = layouts_part_files();
     for (int i = 0; i < 3; i++) {
         from.tokenizer = part[i];
-        is_refused(from, BADMAGIC, "weights as tokenizer", WORDS("a safetensors file", "tokenizer.json"));
+        expect_refused(from, BADMAGIC, "weights as tokenizer", WORDS("a safetensors file", "tokenizer.json"));
     }
-    from.tokenizer = at_hand.tokenizer;
-    from.vae = under("nothing.safetensors");
-    is_refused(from, MISSING, "no such file", WORDS("nothing.safetensors"));
+    from.tokenizer = current_model.tokenizer;
+    from.vae = temporary_path("nothing.safetensors");
+    expect_refused(from, MISSING, "no such file", WORDS("nothing.safetensors"));
     from.vae = NULL;
-    is_refused(from, MISSING, "no autoencoder", WORDS("'vae'", "--vae"));
+    expect_refused(from, MISSING, "no autoencoder", WORDS("'vae'", "--vae"));
 }
 
 static void refuse_file(const char *name, const char *bytes, size_t n, const char *word) {
-    write_file(under(name), bytes, n);
-    const char *path = under(name);
-    options from = layouts_split();
+    write_file(temporary_path(name), bytes, n);
+    const char *path = temporary_path(name);
+    options from = layouts_part_files();
     const char **slot[4] = {&from.llm, &from.diffusion_model, &from.vae, &from.tokenizer};
     for (int i = 0; i < 4; i++) {
         const char *kept = *slot[i];
         *slot[i] = path;
-        is_refused(from, BADMAGIC, name, WORDS(name, word, i < 3 ? "or GGUF" : "tokenizer.json"));
+        expect_refused(from, BADMAGIC, name, WORDS(name, word, i < 3 ? "or GGUF" : "tokenizer.json"));
         *slot[i] = kept;
     }
-    is_refused((options){.model = path, .tokenizer = at_hand.tokenizer}, BADMAGIC, name, WORDS(name, word));
+    expect_refused((options){.model = path, .tokenizer = current_model.tokenizer}, BADMAGIC, name, WORDS(name, word));
 }
 
 static void test_foreign(void) {
@@ -150,16 +150,16 @@ static void test_foreign(void) {
     refuse_file("model.pt", "\x80\x02\x8a\nl\xfc\x9c\x46\xf9 j\xa8P\x19.", 15, "pickle");
     refuse_file("lfs.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:0", 54, "git-lfs");
     /* In a folder of parts the one that is missing is explained by the one that is not read. */
-    mkdir(under("quants"), 0777);
+    mkdir(temporary_path("quants"), 0777);
     layouts_write_parts(WORDS("quants/t.safetensors", "quants/q.safetensors", "quants/v.safetensors"), true);
-    remove(under("quants/t.safetensors"));
-    copy_file(under("model.ckpt"), under("quants/z.gguf"));
-    is_refused((options){.model = under("quants"), .tokenizer = at_hand.tokenizer}, BADMAGIC,
+    remove(temporary_path("quants/t.safetensors"));
+    copy_file(temporary_path("model.ckpt"), temporary_path("quants/z.gguf"));
+    expect_refused((options){.model = temporary_path("quants"), .tokenizer = current_model.tokenizer}, BADMAGIC,
                "a pickle among parts", WORDS("z.gguf", "pickle"));
 }
 
 static options with_transformer(const char *path) {
-    options from = layouts_split();
+    options from = layouts_part_files();
     from.diffusion_model = path;
     return from;
 }
@@ -168,21 +168,21 @@ static options with_transformer(const char *path) {
 static void refuse_quantised(const char *name, const char *tensor, const char *type, size_t bytes,
                              const char *word) {
     for (int prefixed = 0; prefixed < 2; prefixed++) {
-        struct pile *p = layouts_original("transformer"), *q = NULL;
-        struct item *t = pile_find(p, tensor);
+        struct tensor_set *p = layouts_checkpoint_part("transformer"), *q = NULL;
+        struct item *t = tensor_set_find(p, tensor);
         int32_t dim[1] = {(int32_t)bytes / (!strcmp(type, "F32") ? 4 : 1)};
         if (t) {
             t->type = type;
             t->bytes /= 4;
         } else {
-            pile_add(p, "", tensor, type, 1, dim, "12345678", bytes);
+            tensor_set_add(p, "", tensor, type, 1, dim, "12345678", bytes);
         }
-        q = pile_copy(p, prefixed ? "model.diffusion_model." : "");
-        write_pile(q, under(name), q->config);
-        is_refused(with_transformer(under(name)), UNSUPPORTED, name,
+        q = tensor_set_copy(p, prefixed ? "model.diffusion_model." : "");
+        write_tensor_set(q, temporary_path(name), q->config);
+        expect_refused(with_transformer(temporary_path(name)), UNSUPPORTED, name,
                    WORDS("quantised", name, word, tensor, "or GGUF"));
-        pile_free(p);
-        pile_free(q);
+        tensor_set_free(p);
+        tensor_set_free(q);
     }
 }
 
@@ -195,78 +195,78 @@ static void test_quantised(void) {
     refuse_quantised("torchao.safetensors", "layers.0.feed_forward.w1._weight_qdata", "F8_E4M3", 4,
                      "torchao");
     refuse_quantised("svdq.safetensors", "layers.0.feed_forward.w1.wscales", "F8_E4M3", 4, "SVDQuant");
-    struct pile *p = layouts_original("transformer");
-    write_items(p, 0, p->n, under("meta.safetensors"), "quantization_config", "{}");
-    is_refused((options){.model = under("meta.safetensors"),
-                         .llm = under("qwen.safetensors"),
-                         .vae = under("ae.safetensors"),
-                         .tokenizer = at_hand.tokenizer},
+    struct tensor_set *p = layouts_checkpoint_part("transformer");
+    write_tensors(p, 0, p->n, temporary_path("meta.safetensors"), "quantization_config", "{}");
+    expect_refused((options){.model = temporary_path("meta.safetensors"),
+                         .llm = temporary_path("qwen.safetensors"),
+                         .vae = temporary_path("ae.safetensors"),
+                         .tokenizer = current_model.tokenizer},
                UNSUPPORTED, "metadata", WORDS("quantised", "metadata"));
     /* A scale that no form explains. */
-    struct pile *all = pile_copy(p, "model.diffusion_model.");
+    struct tensor_set *all = tensor_set_copy(p, "model.diffusion_model.");
     int32_t one[1] = {1};
-    pile_add(all, "", "model.diffusion_model.layers.0.odd_scale", "F32", 1, one, "1234", 4);
-    write_pile(all, under("odd.safetensors"), all->config);
-    is_refused((options){.model = under("odd.safetensors"),
-                         .llm = under("qwen.safetensors"),
-                         .vae = under("ae.safetensors"),
-                         .tokenizer = at_hand.tokenizer},
+    tensor_set_add(all, "", "model.diffusion_model.layers.0.odd_scale", "F32", 1, one, "1234", 4);
+    write_tensor_set(all, temporary_path("odd.safetensors"), all->config);
+    expect_refused((options){.model = temporary_path("odd.safetensors"),
+                         .llm = temporary_path("qwen.safetensors"),
+                         .vae = temporary_path("ae.safetensors"),
+                         .tokenizer = current_model.tokenizer},
                UNUSED, "a leftover scale", WORDS("model.diffusion_model.layers.0.odd_scale", "scale"));
-    pile_free(all);
-    pile_free(p);
+    tensor_set_free(all);
+    tensor_set_free(p);
 }
 
 static void test_other_config(void) {
     const char *config = layouts_part("vae")->config;
-    write_file(under("config.json"), config, strlen(config));
-    gives_the_same(layouts_split(), "a config.json of one part beside all");
-    remove(under("config.json"));
+    write_file(temporary_path("config.json"), config, strlen(config));
+    expect_same_result(layouts_part_files(), "a config.json of one part beside all");
+    remove(temporary_path("config.json"));
 }
 
 static void test_inspect_one(void) {
-    json_t *root = inspect((options){.model = under("fused.safetensors")});
+    json_t *root = inspect((options){.model = temporary_path("fused.safetensors")});
     json_t *one = json_array_get(json_object_get(root, "components"), 0);
     check(count(root, "components") == 1 && number(one, "tensors") < layouts_part("transformer")->n &&
               !strcmp(json_string_value(json_object_get(one, "family")), "zimage"),
           "one component of one file");
     check(count(root, "missing") == 3 && !count(root, "unknown"), "%zu missing", count(root, "missing"));
     json_decref(root);
-    struct pile *p = pile_copy(layouts_part("text_encoder"), "stranger.");
-    write_pile(p, under("stranger.safetensors"), NULL);
-    root = inspect((options){.model = under("stranger.safetensors")});
+    struct tensor_set *p = tensor_set_copy(layouts_part("text_encoder"), "stranger.");
+    write_tensor_set(p, temporary_path("stranger.safetensors"), NULL);
+    root = inspect((options){.model = temporary_path("stranger.safetensors")});
     check(count(root, "components") == 1 && count(root, "unknown") == (size_t)p->n, "an unknown file: %zu",
           count(root, "unknown"));
     json_decref(root);
-    is_refused((options){.model = under("stranger.safetensors")}, MISSING, "an unknown file",
-               WORDS("no 'transformer' and 'vae' (", "no known part", "'stranger.",
+    expect_refused((options){.model = temporary_path("stranger.safetensors")}, MISSING, "an unknown file",
+               WORDS("no 'transformer' and 'vae' (", "of no known component", "'stranger.",
                      "--diffusion-model and --vae with the transformer and autoencoder"));
     /* The same among parts that are known: the missing one is named before the tokenizer that is not there
      * either, with the number of tensors that may be it. */
-    char others[PILE_NAME];
+    char others[TENSOR_SET_NAME];
     snprintf(others, sizeof others, " and %d other tensors of no known component", p->n - 1);
-    mkdir(under("strange"), 0777);
-    copy_file(under("fused.safetensors"), under("strange/t.safetensors"));
-    copy_file(under("ae.safetensors"), under("strange/v.safetensors"));
-    is_refused((options){.model = under("strange")}, MISSING, "only two parts",
+    mkdir(temporary_path("strange"), 0777);
+    copy_file(temporary_path("fused.safetensors"), temporary_path("strange/t.safetensors"));
+    copy_file(temporary_path("ae.safetensors"), temporary_path("strange/v.safetensors"));
+    expect_refused((options){.model = temporary_path("strange")}, MISSING, "only two parts",
                WORDS("no 'text_encoder' (", "--llm with the text encoder"));
-    copy_file(under("stranger.safetensors"), under("strange/q.safetensors"));
-    is_refused((options){.model = under("strange")}, MISSING, "an unknown file among parts",
+    copy_file(temporary_path("stranger.safetensors"), temporary_path("strange/q.safetensors"));
+    expect_refused((options){.model = temporary_path("strange")}, MISSING, "an unknown file among parts",
                WORDS("no 'text_encoder' (", "'stranger.", others));
-    is_refused((options){.vae = under("ae.safetensors")}, MISSING, "an autoencoder alone cannot draw",
+    expect_refused((options){.vae = temporary_path("ae.safetensors")}, MISSING, "an autoencoder alone cannot draw",
                WORDS("no 'transformer' (", "--diffusion-model", "its text encoders"));
-    struct pile *all = pile_copy(layouts_part("vae"), "vae."), *t = layouts_original("transformer");
-    pile_append(all, t, "model.diffusion_model.");
-    pile_append(all, layouts_part("text_encoder"), "stranger.");
-    write_pile(all, under("strangers.safetensors"), NULL);
-    is_refused((options){.model = under("strangers.safetensors")}, MISSING, "one part of a file is unknown",
+    struct tensor_set *all = tensor_set_copy(layouts_part("vae"), "vae."), *t = layouts_checkpoint_part("transformer");
+    tensor_set_append(all, t, "model.diffusion_model.");
+    tensor_set_append(all, layouts_part("text_encoder"), "stranger.");
+    write_tensor_set(all, temporary_path("strangers.safetensors"), NULL);
+    expect_refused((options){.model = temporary_path("strangers.safetensors")}, MISSING, "one part of a file is unknown",
                WORDS("no 'text_encoder' (", "'stranger.", others));
-    pile_free(all);
-    pile_free(t);
-    pile_free(p);
+    tensor_set_free(all);
+    tensor_set_free(t);
+    tensor_set_free(p);
 }
 
 static void test_without_memory(void) {
-    opens_without_memory((options){.model = under("loose")});
+    expect_allocation_failures((options){.model = temporary_path("loose")});
 }
 
 /* ---- the rows ---- */
@@ -279,7 +279,7 @@ static void (*const own_wide[])(void) = {test_mixed, NULL};
 /* Folders say themselves how the schedule is shifted, files cannot. */
 #define LIKE_ALL                                                                                             \
     .family = &layouts_of_zimage, .tokenizer = "/tokenizer", .width = 32, .height = 48, .flow_shift = 3,     \
-    .said = {"metadata", "flow shift 3"}
+    .warnings = {"metadata", "flow shift 3"}
 
 const struct layouts layouts_zimage = {LIKE_ALL, .one_file = true, .wrong_slots = true, .own = own};
 const struct layouts layouts_zimage_wide = {LIKE_ALL, .own = own_wide};

@@ -1,6 +1,6 @@
 #include "test/lib/ops_adapted.h"
 
-bool side_rounded;
+bool low_rank_rounded;
 
 void adapted_scratch(void) {
     enum { BYTES = 4 << 20 };
@@ -61,7 +61,7 @@ static double as_is(double value) {
 /* Adds the factors' part of one row to what is there for each row of the weight that is multiplied. The value
  * of `up` is in f32 what its type and its scale make of it. */
 static void add_factors(const struct adapted *a, const double *row, double *to, double (*as)(double)) {
-    double (*side_as)(double) = side_rounded ? as : as_is;
+    double (*side_as)(double) = low_rank_rounded ? as : as_is;
     for (const struct low_rank *f = a->weight.adapters; f; f = f->next) {
         int32_t rank = f->down.dim[0];
         double *inner = take(sizeof *inner * (size_t)rank);

@@ -20,7 +20,7 @@ struct adapted_case {
 };
 
 /* What devices round besides a product's own operands: in . down^T and `up`. */
-extern bool side_rounded;
+extern bool low_rank_rounded;
 
 /* Scratch for what the wrappers keep in between, of operand memory, until the next case begins. */
 void adapted_scratch(void);

@@ -6,11 +6,11 @@ struct context x;
 struct error problem;
 char *pool;
 size_t pool_used;
-void *(*operand_take)(size_t bytes);      /* NULL: operands come from the pool */
-void (*operand_forget)(void);             /* gives all of them back */
+void *(*operand_alloc)(size_t bytes);      /* NULL: operands come from the pool */
+void (*operand_free_all)(void);             /* gives all of them back */
 double (*operand_rounding)(double value); /* of products' and attention's; NULL: none */
 
-void expect_problem(const char *part) {
+void expect_error_text(const char *part) {
     char line[1200];
     assert_int_equal(problem.code, INTERNAL);
     error_line(&problem, line, sizeof line);
@@ -58,12 +58,12 @@ void *take(size_t bytes) {
 }
 
 void *operand_memory(size_t bytes) {
-    return operand_take ? operand_take(bytes) : take(bytes);
+    return operand_alloc ? operand_alloc(bytes) : take(bytes);
 }
 
 void case_begin(void) {
     pool_used = 0;
-    if (operand_forget) operand_forget();
+    if (operand_free_all) operand_free_all();
 }
 
 uint32_t bits_of(float value) {

@@ -1,6 +1,6 @@
 /* Operands of the operator tests: random tensors of any type in a pool, read and written value by value on
  * the host, and the context that the tests call operators with. A device that reads its operands elsewhere
- * says so with operand_take. */
+ * says so with operand_alloc. */
 #ifndef SLUICE_TEST_OPS_OPERANDS_H
 #define SLUICE_TEST_OPS_OPERANDS_H
 
@@ -24,13 +24,13 @@ enum { POOL_BYTES = 512 << 20 };
 extern struct context x;
 extern struct error problem;
 /* It is INTERNAL, and its line has this in it; it is none any more. */
-void expect_problem(const char *part);
+void expect_error_text(const char *part);
 extern char *pool;
 extern size_t pool_used;
 
 /* What a device may bring. */
-extern void *(*operand_take)(size_t bytes);      /* NULL: operands come from the pool */
-extern void (*operand_forget)(void);             /* gives all of them back */
+extern void *(*operand_alloc)(size_t bytes);      /* NULL: operands come from the pool */
+extern void (*operand_free_all)(void);             /* gives all of them back */
 extern double (*operand_rounding)(double value); /* of products' and attention's; NULL: none */
 
 double rounded(double value);

@@ -20,9 +20,9 @@ static json_int_t largest(json_t *plan, const char *key) {
     return most;
 }
 
-/* Since watch_restart. */
+/* Since fault_sys_restart. */
 static void check_lines(struct rig *rig, json_t *plan, const char *what) {
-    const int64_t *peak = rig->watch.sys.use.peak_bytes;
+    const int64_t *peak = rig->fault_sys.sys.use.peak_bytes;
     const json_int_t planned[N_MEMORY_LINES] = {
         [LINE_HOST] = number(plan, "host_bytes"),
         [LINE_STORE] = planned_store(plan),
@@ -45,14 +45,14 @@ static void check_quiet(struct rig *rig, json_t *plan, const char *what) {
     json_array_foreach(json_object_get(plan, "stages"), i, stage) {
         stages += number(stage, "streamed_bytes_per_evaluation") > 0;
     }
-    check(atomic_load(&rig->watch.n_groups) <= (long)json_array_size(json_object_get(plan, "stages")),
-          "%s: allocates between visits: %ld groups", what, atomic_load(&rig->watch.n_groups));
-    check(!stages || atomic_load(&rig->watch.n_discards) >= stages, "%s: nothing passed the ring", what);
+    check(atomic_load(&rig->fault_sys.n_groups) <= (long)json_array_size(json_object_get(plan, "stages")),
+          "%s: allocates between visits: %ld groups", what, atomic_load(&rig->fault_sys.n_groups));
+    check(!stages || atomic_load(&rig->fault_sys.n_discards) >= stages, "%s: nothing passed the ring", what);
 }
 
 struct result run_same(struct rig *rig, const struct sluice_request *request, const struct result *want,
                        const char *what) {
-    watch_restart(&rig->watch);
+    fault_sys_restart(&rig->fault_sys);
     struct result r = run(rig, request);
     same(want, &r, what);
     if (r.code == SLUICE_OK) {
@@ -145,7 +145,7 @@ static struct flow edit_residents(json_t *stage, int percent, atomic_ullong *ran
     size_t i;
     json_t *block;
     json_array_foreach(json_object_get(stage, "blocks"), i, block) {
-        bool resident = (int)(draw(random) % 100) < percent;
+        bool resident = (int)(random_next_atomic(random) % 100) < percent;
         json_int_t bytes = resident ? 0 : number(block, "bytes");
         json_object_set_new(block, "resident", json_boolean(resident));
         if (bytes > flow.largest) flow.largest = bytes;
@@ -157,10 +157,10 @@ static struct flow edit_residents(json_t *stage, int percent, atomic_ullong *ran
 static json_int_t ring_of(struct flow flow, int edit, atomic_ullong *random) {
     if (edit % 3 == 0) return flow.largest;
     if (edit % 3 == 1) return flow.whole;
-    return flow.largest + pages((json_int_t)(draw(random) % (uint64_t)(flow.whole - flow.largest + 1)));
+    return flow.largest + pages((json_int_t)(random_next_atomic(random) % (uint64_t)(flow.whole - flow.largest + 1)));
 }
 
-/* What an edited plan may choose: pictures so small that a small canvas is no smaller are not tiled. */
+/* What an edited plan may choose: pictures whose small full-frame buffer is no smaller are not tiled. */
 struct edits {
     atomic_ullong random;
     bool tiles;
@@ -188,10 +188,10 @@ static void edit_stage(json_t *stage, int edit, struct edits *edits, int64_t rin
     if (ring_less && ring >= ring_less) ring -= ring_less;
     json_object_set_new(stage, "ring_bytes", json_integer(ring));
     json_object_set_new(stage, "depth", json_integer(edit / 3 % 3)); /* each with each ring */
-    json_object_set_new(stage, "no_wrap", json_integer((json_int_t)(draw(random) % 2)));
-    json_object_set_new(stage, "waits", json_integer((json_int_t)(draw(random) % 2)));
+    json_object_set_new(stage, "no_wrap", json_integer((json_int_t)(random_next_atomic(random) % 2)));
+    json_object_set_new(stage, "waits", json_integer((json_int_t)(random_next_atomic(random) % 2)));
     if (json_object_get(stage, "vae_tiling") && edits->tiles)
-        json_object_set_new(stage, "vae_tiling", json_string(draw(random) % 2 ? "on" : "off"));
+        json_object_set_new(stage, "vae_tiling", json_string(random_next_atomic(random) % 2 ? "on" : "off"));
 }
 
 static void edit_plan(json_t *plan, int edit, struct edits *edits, int64_t ring_less) {
@@ -276,9 +276,9 @@ void edited_plans(struct rig *rig, struct sluice_request request, const struct r
     edit_plan(plan, 0, &edits, PLAN_PAGE);
     char *text = json_dumps(plan, 0);
     request.plan = text;
-    watch_restart(&rig->watch);
+    fault_sys_restart(&rig->fault_sys);
     struct result r = run(rig, &request);
-    check(r.code == SLUICE_BUDGET && !atomic_load(&rig->watch.count[CALL_MAP]), "%s: a ring too small: %s",
+    check(r.code == SLUICE_BUDGET && !atomic_load(&rig->fault_sys.count[CALL_MAP]), "%s: a ring too small: %s",
           name, sluice_code_name(r.code));
     result_free(&r);
     free(text);

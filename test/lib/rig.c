@@ -16,24 +16,24 @@ bool rig_open(struct rig *rig, const char *folder, int threads, uint64_t seed) {
     struct sluice_model_options from = {.struct_size = sizeof from, .model = folder};
     struct sluice_session_options options = {.threads = threads};
     memset(rig, 0, sizeof *rig);
-    watch_init(&rig->watch, seed);
-    if (!check(model_open(&rig->watch.sys, &from, &rig->model, &e) == OK, "%s: %s", folder, e.what))
+    fault_sys_init(&rig->fault_sys, seed);
+    if (!check(model_open(&rig->fault_sys.sys, &from, &rig->model, &e) == OK, "%s: %s", folder, e.what))
         return false;
     return rig_open_session(rig, &options);
 }
 
-void check_given_back(struct rig *rig, bool keep, const char *what) {
+void check_memory_released(struct rig *rig, bool keep, const char *what) {
     for (int i = LINE_STORE; i < N_MEMORY_LINES; i++)
-        check((keep && i == LINE_STORE) || rig->watch.sys.use.live_bytes[i] == 0,
-              "%s: line %d still has %lld bytes", what, i, (long long)rig->watch.sys.use.live_bytes[i]);
+        check((keep && i == LINE_STORE) || rig->fault_sys.sys.use.live_bytes[i] == 0,
+              "%s: line %d still has %lld bytes", what, i, (long long)rig->fault_sys.sys.use.live_bytes[i]);
 }
 
 void rig_close(struct rig *rig) {
     sluice_session_close(rig->session);
     sluice_model_close(rig->model);
     for (int i = 0; i < N_MEMORY_LINES; i++)
-        check(rig->watch.sys.use.live_bytes[i] == 0, "line %d leaks %lld bytes", i,
-              (long long)rig->watch.sys.use.live_bytes[i]);
+        check(rig->fault_sys.sys.use.live_bytes[i] == 0, "line %d leaks %lld bytes", i,
+              (long long)rig->fault_sys.sys.use.live_bytes[i]);
     rig->session = NULL;
     rig->model = NULL;
 }
@@ -115,7 +115,7 @@ bool same(const struct result *want, const struct result *got, const char *what)
                  "%s: %d latents, %d pictures", what, got->n_latents, got->n_images);
 }
 
-bool draw_latent(const struct sluice_model_options *from, struct sluice_request request, char latent[HEX],
+bool sample_latent(const struct sluice_model_options *from, struct sluice_request request, char latent[HEX],
                  const char *what) {
     struct rig rig = {0};
     struct sluice_error e;

@@ -7,7 +7,7 @@
 #include "test/lib/check.h"
 #include "test/lib/folder.h"
 #include "test/lib/plans.h"
-#include "test/lib/watch.h"
+#include "test/lib/fault_sys.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 /* ---- model and session ---- */
 
 struct rig {
-    struct watch watch;
+    struct fault_sys fault_sys;
     sluice_model *model;
     sluice_session *session;
 };
@@ -27,7 +27,7 @@ bool rig_open_session(struct rig *rig, struct sluice_session_options *options);
 bool rig_open(struct rig *rig, const char *folder, int threads, uint64_t seed);
 
 /* Kept residents are the only memory of size that may outlive a run. */
-void check_given_back(struct rig *rig, bool keep, const char *what);
+void check_memory_released(struct rig *rig, bool keep, const char *what);
 
 void rig_close(struct rig *rig);
 
@@ -66,7 +66,7 @@ bool same(const struct result *want, const struct result *got, const char *what)
 
 /* The latent of that request, drawn on the CPU without a decode by a model that is opened for it alone, and
  * all of whose tensors are known. */
-bool draw_latent(const struct sluice_model_options *from, struct sluice_request request, char latent[HEX],
+bool sample_latent(const struct sluice_model_options *from, struct sluice_request request, char latent[HEX],
                  const char *what);
 
 /* ---- requests ---- */

@@ -1,13 +1,13 @@
-/* The tables that tests see in place of models/models.c's: what is published, and the toy behind it.
+/* The tables that tests see in place of models/models.c's: what is published, and the synthetic behind it.
  *
  * Recipes that read pictures at an area of their own (1024x1024) cost the same with the smallest model: here
  * the areas are those of the reference data (test/golden/qwen/specs.py). */
-#include "test/lib/toy_pipeline.h"
+#include "test/lib/synthetic_pipeline.h"
 
 #define FAMILY_ROW(name) &family_##name,
 #define RECIPE_ROW(name) &recipe_##name,
 
-const struct family *const families[] = {PUBLISHED_FAMILIES(FAMILY_ROW) TOY_FAMILIES(FAMILY_ROW) NULL};
+const struct family *const families[] = {PUBLISHED_FAMILIES(FAMILY_ROW) SYNTHETIC_FAMILIES(FAMILY_ROW) NULL};
 
 #define RECIPE_PLACE(name) PLACE_##name,
 #define RECIPE_COPY(name)  &published[PLACE_##name],
@@ -16,7 +16,7 @@ enum { PUBLISHED_RECIPES(RECIPE_PLACE) PUBLISHED };
 
 static struct recipe published[PUBLISHED];
 
-const struct recipe *const recipes[] = {PUBLISHED_RECIPES(RECIPE_COPY) TOY_RECIPES(RECIPE_ROW) NULL};
+const struct recipe *const recipes[] = {PUBLISHED_RECIPES(RECIPE_COPY) SYNTHETIC_RECIPES(RECIPE_ROW) NULL};
 
 static int64_t small_area(int64_t area) {
     return area >= 1024 * 1024 ? 96 * 96 : area ? 160 * 160 : 0;

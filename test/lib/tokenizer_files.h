@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "loaders/tokenizer/tokenizer.h"
-#include "test/lib/guard.h"
+#include "test/lib/hang_guard.h"
 
 enum { OURS_MAX = 64 << 20, TEXT_MAX = 1 << 20 };
 

@@ -31,7 +31,7 @@ void compare_packed(const char *kind, const char *const *files) {
     for (int i = 0; files[i]; i++) tokenizer_put_file(files[i], NULL);
 }
 
-struct tokenizer *open_made(const char *kind, int n_ids, const char *without) {
+struct tokenizer *open_synthetic(const char *kind, int n_ids, const char *without) {
     struct synthetic_tokenizer made;
     struct tokenizer *t;
     struct error e = {0};
@@ -49,7 +49,7 @@ struct tokenizer *open_made(const char *kind, int n_ids, const char *without) {
     return t;
 }
 
-void expect_made_failure(const char *kind, int n_ids, const char *says) {
+void expect_synthetic_failure(const char *kind, int n_ids, const char *says) {
     struct synthetic_tokenizer made;
     struct error e = {0};
     char line[1024];

@@ -16,7 +16,7 @@ void tokenizer_unpack(const char *kind, const char *name);
 void compare_packed(const char *kind, const char *const *files);
 
 /* A made-up tokenizer without the file of that name (NULL: with all). */
-struct tokenizer *open_made(const char *kind, int n_ids, const char *without);
-void expect_made_failure(const char *kind, int n_ids, const char *says);
+struct tokenizer *open_synthetic(const char *kind, int n_ids, const char *without);
+void expect_synthetic_failure(const char *kind, int n_ids, const char *says);
 
 #endif

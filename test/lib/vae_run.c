@@ -25,7 +25,7 @@ struct tensor vae_frames_last(struct tensor t) {
     return out;
 }
 
-void vae_put_picture(struct bench *b, struct tensor picture, int level) {
+void vae_put_picture(struct block_runner *b, struct tensor picture, int level) {
     struct vae_state *s = b->lane.state;
     assert_true(tensor_bytes(&picture) <= tensor_bytes(&s->full_frame.memory));
     struct tensor to =
@@ -33,7 +33,7 @@ void vae_put_picture(struct bench *b, struct tensor picture, int level) {
     memcpy(to.data, picture.data, (size_t)tensor_bytes(&picture));
 }
 
-const struct block *vae_block_of(const struct bench *b, const char *module) {
+const struct block *vae_block_of(const struct block_runner *b, const char *module) {
     assert_true(!strncmp(module + 2, "coder.", 6)); /* of a decoder or an encoder */
     for (int i = 0; i < b->component->n_blocks; i++) {
         const struct block *block = &b->component->blocks[i];

@@ -5,7 +5,7 @@
 
 #include "engine/run/executor.h"
 #include "kernels/paced/paced.h"
-#include "test/lib/bench.h"
+#include "test/lib/block_runner.h"
 
 /* ---- pictures ---- */
 
@@ -16,11 +16,11 @@ struct tensor vae_frames_last(struct tensor t);
 /* The reference's tensor "NAME.SIDE", [1, C, Y, X]. */
 struct tensor vae_golden_picture(const struct golden *g, const char *name, const char *side);
 void vae_expect_picture(const struct golden *g, const char *name, struct tensor ours);
-/* Where the canvas has the first picture of a level. */
-void vae_put_picture(struct bench *b, struct tensor picture, int level);
+/* Start row of a level's first picture in the full-frame buffer. */
+void vae_put_picture(struct block_runner *b, struct tensor picture, int level);
 /* The block of a module of the reference: "decoder.up_blocks.0.upsamplers.0" is our "up_blocks.0.upsample".
  */
-const struct block *vae_block_of(const struct bench *b, const char *module);
+const struct block *vae_block_of(const struct block_runner *b, const char *module);
 
 /* ---- a run ---- */
 

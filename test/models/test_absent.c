@@ -16,8 +16,8 @@ enum { CLIP_ROWS = 77, T5_ROWS = 256, ENCODERS = 3 };
 static const char *const folders[ENCODERS] = {"text_encoder", "text_encoder_2", "text_encoder_3"};
 static const char *const files[ENCODERS] = {"clip_l.safetensors", "clip_g.safetensors", "t5xxl.safetensors"};
 static const char *const words[ENCODERS] = {"no CLIP-L text encoder (--clip_l)", "no OpenCLIP-G text encoder",
-                                            "no T5 text encoder (--t5xxl): 256 rows of zeros"};
-static struct pile *part[ENCODERS], *transformer, *vae;
+                                            "no T5 text encoder (--t5xxl): 256 zero embeddings"};
+static struct tensor_set *part[ENCODERS], *transformer, *vae;
 
 /* ---- what the denoiser is given ---- */
 
@@ -28,7 +28,7 @@ struct given {
 };
 
 static float *read_dump(const char *folder, const char *name, int *rows, int *columns) {
-    char path[PILE_PATH];
+    char path[TENSOR_SET_PATH];
     struct sys sys;
     struct error e = {0};
     struct tensor_index index;
@@ -53,9 +53,9 @@ static struct given give(options from, const char *what) {
     static int n;
     struct given g = {0};
     struct rig rig;
-    char folder[PILE_PATH];
+    char folder[TENSOR_SET_PATH];
     int one;
-    if (!open_rig(&rig, from, what)) exit(finish());
+    if (!rig_open_paths(&rig, from, what)) exit(finish());
     snprintf(folder, sizeof folder, "%s/dump%d", temporary, n++);
     check(!mkdir(folder, 0700), "%s", folder);
     struct sluice_request request = a_request();
@@ -88,10 +88,10 @@ static int differ(const float *values, const float *as, int columns, int first_r
 /* L's columns, G's, and T5's rows: each zero where it is absent, else what it is with all of them. */
 static void test_zeros(void) {
     const struct given all = give((options){.model = MODEL}, "all");
-    int width[ENCODERS] = {pile_find(part[0], "text_model.final_layer_norm.bias")->dim[0],
-                           pile_find(part[1], "text_model.final_layer_norm.bias")->dim[0], all.columns};
-    int pooled[2] = {pile_find(part[0], "text_projection.weight")->dim[0],
-                     pile_find(part[1], "text_projection.weight")->dim[0]};
+    int width[ENCODERS] = {tensor_set_find(part[0], "text_model.final_layer_norm.bias")->dim[0],
+                           tensor_set_find(part[1], "text_model.final_layer_norm.bias")->dim[0], all.columns};
+    int pooled[2] = {tensor_set_find(part[0], "text_projection.weight")->dim[0],
+                     tensor_set_find(part[1], "text_projection.weight")->dim[0]};
     check(all.rows == CLIP_ROWS + T5_ROWS && all.pooled_columns == pooled[0] + pooled[1] &&
               width[0] + width[1] < all.columns && width[0] != width[1],
           "%d x %d, %d", all.rows, all.columns, all.pooled_columns);
@@ -103,7 +103,7 @@ static void test_zeros(void) {
         snprintf(what, sizeof what, "absent %d", absent);
         options from = {.model = MODEL, .clip_l = none[0], .clip_g = none[1], .t5xxl = none[2]};
         struct given g = give(from, what);
-        for (int i = 0; i < ENCODERS; i++) check(!strstr(said, words[i]) == !none[i], "%s: %s", what, said);
+        for (int i = 0; i < ENCODERS; i++) check(!strstr(captured_log, words[i]) == !none[i], "%s: %s", what, captured_log);
         check(g.rows == all.rows && g.columns == all.columns && g.pooled_columns == all.pooled_columns, "%s",
               what);
         for (int i = 0, column = 0, at = 0; i < ENCODERS; column += width[i], at += pooled[i % 2], i++) {
@@ -132,8 +132,8 @@ static void write_files(void) {
     static const char *const prefixes[ENCODERS] = {"text_encoders.clip_l.transformer.",
                                                    "text_encoders.clip_g.transformer.",
                                                    "text_encoders.t5xxl.transformer."};
-    struct pile *all = pile_copy(transformer, "model.diffusion_model.");
-    pile_append(all, vae, "first_stage_model.");
+    struct tensor_set *all = tensor_set_copy(transformer, "model.diffusion_model.");
+    tensor_set_append(all, vae, "first_stage_model.");
     json_t *configs = json_object();
     json_object_set_new(configs, "transformer", json_loads(transformer->config, 0, NULL));
     json_object_set_new(configs, "vae", json_loads(vae->config, 0, NULL));
@@ -141,21 +141,21 @@ static void write_files(void) {
         char name[32];
         char *text = json_dumps(configs, 0);
         snprintf(name, sizeof name, "with%d.safetensors", i);
-        write_pile(all, under(name), text);
+        write_tensor_set(all, temporary_path(name), text);
         free(text);
         if (i == ENCODERS) break;
-        pile_append(all, part[i], prefixes[i]);
+        tensor_set_append(all, part[i], prefixes[i]);
         json_object_set_new(configs, folders[i], json_loads(part[i]->config, 0, NULL));
-        write_pile(part[i], under(files[i]), part[i]->config);
+        write_tensor_set(part[i], temporary_path(files[i]), part[i]->config);
     }
     json_decref(configs);
-    pile_free(all);
+    tensor_set_free(all);
 }
 
 static struct result draw_from(options from, const char *what) {
     struct rig rig;
     struct sluice_request request = a_request();
-    if (!open_rig(&rig, from, what)) exit(finish());
+    if (!rig_open_paths(&rig, from, what)) exit(finish());
     struct result r = run(&rig, &request);
     check(r.code == SLUICE_OK, "%s: %s", what, r.error.what);
     rig_close(&rig);
@@ -164,43 +164,43 @@ static struct result draw_from(options from, const char *what) {
 
 static options flags(const char *model) {
     return (options){.model = model,
-                     .clip_l = under(files[0]),
-                     .clip_g = under(files[1]),
-                     .t5xxl = under(files[2]),
+                     .clip_l = temporary_path(files[0]),
+                     .clip_g = temporary_path(files[1]),
+                     .t5xxl = temporary_path(files[2]),
                      .tokenizer = MODEL};
 }
 
 static void want(options from, const char *what) {
-    result_free(&wanted);
-    wanted = draw_from(from, what);
+    result_free(&expected_result);
+    expected_result = draw_from(from, what);
 }
 
 /* One file with all, with some and flags for others, and flags alone. */
 static void test_files(void) {
-    const char *bare = under("with0.safetensors"), *clips = under("with2.safetensors");
+    const char *bare = temporary_path("with0.safetensors"), *clips = temporary_path("with2.safetensors");
     want(flags(bare), "a file without encoders, and flags");
-    gives_the_same((options){.model = under("with3.safetensors"), .tokenizer = MODEL}, "all in one file");
-    check(!strstr(said, "zeros"), "nothing is absent: %s", said);
-    gives_the_same((options){.model = clips, .t5xxl = under(files[2]), .tokenizer = MODEL}, "T5 by its flag");
-    write_pile(transformer, under("transformer.safetensors"), transformer->config);
-    write_pile(vae, under("vae.safetensors"), vae->config);
-    options over = {.model = under("with3.safetensors"),
-                    .diffusion_model = under("transformer.safetensors"),
-                    .vae = under("vae.safetensors"),
+    expect_same_result((options){.model = temporary_path("with3.safetensors"), .tokenizer = MODEL}, "all in one file");
+    check(!strstr(captured_log, "zeros"), "nothing is absent: %s", captured_log);
+    expect_same_result((options){.model = clips, .t5xxl = temporary_path(files[2]), .tokenizer = MODEL}, "T5 by its flag");
+    write_tensor_set(transformer, temporary_path("transformer.safetensors"), transformer->config);
+    write_tensor_set(vae, temporary_path("vae.safetensors"), vae->config);
+    options over = {.model = temporary_path("with3.safetensors"),
+                    .diffusion_model = temporary_path("transformer.safetensors"),
+                    .vae = temporary_path("vae.safetensors"),
                     .tokenizer = MODEL};
-    gives_the_same(over, "encoders in the file, transformer and autoencoder by flags");
+    expect_same_result(over, "encoders in the file, transformer and autoencoder by flags");
     want((options){.model = clips, .tokenizer = MODEL}, "CLIP's alone");
-    check(strstr(said, words[2]) && !strstr(said, words[0]), "T5 is absent: %s", said);
-    gives_the_same((options){.model = under("with3.safetensors"), .t5xxl = "none", .tokenizer = MODEL},
+    check(strstr(captured_log, words[2]) && !strstr(captured_log, words[0]), "T5 is absent: %s", captured_log);
+    expect_same_result((options){.model = temporary_path("with3.safetensors"), .t5xxl = "none", .tokenizer = MODEL},
                    "left out of the file");
-    is_refused((options){.model = bare, .tokenizer = MODEL}, MISSING, "no encoder",
+    expect_refused((options){.model = bare, .tokenizer = MODEL}, MISSING, "no encoder",
                WORDS("'text_encoder_2' and 'text_encoder_3'", "--clip_l, --clip_g and --t5xxl",
                      "one text encoder is enough"));
 }
 
 static const char *copy_folder(const char *edit) {
-    char command[4 * PILE_PATH];
-    const char *folder = under("folder");
+    char command[4 * TENSOR_SET_PATH];
+    const char *folder = temporary_path("folder");
     snprintf(command, sizeof command, "rm -rf '%s' && cp -rL %s '%s' && cd '%s' && %s", folder, MODEL, folder,
              folder, edit);
     check(!system(command), "%s", command);
@@ -209,7 +209,7 @@ static const char *copy_folder(const char *edit) {
 
 /* Names tell CLIP's two apart where widths do not, also if a flag leaves one out or chooses another file. */
 static void test_parts_folder(void) {
-    char command[6 * PILE_PATH], folder[PILE_PATH];
+    char command[6 * TENSOR_SET_PATH], folder[TENSOR_SET_PATH];
     snprintf(folder, sizeof folder, "%s/apart", temporary);
     snprintf(command, sizeof command,
              "cd '%s' && mkdir apart && cp %s %s %s transformer.safetensors "
@@ -217,21 +217,21 @@ static void test_parts_folder(void) {
              temporary, files[0], files[1], files[2]);
     check(!system(command), "%s", command);
     for (int i = 0; i < ENCODERS; i++) {
-        options one = flags(under("with0.safetensors")), parts = {.model = folder, .tokenizer = MODEL};
+        options one = flags(temporary_path("with0.safetensors")), parts = {.model = folder, .tokenizer = MODEL};
         const char **absent[] = {&one.clip_l, &one.clip_g, &one.t5xxl};
         const char **left_out[] = {&parts.clip_l, &parts.clip_g, &parts.t5xxl};
         *absent[i] = NULL;
         *left_out[i] = "none";
         want(one, files[i]);
-        gives_the_same(parts, "left out of a folder of parts");
-        check(strstr(said, words[i]), "%s", said);
+        expect_same_result(parts, "left out of a folder of parts");
+        check(strstr(captured_log, words[i]), "%s", captured_log);
     }
-    want(flags(under("with0.safetensors")), "all of them");
+    want(flags(temporary_path("with0.safetensors")), "all of them");
     for (int i = 0; i < ENCODERS; i++) {
         options parts = {.model = folder, .tokenizer = MODEL};
         const char **chosen[] = {&parts.clip_l, &parts.clip_g, &parts.t5xxl};
-        *chosen[i] = under(files[i]);
-        gives_the_same(parts, "one of the same name from elsewhere");
+        *chosen[i] = temporary_path(files[i]);
+        expect_same_result(parts, "one of the same name from elsewhere");
     }
 }
 
@@ -240,15 +240,15 @@ static void test_parts_folder(void) {
 /* A CLIP in a file of its own, its configuration of that class; projection: with what it has of one. */
 static const char *write_clip(int i, const char *class, bool projection) {
     static const char said_class[] = "CLIPTextModelWithProjection";
-    const char *at = strstr(part[i]->config, said_class), *path = under("clip.safetensors");
+    const char *at = strstr(part[i]->config, said_class), *path = temporary_path("clip.safetensors");
     char config[4096];
     if (!check(at, "%s", part[i]->config)) exit(finish());
     snprintf(config, sizeof config, "%.*s%s%s", (int)(at - part[i]->config), part[i]->config, class,
              at + strlen(said_class));
-    struct pile *p = pile_copy(part[i], "");
-    if (!projection) pile_drop(p, "text_projection");
-    write_pile(p, path, config);
-    pile_free(p);
+    struct tensor_set *p = tensor_set_copy(part[i], "");
+    if (!projection) tensor_set_drop(p, "text_projection");
+    write_tensor_set(p, path, config);
+    tensor_set_free(p);
     return path;
 }
 
@@ -256,58 +256,58 @@ static const char *write_clip(int i, const char *class, bool projection) {
  * never missed elsewhere: not of Flux's, which has none, nor of OpenAI's own. G's always is. */
 static void test_projections(void) {
     want((options){.model = MODEL}, "the folder");
-    options from = flags(under("with0.safetensors"));
-    gives_the_same(from, "files that say the class");
+    options from = flags(temporary_path("with0.safetensors"));
+    expect_same_result(from, "files that say the class");
     from.clip_l = MODEL "/text_encoder";
-    gives_the_same(from, "L's folder");
+    expect_same_result(from, "L's folder");
     char folder[HEX];
-    memcpy(folder, wanted.latent[0], HEX);
-    gives_the_same((options){.model = copy_folder("sed -i s/WithProjection// text_encoder/config.json")},
+    memcpy(folder, expected_result.latent[0], HEX);
+    expect_same_result((options){.model = copy_folder("sed -i s/WithProjection// text_encoder/config.json")},
                    "a folder whose class is model_index.json's");
     from.clip_l = write_clip(0, "CLIPTextModel", false);
     want(from, "L of Flux's");
-    check(strcmp(folder, wanted.latent[0]) != 0, "the projection is used");
+    check(strcmp(folder, expected_result.latent[0]) != 0, "the projection is used");
     from.clip_l = write_clip(0, "CLIPModel", true);
-    gives_the_same(from, "L of OpenAI's");
+    expect_same_result(from, "L of OpenAI's");
     from.clip_l = write_clip(0, "CLIPTextModelWithProjection", false);
-    is_refused(from, MISSING, "L without the projection that it says",
+    expect_refused(from, MISSING, "L without the projection that it says",
                WORDS("text_projection", "clip.safetensors"));
-    from = flags(under("with0.safetensors"));
+    from = flags(temporary_path("with0.safetensors"));
     from.clip_g = write_clip(1, "CLIPTextModel", false);
-    is_refused(from, MISSING, "G without a projection", WORDS("text_projection", "clip.safetensors"));
+    expect_refused(from, MISSING, "G without a projection", WORDS("text_projection", "clip.safetensors"));
 }
 
 /* ---- what does not fit ---- */
 
-static void rewiden(struct pile *p, int32_t width) {
-    struct item *item = pile_find(p, "text_model.embeddings.token_embedding.weight");
+static void rewiden(struct tensor_set *p, int32_t width) {
+    struct item *item = tensor_set_find(p, "text_model.embeddings.token_embedding.weight");
     item->bytes = item->bytes / (size_t)item->dim[1] * (size_t)width;
     item->dim[1] = width;
     free(item->data);
     item->data = calloc(1, item->bytes);
-    write_pile(p, under("clip.safetensors"), NULL);
-    pile_free(p);
+    write_tensor_set(p, temporary_path("clip.safetensors"), NULL);
+    tensor_set_free(p);
 }
 
 /* Published widths say whose place it is; others must fit what the transformer reads. */
 static void test_misfits(void) {
-    options from = flags(under("with0.safetensors"));
-    rewiden(pile_copy(part[0], ""), 1280);
-    from.clip_l = under("clip.safetensors");
-    is_refused(from, UNSUPPORTED, "G in L's place",
+    options from = flags(temporary_path("with0.safetensors"));
+    rewiden(tensor_set_copy(part[0], ""), 1280);
+    from.clip_l = temporary_path("clip.safetensors");
+    expect_refused(from, UNSUPPORTED, "G in L's place",
                WORDS("holds another component", "CLIP-L text encoder", "for --clip_l"));
-    from = flags(under("with0.safetensors"));
-    rewiden(pile_copy(part[1], ""), 768);
-    from.clip_g = under("clip.safetensors");
-    is_refused(from, UNSUPPORTED, "L in G's place",
+    from = flags(temporary_path("with0.safetensors"));
+    rewiden(tensor_set_copy(part[1], ""), 768);
+    from.clip_g = temporary_path("clip.safetensors");
+    expect_refused(from, UNSUPPORTED, "L in G's place",
                WORDS("holds another component", "OpenCLIP-G text encoder", "for --clip_g"));
     from = (options){.model = MODEL, .t5xxl = "test/golden/flux_a/model/text_encoder_2"};
-    is_refused(from, SHAPE, "another T5",
+    expect_refused(from, SHAPE, "another T5",
                WORDS("text features", "28 in the T5 text encoder", "38 as in the transformer"));
     from.t5xxl = "test/golden/wan21/model/text_encoder";
-    is_refused(from, UNSUPPORTED, "umT5", WORDS("umT5 text encoder (umt5)", "T5 text encoder for --t5xxl"));
+    expect_refused(from, UNSUPPORTED, "umT5", WORDS("umT5 text encoder (umt5)", "T5 text encoder for --t5xxl"));
     from = (options){.model = MODEL, .clip_l = "test/golden/flux_a/model/text_encoder"};
-    is_refused(from, SHAPE, "another CLIP",
+    expect_refused(from, SHAPE, "another CLIP",
                WORDS("text features", "CLIP text encoder", "as in the transformer"));
 }
 
@@ -318,19 +318,19 @@ static void test_misfits(void) {
 
 /* What model_index.json names must be there, or be left out; [null, null] is absent even where it lies. */
 static void test_folders(void) {
-    is_refused((options){.model = copy_folder("rm -r text_encoder_3")}, MISSING, "a folder is gone",
+    expect_refused((options){.model = copy_folder("rm -r text_encoder_3")}, MISSING, "a folder is gone",
                WORDS("'text_encoder_3'", "--t5xxl with the T5 text encoder, or \"none\" to go without"));
     want((options){.model = MODEL, .t5xxl = "none"}, "T5 left out");
-    gives_the_same((options){.model = under("folder"), .t5xxl = "none"}, "left out and gone");
-    gives_the_same((options){.model = copy_folder(NULLED("text_encoder_3"))}, "[null, null]");
-    gives_the_same((options){.model = copy_folder(NULLED("text_encoder_3") " && rm -r tokenizer_3")},
+    expect_same_result((options){.model = temporary_path("folder"), .t5xxl = "none"}, "left out and gone");
+    expect_same_result((options){.model = copy_folder(NULLED("text_encoder_3"))}, "[null, null]");
+    expect_same_result((options){.model = copy_folder(NULLED("text_encoder_3") " && rm -r tokenizer_3")},
                    "[null, null], and no tokenizer");
-    is_refused((options){.model = copy_folder(NULLED("text_encoder") " && " NULLED(
+    expect_refused((options){.model = copy_folder(NULLED("text_encoder") " && " NULLED(
                              "text_encoder_2") " && " NULLED("text_encoder_3"))},
                MISSING, "none is there", WORDS("'text_encoder'", "one text encoder is enough"));
-    is_refused_as((options){.model = MODEL, .clip_l = "none", .clip_g = "none", .t5xxl = "none"}, USAGE, 2,
+    expect_refused_as((options){.model = MODEL, .clip_l = "none", .clip_g = "none", .t5xxl = "none"}, USAGE, 2,
                   "all left out", WORDS("text encoders", "--t5xxl none"));
-    is_refused((options){.model = copy_folder("rm text_encoder_3/*.safetensors")}, MISSING,
+    expect_refused((options){.model = copy_folder("rm text_encoder_3/*.safetensors")}, MISSING,
                "T5 without weights", WORDS("text_encoder_3"));
 }
 
@@ -344,9 +344,9 @@ static void test_wrong_files(void) {
         {"rm text_encoder_3/model* && cp text_encoder/*.safetensors text_encoder_3", "text_encoder_3",
          "--t5xxl"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        is_refused((options){.model = copy_folder(rows[i].edit)}, UNSUPPORTED, rows[i].edit,
+        expect_refused((options){.model = copy_folder(rows[i].edit)}, UNSUPPORTED, rows[i].edit,
                    WORDS("holds another component", rows[i].where, rows[i].what));
-    is_refused((options){.model = copy_folder("rm model_index.json && rm text_encoder_3/model* && cp "
+    expect_refused((options){.model = copy_folder("rm model_index.json && rm text_encoder_3/model* && cp "
                                               "text_encoder/*.safetensors text_encoder_3")},
                UNSUPPORTED, "without model_index.json", WORDS("holds another component", "--t5xxl"));
 }
@@ -386,42 +386,42 @@ static void test_each_flag(void) {
 
 /* Two T5 in one folder, as Stability's have it: neither is asked for where it is left out. */
 static void test_two(void) {
-    char command[4 * PILE_PATH];
-    const char *folder = under("parts");
+    char command[4 * TENSOR_SET_PATH];
+    const char *folder = temporary_path("parts");
     snprintf(command, sizeof command, "mkdir -p '%s/text_encoders' && cp '%s' '%s'", folder,
-             under("with2.safetensors"), folder);
+             temporary_path("with2.safetensors"), folder);
     check(!system(command), "%s", command);
     for (int i = 0; i < 2; i++) {
         snprintf(command, sizeof command, "parts/text_encoders/t5xxl_%d.safetensors", i);
-        copy_file(under(files[2]), under(command));
+        copy_file(temporary_path(files[2]), temporary_path(command));
     }
-    is_refused((options){.model = folder, .tokenizer = MODEL}, UNSUPPORTED, "two T5",
+    expect_refused((options){.model = folder, .tokenizer = MODEL}, UNSUPPORTED, "two T5",
                WORDS("two files hold the T5 text encoder", "--t5xxl"));
-    want((options){.model = under("with2.safetensors"), .tokenizer = MODEL}, "CLIP's alone");
-    gives_the_same((options){.model = folder, .t5xxl = "none", .tokenizer = MODEL}, "two T5, left out");
+    want((options){.model = temporary_path("with2.safetensors"), .tokenizer = MODEL}, "CLIP's alone");
+    expect_same_result((options){.model = folder, .t5xxl = "none", .tokenizer = MODEL}, "two T5, left out");
 }
 
 /* ---- tokenizers ---- */
 
 static void test_tokenizers(void) {
-    options clips = {.model = under("with2.safetensors")}, all = flags(under("with0.safetensors"));
-    is_refused(clips, MISSING, "no tokenizer", WORDS("'tokenizer'", "--tokenizer"));
-    want((options){.model = under("with2.safetensors"), .tokenizer = MODEL}, "CLIP's alone");
+    options clips = {.model = temporary_path("with2.safetensors")}, all = flags(temporary_path("with0.safetensors"));
+    expect_refused(clips, MISSING, "no tokenizer", WORDS("no tokenizer for the CLIP-L", "--tokenizer"));
+    want((options){.model = temporary_path("with2.safetensors"), .tokenizer = MODEL}, "CLIP's alone");
     clips.tokenizer = MODEL "/tokenizer";
-    gives_the_same(clips, "one tokenizer for both");
-    clips.t5xxl = under(files[2]);
-    is_refused(clips, META, "T5 without a tokenizer", WORDS("CLIP BPE in", "unigram", "google/t5-v1_1-xxl"));
+    expect_same_result(clips, "one tokenizer for both");
+    clips.t5xxl = temporary_path(files[2]);
+    expect_refused(clips, META, "T5 without a tokenizer", WORDS("CLIP BPE in", "unigram", "tokenizer/ and tokenizer_3/"));
     want(all, "three tokenizers");
     all.tokenizer = copy_folder("rm -r tokenizer_2");
-    gives_the_same(all, "L's tokenizer is G's");
+    expect_same_result(all, "L's tokenizer is G's");
     all.tokenizer = copy_folder("rm -r tokenizer_3");
-    is_refused(all, META, "no tokenizer_3", WORDS("unigram", "google/t5-v1_1-xxl"));
+    expect_refused(all, META, "no tokenizer_3", WORDS("unigram", "tokenizer/ and tokenizer_3/"));
 }
 
 /* ---- inspect and plan ---- */
 
 static void test_told(void) {
-    json_t *root = inspect((options){.model = under("with2.safetensors"), .tokenizer = MODEL});
+    json_t *root = inspect((options){.model = temporary_path("with2.safetensors"), .tokenizer = MODEL});
     const char *note = json_string_value(json_array_get(json_object_get(root, "notes"), 0));
     check(count(root, "components") == 4 && !count(root, "missing") && note && strstr(note, words[2]),
           "inspect: %s", note ? note : "nothing");
@@ -429,7 +429,7 @@ static void test_told(void) {
     struct rig rig;
     struct sluice_request request = a_request();
     options from = {.model = MODEL, .clip_g = "none", .t5xxl = "none"};
-    if (!open_rig(&rig, from, "plan")) return;
+    if (!rig_open_paths(&rig, from, "plan")) return;
     struct result r = run(&rig, &request);
     json_t *absent = json_object_get(json_object_get(r.plan, "request"), "absent");
     check(json_array_size(absent) == 2 &&
@@ -450,17 +450,17 @@ static void test_told(void) {
 static void test_decoders(void) {
     struct rig rig;
     struct sluice_request request = a_request();
-    char latent[PILE_PATH];
-    snprintf(latent, sizeof latent, "%s", under("latent.safetensors"));
+    char latent[TENSOR_SET_PATH];
+    snprintf(latent, sizeof latent, "%s", temporary_path("latent.safetensors"));
     request.save_latent = latent;
-    if (!open_rig(&rig, (options){.model = MODEL}, "save")) return;
+    if (!rig_open_paths(&rig, (options){.model = MODEL}, "save")) return;
     struct result had = run(&rig, &request);
     rig_close(&rig);
-    struct pile *unnamed = pile_copy(transformer, "model.diffusion_model.");
-    pile_append(unnamed, vae, "first_stage_model.");
-    write_pile(unnamed, under("unnamed.safetensors"), "{\"vae\": " GROUPS "}");
-    write_pile(vae, under("lone.safetensors"), GROUPS);
-    pile_free(unnamed);
+    struct tensor_set *unnamed = tensor_set_copy(transformer, "model.diffusion_model.");
+    tensor_set_append(unnamed, vae, "first_stage_model.");
+    write_tensor_set(unnamed, temporary_path("unnamed.safetensors"), "{\"vae\": " GROUPS "}");
+    write_tensor_set(vae, temporary_path("lone.safetensors"), GROUPS);
+    tensor_set_free(unnamed);
     copy_folder("sed -i /scaling_factor/d\\;/shift_factor/d vae/config.json");
     static const struct {
         const char *model, *vae;
@@ -472,15 +472,15 @@ static void test_decoders(void) {
                 {NULL, "lone.safetensors", false, false, true},
                 {"folder", NULL, false, true, false}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        options from = {.decodes_only = true, .vae = rows[i].vae ? under(rows[i].vae) : NULL};
-        from.model = rows[i].model && *rows[i].model != 't' ? under(rows[i].model) : rows[i].model;
+        options from = {.decodes_only = true, .vae = rows[i].vae ? temporary_path(rows[i].vae) : NULL};
+        from.model = rows[i].model && *rows[i].model != 't' ? temporary_path(rows[i].model) : rows[i].model;
         from.latent = rows[i].named ? latent : NULL;
         struct sluice_request plain = a_request();
-        if (!open_rig(&rig, from, "decode")) continue;
+        if (!rig_open_paths(&rig, from, "decode")) continue;
         struct result got = run_or_decode(&rig, &plain, latent);
         check(got.code == SLUICE_OK && !strcmp(got.image[0], had.image[0]) == rows[i].same, "row %zu: %s", i,
               got.error.what);
-        check(!strstr(said, "do not identify the autoencoder") == !rows[i].assumed, "row %zu: %s", i, said);
+        check(!strstr(captured_log, "do not identify the autoencoder") == !rows[i].assumed, "row %zu: %s", i, captured_log);
         result_free(&got);
         rig_close(&rig);
     }
@@ -489,10 +489,10 @@ static void test_decoders(void) {
 
 int main(void) {
     temporary_make();
-    for (int i = 0; i < ENCODERS; i++) part[i] = pile_read(MODEL, folders[i]);
-    transformer = pile_read(MODEL, "transformer");
-    vae = pile_read(MODEL, "vae");
-    wanted_request = a_request();
+    for (int i = 0; i < ENCODERS; i++) part[i] = tensor_set_from_component(MODEL, folders[i]);
+    transformer = tensor_set_from_component(MODEL, "transformer");
+    vae = tensor_set_from_component(MODEL, "vae");
+    expected_request = a_request();
     test_zeros();
     write_files();
     test_files();
@@ -506,9 +506,9 @@ int main(void) {
     test_tokenizers();
     test_told();
     test_decoders();
-    result_free(&wanted);
-    for (int i = 0; i < ENCODERS; i++) pile_free(part[i]);
-    pile_free(transformer);
-    pile_free(vae);
+    result_free(&expected_result);
+    for (int i = 0; i < ENCODERS; i++) tensor_set_free(part[i]);
+    tensor_set_free(transformer);
+    tensor_set_free(vae);
     return finish();
 }

@@ -1,7 +1,7 @@
 /* Recipes of the same shapes that only names tell apart: Stable Diffusion 3.5 large and its turbo. */
 #include "test/lib/folder.h"
 #include "test/lib/layout_checks.h"
-#include "test/lib/made_models.h"
+#include "test/lib/random_models.h"
 
 #include <unistd.h>
 
@@ -30,11 +30,11 @@ static void opens_as(options from, const char *recipe, bool told, const char *wh
 
 /* The fixture under another name, in folders that are made. */
 static options linked(const char *folder, const char *name) {
-    static char path[PILE_PATH];
-    char real[PILE_PATH], command[2 * PILE_PATH];
-    snprintf(command, sizeof command, "mkdir -p '%s'", under(folder));
+    static char path[TENSOR_SET_PATH];
+    char real[TENSOR_SET_PATH], command[2 * TENSOR_SET_PATH];
+    snprintf(command, sizeof command, "mkdir -p '%s'", temporary_path(folder));
     check(system(command) == 0 && realpath(MODEL, real), "%s", command);
-    snprintf(path, sizeof path, "%s/%s", under(folder), name);
+    snprintf(path, sizeof path, "%s/%s", temporary_path(folder), name);
     check(!symlink(real, path), "%s", path);
     return (options){.model = path};
 }
@@ -54,7 +54,7 @@ static const struct {
 };
 
 static void test_folders(void) {
-    char slashed[PILE_PATH];
+    char slashed[TENSOR_SET_PATH];
     for (int i = 0; i < COUNT_OF(folders); i++) {
         options from = linked(folders[i].folder, folders[i].name);
         const char *recipe = folders[i].turbo ? "sd35_large_turbo" : "sd35_large";
@@ -67,11 +67,11 @@ static void test_folders(void) {
 
 /* The folder's own name, where -m is another one for it. */
 static void test_dots(void) {
-    char here[PILE_PATH], command[3 * PILE_PATH];
-    snprintf(command, sizeof command, "mkdir -p '%s' && cp -rL %s '%s'", under("dots"), MODEL,
-             under("dots/sd35-turbo"));
+    char here[TENSOR_SET_PATH], command[3 * TENSOR_SET_PATH];
+    snprintf(command, sizeof command, "mkdir -p '%s' && cp -rL %s '%s'", temporary_path("dots"), MODEL,
+             temporary_path("dots/sd35-turbo"));
     check(system(command) == 0 && getcwd(here, sizeof here), "%s", command);
-    snprintf(command, sizeof command, "%s", under("dots/sd35-turbo"));
+    snprintf(command, sizeof command, "%s", temporary_path("dots/sd35-turbo"));
     check(!chdir(command), "%s", command);
     opens_as((options){.model = "."}, "sd35_large_turbo", true, ".");
     opens_as((options){.model = "./"}, "sd35_large_turbo", true, "./");
@@ -83,21 +83,21 @@ static void test_dots(void) {
 /* A transformer's own name counts, not that of the folder which it replaces one of. */
 static void test_files(void) {
     options from = {.model = MODEL};
-    struct pile *transformer = pile_read(MODEL, "transformer");
-    write_pile(transformer, under("sd3.5_large_turbo.safetensors"), transformer->config);
-    write_pile(transformer, under("sd3.5_large.safetensors"), transformer->config);
-    from.diffusion_model = under("sd3.5_large_turbo.safetensors");
+    struct tensor_set *transformer = tensor_set_from_component(MODEL, "transformer");
+    write_tensor_set(transformer, temporary_path("sd3.5_large_turbo.safetensors"), transformer->config);
+    write_tensor_set(transformer, temporary_path("sd3.5_large.safetensors"), transformer->config);
+    from.diffusion_model = temporary_path("sd3.5_large_turbo.safetensors");
     opens_as(from, "sd35_large_turbo", true, "a file");
     from = linked("files", "a-turbo");
-    from.diffusion_model = under("sd3.5_large.safetensors");
+    from.diffusion_model = temporary_path("sd3.5_large.safetensors");
     opens_as(from, "sd35_large", false, "a file beside a folder");
-    write_pile(transformer, under("files/a-turbo.2.safetensors"), transformer->config);
-    from.diffusion_model = under("files/a-turbo.2.safetensors");
+    write_tensor_set(transformer, temporary_path("files/a-turbo.2.safetensors"), transformer->config);
+    from.diffusion_model = temporary_path("files/a-turbo.2.safetensors");
     opens_as(from, "sd35_large_turbo", true, "a file whose name goes on where the folder's ends");
-    write_pile(transformer, under("files/a-turbo2.safetensors"), transformer->config);
-    from.diffusion_model = under("files/a-turbo2.safetensors");
+    write_tensor_set(transformer, temporary_path("files/a-turbo2.safetensors"), transformer->config);
+    from.diffusion_model = temporary_path("files/a-turbo2.safetensors");
     opens_as(from, "sd35_large", false, "a file whose name goes on in the folder's last word");
-    pile_free(transformer);
+    tensor_set_free(transformer);
 }
 
 /* What is made up may lie in a folder of any name. */
@@ -108,7 +108,7 @@ static void test_made(void) {
         "clip_g.pooled=40,clip_g.clip_projection=40,clip_g.clip_heads=5,clip_ff=32,clip_layers=2,"
         "clip_vocabulary=600,t5_vocabulary=700,t5_heads=2,t5_head_dim=16,t5_ff=32,t5_layers=1,"
         "vae0=32,vae1=32,vae2=16,vae3=16,vae_groups=4";
-    const char *made = made_model("made", "sd35_large_turbo", sizes, 5);
+    const char *made = random_model("made", "sd35_large_turbo", sizes, 5);
     struct model_paths from = {.model = made};
     struct sluice_model *m = NULL;
     struct error e = {0};

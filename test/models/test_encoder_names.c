@@ -1,13 +1,13 @@
 /* One file with all of SDXL draws as the folder does, whoever named its text encoders: the authors
  * (OpenCLIP's names: q, k and v in one tensor, the projection transposed), ComfyUI, stable-diffusion.cpp. */
-#include "test/lib/made_models.h"
+#include "test/lib/random_models.h"
 #include "test/lib/model_paths.h"
-#include "test/lib/pile.h"
+#include "test/lib/tensor_set.h"
 
 static const char *folder;
 
 static void make_folder(void) {
-    folder = made_model(
+    folder = random_model(
         "sdxl", "sdxl",
         "unet0=32,unet1=32,unet2=32,unet_layers1=1,unet_layers2=1,unet_middle_layers=1,unet_text=72,"
         "unet_pooled=16,clip_vocabulary=600,clip_ff=48,vae0=32,vae1=32,vae2=32,vae3=32,dtype=f16,"
@@ -30,9 +30,9 @@ static void transpose(struct item *t) {
     t->dim[1] = rows;
 }
 
-static void join_qkv(struct pile *p, struct item *q) {
+static void join_qkv(struct tensor_set *p, struct item *q) {
     for (int i = 0; i < 2; i++) {
-        char name[PILE_NAME];
+        char name[TENSOR_SET_NAME];
         snprintf(name, sizeof name, "%s", q->name);
         memcpy(strstr(name, "q_proj"), i ? "v_proj" : "k_proj", 6);
         join_rows(p, q, name);
@@ -40,7 +40,7 @@ static void join_qkv(struct pile *p, struct item *q) {
     rename_part(q, "self_attn.q_proj.", "attn.in_proj_");
 }
 
-static void name_as_openclip(struct pile *p) {
+static void name_as_openclip(struct tensor_set *p) {
     static const char *const parts[][2] = {{"embeddings.token_embedding", "token_embedding"},
                                            {"final_layer_norm", "ln_final"},
                                            {"embeddings.position_embedding.weight", "positional_embedding"},
@@ -60,11 +60,11 @@ static void name_as_openclip(struct pile *p) {
     }
     for (int i = 0; i < p->n; i++)
         if (strstr(p->item[i].name, "q_proj")) join_qkv(p, &p->item[i]);
-    pile_drop(p, "-");
+    tensor_set_drop(p, "-");
 }
 
-static void name_as_sdcpp(struct pile *p) {
-    struct item *t = pile_find(p, "text_projection.weight");
+static void name_as_sdcpp(struct tensor_set *p) {
+    struct item *t = tensor_set_find(p, "text_projection.weight");
     transpose(t);
     rename_part(t, "text_projection.weight", "text_model.text_projection");
 }
@@ -73,7 +73,7 @@ static void name_as_sdcpp(struct pile *p) {
 
 static const struct {
     const char *what, *l, *g; /* prefixes */
-    void (*name)(struct pile *p);
+    void (*name)(struct tensor_set *p);
 } files[] = {
     {"authors", "conditioner.embedders.0.transformer.", "conditioner.embedders.1.model.", name_as_openclip},
     {"ComfyUI", "text_encoders.clip_l.transformer.", "text_encoders.clip_g.transformer.", NULL},
@@ -86,27 +86,27 @@ static char *write_one_file(int file) {
     const char *const prefixes[] = {files[file].l, files[file].g, "model.diffusion_model.",
                                     "first_stage_model."};
     static char path[160];
-    struct pile *all = calloc(1, sizeof *all);
+    struct tensor_set *all = calloc(1, sizeof *all);
     json_t *configs = json_object();
     if (!all) abort();
     for (int i = 0; i < 4; i++) {
-        struct pile *p = pile_read(folder, components[i]);
+        struct tensor_set *p = tensor_set_from_component(folder, components[i]);
         if (i == 1 && files[file].name) files[file].name(p);
-        pile_append(all, p, prefixes[i]);
+        tensor_set_append(all, p, prefixes[i]);
         json_object_set_new(configs, components[i], json_loads(p->config, 0, NULL));
-        pile_free(p);
+        tensor_set_free(p);
     }
     /* What older files have besides: positions as floats, a scale of pictures and text. */
     static const float positions[77];
-    pile_add(all, files[file].l, "text_model.embeddings.position_ids", "F32", 2, (int32_t[]){1, 77},
+    tensor_set_add(all, files[file].l, "text_model.embeddings.position_ids", "F32", 2, (int32_t[]){1, 77},
              positions, sizeof positions);
-    pile_add(all, files[file].g, "logit_scale", "F32", 1, (int32_t[]){1}, positions, 4);
+    tensor_set_add(all, files[file].g, "logit_scale", "F32", 1, (int32_t[]){1}, positions, 4);
     char *config = json_dumps(configs, 0);
     snprintf(path, sizeof path, "%s/one.safetensors", temporary);
-    write_pile(all, path, config);
+    write_tensor_set(all, path, config);
     free(config);
     json_decref(configs);
-    pile_free(all);
+    tensor_set_free(all);
     return path;
 }
 
@@ -117,10 +117,10 @@ int main(void) {
     make_folder();
     whole.model = folder;
     const struct sluice_request request = request_fox(64, 64, 1, 1, 3);
-    if (n_failed || !draw_latent(model_options(&whole), request, wanted, "the folder")) return finish();
+    if (n_failed || !sample_latent(model_options(&whole), request, wanted, "the folder")) return finish();
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         struct model_paths one = {.model = write_one_file((int)i), .tokenizer = folder};
-        if (draw_latent(model_options(&one), request, found, files[i].what))
+        if (sample_latent(model_options(&one), request, found, files[i].what))
             check(!strcmp(wanted, found), "%s: another latent", files[i].what);
     }
     return finish();

@@ -16,34 +16,34 @@ enum { TEXT, HIGH, LOW, VAE, N_PARTS };
 static const struct layout_family family = {parts, COUNT_OF(parts), NULL, 0};
 
 static void make_folders(const char *path) {
-    char command[PILE_PATH + 16];
-    snprintf(command, sizeof command, "mkdir -p '%s'", under(path));
+    char command[TENSOR_SET_PATH + 16];
+    snprintf(command, sizeof command, "mkdir -p '%s'", temporary_path(path));
     check(system(command) == 0, "%s", command);
 }
 
 /* In a folder of the scratch folder; NULL: not there. */
 static options write_folder(const char *folder, const char *const names[N_PARTS]) {
-    char path[PILE_PATH];
+    char path[TENSOR_SET_PATH];
     for (int i = 0; i < N_PARTS; i++) {
         if (!names[i]) continue;
         snprintf(path, sizeof path, "%s/%s", folder, names[i]);
         *strrchr(path, '/') = 0;
         make_folders(path);
         snprintf(path, sizeof path, "%s/%s", folder, names[i]);
-        write_pile(at_hand.part[i], under(path), at_hand.part[i]->config);
+        write_tensor_set(current_model.part[i], temporary_path(path), current_model.part[i]->config);
     }
-    return (options){.model = under(folder), .tokenizer = at_hand.tokenizer};
+    return (options){.model = temporary_path(folder), .tokenizer = current_model.tokenizer};
 }
 
 /* Each part by its flag. */
 static options flags(void) {
     write_folder("flags",
                  WORDS("text.safetensors", "one.safetensors", "other.safetensors", "vae.safetensors"));
-    return (options){.t5xxl = under("flags/text.safetensors"),
-                     .high_noise = under("flags/one.safetensors"),
-                     .diffusion_model = under("flags/other.safetensors"),
-                     .vae = under("flags/vae.safetensors"),
-                     .tokenizer = at_hand.tokenizer};
+    return (options){.t5xxl = temporary_path("flags/text.safetensors"),
+                     .high_noise = temporary_path("flags/one.safetensors"),
+                     .diffusion_model = temporary_path("flags/other.safetensors"),
+                     .vae = temporary_path("flags/vae.safetensors"),
+                     .tokenizer = current_model.tokenizer};
 }
 
 /* Which recipe it is, and where its transformers lie, in their order: the ends of their paths. */
@@ -68,10 +68,10 @@ static void opens_as(options from, const char *recipe, const char *const *paths,
 
 static bool draws_otherwise(options from, const char *what) {
     struct rig rig;
-    if (!open_rig(&rig, from, what)) return false;
-    struct result got = run(&rig, &wanted_request);
+    if (!rig_open_paths(&rig, from, what)) return false;
+    struct result got = run(&rig, &expected_request);
     bool other = check(got.n_latents == 1, "%s: %s", what, got.error.what) &&
-                 strcmp(got.latent[0], wanted.latent[0]) != 0;
+                 strcmp(got.latent[0], expected_result.latent[0]) != 0;
     result_free(&got);
     rig_close(&rig);
     return other;
@@ -81,12 +81,12 @@ static bool draws_otherwise(options from, const char *what) {
 
 static void test_flags(void) {
     options from = flags(), changed = from, alone = from;
-    gives_the_same(from, "each part by its flag");
+    expect_same_result(from, "each part by its flag");
     changed.high_noise = from.diffusion_model;
     changed.diffusion_model = from.high_noise;
     check(draws_otherwise(changed, "in each other's place"), "in each other's place they draw the same");
     alone.diffusion_model = NULL;
-    is_refused(alone, MISSING, "the one for much noise alone",
+    expect_refused(alone, MISSING, "the one for much noise alone",
                WORDS("no 'transformer_2'", "--diffusion-model", "low-noise transformer"));
     alone = from;
     alone.high_noise = NULL;
@@ -115,9 +115,9 @@ static void test_names(void) {
             write_folder(folder, WORDS("text.safetensors", names[i][0], names[i][1], "vae.safetensors"));
         opens_as(from, "wan22", WORDS(names[i][0], names[i][1]), names[i][0]);
         if (i) continue;
-        gives_the_same(from, names[i][0]);
-        check(!strstr(said, "taken for"), "two files of transformers leave nothing open: %s", said);
-        opens_without_memory(from);
+        expect_same_result(from, names[i][0]);
+        check(!strstr(captured_log, "taken for"), "two files of transformers leave nothing open: %s", captured_log);
+        expect_allocation_failures(from);
         from.diffusion_model = "test/golden/wan21/model/transformer";
         opens_as(from, "wan", WORDS("wan21/model/transformer/diffusion_pytorch_model.safetensors"),
                  "a flag for the only one");
@@ -128,30 +128,30 @@ static void test_names(void) {
 static void test_misnamed(void) {
     options from = write_folder(
         "high", WORDS("text.safetensors", "slow.safetensors", "highway.safetensors", "vae.safetensors"));
-    is_refused(from, UNSUPPORTED, "names that tell nothing",
+    expect_refused(from, UNSUPPORTED, "names that tell nothing",
                WORDS("two files hold the transformer", "slow.safetensors", "highway.safetensors",
-                     "--diffusion-model with", "and --high-noise-diffusion-model"));
+                     "--diffusion-model with", "--high-noise-diffusion-model as well"));
     from = write_folder("one", WORDS("text.safetensors", "low_noise.safetensors", NULL, "vae.safetensors"));
     opens_as(from, "wan", WORDS("low_noise.safetensors"), "one transformer, whatever it is called");
     check(draws_otherwise(from, "one of two"), "one draws as two");
-    check(strstr(said, "has \"low\", so this transformer is one of two"), "not said: %s", said);
+    check(strstr(captured_log, "has \"low\", so this transformer is one of two"), "not said: %s", captured_log);
     from = write_folder(
         "three", WORDS("text.safetensors", "a_high.safetensors", "b_low.safetensors", "vae.safetensors"));
-    write_pile(at_hand.part[LOW], under("three/c_low.safetensors"), at_hand.part[LOW]->config);
-    is_refused(from, UNSUPPORTED, "two for little noise",
+    write_tensor_set(current_model.part[LOW], temporary_path("three/c_low.safetensors"), current_model.part[LOW]->config);
+    expect_refused(from, UNSUPPORTED, "two for little noise",
                WORDS("two files hold the transformer", "b_low.safetensors", "c_low.safetensors"));
     from = write_folder("rest", WORDS("text.safetensors", NULL, "low.safetensors", "vae.safetensors"));
     from.high_noise = FIXTURE "/model/transformer";
-    gives_the_same(from, "a flag for the one, the other in a folder");
+    expect_same_result(from, "a flag for the one, the other in a folder");
 }
 
 /* ---- Hugging Face's folder ---- */
 
 static const char *edited_index(const char *from, const char *to) {
     static char text[4096];
-    char path[PILE_PATH];
+    char path[TENSOR_SET_PATH];
     snprintf(path, sizeof path, "%s/model_index.json", FIXTURE "/model");
-    char *whole = read_whole(path), *at = strstr(whole, from);
+    char *whole = read_whole_file(path), *at = strstr(whole, from);
     if (!check(at != NULL, "no %s in %s", from, path)) return "{}";
     snprintf(text, sizeof text, "%.*s%s%s", (int)(at - whole), whole, to, at + strlen(from));
     free(whole);
@@ -159,8 +159,8 @@ static const char *edited_index(const char *from, const char *to) {
 }
 
 static options with_index(const char *text) {
-    write_file(under("folder/model_index.json"), text, strlen(text));
-    return (options){.model = under("folder")};
+    write_file(temporary_path("folder/model_index.json"), text, strlen(text));
+    return (options){.model = temporary_path("folder")};
 }
 
 static void test_folder(void) {
@@ -168,8 +168,8 @@ static void test_folder(void) {
     char high[64], low[64];
     snprintf(high, sizeof high, "transformer%s", part);
     snprintf(low, sizeof low, "transformer_2%s", part);
-    copy_file(FIXTURE "/model", under("folder"));
-    options from = {.model = under("folder")};
+    copy_file(FIXTURE "/model", temporary_path("folder"));
+    options from = {.model = temporary_path("folder")};
     opens_as(from, "wan22", WORDS(high, low), "the folder");
     from.diffusion_model = flags().high_noise;
     opens_as(from, "wan22", WORDS(high, "one.safetensors"), "a flag in the second's place");
@@ -181,49 +181,49 @@ static void test_folder(void) {
     from = with_index(edited_index("\"boundary_ratio\": 0.875", "\"boundary_ratio\": 0.5"));
     check(draws_otherwise(from, "another boundary"), "another boundary draws the same");
     from = with_index(edited_index("\"boundary_ratio\": 0.875", "\"boundary_ratio\": 0.9"));
-    gives_the_same(from, "a boundary between the same steps");
+    expect_same_result(from, "a boundary between the same steps");
     from = with_index(edited_index("  \"boundary_ratio\": 0.875,\n", ""));
-    gives_the_same(from, "no boundary is said: the recipe's");
+    expect_same_result(from, "no boundary is said: the recipe's");
     from = with_index(edited_index("\"boundary_ratio\": 0.875", "\"boundary_ratio\": null"));
     check(draws_otherwise(from, "no boundary"), "without a boundary both transformers draw");
-    is_refused(with_index(edited_index("\"boundary_ratio\": 0.875", "\"boundary_ratio\": -1")), META,
+    expect_refused(with_index(edited_index("\"boundary_ratio\": 0.875", "\"boundary_ratio\": -1")), META,
                "a boundary below all timesteps", WORDS("'boundary_ratio'"));
-    is_refused(with_index(edited_index("WanPipeline", "WanVACEPipeline")), UNSUPPORTED, "another pipeline",
+    expect_refused(with_index(edited_index("WanPipeline", "WanVACEPipeline")), UNSUPPORTED, "another pipeline",
                WORDS("WanVACEPipeline"));
 }
 
 /* As a download that broke off leaves it: model_index.json names both. */
 static void test_half_a_folder(void) {
-    char command[PILE_PATH + 16];
-    copy_file(FIXTURE "/model", under("half"));
-    snprintf(command, sizeof command, "rm -r '%s'", under("half/transformer_2"));
+    char command[TENSOR_SET_PATH + 16];
+    copy_file(FIXTURE "/model", temporary_path("half"));
+    snprintf(command, sizeof command, "rm -r '%s'", temporary_path("half/transformer_2"));
     check(system(command) == 0, "%s", command);
-    options from = {.model = under("half")};
-    is_refused(from, MISSING, "a folder with one of its two transformers",
+    options from = {.model = temporary_path("half")};
+    expect_refused(from, MISSING, "a folder with one of its two transformers",
                WORDS("no 'transformer_2'", "--diffusion-model", "low-noise transformer"));
     from.diffusion_model = FIXTURE "/model/transformer_2";
-    gives_the_same(from, "a flag for the other");
+    expect_same_result(from, "a flag for the other");
 }
 
 int main(void) {
     struct rig rig;
     temporary_make();
-    layouts_read(&family, FIXTURE "/model");
-    at_hand.tokenizer = FIXTURE "/model";
-    wanted_request = request_fox(16, 16, 2, 1, 1); /* a step of much noise, one of little */
-    wanted_request.frames = 5;
-    wanted_request.flow_shift = 3;
-    if (!open_rig(&rig, (options){.model = FIXTURE "/model"}, "the fixture")) return finish();
-    wanted = run(&rig, &wanted_request);
-    check(wanted.n_images == 1 && json_is_object(stage_of(wanted.plan, "denoise_2")), "%s",
-          wanted.error.what);
+    layouts_load(&family, FIXTURE "/model");
+    current_model.tokenizer = FIXTURE "/model";
+    expected_request = request_fox(16, 16, 2, 1, 1); /* a step of much noise, one of little */
+    expected_request.frames = 5;
+    expected_request.flow_shift = 3;
+    if (!rig_open_paths(&rig, (options){.model = FIXTURE "/model"}, "the fixture")) return finish();
+    expected_result = run(&rig, &expected_request);
+    check(expected_result.n_images == 1 && json_is_object(stage_of(expected_result.plan, "denoise_2")), "%s",
+          expected_result.error.what);
     rig_close(&rig);
     test_flags();
     test_names();
     test_misnamed();
     test_folder();
     test_half_a_folder();
-    result_free(&wanted);
-    layouts_forget();
+    result_free(&expected_result);
+    layouts_free();
     return finish();
 }

@@ -8,21 +8,21 @@
 
 #include <math.h>
 
-enum { BLOCK = 256, KEY_BYTES = PILE_NAME + 32, WIDTH = 56, HEIGHT = 40 };
+enum { BLOCK = 256, KEY_BYTES = TENSOR_SET_NAME + 32, WIDTH = 56, HEIGHT = 40 };
 
 struct flattened {
-    struct pile *pile;
-    char keys[PILE_MAX][KEY_BYTES];
-    struct gguf_metadata metadata[PILE_MAX];
-    struct named_tensor tensors[PILE_MAX];
-    void *blocks[PILE_MAX]; /* of a tensor that is quantised; else NULL */
+    struct tensor_set *tensor_set;
+    char keys[TENSOR_SET_MAX][KEY_BYTES];
+    struct gguf_metadata metadata[TENSOR_SET_MAX];
+    struct named_tensor tensors[TENSOR_SET_MAX];
+    void *blocks[TENSOR_SET_MAX]; /* of a tensor that is quantised; else NULL */
     int n_metadata, n_flattened;
 };
 
 static enum status give_bytes(void *user, int i, void *to, uint64_t bytes, struct error *e) {
     struct flattened *f = user;
     (void)e;
-    memcpy(to, f->blocks[i] ? f->blocks[i] : f->pile->item[i].data, bytes);
+    memcpy(to, f->blocks[i] ? f->blocks[i] : f->tensor_set->item[i].data, bytes);
     return OK;
 }
 
@@ -44,7 +44,7 @@ static void widen(struct item *item) {
 
 /* Quantised, and in the pile the numbers that this stands for. */
 static void flatten(struct flattened *f, int i, enum dtype dtype) {
-    struct item *item = &f->pile->item[i];
+    struct item *item = &f->tensor_set->item[i];
     int32_t n = (int32_t)(item->bytes / sizeof(float)), dim[2] = {n / BLOCK, BLOCK};
     struct tensor blocks = tensor_make(NULL, dtype, 2, dim);
     blocks.data = f->blocks[i] = malloc((size_t)tensor_bytes(&blocks));
@@ -66,14 +66,14 @@ static void write_flattened(struct flattened *f, const char *path, enum dtype dt
     sys_init_machine(&sys);
     f->metadata[f->n_metadata++] =
         (struct gguf_metadata){.key = "general.architecture", .kind = GGUF_STRING, .text = "sd1"};
-    for (int i = 0; i < f->pile->n; i++) {
-        struct item *item = &f->pile->item[i];
+    for (int i = 0; i < f->tensor_set->n; i++) {
+        struct item *item = &f->tensor_set->item[i];
         widen(item);
         f->tensors[i] =
             (struct named_tensor){item->name, tensor_make(NULL, DTYPE_F32, item->rank, item->dim)};
         if (item->rank > 1 && item->bytes / sizeof(float) % BLOCK == 0) flatten(f, i, dtype);
     }
-    gguf_write_made(&sys, path, f->metadata, f->n_metadata, f->tensors, f->pile->n, &maker, &e);
+    gguf_write_made(&sys, path, f->metadata, f->n_metadata, f->tensors, f->tensor_set->n, &maker, &e);
     check(e.code == OK, "%s", error_line(&e, line, sizeof line));
 }
 
@@ -85,30 +85,30 @@ static void write_text(const char *path, const char *text) {
 static void test_type(enum dtype dtype) {
     static struct flattened f;
     struct rig rig;
-    options from = {.model = at_hand.folder, .diffusion_model = under("twin.safetensors")};
-    f = (struct flattened){.pile = pile_copy(layouts_part("unet"), "")};
-    write_flattened(&f, under("flattened.gguf"), dtype);
-    write_pile(f.pile, from.diffusion_model, NULL);
-    write_text(under("config.json"), f.pile->config);
+    options from = {.model = current_model.folder, .diffusion_model = temporary_path("twin.safetensors")};
+    f = (struct flattened){.tensor_set = tensor_set_copy(layouts_part("unet"), "")};
+    write_flattened(&f, temporary_path("flattened.gguf"), dtype);
+    write_tensor_set(f.tensor_set, from.diffusion_model, NULL);
+    write_text(temporary_path("config.json"), f.tensor_set->config);
     check(f.n_flattened >= 30, "%d tensors are flattened", f.n_flattened);
-    wanted_request = request_fox(WIDTH, HEIGHT, 2, 1, 1);
-    if (open_rig(&rig, from, "numbers")) {
-        wanted = run(&rig, &wanted_request);
-        check(wanted.code == SLUICE_OK, "%s: %s", dtype_name(dtype), wanted.error.what);
+    expected_request = request_fox(WIDTH, HEIGHT, 2, 1, 1);
+    if (rig_open_paths(&rig, from, "numbers")) {
+        expected_result = run(&rig, &expected_request);
+        check(expected_result.code == SLUICE_OK, "%s: %s", dtype_name(dtype), expected_result.error.what);
         rig_close(&rig);
-        from.diffusion_model = under("flattened.gguf");
-        gives_the_same(from, dtype_name(dtype));
-        result_free(&wanted);
+        from.diffusion_model = temporary_path("flattened.gguf");
+        expect_same_result(from, dtype_name(dtype));
+        result_free(&expected_result);
     }
-    for (int i = 0; i < f.pile->n; i++) free(f.blocks[i]);
-    pile_free(f.pile);
+    for (int i = 0; i < f.tensor_set->n; i++) free(f.blocks[i]);
+    tensor_set_free(f.tensor_set);
 }
 
 int main(void) {
     static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_Q4_K, DTYPE_Q6_K};
     temporary_make();
-    layouts_read(&layouts_of_sd1, "test/golden/sd1/model");
+    layouts_load(&layouts_of_sd1, "test/golden/sd1/model");
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) test_type(types[i]);
-    layouts_forget();
+    layouts_free();
     return finish();
 }

@@ -1,7 +1,7 @@
 /* The whole engine against the reference: tokens, schedule, noise, hidden states, latents and pictures,
  * through the public header where it shows them. Blocks one by one: test_blocks.c; that no tensor is left
  * out: test_influence.c. */
-#include "test/lib/bench.h"
+#include "test/lib/block_runner.h"
 #include "test/lib/golden_run.h"
 
 #include "engine/open/prompt.h"
@@ -113,18 +113,18 @@ static void test_ids(const struct golden *g) {
 static void test_text_layer(const struct golden *g) {
     struct tensor ids = golden(g, "case0.ids.cond"), in = golden_single(g, "block.text.in");
     struct tensor out = golden_single(g, "block.text.out");
-    struct bench *b = bench_open(g, 0, (struct lane){.text = test_tensor(DTYPE_F32, 2, in.dim)});
+    struct block_runner *b = runner_open(g, 0, (struct lane){.text = test_tensor(DTYPE_F32, 2, in.dim)});
     struct block rows;
     block_gather_rows(&golden_state.sys, &b->component->tables[0], ids.data, ids.dim[0], &rows, &b->error);
     assert_ok(&b->error);
-    bench_visit(b, &rows, 0);
+    runner_run(b, &rows, 0);
     expect_close(g, "text.embedding", b->lane.text, golden(g, "text.embedding").data);
     memcpy(b->lane.text.data, in.data, (size_t)tensor_bytes(&in));
     json_t *about = json_object_get(json_object_get(g->expect, "blocks"), "block.text");
-    bench_visit(b, bench_block(b, text_of(about, "name")), 0);
+    runner_run(b, runner_block(b, text_of(about, "name")), 0);
     expect_close(g, "block.text", b->lane.text, out.data);
     block_destroy(&golden_state.sys, &rows);
-    bench_close(b);
+    runner_close(b);
 }
 
 /* ---- schedule and noise ---- */
@@ -329,7 +329,7 @@ static void expect_steps(struct public_run *p, const json_t *c) {
         expect_equal_bits(golden(p->golden, name), sigmas.data);
     for (int i = 1; i < tensor_elements(&sigmas); i++) {
         snprintf(file, sizeof file, "latent_%03d", i);
-        expect_dump(p, c, file, guided_far(c) ? "latent after a step, guided far" : "latent after a step",
+        expect_dump(p, c, file, has_high_guidance(c) ? "latent after a step, guided far" : "latent after a step",
                     file);
     }
     expect_start(p, c);
@@ -354,7 +354,7 @@ static void run_case(struct public_run *p, const json_t *c, bool no_decode) {
 static void draw_case(struct public_run *p, const json_t *c) {
     run_case(p, c, false);
     expect_steps(p, c);
-    expect_decoded(p, c, guided_far(c) ? "decoded, free-running, guided far" : "decoded, free-running");
+    expect_decoded(p, c, has_high_guidance(c) ? "decoded, free-running, guided far" : "decoded, free-running");
     expect_pictures(p, c, "free picture, worst", "free picture, share");
 }
 

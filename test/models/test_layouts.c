@@ -11,8 +11,8 @@ static void test_split(const struct layouts *l) {
     const char *paths[LAYOUT_PARTS];
     for (int i = 0; i < l->family->n_parts; i++) paths[i] = l->family->parts[i].file;
     layouts_write_parts(paths, !l->no_configs);
-    gives_the_same(layouts_split(), "the authors' file and a flag for each other part");
-    check(strstr(said, l->said[0]) && strstr(said, l->said[1]), "what was assumed is said: %s", said);
+    expect_same_result(layouts_part_files(), "the authors' file and a flag for each other part");
+    check(strstr(captured_log, l->warnings[0]) && strstr(captured_log, l->warnings[1]), "what was assumed is said: %s", captured_log);
 }
 
 static void test_slots(const struct layout_family *family) {
@@ -20,9 +20,9 @@ static void test_slots(const struct layout_family *family) {
         for (int given = 0; given < family->n_parts; given++) {
             if (given == slot) continue;
             const struct layout_part *asked = &family->parts[slot], *part = &family->parts[given];
-            options from = layouts_split();
-            layouts_choose(&from, asked->component, under(part->file));
-            is_refused(from, UNSUPPORTED, "wrong slot",
+            options from = layouts_part_files();
+            layouts_set_path(&from, asked->component, temporary_path(part->file));
+            expect_refused(from, UNSUPPORTED, "wrong slot",
                        WORDS("holds another component", part->found, asked->asked, asked->by));
         }
 }
@@ -35,10 +35,10 @@ static void test_all_in_one(const struct layouts *l) {
     for (int i = 0; i < family->n_all; i++) {
         const struct all_in_one *one = &family->all[i];
         const char *what = one->prefix[1];
-        options from = {.model = under("all.safetensors"), .tokenizer = at_hand.tokenizer};
+        options from = {.model = temporary_path("all.safetensors"), .tokenizer = current_model.tokenizer};
         int written = layouts_write_all(from.model, one), found = 0;
-        gives_the_same(from, what);
-        check(!strstr(said, "unknown"), "%s: %s", what, said);
+        expect_same_result(from, what);
+        check(!strstr(captured_log, "unknown"), "%s: %s", what, captured_log);
         json_t *root = inspect(from), *components = json_object_get(root, "components"), *component;
         size_t k;
         check(count(root, "components") == n && !count(root, "unknown") && !count(root, "missing"),
@@ -58,8 +58,8 @@ static void draws_converted(const struct layout_part *part, options from, const 
                             const char *form) {
     struct sys machine;
     struct error e = {0};
-    char line[1024], what[PILE_PATH + 64];
-    const char *output = under(form);
+    char line[1024], what[TENSOR_SET_PATH + 64];
+    const char *output = temporary_path(form);
     struct sluice_convert_options asked = {
         .struct_size = sizeof asked, .inputs = &input, .n_inputs = 1, .part = name, .output = output};
     snprintf(what, sizeof what, "convert %s%s%s", input, name ? " --part " : "", name ? name : "");
@@ -67,8 +67,8 @@ static void draws_converted(const struct layout_part *part, options from, const 
     if (!check(convert_files(&machine, &asked, NULL, &e) == OK, "%s: %s", what,
                error_line(&e, line, sizeof line)))
         return;
-    layouts_choose(&from, part->component, output);
-    gives_the_same(from, what);
+    layouts_set_path(&from, part->component, output);
+    expect_same_result(from, what);
     remove(output);
 }
 
@@ -77,16 +77,16 @@ static void draws_converted(const struct layout_part *part, options from, const 
 static void test_converted(const struct layouts *l) {
     for (int i = 0; i < l->family->n_parts; i++) {
         const struct layout_part *part = &l->family->parts[i];
-        options folder = {.model = at_hand.folder, .tokenizer = l->tokenizer_of};
-        char path[PILE_PATH];
-        snprintf(path, sizeof path, "%s/%s", at_hand.folder, part->component);
-        draws_converted(part, folder, at_hand.folder, part->component, "part.safetensors");
-        draws_converted(part, folder, at_hand.folder, part->component, "part.gguf");
+        options folder = {.model = current_model.folder, .tokenizer = l->tokenizer_of};
+        char path[TENSOR_SET_PATH];
+        snprintf(path, sizeof path, "%s/%s", current_model.folder, part->component);
+        draws_converted(part, folder, current_model.folder, part->component, "part.safetensors");
+        draws_converted(part, folder, current_model.folder, part->component, "part.gguf");
         const char *which = l->both && !strcmp(l->both, part->component) ? part->component : NULL;
         draws_converted(part, folder, path, which, "part.safetensors");
-        draws_converted(part, layouts_split(), under(part->file), which, "part.safetensors");
+        draws_converted(part, layouts_part_files(), temporary_path(part->file), which, "part.safetensors");
         for (int k = 0; l->one_file && k < l->family->n_all; k++) {
-            options all = {.model = under("all.safetensors"), .tokenizer = at_hand.tokenizer};
+            options all = {.model = temporary_path("all.safetensors"), .tokenizer = current_model.tokenizer};
             layouts_write_all(all.model, &l->family->all[k]);
             draws_converted(part, all, all.model, part->component, "part.safetensors");
         }
@@ -123,24 +123,24 @@ static void test_named(const struct fixture *f) {
 /* ---- the rows ---- */
 
 static bool read_model(const struct fixture *f) {
-    static char tokenizer[PILE_PATH], folder[PILE_PATH];
+    static char tokenizer[TENSOR_SET_PATH], folder[TENSOR_SET_PATH];
     const struct layouts *l = f->layouts;
     struct rig rig;
     snprintf(folder, sizeof folder, "%s", fixture_model(f));
     snprintf(tokenizer, sizeof tokenizer, "%s%s", l->tokenizer_of ? l->tokenizer_of : folder,
              l->tokenizer ? l->tokenizer : "");
-    layouts_read(l->family, folder);
-    at_hand.tokenizer = tokenizer;
-    at_hand.no_configs = l->no_configs;
-    wanted_request = request_fox(l->width, l->height, 2, 1, 1);
-    wanted_request.frames = l->frames;
-    wanted_request.guidance = l->guidance;
-    wanted_request.flow_shift = l->flow_shift;
-    if (!open_rig(&rig, (options){.model = folder, .tokenizer = l->tokenizer_of}, f->name)) return false;
-    check(l->of_folder ? strstr(said, l->of_folder) != NULL : !said[0],
-          "a Hugging Face folder leaves nothing to assume: %s", said);
-    wanted = run(&rig, &wanted_request);
-    check(wanted.code == SLUICE_OK, "%s: %s", f->name, wanted.error.what);
+    layouts_load(l->family, folder);
+    current_model.tokenizer = tokenizer;
+    current_model.no_configs = l->no_configs;
+    expected_request = request_fox(l->width, l->height, 2, 1, 1);
+    expected_request.frames = l->frames;
+    expected_request.guidance = l->guidance;
+    expected_request.flow_shift = l->flow_shift;
+    if (!rig_open_paths(&rig, (options){.model = folder, .tokenizer = l->tokenizer_of}, f->name)) return false;
+    check(l->of_folder ? strstr(captured_log, l->of_folder) != NULL : !captured_log[0],
+          "a Hugging Face folder leaves nothing to assume: %s", captured_log);
+    expected_result = run(&rig, &expected_request);
+    check(expected_result.code == SLUICE_OK, "%s: %s", f->name, expected_result.error.what);
     rig_close(&rig);
     return true;
 }
@@ -157,11 +157,11 @@ int main(int argc, char **argv) {
     temporary_make();
     for (int i = 0; i < n_fixtures; i++) {
         const struct fixture *f = &fixtures[i];
-        if (!fixture_is_asked(f, argv + (argc > 0))) continue;
+        if (!fixture_is_selected(f, argv + (argc > 0))) continue;
         if (f->layouts) {
             if (read_model(f)) test_layouts(f->layouts);
-            result_free(&wanted);
-            layouts_forget();
+            result_free(&expected_result);
+            layouts_free();
         }
         if (f->named) test_named(f);
     }

@@ -113,7 +113,7 @@ static bool is_one_file(const json_t *family) {
     return false;
 }
 
-/* Those without a title are no published ones: the test library has a toy. */
+/* Those without a title are no published ones: the test library has a synthetic. */
 int main(void) {
     struct sluice_error error;
     char *text = NULL;

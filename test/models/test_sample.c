@@ -74,7 +74,8 @@ static void test_predictions(void **state) {
         }
     }
     printf("the largest error: %.2g\n", most);
-    assert_true(prediction_flow.timestep_input(250) == 0.25f && prediction_flow_inverted.timestep_input(250) == 0.75f);
+    assert_true(prediction_flow.timestep_input(250) == 0.25f &&
+                prediction_flow_inverted.timestep_input(250) == 0.75f);
     assert_true(prediction_eps.timestep_input(250) == 250 && prediction_v.timestep_input(250) == 250);
 }
 
@@ -85,7 +86,8 @@ static void test_beginnings(void **state) {
     for (int form = GRID_FLOW; form <= GRID_VARIANCE_PRESERVING; form++)
         for (int of_picture = 0; of_picture < 2; of_picture++) {
             struct grid_step step = {.at = grid_point_of_sigma((enum grid_form)form, 0.75f, 0)};
-            struct grid grid = {.form = (enum grid_form)form, .n = 1, .step = &step, .start = 1.5f};
+            struct grid grid = {
+                .form = (enum grid_form)form, .n = 1, .step = &step, .init_noise_sigma = 1.5f};
             float noise[N];
             double signal = form == GRID_FLOW ? 0.25 : form == GRID_VARIANCE_EXPLODING ? 1 : 0.8;
             double part = form == GRID_VARIANCE_PRESERVING ? 0.6 : 0.75;
@@ -141,7 +143,8 @@ static void test_guidance_that_keeps_norms(void **state) {
         uncond[place_in_token(2, k)] = cond[place_in_token(2, k)] = 0;
     }
     memcpy(guided, cond, sizeof cond);
-    guidance_cfg_keep_norm(tensor_make(guided, DTYPE_F32, 4, dim), tensor_make(uncond, DTYPE_F32, 4, dim), 2, 4);
+    guidance_cfg_keep_norm(tensor_make(guided, DTYPE_F32, 4, dim), tensor_make(uncond, DTYPE_F32, 4, dim), 2,
+                           4);
     for (int t = 0; t < KEPT / in_token; t++) {
         double kept = 0, length = 0, truth[4 * KEPT_C];
         for (int k = 0; k < in_token; k++) {

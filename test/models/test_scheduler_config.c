@@ -1,6 +1,6 @@
 /* scheduler_config.json: what its keys mean, and what is refused by name. */
 #include "test/lib/assert_ok.h"
-#include "test/lib/course.h"
+#include "test/lib/sampler_run.h"
 #include "loaders/loaders.h"
 
 #include <setjmp.h>
@@ -12,10 +12,10 @@
 #include <cmocka.h>
 
 static enum status read_text(const char *text, bool mends, struct sampling *s, struct error *e) {
-    struct config_value values[COURSE_KEYS_MAX];
+    struct config_value values[CONFIG_KEYS_MAX];
     json_t *object = json_loads(text, 0, NULL);
     assert_non_null(object);
-    struct config config = course_config(object, values);
+    struct config config = sampler_run_config(object, values);
     *s = (struct sampling){
         .prediction = &prediction_eps, .schedule = &schedule_diffusers_euler, .fixes_legacy_config = mends};
     sampling_read(&config, s, e);
@@ -98,10 +98,10 @@ static const struct sampling flow_of_pipeline = {
     .prediction = &prediction_flow, .schedule = &schedule_flow, .sampler = &sampler_euler};
 
 static enum status read_flow(const char *text, struct sampling *s, struct error *e) {
-    struct config_value values[COURSE_KEYS_MAX];
+    struct config_value values[CONFIG_KEYS_MAX];
     json_t *object = json_loads(text, 0, NULL);
     assert_non_null(object);
-    struct config config = course_config(object, values);
+    struct config config = sampler_run_config(object, values);
     sampling_read(&config, s, e);
     json_decref(object);
     return e->code;

@@ -1,6 +1,6 @@
 /* Schedulers against diffusers' own (test/golden/samplers.py): every timestep and sigma bit for bit, and what
- * a sampler makes of noise, or of a picture and noise, with a toy denoiser. */
-#include "test/lib/course.h"
+ * a sampler makes of noise, or of a picture and noise, with a synthetic denoiser. */
+#include "test/lib/sampler_run.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-enum { N = COURSE_N };
+enum { N = SAMPLER_VALUES };
 
 static json_t *cases;
 
@@ -19,45 +19,45 @@ static int open_cases(void **state) {
     (void)state;
     cases = json_load_file("test/golden/samplers/cases.json", 0, NULL);
     assert_non_null(cases);
-    course_open_reference("reference.safetensors");
+    sampler_reference_open("reference.safetensors");
     return 0;
 }
 
 static int close_cases(void **state) {
     (void)state;
     json_decref(cases);
-    course_close_reference();
+    sampler_reference_close();
     return 0;
 }
 
-static struct course course_of(json_t *c) {
+static struct sampler_run sampler_run_of(json_t *c) {
     json_t *config = json_object_get(c, "config");
-    struct course course = {.sampling = course_sampling(config, &(struct sampling_choice){.steps = 1})};
-    if (!course.sampling.prediction->is_flow) return course;
-    json_t *shift = json_object_get(config, course.sampling.schedule->shift_key);
-    course.shift = shift ? json_number_value(shift) : 1;
-    course.sampling.grid.shift_twice = json_is_true(json_object_get(c, "again"));
-    course.sampling.grid.terminal = json_number_value(json_object_get(config, "shift_terminal"));
-    return course;
+    struct sampler_run sampler_run = {.sampling = sampler_run_sampling(config, &(struct sampling_choice){.steps = 1})};
+    if (!sampler_run.sampling.prediction->is_flow) return sampler_run;
+    json_t *shift = json_object_get(config, sampler_run.sampling.schedule->shift_key);
+    sampler_run.shift = shift ? json_number_value(shift) : 1;
+    sampler_run.sampling.grid.shift_twice = json_is_true(json_object_get(c, "again"));
+    sampler_run.sampling.grid.terminal = json_number_value(json_object_get(config, "shift_terminal"));
+    return sampler_run;
 }
 
 /* ---- grids ---- */
 
 static void expect_grids(json_t *c) {
     static float timesteps[1024], sigmas[1024];
-    struct course course = course_of(c);
+    struct sampler_run sampler_run = sampler_run_of(c);
     const char *name = json_string_value(json_object_get(c, "name"));
     char key[96];
     snprintf(key, sizeof key, "%s.timesteps", name);
-    int n_timesteps = course_reference(key, timesteps, 1024), at = 0, at_sigma = 0;
+    int n_timesteps = sampler_reference_read(key, timesteps, 1024), at = 0, at_sigma = 0;
     snprintf(key, sizeof key, "%s.sigmas", name);
-    int n_sigmas = course_reference(key, sigmas, 1024);
+    int n_sigmas = sampler_reference_read(key, sigmas, 1024);
     json_t *steps = json_object_get(c, "steps");
     for (size_t k = 0; k < json_array_size(steps); k++) {
         int n = (int)json_integer_value(json_array_get(steps, k));
-        course_fill(&course, n);
-        for (int i = 0; i < course.n_calls; i++) {
-            const struct grid_point *p = &course.call[i].at;
+        sampler_run_fill(&sampler_run, n);
+        for (int i = 0; i < sampler_run.n_calls; i++) {
+            const struct grid_point *p = &sampler_run.call[i].at;
             assert_true(at < n_timesteps);
             if (p->timestep != timesteps[at] || (n_sigmas && p->sigma != sigmas[at_sigma]))
                 fail_msg("%s: %d steps, call %d: timestep %.9g, not %.9g; sigma %.9g, not %.9g", name, n, i,
@@ -65,7 +65,7 @@ static void expect_grids(json_t *c) {
                          n_sigmas ? (double)sigmas[at_sigma] : 0.0);
             at++, at_sigma++;
         }
-        if (n_sigmas) assert_true(course.grid.step[course.grid.n - 1].to.sigma == sigmas[at_sigma++]);
+        if (n_sigmas) assert_true(sampler_run.grid.step[sampler_run.grid.n - 1].to.sigma == sigmas[at_sigma++]);
     }
     assert_int_equal(at, n_timesteps);
     if (n_sigmas) assert_int_equal(at_sigma, n_sigmas);
@@ -84,7 +84,7 @@ static void test_grids(void **state) {
 
 static double expect_latents(json_t *c) {
     const char *name = json_string_value(json_object_get(c, "name"));
-    struct course course = course_of(c);
+    struct sampler_run sampler_run = sampler_run_of(c);
     json_t *runs = json_object_get(c, "runs"), *r;
     double worst = 0;
     size_t k;
@@ -95,9 +95,9 @@ static double expect_latents(json_t *c) {
         int n = (int)json_integer_value(json_array_get(r, 0));
         if (json_is_number(part)) snprintf(strength, sizeof strength, "%.1f", json_number_value(part));
         snprintf(key, sizeof key, "%s.%d.%s.latent", name, n, strength);
-        assert_int_equal(course_reference(key, truth, N), N);
-        course_run(&course, n, json_number_value(part), sample);
-        double d = course_difference(sample, truth);
+        assert_int_equal(sampler_reference_read(key, truth, N), N);
+        sampler_run_execute(&sampler_run, n, json_number_value(part), sample);
+        double d = relative_max_difference(sample, truth);
         if (!(d < 2e-5)) printf("  %-24s %2d steps, strength %s: %.2g\n", name, n, strength, d);
         if (!(d <= worst)) worst = d;
     }

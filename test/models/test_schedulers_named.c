@@ -1,7 +1,7 @@
 /* Schedules and samplers that diffusers does not have, or not so: stable-diffusion.cpp's schedules and
  * k-diffusion's samplers against their formulas (test/golden/samplers_named.py), for noise that is added, for
  * samples of one variance, and for flow models; and what makes no sense is refused by name. */
-#include "test/lib/course.h"
+#include "test/lib/sampler_run.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-enum { N = COURSE_N };
+enum { N = SAMPLER_VALUES };
 
 static json_t *named;
 
@@ -20,14 +20,14 @@ static int open_named(void **state) {
     (void)state;
     named = json_load_file("test/golden/samplers/named.json", 0, NULL);
     assert_non_null(named);
-    course_open_reference("named.safetensors");
+    sampler_reference_open("named.safetensors");
     return 0;
 }
 
 static int close_named(void **state) {
     (void)state;
     json_decref(named);
-    course_close_reference();
+    sampler_reference_close();
     return 0;
 }
 
@@ -36,8 +36,8 @@ static const char *text(json_t *row, size_t i) {
 }
 
 /* Stable Diffusion's levels, by Euler or DDIM; or flow matching told timesteps, by a shift of 3. */
-static struct course course_of(const char *kind, const char *sampler, const char *schedule) {
-    struct course c = {.shift = 3};
+static struct sampler_run sampler_run_of(const char *kind, const char *sampler, const char *schedule) {
+    struct sampler_run c = {.shift = 3};
     bool preserved = !strcmp(kind, "preserved"), flow = !strcmp(kind, "flow");
     json_t *file =
         json_pack("{s:s, s:s, s:f, s:f, s:i, s:b}", "_class_name",
@@ -46,7 +46,7 @@ static struct course course_of(const char *kind, const char *sampler, const char
     if (preserved) json_object_set_new(file, "set_alpha_to_one", json_false());
     struct sampling_choice choice = {.steps = 1, .sampler = sampler, .schedule = preserved ? NULL : schedule};
     if (flow) choice.prediction = "flow";
-    c.sampling = course_sampling(file, &choice);
+    c.sampling = sampler_run_sampling(file, &choice);
     json_decref(file);
     return c;
 }
@@ -62,15 +62,15 @@ static void test_named_schedules(void **state) {
     json_t *row;
     (void)state;
     json_array_foreach(json_object_get(named, "schedules"), k, row) {
-        struct course c = course_of(text(row, 1), NULL, text(row, 0));
-        float sigmas[COURSE_STEPS_MAX + 1], timesteps[COURSE_STEPS_MAX];
+        struct sampler_run c = sampler_run_of(text(row, 1), NULL, text(row, 0));
+        float sigmas[SAMPLER_STEPS_MAX + 1], timesteps[SAMPLER_STEPS_MAX];
         int n = (int)json_integer_value(json_array_get(row, 2));
         char key[96];
-        course_fill(&c, n);
+        sampler_run_fill(&c, n);
         snprintf(key, sizeof key, "%s.%s.%d.timesteps", text(row, 0), text(row, 1), n);
-        assert_int_equal(course_reference(key, timesteps, COURSE_STEPS_MAX), c.grid.n);
+        assert_int_equal(sampler_reference_read(key, timesteps, SAMPLER_STEPS_MAX), c.grid.n);
         snprintf(key, sizeof key, "%s.%s.%d.sigmas", text(row, 0), text(row, 1), n);
-        assert_int_equal(course_reference(key, sigmas, COURSE_STEPS_MAX + 1), c.grid.n + 1);
+        assert_int_equal(sampler_reference_read(key, sigmas, SAMPLER_STEPS_MAX + 1), c.grid.n + 1);
         for (int i = 0; i < c.grid.n; i++) {
             const struct grid_step *s = &c.grid.step[i];
             worst_sigma = fmax(worst_sigma, relative(s->at.sigma, sigmas[i]));
@@ -89,14 +89,14 @@ static void test_named_samplers(void **state) {
     json_t *row;
     (void)state;
     json_array_foreach(json_object_get(named, "runs"), k, row) {
-        struct course c = course_of(text(row, 1), text(row, 0), "discrete");
+        struct sampler_run c = sampler_run_of(text(row, 1), text(row, 0), "discrete");
         float truth[N], sample[N];
         int n = (int)json_integer_value(json_array_get(row, 2));
         char key[96];
         snprintf(key, sizeof key, "%s.%s.%d", text(row, 0), text(row, 1), n);
-        assert_int_equal(course_reference(key, truth, N), N);
-        course_run(&c, n, 0, sample);
-        double d = course_difference(sample, truth);
+        assert_int_equal(sampler_reference_read(key, truth, N), N);
+        sampler_run_execute(&c, n, 0, sample);
+        double d = relative_max_difference(sample, truth);
         if (!(d < 2e-5)) printf("  %-12s %-9s %d steps: %.2g\n", text(row, 0), text(row, 1), n, d);
         if (!(d <= worst)) worst = d;
     }
@@ -118,7 +118,7 @@ static void expect_refused(struct sampling s, struct sampling_choice choice, con
 static void test_refusals(void **state) {
     static const struct sampling flow = {
         .prediction = &prediction_flow, .schedule = &schedule_flow, .sampler = &sampler_euler};
-    struct sampling added = course_of("added", NULL, NULL).sampling, bare = added, distilled = added,
+    struct sampling added = sampler_run_of("added", NULL, NULL).sampling, bare = added, distilled = added,
                     edm = added;
     (void)state;
     bare.noise.rescale_zero_snr = ZERO_SNR_EXACT;
@@ -130,7 +130,7 @@ static void test_refusals(void **state) {
     expect_refused(added, (struct sampling_choice){.steps = 1001}, "at most 1000");
     expect_refused(distilled, (struct sampling_choice){.steps = 51}, "at most 50");
     expect_refused(bare, (struct sampling_choice){.sampler = "heun"}, "heun");
-    expect_refused(edm, (struct sampling_choice){.sampler = "tcd"}, "level of noise");
+    expect_refused(edm, (struct sampling_choice){.sampler = "tcd"}, "needs timesteps");
     expect_refused(edm, (struct sampling_choice){.schedule = "simple"}, "simple");
     expect_refused(flow, (struct sampling_choice){.sampler = "tcd"}, "tcd");
     expect_refused(flow, (struct sampling_choice){.schedule = "leading"}, "leading");

@@ -188,7 +188,7 @@ static void test_g39_text_encoders(void **state) {
     expect_family(with_architecture(QWEN3, drop_norms, "qwen3"), NULL);
     expect_model_failure((struct model_paths){.llm = with_architecture(QWEN3, drop_norms, "qwen3"),
                                               .diffusion_model = ZIMAGE "diffusion_models/zimage.gguf"},
-                         UNSUPPORTED, "unknown kind");
+                         UNSUPPORTED, "no known component");
 }
 
 /* ---- metadata ---- */

@@ -4,7 +4,7 @@
 #include "engine/sluice_bench.h"
 #include "models/models.h"
 #include "test/lib/residency.h"
-#include "test/lib/shown.h"
+#include "test/lib/decoded_images.h"
 
 #define GOLDEN "test/golden/"
 #define TINIES GOLDEN "taehv/"
@@ -31,53 +31,53 @@ static const char *first_of_latent(const struct item *t, int n) {
     for (int32_t c = 0; c < dim[1]; c++)
         memcpy(values + (size_t)(c * n) * frame, t->data + (size_t)(c * t->dim[2]) * frame,
                (size_t)n * frame);
-    const char *path = shown_write_latent("latent.safetensors", 5, dim, values);
+    const char *path = write_latent_file("latent.safetensors", 5, dim, values);
     free(values);
     return path;
 }
 
 /* models: that a video's latent is of, and that a picture's is; NULL: none is at hand. */
 static void test_reference(const char *name, const char *video, const char *picture) {
-    char path[PILE_PATH];
+    char path[TENSOR_SET_PATH];
     snprintf(path, sizeof path, TINIES "%s/reference.safetensors", name);
-    struct pile *p = pile_of(path);
-    const struct item *latent = pile_find(p, "video.decoder.in"), *truth = pile_find(p, "video.decoder.out");
+    struct tensor_set *p = tensor_set_from_file(path);
+    const struct item *latent = tensor_set_find(p, "video.decoder.in"), *truth = tensor_set_find(p, "video.decoder.out");
     float *colours = colours_last(truth);
     snprintf(path, sizeof path, TINIES "%s", name);
     for (int n = 1; n <= latent->dim[2]; n++)
         for (int i = 0; i < 3; i++) {
             const char *model = i == 1 ? video : i == 2 && n == 1 ? picture : NULL;
             if (i && !model) continue;
-            struct shown shown =
-                shown_decode((options){.taesd = path, .model = model}, first_of_latent(latent, n));
-            check(shown.frames == 4 * n - 3, "%s: %d frames of %d", path, shown.frames, n);
-            if (shown.rgb) shown_expect(&shown, truth->dim[3], truth->dim[4], colours, path);
-            check(!strcmp(shown.decoder, "taehv"), "%s: decoded by %s", path, shown.decoder);
-            free(shown.rgb);
+            struct decoded_images decoded =
+                decode_images((options){.taesd = path, .model = model}, first_of_latent(latent, n));
+            check(decoded.frames == 4 * n - 3, "%s: %d frames of %d", path, decoded.frames, n);
+            if (decoded.rgb) decoded_images_expect(&decoded, truth->dim[3], truth->dim[4], colours, path);
+            check(!strcmp(decoded.decoder, "taehv"), "%s: decoded by %s", path, decoded.decoder);
+            free(decoded.rgb);
         }
     free(colours);
-    pile_free(p);
+    tensor_set_free(p);
 }
 
 /* LightTAE reads what the autoencoder does, and only its file's name says so. */
 static void test_light(void) {
     static struct component vae = {.family = &family_vae_wan};
-    struct pile *p = pile_of(TINIES "encoded/reference.safetensors");
-    struct item *latent = pile_find(p, "video.decoder.in");
-    const struct item *truth = pile_find(p, "video.decoder.out");
+    struct tensor_set *p = tensor_set_from_file(TINIES "encoded/reference.safetensors");
+    struct item *latent = tensor_set_find(p, "video.decoder.in");
+    const struct item *truth = tensor_set_find(p, "video.decoder.out");
     float *colours = colours_last(truth), *values = (float *)(void *)latent->data;
     int64_t n = (int64_t)latent->dim[2] * latent->dim[3] * latent->dim[4];
-    const char *path = under("LightTAEw2_1.safetensors");
+    const char *path = temporary_path("LightTAEw2_1.safetensors");
     component_derive(&vae, NULL);
     check(vae.latent_format.n == latent->dim[1], "the latent has other channels");
     for (int64_t i = 0; i < n * latent->dim[1]; i++)
         values[i] = (values[i] - vae.latent_format.shift[i / n]) * vae.latent_format.scale[i / n];
     copy_file(TINIES "encoded/diffusion_pytorch_model.safetensors", path);
-    struct shown shown = shown_decode((options){.taesd = path}, first_of_latent(latent, latent->dim[2]));
-    if (shown.rgb) shown_expect(&shown, truth->dim[3], truth->dim[4], colours, path);
-    free(shown.rgb);
+    struct decoded_images decoded = decode_images((options){.taesd = path}, first_of_latent(latent, latent->dim[2]));
+    if (decoded.rgb) decoded_images_expect(&decoded, truth->dim[3], truth->dim[4], colours, path);
+    free(decoded.rgb);
     free(colours);
-    pile_free(p);
+    tensor_set_free(p);
 }
 
 /* ---- one hash ---- */
@@ -89,9 +89,9 @@ static void test_hashes(const char *model, const char *tiny, int frames) {
     struct sluice_request request = request_fox(64, 32, 2, 1, 1);
     struct result large = {0};
     request.frames = frames;
-    if (open_rig(&rig, without, model)) large = run(&rig, &request);
+    if (rig_open_paths(&rig, without, model)) large = run(&rig, &request);
     rig_close(&rig);
-    if (!open_rig(&rig, with, model)) return;
+    if (!rig_open_paths(&rig, with, model)) return;
     struct result want = run(&rig, &request);
     json_t *decode = stage_of(want.plan, "decode");
     const char *family = json_string_value(json_object_get(decode, "family"));
@@ -99,7 +99,7 @@ static void test_hashes(const char *model, const char *tiny, int frames) {
     check(large.n_images > 0 && want.n_images == large.n_images, "%s: %s", model, want.error.what);
     check(!strcmp(want.latent[0], large.latent[0]), "%s: the tiny decoder changes the latent", model);
     check(strcmp(want.image[0], large.image[0]) != 0, "%s: it draws what the large one does", model);
-    rig.watch.short_reads = true;
+    rig.fault_sys.short_reads = true;
     budgets(&rig, request, &want, 2, model); /* what opens takes more than any stage, even the least */
     edited_plan(&rig, request, &want, model);
     edited_plans(&rig, request, &want, some(EDITS_ALL, 3), model);
@@ -110,102 +110,102 @@ static void test_hashes(const char *model, const char *tiny, int frames) {
 
 /* ---- what is none ---- */
 
-static const char *changed(const struct pile *tiny, const char *without, const char *added) {
+static const char *changed(const struct tensor_set *tiny, const char *without, const char *added) {
     static const float values[4];
-    struct pile *p = pile_copy(tiny, "");
-    const char *path = under("near.safetensors");
-    if (without) pile_drop(p, without);
-    if (added) pile_add(p, added, "0.weight", "F32", 2, (int32_t[]){2, 2}, values, sizeof values);
-    write_pile(p, path, NULL);
-    pile_free(p);
+    struct tensor_set *p = tensor_set_copy(tiny, "");
+    const char *path = temporary_path("near.safetensors");
+    if (without) tensor_set_drop(p, without);
+    if (added) tensor_set_add(p, added, "0.weight", "F32", 2, (int32_t[]){2, 2}, values, sizeof values);
+    write_tensor_set(p, path, NULL);
+    tensor_set_free(p);
     return path;
 }
 
 /* A tensor of another shape, with as many values or more. */
-static const char *reshaped(const struct pile *tiny, const char *name, int axis, int32_t dim) {
-    struct pile *p = pile_copy(tiny, "");
-    const char *path = under("near.safetensors");
-    struct item *t = pile_find(p, name);
+static const char *reshaped(const struct tensor_set *tiny, const char *name, int axis, int32_t dim) {
+    struct tensor_set *p = tensor_set_copy(tiny, "");
+    const char *path = temporary_path("near.safetensors");
+    struct item *t = tensor_set_find(p, name);
     struct item whole = *t;
     whole.dim[axis] = dim;
     size_t bytes = sizeof(float);
     for (int i = 0; i < whole.rank; i++) bytes *= (size_t)whole.dim[i];
     char *zeros = calloc(1, bytes);
     if (!zeros) abort();
-    pile_drop(p, name);
-    pile_add(p, "", name, "F32", whole.rank, whole.dim, zeros, bytes);
-    write_pile(p, path, NULL);
+    tensor_set_drop(p, name);
+    tensor_set_add(p, "", name, "F32", whole.rank, whole.dim, zeros, bytes);
+    write_tensor_set(p, path, NULL);
     free(zeros);
-    pile_free(p);
+    tensor_set_free(p);
     return path;
 }
 
-static void test_misfits(const struct pile *tiny) {
+static void test_misfits(const struct tensor_set *tiny) {
     static const char model[] = GOLDEN "wan21/model";
-    is_refused((options){.model = model, .taesd = GOLDEN "taesd/f32"}, UNSUPPORTED, "of pictures",
+    expect_refused((options){.model = model, .taesd = GOLDEN "taesd/f32"}, UNSUPPORTED, "of pictures",
                WORDS("holds another component", "tiny decoder (taesd)", "tiny video decoder", "--taesd"));
-    is_refused((options){.model = GOLDEN "zimage_a/model", .taesd = TINIES "f32"}, UNSUPPORTED, "of videos",
+    expect_refused((options){.model = GOLDEN "zimage_a/model", .taesd = TINIES "f32"}, UNSUPPORTED, "of videos",
                WORDS("holds another component", "tiny video decoder (taehv)", "--taesd"));
-    is_refused((options){.model = model, .vae = TINIES "f32"}, UNSUPPORTED, "in the autoencoder's place",
+    expect_refused((options){.model = model, .vae = TINIES "f32"}, UNSUPPORTED, "in the autoencoder's place",
                WORDS("holds another component", "tiny video decoder (taehv)", "--vae"));
-    is_refused((options){.model = model, .taesd = TINIES "encoded"}, SHAPE, "of another model",
+    expect_refused((options){.model = model, .taesd = TINIES "encoded"}, SHAPE, "of another model",
                WORDS("latent channels", "16 in the tiny video decoder", "5 as in the autoencoder"));
-    is_refused(
+    expect_refused(
         (options){.model = GOLDEN "wan_ti2v/model", .taesd = reshaped(tiny, "decoder.1.weight", 1, 48)},
         SHAPE, "of single pixels", WORDS("pixels per latent pixel and axis", "8 in the tiny", "16 as in"));
-    is_refused((options){.model = model, .taesd = reshaped(tiny, "decoder.22.weight", 0, 48)}, UNSUPPORTED,
+    expect_refused((options){.model = model, .taesd = reshaped(tiny, "decoder.22.weight", 0, 48)}, UNSUPPORTED,
                "of pixels of 4 x 4", WORDS("patch size", "48 output channels", "near.safetensors"));
-    is_refused((options){.model = model, .taesd = reshaped(tiny, "decoder.4.conv.0.weight", 1, 7)}, SHAPE,
+    expect_refused((options){.model = model, .taesd = reshaped(tiny, "decoder.4.conv.0.weight", 1, 7)}, SHAPE,
                "of one frame", WORDS("decoder.4.conv.0.weight", "[7, 7, 3, 3]", "[7, 14, 3, 3]"));
-    is_refused((options){.model = model, .taesd = reshaped(tiny, "decoder.7.conv.weight", 0, 14)}, SHAPE,
+    expect_refused((options){.model = model, .taesd = reshaped(tiny, "decoder.7.conv.weight", 0, 14)}, SHAPE,
                "of eight frames", WORDS("decoder.7.conv.weight", "[14, 7, 1, 1]"));
-    is_refused((options){.model = model, .taesd = reshaped(tiny, "decoder.8.weight", 0, 8193)}, SHAPE,
+    expect_refused((options){.model = model, .taesd = reshaped(tiny, "decoder.8.weight", 0, 8193)}, SHAPE,
                "too wide", WORDS("too many channels", "8193 channels", "at most 8192"));
-    is_refused((options){.model = model, .taesd = changed(tiny, NULL, "decoder.3.skip.")}, UNSUPPORTED,
+    expect_refused((options){.model = model, .taesd = changed(tiny, NULL, "decoder.3.skip.")}, UNSUPPORTED,
                "of other widths", WORDS("other channel widths", "TAEW 2.1 or 2.2"));
-    is_refused((options){.model = model, .taesd = changed(tiny, NULL, "decoder.23.")}, UNSUPPORTED, "longer",
+    expect_refused((options){.model = model, .taesd = changed(tiny, NULL, "decoder.23.")}, UNSUPPORTED, "longer",
                WORDS("more layers"));
-    is_refused((options){.model = model, .taesd = changed(tiny, "decoder.16.conv.4.", NULL)}, MISSING,
+    expect_refused((options){.model = model, .taesd = changed(tiny, "decoder.16.conv.4.", NULL)}, MISSING,
                "shorter", WORDS("decoder.16.conv.4.weight", "near.safetensors"));
 }
 
 /* ---- other forms ---- */
 
 /* Behind a prefix, beside an encoder and an autoencoder, and made up. */
-static void test_forms(const struct pile *tiny) {
+static void test_forms(const struct tensor_set *tiny) {
     static const char model[] = GOLDEN "wan21/model";
     static const float values[4];
     struct sluice_error e;
     struct rig rig;
-    const char *path = under("named.safetensors"), *folder = under("made");
-    wanted_request = request_fox(48, 32, 2, 1, 1);
-    wanted_request.frames = 5;
-    if (open_rig(&rig, (options){.model = model, .taesd = TINIES "f32"}, "a folder"))
-        wanted = run(&rig, &wanted_request);
+    const char *path = temporary_path("named.safetensors"), *folder = temporary_path("made");
+    expected_request = request_fox(48, 32, 2, 1, 1);
+    expected_request.frames = 5;
+    if (rig_open_paths(&rig, (options){.model = model, .taesd = TINIES "f32"}, "a folder"))
+        expected_result = run(&rig, &expected_request);
     rig_close(&rig);
-    check(wanted.n_images > 0, "nothing is drawn: %s", wanted.error.what);
-    struct pile *p = pile_copy(tiny, "tae."), *vae = pile_read(model, "vae");
-    pile_add(p, "tae.encoder.", "0.weight", "F32", 2, (int32_t[]){2, 2}, values, sizeof values);
-    pile_append(p, vae, "vae.");
-    write_pile(p, path, NULL);
-    gives_the_same((options){.model = model, .taesd = path}, "behind a prefix");
-    opens_without_memory((options){.model = model, .taesd = path});
-    pile_free(p);
-    pile_free(vae);
+    check(expected_result.n_images > 0, "nothing is drawn: %s", expected_result.error.what);
+    struct tensor_set *p = tensor_set_copy(tiny, "tae."), *vae = tensor_set_from_component(model, "vae");
+    tensor_set_add(p, "tae.encoder.", "0.weight", "F32", 2, (int32_t[]){2, 2}, values, sizeof values);
+    tensor_set_append(p, vae, "vae.");
+    write_tensor_set(p, path, NULL);
+    expect_same_result((options){.model = model, .taesd = path}, "behind a prefix");
+    expect_allocation_failures((options){.model = model, .taesd = path});
+    tensor_set_free(p);
+    tensor_set_free(vae);
     check(!sluice_checkpoint_write("taehv", folder, "latent_channels=5,taehv_channels0=8", 5, NULL, NULL, &e),
           "made: %s", e.what);
-    if (open_rig(&rig, (options){.model = model, .taesd = folder}, "made")) {
-        struct result r = run(&rig, &wanted_request);
-        check(r.code == SLUICE_OK && strcmp(r.image[0], wanted.image[0]) != 0, "made: %s", r.error.what);
+    if (rig_open_paths(&rig, (options){.model = model, .taesd = folder}, "made")) {
+        struct result r = run(&rig, &expected_request);
+        check(r.code == SLUICE_OK && strcmp(r.image[0], expected_result.image[0]) != 0, "made: %s", r.error.what);
         result_free(&r);
     }
     rig_close(&rig);
-    result_free(&wanted);
+    result_free(&expected_result);
 }
 
 int main(void) {
     temporary_make();
-    struct pile *tiny = pile_of(TINIES "f32/diffusion_pytorch_model.safetensors");
+    struct tensor_set *tiny = tensor_set_from_file(TINIES "f32/diffusion_pytorch_model.safetensors");
     test_reference("f32", GOLDEN "wan21/model", GOLDEN "qwen_image/model");
     test_reference("bf16", GOLDEN "wan_ti2v/model", NULL);
     test_reference("encoded", NULL, NULL);
@@ -215,6 +215,6 @@ int main(void) {
     test_hashes(GOLDEN "qwen_image/model", TINIES "f32", 0);
     test_misfits(tiny);
     test_forms(tiny);
-    pile_free(tiny);
+    tensor_set_free(tiny);
     return finish();
 }

@@ -4,7 +4,7 @@
 #include "engine/api/job.h"
 #include "engine/api/request.h"
 #include "loaders/loaders.h"
-#include "test/lib/made_models.h"
+#include "test/lib/random_models.h"
 #include "test/lib/rig.h"
 
 #include <math.h>
@@ -29,7 +29,7 @@ static const char *folders[MODELS];
 
 static void make_models(void) {
     for (int i = 0; i < MODELS; i++)
-        folders[i] = made_model(models[i].family, models[i].family, models[i].sizes, 7);
+        folders[i] = random_model(models[i].family, models[i].family, models[i].sizes, 7);
 }
 
 /* ---- runs ---- */

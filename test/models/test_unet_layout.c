@@ -51,7 +51,8 @@ static void test_unlike(const struct recipe *recipe) {
             const struct weight_spec *spec = &refs[b].kind->weights[i];
             if (!check(n_names < NAMES_MAX, "%s has more names", recipe->name)) return;
             block_weight_name(spec->names[0], refs[b].number, names[0][n_names]);
-            block_weight_name(spec->checkpoint_name, refs[b].number + refs[b].number_offset, names[1][n_names]);
+            block_weight_name(spec->checkpoint_name, refs[b].number + refs[b].number_offset,
+                              names[1][n_names]);
         }
     for (int k = 0; k < 2; k++) {
         qsort(names[k], (size_t)n_names, NAME_BYTES, compare_names);

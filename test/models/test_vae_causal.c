@@ -351,7 +351,7 @@ int main(void) {
                                        cmocka_unit_test_teardown(test_memory_bound, free_memory),
                                        cmocka_unit_test(test_odd_levels)};
     if (!golden_begin()) return 1;
-    int n = COUNT_OF(tests), failed = cmocka_run_group_tests_name("film", tests, NULL, NULL);
+    int n = COUNT_OF(tests), failed = cmocka_run_group_tests_name("vae_causal", tests, NULL, NULL);
     printf("%d passed, %d failed\n", n - failed, failed);
     golden_end();
     return failed != 0;

@@ -90,7 +90,7 @@ static void beside_decoder(const struct family *decoder, const struct family *en
         printf("  %dx%d%s:", X, Y, tiled ? " tiled" : "");
         print_taken("decode", decodes);
         print_taken("encode", encodes);
-        printf(", %.3f of the least canvas\n", (double)encodes.full_frame / (double)least);
+        printf(", %.3f of the least full-frame buffer\n", (double)encodes.full_frame / (double)least);
         assert_true(encodes.full_frame >= least && encodes.full_frame * 8 <= least * 9);
         assert_true(bytes_of(encodes) <= bytes_of(decodes) + beyond);
         assert_true(encodes.full_frame <= decodes.full_frame);
@@ -104,7 +104,7 @@ static void test_beside_decoder(void **state) {
 }
 
 /* So many pictures of half of the sides and little more, and what the large one takes at the least is so many
- * times that; of a lane that asks for a small canvas no less. */
+ * times that; of a lane that asks for a small full-frame buffer no less. */
 static void tiny_beside(const struct family *tiny_one, const struct family *large_one, uint64_t pictures,
                         uint64_t times) {
     static const int32_t sizes[][2] = {{1024, 1024}, {512, 512}, {2048, 1024}, {768, 1360}, {256, 4096}};
@@ -139,7 +139,7 @@ static void test_tiny(void **state) {
 /* ---- what does not fit ---- */
 
 /* The shape that a file claims of a tensor, changed before it is bound. */
-static void misfit(const char *tensor, int place, int32_t dim, const char *what) {
+static void invalid_model(const char *tensor, int place, int32_t dim, const char *what) {
     struct sys *sys = &golden_state.sys;
     struct component c = {.family = &family_vae_kl_encoder, .sys = sys};
     struct config config = {0};
@@ -156,12 +156,12 @@ static void misfit(const char *tensor, int place, int32_t dim, const char *what)
 
 static void test_misfits(void **state) {
     (void)state;
-    misfit("encoder.conv_out.weight", 0, 9, "tensor 'encoder.conv_out.weight' has the wrong shape");
-    misfit("encoder.conv_out.weight", 0, 1, "tensor 'encoder.conv_out.weight' has the wrong shape");
-    misfit("encoder.conv_in.weight", 1, 4, "tensor 'encoder.conv_in.weight' has the wrong shape");
-    misfit("encoder.down_blocks.1.resnets.0.conv1.weight", 0, 7, "unsupported VAE encoder: channels");
-    misfit("encoder.down_blocks.3.resnets.0.conv1.weight", 0, 514, "unsupported VAE encoder: channels");
-    misfit("encoder.down_blocks.0.downsamplers.0.conv.weight", 2, 4,
+    invalid_model("encoder.conv_out.weight", 0, 9, "tensor 'encoder.conv_out.weight' has the wrong shape");
+    invalid_model("encoder.conv_out.weight", 0, 1, "tensor 'encoder.conv_out.weight' has the wrong shape");
+    invalid_model("encoder.conv_in.weight", 1, 4, "tensor 'encoder.conv_in.weight' has the wrong shape");
+    invalid_model("encoder.down_blocks.1.resnets.0.conv1.weight", 0, 7, "unsupported VAE encoder: channels");
+    invalid_model("encoder.down_blocks.3.resnets.0.conv1.weight", 0, 514, "unsupported VAE encoder: channels");
+    invalid_model("encoder.down_blocks.0.downsamplers.0.conv.weight", 2, 4,
            "tensor 'encoder.down_blocks.0.downsamplers.0.conv.weight' has the wrong shape");
 }
 

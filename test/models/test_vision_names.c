@@ -1,7 +1,7 @@
 /* Qwen2.5-VL's language model and vision encoder give the same bits whoever named them and wherever they lie:
  * in one file or two, under the names of transformers 4 and 5, ComfyUI and llama.cpp. */
-#include "test/lib/bench.h"
-#include "test/lib/pile.h"
+#include "test/lib/block_runner.h"
+#include "test/lib/tensor_set.h"
 
 #include "engine/base/random.h"
 
@@ -11,51 +11,51 @@ enum { ROWS = 2, COLUMNS = 3, PIXELS = 28, TOKENS = 11, FIRST = 4 };
 
 /* ---- files ---- */
 
-static void rename_front(struct pile *p, const char *from, const char *to) {
+static void rename_front(struct tensor_set *p, const char *from, const char *to) {
     for (int i = 0; i < p->n; i++)
         if (!strncmp(p->item[i].name, from, strlen(from))) rename_part(&p->item[i], from, to);
 }
 
-static void as_they_are(struct pile *p) {
+static void as_they_are(struct tensor_set *p) {
     (void)p;
 }
 
-static void as_in_memory(struct pile *p) {
+static void as_in_memory(struct tensor_set *p) {
     rename_front(p, "visual.", "model.visual.");
     rename_front(p, "model.layers.", "model.language_model.layers.");
     rename_front(p, "model.norm.", "model.language_model.norm.");
     rename_front(p, "model.embed_tokens.", "model.language_model.embed_tokens.");
 }
 
-static void put_behind(struct pile *p, const char *prefix) {
-    struct pile *prefixed = pile_copy(p, prefix);
-    pile_drop(p, "");
-    pile_append(p, prefixed, "");
-    pile_free(prefixed);
+static void put_behind(struct tensor_set *p, const char *prefix) {
+    struct tensor_set *prefixed = tensor_set_copy(p, prefix);
+    tensor_set_drop(p, "");
+    tensor_set_append(p, prefixed, "");
+    tensor_set_free(prefixed);
 }
 
-static void as_sdcpp(struct pile *p) {
+static void as_sdcpp(struct tensor_set *p) {
     put_behind(p, "text_encoders.llm.");
 }
 
-static void as_comfyui(struct pile *p) {
+static void as_comfyui(struct tensor_set *p) {
     static const float one = 1;
     put_behind(p, "text_encoders.qwen25_7b.transformer.");
-    pile_add(p, "", "text_encoders.qwen25_7b.logit_scale", "F32", 1, (int32_t[]){1}, &one, sizeof one);
+    tensor_set_add(p, "", "text_encoders.qwen25_7b.logit_scale", "F32", 1, (int32_t[]){1}, &one, sizeof one);
 }
 
 /* Part i of n of a tensor's bytes, as a tensor of its own. */
-static void add_part(struct pile *p, const struct item *t, const char *name, int i, int n) {
+static void add_part(struct tensor_set *p, const struct item *t, const char *name, int i, int n) {
     int32_t dim[5];
     memcpy(dim, t->dim, sizeof dim);
     dim[0] /= n;
-    pile_add(p, "", name, t->type, t->rank, dim, t->data + t->bytes / (size_t)n * (size_t)i,
+    tensor_set_add(p, "", name, t->type, t->rank, dim, t->data + t->bytes / (size_t)n * (size_t)i,
              t->bytes / (size_t)n);
 }
 
-static void split_qkv(struct pile *p) {
+static void split_qkv(struct tensor_set *p) {
     for (int i = 0, n = p->n; i < n; i++) {
-        char name[PILE_NAME];
+        char name[TENSOR_SET_NAME];
         char *fused = strstr(p->item[i].name, "attn.qkv.");
         if (!fused) continue;
         for (int part = 0; part < 3; part++) {
@@ -64,13 +64,13 @@ static void split_qkv(struct pile *p) {
             struct item whole = p->item[i];
             add_part(p, &whole, name, part, 3);
         }
-        snprintf(p->item[i].name, PILE_NAME, "-");
+        snprintf(p->item[i].name, TENSOR_SET_NAME, "-");
     }
 }
 
 /* Kernels of two frames: the values of one. */
-static void split_frames(struct pile *p) {
-    struct item whole = *pile_find(p, "visual.patch_embed.proj.weight");
+static void split_frames(struct tensor_set *p) {
+    struct item whole = *tensor_set_find(p, "visual.patch_embed.proj.weight");
     size_t kernel = (size_t)whole.dim[3] * (size_t)whole.dim[4] *
                     (whole.bytes / 2 / (size_t)whole.dim[0] / (size_t)whole.dim[1] / (size_t)whole.dim[3] /
                      (size_t)whole.dim[4]);
@@ -80,14 +80,14 @@ static void split_frames(struct pile *p) {
     for (int frame = 0; frame < 2; frame++) {
         for (int i = 0; i < kernels; i++)
             memcpy(half + kernel * (size_t)i, whole.data + kernel * (size_t)(2 * i + frame), kernel);
-        pile_add(p, "", frame ? "v.patch_embd.weight.1" : "v.patch_embd.weight", whole.type, 4,
+        tensor_set_add(p, "", frame ? "v.patch_embd.weight.1" : "v.patch_embd.weight", whole.type, 4,
                  (int32_t[]){whole.dim[0], whole.dim[1], whole.dim[3], whole.dim[4]}, half, whole.bytes / 2);
     }
     free(half);
-    pile_drop(p, "visual.patch_embed.");
+    tensor_set_drop(p, "visual.patch_embed.");
 }
 
-static void as_llama_cpp(struct pile *p) {
+static void as_llama_cpp(struct tensor_set *p) {
     static const char *const parts[][2] = {
         {"visual.blocks.", "v.blk."},
         {"visual.merger.ln_q.", "v.post_ln."},
@@ -101,26 +101,26 @@ static void as_llama_cpp(struct pile *p) {
     };
     split_frames(p);
     split_qkv(p);
-    pile_drop(p, "-");
+    tensor_set_drop(p, "-");
     for (int i = 0; i < p->n; i++)
         for (size_t k = 0; k < sizeof parts / sizeof *parts; k++)
             rename_part(&p->item[i], parts[k][0], parts[k][1]);
 }
 
-static void without_prefix(struct pile *p) {
+static void without_prefix(struct tensor_set *p) {
     rename_front(p, "visual.", "");
 }
 
 /* Another vision encoder's, which is not to be seen with. */
-static void with_others(struct pile *p) {
-    struct item *norm = pile_find(p, "visual.merger.ln_q.weight");
+static void with_others(struct tensor_set *p) {
+    struct item *norm = tensor_set_find(p, "visual.merger.ln_q.weight");
     for (int i = 0; i < norm->dim[0]; i++) ((float *)(void *)norm->data)[i] *= 2;
 }
 
 static const struct {
     const char *what;
-    void (*together)(struct pile *p); /* a file with both; NULL: with the text encoder alone */
-    void (*apart)(struct pile *p);    /* a file with the vision encoder; NULL: none */
+    void (*together)(struct tensor_set *p); /* a file with both; NULL: with the text encoder alone */
+    void (*apart)(struct tensor_set *p);    /* a file with the vision encoder; NULL: none */
 } layouts[] = {
     {"one file", as_they_are, NULL},
     {"transformers 5", as_in_memory, NULL},
@@ -131,13 +131,13 @@ static const struct {
     {"another beside the text encoder", with_others, as_they_are},
 };
 
-static const char *write_layout(void (*name)(struct pile *p), const char *file, const char *drop) {
-    struct pile *p = pile_read(folder, "text_encoder");
-    const char *path = under(file);
-    if (drop) pile_drop(p, drop);
+static const char *write_layout(void (*name)(struct tensor_set *p), const char *file, const char *drop) {
+    struct tensor_set *p = tensor_set_from_component(folder, "text_encoder");
+    const char *path = temporary_path(file);
+    if (drop) tensor_set_drop(p, drop);
     if (name) name(p);
-    write_pile(p, path, p->config);
-    pile_free(p);
+    write_tensor_set(p, path, p->config);
+    tensor_set_free(p);
     return path;
 }
 
@@ -156,8 +156,8 @@ static struct tensor noise(int rank, const int32_t *dim) {
     return t;
 }
 
-static void run_all(struct bench *b) {
-    for (int i = 0; i < b->component->n_blocks; i++) bench_visit(b, &b->component->blocks[i], 0);
+static void run_all(struct block_runner *b) {
+    for (int i = 0; i < b->component->n_blocks; i++) runner_run(b, &b->component->blocks[i], 0);
 }
 
 static void give(const struct sluice_model_options *from, struct given *given) {
@@ -170,21 +170,21 @@ static void give(const struct sluice_model_options *from, struct given *given) {
     int32_t seen[] = {ROWS * COLUMNS, g.model->component[eye].text_columns};
     struct lane lane = {.picture = noise(3, (int32_t[]){ROWS * PIXELS, COLUMNS * PIXELS, 3}),
                         .text = test_tensor(DTYPE_F32, 2, seen)};
-    struct bench *b = bench_open(&g, eye, lane);
+    struct block_runner *b = runner_open(&g, eye, lane);
     run_all(b);
     given->seen = b->lane.text.data;
     given->n_seen = tensor_elements(&b->lane.text);
-    bench_close(b);
+    runner_close(b);
     for (int i = 0; i < TOKENS; i++) ids[i] = 3 * i;
     struct lane prompt = {.n_tokens = TOKENS,
                           .text = test_tensor(DTYPE_F32, 2, (int32_t[]){TOKENS, seen[1]}),
                           .vision_spans = {{.rows = lane.text, .first = FIRST, .height = ROWS, .width = COLUMNS}}};
-    b = bench_open(&g, text, prompt);
-    bench_gather(b, tensor_make(ids, DTYPE_I32, 1, (int32_t[]){TOKENS}));
+    b = runner_open(&g, text, prompt);
+    runner_gather(b, tensor_make(ids, DTYPE_I32, 1, (int32_t[]){TOKENS}));
     run_all(b);
     given->text = b->lane.text.data;
     given->n_text = tensor_elements(&b->lane.text);
-    bench_close(b);
+    runner_close(b);
     model_close(g.model);
 }
 

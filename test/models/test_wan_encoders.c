@@ -1,15 +1,15 @@
 /* What WAN's models see of prompts and pictures, from files that name it otherwise: umT5 with a tokenizer
  * inside, CLIP's vision encoder as OpenCLIP and the authors of WAN have it; how its pictures are prepared;
  * and encoders that are nearly these. (The authors' names of umT5 are among test_layouts.) */
-#include "test/lib/made_models.h"
+#include "test/lib/random_models.h"
 #include "test/lib/model_paths.h"
-#include "test/lib/pile.h"
+#include "test/lib/tensor_set.h"
 
 static const char *folder;
 
 /* Heads of 80, as CLIP's are where nothing says it. */
 static void make_folder(void) {
-    folder = made_model("wan", "wan_i2v",
+    folder = random_model("wan", "wan_i2v",
                         "layers=1,heads=2,wan_ff=64,t5_layers=2,hidden=64,t5_heads=2,t5_head_dim=16,t5_ff=48,"
                         "t5_vocabulary=400,clip_vision_layers=3,clip_vision_width=160,clip_vision_heads=2,"
                         "clip_vision_ff=64,clip_vision_size=56,vae_base=8,dtype=f16",
@@ -30,7 +30,7 @@ static bool draw_video(struct model_paths from, char latent[HEX], const char *wh
     request.frames = 5;
     request.init_image = &picture;
     request.strength = 1;
-    return draw_latent(model_options(&from), request, latent, what);
+    return sample_latent(model_options(&from), request, latent, what);
 }
 
 static void expect_latent(struct model_paths from, const char *wanted, const char *what) {
@@ -44,24 +44,24 @@ struct names {
     const char *from, *to;
 };
 
-static void rename_all(struct pile *p, const struct names *names) {
+static void rename_all(struct tensor_set *p, const struct names *names) {
     for (int i = 0; i < p->n; i++)
         for (const struct names *n = names; n->from; n++) rename_part(&p->item[i], n->from, n->to);
 }
 
-static void join_qkv(struct pile *p, const char *to) {
+static void join_qkv(struct tensor_set *p, const char *to) {
     for (int i = 0; i < p->n; i++) {
         struct item *q = &p->item[i];
         if (!strstr(q->name, "self_attn.q_proj.")) continue;
         for (int k = 0; k < 2; k++) {
-            char name[PILE_NAME];
+            char name[TENSOR_SET_NAME];
             snprintf(name, sizeof name, "%s", q->name);
             memcpy(strstr(name, "q_proj"), k ? "v_proj" : "k_proj", 6);
             join_rows(p, q, name);
         }
         rename_part(q, "self_attn.q_proj.", to);
     }
-    pile_drop(p, "-");
+    tensor_set_drop(p, "-");
 }
 
 /* Of so many axes more than it has, of one each, in front. */
@@ -71,7 +71,7 @@ static void lead(struct item *item, int axes) {
     item->rank += axes;
 }
 
-static void name_as_openclip(struct pile *p) {
+static void name_as_openclip(struct tensor_set *p) {
     static const struct names names[] = {{"encoder.layers", "transformer.resblocks"},
                                          {"layer_norm", "ln_"},
                                          {"self_attn.out_proj", "attn.out_proj"},
@@ -87,7 +87,7 @@ static void name_as_openclip(struct pile *p) {
     rename_all(p, names);
 }
 
-static void name_as_authors(struct pile *p) {
+static void name_as_authors(struct tensor_set *p) {
     static const struct names names[] = {{"encoder.layers", "transformer"},
                                          {"layer_norm", "norm"},
                                          {"self_attn.out_proj", "attn.proj"},
@@ -101,60 +101,60 @@ static void name_as_authors(struct pile *p) {
                                          {NULL, NULL}};
     join_qkv(p, "attn.to_qkv.");
     rename_all(p, names);
-    lead(pile_find(p, "cls_embedding"), 2);
-    lead(pile_find(p, "pos_embedding"), 1);
+    lead(tensor_set_find(p, "cls_embedding"), 2);
+    lead(tensor_set_find(p, "pos_embedding"), 1);
 }
 
 /* ---- vision encoders ---- */
 
 static const uint16_t ones[4096];
 
-static void add_ones(struct pile *p, const char *name, int rows, int columns) {
-    pile_add(p, "", name, "F16", 2, (int32_t[]){rows, columns}, ones, (size_t)(rows * columns) * 2);
+static void add_ones(struct tensor_set *p, const char *name, int rows, int columns) {
+    tensor_set_add(p, "", name, "F16", 2, (int32_t[]){rows, columns}, ones, (size_t)(rows * columns) * 2);
 }
 
-static void as_it_is(struct pile *p) {
+static void as_it_is(struct tensor_set *p) {
     add_ones(p, "visual_projection.weight", 4, 160);
 }
 
 /* Beside the model of texts. */
-static void as_a_whole(struct pile *p) {
+static void as_a_whole(struct tensor_set *p) {
     as_it_is(p);
     add_ones(p, "text_model.embeddings.token_embedding.weight", 8, 16);
     add_ones(p, "text_model.encoder.layers.0.self_attn.out_proj.weight", 16, 16);
     add_ones(p, "text_projection.weight", 4, 16);
-    pile_add(p, "", "logit_scale", "F16", 0, NULL, ones, 2);
+    tensor_set_add(p, "", "logit_scale", "F16", 0, NULL, ones, 2);
 }
 
 static void test_vision_names(const char *wanted) {
     static const struct {
         const char *what, *prefix;
-        void (*name)(struct pile *p), (*add)(struct pile *p);
+        void (*name)(struct tensor_set *p), (*add)(struct tensor_set *p);
     } rows[] = {
         {"transformers' names", "vision_model.", NULL, as_it_is},
         {"a whole CLIP", "vision_model.", NULL, as_a_whole},
         {"OpenCLIP's names", "visual.", name_as_openclip, NULL},
         {"the authors' names", "visual.", name_as_authors, NULL},
     };
-    char path[PILE_PATH];
+    char path[TENSOR_SET_PATH];
     snprintf(path, sizeof path, "%s/clip.safetensors", temporary);
     for (int i = 0; i < COUNT_OF(rows); i++) {
-        struct pile *p = pile_read(folder, "image_encoder"), *named = calloc(1, sizeof *named);
+        struct tensor_set *p = tensor_set_from_component(folder, "image_encoder"), *named = calloc(1, sizeof *named);
         if (!named) abort();
         if (rows[i].name) rows[i].name(p);
-        pile_append(named, p, rows[i].prefix);
+        tensor_set_append(named, p, rows[i].prefix);
         if (rows[i].add) rows[i].add(named);
-        write_pile(named, path, NULL);
+        write_tensor_set(named, path, NULL);
         expect_latent((struct model_paths){.model = folder, .clip_vision = path}, wanted, rows[i].what);
-        pile_free(p);
-        pile_free(named);
+        tensor_set_free(p);
+        tensor_set_free(named);
     }
 }
 
 /* ---- text encoders ---- */
 
 /* llama.cpp's. */
-static void name_as_gguf(struct pile *p) {
+static void name_as_gguf(struct tensor_set *p) {
     static const struct names names[] = {{"shared.", "token_embd."},
                                          {"encoder.final_layer_norm.", "enc.output_norm."},
                                          {"layer.0.SelfAttention.relative_attention_bias.", "attn_rel_b."},
@@ -169,7 +169,7 @@ static void name_as_gguf(struct pile *p) {
     rename_all(p, names);
 }
 
-static void name_embedding_tied(struct pile *p) {
+static void name_embedding_tied(struct tensor_set *p) {
     static const struct names names[] = {{"shared.", "encoder.embed_tokens."}, {NULL, NULL}};
     rename_all(p, names);
 }
@@ -179,7 +179,7 @@ static void name_embedding_tied(struct pile *p) {
  */
 static void test_converted(struct model_paths from, const char *wanted) {
     static const char *const ends[] = {".converted.safetensors", ".gguf"};
-    char path[PILE_PATH + 32], tokenizer[PILE_PATH];
+    char path[TENSOR_SET_PATH + 32], tokenizer[TENSOR_SET_PATH];
     const char *inputs[] = {from.t5xxl};
     snprintf(tokenizer, sizeof tokenizer, "%s/tokenizer", folder);
     for (int i = 0; i < 2; i++) {
@@ -200,56 +200,56 @@ static void test_converted(struct model_paths from, const char *wanted) {
 static void test_text_names(const char *wanted) {
     static const struct {
         const char *what, *prefix;
-        void (*name)(struct pile *p);
+        void (*name)(struct tensor_set *p);
     } rows[] = {
         {"a tokenizer inside", "", NULL},
         {"a tokenizer inside, behind a prefix", "text_encoders.umt5xxl.transformer.", NULL},
         {"the embedding's other name", "", name_embedding_tied},
         {"llama.cpp's names", "", name_as_gguf},
     };
-    char path[PILE_PATH], source[PILE_PATH], denoiser[PILE_PATH], vae[PILE_PATH], seeing[PILE_PATH];
+    char path[TENSOR_SET_PATH], source[TENSOR_SET_PATH], denoiser[TENSOR_SET_PATH], vae[TENSOR_SET_PATH], seeing[TENSOR_SET_PATH];
     snprintf(path, sizeof path, "%s/umt5.safetensors", temporary);
     snprintf(source, sizeof source, "%s/tokenizer/spiece.model", folder);
     snprintf(denoiser, sizeof denoiser, "%s/transformer", folder);
     snprintf(vae, sizeof vae, "%s/vae", folder);
     snprintf(seeing, sizeof seeing, "%s/image_encoder", folder);
     struct stat about;
-    char *spiece = stat(source, &about) ? NULL : read_whole(source);
+    char *spiece = stat(source, &about) ? NULL : read_whole_file(source);
     if (!spiece) abort();
     for (int i = 0; i < COUNT_OF(rows); i++) {
-        struct pile *p = pile_read(folder, "text_encoder"), *named = calloc(1, sizeof *named);
+        struct tensor_set *p = tensor_set_from_component(folder, "text_encoder"), *named = calloc(1, sizeof *named);
         if (!named) abort();
         if (rows[i].name) rows[i].name(p);
-        pile_append(named, p, rows[i].prefix);
-        pile_add(named, *rows[i].prefix ? "text_encoders." : "", "spiece_model", "U8", 1,
+        tensor_set_append(named, p, rows[i].prefix);
+        tensor_set_add(named, *rows[i].prefix ? "text_encoders." : "", "spiece_model", "U8", 1,
                  (int32_t[]){(int32_t)about.st_size}, spiece, (size_t)about.st_size);
-        write_pile(named, path, NULL);
+        write_tensor_set(named, path, NULL);
         struct model_paths from = {
             .diffusion_model = denoiser, .t5xxl = path, .clip_vision = seeing, .vae = vae};
         expect_latent(from, wanted, rows[i].what);
         if (!i) test_converted(from, wanted);
-        pile_free(p);
-        pile_free(named);
+        tensor_set_free(p);
+        tensor_set_free(named);
     }
     free(spiece);
 }
 
 /* ---- pictures ---- */
 
-static struct vision_grid sees(const char *clip, int width, int height) {
+static struct vision_grid vision_grid_of(const char *clip, int width, int height) {
     struct sluice_model *model = NULL;
     struct sluice_error e;
     struct model_paths from = {.model = folder, .clip_vision = clip};
-    struct vision_grid sight = {0};
+    struct vision_grid grid = {0};
     if (!check(!sluice_model_open(model_options(&from), &model, &e), "%s: %s", clip ? clip : folder, e.what))
-        return sight;
+        return grid;
     const struct component *c = model_component(model, FAMILY_VISION);
-    sight = c->family->vision_grid(c, width, height);
+    grid = c->family->vision_grid(c, width, height);
     sluice_model_close(model);
-    return sight;
+    return grid;
 }
 
-static void expect_sight(struct vision_grid got, int width, int height, int left, int top, const char *what) {
+static void expect_vision_grid(struct vision_grid got, int width, int height, int left, int top, const char *what) {
     check(got.width == 56 && got.height == 56 && got.columns * got.rows == 17 && got.whole.width == width &&
               got.whole.height == height && got.whole.left == left && got.whole.top == top,
           "%s: %dx%d at %d, %d of %dx%d, %d tokens", what, got.width, got.height, got.whole.left,
@@ -257,28 +257,28 @@ static void expect_sight(struct vision_grid got, int width, int height, int left
 }
 
 /* transformers' sizes, get_resize_output_image_size and center_crop. */
-static void test_sights(void) {
-    expect_sight(sees(NULL, 56, 56), 56, 56, 0, 0, "as large as it is read");
-    expect_sight(sees(NULL, 64, 48), 74, 56, 9, 0, "wide");
-    expect_sight(sees(NULL, 480, 640), 56, 74, 0, 9, "high");
-    expect_sight(sees(NULL, 101, 37), 152, 56, 48, 0, "an odd rest");
-    expect_sight(sees(NULL, 3, 1000), 56, 18666, 0, 9305, "very high");
-    expect_sight(sees(NULL, 57, 56), 57, 56, 0, 0, "half a pixel");
+static void test_vision_grids(void) {
+    expect_vision_grid(vision_grid_of(NULL, 56, 56), 56, 56, 0, 0, "as large as it is read");
+    expect_vision_grid(vision_grid_of(NULL, 64, 48), 74, 56, 9, 0, "wide");
+    expect_vision_grid(vision_grid_of(NULL, 480, 640), 56, 74, 0, 9, "high");
+    expect_vision_grid(vision_grid_of(NULL, 101, 37), 152, 56, 48, 0, "an odd rest");
+    expect_vision_grid(vision_grid_of(NULL, 3, 1000), 56, 18666, 0, 9305, "very high");
+    expect_vision_grid(vision_grid_of(NULL, 57, 56), 57, 56, 0, 0, "half a pixel");
 }
 
 /* The vision encoder in a folder of its own, whose pictures are prepared as the text says. */
 static const char *with_processor(const char *text) {
-    const char *at = under("eyes");
-    char path[PILE_PATH];
-    struct pile *p = pile_read(folder, "image_encoder");
+    const char *at = temporary_path("eyes");
+    char path[TENSOR_SET_PATH];
+    struct tensor_set *p = tensor_set_from_component(folder, "image_encoder");
     mkdir(at, 0777);
     snprintf(path, sizeof path, "%s/model.safetensors", at);
-    write_pile(p, path, NULL);
+    write_tensor_set(p, path, NULL);
     snprintf(path, sizeof path, "%s/config.json", at);
     write_file(path, p->config, strlen(p->config));
     snprintf(path, sizeof path, "%s/preprocessor_config.json", at);
     write_file(path, text, strlen(text));
-    pile_free(p);
+    tensor_set_free(p);
     return at;
 }
 
@@ -290,21 +290,21 @@ static void test_processors(void) {
     } rows[] = {
         {"{\"size\": 40, \"crop_size\": 56}", SLUICE_META, "a shorter edge of 40"},
         {"{\"size\": {\"shortest_edge\": 56}, \"crop_size\": {\"height\": 28, \"width\": 28}}", SLUICE_META,
-         "cut to 28x28"},
-        {"{\"do_center_crop\": false}", SLUICE_META, "never cut"},
-        {"{\"size\": {\"height\": 56, \"width\": 40}}", SLUICE_META, "resampled to 40x56"},
-        {"{\"size\": {\"height\": 56}}", SLUICE_META, "resampled to 0x56"},
+         "cropped to 28x28"},
+        {"{\"do_center_crop\": false}", SLUICE_META, "never cropped"},
+        {"{\"size\": {\"height\": 56, \"width\": 40}}", SLUICE_META, "resized to 40x56"},
+        {"{\"size\": {\"height\": 56}}", SLUICE_META, "resized to 0x56"},
         {"{\"size\": {\"shortest_edge\": 56, \"longest_edge\": 80}}", SLUICE_UNSUPPORTED, "80"},
         {"{\"resample\": 2}", SLUICE_META, "2"},
         {"{\"do_normalize\": false}", SLUICE_UNSUPPORTED, "do_normalize false"},
         {"{\"image_mean\": [0.5, 0.5]}", SLUICE_META, "2"},
         {"{\"image_std\": [0, 1, 1]}", SLUICE_META, "0"},
     };
-    expect_sight(sees(with_processor("{\"size\": 80, \"crop_size\": 56}"), 64, 48), 106, 80, 25, 12,
+    expect_vision_grid(vision_grid_of(with_processor("{\"size\": 80, \"crop_size\": 56}"), 64, 48), 106, 80, 25, 12,
                  "cut out of more");
-    expect_sight(sees(with_processor("{\"size\": {\"height\": 60, \"width\": 70}}"), 640, 48), 70, 60, 7, 2,
+    expect_vision_grid(vision_grid_of(with_processor("{\"size\": {\"height\": 60, \"width\": 70}}"), 640, 48), 70, 60, 7, 2,
                  "both edges said");
-    expect_sight(sees(with_processor("{}"), 64, 48), 74, 56, 9, 0, "nothing said");
+    expect_vision_grid(vision_grid_of(with_processor("{}"), 64, 48), 74, 56, 9, 0, "nothing said");
     for (int i = 0; i < COUNT_OF(rows); i++) {
         struct sluice_model *model = NULL;
         struct sluice_error e = {0};
@@ -323,7 +323,7 @@ int main(void) {
     if (n_failed || !draw_video((struct model_paths){.model = folder}, wanted, "the folder")) return finish();
     test_vision_names(wanted);
     test_text_names(wanted);
-    test_sights();
+    test_vision_grids();
     test_processors();
     return finish();
 }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 static struct model {
-    struct watch watch;
+    struct fault_sys fault_sys;
     struct sluice_model *opened;
 } diffusers, authors;
 
@@ -17,9 +17,9 @@ static const struct component *transformer_of(const struct model *m) {
 static bool open_as(struct model *m, options from, const char *what) {
     struct error e = {0};
     char line[1024];
-    watch_init(&m->watch, 1);
+    fault_sys_init(&m->fault_sys, 1);
     m->opened = NULL;
-    bool ok = model_open(&m->watch.sys, model_options(&from), &m->opened, &e) == OK;
+    bool ok = model_open(&m->fault_sys.sys, model_options(&from), &m->opened, &e) == OK;
     return check(ok, "%s: %s", what, error_line(&e, line, sizeof line));
 }
 
@@ -54,7 +54,7 @@ static void compare(const char *what) {
 }
 
 /* What is in a configuration under that key, or nothing is. */
-static void configure(struct pile *p, const char *key, const char *value) {
+static void configure(struct tensor_set *p, const char *key, const char *value) {
     json_t *config = json_loads(p->config, 0, NULL);
     if (value)
         json_object_set_new(config, key, json_loads(value, JSON_DECODE_ANY, NULL));
@@ -66,10 +66,10 @@ static void configure(struct pile *p, const char *key, const char *value) {
 }
 
 static void test_names(const char *name) {
-    options from = {.model = at_hand.folder};
-    struct pile *p = layouts_wan_originally(layouts_part("transformer"));
+    options from = {.model = current_model.folder};
+    struct tensor_set *p = layouts_wan_to_checkpoint(layouts_part("transformer"));
     configure(p, "vace_layers", NULL);
-    options other = layouts_with("transformer", p);
+    options other = layouts_replace_part("transformer", p);
     if (open_as(&diffusers, from, name) && open_as(&authors, other, name)) compare(name);
     model_close(diffusers.opened);
     model_close(authors.opened);
@@ -84,21 +84,21 @@ static const char *before_hint(const char *hint) {
 }
 
 static void test_hints(void) {
-    struct pile *p = layouts_wan_originally(layouts_part("transformer"));
+    struct tensor_set *p = layouts_wan_to_checkpoint(layouts_part("transformer"));
     configure(p, "vace_layers", "[0, 3]");
-    if (open_as(&authors, layouts_with("transformer", p), "hints"))
-        check(!strcmp(before_hint("vace_blocks.1"), "blocks.3"), "the second hint is behind %s",
+    if (open_as(&authors, layouts_replace_part("transformer", p), "hints"))
+        check(!strcmp(before_hint("vace_blocks.1"), "blocks.3"), "the second hint is after %s",
               before_hint("vace_blocks.1"));
     model_close(authors.opened);
-    static const char *const wrong[][2] = {{"[1, 2]", "block 1 behind -1"},
-                                           {"[0, 0]", "block 0 behind 0"},
-                                           {"[0, 4]", "block 4 behind 0"},
+    static const char *const wrong[][2] = {{"[1, 2]", "block 1 first"},
+                                           {"[0, 0]", "block 0 after block 0"},
+                                           {"[0, 4]", "block 4 after block 0"},
                                            {"[0]", "expected 2"},
                                            {"[0, 1, 2]", "expected 2"}};
     for (size_t i = 0; i < COUNT_OF(wrong); i++) {
-        p = pile_copy(layouts_part("transformer"), "");
+        p = tensor_set_copy(layouts_part("transformer"), "");
         configure(p, "vace_layers", wrong[i][0]);
-        is_refused(layouts_with("transformer", p), META, wrong[i][0], WORDS("'vace_layers'", wrong[i][1]));
+        expect_refused(layouts_replace_part("transformer", p), META, wrong[i][0], WORDS("'vace_layers'", wrong[i][1]));
     }
 }
 
@@ -106,12 +106,12 @@ int main(void) {
     static const char *const names[] = {"wan21", "wan_i2v", "wan_flf2v", "wan22_i2v", "wan_vace"};
     temporary_make();
     for (size_t i = 0; i < COUNT_OF(names); i++) {
-        char folder[PILE_PATH];
+        char folder[TENSOR_SET_PATH];
         snprintf(folder, sizeof folder, "test/golden/%s/model", names[i]);
-        layouts_read(&layouts_of_wan, folder);
+        layouts_load(&layouts_of_wan, folder);
         test_names(names[i]);
         if (!strcmp(names[i], "wan_vace")) test_hints();
-        layouts_forget();
+        layouts_free();
     }
     return finish();
 }

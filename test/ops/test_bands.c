@@ -3,7 +3,7 @@
  *
  * Random cases: SEED in the environment moves all of them. */
 #include "engine/base/random.h"
-#include "test/lib/bench.h"
+#include "test/lib/block_runner.h"
 
 #include <stdio.h>
 #include <stdlib.h>

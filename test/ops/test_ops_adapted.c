@@ -337,23 +337,23 @@ static void test_refusals(void **state) {
     mistaken = *fits;
     mistaken.down = tensor_slice(mistaken.down, 0, 3);
     op_linear(&x, c.out, c.in, weight, (struct epilogue){0});
-    expect_problem("operator linear: adapter's up does not fit");
+    expect_error_text("operator linear: invalid adapter's up");
     mistaken = *fits;
     mistaken.down = tensor_random(DTYPE_F32, SHAPE(4, 31), 0, 1);
     op_linear_few(&x, c.out, c.in, weight, absent, ACTIVATION_NONE);
-    expect_problem("operator linear_few: adapter's down does not fit");
+    expect_error_text("operator linear_few: invalid adapter's down");
     mistaken = *fits;
     struct arena small = {.base = x.scratch->base, .bytes = 40};
     x.scratch = &small;
     op_linear(&x, c.out, c.in, weight, (struct epilogue){0});
-    expect_problem("no room for a tensor");
+    expect_error_text("scratch memory of the visit is too small");
     adapted_scratch();
     struct tensor kernel = tensor_random(DTYPE_F32, SHAPE(40, 8, 1, 1), 0, 1);
     kernel.adapters = adapted_chain(chain, (struct factors[FACTORS_MOST]){{4, 0, 39, DTYPE_F32, 1}}, &kernel);
     op_conv2d(&x, tensor_random(DTYPE_F32, SHAPE(2, 2, 40), 0, 1),
               tensor_random(DTYPE_F32, SHAPE(2, 2, 8), 0, 1), kernel, (struct epilogue){0},
               (struct conv_options){.upsample = 1});
-    expect_problem("operator conv2d: adapter's up does not fit");
+    expect_error_text("operator conv2d: invalid adapter's up");
 }
 
 /* Only products have in them what adapters add to a weight; rows of it that nothing is added to are as any.
@@ -370,7 +370,7 @@ static void test_not_in_a_product(void **state) {
     op_add(&x, out, out, tensor_slice(weight, 19, 20));
     assert_int_equal(problem.code, UNSUPPORTED);
     problem.code = INTERNAL;
-    expect_problem("operator add: an adapted weight does not fit");
+    expect_error_text("operator add: invalid weight with adapters");
     op_linear(&x, c.out, c.in, weight, (struct epilogue){0});
     assert_int_equal(problem.code, OK);
 }

@@ -241,7 +241,7 @@ for class in product attention conv pass; do check "$class" has ../flat "\"class
 check "the same again" cmp -s ../out ../again
 expect 0 "bench block --predict, a table" bench block --device cuda --predict h100
 check "says what it is" has ../out '^predicted for h100, not measured$'
-check "a block" has ../out '^zimage, a block "layer", 4128 tokens$'
+check "a block" has ../out '^zimage, block "layer", 4128 tokens$'
 check "its sums" has ../out '^all product  *[0-9]* *1460.9 '
 check "nothing on stderr" [ ! -s ../err ]
 expect 2 "bench block --predict of no card" bench block --predict none

@@ -72,7 +72,7 @@ rm -f ./*
 expect 0 "plan" plan -m "$model" $size --max-ram 1G --json
 check "types only where they are asked for" lacks ../out '"types"'
 expect 0 "plan --types" plan -m "$model" $size --max-ram 1G --types
-check "a table" has ../out '^--type .* as read  *convert$'
+check "a table" has ../out '^--type .* while reading  *by convert$'
 check "a row of what only files have" has ../out '^int8_convrot  *[0-9.]* [KM]iB  *-  *[0-9.]* s$'
 check "a type's row" has ../out '^q4_k  *[0-9.]* [KM]iB  *[0-9.]* s  *[0-9.]* s$'
 while IFS='|' read -r line pattern; do

@@ -74,7 +74,7 @@ check "two stages of text" has ../out '"text_2"'
 check "not three" lacks ../out '"text_3"'
 same sd3 sd3 $sd3 --clip_l none --clip_g none
 check "one" lacks ../out '"text_2"'
-check "what stands there is said" has ../err '^no CLIP-L text encoder (--clip_l): zeros stand in'
+check "what stands there is said" has ../err '^no CLIP-L text encoder (--clip_l): zeros replace'
 expect 0 "fewer columns than pooled ones" plan --family sd3 --dims hidden=1024 --clip_l none --clip_g none --max-ram 2G
 
 # ---- types: as if the files had been converted ----
@@ -114,7 +114,7 @@ done <<END
 --family zimage --dims dtype=f32|dtype
 --family zimage --dims nothing=3|known: dtype vocabulary
 --family zimage --dims heads=2,heads=3|twice
---family qwen_image_edit --dims vision_heads=1024|the vision encoder's sizes do not fit together
+--family qwen_image_edit --dims vision_heads=1024|inconsistent vision encoder sizes
 --family zimage --type nothing|--type.*int8_convrot
 --family zimage --device cuda:5090|cuda:5090.*3060, .*h100
 --family zimage latent.safetensors|latent

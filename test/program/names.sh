@@ -122,9 +122,9 @@ warned() { # warned PATTERN ARGS...: drawn, with that warning and no other
     rm -f a.png
 }
 warned '--prompt: <lora:' -p 'a fox <lora:foxes:0.8>'
-warned 'the prompt: (word:1.3)' -p 'a (red:1.3) fox' -q
-warned 'the prompt: (word:1.3)' -p '((very) red:.5) (fox:2)'
-warned 'the negative prompt: (word' -p 'a fox' -n '(blue:2)' --cfg-scale 2
+warned 'the prompt has (word:1.3)' -p 'a (red:1.3) fox' -q
+warned 'the prompt has (word:1.3)' -p '((very) red:.5) (fox:2)'
+warned 'the negative prompt has (word' -p 'a fox' -n '(blue:2)' --cfg-scale 2
 warned '--negative-prompt has no effect' -p 'a fox' -n blue --cfg-scale 1
 expect 0 "planned too" plan -m "$model" -p 'a fox' -n blue --cfg-scale 1
 check "says it" has ../err '^warning: --negative-prompt has no effect'

@@ -186,7 +186,7 @@ for isa in AVX2 AVX512_CORE; do
     DNNL_MAX_CPU_ISA=$isa
     export DNNL_MAX_CPU_ISA
     draw 2 "bf16 within $isa" -p x -o a.png --precision bf16
-    check "says what it lacks" has ../err '^sluice: --precision .*bf16.*AVX512_BF16'
+    check "says what it lacks" has ../err '^sluice: .*--precision.*AVX512_BF16.*found bf16'
     expect 2 "planned, bf16 within $isa" plan -m "$model" --precision bf16
     draw 0 "f32 within $isa" -p x -o a.png --precision f32
     rm -f a.png
@@ -412,7 +412,7 @@ rates 0 '{"version":1,"disk":1e12,"ops":{"linear":1e12,"attention":1e12,"conv":1
 check "other rates, other seconds" [ "$(number seconds)" != "$slow" ]
 printf '{"version":1,"ops":{"linear":1000}}' >../rates.json
 draw 0 "generate with rates of a snail" -p x -o a.png --rates ../rates.json
-check "what they say is announced" has ../err '^about [1-9][0-9]* minutes'
+check "what they say is announced" has ../err '^estimated time: [1-9][0-9]* minutes'
 printf '{"version":1}' >../rates.json
 draw 0 "generate with rates" -p x -o a.png --rates ../rates.json --report ../r.json
 check "in the report" has ../r.json '"rates": "../rates.json"'
@@ -598,7 +598,7 @@ done
 expect 0 "a plan of 3 steps" plan -m "$model" $size --steps 3 -p x --json
 cp ../out ../bad_plan.json
 draw 4 "that plan for 2 steps" -p x -o a.png --plan ../bad_plan.json
-check "both numbers" has ../err '(../bad_plan\.json): found steps 3, expected steps 2'
+check "both numbers" has ../err '(../bad_plan\.json): found steps 3 in the plan, expected steps 2 as requested'
 # ---- what opening files may take ----
 # With blanks behind it, as the format allows, a header of 90 MB says no more than before.
 vae=$model/vae/diffusion_pytorch_model.safetensors
@@ -789,7 +789,7 @@ if [ -e "$model/$shard" ]; then
     copy other && sed -i 's/linear.bias":{"dtype":"F32/linear.bias":{"dtype":"I32/' "other/$shard"
     wrong 3 "an unsupported element type" 'found I32, expected F32, F16, BF16 or a quantised type'
     copy other && sed -i 's,: "diffusion_pytorch_model-00001,: "../fusion_pytorch_model-00001,' other/transformer/*.index.json
-    wrong 3 "an index that escapes" 'escapes'
+    wrong 3 "an index that escapes" 'leaves the model folder'
     copy other && size_of=$(wc -c <"other/$shard") && printf '\300\177' | dd of="other/$shard" bs=1 seek=$((size_of - 2)) conv=notrunc 2>/dev/null
     wrong 7 "NaN in weights" 'stage '
 fi

@@ -161,7 +161,7 @@ static void nothing_filled(void) {
     is_usage(sluice_bench_ops(&bench, &json, NULL, &e), &e, "options->struct_size");
     request = request_fox(32, 32, 1, 1, 1);
     request.init_image = &picture;
-    check(sluice_run(rig.session, &request, &e) == SLUICE_USAGE && strstr(e.found, "struct_size"),
+    check(sluice_run(rig.session, &request, &e) == SLUICE_USAGE && strstr(e.what, "struct_size"),
           "a picture: %s, %s", e.what, e.found);
     check(!model && !session && !json, "something was made");
     rig_close(&rig);

@@ -131,7 +131,7 @@ static void test_family(const json_t *family) {
     sluice_model_close(model);
 }
 
-/* Those without a title are no published ones: the test library has a toy. */
+/* Those without a title are no published ones: the test library has a synthetic. */
 int main(void) {
     struct sluice_error error;
     char *text = NULL;

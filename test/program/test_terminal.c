@@ -1,8 +1,8 @@
 /* What people see while a picture is drawn and after it: the progress line on a terminal of 80 columns and in
  * a log, and the lines behind a run. stderr is a terminal here, or a file; the library's part is made up. */
-#include "cli/plain.h"
+#include "cli/sanitize.h"
 #include "cli/progress.h"
-#include "cli/say.h"
+#include "cli/messages.h"
 #include "cli/picture_write.h"
 #include "cli/summary.h"
 #include "cli/terminal.h"
@@ -205,9 +205,9 @@ static void text_is_made_plain(void) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char text[64], json[128], *from = strcpy(text, rows[i].text);
         FILE *to = fmemopen(json, sizeof json, "w");
-        plain_put_json(to, rows[i].text);
+        sanitize_print_json(to, rows[i].text);
         fclose(to);
-        check(strcmp(plain_make(from), rows[i].plain) == 0, "row %zu: %s, not %s", i, from, rows[i].plain);
+        check(strcmp(sanitize_text(from), rows[i].plain) == 0, "row %zu: %s, not %s", i, from, rows[i].plain);
         check(strcspn(json, "\n") == strlen(rows[i].json) &&
                   !strncmp(json, rows[i].json, strlen(rows[i].json)),
               "row %zu as JSON: %s", i, json);
@@ -217,8 +217,8 @@ static void text_is_made_plain(void) {
 /* The live line is cut between bytes: half a character does not reach the terminal. */
 static void a_live_line_is_plain(void) {
     int other = heard_begin(6);
-    say_live("abcd\u72D0e");
-    say_note("%s", "one\ntwo\u202E");
+    message_live("abcd\u72D0e");
+    message_note("%s", "one\ntwo\u202E");
     check_says(heard_end(other), "Kabcd?", true);
     check_says(heard, "one?two?", true);
 }
@@ -282,7 +282,7 @@ static const char *pictures_on(const char *term, const char *program, int n, con
     setenv("TERM_PROGRAM", program, 1);
     preview.rgb = grey(60, 30);
     for (int i = 0; i < n && terminal_shows_pictures(); i++) {
-        if (i && between) say_note("%s", between);
+        if (i && between) message_note("%s", between);
         terminal_show(&terminal, &preview);
     }
     return heard_end(other);
@@ -374,7 +374,7 @@ static const char *behind(double waited, int evaluations, int bytes, const char 
     report_text = text;
     struct summary summary = {.n_pictures = 2, .seconds = 101};
     int other = heard_begin(0);
-    summary_say(&summary);
+    summary_print(&summary);
     return heard_end(other);
 }
 

@@ -4,10 +4,10 @@
 # usage: videos.sh SLUICE MODEL_DIR [SCRATCH_DIR]
 . "$(dirname "$0")/program.sh"
 
-film() { # film CODE NAME ARGS...: of 5 frames
-    film_code=$1 film_name=$2
+video() { # video CODE NAME ARGS...: of 5 frames
+    video_code=$1 video_name=$2
     shift 2
-    expect "$film_code" "$film_name" generate -m "$model" -W 64 -H 48 --frames 5 --steps 1 -p "a fox" -n snow --seed 7 "$@"
+    expect "$video_code" "$video_name" generate -m "$model" -W 64 -H 48 --frames 5 --steps 1 -p "a fox" -n snow --seed 7 "$@"
 }
 stream() { ffprobe -v error -count_frames -show_entries "stream=$2" -of default=nw=1:nk=1 "$1" | tr '\n' ' '; }
 names() { ls -A | tr '\n' ' '; }
@@ -17,7 +17,7 @@ reported() { tr -d ' \n' <"$1" | sed "s/.*\"$2\":\[\{0,1\}\"\{0,1\}\([0-9a-f]*\)
 
 # ---- formats: name | codec | rate ----
 while IFS='|' read -r file codec rate; do
-    film 0 "$file" -o "$file" --fps "$rate"
+    video 0 "$file" -o "$file" --fps "$rate"
     check "said" has ../err "^wrote $file (5 frames at $rate a second, 64x48, seed 7, sha256 "
     check "a video" has ../err '^done: 1 video in '
     name=$file
@@ -26,7 +26,7 @@ while IFS='|' read -r file codec rate; do
     check "its prompt" [ "$(echo "$text" | grep -c 'a fox$')" = 1 ]
     check "what to keep away from" [ "$(echo "$text" | grep -c '^Negative prompt: snow$')" = 1 ]
     check "its settings" [ "$(echo "$text" | grep -c '^Steps: 1, .*Seed: 7, Size: 64x48, Frames: 5, ')" = 1 ]
-    film 0 "$file without a text" -o "plain-$file" --no-metadata
+    video 0 "$file without a text" -o "plain-$file" --no-metadata
     check "none" lacks "plain-$file" fox
 done <<END
 a.mp4|h264|16
@@ -35,27 +35,27 @@ a.gif|gif|20
 A.MP4|h264|30
 END
 pixels=$(hash_of)
-film 0 "the model's own rate" -o own.webm --report ../r.json
+video 0 "the model's own rate" -o own.webm --report ../r.json
 check "16" [ "$(stream own.webm r_frame_rate)" = "16/1 " ]
 check "of the same pixels" [ "$(reported ../r.json image_sha256)" = "$pixels" ]
 for file in low.mp4 low.webm; do
-    film 0 "little quality" -o $file --quality 5
+    video 0 "little quality" -o $file --quality 5
     check "smaller" [ "$(bytes $file)" -lt "$(bytes "a.${file#low.}")" ]
 done
-film 0 "a GIF of some quality" -o low.gif --quality 5
+video 0 "a GIF of some quality" -o low.gif --quality 5
 check "has none" has ../err '^warning: --quality is not used: GIF has none$'
-film 2 "a GIF too fast" -o fast.gif --fps 60
+video 2 "a GIF too fast" -o fast.gif --fps 60
 check "said" has ../err '^sluice: .*fast.gif.*--fps 60.*at most 50'
 rm -f ./*
 
 # ---- frames ----
-film 0 "a picture a frame" -o 'f-%d.png'
+video 0 "a picture a frame" -o 'f-%d.png'
 check "all, and nothing else" [ "$(names)" = "f-1.png f-2.png f-3.png f-4.png f-5.png " ]
 check "said" has ../err '^wrote f-1.png (the first of 5 frames, 64x48, seed 7, '
 name="their hash"
 check "is all rows'" [ "$(ffmpeg -v error -i f-%d.png -f rawvideo -pix_fmt rgb24 - | sha256sum | cut -c 1-64)" = "$pixels" ]
 check "their text" has f-5.png 'tEXtparameters'
-film 0 "its own names" -o x.mp4
+video 0 "its own names" -o x.mp4
 name="a video's frames"
 ffmpeg -v error -y -i x.mp4 -framerate 16 -i f-%d.png -lavfi "[0]format=rgb24[a];[1]format=rgb24[b];[a][b]psnr=stats_file=../psnr" -f null - 2>../out
 check "are the pictures'" [ "$(sed 's/.*psnr_avg:\([0-9]*\).*/\1/' ../psnr | awk '$1 >= 20' | wc -l)" = 5 ]
@@ -80,7 +80,7 @@ new/||new/0001.png new/0002.png new/0003.png new/0004.png new/0005.png
 new|-b 2|new/1-0001.png new/1-0002.png new/1-0003.png new/1-0004.png new/1-0005.png new/2-0001.png new/2-0002.png new/2-0003.png new/2-0004.png new/2-0005.png
 END
 mkdir there && echo old >there/0002.png && echo mine >there/mine
-film 0 "into a folder that is there" -o there
+video 0 "into a folder that is there" -o there
 check "over what was there" lacks there/0002.png old
 check "and nothing else" [ "$(ls there | wc -l) $(cat there/mine)" = "6 mine" ]
 rm -rf ./*
@@ -94,7 +94,7 @@ rm -f ./*
 # ---- what is refused: arguments | message ----
 while IFS='|' read -r arguments message; do
     # shellcheck disable=SC2086
-    film 2 "$arguments" $arguments
+    video 2 "$arguments" $arguments
     check "message has $message" has ../err "^sluice: .*$message"
     check "nothing is there" empty_folder .
 done <<END
@@ -107,22 +107,22 @@ done <<END
 -o x.png --report x-5.png|two names
 -o x.mp4 --fps 0|--fps
 END
-film 6 "a folder that is missing" -o gone/x.mp4
-film 6 "a folder in one that is missing" -o gone/folder/
+video 6 "a folder that is missing" -o gone/x.mp4
+video 6 "a folder in one that is missing" -o gone/folder/
 mkdir d-3.png
-film 6 "a frame's name that is a folder's" -o d-%d.png
+video 6 "a frame's name that is a folder's" -o d-%d.png
 check "nothing else" [ "$(names)" = "d-3.png " ]
 rm -rf ./*
 for i in 1 2 3; do cp "$demo/../../README.md" x-$i.png; done
-film 2 "over what is read" -p @x-2.png -o x.png
+video 2 "over what is read" -p @x-2.png -o x.png
 check "it stays" cmp -s x-2.png "$demo/../../README.md"
 mkdir led && cp x-1.png led/f-2.png
-film 2 "over frames that lead" --control led -o led/f-%d.png
+video 2 "over frames that lead" --control led -o led/f-%d.png
 check "said" has ../err '^sluice: --output would overwrite a file in the folder of --control'
 rm -rf ./*
 
 # ---- saved latents ----
-film 0 "a latent" -b 2 --save-latent l.safetensors -o x.mp4
+video 0 "a latent" -b 2 --save-latent l.safetensors -o x.mp4
 pixels=$(hash_of)
 expect 0 "decoded" decode l.safetensors -m "$model" -o y.mp4 --fps 12
 check "of the same pixels" [ "$(hash_of)" = "$pixels" ]
@@ -140,10 +140,10 @@ rm -rf ./*
 
 # ---- budgets: the least that would do does ----
 for file in b.mp4 b.webm b.gif b.png; do
-    film 4 "$file, too little" -o $file --max-ram 9M
+    video 4 "$file, too little" -o $file --max-ram 9M
     check "nothing" empty_folder .
     least=$(sed -n 's/.*--max-ram \([0-9]*\)B.*/\1/p' ../err)
-    film 0 "$file, the least" -o $file --max-ram "${least}B" --report ../r.json
+    video 0 "$file, the least" -o $file --max-ram "${least}B" --report ../r.json
     measured=$(tr -d ' \n' <../r.json | sed 's/.*"measured":{\([^}]*\)}.*/\1/; s/.*"ram_bytes":\([0-9]*\).*/\1/')
     check "is kept to: $measured of $least" [ "$measured" -le "$least" ]
     check "and is not far: $measured of $least" [ "$((least - measured))" -le $((32 << 20)) ]
@@ -153,14 +153,14 @@ done
 # ---- disks that are full, and runs that end early: nothing is left but the latent ----
 if [ -w /dev/full ]; then
     ln -s /dev/full full.mp4
-    film 6 "a full disk" -o full.mp4 --save-latent l.safetensors
+    video 6 "a full disk" -o full.mp4 --save-latent l.safetensors
     check "No space" has ../err '^sluice: .*full.mp4.*No space left'
     check "the latent is there" [ -s l.safetensors ]
     rm -f ./*
 fi
 (
     ulimit -f 14 # of 512 bytes
-    film 6 "files of 7 KiB" -o new/ --save-latent l.safetensors
+    video 6 "files of 7 KiB" -o new/ --save-latent l.safetensors
     cp ../err ../err_frames
     echo "$passed $failed" >../sums
 )
@@ -193,14 +193,14 @@ ends_early KILL 137 c-%d.png made
 touch ../ended
 check "something was there" [ -d made ]
 rm -rf made ../ended
-film 0 "after a run that was killed" -o c.mp4
+video 0 "after a run that was killed" -o c.mp4
 check "what it left is gone" [ "$(names)" = "c.mp4 " ]
 
 # ---- a tiny decoder ----
 rm -rf ../taehv
 expect 0 "a tiny decoder is made" bench checkpoint taehv ../taehv -q \
     --dims latent_channels=5,taehv_channels0=16,taehv_channels1=8,taehv_channels2=6,taehv_channels3=5
-film 0 "it decodes" -o tiny.webm --taesd ../taehv --save-latent tiny.safetensors
+video 0 "it decodes" -o tiny.webm --taesd ../taehv --save-latent tiny.safetensors
 check "a line says so" has ../err '^decoded with the tiny video decoder (taehv): another picture'
 check "as many frames" [ "$(stream tiny.webm width,height,nb_read_frames)" = "64 48 5 " ]
 check "and the video" has tiny.webm 'VAE Decoder: TAEHV, '

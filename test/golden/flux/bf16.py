@@ -1,6 +1,6 @@
-"""What bf16 costs the reference of Flux.1; ../bf16.py is the program.
+"""bf16 errors of the Flux.1 reference, for ../bf16.py.
 
-Timesteps, guidance, conditioning and latents between steps stay f32, as ours do; the autoencoder has no part in it.
+Timesteps, guidance, conditioning and latents between steps stay f32, as in Sluice; the VAE is not measured.
 """
 
 import types
@@ -14,7 +14,7 @@ from . import reference_tensors as reference
 
 
 def cast(value, dtype):
-    """Whatever is of floats in it."""
+    """Converts all floating-point tensors in a nested value."""
     if torch.is_tensor(value):
         return value.to(dtype) if value.is_floating_point() else value
     if isinstance(value, ModelOutput):
@@ -27,17 +27,17 @@ def cast(value, dtype):
 
 
 def disguise(model, dtype):
-    """Computes in this type, and to whoever calls it is a model in f32."""
+    """Makes a model compute in this dtype while its callers see f32 inputs and outputs."""
     model.to(dtype)
     model.__class__ = type(model.__class__.__name__, (model.__class__,), {"dtype": property(lambda _: torch.float32)})
 
     forward = model.forward
-    # not by hooks: those of the reference tensors see what the pipeline gives
+    # not with hooks: the reference tensors' hooks must record the pipeline's values
     model.forward = lambda *args, **kwargs: cast(forward(*cast(args, dtype), **cast(kwargs, dtype)), torch.float32)
 
 
 def keep_conditioning(transformer, dtype):
-    """Times, guidance and the pooled text go through their layers in f32, unrounded: only the result is rounded."""
+    """Runs timestep, guidance and pooled text embeddings in f32; only the result is rounded."""
     given = {}
 
     def remember(_module, _args, kwargs):
@@ -60,7 +60,7 @@ def load(folder, dtype):
 
 @torch.no_grad()
 def blocks(pipe, dtype, known, about):
-    """Each block of the transformer on its reference tensor's input; by reference tensor name."""
+    """Runs each transformer block on its reference tensor's input; returns outputs by reference tensor name."""
     model, temb, out = pipe.transformer, known["block.temb"].to(dtype), {}
     rope, n = model.pos_embed(known["rope.ids"].float()), about["text_tokens"]
     for name, block in (("block.double", model.transformer_blocks[about["double"]]),
@@ -77,7 +77,7 @@ def blocks(pipe, dtype, known, about):
 
 @torch.no_grad()
 def whole(pipe, known, case, about):
-    """The transformer, called as for the reference tensors."""
+    """Runs the transformer with the reference tensors' inputs."""
     guidance = None if about["guidance"] is None else torch.tensor([about["guidance"]])
     latents = [known["case0.latent_001"]] + [known[f"case0.encoded.reference_{i:03}"] for i in range(len(case["references"]))]
     n = about["text_tokens"]
@@ -105,7 +105,7 @@ def text_blocks(pipe, dtype, known, about):
 
 
 def cases(pipe, known, expect):
-    """What every prompt becomes, and final latents."""
+    """Encoded prompts and final latents of every case."""
     out = {}
     for case in expect["cases"]:
         prefix = f"case{case['index']}"
@@ -131,12 +131,12 @@ def everything(folder, dtype, known, expect):
 
 
 def add_names(errors):
-    """What tests also call them."""
+    """Adds entries under the tests' other names."""
     errors["block.velocity.far"] = errors["block.velocity"]
 
 
 def independent(name, known):
-    """Rows of one token are alike, those of pads above all."""
+    """Number of independent errors: rows of equal tokens are equal, padding in particular."""
     if ".hidden." not in name:
         return {}
     return {"n": len(known[name.replace("hidden", "ids_2")].unique()) * known[name].shape[-1]}

@@ -43,7 +43,7 @@ def _clip(spec, folder, vocabulary):
     if not spec.form["clip_released"]:
         model.to(DTYPES[dtype]).save_pretrained(folder)
         return
-    # Released files: "text_model." before every name, and an eos_token_id that is not the tokenizer's.
+    # Published files: prefix "text_model.", and an eos_token_id that is not the tokenizer's.
     os.makedirs(folder)
     tensors = {f"text_model.{name.removeprefix('text_model.')}": t for name, t in cast(model, dtype).items()}
     write_weights(folder, "model", tensors, 1)
@@ -57,7 +57,7 @@ def _clip(spec, folder, vocabulary):
 
 def t5(spec, folder, vocabulary):
     config = T5Config(
-        # the released embedding, too, has 28 rows more than the tokenizer has ids
+        # the published embedding also has 28 more rows than the tokenizer has ids
         vocab_size=vocabulary + 28, d_model=spec.t5_hidden, d_kv=spec.t5_head_dim, d_ff=spec.t5_ffn, num_layers=spec.t5_layers,
         num_heads=spec.t5_heads, feed_forward_proj="gated-gelu", is_encoder_decoder=True, tie_word_embeddings=False, dropout_rate=0.1)
     model = weights.randomize(T5EncoderModel(config), weights.T5, f"{spec.seed} t5")

@@ -10,7 +10,7 @@ PARTS = ["text_encoder", "text_encoder_2", "transformer", "vae"]
 MEASURE = ("Relative L2 change of case 0's latent after two steps (text encoders, transformer), of the decoded picture (vae.decoder) or of a picture's "
            "moments (vae.encoder) when the tensor is zero.")
 
-STEPS = 2  # of the first case's, which are more
+STEPS = 2  # of the first case, which has more
 KEY_BIAS = "a key bias adds the same to all scores of a query: softmax cancels it"
 UNUSED = [
     (r"^vae\.(decoder|encoder)\.mid_block\.attentions\.0\.to_k\.bias$", KEY_BIAS),
@@ -41,7 +41,7 @@ class Probe:
 
     @torch.no_grad()
     def encode(self):
-        picture = self.tensors.get("encoder.in")  # none where the autoencoder is borrowed
+        picture = self.tensors.get("encoder.in")  # none if the VAE is another fixture's
         return None if picture is None else self.pipe.vae.encode(picture).latent_dist.parameters
 
     def change(self, name):

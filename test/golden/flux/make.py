@@ -1,33 +1,33 @@
-"""Makes the Flux.1 fixtures; ../make.py is the program.
+"""Generates the Flux.1 fixtures, for ../make.py.
 
-Each NAME/ is as Z-Image's (../make.py): model/, expect.json, reference.safetensors.  flux_kontext and
-flux_fill link to what they share with flux_a.  Case k's reference tensors have the prefix "case{k}.":
-  ids.cond ids_2.cond        i32, CLIP's (77) and T5's (max_sequence_length), pads included; .uncond likewise
-  hidden.cond pooled.cond    [T, t5_hidden], [clip_hidden]: what encode_prompt gives
-  sigmas timesteps           n+1 and n values: of the steps that are run
-  picture.{init,mask,reference_000,...}   u8 [H, W, 3]: what goes in
+Each NAME/ has Z-Image's layout (../make.py): model/, expect.json, reference.safetensors.  flux_kontext and
+flux_fill link to components of flux_a.  Case k's reference tensors have the prefix "case{k}.":
+  ids.cond ids_2.cond        i32, CLIP's (77) and T5's (max_sequence_length), padding included; .uncond likewise
+  hidden.cond pooled.cond    [T, t5_hidden], [clip_hidden]: results of encode_prompt
+  sigmas timesteps           n+1 and n values, of the steps that are run
+  picture.{init,mask,reference_000,...}   u8 [H, W, 3]: input images
   moments.{init,masked,reference_000,...}  [2C, h, w], of image 0: mean, then log variance, before clamping
-  encoded.{...}              [N, C, h, w]: init and masked drawn from the posterior, references its mean; scale and
-                             shift done.  Image k draws from seed + k: init's noise, the start's, masked's
-  control                    [C + factor^2, h, w], image 0, of a model that fills: the masked picture's latent, the mask
-  latent_000                 [N, C, h, w], what the loop starts from
-  latent_001 ...             after every step but the last; not in a batch
-  latent decoded picture     as Z-Image's
-Cases of kind "text" have ids and pooled; hidden states are there of the first two cases of each kind.
+  encoded.{...}              [N, C, h, w]: init and masked sampled from the posterior, references its mean; after
+                             scale and shift.  Image k draws from seed + k: noise of init, of the start, of masked
+  control                    [C + factor^2, h, w], image 0, Fill only: the masked image's latent, the mask
+  latent_000                 [N, C, h, w], start of the loop
+  latent_001 ...             after every step but the last; not for batches
+  latent decoded picture     as for Z-Image
+Cases of kind "text" have ids and pooled; the first two cases of each kind have hidden states.
 
-Block reference tensors, from one forward at case 0's step 1 with the text's first block.text_tokens tokens and
+Block reference tensors, from one forward at case 0's step 1 with the first block.text_tokens text tokens and
 case 0's references (in: latent_001, hidden.cond, pooled.cond, batch of one):
-  block.t block.temb         timestep / 1000 as the pipeline gives it; [1, dim]
+  block.t block.temb         timestep / 1000 as passed by the pipeline; [1, dim]
   block.{double,single}.{in,out}   [1, tokens, dim], text then image (then references)
   block.final.{in,out}  block.final_small.{in,out}   image rows before the last norm, and packed velocity
-  block.velocity             as block.final.out: [1, tokens, 4 C]; rows of references included
-  embed.{image,text}.{in,out}   packed rows (C, ph, pw in a row); a model that fills: latent, masked, mask
+  block.velocity             like block.final.out, [1, tokens, 4 C], including rows of references
+  embed.{image,text}.{in,out}   packed rows (C, ph, pw); Fill: latent, masked, mask
   rope rope.ids              [tokens, head_dim / 2, 2] cos and sin; i32 [tokens, 3]
-  block.clip.{in,out} block.t5.{in,out}   [1, T, hidden] of the layers that expect.json names
+  block.clip.{in,out} block.t5.{in,out}   [1, T, hidden] of the layers named in expect.json
   clip.embedding t5.embedding   [T, hidden] of case 0's ids (clip's with positions)
-  t5.distance_bias t5.buckets   [heads, 1023] for 512 tokens, key minus query from -511; i32 [2047] from -1023
+  t5.distance_bias t5.buckets   [heads, 1023] for 512 tokens, key minus query starting at -511; i32 [2047] starting at -1023
 Encoder reference tensors: encoder.{in,out}, [1, 3, H, W] to moments [1, 2C, h, w]; encoder.{resnet,downsampler,mid}.{in,out}.
-Decoder reference tensors: as Z-Image's.
+Decoder reference tensors: as for Z-Image.
 Without a model: schedule_tokens.{steps}.{tokens}.{sigmas,timesteps} (flux_a), schedule.{steps}.{shift}... (flux_b).
 """
 
@@ -41,7 +41,7 @@ import reference_tensors as zimage_references
 from . import folder, reference_tensors, specs
 
 TEXT_CASES = ["unicode", "long", "special", "empty"]
-HIDDEN_TEXTS = 2  # of these, with hidden states; so have the first two image cases
+HIDDEN_TEXTS = 2  # cases with hidden states, besides the first two image cases
 
 
 def encode_case(pipe, case, out, hidden):

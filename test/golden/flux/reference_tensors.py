@@ -18,7 +18,7 @@ SCHEDULE_STEPS = [1, 2, 4, 7, 20, 28, 50]
 SCHEDULE_TOKENS = [1, 117, 256, 1024, 1521, 4096, 6032]
 SCHEDULE_SHIFTS = [1.0, 3.0]
 
-BLOCK_TEXT = 24  # tokens of the text in block reference tensors, the first ones
+BLOCK_TEXT = 24  # text tokens in block reference tensors (the first ones)
 
 
 def load(folder):
@@ -33,7 +33,7 @@ def load(folder):
 
 @torch.no_grad()
 def encode(pipe, prompt, tokens_max):
-    """Reference tensors of one prompt, pads included, by the pipeline's own code."""
+    """Reference tensors of one prompt, padding included, by the pipeline's own code."""
     hidden, pooled, _ = pipe.encode_prompt(prompt, max_sequence_length=tokens_max)
     ids = [t(prompt, padding="max_length", max_length=n, truncation=True).input_ids for t, n in ((pipe.tokenizer, 77), (pipe.tokenizer_2, tokens_max))]
     assert hidden.shape[1] == len(ids[1]) == tokens_max and len(ids[0]) == 77
@@ -48,7 +48,7 @@ def img2img(pipe):
 
 
 def _call(pipe, case, pictures, generator):
-    """The pipeline for the case, and its arguments."""
+    """Returns the pipeline for the case and its arguments."""
     common = dict(
         prompt=case["prompt"], height=case["height"], width=case["width"], num_inference_steps=case["steps"],
         guidance_scale=case["guidance"] or 0.0, generator=generator, max_sequence_length=case["max_sequence_length"])
@@ -67,7 +67,7 @@ def _call(pipe, case, pictures, generator):
 
 @contextlib.contextmanager
 def _more_references(pipe, pictures):
-    """The pipeline takes one reference; further ones follow it here, their first axis counted on."""
+    """Adds further reference images: the pipeline takes one; the others follow with their first axis counted on."""
     prepare = pipe.prepare_latents
 
     def prepared(image, batch_size, channels, height, width, dtype, device, generator=None, latents=None):
@@ -87,19 +87,19 @@ def _more_references(pipe, pictures):
 
 @torch.no_grad()
 def run_case(pipe, case, pictures):
-    """Draws one case; tensors by their name without the case's prefix: ../runs.py."""
+    """Runs one case; returns tensors by name, without the case's prefix (see ../runs.py)."""
     config = pipe.vae.config
     with _more_references(pipe, pictures if case["references"] else {}):
         references, images = runs.run_case(pipe, case, pictures, _call, lambda z: (z - config.shift_factor) * config.scaling_factor)
     if case["mask"]:
-        # as [C, h, w]: the masked picture's latent, then one channel for each pixel of a latent's
+        # as [C, h, w]: the masked image's latent, then one channel per pixel under a latent pixel
         mask = unpack(pipe, images[0].inputs[0][..., 8 * case["channels"]:], case)
         references["control"] = torch.cat([images[0].encoded[1], mask], dim=1)[0]
     return references
 
 
 def packed(pipe, latents, control=None):
-    """What the transformer sees of latents [1, C, h, w], one after another, and of what a model that fills sees beside the first."""
+    """Packs latents [1, C, h, w] one after another as the transformer's input; Fill's control channels are appended to the first."""
     rows = [pipe._pack_latents(z, 1, *z.shape[1:]) for z in latents]
     if control is not None:
         channels = latents[0].shape[1]
@@ -109,7 +109,7 @@ def packed(pipe, latents, control=None):
 
 
 def positions(pipe, case, references, text_tokens):
-    """Of text, image and references."""
+    """Position ids of text, image and references."""
     def of_picture(axis, columns, rows):
         ids = pipe._prepare_latent_image_ids(1, rows, columns, "cpu", torch.float32)
         ids[:, 0] = axis
@@ -120,10 +120,10 @@ def positions(pipe, case, references, text_tokens):
 
 
 def conditioning_latents(case, known, image=0):
-    """What stands beside the latent [1, C, h, w] of an image: latents of references, and what a model that fills sees."""
+    """Returns latents of references and Fill's control channels for an image's latent [1, C, h, w]."""
     references = [known[f"encoded.reference_{i:03}"][:1] for i in range(len(case["references"]))]
     control = None
-    if "control" in known:  # of image 0; the mask is all images'
+    if "control" in known:  # of image 0; all images share the mask
         channels = case["channels"]
         control = torch.cat([known["encoded.masked"][image], known["control"][channels:]])
     return references, control
@@ -131,8 +131,8 @@ def conditioning_latents(case, known, image=0):
 
 @torch.no_grad()
 def denoise(pipe, case, known, texts, image=0, steps=None):
-    """The pipeline's loop from what the reference tensors say it starts with; texts: (hidden, pooled) for each lane.  Latents between steps,
-    timesteps and guidance are f32 (f64) whatever the transformer computes in."""
+    """The pipeline's denoising loop from the reference tensors' start; texts: (hidden, pooled) for each lane.  Latents between steps,
+    timesteps and guidance are f32 (f64) whatever the transformer's dtype."""
     model, dtype = pipe.transformer, pipe.transformer.dtype
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     references, control = conditioning_latents(case, known, image)
@@ -157,7 +157,7 @@ def denoise(pipe, case, known, texts, image=0, steps=None):
 
 @torch.no_grad()
 def block_references(pipe, case, references):
-    """One block of each kind inside a whole forward, after case 0's first step, of the text's first tokens."""
+    """One block of each kind in a complete forward pass, after case 0's first step, with the first text tokens."""
     model, out, about = pipe.transformer, {}, {}
     known = of_case(references, 0)
     text = known["hidden.cond"][None, :BLOCK_TEXT]
@@ -184,7 +184,7 @@ def block_references(pipe, case, references):
         for hook in hooks:
             hook.remove()
     seen = watch.tensors
-    # the modules give (text, image); a block's reference tensor is the two joined, text first
+    # modules return (text, image); reference tensors join both, text first
     for name in blocks:
         out[f"{name}.in"] = torch.cat([texts[f"{name}.in"], seen[f"{name}.in"]], 1)
         out[f"{name}.out"] = torch.cat([texts[f"{name}.out"], texts[f"{name}.image"]], 1)
@@ -201,19 +201,19 @@ def block_references(pipe, case, references):
 
 @torch.no_grad()
 def text_references(pipe, references):
-    """A middle layer of both text encoders, and T5's bias by distance."""
+    """A middle layer of both text encoders, and T5's distance bias."""
     clip, t5, out, about = pipe.text_encoder, pipe.text_encoder_2, {}, {}
     layers = (clip.text_model if hasattr(clip, "text_model") else clip).encoder.layers
     i, j = (len(layers) - 1) // 2, len(t5.encoder.block) // 2
     with Watch({"block.clip": layers[i], "block.t5": t5.encoder.block[j]}) as watch:
         embedded = clip(input_ids=references["case0.ids.cond"].long()[None], output_hidden_states=True).hidden_states[0]
-        # the short text: a layer sees any length
+        # the shortened text: layers accept any length
         t5(input_ids=references["case0.ids_2.cond"].long()[None, :2 * BLOCK_TEXT])
     out.update(watch.tensors)
     out["clip.embedding"] = embedded[0]
     out["t5.embedding"] = t5.shared(references["case0.ids_2.cond"].long())
     bias = t5.encoder.block[0].layer[0].SelfAttention.compute_bias(512, 512)[0]
-    # by distance, key minus query, from -511 on
+    # by distance, key minus query, starting at -511
     out["t5.distance_bias"] = torch.cat([bias[:, -1, :-1], bias[:, 0, :]], dim=1)
     out["t5.buckets"] = t5.encoder.block[0].layer[0].SelfAttention._relative_position_bucket(torch.arange(-1023, 1024)).to(torch.int32)
     about["block.clip"], about["block.t5"] = dict(layer=i), dict(layer=j, tokens=2 * BLOCK_TEXT)
@@ -221,7 +221,7 @@ def text_references(pipe, references):
 
 
 def schedule_references(spec):
-    """The schedule alone: for many lengths and token counts where it is dynamic, for two shifts where it is not."""
+    """The schedule alone: for several lengths and token counts if it is dynamic, for two shifts if not."""
     out = {}
 
     def keep(name, steps, mu=None, **settings):

@@ -1,7 +1,7 @@
-"""The dimensions and requests of each Flux fixture, in the manner of Z-Image's (../specs.py).
+"""Dimensions and requests of each Flux fixture, like Z-Image's (../specs.py).
 
 A case: grid is (columns, rows) of 2x2 patches; prompt and negative name texts below; guidance is
-the distilled one, cfg the true one; init, mask and references (their grids) are pictures to make.
+the distilled one, cfg classifier-free guidance; init, mask and references (their grids) are generated images.
 """
 
 import random
@@ -13,12 +13,12 @@ FORMS = {
     "flux_a": dict(
         pipeline="FluxPipeline", guided=True, fills=False, tokens_max=512, share=None, shares=[],
         transformer_dtype="f32", clip_dtype="f32", t5_dtype="f32", vae_dtype="f32",
-        # its width is fixed at 256, so bf16 also saves much
+        # its width is fixed at 256, so bf16 also saves much space
         cast={"time_text_embed.timestep_embedder.linear_1.weight": "bf16", "time_text_embed.guidance_embedder.linear_1.weight": "bf16"},
         transformer_shards=2, t5_shards=1,
         clip_json=False,          # vocab.json + merges.txt
-        t5_json=True,             # tokenizer.json alone
-        clip_released=True,       # "text_model." prefix; eos_token_id 2, which is none
+        t5_json=True,             # tokenizer.json only
+        clip_released=True,       # prefix "text_model."; eos_token_id 2, which is not the tokenizer's
         quant_convs=False, dynamic_shift=True, scheduler_shift=3.0,
     ),
     "flux_b": dict(
@@ -26,7 +26,7 @@ FORMS = {
         transformer_dtype="bf16", clip_dtype="bf16", t5_dtype="f16", vae_dtype="f32",
         cast={"proj_out.bias": "f32", "context_embedder.weight": "f16"},
         transformer_shards=1, t5_shards=2,
-        clip_json=True, t5_json=False,  # spiece.model alone
+        clip_json=True, t5_json=False,  # spiece.model only
         clip_released=False,
         quant_convs=True, dynamic_shift=False, scheduler_shift=1.0,
     ),
@@ -47,7 +47,7 @@ TEXTS = {
     "ugly": "blurry, low quality, bad hands",
     "empty": "",
     "unicode": "Cafe\u0301 \u212bngstrom, 雪の中の狐  \u1112\u1161\u11ab\uae00\n👩\u200d👩\u200d👧 🦊🏽 12345 e\u0323\u0307 — it'S THE ﬁrst  ",
-    # what the recipe puts around a prompt: the reference reads these as added tokens
+    # the template's markers: the reference parses them as added tokens
     "special": "a sign <|endoftext|> that says </s> <|startoftext|>hello<pad> <extra_id_7>, <unk> there",
     "long": ", ".join(f"{n} {thing} in the {place}" for n in range(24) for thing, place in
                       (("birds", "snow"), ("small boats", "morning light"), ("mountains", "night sky"))),
@@ -92,25 +92,25 @@ def _case(grid, steps, seed, guidance=3.5, **more):
 CASES = {
     "flux_a": [
         _case((7, 5), 4, 42),
-        # true guidance beside the distilled one
+        # classifier-free guidance in addition to the distilled one
         _case((4, 6), 3, 7, prompt="house", guidance=1.7, cfg=2.5, negative="ugly"),
         _case((5, 3), 2, 123456789, batch=2),
         # 5 steps, strength 0.6: the last three
         _case((6, 4), 5, 11, init=True, strength=0.6),
-        # 7 steps times 0.45 is 3.15: the last four, by diffusers' count; each image's own posterior noise
+        # 7 steps * 0.45 = 3.15: the last four, as diffusers counts; each image has its own posterior noise
         _case((3, 5), 7, 2024, prompt="house", guidance=5.0, cfg=2.5, negative="empty", init=True, strength=0.45, batch=2),
     ],
     "flux_b": [
         _case((9, 7), 4, 2024, prompt="house", guidance=None),
         _case((4, 11), 1, 0, guidance=None),
-        # seeds that cross 2^32: torch's engine keeps the low 32 bits
+        # seeds across 2^32: torch's generator uses the low 32 bits
         _case((6, 5), 2, 4294967295, guidance=None, cfg=3.0, negative="ugly", batch=3),
         _case((5, 8), 3, 5, guidance=None, init=True, strength=0.8),
     ],
     "flux_kontext": [
         _case((4, 6), 4, 42, guidance=2.5, references=[(7, 3)]),
         _case((6, 3), 2, 9, prompt="house", guidance=4.0, cfg=2.5, negative="ugly", references=[(3, 5)], batch=2),
-        # beyond the reference's pipeline, which takes one: the second one's first axis is 2
+        # more than the reference's pipeline supports (one): the second one's first axis is 2
         _case((5, 4), 2, 8, guidance=2.5, references=[(3, 4), (6, 2)]),
         _case((3, 4), 2, 1, guidance=2.5),
     ],

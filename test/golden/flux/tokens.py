@@ -1,9 +1,9 @@
-"""Small tokenizers of exactly CLIP's and T5's kinds, in the files that people have.
+"""Small tokenizers with CLIP's and T5's algorithms, in published file layouts.
 
-CLIP: byte-level BPE whose last pieces of words end in </w>; ids in the released order (bytes, bytes
-that end words, merges, the two specials), so that <|endoftext|> has the highest.
-T5: unigram, NFKC by SentencePiece's compiled map; 100 sentinels above the model's pieces. umT5 has one piece more that is
-no text, <s>; behind <unk>, for transformers 5 holds T5's unknown piece to be the third whatever the file says.
+CLIP: byte-level BPE with the end-of-word suffix </w>; ids in the published order (bytes, bytes
+with suffix, merges, two special tokens), so that <|endoftext|> has the highest id.
+T5: unigram, NFKC by SentencePiece's compiled map; 100 sentinels after the model's pieces. umT5 has one more special
+piece, <s>, after <unk>, because transformers 5 assumes that T5's unknown piece is the third.
 """
 
 import base64
@@ -34,7 +34,7 @@ def _clip_shell(model):
 
 
 def clip(merges):
-    """(vocabulary, merges in rank order).  Of pairs that are equally frequent the trainer of the tokenizers library takes any."""
+    """Returns (vocabulary, merges in rank order). Own implementation: the tokenizers library breaks ties between pairs arbitrarily."""
     shell, words = _clip_shell(models.BPE()), {}
     for text in tokens.CORPUS:
         for word, _ in shell.pre_tokenizer.pre_tokenize_str(shell.normalizer.normalize_str(text)):
@@ -91,7 +91,7 @@ def save_clip(vocab, pairs, folder, as_json, pad=CLIP_LAST):
 
 
 def t5(starts=False):
-    """The serialized model; some of the corpus's characters are unknown to it. starts: it has a <s>, as umT5's."""
+    """Returns the serialised model; some of the corpus's characters are unknown to it. starts: it has <s>, as umT5."""
     out = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(tokens.CORPUS * 3), model_writer=out, vocab_size=T5_PIECES, model_type="unigram", pad_id=0, eos_id=1,
@@ -105,7 +105,7 @@ def t5_size(model):
 
 
 def _specials(model):
-    """How many pieces before the first of text."""
+    """Number of pieces before the first text piece."""
     return 4 if sentencepiece_model_pb2.ModelProto.FromString(model).trainer_spec.bos_id >= 0 else 3
 
 

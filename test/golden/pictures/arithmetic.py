@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""What diffusers, Pillow and PyTorch make of a request's pictures, written to arithmetic.safetensors.
+"""Reference results of diffusers, Pillow and PyTorch for processing input images, written to arithmetic.safetensors.
 
     arithmetic.py
 
-(diffusers 0.42, Pillow 13.0.0, torch 2.15 on a CPU, NumPy 2.4.6.)  Pictures are what draw() gives for a seed, the same
-as test_picture_arithmetic.c's.
+(diffusers 0.42, Pillow 13.0.0, torch 2.15 on a CPU, NumPy 2.4.6.)  Images come from draw() with a seed,
+identical to those of test_picture_arithmetic.c.
 
 resize/W/H/W2/H2[/Y/X]: resampled by Pillow's Lanczos, of seed W 65536 + H; every Yth row and Xth column.
 bicubic/W/H/W2/H2[/Y/X]: likewise by PyTorch, as torchvision resizes bytes (its functional.resize calls just this).
 tensor [3, H, W]: every value of every channel.  mask [H, W], channels [64, H/8, W/8] and masked [3, H, W]: of a mask
-whose grey lies on both sides of the threshold (mask_rgb).  moments, noise, sampled, mean: of an autoencoder's
-distribution.  sizes [N, 4]: of pictures larger than trained sizes, and what they are read at.  areas [N, 5]: of pictures,
-an area, and the sizes of that area.  seen [3, H, W]: tensor's picture as CLIP reads colours.
-canvas/W/H/W2/H2 [3, H2, W2]: of a picture of seed W 65536 + H, which VACE puts in front of a video of that size.
+with greys on both sides of the threshold (mask_rgb).  moments, noise, sampled, mean: of a VAE's
+posterior.  sizes [N, 4]: sizes of images larger than trained sizes, and their resized sizes.  areas [N, 5]: image sizes,
+an area, and the sizes with that area.  seen [3, H, W]: tensor's image normalised for CLIP.
+canvas/W/H/W2/H2 [3, H2, W2]: image of seed W 65536 + H, fitted to a video of that size as a VACE reference.
 """
 
 import os
@@ -56,7 +56,7 @@ def keep(out, kind, numbers, made):
 
 
 def numbers(out):
-    """A picture of every value, and a mask of greys 120 to 135 in many colours."""
+    """Generates an image with every value, and a mask of greys 120 to 135 in many colours."""
     ramp = np.arange(768, dtype=np.uint16).reshape(3, 256) % 256
     picture = Image.fromarray(ramp.T.reshape(16, 16, 3).astype(np.uint8))
     out["tensor"] = VaeImageProcessor(vae_scale_factor=16).preprocess(picture)[0]
@@ -119,7 +119,7 @@ def areas(out):
 
 
 def canvases(out):
-    """The pipeline first makes the sides multiples of 8: these are."""
+    """Sizes are multiples of 8, to which the pipeline would round them."""
     pipeline = SimpleNamespace(video_processor=VaeImageProcessor(vae_scale_factor=8))
     for width, height, to_width, to_height in CANVAS:
         picture = draw(width * 65536 + height, height, width)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What diffusers makes of pictures of another size than it draws, written to fit.safetensors.
+"""Reference results of diffusers for fitting images to another size, written to fit.safetensors.
 
     fit.py
 
-(diffusers 0.42, Pillow 13.0.0, NumPy 2.4.6.)  HOW/W/H/W2/H2: draw(W 65536 + H), of W by H pixels, made to fit W2 by H2:
-crop and stretch are resize_mode "crop" and "default"; pad is what "fill" resizes, where that puts it, its edges going on
-(around it diffusers sharpens the edge, which is no aim).
+(diffusers 0.42, Pillow 13.0.0, NumPy 2.4.6.)  HOW/W/H/W2/H2: draw(W 65536 + H), of W by H pixels, fitted to W2 by H2:
+crop and stretch are resize_mode "crop" and "default"; pad is the part that "fill" resizes, at its position, with repeated edges
+(diffusers also sharpens the border, which is not reproduced).
 """
 
 import os

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Pictures as Pillow writes and reads them: NAME.jpg or NAME.webp or NAME.png, and NAME.rgb, the rows of RGB triples of
-exif_transpose and convert("RGB"); of an animated one the first.
+"""Images written and read by Pillow: NAME.jpg or NAME.webp or NAME.png, and NAME.rgb, the rows of RGB triples of
+exif_transpose and convert("RGB"); of an animation the first frame.
 
     kinds.py
 
-(Pillow 13.0.0.)  turned_N: of EXIF's orientation N.  print: CMYK, which is refused.
+(Pillow 13.0.0.)  turned_N: EXIF orientation N.  print: CMYK, which Sluice rejects.
 """
 
 import os

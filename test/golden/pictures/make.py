@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Pictures as Pillow writes and reads them: NAME.png and NAME.rgb, the rows of RGB triples of convert("RGB").
+"""Images written and read by Pillow: NAME.png and NAME.rgb, the rows of RGB triples of convert("RGB").
 
     make.py
 
-(Pillow 13.0.0, NumPy 2.4.6.)  Files of 16 bits, which Pillow cuts to 8, have the nearest of 255 levels instead.
+(Pillow 13.0.0, NumPy 2.4.6.)  For 16-bit files, which Pillow truncates to 8 bits, NAME.rgb has the nearest of 255 levels instead.
 """
 
 import os

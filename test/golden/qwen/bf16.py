@@ -1,7 +1,6 @@
-"""What bf16 costs the reference of Qwen-Image; ../bf16.py is the program.
+"""bf16 errors of the Qwen-Image reference, for ../bf16.py.
 
-Timesteps, what is made of them before it is rounded, and latents between steps stay f32, as ours do; the autoencoder has no
-part in it.
+Timesteps, their embeddings before rounding, and latents between steps stay f32, as in Sluice; the VAE is not measured.
 """
 
 import types
@@ -17,7 +16,7 @@ from . import reference_tensors as reference
 
 
 def keep_conditioning(transformer, dtype):
-    """Timesteps go through their layers in f32, unrounded: only the result is rounded."""
+    """Runs timestep embeddings in f32; only the result is rounded."""
     given = {}
 
     def remember(_module, _args, kwargs):
@@ -33,7 +32,7 @@ def load(folder, dtype):
     pipe = reference.load(folder)
     for model in (pipe.transformer, pipe.text_encoder):
         disguise(model, dtype)
-    # transformers knows by its class what a model can give
+    # transformers selects capabilities by the class
     _CAN_RECORD_REGISTRY[pipe.text_encoder] = pipe.text_encoder._can_record_outputs
     keep_conditioning(pipe.transformer, dtype)
     return pipe
@@ -45,7 +44,7 @@ def case_latents(known, case):
 
 @torch.no_grad()
 def blocks(pipe, dtype, known, case, about):
-    """Each block of the transformer on its reference tensor's input; by reference tensor name."""
+    """Runs each transformer block on its reference tensor's input; returns outputs by reference tensor name."""
     model, temb, out = pipe.transformer, known["block.temb"].to(dtype), {}
     latents, n = case_latents(known, case), about["text_tokens"]
     rope = model.pos_embed(reference.shapes(latents), max_txt_seq_len=n, device=torch.device("cpu"))
@@ -74,7 +73,7 @@ def pictures_of(known, index):
 
 @torch.no_grad()
 def text_blocks(pipe, dtype, known, case, about):
-    """A layer of the language model, and of the tower what its reference tensors are of."""
+    """Runs a layer of the language model, and the parts of the vision tower with reference tensors."""
     model = pipe.text_encoder.model
     modules = {"block.language": model.language_model.layers[about["block.language"]["layer"]]}
     if "block.tower" in about:
@@ -89,7 +88,7 @@ def text_blocks(pipe, dtype, known, case, about):
     pictures = pictures_of(known, 0)
     out = {}
     with Watch(modules | {"tower.patches": model.visual.patch_embed}) as watch:
-        if pictures:  # the first alone: a block sees one at a time
+        if pictures:  # only the first image: a block processes one at a time
             seen = pipe.processor.image_processor(images=[next(reference.resized(pipe, pictures))[0]], return_tensors="pt")
             model.visual(seen["pixel_values"].to(dtype), seen["image_grid_thw"])
             out = {f"{name}.out": watch.tensors[f"{name}.out"][None] for name in modules if name != "block.language"}
@@ -103,7 +102,7 @@ def text_blocks(pipe, dtype, known, case, about):
 
 
 def cases(pipe, known, expect):
-    """What every prompt and picture becomes, and final latents."""
+    """Encoded prompts and images, and final latents of every case."""
     out = {}
     for case in expect["cases"]:
         prefix, pictures = f"case{case['index']}", pictures_of(known, case["index"])
@@ -124,7 +123,7 @@ def everything(folder, dtype, known, expect):
 
 
 def add_names(errors):
-    """What tests also call them."""
+    """Adds entries under the tests' other names."""
 
 
 family = types.SimpleNamespace(everything=everything, add_names=add_names, independent=lambda _name, _known: {}, renamed={})

@@ -12,7 +12,7 @@ PARTS = ["text_encoder", "transformer", "vae"]
 MEASURE = ("Relative L2 change of case 0's latent after two steps (text encoder with its tower, transformer), of the decoded picture "
            "(vae.decoder) or of the first reference's latent (vae.encoder) when the tensor is zero.")
 
-STEPS = 2  # of the first case's, which are more
+STEPS = 2  # of the first case, which has more
 UNUSED = [(r"^vae\..*time_conv\.", "a picture has one frame"), (r"lm_head", "no hidden state depends on it")]
 LAST = "the last block's text goes nowhere"
 

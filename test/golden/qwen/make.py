@@ -1,35 +1,35 @@
-"""Makes the Qwen-Image fixtures; ../make.py is the program.
+"""Generates the Qwen-Image fixtures, for ../make.py.
 
-Each NAME/ is as Flux.1's (../flux/make.py): model/, expect.json, reference.safetensors.  qwen_image links to what it shares
-with qwen_edit_plus.  Pictures are resized to the small areas of specs.py.  Case k's reference tensors have the prefix "case{k}.":
-  ids.cond                   i32, template and a picture's repeated pads included, without those behind the last row of hidden; .uncond likewise
-  hidden.cond                [T, hidden]: what encode_prompt gives: without the template's first tokens, cut
-  sigmas timesteps           n+1 and n values: of the steps that are run
-  picture.{init,reference_000,...}   u8 [H, W, 3]: what goes in
-  pixels.reference_000 ...   u8 [H, W, 3]: what the vision tower sees of it, resized twice; seen.reference_000 [tokens, hidden]: what it gives
+Each NAME/ has Flux.1's layout (../flux/make.py): model/, expect.json, reference.safetensors.  qwen_image links to components
+of qwen_edit_plus.  Images are resized to the small areas of specs.py.  Case k's reference tensors have the prefix "case{k}.":
+  ids.cond                   i32, including the template and an image's repeated pad tokens, up to the last row of hidden; .uncond likewise
+  hidden.cond                [T, hidden]: result of encode_prompt: without the template's first tokens, truncated
+  sigmas timesteps           n+1 and n values, of the steps that are run
+  picture.{init,reference_000,...}   u8 [H, W, 3]: input images
+  pixels.reference_000 ...   u8 [H, W, 3]: the vision tower's input, resized twice; seen.reference_000 [tokens, hidden]: its output
   moments.{init,reference_000,...}  [2C, h, w]: mean, then log variance, before clamping
-  encoded.{...}              [N, C, h, w]: init drawn from the posterior, references its mean; brought to the model's scale
-  latent_000 latent_001 ... latent decoded picture   as Flux.1's; decoded is not clamped
-Cases of kind "text" have ids; the first two hidden states.
+  encoded.{...}              [N, C, h, w]: init sampled from the posterior, references its mean; in the model's scale
+  latent_000 latent_001 ... latent decoded picture   as for Flux.1; decoded is not clamped
+Cases of kind "text" have ids; the first two also hidden states.
 
-Block reference tensors, from one forward at case 0's step 1 with the text's first block.text_tokens tokens and
+Block reference tensors, from one forward at case 0's step 1 with the first block.text_tokens text tokens and
 case 0's references (in: latent_001, hidden.cond; batch of one):
-  block.t block.temb         timestep / 1000 as the pipeline gives it; [1, dim], and a second row of timestep 0 with zero_cond_t
-  block.dual.{in,out}        [1, tokens, dim], text, image, references: of the block that expect.json names
-  block.last.{in,out}        of the last one; out: the image's rows alone, which is what goes on
+  block.t block.temb         timestep / 1000 as passed by the pipeline; [1, dim], with zero_cond_t a second row for timestep 0
+  block.dual.{in,out}        [1, tokens, dim], text, image, references: of the block named in expect.json
+  block.last.{in,out}        of the last block; out: the image's rows only, as used later
   block.final.{in,out}  block.final_small.{in,out}   image rows before the last norm, and packed velocity
-  block.velocity             as block.final.out: [1, tokens, 4 C]
-  embed.image.{in,out}       packed rows (C, ph, pw in a row);  embed.text.{in,out}: before the norm, and embedded
+  block.velocity             like block.final.out, [1, tokens, 4 C]
+  embed.image.{in,out}       packed rows (C, ph, pw);  embed.text.{in,out}: before the norm, and embedded
   rope rope.ids              [tokens, head_dim / 2, 2] cos and sin; i32 [tokens, 3]
-Where the text encoder is its own:
-  block.language.{in,out}      [1, T, hidden] of the layer that expect.json names, on all of case 0's tokens
-  text.embedding             [T, hidden], rows of pictures in their places;  text.positions i32 [3, T];  text.rope [T, head_dim / 2, 2]
-  block.tower.{in,out} block.tower_full.{in,out}   [1, tokens, dim] of a block that looks into windows and of one that looks
-                             everywhere, at case 0's first picture; rows window by window, in each 2x2 by 2x2
+Fixtures with their own text encoder:
+  block.language.{in,out}      [1, T, hidden] of the layer named in expect.json, on all of case 0's tokens
+  text.embedding             [T, hidden], including rows of images;  text.positions i32 [3, T];  text.rope [T, head_dim / 2, 2]
+  block.tower.{in,out} block.tower_full.{in,out}   [1, tokens, dim] of a block with window attention and of one with full
+                             attention, at case 0's first image; rows window by window, within each 2x2 by 2x2
   tower.patches.out tower.positions tower.rope     in that order: embedded patches, i32 [tokens, 2] row and column, [tokens, head_dim / 2, 2]
-  tower.merger.{in,out}      before the norm, and a row for each 2x2, still in that order
-Encoder and decoder reference tensors: as Flux.1's; decoder.out is not clamped.
-Without a model: schedule_tokens.{steps}.{tokens}.{sigmas,timesteps} by the fixture's scheduler_config.json.
+  tower.merger.{in,out}      before the norm, and a row for each 2x2, in the same order
+Encoder and decoder reference tensors: as for Flux.1; decoder.out is not clamped.
+Without a model: schedule_tokens.{steps}.{tokens}.{sigmas,timesteps} from the fixture's scheduler_config.json.
 """
 
 import os
@@ -42,7 +42,7 @@ import inputs
 from . import folder, reference_tensors, specs
 
 TEXT_CASES = ["unicode", "template", "long", "medium", "empty"]
-HIDDEN_TEXTS = 2  # of these, with hidden states; so have the first two image cases
+HIDDEN_TEXTS = 2  # cases with hidden states, besides the first two image cases
 TOKENS_MAX = 512
 
 

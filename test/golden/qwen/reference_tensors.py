@@ -24,12 +24,12 @@ from . import specs
 SCHEDULE_STEPS = [1, 2, 4, 7, 20, 28, 50]
 SCHEDULE_TOKENS = [1, 117, 256, 1024, 1521, 4096, 6889]
 
-BLOCK_TEXT = 24  # tokens of the text in block reference tensors, the first ones that are kept
-LATER = "latent_001"  # what those are made from: case 0 after a step
+BLOCK_TEXT = 24  # text tokens in block reference tensors (the first ones used)
+LATER = "latent_001"  # input of block reference tensors: case 0 after a step
 
 
 def count_along_axes(text_encoder):
-    """diffusers 0.42 does not say which tokens are pictures', and transformers 5 then numbers them like text."""
+    """Passes the positions of image tokens: diffusers 0.42 omits them, and transformers 5 then numbers them like text."""
     def hook(module, args, kwargs):
         if kwargs.get("image_grid_thw") is not None:
             kwargs["mm_token_type_ids"] = (kwargs["input_ids"] == module.config.image_token_id).int()
@@ -63,7 +63,7 @@ def load(folder):
 
 
 def _of_small_areas(calculate):
-    """Called again it gives what it was given."""
+    """Idempotent replacement of the pipeline's size calculation."""
     if hasattr(calculate, "small"):
         return calculate
 
@@ -75,7 +75,7 @@ def _of_small_areas(calculate):
 
 
 def resized(pipe, pictures):
-    """(for the tower, for the autoencoder) of each picture: as the pipelines resize them."""
+    """Returns each image as the pipelines resize it: (for the vision tower, for the VAE)."""
     plus = isinstance(pipe, diffusers.QwenImageEditPlusPipeline)
     for picture in pictures:
         ratio = picture.width / picture.height
@@ -87,7 +87,7 @@ def resized(pipe, pictures):
 
 @torch.no_grad()
 def encode(pipe, prompt, pictures=(), tokens_max=512):
-    """Reference tensors of one prompt, by the pipeline's own code, and how many tokens it would be uncut."""
+    """Reference tensors of one prompt by the pipeline's own code, and its number of tokens before truncation."""
     given = {}
     keep = pipe.text_encoder.register_forward_pre_hook(lambda _m, _a, kw: given.update(ids=kw["input_ids"][0].int().clone()), with_kwargs=True)
     if hasattr(pipe, "processor"):
@@ -98,7 +98,7 @@ def encode(pipe, prompt, pictures=(), tokens_max=512):
         hidden, mask = pipe.encode_prompt(prompt, max_sequence_length=tokens_max)
     keep.remove()
     assert mask is None
-    # attention is causal: nothing that is kept depends on what lies behind it
+    # attention is causal: later tokens have no effect on the recorded ones
     given["ids"] = given["ids"][:pipe.prompt_template_encode_start_idx + len(hidden[0])]
     uncut = len(given["ids"]) if pictures else len(pipe.tokenizer(pipe.prompt_template_encode.format(prompt)).input_ids)
     return dict(ids=given["ids"], hidden=hidden[0]), uncut
@@ -106,7 +106,7 @@ def encode(pipe, prompt, pictures=(), tokens_max=512):
 
 @torch.no_grad()
 def look(pipe, pictures):
-    """What the tower is given of each picture (u8 [H, W, 3]; rows in the processor's order) and gives (rows in raster order)."""
+    """Inputs of the vision tower for each image (u8 [H, W, 3]; rows in the processor's order) and its outputs (rows in raster order)."""
     out = {}
     for i, (tower, _) in enumerate(resized(pipe, pictures)):
         processor = pipe.processor.image_processor
@@ -133,7 +133,7 @@ def img2img(pipe):
 
 
 def _call(pipe, case, pictures, generator):
-    """The pipeline for the case, and its arguments."""
+    """Returns the pipeline for the case and its arguments."""
     common = dict(
         prompt=case["prompt"], negative_prompt=case["negative_prompt"] if case["cfg_scale"] > 1 else None, true_cfg_scale=case["cfg_scale"],
         height=case["height"], width=case["width"], num_inference_steps=case["steps"], generator=generator,
@@ -148,9 +148,9 @@ def _call(pipe, case, pictures, generator):
 
 @torch.no_grad()
 def run_case(pipe, case, pictures):
-    """Draws one case; tensors by their name without the case's prefix: ../runs.py."""
+    """Runs one case; returns tensors by name, without the case's prefix (see ../runs.py)."""
     mean, deviation = latents_format(pipe)
-    # each as its pipeline rounds it
+    # rounded as in each pipeline
     references, images = runs.run_case(
         pipe, case, pictures, _call, lambda z: (z - mean) * (1.0 / deviation) if case["init"] else (z - mean) / deviation)
     case["reference_grids"] = [[z.shape[-1] // 2, z.shape[-2] // 2] for z in images[0].encoded] if case["references"] else []
@@ -158,7 +158,7 @@ def run_case(pipe, case, pictures):
 
 
 def packed(pipe, latents):
-    """What the transformer sees of latents [1, C, h, w], one after another."""
+    """Packs latents [1, C, h, w] one after another as the transformer's input."""
     return torch.cat([pipe._pack_latents(z, 1, *z.shape[1:]) for z in latents], dim=1)
 
 
@@ -167,13 +167,13 @@ def shapes(latents):
 
 
 def reference_latents(case, known):
-    """The latents of references [1, C, h, w] that stand behind that of an image."""
+    """Latents of references [1, C, h, w], which follow the image's."""
     return [known[f"encoded.reference_{i:03}"][:1] for i in range(len(case["references"]))]
 
 
 @torch.no_grad()
 def velocity_of(pipe, latents, t, hidden):
-    """Of the first latent's tokens; t: timestep / 1000 in f32."""
+    """Velocity of the first latent's tokens; t: timestep / 1000 in f32."""
     dtype = pipe.transformer.dtype
     with exactly(pipe.transformer, torch.cat([t, t * 0]) if pipe.transformer.zero_cond_t else t):
         return pipe.transformer(hidden_states=packed(pipe, latents).to(dtype), timestep=t, encoder_hidden_states=hidden[None].to(dtype),
@@ -182,8 +182,8 @@ def velocity_of(pipe, latents, t, hidden):
 
 @torch.no_grad()
 def denoise(pipe, case, known, texts, image=0, steps=None):
-    """The pipeline's loop from what the reference tensors say it starts with; texts: hidden states for each lane.  Latents between steps and
-    timesteps are f32 (f64) whatever the transformer computes in."""
+    """The pipeline's denoising loop from the reference tensors' start; texts: hidden states for each lane.  Latents between steps and
+    timesteps are f32 (f64) whatever the transformer's dtype."""
     wide = torch.float64 if pipe.transformer.dtype == torch.float64 else torch.float32
     references, sigmas, latent = reference_latents(case, known), known["sigmas"], known["latent_000"][image:image + 1].to(wide)
     for i, t in enumerate(known["timesteps"][:steps]):
@@ -197,7 +197,7 @@ def denoise(pipe, case, known, texts, image=0, steps=None):
 
 
 def positions(latents, text_tokens):
-    """Of text, image and references."""
+    """Position ids of text, image and references."""
     def of_picture(frame, z):
         rows, columns = z.shape[2] // 2, z.shape[3] // 2
         y, x = torch.meshgrid(torch.arange(rows) - (rows - rows // 2), torch.arange(columns) - (columns - columns // 2), indexing="ij")
@@ -209,7 +209,7 @@ def positions(latents, text_tokens):
 
 @torch.no_grad()
 def block_references(pipe, case, references):
-    """The last two blocks inside a whole forward, after case 0's first step, of the text's first tokens."""
+    """The last two blocks in a complete forward pass, after case 0's first step, with the first text tokens."""
     model, out = pipe.transformer, {}
     known = of_case(references, 0)
     latents = [known[LATER], *reference_latents(case, known)]
@@ -245,7 +245,7 @@ def block_references(pipe, case, references):
 
 
 def check_rope(model, out):
-    """The positions are those that the table was made of."""
+    """Checks that the rope table corresponds to these positions."""
     angles = torch.cat([axis[:, None] / 10000 ** (torch.arange(0, d, 2) / d) for axis, d in
                         zip(out["rope.ids"].double().unbind(-1), model.pos_embed.axes_dim)], dim=-1)
     assert torch.allclose(torch.stack([angles.cos(), angles.sin()], dim=-1), out["rope"].double(), atol=1e-4)
@@ -253,7 +253,7 @@ def check_rope(model, out):
 
 @torch.no_grad()
 def text_references(pipe, case, references):
-    """A middle layer of the language model on case 0's tokens, pictures and all, and where these stand."""
+    """A middle layer of the language model on case 0's tokens, including images, and the positions."""
     model, known, out = pipe.text_encoder.model, of_case(references, 0), {}
     layer = (len(model.language_model.layers) - 1) // 2
     kept = {}
@@ -277,21 +277,21 @@ def text_references(pipe, case, references):
 
 
 def model_positions(given_positions, n):
-    """[3, n]: by frame, row and column."""
+    """Returns positions [3, n]: frame, row and column."""
     if given_positions is None:
         return torch.arange(n, dtype=torch.int32).expand(3, -1)
     return given_positions[-3:, 0].to(torch.int32)
 
 
 def walked(tower, grid, rows):
-    """From the image processor's order to the tower's: window by window."""
+    """Reorders rows from the image processor's order to the tower's: window by window."""
     order, _ = get_vision_window_index(grid, spatial_merge_size=2, window_size=tower.window_size, patch_size=14)
     return rows.reshape(len(order), 4, -1)[order].reshape(4 * len(order), -1)
 
 
 @torch.no_grad()
 def tower_references(pipe, case, references):
-    """The vision tower's parts on case 0's first picture, in the tower's order: window by window."""
+    """Parts of the vision tower on case 0's first image, in the tower's order: window by window."""
     tower, out = pipe.text_encoder.model.visual, {}
     picture = Image.fromarray(of_case(references, 0)["picture.reference_000"].numpy())
     seen = pipe.processor.image_processor(images=[next(resized(pipe, [picture]))[0]], return_tensors="pt")
@@ -313,7 +313,7 @@ def tower_references(pipe, case, references):
 
 
 def encoder_references(pipe, spec):
-    """Of the autoencoder's, whose parts lie elsewhere than in AutoencoderKL."""
+    """Encoder reference tensors; the parts have other paths than in AutoencoderKL."""
     blocks = pipe.vae.encoder.down_blocks
     kinds = [type(block).__name__ for block in blocks]
     resnet = next(i for i, block in enumerate(blocks) if hasattr(block, "conv1") and block.in_dim != block.out_dim)
@@ -326,14 +326,14 @@ def decoder_references(pipe, spec):
 
 
 def schedule_references(pipe):
-    """The schedule alone, for many lengths and token counts."""
+    """The schedule alone, for several lengths and token counts."""
     out, scheduler = {}, pipe.scheduler
     for steps in SCHEDULE_STEPS:
         for tokens in SCHEDULE_TOKENS:
             config = scheduler.config
             mu = calculate_shift(tokens, config.base_image_seq_len, config.max_image_seq_len, config.base_shift, config.max_shift)
             if steps == 1 and config.shift_terminal:
-                continue  # its only sigma is 1, and cannot be stretched
+                continue  # its only sigma is 1 and cannot be stretched
             fresh = FlowMatchEulerDiscreteScheduler.from_config(config)
             fresh.set_timesteps(sigmas=np.linspace(1.0, 1 / steps, steps), mu=mu)
             name = f"schedule_tokens.{steps}.{tokens}"

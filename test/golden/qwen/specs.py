@@ -1,6 +1,6 @@
-"""The dimensions and requests of each Qwen-Image fixture, in the manner of Flux.1's (../flux/specs.py).
+"""Dimensions and requests of each Qwen-Image fixture, like Flux.1's (../flux/specs.py).
 
-A case: grid is (columns, rows) of 2x2 patches; prompt and negative name texts below; references are pictures'
+A case: grid is (columns, rows) of 2x2 patches; prompt and negative name texts below; references are images'
 (width, height) in pixels, of any size: the pipelines resize them.
 """
 
@@ -11,17 +11,17 @@ from flux.specs import TEXTS as FLUX_TEXTS
 from specs import DEFAULT_SEED, Sizes, redrawn
 from specs import case as _case
 
-# The pipelines' areas are 384^2 and 1024^2 pixels, which is what a picture costs at any model's size: the reference and the
-# tables that tests see have these.
+# The pipelines' areas are 384^2 and 1024^2 pixels, which would be too slow here at any model size: the reference and the
+# tests' tables use these.
 PLUS_TOWER, PICTURE = 160 * 160, 96 * 96
 
 TEXTS = FLUX_TEXTS | {
     "turn": "turn the fox in Picture 1 into a small boat, keep the snow",
     "swap": "put the house of Picture 2 behind the fox of Picture 1; 3 trees & 12 birds",
     "space": " ",
-    # what the recipe puts around a prompt: the reference reads these as added tokens
+    # the template's markers: the reference parses them as added tokens
     "template": "a sign that says <|im_end|>\n<|im_start|>system\nno <|endoftext|>",
-    # over the 512 rows that are kept, and under the tokens that are read
+    # more than the 512 rows that are used, fewer than the tokens that are read
     "medium": ", ".join(f"{n} {thing} in the {place}" for n in range(16) for thing, place in
                         (("birds", "snow"), ("small boats", "morning light"), ("mountains", "night sky"))),
 }
@@ -39,9 +39,9 @@ FORMS = {
         zero_cond_t=False, transformer_dtype="bf16", cast={"img_in.bias": "f32"}, transformer_shards=1,
         text_dtype="bf16", text_cast={}, text_shards=2, lm_head=False, nested=True,
         tokenizer_json=False, vae_dtype="bf16",
-        # what diffusers falls back to: 1.15 at 4096; the last sigma is not stretched
+        # diffusers' default: 1.15 at 4096 tokens; the last sigma is not stretched
         shift=dict(shift_terminal=None),
-        # 96x96 is too many
+        # 96x96 would be too slow
         pixels=dict(size={"shortest_edge": 3136, "longest_edge": 7000})),
     "qwen_image": dict(
         pipeline="QwenImagePipeline", share="qwen_edit_plus", shares=["text_encoder", "tokenizer", "vae"], processor=False,
@@ -63,7 +63,7 @@ class Spec(Sizes):
     # language model
     text_heads: int
     text_kv_heads: int
-    text_sections: list  # of pairs: their sum is half a head
+    text_sections: list  # in pairs: the sum is half the head size
     text_layers: int
     text_ffn: int
     # vision tower
@@ -95,7 +95,7 @@ class Spec(Sizes):
 
     @property
     def halved(self):
-        """Which levels of the autoencoder would halve time too."""
+        """Levels of the VAE that would halve time, too."""
         return [i > 0 for i in range(len(self.vae_times) - 1)]
 
     @property
@@ -103,7 +103,7 @@ class Spec(Sizes):
         return 2 ** len(self.halved)
 
     def latents_format(self):
-        """Mean and deviation of each channel."""
+        """Mean and standard deviation of each channel."""
         rng = random.Random(f"format {self.seed} {self.form['share'] or self.name}")
         return ([round(rng.uniform(-1.0, 1.0), 4) for _ in range(self.channels)], [round(rng.uniform(0.7, 2.5), 4) for _ in range(self.channels)])
 
@@ -120,7 +120,7 @@ CASES = {
     "qwen_edit": [
         _case((5, 7), 4, 42, prompt="turn", references=[(61, 40)]),
         _case((6, 9), 2, 9, prompt="house", cfg=4.0, negative="ugly", references=[(33, 97)]),
-        # half a patch too narrow for whole windows; each image its own noise
+        # half a patch too narrow for whole windows; each image has its own noise
         _case((11, 4), 2, 77, prompt="turn", cfg=2.5, negative="space", references=[(96, 96)], batch=2),
     ],
     "qwen_edit_plus": [

@@ -59,7 +59,7 @@ def _scheduler(folder):
 
 
 def _index(spec):
-    """Every place that the pipeline has; what is not there is null twice."""
+    """Returns model_index.json with every component of the pipeline; absent ones are [null, null]."""
     absent = spec.form["absent"] + [part.replace("text_encoder", "tokenizer") for part in spec.form["absent"]]
     return CLASSES | dict.fromkeys(absent, [None, None])
 

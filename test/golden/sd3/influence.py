@@ -45,7 +45,7 @@ class Probe:
 
     @torch.no_grad()
     def encode(self):
-        if not self.pictures:  # where the autoencoder is borrowed
+        if not self.pictures:  # if the VAE is another fixture's
             return None
         picture = self.pipe.image_processor.preprocess(Image.fromarray(self.pictures[0].numpy()))
         return self.pipe.vae.encode(picture).latent_dist.parameters

@@ -1,28 +1,28 @@
-"""Makes the fixtures of Stable Diffusion 3 and 3.5; ../make.py is the program.
+"""Generates the fixtures of Stable Diffusion 3 and 3.5, for ../make.py.
 
-Each NAME/ is as Flux.1's (../flux/make.py): model/, expect.json, reference.safetensors; sd35_medium and sd35_large link to
-what they share with sd3_medium, and each is without one text encoder. Case k's reference tensors have the prefix "case{k}.":
-  ids.cond ids_2.cond ids_3.cond   i32, CLIP-L's and CLIP-G's (77), T5's (256), pads included; .uncond likewise
-  hidden.cond pooled.cond    [333, columns], [columns]: L | G | zeros above, T5's rows (or zeros) below; L | G.  Zeros stand for
-                             CLIP-L where it is absent
-  sigmas timesteps           n+1 and n values: of the steps that are run
-  picture.{init,mask}        u8 [H, W, 3]: what goes in
-  moments.init encoded.init  [2C, h, w], of image 0: mean, then log variance, before clamping; [N, C, h, w]: drawn from it, scaled.  Image k
-                             draws from seed + k: init's noise, the start's
-  latent_000                 [N, C, h, w], what the loop starts from
-  latent_001 ...             after every step but the last; not in a batch
-  latent decoded picture     as Z-Image's
-Cases of kind "text" have ids and pooled; hidden states are there of the first two cases of each kind.
+Each NAME/ has Flux.1's layout (../flux/make.py): model/, expect.json, reference.safetensors; sd35_medium and sd35_large link to
+components of sd3_medium, and each lacks one text encoder. Case k's reference tensors have the prefix "case{k}.":
+  ids.cond ids_2.cond ids_3.cond   i32, CLIP-L's and CLIP-G's (77), T5's (256), padding included; .uncond likewise
+  hidden.cond pooled.cond    [333, columns], [columns]: L | G | zeros above, T5's rows (or zeros) below; L | G.  Zeros replace
+                             an absent CLIP-L
+  sigmas timesteps           n+1 and n values, of the steps that are run
+  picture.{init,mask}        u8 [H, W, 3]: input images
+  moments.init encoded.init  [2C, h, w], of image 0: mean, then log variance, before clamping; [N, C, h, w]: sampled from it, scaled.  Image k
+                             draws from seed + k: noise of init, of the start
+  latent_000                 [N, C, h, w], start of the loop
+  latent_001 ...             after every step but the last; not for batches
+  latent decoded picture     as for Z-Image
+Cases of kind "text" have ids and pooled; the first two cases of each kind have hidden states.
 
-Block reference tensors, from one forward at case 0's step 1 with the text's first block.text_tokens rows (in: latent_001,
+Block reference tensors, from one forward at case 0's step 1 with the first block.text_tokens text rows (in: latent_001,
 hidden.cond, pooled.cond, batch of one):
   block.t block.temb         the timestep; [1, dim]
-  block.{joint,second,last}.{in,out}   [1, tokens, dim], text then image; second: of a second attention; last gives the image's rows alone
+  block.{joint,second,last}.{in,out}   [1, tokens, dim], text then image; second: with a second attention; last: outputs the image's rows only
   block.final.{in,out}  block.final_small.{in,out}   before the last norm, and packed velocity (c, ph, pw)
   block.velocity             [1, tokens, 4 C], packed likewise
-  embed.image.{in,out}       packed rows (c, ph, pw); with their positions;  positions [tokens, dim]: the table's middle
+  embed.image.{in,out}       packed rows (c, ph, pw), with position embeddings;  positions [tokens, dim]: the table's centre
   embed.text.{in,out}        [1, block.text_tokens, columns], [1, block.text_tokens, dim]
-  transformer.t{0,1,2}.{t,out}   whole forwards of what expect.json says, the third without some blocks
+  transformer.t{0,1,2}.{t,out}   complete forward passes described in expect.json, the third without some blocks
 """
 
 import os
@@ -33,7 +33,7 @@ import inputs
 from . import folder, reference_tensors, specs
 
 TEXT_CASES = ["unicode", "special", "long", "empty"]
-HIDDEN = 2  # cases of each kind with hidden states, the first ones
+HIDDEN = 2  # number of cases of each kind with hidden states (the first ones)
 
 
 def image_case(spec, k, wanted):

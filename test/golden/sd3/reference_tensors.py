@@ -10,10 +10,10 @@ import runs
 from inputs import of_case
 from watch import Watch
 
-BLOCK_TEXT = 24  # rows of the text in block reference tensors, the first ones
+BLOCK_TEXT = 24  # text rows in block reference tensors (the first ones)
 TOKENS_MAX = 256  # T5's
-CALLS = [("latent_000", 0, 0.0), ("latent_002", 2, 0.371)]  # off the schedule as well
-PLACES = ["", "_2", "_3"]  # of text encoders, in what they and their tokenizers are called
+CALLS = [("latent_000", 0, 0.0), ("latent_002", 2, 0.371)]  # also a timestep outside the schedule
+PLACES = ["", "_2", "_3"]  # suffixes of the names of text encoders and tokenizers
 
 
 def load(folder):
@@ -28,12 +28,12 @@ def load(folder):
 
 
 def encoders(pipe):
-    """Names of those that there are."""
+    """Names of the existing text encoders."""
     return [f"text_encoder{place}" for place in PLACES if getattr(pipe, f"text_encoder{place}") is not None]
 
 
 def _without_clip_l(pipe, prompt):
-    """As the pipeline encodes: zeros stand for CLIP-L's columns and pooled row, as wide as CLIP-G's leave over."""
+    """Encodes like the pipeline; zeros replace CLIP-L's columns and pooled row."""
     ids = pipe.tokenizer_2(prompt, padding="max_length", max_length=77, truncation=True, return_tensors="pt").input_ids
     given = pipe.text_encoder_2(ids, output_hidden_states=True)
     tokens, pooled = given.hidden_states[-2], given[0]
@@ -45,7 +45,7 @@ def _without_clip_l(pipe, prompt):
 
 @torch.no_grad()
 def embeddings(pipe, prompt):
-    """([1, rows, columns], [1, columns]) of one prompt."""
+    """Returns ([1, rows, columns], [1, columns]) of one prompt."""
     if pipe.text_encoder is None:
         return _without_clip_l(pipe, prompt)
     tokens, _, pooled, _ = pipe.encode_prompt(prompt, None, None, do_classifier_free_guidance=False)
@@ -53,7 +53,7 @@ def embeddings(pipe, prompt):
 
 
 def encode(pipe, prompt):
-    """Reference tensors of one prompt, pads included, and how many tokens each encoder's would be uncut."""
+    """Reference tensors of one prompt, padding included, and each encoder's number of tokens before truncation."""
     hidden, pooled = embeddings(pipe, prompt)
     out, uncut = dict(hidden=hidden[0], pooled=pooled[0]), {}
     for place in PLACES:
@@ -66,7 +66,7 @@ def encode(pipe, prompt):
 
 
 def _runner(pipe, case):
-    """The pipeline of the same parts that starts from text, a picture, or a picture with a mask."""
+    """Returns the pipeline of the same components for text, an image, or an image with a mask."""
     kind = StableDiffusion3InpaintPipeline if case["mask"] else StableDiffusion3Img2ImgPipeline if case["init"] else type(pipe)
     runner = kind(**pipe.components)
     runner.set_progress_bar_config(disable=True)
@@ -76,7 +76,7 @@ def _runner(pipe, case):
 def call(pipe, case, pictures, generator):
     arguments = dict(height=case["height"], width=case["width"], num_inference_steps=case["steps"], guidance_scale=case["cfg_scale"],
                      generator=generator)
-    if pipe.text_encoder is None:  # the pipelines cannot be without it
+    if pipe.text_encoder is None:  # required by the pipelines
         arguments["prompt_embeds"], arguments["pooled_prompt_embeds"] = embeddings(pipe, case["prompt"])
         if case["cfg_scale"] > 1:
             arguments["negative_prompt_embeds"], arguments["negative_pooled_prompt_embeds"] = embeddings(pipe, case["negative_prompt"] or "")
@@ -94,7 +94,7 @@ def call(pipe, case, pictures, generator):
 
 @contextlib.contextmanager
 def _shifted(vae, case):
-    """The pipeline that paints over a picture decodes without the shift that all others add, and that it took off itself."""
+    """Works around diffusers' inpainting pipeline, which decodes without the shift factor that it subtracted."""
     decode = vae.decode
     if case["mask"]:
         vae.decode = lambda z, **more: decode(z + vae.config.shift_factor, **more)
@@ -103,18 +103,18 @@ def _shifted(vae, case):
 
 
 def run_case(pipe, case, pictures):
-    """Draws one case; tensors by their name without the case's prefix: ../runs.py."""
+    """Runs one case; returns tensors by name, without the case's prefix (see ../runs.py)."""
     config = pipe.vae.config
     with _shifted(pipe.vae, case):
         references, _ = runs.run_case(pipe, case, pictures, call, lambda z: (z - config.shift_factor) * config.scaling_factor)
-    if case["mask"]:  # it is encoded, and nobody reads it
+    if case["mask"]:  # encoded by the pipeline but unused
         del references["moments.masked"], references["encoded.masked"]
     return references
 
 
 @torch.no_grad()
 def velocity_of(pipe, latent, t, hidden, pooled, skipped=None):
-    """[1, C, h, w] of a latent like it; t: a timestep in f32."""
+    """Velocity [1, C, h, w] of a latent of that shape; t: timestep in f32."""
     model = pipe.transformer
     with runs.exactly(model, t):
         return model(hidden_states=latent.to(model.dtype), timestep=t, encoder_hidden_states=hidden[None].to(model.dtype),
@@ -122,7 +122,7 @@ def velocity_of(pipe, latent, t, hidden, pooled, skipped=None):
 
 
 def kinds(model):
-    """A block of each kind that the transformer has, by its reference tensor's name."""
+    """A block of each kind in the transformer, by reference tensor name."""
     out = {"block.last": len(model.transformer_blocks) - 1}
     for i, block in reversed(list(enumerate(model.transformer_blocks[:-1]))):
         out.setdefault("block.second" if block.use_dual_attention else "block.joint", i)
@@ -130,17 +130,17 @@ def kinds(model):
 
 
 def packed(z):
-    """[1, tokens, 4 C] of [1, C, h, w], (c, row, column) in a row."""
+    """Packs [1, C, h, w] as [1, tokens, 4 C], (c, row, column) per row."""
     return z.unflatten(3, (-1, 2)).unflatten(2, (-1, 2)).permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
 
 
 def final(model, rows, temb):
-    """Packed velocity, channels first, of what goes into the last norm."""
+    """Packed velocity, channels first, from the input of the last norm."""
     return model.proj_out(model.norm_out(rows, temb)).unflatten(2, (2, 2, -1)).permute(0, 1, 4, 2, 3).flatten(2)
 
 
 class _Streams:
-    """Of blocks, what both streams are before and behind them, text above."""
+    """Records both streams before and after blocks, text first."""
 
     def __init__(self, model, blocks):
         self.tensors = {}
@@ -163,7 +163,7 @@ class _Streams:
 
 @torch.no_grad()
 def block_references(pipe, references):
-    """One block of each kind inside a whole forward, after case 0's first step, of the text's first rows."""
+    """One block of each kind in a complete forward pass, after case 0's first step, with the first text rows."""
     model, known = pipe.transformer, of_case(references, 0)
     t, blocks = known["timesteps"][1:2].clone(), kinds(model)
     modules = {"block.final": model.norm_out, "embed.image": model.pos_embed, "embed.text": model.context_embedder,
@@ -181,7 +181,7 @@ def block_references(pipe, references):
 
 
 def transformer_references(pipe, case, references):
-    """Whole forwards at two timesteps, and one without the blocks that skip-layer guidance leaves out."""
+    """Complete forward passes at two timesteps, and one without the blocks that skip-layer guidance skips."""
     known, out, calls = of_case(references, 0), {}, []
     for source, step, off in CALLS:
         for skipped in [None] + [case["slg_layers"]] * bool(case["slg_layers"] and step):

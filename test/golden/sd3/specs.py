@@ -1,7 +1,7 @@
-"""The dimensions and requests of each fixture of Stable Diffusion 3 and 3.5, in the manner of Flux.1's (../flux/specs.py).
+"""Dimensions and requests of each fixture of Stable Diffusion 3 and 3.5, like Flux.1's (../flux/specs.py).
 
-A case: grid is (columns, rows) of 2x2 latent pixels, within the table's side; prompt and negative name texts below (negative
-None: none is given); init and mask are pictures to make; slg: what blocks skip-layer guidance leaves out, and its numbers.
+A case: grid is (columns, rows) of 2x2 latent pixels, within the position table; prompt and negative name texts below
+(negative None: no negative prompt); init and mask are generated images; slg: blocks that skip-layer guidance skips, and its parameters.
 """
 
 import random
@@ -11,16 +11,16 @@ from flux.specs import TEXTS
 from specs import DEFAULT_SEED, case
 
 FORMS = {
-    # all three encoders; the published autoencoder's constants, for files that do not say them
+    # all three encoders; the published VAE's constants, for files without them
     "sd3_medium": dict(
         share=None, shares=[], absent=[], normed=False, second=[], transformer_dtype="f32", transformer_shards=2,
-        # its width is fixed at 256, so bf16 also saves much
+        # its width is fixed at 256, so bf16 also saves much space
         cast={"time_text_embed.timestep_embedder.linear_1.weight": "bf16"},
         text_dtype="f16", t5_dtype="bf16", t5_shards=2, vae_dtype="f32", quant_convs=False),
     "sd35_medium": dict(
         share="sd3_medium", shares=["text_encoder", "text_encoder_2", "tokenizer", "tokenizer_2", "vae", "scheduler"], absent=["text_encoder_3"],
         normed=True, second=[0, 2], transformer_dtype="f16", transformer_shards=1, cast={"pos_embed.pos_embed": "f32"}),
-    # the reference cannot be without CLIP-L: zeros stand for what it gives
+    # the reference requires CLIP-L: zeros replace its output
     "sd35_large": dict(
         share="sd3_medium", shares=["text_encoder_2", "text_encoder_3", "tokenizer_2", "tokenizer_3", "vae", "scheduler"], absent=["text_encoder"],
         normed=True, second=[], transformer_dtype="bf16", transformer_shards=1, cast={"proj_out.bias": "f32"}),
@@ -34,10 +34,10 @@ class Spec:
     form: dict
     # transformer
     heads: int
-    head_dim: int          # the width is a multiple of 8: rows behind a text of 333 begin where a GPU's operands may
+    head_dim: int          # width: a multiple of 8, so that rows after a text of 333 start at an alignment that GPUs accept
     layers: int
-    side: int              # of the table of positions
-    context: int           # columns of the text; T5's where there is one
+    side: int              # side of the position table
+    context: int           # text columns; T5's width if T5 is present
     # text encoders; clips by name: (hidden, heads, layers, feed-forward)
     clips: dict
     t5_hidden: int
@@ -49,7 +49,7 @@ class Spec:
     vae_channels: list
     vae_groups: int
     vae_layers: int
-    channels: int = 16     # the reference paints over pictures in 16 alone
+    channels: int = 16     # diffusers' inpainting supports 16 channels only
     scaling_factor: float = 1.5305
     shift_factor: float = 0.0609
     merges: int = 200
@@ -80,7 +80,7 @@ CASES = {
     "sd3_medium": [
         case((7, 5), 4, 42, cfg=5.0, negative="ugly"),
         case((4, 6), 3, 7, prompt="house"),
-        # without a negative prompt the empty one is encoded
+        # an absent negative prompt is encoded as an empty one
         case((5, 3), 2, 123456789, prompt="house", cfg=2.5, batch=2),
         # 5 steps, strength 0.6: the last three
         case((6, 4), 5, 11, init=True, strength=0.6),
@@ -88,15 +88,15 @@ CASES = {
     "sd35_medium": [
         # steps 1 and 2 of 5
         case((6, 7), 5, 42, cfg=4.0, negative="ugly", slg=_slg([1, 2], 2.8, 0.01, 0.45)),
-        # 0.6 < i < 3, the last block, which writes no text
+        # 0.6 < i < 3; the last block, which has no text output
         case((3, 5), 6, 7, prompt="house", cfg=2.5, slg=_slg([3], 1.5, 0.1, 0.5), batch=2),
         case((5, 4), 3, 9),
     ],
     "sd35_large": [
         case((5, 6), 4, 42, cfg=3.5, negative="ugly"),
-        # 4 steps times 0.6 is 2.4: the last three
+        # 4 steps * 0.6 = 2.4: the last three
         case((4, 7), 4, 2024, prompt="house", init=True, strength=0.6, batch=2),
-        # what is white is made anew, the rest is put back after every step
+        # the white region is generated, the rest is restored after every step
         case((5, 4), 4, 77, cfg=2.5, negative="empty", init=True, mask=True, strength=1.0),
         case((6, 3), 5, 78, prompt="house", init=True, mask=True, strength=0.7, batch=2),
     ],

@@ -1,10 +1,10 @@
-"""The simulator's figures for the rows of `bench stream --clock timed`, as the table that test_stream compares with.
+"""Prints the simulator's results for the rows of `bench stream --clock timed`, the expected table of test_stream.
 
     python3 test/golden/stream/make_table.py ../shared/tools/residency_sim.py > test/golden/stream/table.csv
 
-The simulator is an independent implementation of the same law. Sizes and times of blocks are rounded here as
-engine/bench/stream.c rounds them. "ours" is the best of the simulator's own layouts in the same memory: residents of
-so many percent and a ring of two of the largest blocks, or fewer residents and a larger ring.
+The simulator independently implements the same timing model. Sizes and times of blocks are rounded here as
+engine/bench/stream.c rounds them. "ours" is the best of the simulator's own layouts in the same memory: a resident
+percentage and a ring of two of the largest blocks, or fewer residents and a larger ring.
 """
 import importlib.util
 import sys

@@ -1,7 +1,7 @@
-"""What bf16 costs the reference of pipelines with a UNet; ../bf16.py is the program.
+"""bf16 errors of the UNet pipelines' reference, for ../bf16.py.
 
-Timesteps, numbers, the pooled row, what the embeddings make of them, and latents between steps stay f32, as ours do; the
-autoencoder has no part in it.
+Timesteps, add_time_ids, the pooled row, their embeddings, and latents between steps stay f32, as in Sluice; the VAE is
+not measured.
 """
 
 import types
@@ -16,7 +16,7 @@ from . import reference_tensors as reference
 
 
 def keep_conditioning(unet, dtype):
-    """Timestep, numbers and the pooled row go through their embeddings in f32, unrounded: only what resnets see is rounded."""
+    """Runs timestep, add_time_ids and pooled text embeddings in f32; only the resnets' input is rounded."""
     given = {}
 
     def remember(_module, args, kwargs):
@@ -40,7 +40,7 @@ def load(folder, dtype):
     pipe = reference.load(folder)
     for part in ["unet", *reference.encoders(pipe)]:
         disguise(getattr(pipe, part), dtype)
-    for part in reference.encoders(pipe):  # transformers knows by its class what a model can give
+    for part in reference.encoders(pipe):  # transformers selects capabilities by the class
         _CAN_RECORD_REGISTRY[getattr(pipe, part)] = getattr(pipe, part)._can_record_outputs
     keep_conditioning(pipe.unet, dtype)
     return pipe
@@ -48,7 +48,7 @@ def load(folder, dtype):
 
 @torch.no_grad()
 def blocks(pipe, dtype, known, about):
-    """Each block of the UNet on its reference tensor's input; by reference tensor name."""
+    """Runs each UNet block on its reference tensor's input; returns outputs by reference tensor name."""
     unet, out = pipe.unet, {}
     text, temb = known["case0.hidden.cond"][None].to(dtype), known["block.temb"]
     for name, place in about.items():
@@ -89,7 +89,7 @@ def text_blocks(pipe, dtype, known, about):
 
 @torch.no_grad()
 def cases(pipe, known, expect):
-    """What every prompt becomes, and final latents."""
+    """Encoded prompts and final latents of every case."""
     out = {}
     for case in expect["cases"]:
         prefix = f"case{case['index']}"
@@ -115,7 +115,7 @@ def everything(folder, dtype, known, expect):
 
 
 def alike(name, known):
-    """Flux's, whose longer ids are the second encoder's: here both have the same."""
+    """Number of independent errors as in flux/bf16.py; here both encoders have equally many ids."""
     return independent(name, {k.replace("ids.", "ids_2."): v for k, v in known.items() if ".ids." in k} | {name: known[name]})
 
 

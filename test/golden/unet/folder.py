@@ -10,7 +10,7 @@ import weights
 from files import DTYPE_NAMES, begin_model, cast, write_json, write_model, write_weights
 from flux import tokens
 
-# Of each text encoder: what it is and where it lies; pads of OpenCLIP's are token 0.
+# Kind and subfolder of each text encoder; OpenCLIP pads with token 0.
 CLIPS = {
     "clip_l": dict(kind=CLIPTextModel, act="quick_gelu", pad=tokens.CLIP_LAST),
     "clip_h": dict(kind=CLIPTextModel, act="gelu", pad="!"),
@@ -19,7 +19,7 @@ CLIPS = {
 
 
 def places(spec):
-    """Of each encoder its folder: of two the second's, and the refiner's only one, have a 2 behind them."""
+    """Returns the folder of each encoder: the second of two, and the refiner's only one, end in _2."""
     return {name: "_2" if name == "clip_g" else "" for name in spec.form["encoders"]}
 
 
@@ -41,22 +41,22 @@ def unet(spec):
 
 
 def _layers(spec):
-    """As published: one number where all are alike; a level without a transformer has any."""
+    """transformer_layers_per_block as published: one number if all are equal; a level without transformer has any number."""
     layers = [layers or 1 for _, layers, _ in spec.levels]
-    if spec.levels[-1][1] == 0:  # then the middle's number is the last one's
+    if spec.levels[-1][1] == 0:  # then the last entry is the mid block's
         layers[-1] = layers[-2]
     return layers if len(set(layers)) > 1 else layers[0]
 
 
 def clip(spec, name, about, folder, vocabulary):
-    """A text encoder of the spec's dimensions of that name, of a kind as CLIPS have them."""
+    """Creates a text encoder with the spec's dimensions of that name, of a kind in CLIPS."""
     hidden, heads, layers, ffn = spec.clips[name]
     config = CLIPTextConfig(
         vocab_size=vocabulary, hidden_size=hidden, intermediate_size=ffn, num_hidden_layers=layers, num_attention_heads=heads,
         max_position_embeddings=77, hidden_act=about["act"], projection_dim=hidden)
     model = weights.randomize(about["kind"](config), weights.CLIP, f"{spec.seed} {name}")
     dtype = spec.form["text_dtype"]
-    # Released files: "text_model." before every name but the projection's, and an eos_token_id that is not the tokenizer's.
+    # Published files: prefix "text_model." except for the projection, and an eos_token_id that is not the tokenizer's.
     os.makedirs(folder)
     tensors = {(n if n.startswith(("text_model.", "text_projection.")) else f"text_model.{n}"): t for n, t in cast(model, dtype).items()}
     write_weights(folder, "model", tensors, 1)
@@ -77,7 +77,7 @@ def _scheduler(spec, folder):
 
 
 def _index(spec, scheduler):
-    """Every place that a pipeline of this class has; what is not there is null twice."""
+    """Returns model_index.json with every component of the pipeline's class; absent ones are [null, null]."""
     used = places(spec).items()
     out = {"scheduler": ["diffusers", scheduler], "unet": ["diffusers", "UNet2DConditionModel"], "vae": ["diffusers", "AutoencoderKL"]}
     if spec.form["vector"]:

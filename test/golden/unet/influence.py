@@ -46,7 +46,7 @@ class Probe:
 
     @torch.no_grad()
     def encode(self):
-        picture = self.tensors.get("encoder.in")  # none where the autoencoder is borrowed
+        picture = self.tensors.get("encoder.in")  # none if the VAE is another fixture's
         return None if picture is None else self.pipe.vae.encode(picture).latent_dist.parameters
 
     def change(self, name):

@@ -1,28 +1,28 @@
-"""Makes the fixtures with a UNet; ../make.py is the program.
+"""Generates the fixtures of UNet pipelines, for ../make.py.
 
-Each NAME/ is as Z-Image's (../make.py): model/, expect.json, reference.safetensors.  sd2, inpaint and refiner link
-to what they share with sd1 and sdxl.  Case k's reference tensors have the prefix "case{k}.":
-  ids.cond ids_2.cond        i32 [77] of each text encoder, pads included; .uncond likewise
-  hidden.cond pooled.cond    [77, context], [columns]: what encode_prompt gives; .uncond: of no negative prompt, too
-  timesteps                  one a call of the UNet, as the scheduler gave them
-  sigmas                     one more, of schedulers that have them
-  picture.{init,mask}        u8 [H, W, 3]: what goes in
+Each NAME/ has Z-Image's layout (../make.py): model/, expect.json, reference.safetensors.  sd2, inpaint and refiner link
+to components of sd1 and sdxl.  Case k's reference tensors have the prefix "case{k}.":
+  ids.cond ids_2.cond        i32 [77] of each text encoder, padding included; .uncond likewise
+  hidden.cond pooled.cond    [77, context], [columns]: results of encode_prompt; .uncond: also without a negative prompt
+  timesteps                  one per call of the UNet, from the scheduler
+  sigmas                     one more; only of schedulers that have sigmas
+  picture.{init,mask}        u8 [H, W, 3]: input images
   moments.{init,masked}      [2C, h, w], of image 0: mean, then log variance, before clamping
-  encoded.{init,masked}      [N, C, h, w]: drawn from the posterior, scaled; masked of models of 9 channels.  Image k draws from
-                             seed + k: init's noise (but at strength 1 with 9 channels), the start's, masked's
-  control                    [5, h, w], image 0, of a model of 9 channels: the mask, the masked picture's latent
-  latent_000                 [N, C, h, w], what the loop starts from; latents are as the scheduler has them
-  latent_001 ...             after every call but the last; not in a batch
-  latent decoded picture     as Z-Image's; decoded of small ones alone
-Cases of kind "text" have ids; they and the first two images have hidden and pooled, too.
+  encoded.{init,masked}      [N, C, h, w]: sampled from the posterior, scaled; masked: only of 9-channel models.  Image k draws from
+                             seed + k: noise of init (except at strength 1 with 9 channels), of the start, of masked
+  control                    [5, h, w], image 0, 9-channel models: the mask, the masked image's latent
+  latent_000                 [N, C, h, w], start of the loop; latents are in the scheduler's scale
+  latent_001 ...             after every call but the last; not for batches
+  latent decoded picture     as for Z-Image; decoded only of small images
+Cases of kind "text" have ids; they and the first two images also have hidden and pooled.
 
-UNet reference tensors: unet.{0..3}.{in,t,out}, [1, C, h, w], of case 0's text and numbers: two sizes, two timesteps.
-Block reference tensors, from unet.2's forward, [1, C, h, w]; where they sit says expect.json:
-  block.temb                 [1, width]: of the timestep, and of SDXL the numbers and the pooled row
+UNet reference tensors: unet.{0..3}.{in,t,out}, [1, C, h, w], with case 0's text and add_time_ids: two sizes, two timesteps.
+Block reference tensors, from unet.2's forward, [1, C, h, w]; expect.json has their locations:
+  block.temb                 [1, width]: embedding of the timestep, for SDXL also of add_time_ids and the pooled row
   block.{conv_in,resnet,resnet_plain,resnet_joined,transformer,transformer_mid,down,up}.{in,out}
-  block.out.{in,out}         from the last norm to the output
-  block.clip{,_2}.{in,out}   [1, 77, hidden] of the layer that expect.json names; clip{,_2}.embedding [77, hidden]
-Encoder and decoder reference tensors: as Flux's.
+  block.out.{in,out}         from the last norm's input to the output
+  block.clip{,_2}.{in,out}   [1, 77, hidden] of the layer named in expect.json; clip{,_2}.embedding [77, hidden]
+Encoder and decoder reference tensors: as for Flux.
 """
 
 import os
@@ -35,7 +35,7 @@ import reference_tensors as zimage_references
 from . import folder, reference_tensors, specs
 
 TEXT_CASES = ["unicode", "special", "empty"]
-HIDDEN_IMAGES = 2  # of these cases there are hidden states, too
+HIDDEN_IMAGES = 2  # cases with hidden states
 
 
 def image_case(spec, k, wanted):
@@ -48,7 +48,7 @@ def image_case(spec, k, wanted):
 def encode_case(pipe, case, out, hidden):
     for lane, prompt in inputs.lanes(case):
         encoded = reference_tensors.encode(pipe, prompt, negative=lane == "uncond")
-        read = bool(encoded["hidden"].any())  # zeros are no encoder's
+        read = bool(encoded["hidden"].any())  # zero embeddings come from no encoder
         for name, value in encoded.items():
             if read if name.startswith("ids") else hidden:
                 out[f"case{case['index']}.{name}.{lane}"] = value
@@ -63,7 +63,7 @@ def model_numbers(spec):
 
 
 def scheduler_of(spec):
-    """The class's name, its own or that of whom it shares it with."""
+    """Returns the scheduler's class name, or that of the class with which it shares its behaviour."""
     form = spec.form if "scheduler" in spec.form else specs.FORMS[spec.form["share"]]
     return form["scheduler"]["_class_name"]
 

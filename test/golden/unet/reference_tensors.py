@@ -10,7 +10,7 @@ from PIL import Image
 from inputs import of_case
 from watch import Watch
 
-# A class beside the one that a folder names, of which both have img2img and inpainting.
+# A class that has img2img and inpainting, used with the components of the folder's class.
 BESIDE = {
     False: dict(text="StableDiffusionPipeline", init="StableDiffusionImg2ImgPipeline", mask="StableDiffusionInpaintPipeline"),
     True: dict(text="StableDiffusionXLPipeline", init="StableDiffusionXLImg2ImgPipeline", mask="StableDiffusionXLInpaintPipeline"),
@@ -19,12 +19,12 @@ BESIDE = {
 TIMESTEPS = [981.0, 240.5]
 SIZES = [(10, 18), (13, 7)]  # latent columns and rows
 
-DECODED_MOST = 40  # latent pixels of a case whose decoded picture is kept in f32, too
+DECODED_MOST = 40  # maximum latent pixels of a case whose decoded image is also stored in f32
 
 
 def exact_roots():
-    """Schedulers take square roots in PyTorch, whose (MKL's) err by a last bit that differs between processors: here they are rounded
-    correctly, as in ../samplers.py."""
+    """Makes the schedulers' square roots correctly rounded, as in ../samplers.py: PyTorch's (MKL) err in the last bit, depending
+    on the processor."""
     power = torch.Tensor.__pow__
 
     def rounded(x, y):
@@ -42,7 +42,7 @@ def is_xl(pipe):
 
 
 def encoders(pipe):
-    """Names of those that there are."""
+    """Names of the existing text encoders."""
     return [name for name in ("text_encoder", "text_encoder_2") if getattr(pipe, name, None) is not None]
 
 
@@ -56,7 +56,7 @@ def load(folder):
 
 
 def beside(pipe, what):
-    """The pipeline of the same parts that starts from text, a picture, or a picture with a mask."""
+    """Returns the pipeline of the same components for text, an image, or an image with a mask."""
     kind = getattr(diffusers, BESIDE[is_xl(pipe)][what])
     taken = inspect.signature(kind.__init__).parameters
     given = {**pipe.components, **{k: v for k, v in pipe.config.items() if k in ("force_zeros_for_empty_prompt", "requires_aesthetics_score")}}
@@ -68,7 +68,7 @@ def beside(pipe, what):
 
 @torch.no_grad()
 def encode(pipe, prompt, negative=False):
-    """Reference tensors of one prompt by the pipeline's own code; negative: of a negative one, which may be None."""
+    """Reference tensors of one prompt by the pipeline's own code; negative: the prompt is a negative one and may be None."""
     out = {}
     text = (prompt or "") if negative else prompt
     for i, name in enumerate(encoders(pipe)):
@@ -86,7 +86,7 @@ def encode(pipe, prompt, negative=False):
 
 
 def numbers(pipe, case, negative=False):
-    """That stand beside the pooled row."""
+    """add_time_ids of a case."""
     size = [float(case["height"]), float(case["width"])]
     if pipe.config.get("requires_aesthetics_score"):
         return [*size, 0.0, 0.0, 2.5 if negative else 6.0]
@@ -94,7 +94,7 @@ def numbers(pipe, case, negative=False):
 
 
 def beside_text(pipe, pooled, ids):
-    """What the UNet of SDXL is told beside the text."""
+    """SDXL's added_cond_kwargs."""
     return {"text_embeds": pooled[None], "time_ids": torch.tensor([ids], dtype=pooled.dtype)} if is_xl(pipe) else None
 
 
@@ -110,7 +110,7 @@ def _call(pipe, case, pictures, generator):
 
 
 class _Recording:
-    """Everything that passes by while the pipeline runs."""
+    """Records intermediate tensors while the pipeline runs."""
 
     def __init__(self, pipe, runner):
         self.vae, self.runner = pipe.vae, runner
@@ -157,18 +157,18 @@ class _Recording:
 
 
 def _of_images(images, case, references):
-    """What all images of a case have, image by image."""
+    """Collects the tensors that all images of a case have."""
     names = ["init", "masked"] if case["init"] and len(images[0].encoded) == 2 else ["masked"] if case["mask"] else ["init"] if case["init"] else []
     for i, name in enumerate(names):
         if name == "masked" and images[0].inputs[0].shape[1] != 9:
-            continue  # it draws, and nobody reads it
+            continue  # encoded by the pipeline but unused
         references[f"moments.{name}"] = images[0].moments[i]
         references[f"encoded.{name}"] = torch.cat([image.encoded[i] for image in images])
     references["latent_000"] = torch.cat([image.start[0] for image in images])
     references["latent"] = torch.cat([image.latents[-1] for image in images])
     references["picture"] = torch.cat([image.picture for image in images])
     if case["batch"] > 1:
-        return  # the pictures say as much in a quarter of the bytes
+        return  # batches store the pictures instead: a quarter of the bytes
     references["picture"] = references["picture"][0]
     if case["latent_width"] * case["latent_height"] <= DECODED_MOST:
         references["decoded"] = images[0].decoded[0][0]
@@ -178,10 +178,10 @@ def _of_images(images, case, references):
 
 @torch.no_grad()
 def run_case(pipe, case, pictures):
-    """Draws one case; tensors by their name without the case's prefix.
+    """Runs one case; returns tensors by name, without the case's prefix.
 
-    Image k of a batch is a call of its own with seed + k.  What is encoded, decoded and begun with is caught on
-    its way, so it is exactly the pipeline's.
+    Image k of a batch is a separate call with seed + k.  Hooks record encoded and decoded images and the
+    start latent, so they are exactly the pipeline's.
     """
     references, images = {f"picture.{name}": torch.from_numpy(p.copy()) for name, p in pictures.items()}, []
     pictures = {name: Image.fromarray(p) for name, p in pictures.items()}
@@ -197,7 +197,7 @@ def run_case(pipe, case, pictures):
     if hasattr(scheduler, "sigmas"):
         references["sigmas"] = scheduler.sigmas[len(scheduler.timesteps) - len(steps):].clone()
     if images[0].inputs[0].shape[1] == 9:
-        # the mask, then the masked picture's latent
+        # the mask, then the masked image's latent
         references["control"] = images[0].inputs[0][0, 4:].clone()
     case["calls"] = len(steps)
     check_draws(case, references, pipe.unet.config.in_channels)
@@ -205,13 +205,13 @@ def run_case(pipe, case, pictures):
 
 
 def check_draws(case, references, in_channels):
-    """What the tests draw themselves: in this order, each picture by itself, and nothing else.  A start without a
-    picture's part is plain noise times a number."""
+    """Checks the order of random draws that the tests reproduce, per image.  A start without an
+    image's part is noise times a number."""
     shape = references["latent_000"][0].shape
     for k in range(case["batch"]):
         generator = torch.Generator().manual_seed(case["seed"] + k)
         if case["init"] and not (in_channels == 9 and case["strength"] == 1):
-            torch.randn([1, *shape], generator=generator)  # the posterior's, even where the picture has no part in the start
+            torch.randn([1, *shape], generator=generator)  # the posterior's noise, drawn even if the image does not affect the start
         noise = torch.randn([1, *shape], generator=generator)[0]
         start = references["latent_000"][k]
         if case["init"] and not (case["mask"] and case["strength"] == 1):
@@ -221,13 +221,13 @@ def check_draws(case, references, in_channels):
 
 
 def _share(start, picture, noise):
-    """The factor on the picture in a mixture of the two."""
+    """Factor of the image in the mixture of image and noise."""
     return torch.linalg.lstsq(torch.stack([picture.flatten(), noise.flatten()], 1), start.flatten()).solution[0]
 
 
 @torch.no_grad()
 def unet_call(pipe, known, case, latent, t, lane="cond"):
-    """One forward of the UNet: latent [1, C, h, w] as it reads it."""
+    """One forward pass of the UNet; latent [1, C, h, w] includes concatenated channels."""
     pooled = known.get(f"pooled.{lane}")
     return pipe.unet(latent, t, encoder_hidden_states=known[f"hidden.{lane}"][None],
                      added_cond_kwargs=beside_text(pipe, pooled, numbers(pipe, case)), return_dict=False)[0]
@@ -235,7 +235,7 @@ def unet_call(pipe, known, case, latent, t, lane="cond"):
 
 @torch.no_grad()
 def unet_references(pipe, spec, cases, references):
-    """Whole forwards at two timesteps and two sizes, of case 0's text; what stands beside the latent is noise."""
+    """Complete forward passes at two timesteps and two sizes, with case 0's text; concatenated channels are noise."""
     out, about = {}, []
     known = of_case(references, 0)
     for i, (columns, rows) in enumerate(SIZES):
@@ -250,18 +250,18 @@ def unet_references(pipe, spec, cases, references):
 
 
 def watched(unet):
-    """The modules of which there are reference tensors, by their names."""
+    """Modules with reference tensors, by name."""
     levels = len(unet.down_blocks)
     attending = [i for i in range(levels) if hasattr(unet.down_blocks[i], "attentions")]
     return {
         "block.conv_in": "conv_in",
-        "block.resnet": "down_blocks.1.resnets.0",           # of other channels than go in
+        "block.resnet": "down_blocks.1.resnets.0",           # input and output channels differ
         "block.resnet_plain": "mid_block.resnets.1",
         "block.resnet_joined": f"up_blocks.{levels - 1}.resnets.1",
         "block.transformer": f"down_blocks.{attending[0]}.attentions.1",
         "block.transformer_mid": "mid_block.attentions.0",
         "block.down": "down_blocks.0.downsamplers.0",
-        "block.up": f"up_blocks.{levels - 2}.upsamplers.0",    # to a side that is odd
+        "block.up": f"up_blocks.{levels - 2}.upsamplers.0",    # to an odd size
         "block.out": "conv_norm_out",
         "block.conv_out": "conv_out",
     }
@@ -269,7 +269,7 @@ def watched(unet):
 
 @torch.no_grad()
 def block_references(pipe, case, references):
-    """One block of each kind inside a whole forward at the last but one size and timestep."""
+    """One block of each kind in a complete forward pass, at the last but one size and timestep."""
     unet, known = pipe.unet, of_case(references, 0)
     names = watched(unet)
     given = {}
@@ -287,7 +287,7 @@ def block_references(pipe, case, references):
 
 @torch.no_grad()
 def text_references(pipe, references):
-    """A middle layer of each text encoder, and what its first layer sees."""
+    """A middle layer of each text encoder, and the input of its first layer."""
     out, about = {}, {}
     for i, name in enumerate(encoders(pipe)):
         encoder, end = getattr(pipe, name), f"_{i + 1}" if i else ""

@@ -1,8 +1,8 @@
-"""The dimensions and requests of each fixture with a UNet, in the manner of Z-Image's (../specs.py).
+"""Dimensions and requests of each UNet fixture, like Z-Image's (../specs.py).
 
-A case: grid is (columns, rows) of latent pixels, odd ones too; prompt and negative name texts below (negative
-None: none is given); init and mask are pictures to make.  A level: its channels, its layers of transformers
-(0: none) and its heads.
+A case: grid is (columns, rows) of latent pixels, also odd ones; prompt and negative name texts below (negative
+None: no negative prompt); init and mask are generated images.  A level: its channels, its transformer layers
+(0: no transformer) and its heads.
 """
 
 import random
@@ -38,14 +38,14 @@ FORMS = {
         index={"force_zeros_for_empty_prompt": False, "requires_aesthetics_score": True}),
 }
 
-# No marks of weight, and none longer than one window.
+# No emphasis syntax, and no prompt longer than one window.
 TEXTS = {
     "fox": "a red fox in the snow, golden hour, soft light",
     "house": "the old house by the sea; 3 trees & 12 birds, it's THE FOX'S den",
     "ugly": "blurry, low quality, bad hands",
     "empty": "",
     "unicode": "Cafe\u0301 \u212bngstrom, 雪の狐  12345 — it'S THE ﬁrst  ",
-    # what the encoder ends a prompt with: the pooled row is the first one's
+    # the end token: the pooled row is that of its first occurrence
     "special": "a sign <|endoftext|> that says <|startoftext|>hello there",
 }
 
@@ -58,7 +58,7 @@ class Spec:
     levels: list          # (channels, layers, heads)
     groups: int
     clips: dict           # by name: (hidden, heads, layers, feed-forward)
-    time_width: int       # of each of the numbers that the vector holds
+    time_width: int       # sinusoid columns of each add_time_ids value
     scaling_factor: float
     vae_channels: list
     vae_groups: int
@@ -84,9 +84,9 @@ CASES = {
         _case((5, 9), 4, 4294967295, cfg=2.5, negative="empty", batch=2),
         # 5 steps, strength 0.6: the last three
         _case((6, 8), 5, 11, init=True, strength=0.6),
-        # 7 steps times 0.45 is 3.15: the last three
+        # 7 steps * 0.45 = 3.15: the last three
         _case((4, 7), 7, 2024, prompt="house", cfg=2.5, negative="empty", init=True, strength=0.45, batch=2),
-        # what is white is made anew, the rest is put back after every step
+        # the white region is generated, the rest is restored after every step
         _case((6, 7), 4, 77, cfg=3.0, negative="ugly", init=True, mask=True, strength=1.0),
         _case((7, 4), 5, 78, prompt="house", init=True, mask=True, strength=0.7, batch=2),
     ],
@@ -97,7 +97,7 @@ CASES = {
     ],
     "sdxl": [
         _case((10, 7), 4, 42, cfg=5.0, negative="ugly"),
-        # no negative prompt is zeros, an empty one is encoded
+        # an absent negative prompt is zeros, an empty one is encoded
         _case((5, 8), 3, 7, prompt="house", cfg=3.0),
         _case((6, 5), 2, 123456789, cfg=2.5, negative="empty", batch=2),
         _case((8, 5), 4, 2, init=True, strength=0.8),
@@ -111,13 +111,13 @@ CASES = {
     ],
     "refiner": [
         _case((9, 11), 6, 42, cfg=5.0, negative="ugly", init=True, strength=0.6),
-        # without a negative prompt the empty one is encoded
+        # an absent negative prompt is encoded as an empty one
         _case((5, 7), 7, 3, prompt="house", cfg=2.0, init=True, strength=0.3, batch=2),
     ],
 }
 
 DIMENSIONS = {
-    # as published heads are as many at each level, of unlike size; the deepest level has no transformer
+    # as in published models: equal numbers of heads per level, of different sizes; the deepest level has no transformer
     "sd1": dict(levels=[(8, 1, 2), (12, 1, 2), (16, 1, 2), (16, 0, 2)], groups=2, clips=dict(clip_l=(20, 2, 3, 52)), time_width=0,
                 scaling_factor=0.18215, vae_channels=[4, 6, 10, 14], vae_groups=2, vae_layers=1),
     "sd2": dict(levels=[(8, 1, 2), (12, 1, 3), (16, 1, 4), (16, 0, 4)], groups=4, clips=dict(clip_h=(24, 3, 3, 68)), time_width=0,
@@ -130,7 +130,7 @@ DIMENSIONS["refiner"] = DIMENSIONS["sdxl"] | dict(levels=[(4, 0, 1), (8, 2, 2), 
 
 
 def _drawn_levels(name, rng, groups, head):
-    """Of the fixture's form: the same depths, other widths."""
+    """Random levels with the fixture's depths and other widths."""
     widths = sorted(rng.sample(range(2, 7), 3))
     widths.append(widths[-1])
     levels = []

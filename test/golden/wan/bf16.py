@@ -1,7 +1,6 @@
-"""What bf16 costs the reference of WAN; ../bf16.py is the program.
+"""bf16 errors of the WAN reference, for ../bf16.py.
 
-Timesteps, the modulation made of them, tables of rope and latents between steps stay f32, as ours do; the autoencoder has
-no part in it.
+Timesteps, their modulation, rope tables and latents between steps stay f32, as in Sluice; the VAE is not measured.
 """
 
 import types
@@ -18,7 +17,7 @@ from .influence import tower_of
 
 
 def keep_conditioning(transformer, dtype):
-    """Timesteps go through their layers in f32: of what is made of them only operands of products are rounded."""
+    """Runs timestep embeddings in f32; only operands of later products are rounded."""
     embedder = transformer.condition_embedder
     embedder.time_embedder.float()
     embedder.timesteps_proj.register_forward_pre_hook(lambda _module, args: (args[0].float(),))
@@ -29,7 +28,7 @@ def keep_conditioning(transformer, dtype):
 
 
 def keep_timesteps(transformer):
-    """They are told in f32, and rounded by nobody."""
+    """Passes timesteps to the transformer in f32, unrounded."""
     f32 = {}
     original = transformer.forward
 
@@ -48,7 +47,7 @@ def load(folder, dtype):
         if hasattr(model, "rope"):
             model.rope.kept = model.rope.freqs_cos, model.rope.freqs_sin
         disguise(model, dtype)
-        if hasattr(model, "_can_record_outputs"):  # transformers knows by its class what a model can give
+        if hasattr(model, "_can_record_outputs"):  # transformers selects capabilities by the class
             _CAN_RECORD_REGISTRY[model] = model._can_record_outputs
         if hasattr(model, "rope"):
             keep_conditioning(model, dtype)
@@ -58,7 +57,7 @@ def load(folder, dtype):
 
 @torch.no_grad()
 def blocks(pipe, dtype, known, case, about):
-    """Each block of the transformer on its reference tensor's input; by reference tensor name."""
+    """Runs each transformer block on its reference tensor's input; returns outputs by reference tensor name."""
     model, mine, out = pipe.transformer, of_case(known, 0), {}
     text = model.condition_embedder.text_embedder(reference.padded(mine["hidden.cond"]).to(dtype))
     out["embed.text.out"] = text[0, :len(known["embed.text.out"])]
@@ -69,7 +68,7 @@ def blocks(pipe, dtype, known, case, about):
         text = torch.cat([seen[None], text], dim=1)
     rope = [table.repeat_interleave(2, -1)[None, :, None] for table in known["rope"].unbind(-1)]
     e, e6 = known["block.e"][None], known["block.e6"].unflatten(1, (6, -1))
-    if about["given"]:  # a row of each token
+    if about["given"]:  # one row per token
         of_frame = (known["rope.ids"][:, 0] > 0).long()
         e, e6 = e[:, of_frame], e6[None, of_frame]
     out["block.layer.out"] = model.blocks[about["layer"]](known["block.layer.in"].to(dtype), text, e6, rope)
@@ -87,7 +86,7 @@ def blocks(pipe, dtype, known, case, about):
 
 @torch.no_grad()
 def whole(pipe, known, case, about):
-    """Transformers, called as for the reference tensors."""
+    """Runs the transformers with the reference tensors' inputs."""
     conditions = reference.Conditions(pipe, case, of_case(known, 0))
     out = {"block.velocity": conditions.velocity(known[f"case0.{reference.LATER}"], known["block.t"])}
     for call in about:
@@ -97,7 +96,7 @@ def whole(pipe, known, case, about):
 
 @torch.no_grad()
 def encoders(pipe, dtype, known, about):
-    """A layer of umT5 and of the pictures' tower, where they are the fixture's own."""
+    """Runs a layer of umT5 and of the vision encoder, if the fixture has its own."""
     modules, hooks = {}, []
     if "block.umt5" in about:
         modules["block.umt5"] = pipe.text_encoder.encoder.block[about["block.umt5"]["layer"]]
@@ -118,7 +117,7 @@ def encoders(pipe, dtype, known, about):
 
 
 def cases(pipe, known, expect):
-    """What prompts and pictures become, and final latents."""
+    """Encoded prompts and images, and final latents of every case."""
     out = {}
     for case in expect["cases"]:
         prefix, mine = f"case{case['index']}", of_case(known, case["index"])
@@ -140,7 +139,7 @@ def everything(folder, dtype, known, expect):
 
 
 def add_names(errors):
-    """What tests also call them."""
+    """Adds entries under the tests' other names."""
 
 
 family = types.SimpleNamespace(everything=everything, add_names=add_names, independent=lambda _name, _known: {}, renamed={"block.umt5": "block.t5"})

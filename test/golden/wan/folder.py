@@ -34,7 +34,7 @@ def _transformer(spec, folder, name):
 
 def _text_encoder(spec, folder, vocabulary):
     config = UMT5Config(
-        # the released embedding, too, has rows more than the tokenizer has ids
+        # the published embedding also has more rows than the tokenizer has ids
         vocab_size=vocabulary + 28, d_model=spec.text_hidden, d_kv=spec.text_head_dim, d_ff=spec.text_ffn, num_layers=spec.text_layers,
         num_heads=spec.text_heads, feed_forward_proj="gated-gelu")
     model = weights.randomize(UMT5EncoderModel(config), weights.T5, f"{spec.seed} {spec.name} text")
@@ -109,7 +109,7 @@ def _index(spec, folder):
     classes = CLASSES | {"scheduler": ["diffusers", form["scheduler"]]}
     if form["pictured"]:
         classes |= VISION if form["image_encoder"] else dict.fromkeys(VISION, [None, None])
-    if not form["oldest"]:  # which know nothing of experts
+    if not form["oldest"]:  # classes without expert keys
         classes |= {"boundary_ratio": form["boundary"], "transformer_2": classes["transformer"] if form["experts"] == 2 else [None, None]}
     if form["led"]:
         classes |= {"transformer": ["diffusers", "WanVACETransformer3DModel"]}

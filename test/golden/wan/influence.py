@@ -29,14 +29,14 @@ class Probe:
     """Repeats case 0 from the first stage that a change affects."""
 
     def __init__(self, pipe, expect, tensors):
-        self.pipe, self.case, self.tensors, self.given = pipe, expect["cases"][0], tensors, inputs.of_case(tensors, 0)
-        self.final, self.known = self.latent(self.case["steps"]), self.given[f"latent_{self.case['steps']:03}"]
+        self.pipe, self.case, self.tensors, self.case_tensors = pipe, expect["cases"][0], tensors, inputs.of_case(tensors, 0)
+        self.final, self.known = self.latent(self.case["steps"]), self.case_tensors[f"latent_{self.case['steps']:03}"]
         self.short = self.latent(STEPS)
 
     @torch.no_grad()
     def latent(self, steps):
-        """The sampler's own, of a given frame too."""
-        pictures = reference_tensors.shown({n.removeprefix("picture."): p.numpy() for n, p in self.given.items() if n.startswith("picture.")})
+        """The sampler's latent, including clean frames."""
+        pictures = reference_tensors.shown({n.removeprefix("picture."): p.numpy() for n, p in self.case_tensors.items() if n.startswith("picture.")})
         kept = []
         arguments = reference_tensors.arguments(self.case | dict(steps=steps), pictures, 0)
         reference_tensors.runner_of(self.pipe, self.case)(

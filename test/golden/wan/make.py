@@ -1,32 +1,31 @@
-"""Makes the WAN fixtures; ../make.py is the program.
+"""Generates the WAN fixtures, for ../make.py.
 
-Each NAME/ is as Flux.1's (../flux/make.py): model/, expect.json, reference.safetensors; links stand for what it shares with
-another. Case k's reference tensors have the prefix "case{k}.":
-  ids.cond                   i32, </s> included, no pads; .uncond likewise
-  hidden.cond                [T, hidden] of those; what the transformer reads has zeros below, 512 rows
+Each NAME/ has Flux.1's layout (../flux/make.py): model/, expect.json, reference.safetensors; shared components are links. Case k's reference tensors have the prefix "case{k}.":
+  ids.cond                   i32, </s> included, no padding; .uncond likewise
+  hidden.cond                [T, hidden] of these ids; the transformer's input is padded with zeros to 512 rows
   sigmas timesteps           n+1 and n values, f32
-  picture.{init,last,mask,reference_000,...}   u8 [H, W, 3]: what goes in;  picture.control [F, H, W, 3]
-  pixels.{init,last}         f32 [3, side, side]: what the tower sees of it; seen.{init,last} [tokens, vision]: what it gives
-  concat                     [4 + C, T, h, w]: mask, then condition, behind the noise; of what leads [2 C + 64, T, h, w]
-  encoded.init               [1, C, h, w]: the first frame, which is given, at the model's scale
-  latent_000 latent          [N, C, T, h, w]: noise, clip k from seed + k alone; as the loop ends, a given frame in its place and without
-                             those of references, which all others have in front
-  latent_001 ...             not in a batch: after every step, where a frame is given with the sampler's own
-  decoded                    of one case: [F, 3, H, W], not clamped;  picture: u8 [F, H, W, 3] ([N, F, H, W, 3])
-Cases of kind "text" have ids; the first two hidden states.
+  picture.{init,last,mask,reference_000,...}   u8 [H, W, 3]: input images;  picture.control [F, H, W, 3]
+  pixels.{init,last}         f32 [3, side, side]: the vision encoder's input; seen.{init,last} [tokens, vision]: its output
+  concat                     [4 + C, T, h, w]: channels after the noise: mask, then condition; VACE: control channels [2 C + 64, T, h, w]
+  encoded.init               [1, C, h, w]: the clean first frame, in the model's scale
+  latent_000 latent          [N, C, T, h, w]: noise of video k from seed + k; end of the loop, including the clean frame, without
+                             the frames of references, which precede all other latents
+  latent_001 ...             after every step, with the sampler's values for clean frames; not for batches
+  decoded                    one case only: [F, 3, H, W], not clamped;  picture: u8 [F, H, W, 3] ([N, F, H, W, 3])
+Cases of kind "text" have ids; the first two also hidden states.
 
-Block reference tensors, from one forward at case 0's step 1 (in: latent_001, hidden.cond, what case 0's pictures gave):
-  block.t block.e block.e6   timestep; [rows, dim] and [rows, 6 dim], rows of timestep 0 and t where a frame is given, else of t
-  block.layer.{in,out}       [1, tokens, dim] of the block that expect.json names
+Block reference tensors, from one forward at case 0's step 1 (in: latent_001, hidden.cond, case 0's image conditioning):
+  block.t block.e block.e6   timestep; [rows, dim] and [rows, 6 dim], rows for timestep 0 and t with a clean frame, else for t
+  block.layer.{in,out}       [1, tokens, dim] of the block named in expect.json
   block.final.{in,out} block.final_small.{in,out}    before the last norm, and packed velocity (ph, pw, c)
   block.velocity             [1, C, T, h, w]
-  embed.image.{in,out}       packed rows (c, ph, pw); embed.text.out: of hidden.cond and of one zero row; embed.seen.out: of pictures' rows
+  embed.image.{in,out}       packed rows (c, ph, pw); embed.text.out: of hidden.cond and one zero row; embed.seen.out: of vision rows
   rope rope.ids              [tokens, head_dim / 2, 2] cos and sin; i32 [tokens, 3]: frame, row, column
-  transformer.t{0,1,2}.{t,out}   whole forwards of what expect.json says, the third of transformer_2
-Where the part is its own:
-  block.umt5.{in,out} umt5.embedding umt5.distance_bias   of umT5's layer that expect.json names, on case 0's tokens
-  block.vision.{in,out} vision.norm.{in,out}   of the tower's, on case 0's first picture
-  video.encoder.{in,out} video.decoder.{in,out}      [1, channels, F, y, x] of 13 frames, each beginning of which is a clip too
+  transformer.t{0,1,2}.{t,out}   complete forward passes described in expect.json, the third of transformer_2
+Fixtures with their own component:
+  block.umt5.{in,out} umt5.embedding umt5.distance_bias   of umT5's layer named in expect.json, on case 0's tokens
+  block.vision.{in,out} vision.norm.{in,out}   of the vision encoder, on case 0's first image
+  video.encoder.{in,out} video.decoder.{in,out}      [1, channels, F, y, x] of 13 frames, whose first 1, 5 and 9 are videos, too
 """
 
 import os
@@ -37,7 +36,7 @@ import inputs
 from . import folder, reference_tensors, specs
 
 TEXT_CASES = ["unicode", "special", "long", "empty"]
-HIDDEN_TEXTS = 2  # of these, with hidden states
+HIDDEN_TEXTS = 2  # cases with hidden states
 
 
 def clip_case(spec, k, wanted):

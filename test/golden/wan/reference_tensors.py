@@ -13,12 +13,12 @@ from transformers import AutoTokenizer, CLIPImageProcessor, CLIPVisionModel, UMT
 from watch import Watch, relative
 
 TOKENS_MAX = 512
-VIDEO = 13  # frames of what the autoencoder's reference tensors are of
-LATER = "latent_001"  # what block reference tensors are made from: case 0 after a step
+VIDEO = 13  # frames of the VAE's reference tensors
+LATER = "latent_001"  # input of block reference tensors: case 0 after a step
 
 
 class FlowEuler(FlowMatchEulerDiscreteScheduler):
-    """Over u = 1 ... 1/n, as the other flow models' pipelines have it; WAN's leave the grid to the scheduler."""
+    """Euler over u = 1 ... 1/n, as in other flow pipelines; WAN's pipelines leave the grid to the scheduler."""
 
     def set_timesteps(self, n, device=None):
         super().set_timesteps(sigmas=np.linspace(1.0, 1 / n, n), device=device)
@@ -47,7 +47,7 @@ def load(folder, dtype=torch.float32):
 
 
 def runner_of(pipe, case):
-    """The pipeline for the case, with the case's sampler."""
+    """Returns the pipeline for the case, with the case's sampler."""
     parts, shift = dict(pipe.components), case["shift"]
     euler = case["sampler"] == "euler" or not case["sampler"] and type(pipe.scheduler) is FlowMatchEulerDiscreteScheduler
     parts["scheduler"] = FlowEuler(shift=shift) if euler else diffusers.UniPCMultistepScheduler.from_config(pipe.scheduler.config, flow_shift=shift)
@@ -64,7 +64,7 @@ def runner_of(pipe, case):
 
 @torch.no_grad()
 def encode(pipe, prompt):
-    """(ids, hidden state of those ids) of one prompt, by the pipeline's own code."""
+    """Returns (ids, hidden state) of one prompt, by the pipeline's own code."""
     given = {}
     hook = pipe.text_encoder.register_forward_pre_hook(lambda _m, args: given.update(ids=args[0][0], mask=args[1][0]))
     hidden, _ = pipe.encode_prompt(prompt, do_classifier_free_guidance=False, max_sequence_length=TOKENS_MAX)
@@ -80,7 +80,7 @@ def latents_format(pipe):
 
 
 class Recording:
-    """Everything that passes by while the pipeline runs."""
+    """Records intermediate tensors while the pipeline runs."""
 
     def __init__(self, pipe):
         self.pipe, self.steps, self.decoded, self.pixels, self.calls = pipe, [], [], [], []
@@ -107,7 +107,7 @@ class Recording:
 
 
 def frames_of(vae, decoded):
-    """Of what the decoder gave, frame by frame, before anything clamps it: [1, 3, F, H, W]."""
+    """Decoder output frame by frame before clamping: [1, 3, F, H, W]."""
     out = torch.cat(decoded, dim=2)
     return unpatchify(out, patch_size=vae.config.patch_size) if vae.config.patch_size is not None else out
 
@@ -131,7 +131,7 @@ def arguments(case, pictures, k):
 
 
 def _conditioned(kept, case, references):
-    """What pictures become: channels behind the noise or the first frame, and rows beside the text."""
+    """Collects the conditioning from images: concatenated channels or the clean first frame, and vision rows."""
     inputs, channels = kept.calls[0][1], kept.pipe.vae.config.z_dim
     first = inputs["hidden_states"]
     if "control_hidden_states" in inputs:
@@ -147,22 +147,22 @@ def _conditioned(kept, case, references):
 
 
 def _of_clip(kept, case, k, frame):
-    """The noise that it starts from and the latent that it ends with; frame: what is given of it, or None."""
+    """Returns the initial noise and the final latent; frame: its clean frame, or None."""
     start = torch.randn([1, *kept.steps[0].shape[1:]], generator=torch.Generator().manual_seed(case["seed"] + k))
     seen, behind = kept.calls[0][1]["hidden_states"][:, :start.shape[1]], 0 if frame is None else 1
     assert torch.equal(seen[:, :, behind:], start[:, :, behind:])
-    # a given frame is put back after the last step
+    # the clean frame is restored after the last step
     return start, kept.steps[-1] if frame is None else torch.cat([frame, kept.steps[-1][:, :, 1:]], dim=2)
 
 
 def shown(pictures):
-    """As the pipelines take them; a video as its frames."""
+    """Converts images to the pipelines' input; a video to a list of frames."""
     return {name: [Image.fromarray(f) for f in p] if p.ndim == 4 else Image.fromarray(p) for name, p in pictures.items()}
 
 
 @torch.no_grad()
 def run_case(pipe, case, pictures):
-    """Draws one case; tensors by their name without the case's prefix. Clip k of a batch is a call of its own with seed + k."""
+    """Runs one case; returns tensors by name, without the case's prefix. Video k of a batch is a separate call with seed + k."""
     references, clips = {f"picture.{name}": torch.from_numpy(p.copy()) for name, p in pictures.items()}, []
     pictures = shown(pictures)
     for k in range(case["batch"]):
@@ -175,7 +175,7 @@ def run_case(pipe, case, pictures):
     frame = references["encoded.init"][:, :, None] if "encoded.init" in references else None
     ends = [_of_clip(kept, case, k, frame) for k, kept in enumerate(clips)]
     references["latent_000"], references["latent"] = (torch.cat(latents) for latents in zip(*ends))
-    # references are frames in front of the clip's
+    # references are latent frames before the video's
     references["latent"] = references["latent"][:, :, len(case.get("references", [])):]
     references["picture"] = torch.stack([kept.picture for kept in clips])
     if case["batch"] == 1:
@@ -191,7 +191,7 @@ def run_case(pipe, case, pictures):
 
 
 def timestep_input(pipe, latent, t, clean_frames):
-    """As the pipelines tell it: a number for a clip, or one for each token."""
+    """Timestep input as in the pipelines: one number, or one per token."""
     if not getattr(pipe.config, "expand_timesteps", False):
         return t
     mask = torch.ones(latent.shape[2:])
@@ -204,7 +204,7 @@ def padded(hidden):
 
 
 class Conditions:
-    """What the transformer reads beside a latent, of a case."""
+    """Conditioning inputs of the transformer for a case."""
 
     def __init__(self, pipe, case, known):
         self.pipe, self.clean_frames, self.is_vace = pipe, int(case["init"] and pipe.config.expand_timesteps), isinstance(pipe, WanVACEPipeline)
@@ -227,7 +227,7 @@ class Conditions:
 
 
 def _rope(model, latent):
-    """Tables and their positions, which are what the tables were made of."""
+    """Rope tables, and the positions from which they were computed."""
     frames, rows, columns = latent.shape[2], latent.shape[3] // 2, latent.shape[4] // 2
     at = torch.stack(torch.meshgrid(torch.arange(frames), torch.arange(rows), torch.arange(columns), indexing="ij"), dim=-1).flatten(0, 2)
     cos, sin = model.rope(latent)
@@ -239,7 +239,7 @@ def _rope(model, latent):
 
 
 def _embedded(kept, conditions, known):
-    """Of the conditioning; a row for each timestep: of a given frame, which is 0, then of the others."""
+    """Conditioning embeddings; one row per timestep: of a clean frame (0), then of the others."""
     rows, (e, e6) = [0, -1] if conditions.clean_frames else [-1], (kept[name].flatten(0, -2) for name in ("e", "e6"))
     n, text = len(known["hidden.cond"]), kept["text"][0]
     assert torch.equal(text[n:], text[n:n + 1].expand(TOKENS_MAX - n, -1))
@@ -250,14 +250,14 @@ def _embedded(kept, conditions, known):
 
 
 def packed(latent):
-    """[1, tokens, 4 C] of (c, row, column)."""
+    """Packs patches as [1, tokens, 4 C], (c, row, column) per row."""
     patches = latent.unflatten(4, (-1, 2)).unflatten(3, (-1, 2)).permute(0, 2, 3, 5, 1, 4, 6)
     return patches.flatten(1, 3).flatten(2)
 
 
 @torch.no_grad()
 def block_references(pipe, case, known):
-    """One block of each kind, inside a forward of case 0's cond lane at step 1."""
+    """One block of each kind in a forward pass of case 0's cond lane at step 1."""
     model, conditions, latent = pipe.transformer, Conditions(pipe, case, known), known[LATER]
     middle, kept = len(model.blocks) // 2, {}
     hook = model.condition_embedder.register_forward_hook(lambda _m, _a, result: kept.update(zip(("e", "e6", "text", "image"), result)))
@@ -279,12 +279,12 @@ def block_references(pipe, case, known):
 
 @torch.no_grad()
 def transformer_references(pipe, case, known):
-    """Whole forwards at two timesteps, and of the second expert."""
+    """Complete forward passes at two timesteps, and of the second expert."""
     out, calls, conditions = {}, [], Conditions(pipe, case, known)
     for n, (name, source, step) in enumerate([("transformer", "latent_000", 0), ("transformer", "latent_002", 2), ("transformer_2", "latent_002", 2)]):
         if getattr(pipe, name, None) is None:
             continue
-        # off the schedule as well: a timestep that is no whole number
+        # also a timestep outside the schedule that is not an integer
         t = known["timesteps"][step:step + 1] + (0.371 if step else 0.0)
         out[f"transformer.t{n}.t"], out[f"transformer.t{n}.out"] = t, conditions.velocity(known[source], t, name)
         calls.append(dict(name=f"transformer.t{n}", model=name, latent=source, t=float(t)))
@@ -293,22 +293,22 @@ def transformer_references(pipe, case, known):
 
 @torch.no_grad()
 def text_references(pipe, known):
-    """A middle layer of umT5 on the real tokens alone, and its own table of distances."""
+    """A middle layer of umT5 without padding, and its distance bias."""
     blocks = pipe.text_encoder.encoder.block
     layer, ids = len(blocks) // 2, known["ids.cond"].long()[None]
     with Watch({"block.umt5": blocks[layer], "umt5": pipe.text_encoder.encoder.embed_tokens}) as watch:
         last = pipe.text_encoder(ids).last_hidden_state
-    assert relative(last[0], known["hidden.cond"]) < 1e-6  # pads change nothing
+    assert relative(last[0], known["hidden.cond"]) < 1e-6  # padding changes nothing
     out = {name: value for name, value in watch.tensors.items() if name.startswith("block.")}
     bias = blocks[layer].layer[0].SelfAttention.compute_bias(TOKENS_MAX, TOKENS_MAX)[0]
-    # by distance, key minus query, from -511 on
+    # by distance, key minus query, starting at -511
     out |= {"umt5.embedding": watch.tensors["umt5.out"][0], "umt5.distance_bias": torch.cat([bias[:, -1, :-1], bias[:, 0, :]], dim=1)}
     return out, {"block.umt5": dict(layer=layer, tokens=ids.shape[1])}
 
 
 @torch.no_grad()
 def vision_references(pipe, known):
-    """A middle layer of the pictures' tower at case 0's first picture."""
+    """A middle layer of the vision encoder at case 0's first image."""
     model, pixels = pipe.image_encoder, known["pixels.init"][None]
     inner = getattr(model, "vision_model", model)
     layer = len(inner.encoder.layers) // 2
@@ -319,7 +319,7 @@ def vision_references(pipe, known):
 
 
 def decode(vae, z):
-    """Before anything clamps it."""
+    """Decodes without clamping."""
     decoded = []
     hook = vae.decoder.register_forward_hook(lambda _m, _i, out: decoded.append(out.clone()))
     vae.decode(z, return_dict=False)
@@ -329,7 +329,7 @@ def decode(vae, z):
 
 @torch.no_grad()
 def vae_references(pipe, spec):
-    """The autoencoder over time, both ways: of 13 frames, of which 1, 5 and 9 are the beginning."""
+    """The causal VAE in both directions: 13 frames; the first 1, 5 and 9 are valid videos, too."""
     vae, generator = pipe.vae, torch.Generator().manual_seed(spec.seed % 2**31)
     video = 2 * torch.rand([1, 3, VIDEO, 3 * spec.factor, 2 * spec.factor], generator=generator) - 1
     z = 1.5 * torch.randn([1, spec.channels, (VIDEO - 1) // 4 + 1, 2, 3], generator=generator)

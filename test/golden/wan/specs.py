@@ -1,8 +1,8 @@
-"""The dimensions and requests of each WAN fixture, in the manner of Flux.1's (../flux/specs.py).
+"""Dimensions and requests of each WAN fixture, like Flux.1's (../flux/specs.py).
 
 A case: grid is (columns, rows) of 2x2 latent pixels; frames 4n + 1; prompt and negative name texts below; init and last
-are pictures of the clip's size; control: a video leads, with a mask of what is drawn anew; references are pictures' (width, height) in pixels; low is the
-second expert's guidance; decoded: floats are kept.
+are images of the video's size; control: a control video, with a mask of the region to generate; references are images'
+(width, height) in pixels; low is the second expert's guidance; decoded: the unclamped frames are stored.
 """
 
 import random
@@ -14,7 +14,7 @@ from specs import DEFAULT_SEED, redrawn
 TEXTS = FLUX_TEXTS | {
     "html": "  the fox &amp;amp; the boat &lt;at&gt; the old\n\t house,  caf&eacute; ",
     "space": " ",
-    # over 512 tokens
+    # more than 512 tokens
     "long": FLUX_TEXTS["long"] * 3,
 }
 
@@ -33,19 +33,19 @@ FORMS = {
     "wan_ti2v": _PLAIN | dict(
         shares=["text_encoder", "tokenizer"], expand=True, shift=5.0, transformer_dtype="bf16", shards=2,
         cast={"scale_shift_table": "f32", "patch_embedding.bias": "f32"}, vae_dtype="bf16", residual=True),
-    # two pictures at once, or none
+    # two images (first and last frame), or none
     "wan_flf2v": _PICTURED | dict(
         share="wan_i2v", shares=["text_encoder", "tokenizer", "vae", "image_encoder", "image_processor"], image_encoder=True, both=True, shift=16.0,
         transformer_dtype="bf16"),
     "wan22": _PLAIN | dict(experts=2, boundary=0.875),
     "wan22_i2v": _PICTURED | dict(experts=2, boundary=0.9, scheduler="FlowMatchEulerDiscreteScheduler", shift=2.0, transformer_dtype="bf16"),
-    # led by hints behind these blocks
+    # VACE: hints are added after these blocks
     "wan_vace": _PLAIN | dict(pipeline="WanVACEPipeline", led=[0, 2], shift=16.0),
 }
 
 
 def owner(name, part):
-    """Which fixture's that part is, where links end."""
+    """The fixture that owns a component, following links."""
     while part in FORMS[name]["shares"]:
         name = FORMS[name]["share"]
     return name
@@ -95,7 +95,7 @@ class Spec:
 
     @property
     def in_channels(self):
-        """Behind the noise: 4 of the mask, then the condition's."""
+        """Channels after the noise: 4 of the mask, then the condition's."""
         return self.channels + (4 + self.channels if self.form["pictured"] else 0)
 
     @property
@@ -107,7 +107,7 @@ class Spec:
         return 2 * self.factor
 
     def latents_format(self):
-        """Mean and deviation of each channel."""
+        """Mean and standard deviation of each channel."""
         rng = random.Random(f"format {self.seed} {owner(self.name, 'vae')}")
         return ([round(rng.uniform(-1.0, 1.0), 4) for _ in range(self.channels)], [round(rng.uniform(0.7, 2.5), 4) for _ in range(self.channels)])
 
@@ -139,7 +139,7 @@ CASES = {
         _case((4, 2), 5, 2, 7, prompt="house", init=True, last=True),
     ],
     "wan22": [
-        # shifted by 3 the first two of six sigmas are high
+        # with shift 3 the first two of six sigmas belong to the high-noise expert
         _case((2, 3), 5, 6, 42, cfg=3.0, low=4.0, negative="ugly", decoded=True),
         _case((3, 2), 5, 4, 7, prompt="house", cfg=2.5, negative="empty", sampler="euler"),
         _case((1, 2), 9, 3, 9, prompt="html", batch=2),
@@ -190,7 +190,7 @@ def random_spec(name, seed):
         text_hidden=text.randint(20, 50), text_heads=text.randint(1, 4), text_head_dim=text.randint(4, 12), text_layers=text.randint(2, 4),
         text_ffn=text.randint(30, 60),
         vae_base=base, vae_decoder_base=decoder_base if FORMS[name]["residual"] else base, vae_layers=vae.randint(1, 2),
-        # that there are 48 is what tells the one that frames are given to
+        # 48 channels identify TI2V, the model with clean frames
         channels=48 if FORMS[name]["residual"] else vae.choice([4, 6, 16]),
         vision_heads=vision.randint(1, 3), vision_head_dim=2 * vision.randint(3, 8), vision_layers=vision.randint(3, 4),
         vision_ffn=vision.randint(30, 60), vision_side=14 * vision.randint(2, 5))

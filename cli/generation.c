@@ -1,0 +1,279 @@
+/* `sluice generate` and `sluice decode`, from checks to report: see generation.h. Every failure leaves through
+ * generation_run, so that one place writes the report and one error decides the exit code. */
+#include "cli/generation.h"
+
+#include "cli/commands.h"
+#include "cli/fail.h"
+#include "cli/interrupt.h"
+#include "cli/outfile.h"
+#include "cli/output.h"
+#include "cli/parameters.h"
+#include "cli/plan_table.h"
+#include "cli/picture_write.h"
+#include "cli/report.h"
+#include "cli/request.h"
+#include "cli/messages.h"
+#include "cli/summary.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int output_quality(const struct generation *generation) {
+    return generation->args->quality ? generation->args->quality : PICTURE_QUALITY;
+}
+
+static struct output_item all_images(const struct generation *generation) {
+    return (struct output_item){1, generation->n_images, generation->seed, generation->n_frames, 0};
+}
+
+/* ---- callbacks ---- */
+
+static void on_log(void *user, int level, const char *line) {
+    struct generation *generation = user;
+    if (level == SLUICE_WARNING) message_note("warning: %s", line);
+    if (level != SLUICE_WARNING && !generation->args->quiet) message_note("%s", line);
+    interrupt_pending();
+}
+
+static void on_progress(void *user, const struct sluice_progress *now) {
+    struct generation *generation = user;
+    progress_show(&generation->progress, now);
+    interrupt_pending();
+}
+
+/* A decoded latent has no seed that anybody knows. */
+static int print_written(const struct generation *generation, struct output_item item, const struct sluice_image *image,
+                        struct sluice_error *e) {
+    const char *pattern = output_pattern(generation->args, image->frames);
+    char seed[32] = "", frames[48] = "", name[PATH_MAX];
+    if (output_name(pattern, &item, name, e)) return e->code;
+    if (!generation->latent) snprintf(seed, sizeof seed, "seed %llu, ", (unsigned long long)image->seed);
+    if (item.frame) snprintf(frames, sizeof frames, "the first of %d frames, ", image->frames);
+    if (output_is_video(name))
+        snprintf(frames, sizeof frames, "%d frame%s at %d a second, ", image->frames,
+                 image->frames == 1 ? "" : "s", generation->request.fps);
+    message_note("wrote %s (%s%dx%d, %ssha256 %s)", strcmp(name, "-") ? name : "the picture to stdout",
+                 frames, image->width, image->height, seed, image->video_sha256);
+    return SLUICE_OK;
+}
+
+static int put_video(struct generation *generation, const char *name, const struct sluice_image *image,
+                     const struct picture_content *content, struct sluice_error *e) {
+    struct video_settings settings = {.width = image->width,
+                                      .height = image->height,
+                                      .fps = generation->request.fps,
+                                      .quality = content->quality,
+                                      .parameters = content->parameters};
+    struct video *video = generation->video;
+    int status = video ? SLUICE_OK : video_open(name, &settings, &video, e);
+    if (!status) status = video_put(video, image->rgb, e);
+    generation->video = video;
+    if (status || image->frame + 1 < image->frames) return status;
+    generation->video = NULL;
+    return video_close(video, e);
+}
+
+/* Or a frame of a video. */
+static int save_image(struct generation *generation, const struct sluice_image *image, struct sluice_error *e) {
+    char name[PATH_MAX];
+    const char *pattern = output_pattern(generation->args, image->frames);
+    bool is_frames = output_is_frames(pattern, image->frames), silent = generation->args->no_metadata;
+    /* A latent file may hold more pictures than its plan said: those still get names of their own. */
+    int n = image->index < generation->n_images ? generation->n_images : image->index + 1;
+    struct output_item item = {image->index + 1, n, generation->seed, image->frames,
+                           is_frames ? image->frame + 1 : 0};
+    int status = output_name(pattern, &item, name, e);
+    if (status) return status;
+    char *text = silent ? NULL : parameters_text(generation->args, &generation->request, image);
+    if (!text && !silent) return fail(e, SLUICE_MEMORY, "no memory for the picture's text");
+    const struct picture_content content = {image, text, output_quality(generation)};
+    status = is_frames                  ? frames_put(&generation->frames, pattern, item, &content, e)
+             : output_is_video(pattern) ? put_video(generation, name, image, &content, e)
+                                        : picture_write(name, &content, e);
+    free(text);
+    if (status || image->frame + 1 < image->frames) return status;
+    generation->n_written++;
+    item.frame = is_frames;
+    return generation->args->quiet ? SLUICE_OK : print_written(generation, item, image, e);
+}
+
+/* The callback cannot fail the run, so the first failure is kept and the run cancelled. */
+static void on_image(void *user, const struct sluice_image *image) {
+    struct generation *generation = user;
+    if (!generation->failure.code && save_image(generation, image, &generation->failure))
+        sluice_cancel(generation->session);
+}
+
+/* What is written while pictures come, and what they are shown with on the way. */
+static int check_names(const struct generation *generation, struct sluice_error *e) {
+    const struct args *args = generation->args;
+    int status = output_check(args, all_images(generation), e);
+    return status || !args->preview ? status : previews_check(args, all_images(generation), e);
+}
+
+static void count_memory(struct generation *generation) {
+    output_count_memory(generation->args, generation->n_frames, &generation->request);
+    generation->request.caller_bytes += previews_bytes(generation->args);
+}
+
+static void on_preview(void *user, const struct sluice_preview *preview) {
+    struct generation *generation = user;
+    previews_show(&generation->previews, generation->args, all_images(generation), preview);
+}
+
+/* ---- one run ---- */
+
+int generation_open(struct generation *generation, struct sluice_error *e) {
+    const struct args *args = generation->args;
+    struct sluice_session_options options = {.struct_size = sizeof options,
+                                             .device = args->device,
+                                             .threads = args->threads,
+                                             .on_log = on_log,
+                                             .on_progress = on_progress,
+                                             .on_image = on_image,
+                                             .on_preview = on_preview,
+                                             .user = generation,
+                                             .prompt_cache = args->prompt_cache,
+                                             .plans_only = args->command->bit == PLAN};
+    struct sluice_model_options from = args->model;
+    from.decodes_only = generation->latent != NULL;
+    from.latent = generation->latent;
+    from.dimensions = args->dimensions;
+    from.max_ram_bytes = args->max_ram_bytes;
+    int status = request_read_files(args, &generation->files, e);
+    if (!status) status = sluice_model_open(&from, &generation->model, e);
+    if (!status) status = sluice_session_open(generation->model, &options, &generation->session, e);
+    if (status) return status;
+    generation->request.struct_size = sizeof generation->request;
+    request_fill(&generation->request, generation->model, args, generation->seed, &generation->files);
+    generation->n_frames = generation->request.frames > 1 ? generation->request.frames : 1;
+    count_memory(generation);
+    if (output_check_size(args, &generation->request, e)) return e->code;
+    request_warn(&generation->request, args);
+    outfile_set_library_path(args->save_latent);
+    interrupt_watch(generation->session);
+    return SLUICE_OK;
+}
+
+void generation_close(struct generation *generation) {
+    video_abandon(generation->video);
+    frames_abandon(&generation->frames);
+    interrupt_watch(NULL);
+    outfile_set_library_path(NULL);
+    sluice_session_close(generation->session);
+    sluice_model_close(generation->model);
+    request_free_files(&generation->files);
+}
+
+/* How many pictures a latent holds, and how large a video is, stands in its plan; -v shows the plan. */
+static int query_plan(struct generation *generation, struct sluice_error *e) {
+    const struct args *args = generation->args;
+    struct plan_table_size size = {0};
+    char *json = NULL;
+    bool fits, is_video = !args->no_decode && output_is_video(output_pattern(args, generation->n_frames));
+    generation->progress.are_videos = generation->n_frames > 1;
+    if (!generation->latent && !args->verbose && !is_video) return SLUICE_OK;
+    int status = sluice_plan_query(generation->session, &generation->request, generation->latent, &json, &fits, e);
+    if (status) return status;
+    plan_table_size(json, &size);
+    generation->n_frames = size.frames;
+    generation->width = size.width;
+    generation->height = size.height;
+    generation->progress.are_videos = generation->n_frames > 1;
+    if (generation->latent) generation->n_images = generation->progress.n_pictures = size.batch;
+    count_memory(generation);
+    if (args->verbose) status = plan_table_print(stderr, json, true, e);
+    sluice_free(json);
+    return status;
+}
+
+/* Once more, now that it is known how many frames there are. */
+static int check_outputs(const struct generation *generation, struct sluice_error *e) {
+    const struct args *args = generation->args;
+    const char *pattern = output_pattern(args, generation->n_frames);
+    struct video_settings settings = {.width = generation->width,
+                                      .height = generation->height,
+                                      .fps = generation->request.fps,
+                                      .quality = output_quality(generation)};
+    int status = check_names(generation, e);
+    if (status || args->no_decode) return status;
+    bool is_video = output_is_video(pattern), is_fallback;
+    if (is_video && !settings.fps)
+        return fail_value(e, "--output", pattern, "pictures, or --fps N beside it: this model has no rate");
+    if (is_video) status = video_check_settings(pattern, &settings, e);
+    if (args->quality && !picture_takes_quality(pattern) && !video_takes_quality(pattern))
+        message_note("warning: --quality is not used: %s", is_video ? "GIF has none" : "PNG loses nothing");
+    if (args->fps && !is_video && generation->n_frames == 1)
+        return fail_value(e, "--fps", "a picture", "a video: --frames, of a model that makes them");
+    if (args->fps && !is_video) message_note("warning: --fps is not used: frames are written one by one");
+    const char *encoder = is_video && !status ? video_encoder(pattern, &is_fallback) : NULL;
+    if (encoder && is_fallback)
+        message_note("warning: %s is written by %s: FFmpeg has nothing better here", pattern, encoder);
+    return status;
+}
+
+static int run_session(struct generation *generation, struct sluice_error *e) {
+    if (interrupt_pending()) return interrupt_error(e);
+    generation->has_run = true;
+    int status = generation->latent ? sluice_decode(generation->session, &generation->request, generation->latent, e)
+                                 : sluice_run(generation->session, &generation->request, e);
+    message_live_end();
+    if (!generation->failure.code) return status;
+    *e = generation->failure;
+    return e->code;
+}
+
+static void print_summary(const struct generation *generation) {
+    struct summary summary = {.session = generation->session,
+                              .n_pictures = generation->n_written,
+                              .are_videos = generation->n_frames > 1,
+                              .seconds = progress_clock() - generation->started,
+                              .verbose = generation->args->verbose};
+    if (!generation->args->quiet) summary_print(&summary);
+}
+
+static int generation_prepare(struct generation *generation, struct sluice_error *e) {
+    const struct args *args = generation->args;
+    int status = request_check(args, e);
+    if (!status) status = request_seed(args, &generation->seed, e);
+    if (!status) status = check_names(generation, e);
+    if (status) return status;
+    if (!args->device && !args->quiet) devices_note_cpu();
+    if (args->seed.random || !(args->quiet || generation->latent))
+        message_note("seed %llu", (unsigned long long)generation->seed);
+    if (args->no_decode && args->output && !args->quiet) message_note("no picture is written: --no-decode");
+    return SLUICE_OK;
+}
+
+/* All of generate or decode, report and closing included. latent: decode's file; NULL: generate. */
+static int generation_run(const struct args *args, const char *latent, struct sluice_error *e) {
+    struct generation generation = {.args = args, .latent = latent, .started = progress_clock()};
+    generation.n_images = args->batch ? args->batch : 1;
+    generation.n_frames = args->frames;
+    /* Before everything that could end in a report. */
+    generation.seed = args->seed.value;
+    if (output_check_report(args, all_images(&generation), e)) return e->code;
+    interrupt_gracefully();
+    progress_start(&generation.progress, args->quiet || args->no_progress, generation.n_images);
+    int status = generation_prepare(&generation, e);
+    if (!status) status = generation_open(&generation, e);
+    if (!status) status = query_plan(&generation, e);
+    if (!status) status = check_outputs(&generation, e);
+    if (!status) status = run_session(&generation, e);
+    if (!status) print_summary(&generation);
+    struct report report = {
+        .name = args->report, .session = generation.has_run ? generation.session : NULL, .seed = generation.seed};
+    report.seconds = progress_clock() - generation.started;
+    status = report_write(&report, e);
+    generation_close(&generation);
+    return status;
+}
+
+int generate_command(const struct args *args, struct sluice_error *e) {
+    return generation_run(args, NULL, e);
+}
+
+int decode_command(const struct args *args, struct sluice_error *e) {
+    return generation_run(args, args->operands[0], e);
+}

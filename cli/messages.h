@@ -1,0 +1,33 @@
+/* Messages on stderr: notes, one live progress line on a terminal, and the final error line "sluice: ...".
+ *
+ * Invariants: every note is one write(2) of one whole line. At most one "sluice: " line is written, either by
+ * the end of the program or by the signal handler. */
+#ifndef SLUICE_CLI_MESSAGES_H
+#define SLUICE_CLI_MESSAGES_H
+
+#include "engine/sluice.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* True if stderr is a terminal that can rewrite a line. */
+bool message_on_terminal(void);
+/* Columns of the live line. */
+int message_columns(void);
+/* Prints a line. Control characters are replaced (sanitize.h), so that names from files cannot begin a line. */
+void message_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Replaces the live line, cut to the width of the terminal. Only if message_on_terminal. */
+void message_live(const char *text);
+/* Ends the live line with a newline, if there is one. */
+void message_live_end(void);
+/* Writes the escape sequence of an image in place of the live line. */
+void message_picture(const char *codes, size_t bytes);
+/* Number of lines printed by message_note. */
+unsigned message_count(void);
+/* Prints the final error line. */
+void message_failure(const struct sluice_error *error);
+/* Prints "sluice: cancelled" from a signal handler that exits next. False if the final line is already
+ * printed. */
+bool message_cancelled_in_handler(void);
+
+#endif

@@ -1,0 +1,13 @@
+/* Detects unsupported file formats by their first bytes, for helpful errors. */
+#ifndef SLUICE_LOADERS_FILE_KIND_H
+#define SLUICE_LOADERS_FILE_KIND_H
+
+enum { FILE_KIND_BYTES = 8 };
+
+/* Supported weight formats, for messages. */
+#define READABLE_WEIGHTS "safetensors (f32, f16, bf16, fp8, int8, nvfp4, mxfp8) or GGUF"
+
+/* Describes the file format that starts with these bytes; NULL: it may be safetensors. */
+const char *file_kind_of(const unsigned char first[FILE_KIND_BYTES]);
+
+#endif

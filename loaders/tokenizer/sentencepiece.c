@@ -1,0 +1,216 @@
+/* spiece.model: SentencePiece's ModelProto, read by hand.
+ *
+ * Three of its fields count: the pieces, the kind of model, the table of normalisation. Others are walked
+ * over, never into. A file that ends early between two fields is told by the field that it lacks: the
+ * normalisation is written behind the pieces. Pieces that stand for bytes where nothing else does (umT5's)
+ * are pieces like others, as the reference has them: what has no piece is unknown. Source:
+ * sentencepiece_model.proto, SentencePiece 0.1.97; wire format:
+ * https://protobuf.dev/programming-guides/encoding. */
+#include "loaders/tokenizer/reading.h"
+#include "loaders/tokenizer/normalize.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "loaders/loaders.h"
+
+enum { WIRE_VARINT, WIRE_64, WIRE_BYTES, WIRE_32 = 5 };
+enum { MODEL_PIECES = 1, MODEL_TRAINER = 2, MODEL_NORMALIZER = 3 };
+enum { PIECE_TEXT = 1, PIECE_SCORE = 2, PIECE_TYPE = 3 };
+enum { TYPE_NORMAL = 1, TYPE_UNKNOWN = 2, TYPE_CONTROL = 3, TYPE_USER = 4 };
+enum { TRAINER_MODEL = 3, TRAINER_UNK = 40, TRAINER_PAD = 43, UNIGRAM_MODEL = 1 };
+enum { NORMALIZER_TABLE = 2 };
+
+/* A walk over one message's fields. base: where the file begins, for messages. */
+struct walk {
+    const struct reading *r;
+    const char *base, *at, *end;
+};
+
+struct field {
+    uint32_t number, wire;
+    uint64_t value; /* of a varint, and of 32 or 64 bits */
+    struct span bytes;
+};
+
+static struct walk walk_into(const struct walk *from, struct span message) {
+    return (struct walk){from->r, from->base, message.at, message.at + message.bytes};
+}
+
+static enum status broken(const struct walk *w, enum status code, const char *problem, struct error *e) {
+    error_set(e, code, "a protobuf field %s", problem);
+    return error_where(e, "%s, byte %lld", w->r->path, (long long)(w->at - w->base));
+}
+
+static enum status read_varint(struct walk *w, uint64_t *value, struct error *e) {
+    *value = 0;
+    for (int i = 0; i < 10; i++) {
+        if (w->at == w->end) return broken(w, BOUNDS, "ends in the middle of a number", e);
+        uint64_t byte = (unsigned char)*w->at++;
+        *value |= (byte & 127) << 7 * i;
+        if (byte < 128) return OK;
+    }
+    return broken(w, BOUNDS, "has a number of more than 10 bytes", e);
+}
+
+static enum status spiece_read_fixed(struct walk *w, int n, uint64_t *value, struct error *e) {
+    *value = 0;
+    if (w->end - w->at < n) return broken(w, BOUNDS, "ends in the middle of a number", e);
+    for (int i = 0; i < n; i++) *value |= (uint64_t)(unsigned char)*w->at++ << 8 * i;
+    return OK;
+}
+
+/* The next field, or false at the end or after an error. */
+static bool next_field(struct walk *w, struct field *f, struct error *e) {
+    uint64_t tag;
+    *f = (struct field){0};
+    if (w->at == w->end || read_varint(w, &tag, e)) return false;
+    f->number = tag >> 3 > UINT32_MAX ? 0 : (uint32_t)(tag >> 3);
+    f->wire = tag & 7;
+    if (!f->number)
+        broken(w, TYPE, "has an invalid number", e);
+    else if (f->wire == WIRE_VARINT || f->wire == WIRE_BYTES)
+        read_varint(w, &f->value, e);
+    else if (f->wire == WIRE_64 || f->wire == WIRE_32)
+        spiece_read_fixed(w, f->wire == WIRE_32 ? 4 : 8, &f->value, e);
+    else
+        broken(w, TYPE, "has an unknown wire type", e);
+    if (e->code || f->wire != WIRE_BYTES) return !e->code;
+    if (f->value > (uint64_t)(w->end - w->at)) {
+        broken(w, BOUNDS, "reaches beyond the end", e);
+        error_found(e, "%" PRIu64 " bytes", f->value);
+        error_expected(e, "at most %lld", (long long)(w->end - w->at));
+        return false;
+    }
+    f->bytes = (struct span){w->at, f->value};
+    w->at += f->value;
+    return true;
+}
+
+static enum status expect_wire(const struct walk *w, const struct field *f, uint32_t wire, struct error *e) {
+    if (f->wire == wire) return OK;
+    broken(w, TYPE, "has the wrong wire type", e);
+    error_found(e, "type %" PRIu32 " of field %" PRIu32, f->wire, f->number);
+    return error_expected(e, "type %" PRIu32, wire);
+}
+
+struct piece {
+    struct span text;
+    float score;
+    uint64_t type;
+};
+
+static enum status read_piece(const struct walk *from, struct span message, struct piece *piece,
+                              struct error *e) {
+    static const uint32_t wires[] = {
+        [PIECE_TEXT] = WIRE_BYTES, [PIECE_SCORE] = WIRE_32, [PIECE_TYPE] = WIRE_VARINT};
+    struct walk w = walk_into(from, message);
+    struct field f;
+    *piece = (struct piece){.type = TYPE_NORMAL};
+    while (next_field(&w, &f, e)) {
+        if (f.number > PIECE_TYPE) continue;
+        if (expect_wire(&w, &f, wires[f.number], e)) return e->code;
+        uint32_t bits = (uint32_t)f.value;
+        if (f.number == PIECE_TEXT)
+            piece->text = f.bytes;
+        else if (f.number == PIECE_SCORE)
+            memcpy(&piece->score, &bits, sizeof bits);
+        else
+            piece->type = f.value;
+    }
+    return e->code;
+}
+
+/* What a file says, gathered in one walk. */
+struct model {
+    struct walk file;
+    uint64_t n_pieces, text_bytes; /* a bound */
+    int64_t unk;                   /* -1: none yet */
+    struct span trainer, normalizer, table;
+};
+
+static enum status walk_model(struct model *m, struct error *e) {
+    struct walk w = m->file;
+    struct field f;
+    while (next_field(&w, &f, e)) {
+        if (f.number > MODEL_NORMALIZER) continue;
+        if (expect_wire(&w, &f, WIRE_BYTES, e)) return e->code;
+        m->n_pieces += f.number == MODEL_PIECES;
+        if (f.number == MODEL_PIECES) m->text_bytes += f.bytes.bytes;
+        if (f.number == MODEL_TRAINER) m->trainer = f.bytes;
+        if (f.number == MODEL_NORMALIZER) m->normalizer = f.bytes;
+    }
+    if (e->code) return e->code;
+    if (m->trainer.at && m->normalizer.at) return OK;
+    return reading_fail(w.r, MISSING, m->trainer.at ? "the normalisation" : "the trainer's part",
+                        "of a SentencePiece model is missing", e);
+}
+
+static enum status refuse_model(const struct walk *w, const char *what, uint64_t found, const char *expected,
+                                struct error *e) {
+    reading_fail(w->r, UNSUPPORTED, what, "is not supported", e);
+    error_found(e, "%" PRIu64, found);
+    return error_expected(e, "%s", expected);
+}
+
+/* Ids of the unknown, first, last and padding piece, -1 where there is none. */
+static enum status check_special_id(const struct walk *w, const struct field *f, uint64_t n_pieces,
+                                    struct error *e) {
+    int64_t id = (int64_t)f->value;
+    if (id >= (f->number == TRAINER_UNK ? 0 : -1) && (id < 0 || (uint64_t)id < n_pieces)) return OK;
+    reading_fail(w->r, META, "a special piece's id", "is invalid", e);
+    error_found(e, "%" PRId64 " in field %" PRIu32, id, f->number);
+    return error_expected(e, "one of %" PRIu64 " pieces", n_pieces);
+}
+
+static enum status check_trainer(const struct model *m, struct error *e) {
+    struct walk w = walk_into(&m->file, m->trainer);
+    struct field f;
+    while (next_field(&w, &f, e)) {
+        bool special = f.number >= TRAINER_UNK && f.number <= TRAINER_PAD;
+        if (f.number != TRAINER_MODEL && !special) continue;
+        if (expect_wire(&w, &f, WIRE_VARINT, e)) return e->code;
+        if (f.number == TRAINER_MODEL && f.value != UNIGRAM_MODEL)
+            return refuse_model(&w, "the model type", f.value, "1 (unigram)", e);
+        if (special && check_special_id(&w, &f, m->n_pieces, e)) return e->code;
+    }
+    return e->code;
+}
+
+static enum status spiece_read_table(struct reading *r, struct model *m, struct error *e) {
+    struct walk w = walk_into(&m->file, m->normalizer);
+    struct field f;
+    while (next_field(&w, &f, e)) {
+        if (f.number != NORMALIZER_TABLE) continue;
+        if (expect_wire(&w, &f, WIRE_BYTES, e)) return e->code;
+        m->table = f.bytes;
+    }
+    if (e->code || !m->table.bytes) return e->code;
+    return charsmap_make(r->t->sys, m->table, r->path, &r->t->charsmap, e);
+}
+
+static enum status spiece_read_pieces(struct reading *r, struct model *m, json_t *list, struct error *e) {
+    struct walk w = m->file;
+    struct field f;
+    struct piece piece;
+    for (int64_t id = 0; next_field(&w, &f, e);) {
+        if (f.number != MODEL_PIECES) continue;
+        if (read_piece(&w, f.bytes, &piece, e) || pieces_add(r, piece.text, piece.score, e)) return e->code;
+        if (piece.type == TYPE_UNKNOWN && m->unk >= 0)
+            return reading_fail(r, META, "the vocabulary", "has two unknown pieces", e);
+        if (piece.type == TYPE_UNKNOWN) m->unk = id;
+        if (piece.type == TYPE_CONTROL || piece.type == TYPE_USER)
+            added_list_token(list, id, piece.text, piece.type == TYPE_CONTROL);
+        id++;
+    }
+    return e->code;
+}
+
+enum status spiece_read(struct reading *r, struct span file, int n_extra, json_t *specials, struct error *e) {
+    struct model m = {.file = {r, file.at, file.at, file.at + file.bytes}, .unk = -1};
+    if (!walk_model(&m, e) && !check_trainer(&m, e) && !spiece_read_table(r, &m, e) &&
+        !pieces_make(r, m.n_pieces + (uint64_t)n_extra, m.text_bytes + 32 * (uint64_t)n_extra, e) &&
+        !spiece_read_pieces(r, &m, specials, e) && !pieces_add_extra(r, n_extra, specials, e))
+        pieces_finish(r, m.unk, e);
+    return e->code;
+}

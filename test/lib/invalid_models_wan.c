@@ -1,0 +1,88 @@
+/* Models that are nearly WAN. */
+#include "test/lib/layouts.h"
+
+#define TRANSFORMER .component = "transformer"
+#define VAE         .component = "vae"
+
+static void of_sound(struct tensor_set *p) {
+    invalid_models_add_marker(p, "casual_audio_encoder.encoder.final_linear.weight");
+}
+
+static void of_a_voice(struct tensor_set *p) {
+    invalid_models_add_marker(p, "audio_proj.audio_proj_glob_1.layer.bias");
+}
+
+static void of_a_face(struct tensor_set *p) {
+    invalid_models_add_marker(p, "face_adapter.fuser_blocks.0.k_norm.weight");
+}
+
+static void of_a_camera(struct tensor_set *p) {
+    invalid_models_add_marker(p, "control_adapter.conv.weight");
+}
+
+static void of_a_control(struct tensor_set *p) {
+    invalid_models_add_marker(p, "ref_conv.weight");
+}
+
+static void of_frames_apart(struct tensor_set *p) {
+    invalid_models_add_marker(p, "fps_embedding.weight");
+}
+
+/* Too few for frames to change between them. */
+static void of_two_levels(struct tensor_set *p) {
+    tensor_set_drop(p, "decoder.up_blocks.2.");
+    tensor_set_drop(p, "decoder.up_blocks.3.");
+}
+
+/* Frames doubled between the two levels nearest to the picture, too. */
+static void of_more_frames(struct tensor_set *p) {
+    invalid_models_add_marker(p, "decoder.up_blocks.2.upsamplers.0.time_conv.weight");
+}
+
+static const struct invalid_model rows[] = {
+    {VAE, .change = of_more_frames, .what = "frames that change between other levels",
+     REFUSED(UNSUPPORTED, "time is resampled at unpublished levels", "3 tensors 'time_conv.weight'",
+             "2 tensors, one per resampling")},
+    {VAE, .change = of_two_levels, .what = "two levels",
+     REFUSED(SHAPE, "VAE decoder: 2 levels", "3 to 8 levels")},
+    {VAE, .tensor = "decoder.up_blocks.1.upsamplers.0.time_conv.", .what = "frames that do not change",
+     REFUSED(UNSUPPORTED, "time is resampled at unpublished levels", "1 tensors 'time_conv.weight'")},
+    {VAE, SHAPED("decoder.up_blocks.0.upsamplers.0.time_conv.weight", 2, 2),
+     REFUSED(SHAPE, "'decoder.up_blocks.0.upsamplers.0.time_conv.weight'")},
+    {VAE, SHAPED("encoder.down_blocks.0.conv1.weight", 2, 2),
+     REFUSED(SHAPE, "'encoder.down_blocks.0.conv1.weight'")},
+    {VAE, CONFIG("attn_scales", "[0.5]"), REFUSED(UNSUPPORTED, "'attn_scales.0'")},
+    {VAE, CONFIG("latents_std", "[1, 1, 1]"), REFUSED(META, "'latents_std'", "3", "5")},
+    {TRANSFORMER, .change = of_sound, .what = "S2V", REFUSED(UNSUPPORTED, "S2V", "'casual_audio_encoder.")},
+    {TRANSFORMER, .change = of_a_voice, .what = "HuMo", REFUSED(UNSUPPORTED, "HuMo", "'audio_proj.")},
+    {TRANSFORMER, .change = of_a_face, .what = "Animate", REFUSED(UNSUPPORTED, "Animate", "'face_adapter.")},
+    {TRANSFORMER, .change = of_a_camera, .what = "a camera",
+     REFUSED(UNSUPPORTED, "Fun-Camera", "'control_adapter.")},
+    {TRANSFORMER, .change = of_a_control, .what = "Fun-Control",
+     REFUSED(UNSUPPORTED, "Fun-Control", "'ref_conv.", "T2V, I2V, FLF2V, TI2V or VACE")},
+    {TRANSFORMER, .change = of_frames_apart, .what = "SkyReels",
+     REFUSED(UNSUPPORTED, "SkyReels", "'fps_embedding.")},
+    /* noise, a control's latent and a picture's */
+    {TRANSFORMER, SHAPED("patch_embedding.weight", 1, 15),
+     REFUSED(UNSUPPORTED, "Fun-Control", "15 input channels, 5 output channels", "5 (T2V), or 14 (I2V)")},
+    {TRANSFORMER, CONFIG("attention_head_dim", "7"),
+     REFUSED(SHAPE, "unsupported WAN transformer", "head size 7", "attention_head_dim in config.json")},
+    {TRANSFORMER, CONFIG("attention_head_dim", "4"),
+     REFUSED(SHAPE, "unsupported WAN transformer", "head size 4")},
+    {TRANSFORMER, CONFIG("attention_head_dim", "16"),
+     REFUSED(SHAPE, "unsupported WAN transformer", "head size 16")},
+    {TRANSFORMER, CONFIG("num_layers", "5"), .what = "blocks that were lost",
+     REFUSED(META, "'num_layers'", "5", "has")},
+    {TRANSFORMER, .tensor = "blocks.1.attn2.to_k.", .what = "what text is seen with",
+     REFUSED(MISSING, "'blocks.1.attn2.to_k.", "or 'blocks.1.cross_attn.k.")},
+    {TRANSFORMER, SHAPED("blocks.2.scale_shift_table", 1, 5),
+     REFUSED(SHAPE, "'blocks.2.scale_shift_table'", "[1, 5, 40]", "[1, 6, 40]")},
+    {TRANSFORMER, SHAPED("blocks.0.attn1.norm_q.weight", 0, 20),
+     REFUSED(SHAPE, "'blocks.0.attn1.norm_q.weight'", "[20]", "[40]")},
+    {TRANSFORMER, SHAPED("patch_embedding.weight", 2, 2),
+     REFUSED(SHAPE, "'patch_embedding.weight'", "[40, 5, 2, 2, 2]", "[40, 5, 1, 2, 2]")},
+};
+
+static void (*const own[])(void) = {NULL};
+
+const struct invalid_models invalid_models_wan = {&layouts_of_wan, rows, COUNT_OF(rows), own};

@@ -1,0 +1,62 @@
+/* Models that are nearly Z-Image or Qwen 3. */
+#include "test/lib/layouts.h"
+
+#include "engine/sluice_bench.h"
+
+static void test_shapes(void) {
+    struct tensor_set *p = layouts_checkpoint_part("transformer"), *q;
+    struct item *t = tensor_set_find(p, "layers.1.attention.qkv.weight");
+    options from = {.model = current_model.folder, .diffusion_model = temporary_path("shape.safetensors")};
+    char expected[32];
+    snprintf(expected, sizeof expected, "[%d, %d]", t->dim[0], t->dim[1]);
+    t->dim[0] -= 1;
+    t->bytes -= (size_t)t->dim[1] * 4;
+    q = tensor_set_copy(p, "diffusion_model.");
+    write_tensor_set(q, temporary_path("shape.safetensors"), q->config);
+    expect_refused(from, SHAPE, "a fused tensor's shape",
+               WORDS("'diffusion_model.layers.1.attention.qkv.weight'", expected));
+    tensor_set_free(q);
+    tensor_set_drop(p, "layers.1.attention.qkv");
+    write_tensor_set(p, temporary_path("shape.safetensors"), p->config);
+    expect_refused(from, MISSING, "no fused tensor",
+               WORDS("layers.1.attention.to_q.weight", "layers.1.attention.qkv.weight"));
+    tensor_set_free(p);
+    /* Without a configuration a head of 12 is not the published one. */
+    p = layouts_checkpoint_part("transformer");
+    write_tensor_set(p, temporary_path("shape.safetensors"), NULL);
+    expect_refused(from, SHAPE, "published sizes", WORDS("rope axes", "config.json"));
+    /* Two of a kind in one file. */
+    q = tensor_set_copy(p, "model.diffusion_model.");
+    tensor_set_append(q, p, "");
+    write_tensor_set(q, temporary_path("shape.safetensors"), NULL);
+    expect_refused(from, UNSUPPORTED, "two in one file", WORDS("two components", "'model.diffusion_model.'"));
+    tensor_set_free(p);
+    tensor_set_free(q);
+}
+
+/* More rows than padding explains. */
+static void test_rows(void) {
+    struct sluice_error e;
+    check(!sluice_checkpoint_write(
+              "zimage", temporary_path("rows"),
+              "heads=1,axis0=16,axis1=24,axis2=24,layers=1,refiners=1,hidden=16,text_heads=1,"
+              "text_key_heads=1,text_head_dim=16,text_ff=16,text_layers=2,vocabulary=1200,"
+              "vae0=8,vae1=8,vae2=8,vae3=8,vae_groups=8",
+              1, NULL, NULL, &e),
+          "%s", e.what);
+    expect_refused((options){.model = temporary_path("rows"), .tokenizer = "test/golden/zimage_a/model/tokenizer"}, SHAPE,
+               "another encoder's tokenizer", WORDS("token ids", "651 in the tokenizer", "text_encoder"));
+}
+
+static const struct invalid_model rows[] = {
+    {.component = "text_encoder",
+     .tensor = "embed_tokens.weight",
+     .dimension = 0,
+     .n = 100,
+     .code = SHAPE,
+     .what = "more ids than rows",
+     .words = {"token ids", "100", "part.safetensors"}},
+};
+static void (*const own[])(void) = {test_shapes, test_rows, NULL};
+
+const struct invalid_models invalid_models_zimage = {&layouts_of_zimage, rows, COUNT_OF(rows), own};

@@ -1,0 +1,786 @@
+/* A synthetic pipeline in one file: families and recipe that have what no published pipeline has yet, so that the
+ * machinery is held to it. Small enough to be computed again in plain loops (test/gates/test_synthetic.c).
+ *
+ * Three text slots, of which two are one family (synthetic_text, of two widths, which tell them apart by content),
+ * a vision slot (synthetic_vision), two denoisers, one family in two slots (synthetic_denoiser), with a boundary; eps
+ * prediction; a sampler with two evaluations a step, one past prediction and noise in every step; a schedule
+ * of its own; videos, decoded in chunks of unlike sizes with state from one to the next (synthetic_video_vae); learned
+ * positions of which a request reads its own rows; texts beside and below each other, padded, with tokens
+ * dropped; pooled rows of two encoders beside each other. */
+#include "test/lib/synthetic_pipeline.h"
+
+#include "kernels/ops.h"
+
+#include <math.h>
+#include <string.h>
+
+#define WEIGHT(structure, field, name, rank, ...) BLOCK_WEIGHT(structure, field, 1, name, rank, __VA_ARGS__)
+#define NORM(structure, field, name)              BLOCK_WEIGHT(structure, field, 0, name, 1, WIDTH)
+
+/* What every family here says of itself; more initialisers follow. */
+#define FAMILY(of, kind_, word_, key, structure, ...)                                                        \
+    {                                                                                                        \
+        .name = #of, .kind = kind_, .display_name = word_, .config_key = key, .config_value = #of,                   \
+        .probe = of##_probe, .dimensions = of##_dimensions, .n_dimensions = COUNT_OF(of##_dimensions),       \
+        .blocks = of##_blocks, .ignorable = synthetic_ignorable, .lane_state_bytes = sizeof(struct structure),     \
+        __VA_ARGS__                                                                                          \
+    }
+
+static const char *const synthetic_ignorable[] = {NULL};
+
+struct table_weights {
+    struct tensor rows;
+};
+
+struct norm_weights {
+    struct tensor weight;
+};
+
+struct linear_weights {
+    struct tensor weight, bias;
+};
+
+/* x + down(gelu(up(norm(x)))), in text and vision. */
+struct mlp_weights {
+    struct tensor norm, up, up_bias, down, down_bias;
+};
+
+enum { WIDTH, FEED_FORWARD, LAYERS, VOCABULARY, COLOURS, K3 }; /* places in their dims */
+
+#define MLP(prefix)                                                                                          \
+    NORM(mlp_weights, norm, prefix "norm.weight"),                                                           \
+        WEIGHT(mlp_weights, up, prefix "up.weight", 2, FEED_FORWARD, WIDTH),                                 \
+        WEIGHT(mlp_weights, up_bias, prefix "up.bias", 1, FEED_FORWARD),                                     \
+        WEIGHT(mlp_weights, down, prefix "down.weight", 2, WIDTH, FEED_FORWARD),                             \
+        WEIGHT(mlp_weights, down_bias, prefix "down.bias", 1, WIDTH)
+
+struct synthetic_state {
+    struct tensor tokens; /* [T, WIDTH] */
+};
+
+static void synthetic_forward_table(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct table_weights *w = weights;
+    const struct synthetic_state *state = scope->lane->state;
+    op_copy(x, state->tokens, w->rows);
+}
+
+static void synthetic_forward_mlp(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct mlp_weights *w = weights;
+    const struct synthetic_state *state = scope->lane->state;
+    struct tensor t = state->tokens, n = context_tensor(x, DTYPE_F32, 2, t.dim);
+    struct tensor up = context_tensor(x, DTYPE_F32, 2, (int32_t[]){t.dim[0], w->up.dim[0]});
+    op_rms_norm(x, n, t, w->norm, SYNTHETIC_EPS, (struct modulation){0});
+    op_linear(x, up, n, w->up, (struct epilogue){.bias = w->up_bias, .activation = ACTIVATION_GELU_TANH});
+    op_linear(x, t, up, w->down, (struct epilogue){.bias = w->down_bias, .residual = t});
+}
+
+/* What the denoisers see. */
+static void synthetic_forward_norm(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct norm_weights *w = weights;
+    const struct synthetic_state *state = scope->lane->state;
+    op_rms_norm(x, scope->lane->text, state->tokens, w->weight, SYNTHETIC_EPS, (struct modulation){0});
+}
+
+static void synthetic_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+                        struct arena *pictures, bool *ok) {
+    (void)pictures;
+    for (int i = 0; i < n_lanes; i++) {
+        struct synthetic_state *state = lanes[i].state;
+        int32_t rows = c->family->kind == FAMILY_TEXT ? lanes[i].n_tokens : lanes[i].text.dim[0];
+        state->tokens = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, c->dims[WIDTH]}, ok);
+    }
+}
+
+/* ---- synthetic_text: a text encoder in two slots, whose text is of one layer and whose pooled row of another ----
+ */
+
+static const struct weight_spec synthetic_text_table[] = {
+    WEIGHT(table_weights, rows, "synthetic_text.embedding.weight", 2, VOCABULARY, WIDTH)};
+static const struct weight_spec synthetic_text_layer_table[] = {MLP("synthetic_text.layers.%d.")};
+static const struct weight_spec synthetic_text_norm_table[] = {NORM(norm_weights, weight, "synthetic_text.norm.weight")};
+static const struct weight_spec synthetic_text_pool_table[] = {
+    WEIGHT(linear_weights, weight, "synthetic_text.pool.weight", 2, WIDTH, WIDTH),
+    WEIGHT(linear_weights, bias, "synthetic_text.pool.bias", 1, WIDTH)};
+
+static void synthetic_text_forward_pool(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct linear_weights *w = weights;
+    const struct synthetic_state *state = scope->lane->state;
+    op_linear_few(x, scope->lane->pooled, tensor_slice(state->tokens, scope->lane->pooled_row, 1), w->weight,
+                  w->bias, ACTIVATION_NONE);
+}
+
+static const struct block_kind synthetic_text_kind_table = BLOCK_KIND(
+    "embedding", "embedding", synthetic_text_table, table_weights, synthetic_forward_table, .embedding_table = true);
+static const struct block_kind synthetic_text_kind_layer =
+    BLOCK_KIND("layer", "layers.%d", synthetic_text_layer_table, mlp_weights, synthetic_forward_mlp);
+static const struct block_kind synthetic_text_kind_norm =
+    BLOCK_KIND("norm", "norm", synthetic_text_norm_table, norm_weights, synthetic_forward_norm, .never_quantised = true);
+static const struct block_kind synthetic_text_kind_pool = BLOCK_KIND(
+    "pool", "pool", synthetic_text_pool_table, linear_weights, synthetic_text_forward_pool, .never_quantised = true);
+
+static int synthetic_text_blocks(const struct component *c, struct block_ref *refs) {
+    int n = 0;
+    refs[n++] = (struct block_ref){.kind = &synthetic_text_kind_table};
+    for (int i = 0; i < c->dims[LAYERS]; i++) {
+        if (i == c->dims[LAYERS] - c->reads.hidden_state_from_end)
+            refs[n++] = (struct block_ref){.kind = &synthetic_text_kind_norm};
+        refs[n++] = (struct block_ref){.kind = &synthetic_text_kind_layer, .number = i};
+    }
+    if (!c->reads.hidden_state_from_end) refs[n++] = (struct block_ref){.kind = &synthetic_text_kind_norm};
+    refs[n++] = (struct block_ref){.kind = &synthetic_text_kind_pool};
+    return n;
+}
+
+static bool synthetic_text_probe(const struct tensor_index *index) {
+    return index_find(index, "synthetic_text.pool.weight");
+}
+
+static void synthetic_text_derive(struct component *c) {
+    c->text_columns = c->dims[WIDTH];
+    c->pooled_columns = c->dims[WIDTH];
+}
+
+static const struct dimension synthetic_text_dimensions[] = {
+    {"synthetic_vocabulary", 600, 514, 49408, .place = VOCABULARY, OF_TENSOR(2, 0, "synthetic_text.embedding.weight")},
+    {"synthetic_width", 24, 8, 4096, .place = WIDTH, OF_TENSOR(2, 1, "synthetic_text.embedding.weight"), .key = "width"},
+    {"synthetic_ff", 96, 8, 4096, .place = FEED_FORWARD, OF_TENSOR(2, 0, "synthetic_text.layers.0.up.weight")},
+    {"synthetic_layers", 3, 2, 100, .place = LAYERS, OF_BLOCKS("synthetic_text.layers."), .key = "layers"},
+};
+
+const struct family family_synthetic_text =
+    FAMILY(synthetic_text, FAMILY_TEXT, "synthetic text encoder", "model_type", synthetic_state, .derive = synthetic_text_derive,
+           .declare = synthetic_declare, .reads = {.tokens = true});
+
+/* ---- synthetic_llm: a text encoder without layers ---- */
+
+static const struct weight_spec synthetic_llm_table[] = {
+    WEIGHT(table_weights, rows, "synthetic_llm.embedding.weight", 2, VOCABULARY, WIDTH)};
+static const struct weight_spec synthetic_llm_norm_table[] = {
+    NORM(norm_weights, weight, "synthetic_llm.norm.weight")};
+static const struct block_kind synthetic_llm_kind_table = BLOCK_KIND(
+    "embedding", "embedding", synthetic_llm_table, table_weights, synthetic_forward_table, .embedding_table = true);
+static const struct block_kind synthetic_llm_kind_norm =
+    BLOCK_KIND("norm", "norm", synthetic_llm_norm_table, norm_weights, synthetic_forward_norm, .never_quantised = true);
+
+static int synthetic_llm_blocks(const struct component *c, struct block_ref *refs) {
+    (void)c;
+    refs[0] = (struct block_ref){.kind = &synthetic_llm_kind_table};
+    refs[1] = (struct block_ref){.kind = &synthetic_llm_kind_norm};
+    return 2;
+}
+
+static bool synthetic_llm_probe(const struct tensor_index *index) {
+    return index_find(index, "synthetic_llm.norm.weight");
+}
+
+static void synthetic_llm_derive(struct component *c) {
+    c->text_columns = c->dims[WIDTH];
+}
+
+static const struct dimension synthetic_llm_dimensions[] = {
+    {"synthetic_llm", 300, 282, 151936, .place = VOCABULARY, OF_TENSOR(2, 0, "synthetic_llm.embedding.weight")},
+    {"synthetic_llm_width", 48, 8, 4096, .place = WIDTH, OF_TENSOR(2, 1, "synthetic_llm.embedding.weight")},
+};
+
+const struct family family_synthetic_llm = FAMILY(synthetic_llm, FAMILY_TEXT, "synthetic LLM", "model_type", synthetic_state,
+                                              .derive = synthetic_llm_derive, .declare = synthetic_declare);
+
+/* ---- synthetic_vision: a vision encoder, which makes one token of four pixels ---- */
+
+static const struct weight_spec synthetic_vision_in_table[] = {
+    WEIGHT(linear_weights, weight, "synthetic_vision.in.weight", 4, WIDTH, COLOURS, K3, K3),
+    WEIGHT(linear_weights, bias, "synthetic_vision.in.bias", 1, WIDTH)};
+static const struct weight_spec synthetic_vision_layer_table[] = {MLP("synthetic_vision.layers.%d.")};
+static const struct weight_spec synthetic_vision_norm_table[] = {NORM(norm_weights, weight, "synthetic_vision.norm.weight")};
+
+static void synthetic_vision_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct linear_weights *w = weights;
+    const struct synthetic_state *state = scope->lane->state;
+    struct tensor picture = lane_picture(scope->lane);
+    int32_t dim[] = {picture.dim[0] / 2, picture.dim[1] / 2, w->weight.dim[0]};
+    op_conv2d(x, tensor_reshape(state->tokens, 3, dim), picture, w->weight,
+              (struct epilogue){.bias = w->bias}, (struct conv_options){.upsample = 1, .stride = 2});
+}
+
+static const struct block_kind synthetic_vision_kind_in =
+    BLOCK_KIND("in", "in", synthetic_vision_in_table, linear_weights, synthetic_vision_forward_in, .never_quantised = true);
+static const struct block_kind synthetic_vision_kind_layer =
+    BLOCK_KIND("layer", "layers.%d", synthetic_vision_layer_table, mlp_weights, synthetic_forward_mlp);
+static const struct block_kind synthetic_vision_kind_norm =
+    BLOCK_KIND("norm", "norm", synthetic_vision_norm_table, norm_weights, synthetic_forward_norm, .never_quantised = true);
+
+static int synthetic_vision_blocks(const struct component *c, struct block_ref *refs) {
+    int n = 0;
+    refs[n++] = (struct block_ref){.kind = &synthetic_vision_kind_in};
+    for (int i = 0; i < c->dims[LAYERS]; i++)
+        refs[n++] = (struct block_ref){.kind = &synthetic_vision_kind_layer, .number = i};
+    refs[n++] = (struct block_ref){.kind = &synthetic_vision_kind_norm};
+    return n;
+}
+
+struct synthetic_vision_settings {
+    int32_t side;
+};
+
+/* As high as that says; twice as wide if that is its shape. */
+static struct vision_grid synthetic_vision_vision_grid(const struct component *c, int width, int height) {
+    const struct synthetic_vision_settings *s = (const void *)c->settings;
+    int32_t read_width = width > height ? 2 * s->side : s->side;
+    return (struct vision_grid){
+        .width = read_width, .height = s->side, .columns = read_width / 2, .rows = s->side / 2};
+}
+
+static bool synthetic_vision_probe(const struct tensor_index *index) {
+    return index_find(index, "synthetic_vision.in.weight");
+}
+
+static void synthetic_vision_derive(struct component *c) {
+    c->dims[COLOURS] = 3;
+    c->dims[K3] = 3;
+    c->text_columns = c->dims[WIDTH];
+}
+
+static const struct dimension synthetic_vision_dimensions[] = {
+    {"synthetic_vision_width", 64, 8, 4096, .place = WIDTH, OF_TENSOR(1, 0, "synthetic_vision.in.bias")},
+    {"synthetic_vision_ff", 80, 8, 4096, .place = FEED_FORWARD, OF_TENSOR(2, 0, "synthetic_vision.layers.0.up.weight")},
+    {"synthetic_vision_layers", 3, 1, 100, .place = LAYERS, OF_BLOCKS("synthetic_vision.layers.")},
+};
+
+static const struct setting synthetic_vision_settings[] = {
+    {{"size.shortest_edge", "side"}, offsetof(struct synthetic_vision_settings, side), SETTING_INT, 4, 2, 64}};
+
+const struct family family_synthetic_vision =
+    FAMILY(synthetic_vision, FAMILY_VISION, "synthetic vision encoder", "model_type", synthetic_state, .derive = synthetic_vision_derive,
+           .picture_settings = synthetic_vision_settings, .n_picture_settings = COUNT_OF(synthetic_vision_settings),
+           .declare = synthetic_declare, .vision_grid = synthetic_vision_vision_grid);
+
+/* ---- synthetic_denoiser: a denoiser, whose picture looks at the text ---- */
+
+enum { DIM = 0, TEXT = 6, POOLED, LATENT, FREQUENCIES, POSITIONS, TWO_DIM };
+
+struct conditioning_weights {
+    struct tensor time, pooled, bias;
+};
+
+struct layer_weights {
+    struct tensor q, k, v, out, up, down;
+};
+
+struct mixer_state {
+    struct tensor tokens;     /* [F Y X, DIM] */
+    struct tensor text, rope; /* [T, DIM], [T, head / 2, 2] */
+    struct tensor condition;  /* [rows, DIM]; rows: calls if hoisted, else 1 */
+    struct tensor modulation; /* [LAYERS, rows, 2 DIM] */
+};
+
+static const struct weight_spec synthetic_denoiser_position_table[] = {
+    WEIGHT(table_weights, rows, "synthetic_denoiser.positions.weight", 2, POSITIONS, DIM)};
+static const struct weight_spec synthetic_denoiser_in_table[] = {
+    WEIGHT(linear_weights, weight, "synthetic_denoiser.in.weight", 2, DIM, LATENT),
+    WEIGHT(linear_weights, bias, "synthetic_denoiser.in.bias", 1, DIM)};
+static const struct weight_spec synthetic_denoiser_context_table[] = {
+    WEIGHT(linear_weights, weight, "synthetic_denoiser.context.weight", 2, DIM, TEXT),
+    WEIGHT(linear_weights, bias, "synthetic_denoiser.context.bias", 1, DIM)};
+static const struct weight_spec synthetic_denoiser_conditioning_table[] = {
+    WEIGHT(conditioning_weights, time, "synthetic_denoiser.time.weight", 2, DIM, FREQUENCIES),
+    WEIGHT(conditioning_weights, pooled, "synthetic_denoiser.pooled.weight", 2, DIM, POOLED),
+    WEIGHT(conditioning_weights, bias, "synthetic_denoiser.pooled.bias", 1, DIM)};
+static const struct weight_spec synthetic_denoiser_modulation_table[] = {
+    WEIGHT(linear_weights, weight, "synthetic_denoiser.layers.%d.modulation.weight", 2, TWO_DIM, DIM),
+    WEIGHT(linear_weights, bias, "synthetic_denoiser.layers.%d.modulation.bias", 1, TWO_DIM)};
+static const struct weight_spec synthetic_denoiser_layer_table[] = {
+    WEIGHT(layer_weights, q, "synthetic_denoiser.layers.%d.q.weight", 2, DIM, DIM),
+    WEIGHT(layer_weights, k, "synthetic_denoiser.layers.%d.k.weight", 2, DIM, DIM),
+    WEIGHT(layer_weights, v, "synthetic_denoiser.layers.%d.v.weight", 2, DIM, DIM),
+    WEIGHT(layer_weights, out, "synthetic_denoiser.layers.%d.out.weight", 2, DIM, DIM),
+    WEIGHT(layer_weights, up, "synthetic_denoiser.layers.%d.up.weight", 2, FEED_FORWARD, DIM),
+    WEIGHT(layer_weights, down, "synthetic_denoiser.layers.%d.down.weight", 2, DIM, FEED_FORWARD)};
+static const struct weight_spec synthetic_denoiser_out_table[] = {
+    WEIGHT(linear_weights, weight, "synthetic_denoiser.out.weight", 2, LATENT, DIM),
+    WEIGHT(linear_weights, bias, "synthetic_denoiser.out.bias", 1, LATENT)};
+
+static struct tensor synthetic_denoiser_modulation(const struct mixer_state *state, const struct visit_scope *scope) {
+    struct tensor all = state->modulation;
+    all = tensor_reshape(tensor_slice(all, scope->number, 1), 2, all.dim + 1);
+    return scope_rows(all, scope);
+}
+
+static void synthetic_denoiser_forward_positions(struct context *x, const void *weights,
+                                        const struct visit_scope *scope) {
+    const struct table_weights *w = weights;
+    const struct mixer_state *state = scope->lane->state;
+    op_copy(x, state->tokens, w->rows);
+}
+
+static void synthetic_denoiser_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct linear_weights *w = weights;
+    const struct mixer_state *state = scope->lane->state;
+    struct tensor latent = latent_planes(scope->lane->latent), t = state->tokens;
+    struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){t.dim[0], latent.dim[0]});
+    op_patchify(x, patches, latent, (struct patches){.side = 1, .order = PATCH_CHANNELS_FIRST});
+    op_linear(x, t, patches, w->weight, (struct epilogue){.bias = w->bias, .residual = t});
+}
+
+static void synthetic_denoiser_forward_context(struct context *x, const void *weights,
+                                      const struct visit_scope *scope) {
+    const struct linear_weights *w = weights;
+    const struct mixer_state *state = scope->lane->state;
+    struct rope_options rope = {
+        .theta = 100, .n_axes = 1, .axis_dim = {2 * state->rope.dim[1]}, .n_grids = 1};
+    rope.grid[0].extent[0] = state->rope.dim[0];
+    op_linear(x, state->text, scope->lane->text, w->weight, (struct epilogue){.bias = w->bias});
+    op_rope_table(x, state->rope, &rope);
+}
+
+static void synthetic_denoiser_forward_conditioning(struct context *x, const void *weights,
+                                           const struct visit_scope *scope) {
+    const struct conditioning_weights *w = weights;
+    const struct mixer_state *state = scope->lane->state;
+    struct tensor rows = scope_rows(state->condition, scope);
+    struct tensor f = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows.dim[0], w->time.dim[1]});
+    struct tensor pooled = context_tensor(x, DTYPE_F32, 2, (int32_t[]){1, rows.dim[1]});
+    for (int32_t i = 0; i < rows.dim[0]; i++)
+        op_timestep(x, tensor_slice(f, i, 1), scope->timesteps[i], TIMESTEP_USUAL);
+    op_linear_few(x, rows, f, w->time, (struct tensor){0}, ACTIVATION_NONE);
+    op_linear_few(x, pooled, scope->lane->pooled, w->pooled, w->bias, ACTIVATION_NONE);
+    op_add(x, rows, rows, pooled);
+}
+
+static void synthetic_denoiser_forward_modulation(struct context *x, const void *weights,
+                                         const struct visit_scope *scope) {
+    const struct linear_weights *w = weights;
+    const struct mixer_state *state = scope->lane->state;
+    op_linear_few(x, synthetic_denoiser_modulation(state, scope), scope_rows(state->condition, scope), w->weight,
+                  w->bias, ACTIVATION_SILU);
+}
+
+/* x += out(attention(n, text)); x += down(gelu(up(n))), n = norm(x) (1 + scale) + shift. Positions of the
+ * text turn its keys. */
+static void synthetic_denoiser_forward_layer(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct layer_weights *w = weights;
+    const struct mixer_state *state = scope->lane->state;
+    struct tensor t = state->tokens, m = synthetic_denoiser_modulation(state, scope);
+    int32_t dim = t.dim[1], *text = (int32_t[]){state->text.dim[0], dim};
+    struct affine affine = {.scale = tensor_make(m.data, DTYPE_F32, 1, &dim),
+                            .shift = tensor_make(m.data ? (float *)m.data + dim : NULL, DTYPE_F32, 1, &dim)};
+    struct tensor n = context_tensor(x, DTYPE_F32, 2, t.dim), q = context_tensor(x, DTYPE_F32, 2, t.dim);
+    struct tensor k = context_tensor(x, DTYPE_F32, 2, text), v = context_tensor(x, DTYPE_F32, 2, text);
+    struct tensor up = context_tensor(x, DTYPE_F32, 2, (int32_t[]){t.dim[0], w->up.dim[0]});
+    op_layer_norm(x, n, t, affine, SYNTHETIC_EPS);
+    op_linear(x, q, n, w->q, (struct epilogue){0});
+    op_linear(x, k, state->text, w->k, (struct epilogue){0});
+    op_linear(x, v, state->text, w->v, (struct epilogue){0});
+    op_rope(x, k, k, state->rope, (struct rotation){.heads = SYNTHETIC_HEADS, .pairs = ROPE_INTERLEAVED});
+    op_attention(
+        x, q, q, k, v,
+        (struct attention_options){.queries = SYNTHETIC_HEADS, .keys = SYNTHETIC_HEADS, .scale = 1 / sqrtf(dim / SYNTHETIC_HEADS)});
+    op_linear(x, t, q, w->out, (struct epilogue){.residual = t});
+    op_layer_norm(x, n, t, affine, SYNTHETIC_EPS);
+    op_linear(x, up, n, w->up, (struct epilogue){.activation = ACTIVATION_GELU_TANH});
+    op_linear(x, t, up, w->down, (struct epilogue){.residual = t});
+}
+
+static void synthetic_denoiser_forward_out(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct linear_weights *w = weights;
+    const struct mixer_state *state = scope->lane->state;
+    struct tensor out = latent_planes(scope->lane->prediction), t = state->tokens;
+    struct tensor n = context_tensor(x, DTYPE_F32, 2, t.dim);
+    struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){t.dim[0], out.dim[0]});
+    op_layer_norm(x, n, t, (struct affine){0}, SYNTHETIC_EPS);
+    op_linear(x, patches, n, w->weight, (struct epilogue){.bias = w->bias});
+    op_unpatchify(x, out, patches, (struct patches){.side = 1, .order = PATCH_CHANNELS_FIRST}, 1);
+}
+
+static const struct block_kind synthetic_denoiser_kind_positions =
+    BLOCK_KIND("positions", "positions", synthetic_denoiser_position_table, table_weights, synthetic_denoiser_forward_positions,
+               .embedding_table = true);
+static const struct block_kind synthetic_denoiser_kind_in =
+    BLOCK_KIND("in", "in", synthetic_denoiser_in_table, linear_weights, synthetic_denoiser_forward_in, .never_quantised = true);
+static const struct block_kind synthetic_denoiser_kind_context =
+    BLOCK_KIND("context", "context", synthetic_denoiser_context_table, linear_weights, synthetic_denoiser_forward_context,
+               .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
+static const struct block_kind synthetic_denoiser_kind_conditioning =
+    BLOCK_KIND("conditioning", "conditioning", synthetic_denoiser_conditioning_table, conditioning_weights,
+               synthetic_denoiser_forward_conditioning, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true);
+static const struct block_kind synthetic_denoiser_kind_modulation =
+    BLOCK_KIND("modulation", "layers.%d.modulation", synthetic_denoiser_modulation_table, linear_weights,
+               synthetic_denoiser_forward_modulation, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT);
+static const struct block_kind synthetic_denoiser_kind_layer = BLOCK_KIND(
+    "layer", "layers.%d", synthetic_denoiser_layer_table, layer_weights, synthetic_denoiser_forward_layer, .skippable = true);
+static const struct block_kind synthetic_denoiser_kind_out =
+    BLOCK_KIND("out", "out", synthetic_denoiser_out_table, linear_weights, synthetic_denoiser_forward_out, .never_quantised = true);
+
+static int synthetic_denoiser_blocks(const struct component *c, struct block_ref *refs) {
+    int n = 0;
+    refs[n++] = (struct block_ref){.kind = &synthetic_denoiser_kind_positions};
+    refs[n++] = (struct block_ref){.kind = &synthetic_denoiser_kind_context};
+    refs[n++] = (struct block_ref){.kind = &synthetic_denoiser_kind_conditioning};
+    refs[n++] = (struct block_ref){.kind = &synthetic_denoiser_kind_in};
+    for (int i = 0; i < c->dims[LAYERS]; i++) {
+        refs[n++] = (struct block_ref){.kind = &synthetic_denoiser_kind_modulation, .number = i};
+        refs[n++] = (struct block_ref){.kind = &synthetic_denoiser_kind_layer, .number = i};
+    }
+    refs[n++] = (struct block_ref){.kind = &synthetic_denoiser_kind_out};
+    return n;
+}
+
+static bool synthetic_denoiser_probe(const struct tensor_index *index) {
+    return index_find(index, "synthetic_denoiser.positions.weight");
+}
+
+static void synthetic_denoiser_derive(struct component *c) {
+    int32_t *d = c->dims;
+    d[TWO_DIM] = 2 * d[DIM];
+    c->text_columns = d[TEXT];
+    c->pooled_columns = d[POOLED];
+    c->latent_channels = d[LATENT];
+}
+
+/* The table has frames of SYNTHETIC_SIDE rows of SYNTHETIC_SIDE. */
+static int synthetic_denoiser_rows(const struct component *c, int i_table, const struct lane *lane, int32_t *rows) {
+    const int32_t *dim = lane->latent.dim;
+    int n = 0;
+    (void)c, (void)i_table;
+    for (int32_t i = 0; i < dim[1] * dim[2]; i++)
+        for (int32_t x = 0; x < dim[3]; x++, n++)
+            if (rows) rows[n] = (i / dim[2] * SYNTHETIC_SIDE + i % dim[2]) * SYNTHETIC_SIDE + x;
+    return n;
+}
+
+static enum status synthetic_denoiser_check_lanes(const struct component *c, const struct lane *lanes, int n_lanes,
+                                         struct error *e) {
+    const int32_t *dim = lanes->latent.dim;
+    (void)c, (void)n_lanes;
+    if (dim[2] <= SYNTHETIC_SIDE && dim[3] <= SYNTHETIC_SIDE) return OK;
+    error_set(e, SHAPE, "a latent that the synthetic has no positions for");
+    return error_found(e, "%dx%d", dim[3], dim[2]);
+}
+
+static void synthetic_denoiser_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+                              struct arena *pictures, bool *ok) {
+    (void)pictures;
+    for (int i = 0; i < n_lanes; i++) {
+        struct mixer_state *s = lanes[i].state;
+        const int32_t *d = c->dims, *latent = lanes[i].latent.dim;
+        int32_t rows = lanes[i].hoisted ? lanes[i].hoisted : 1, text = lanes[i].text.dim[0];
+        int first = lane_first_of_prompt(lanes, i);
+        if (first != i) *s = *(const struct mixer_state *)lanes[first].state;
+        s->tokens =
+            arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){latent[1] * latent[2] * latent[3], d[DIM]}, ok);
+        if (first != i) continue;
+        s->text = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){text, d[DIM]}, ok);
+        s->rope = arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){text, d[DIM] / SYNTHETIC_HEADS / 2, 2}, ok);
+        s->condition = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, d[DIM]}, ok);
+        s->modulation = arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){d[LAYERS], rows, d[TWO_DIM]}, ok);
+    }
+}
+
+static const struct dimension synthetic_denoiser_dimensions[] = {
+    {"synthetic_dim", 64, 8, 4096, .place = DIM, OF_TENSOR(2, 0, "synthetic_denoiser.in.weight")},
+    {"synthetic_denoiser_ff", 160, 8, 4096, .place = FEED_FORWARD, OF_TENSOR(2, 0, "synthetic_denoiser.layers.0.up.weight")},
+    {"synthetic_denoiser_layers", 4, 1, 100, .place = LAYERS, OF_BLOCKS("synthetic_denoiser.layers.")},
+    {"synthetic_columns", 64, 8, 4096, .place = TEXT, OF_TENSOR(2, 1, "synthetic_denoiser.context.weight")},
+    {"synthetic_pooled", 64, 8, 4096, .place = POOLED, OF_TENSOR(2, 1, "synthetic_denoiser.pooled.weight")},
+    {"synthetic_latent", SYNTHETIC_CHANNELS, SYNTHETIC_CHANNELS, SYNTHETIC_CHANNELS, .place = LATENT,
+     OF_TENSOR(2, 1, "synthetic_denoiser.in.weight")},
+    {"synthetic_frequencies", 16, 2, 256, .place = FREQUENCIES, OF_TENSOR(2, 1, "synthetic_denoiser.time.weight")},
+    {"synthetic_positions", 2048, 1, 65536, .place = POSITIONS, OF_TENSOR(2, 0, "synthetic_denoiser.positions.weight")},
+};
+
+const struct family family_synthetic_denoiser =
+    FAMILY(synthetic_denoiser, FAMILY_DENOISER, "synthetic denoiser", "_class_name", mixer_state, .derive = synthetic_denoiser_derive,
+           .declare = synthetic_denoiser_declare, .rows = synthetic_denoiser_rows, .check_lanes = synthetic_denoiser_check_lanes);
+
+/* ---- synthetic_video_vae: a decoder, in which every frame of the latent sees the one before ---- */
+
+struct causal_in_weights {
+    struct tensor weight, bias;
+};
+
+struct causal_time_weights {
+    struct tensor weight;
+};
+
+struct causal_out_weights {
+    struct tensor split, weight, bias;
+};
+
+enum { TIMES_MAX = 4 };
+
+struct causal_state {
+    struct tensor frames;            /* [N Y X, WIDTH]: of the chunk's latent */
+    struct tensor before[TIMES_MAX]; /* [Y X, WIDTH]: what each layer's last frame was in the chunk before */
+    struct tensor halves; /* [N, Y X, WIDTH]: of the video, before its pictures; tiled: one at a time */
+};
+
+/* A scale and a shift a channel. */
+static const struct latent_format synthetic_video_vae_format = {
+    .n = SYNTHETIC_CHANNELS, .scale = {1.5f, 1.25f, 0.75f, 2}, .shift = {0.25f, -0.5f, 0.125f, 0}};
+
+/* A first chunk of one frame, then two at a time, which become four. */
+static struct frame_chunk synthetic_video_vae_chunk(int32_t latent_frames, int i) {
+    struct frame_chunk c = {0, 1, 0, 1};
+    if (!i) return c;
+    c.first_latent = 2 * i - 1;
+    c.n_latents = latent_frames - c.first_latent < 2 ? 1 : 2;
+    c.first_frame = 2 * c.first_latent - 1;
+    c.n_frames = 2 * c.n_latents;
+    return c;
+}
+
+static int synthetic_video_vae_chunks(const struct component *c, int32_t latent_frames, struct frame_chunk *chunks) {
+    int n = 1 + latent_frames / 2;
+    (void)c;
+    for (int i = 0; i < n && n <= FRAME_CHUNKS_MAX; i++) chunks[i] = synthetic_video_vae_chunk(latent_frames, i);
+    return n;
+}
+
+static const struct weight_spec synthetic_video_vae_in_table[] = {
+    WEIGHT(causal_in_weights, weight, "synthetic_video_vae.in.weight", 2, WIDTH, LATENT),
+    WEIGHT(causal_in_weights, bias, "synthetic_video_vae.in.bias", 1, WIDTH)};
+static const struct weight_spec synthetic_video_vae_time_table[] = {
+    WEIGHT(causal_time_weights, weight, "synthetic_video_vae.time.%d.weight", 2, WIDTH, WIDTH)};
+static const struct weight_spec synthetic_video_vae_out_table[] = {
+    WEIGHT(causal_out_weights, split, "synthetic_video_vae.split.weight", 2, TWO_DIM, WIDTH),
+    WEIGHT(causal_out_weights, weight, "synthetic_video_vae.out.weight", 4, COLOURS, WIDTH, K3, K3),
+    WEIGHT(causal_out_weights, bias, "synthetic_video_vae.out.bias", 1, COLOURS)};
+
+/* Frame i of those of the chunk's latent. */
+static struct tensor synthetic_video_vae_frame(const struct causal_state *state, int32_t i) {
+    int32_t pixels = state->before[0].dim[0];
+    return tensor_slice(state->frames, i * pixels, pixels);
+}
+
+static void synthetic_video_vae_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct causal_in_weights *w = weights;
+    const struct causal_state *state = scope->lane->state;
+    struct tensor latent = latent_planes(scope->lane->latent);
+    struct frame_chunk c = synthetic_video_vae_chunk(scope->lane->latent.dim[1], scope->chunk);
+    int32_t all = latent.dim[1] * latent.dim[2], pixels = state->before[0].dim[0];
+    struct tensor image =
+        context_tensor(x, DTYPE_F32, 3, (int32_t[]){latent.dim[1], latent.dim[2], latent.dim[0]});
+    op_latent_to_image(x, image, latent, synthetic_video_vae_format);
+    struct tensor rows = tensor_reshape(image, 2, (int32_t[]){all, latent.dim[0]});
+    op_linear(x, tensor_slice(state->frames, 0, c.n_latents * pixels),
+              tensor_slice(rows, c.first_latent * pixels, c.n_latents * pixels), w->weight,
+              (struct epilogue){.bias = w->bias, .activation = ACTIVATION_GELU_TANH});
+}
+
+/* Frames from the last, so that each is added what the one before was. */
+static void synthetic_video_vae_forward_time(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct causal_time_weights *w = weights;
+    const struct causal_state *state = scope->lane->state;
+    struct frame_chunk c = synthetic_video_vae_chunk(scope->lane->latent.dim[1], scope->chunk);
+    struct tensor before = state->before[scope->number],
+                  kept = context_tensor(x, DTYPE_F32, before.rank, before.dim);
+    op_copy(x, kept, synthetic_video_vae_frame(state, c.n_latents - 1));
+    for (int32_t i = c.n_latents - 1; i >= 0; i--) {
+        struct tensor frame = synthetic_video_vae_frame(state, i), last = i ? synthetic_video_vae_frame(state, i - 1) : before;
+        if (i || scope->chunk) op_linear(x, frame, last, w->weight, (struct epilogue){.residual = frame});
+    }
+    op_copy(x, before, kept);
+}
+
+/* One half of split makes the first of a latent frame's two pictures, the other the second. */
+static void synthetic_video_vae_forward_out(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct causal_out_weights *w = weights;
+    const struct causal_state *state = scope->lane->state;
+    const struct lane *lane = scope->lane;
+    struct frame_chunk c = synthetic_video_vae_chunk(lane->latent.dim[1], scope->chunk);
+    int32_t width = w->split.dim[1], image[] = {lane->latent.dim[2], lane->latent.dim[3], width};
+    int32_t kept = state->halves.dim[0];
+    for (int32_t first = 0; first < c.n_frames; first += kept) {
+        for (int32_t i = first; i < c.n_frames && i < first + kept; i++) {
+            struct tensor half = tensor_slice(state->halves, i - first, 1);
+            op_linear(x, tensor_reshape(half, 2, half.dim + 1), synthetic_video_vae_frame(state, i / 2),
+                      tensor_slice(w->split, i % 2 * width, width), (struct epilogue){0});
+        }
+        for (int32_t i = first; i < c.n_frames && i < first + kept; i++) {
+            struct tensor picture = tensor_slice(lane->picture, i, 1);
+            op_conv2d(x, tensor_reshape(picture, 3, picture.dim + 1),
+                      tensor_reshape(tensor_slice(state->halves, i - first, 1), 3, image), w->weight,
+                      (struct epilogue){.bias = w->bias}, (struct conv_options){.upsample = 2});
+        }
+    }
+}
+
+static const struct block_kind synthetic_video_vae_kind_in =
+    BLOCK_KIND("in", "in", synthetic_video_vae_in_table, causal_in_weights, synthetic_video_vae_forward_in, .never_quantised = true);
+static const struct block_kind synthetic_video_vae_kind_time = BLOCK_KIND(
+    "time", "time.%d", synthetic_video_vae_time_table, causal_time_weights, synthetic_video_vae_forward_time, .never_quantised = true);
+static const struct block_kind synthetic_video_vae_kind_out =
+    BLOCK_KIND("out", "out", synthetic_video_vae_out_table, causal_out_weights, synthetic_video_vae_forward_out, .never_quantised = true);
+
+static int synthetic_video_vae_blocks(const struct component *c, struct block_ref *refs) {
+    int n = 0;
+    refs[n++] = (struct block_ref){.kind = &synthetic_video_vae_kind_in};
+    for (int i = 0; i < c->dims[LAYERS]; i++)
+        refs[n++] = (struct block_ref){.kind = &synthetic_video_vae_kind_time, .number = i};
+    refs[n++] = (struct block_ref){.kind = &synthetic_video_vae_kind_out};
+    return n;
+}
+
+static bool synthetic_video_vae_probe(const struct tensor_index *index) {
+    return index_find(index, "synthetic_video_vae.split.weight");
+}
+
+static void synthetic_video_vae_derive(struct component *c) {
+    synthetic_vision_derive(c);
+    c->dims[TWO_DIM] = 2 * c->dims[WIDTH];
+    c->latent_channels = c->dims[LATENT];
+    c->pixel_factor = 2;
+    c->frame_factor = 2;
+    c->latent_format = synthetic_video_vae_format;
+}
+
+/* Lanes take turns in one state. */
+static void synthetic_video_vae_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+                             struct arena *pictures, bool *ok) {
+    struct causal_state first = {0};
+    const int32_t *latent = lanes->latent.dim;
+    int32_t most = latent[1] > 1 ? 2 : 1, pixels = latent[2] * latent[3], width = c->dims[WIDTH];
+    first.frames = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){most * pixels, width}, ok);
+    for (int i = 0; i < c->dims[LAYERS]; i++)
+        first.before[i] = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){pixels, width}, ok);
+    first.halves = arena_tensor(pictures, DTYPE_F32, 3,
+                                (int32_t[]){lanes->tiled ? 1 : lanes->picture.dim[0], pixels, width}, ok);
+    for (int i = 0; i < n_lanes; i++) *(struct causal_state *)lanes[i].state = first;
+}
+
+static const struct dimension synthetic_video_vae_dimensions[] = {
+    {"synthetic_video_vae_width", 32, 8, 4096, .place = WIDTH, OF_TENSOR(1, 0, "synthetic_video_vae.in.bias")},
+    {"synthetic_times", 3, 1, TIMES_MAX, .place = LAYERS, OF_BLOCKS("synthetic_video_vae.time.")},
+    {"synthetic_latent", SYNTHETIC_CHANNELS, SYNTHETIC_CHANNELS, SYNTHETIC_CHANNELS, .place = LATENT,
+     OF_TENSOR(2, 1, "synthetic_video_vae.in.weight")},
+};
+
+const struct family family_synthetic_video_vae =
+    FAMILY(synthetic_video_vae, FAMILY_DECODER, "synthetic decoder", "_class_name", causal_state, .derive = synthetic_video_vae_derive,
+           .declare = synthetic_video_vae_declare, .chunks = synthetic_video_vae_chunks);
+
+/* ---- schedule and sampler ---- */
+
+/* From 8 down by as much in every step, to 1 before the end with four of them. */
+static void synthetic_fill_schedule(const struct schedule_options *options, struct grid *grid) {
+    int n = options->n;
+    *grid = (struct grid){.form = GRID_VARIANCE_EXPLODING, .step = grid->step, .n = n, .n_total = n};
+    for (int i = 0; i < n; i++) {
+        grid->step[i].at = grid_point_of_sigma(GRID_VARIANCE_EXPLODING, (float)exp2(3 - 4.0 * i / n),
+                                               1000 - 900.0f * (float)i / (float)n);
+        if (i) grid->step[i - 1].to = grid->step[i].at;
+    }
+    grid->step[n - 1].to = grid_point_of_sigma(GRID_VARIANCE_EXPLODING, 0, 0);
+    grid->init_noise_sigma = grid->step[0].at.sigma;
+}
+
+static const struct schedule synthetic_schedule = {
+    .name = "synthetic", .class_name = "SyntheticScheduler", .fill = synthetic_fill_schedule};
+
+/* The second evaluation lies between two steps; the last step has none. */
+static bool synthetic_evaluation_point(const struct grid *grid, int step, int evaluation, struct grid_point *at) {
+    const struct grid_step *s = &grid->step[step];
+    (void)evaluation;
+    if (s->to.sigma > 0) *at = grid_between(grid, step, sqrtf(s->at.sigma * s->to.sigma));
+    return s->to.sigma > 0;
+}
+
+/* Towards what the past and this prediction say together: half of a step with the past drawn on beyond this
+ * one, the other with the mean of both; noise at its end. */
+static void synthetic_update(const struct sampler_update *u) {
+    float to = u->grid->step[u->step].to.sigma, from = u->grid->step[u->step].at.sigma, *past = u->history[0];
+    float middle = to > 0 ? sqrtf(from * to) : 0, ratio = u->evaluation ? to / middle : middle / from;
+    for (int64_t i = 0; i < u->n; i++) {
+        float now = u->output[i], towards = now;
+        if (u->evaluation)
+            towards = 0.5f * (now + past[i]);
+        else if (u->step)
+            towards = 1.25f * now - 0.25f * past[i];
+        u->sample[i] = ratio * u->sample[i] + (1 - ratio) * towards;
+        if (u->noise) u->sample[i] += 0.125f * from * u->noise[i];
+        past[i] = now;
+    }
+}
+
+static const struct sampler synthetic_sampler = {.name = "synthetic",
+                                           .form = PREDICTION_DENOISED,
+                                           .evaluations = 2,
+                                           .history = 1,
+                                           .draws_noise = NOISE_AT_STEP_END,
+                                           .evaluation_point = synthetic_evaluation_point,
+                                           .update = synthetic_update};
+
+/* ---- the recipe ---- */
+
+/* Which of the two: the second is wider. */
+static int synthetic_text_width(const struct tensor_index *view) {
+    const struct index_entry *entry = index_find(view, "synthetic_text.norm.weight");
+    return entry ? entry->dim[0] : 0;
+}
+
+static bool synthetic_text_is_first(const struct tensor_index *view) {
+    return synthetic_text_width(view) <= 24;
+}
+
+static bool synthetic_text_is_second(const struct tensor_index *view) {
+    return synthetic_text_width(view) > 24;
+}
+
+static const char *const synthetic_prefixes[][3] = {
+    {"", "synthetic.text_a."}, {"", "synthetic.text_b."}, {"", "synthetic.llm."}, {"", "synthetic.vision."},
+    {"", "synthetic.high."},   {"", "synthetic.low."},    {"", "synthetic.video_vae."},
+};
+
+#define SYNTHETIC_FROM "--tokenizer PATH: the synthetic's folder"
+#define SLOT(place, of, flag_, folder_, ...)                                                                 \
+    [place] = {.family = &family_##of,                                                                       \
+               .flag = flag_,                                                                                \
+               .folder = folder_,                                                                            \
+               .prefixes = synthetic_prefixes[place],                                                              \
+               __VA_ARGS__}
+#define CLIP_TEXT(folder_)                                                                                   \
+    .bos = "<|startoftext|>", .eos = "<|endoftext|>", .tokenizer = "CLIP BPE",                            \
+    .tokenizer_folder = folder_, .tokenizer_from = SYNTHETIC_FROM, .classes = {"SyntheticText", "CLIPTokenizer"}
+
+const struct recipe recipe_synthetic = {
+    .name = "synthetic",
+    .slot = {SLOT(SYNTHETIC_TEXT, synthetic_text, "--synthetic-text", "text_encoder", .matches = synthetic_text_is_first,
+                  .text = {CLIP_TEXT("tokenizer"), .tokens_max = 11}),
+             SLOT(SYNTHETIC_TEXT_2, synthetic_text, "--synthetic-text-2", "text_encoder_2", .matches = synthetic_text_is_second,
+                  .text = {CLIP_TEXT("tokenizer_2"), .pad = "<|endoftext|>", .tokens_max = 13},
+                  .dimension = {{"synthetic_width", 40}, {"synthetic_vocabulary", 540}}),
+             SLOT(SYNTHETIC_LLM, synthetic_llm, "--synthetic-llm", "text_encoder_3",
+                  .text = {.template_before = "<|im_start|><|im_end|>",
+                           .template_after = "<|im_end|>",
+                           .tokens_max = 20,
+                           .special_tokens = {"<|im_start|>", "<|im_end|>"},
+                           .drop_idx = SYNTHETIC_DROPPED,
+                           .tokenizer = "BPE",
+                           .tokenizer_folder = "tokenizer_3",
+                           .tokenizer_from = SYNTHETIC_FROM,
+                           .classes = {"SyntheticLLM", "Qwen2Tokenizer"}}),
+             SLOT(SYNTHETIC_VISION, synthetic_vision, "--synthetic-vision", "image_encoder"),
+             SLOT(SYNTHETIC_DENOISER, synthetic_denoiser, "--synthetic-high-noise", "transformer"),
+             SLOT(SYNTHETIC_DENOISER_2, synthetic_denoiser, "--synthetic-low-noise", "transformer_2"),
+             SLOT(SYNTHETIC_VIDEO_VAE, synthetic_video_vae, "--synthetic-video-vae", "vae")},
+    .condition = {{.slot = SYNTHETIC_TEXT, .hidden_state_from_end = 1, .padded_to = SYNTHETIC_PADDED},
+                  {.slot = SYNTHETIC_TEXT_2, .hidden_state_from_end = 2, .concat_columns = true},
+                  {.slot = SYNTHETIC_LLM, .zero_padded = true, .padded_to = SYNTHETIC_PADDED},
+                  {.slot = SYNTHETIC_VISION, .zero_padded = true},
+                  {.slot = SYNTHETIC_TEXT, .what = CONDITION_POOLED},
+                  {.slot = SYNTHETIC_TEXT_2, .what = CONDITION_POOLED, .concat_columns = true}},
+    .n_conditions = 6,
+    .span = {{SYNTHETIC_DENOISER, INFINITY}, {SYNTHETIC_DENOISER_2, SYNTHETIC_BOUNDARY}},
+    .pipelines = {"SyntheticPipeline"},
+    .patch = 1,
+    .frames_max = 17,
+    .sampling = {.prediction = &prediction_eps, .schedule = &synthetic_schedule, .sampler = &synthetic_sampler},
+    .guide = guidance_cfg,
+    .flow_shift = 1,
+    .references_max = LANE_REFERENCES_MAX,
+    .width = 12,
+    .height = 8,
+    .frames = 9,
+    .steps = 4,
+    .cfg_scale = 1,
+    .strength = 0.6,
+};

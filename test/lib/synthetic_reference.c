@@ -1,0 +1,409 @@
+#include "test/lib/synthetic_reference.h"
+
+#include "engine/pictures/pictures.h"
+#include "engine/sample/noise.h"
+#include "test/lib/synthetic_pipeline.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- matrices ---- */
+
+struct matrix {
+    int rows, columns;
+    double *at;
+};
+
+/* All are freed together. */
+enum { ALLOCATIONS_MAX = 8192 };
+static void *allocations[ALLOCATIONS_MAX];
+static int n_allocations;
+
+static struct matrix zeros(int rows, int columns) {
+    struct matrix m = {rows, columns, calloc((size_t)rows * (size_t)columns + 1, sizeof *m.at)};
+    if (!m.at || n_allocations == ALLOCATIONS_MAX) abort();
+    allocations[n_allocations++] = m.at;
+    return m;
+}
+
+/* A tensor as rows of all but its first dimension; a vector is one row. */
+static struct matrix weight(const struct component *c, const char *format, int number) {
+    char name[96];
+    struct error e = {0};
+    snprintf(name, sizeof name, format, number);
+    const struct index_entry *entry = index_find(&c->index, name);
+    if (!entry || entry->dtype != DTYPE_F32) abort();
+    int n = (int)(entry->bytes / sizeof(float)), rows = entry->rank > 1 ? entry->dim[0] : 1;
+    struct matrix m = zeros(rows, n / rows);
+    float *values = malloc(entry->bytes);
+    if (!values) abort();
+    if (source_read(&c->index.sources[entry->source], values, entry->bytes, entry->offset, &e) != OK) abort();
+    for (int i = 0; i < n; i++) m.at[i] = (double)values[i];
+    free(values);
+    return m;
+}
+
+/* in w^T + bias; bias NULL: none. */
+static struct matrix product(struct matrix in, struct matrix w, const double *bias) {
+    struct matrix out = zeros(in.rows, w.rows);
+    for (int i = 0; i < in.rows; i++)
+        for (int j = 0; j < w.rows; j++) {
+            double sum = bias ? bias[j] : 0;
+            for (int k = 0; k < w.columns; k++) sum += in.at[i * in.columns + k] * w.at[j * w.columns + k];
+            out.at[i * w.rows + j] = sum;
+        }
+    return out;
+}
+
+static void add(struct matrix to, struct matrix more) {
+    for (int i = 0; i < to.rows * to.columns; i++) to.at[i] += more.at[i];
+}
+
+static void gelu(struct matrix m) {
+    for (int i = 0; i < m.rows * m.columns; i++) {
+        double v = m.at[i];
+        m.at[i] = v / 2 * (1 + tanh(sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
+    }
+}
+
+static struct matrix rms_norm(struct matrix in, struct matrix w) {
+    struct matrix out = zeros(in.rows, in.columns);
+    for (int i = 0; i < in.rows; i++) {
+        const double *row = in.at + i * in.columns;
+        double sum = 0;
+        for (int k = 0; k < in.columns; k++) sum += row[k] * row[k];
+        for (int k = 0; k < in.columns; k++)
+            out.at[i * in.columns + k] = row[k] / sqrt(sum / in.columns + (double)SYNTHETIC_EPS) * w.at[k];
+    }
+    return out;
+}
+
+/* scale, shift NULL: none. */
+static struct matrix layer_norm(struct matrix in, const double *scale, const double *shift) {
+    struct matrix out = zeros(in.rows, in.columns);
+    for (int i = 0; i < in.rows; i++) {
+        const double *row = in.at + i * in.columns;
+        double mean = 0, variance = 0;
+        for (int k = 0; k < in.columns; k++) mean += row[k] / in.columns;
+        for (int k = 0; k < in.columns; k++) variance += (row[k] - mean) * (row[k] - mean) / in.columns;
+        for (int k = 0; k < in.columns; k++)
+            out.at[i * in.columns + k] =
+                (row[k] - mean) / sqrt(variance + (double)SYNTHETIC_EPS) * (1 + (scale ? scale[k] : 0)) +
+                (shift ? shift[k] : 0);
+    }
+    return out;
+}
+
+/* ---- encoders ---- */
+
+static void mlp(const struct component *c, const char *prefix, int layer, struct matrix x) {
+    static const char *const names[] = {"norm.weight", "up.weight", "up.bias", "down.weight", "down.bias"};
+    struct matrix w[5];
+    for (int i = 0; i < 5; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s.layers.%%d.%s", prefix, names[i]);
+        w[i] = weight(c, name, layer);
+    }
+    struct matrix up = product(rms_norm(x, w[0]), w[1], w[2].at);
+    gelu(up);
+    add(x, product(up, w[3], w[4].at));
+}
+
+static struct matrix embedded(const struct component *c, const char *name, const int32_t *ids, int n) {
+    struct matrix table = weight(c, name, 0), x = zeros(n, table.columns);
+    for (int i = 0; i < n; i++)
+        memcpy(x.at + i * x.columns, table.at + ids[i] * x.columns, (size_t)x.columns * sizeof *x.at);
+    return x;
+}
+
+/* Tokens after so many layers, the pooled row after all, of the first token that ends the text. */
+static struct matrix encode(const struct synthetic_input *in, int slot, int prompt, int layers,
+                            struct matrix *pooled) {
+    const struct component *c = &in->model->component[slot];
+    const int32_t *ids = in->tokens[slot][prompt].ids;
+    int n = in->tokens[slot][prompt].n, end = 0;
+    struct matrix x = embedded(c, "synthetic_text.embedding.weight", ids, n), text = {0};
+    for (int layer = 0; layer < 3; layer++) {
+        if (layer == layers) text = rms_norm(x, weight(c, "synthetic_text.norm.weight", 0));
+        mlp(c, "synthetic_text", layer, x);
+    }
+    while (ids[end] != ids[n - 1]) end++;
+    struct matrix row = {1, x.columns, x.at + end * x.columns};
+    *pooled = product(row, weight(c, "synthetic_text.pool.weight", 0), weight(c, "synthetic_text.pool.bias", 0).at);
+    return text;
+}
+
+/* A picture of that size as values from -1 to 1. */
+static struct matrix pixels(const struct synthetic_input *in, const struct sluice_picture *p,
+                            struct picture_size size) {
+    struct error e = {0};
+    struct matrix out = zeros(size.height * size.width, 3);
+    uint8_t *bytes = malloc((size_t)(size.height * size.width * 3));
+    if (!bytes) abort();
+    if (p->width == size.width && p->height == size.height)
+        memcpy(bytes, p->rgb, (size_t)(size.height * size.width * 3));
+    else if (picture_resize(in->model->sys, p, TORCH_BICUBIC, size, bytes, &e) != OK)
+        abort();
+    for (int i = 0; i < out.rows * 3; i++) out.at[i] = bytes[i] / 255.0 * 2 - 1;
+    free(bytes);
+    return out;
+}
+
+/* out[y, x, n] of kernel 3: of every other pixel with zeros to the right and below, or of each pixel of a
+ * picture twice as large with zeros around. image: [height width, C]. */
+static struct matrix convolution(struct matrix image, int width, struct matrix w, struct matrix bias,
+                                 bool halves) {
+    int height = image.rows / width, C = image.columns;
+    int Y = halves ? height / 2 : 2 * height, X = halves ? width / 2 : 2 * width;
+    struct matrix out = zeros(Y * X, w.rows);
+    for (int i = 0; i < Y * X * w.rows; i++) {
+        int n = i % w.rows, x = i / w.rows % X, y = i / w.rows / X;
+        double sum = bias.at[n];
+        for (int k = 0; k < 9 * C; k++) {
+            int c = k / 9, from_y = k % 9 / 3 + (halves ? 2 * y : y - 1),
+                from_x = k % 3 + (halves ? 2 * x : x - 1);
+            if (from_y < 0 || from_x < 0) continue;
+            if (!halves) from_y = from_y < Y ? from_y / 2 : height, from_x = from_x < X ? from_x / 2 : width;
+            if (from_y < height && from_x < width)
+                sum += image.at[(from_y * width + from_x) * C + c] * w.at[n * w.columns + k];
+        }
+        out.at[i] = sum;
+    }
+    return out;
+}
+
+static struct matrix see(const struct synthetic_input *in, const struct sluice_picture *p) {
+    const struct component *c = &in->model->component[SYNTHETIC_VISION];
+    struct picture_size size = {p->width > p->height ? 8 : 4, 4};
+    struct matrix x = convolution(pixels(in, p, size), size.width, weight(c, "synthetic_vision.in.weight", 0),
+                                  weight(c, "synthetic_vision.in.bias", 0), true);
+    for (int layer = 0; layer < 3; layer++) mlp(c, "synthetic_vision", layer, x);
+    return rms_norm(x, weight(c, "synthetic_vision.norm.weight", 0));
+}
+
+static void put(struct matrix to, int row, int column, struct matrix from, int first) {
+    for (int i = first; i < from.rows; i++)
+        memcpy(to.at + (row + i - first) * to.columns + column, from.at + i * from.columns,
+               (size_t)from.columns * sizeof *to.at);
+}
+
+/* What the denoisers see of a prompt: both small encoders beside each other, below them the words, below
+ * those the pictures. */
+static struct matrix condition(const struct synthetic_input *in, int prompt, struct matrix *pooled) {
+    struct matrix rows[2], a = encode(in, SYNTHETIC_TEXT, prompt, 2, &rows[0]);
+    struct matrix b = encode(in, SYNTHETIC_TEXT_2, prompt, 1, &rows[1]), seen[TRUTH_PICTURES_MAX];
+    const struct component *c = &in->model->component[SYNTHETIC_LLM];
+    struct matrix words =
+        rms_norm(embedded(c, "synthetic_llm.embedding.weight", in->tokens[SYNTHETIC_LLM][prompt].ids,
+                          in->tokens[SYNTHETIC_LLM][prompt].n),
+                 weight(c, "synthetic_llm.norm.weight", 0));
+    int below = b.rows > SYNTHETIC_PADDED ? b.rows : SYNTHETIC_PADDED, kept = words.rows - SYNTHETIC_DROPPED;
+    int pictures = below + (kept > SYNTHETIC_PADDED ? kept : SYNTHETIC_PADDED), all = pictures;
+    for (int i = 0; i < in->request->n_references; i++) {
+        seen[i] = see(in, in->request->references[i]);
+        all += seen[i].rows;
+    }
+    struct matrix text = zeros(all, 64);
+    put(text, 0, 0, a, 0);
+    put(text, 0, a.columns, b, 0);
+    put(text, below, 0, words, SYNTHETIC_DROPPED);
+    for (int i = 0; i < in->request->n_references; pictures += seen[i++].rows)
+        put(text, pictures, 0, seen[i], 0);
+    *pooled = zeros(1, 64);
+    put(*pooled, 0, 0, rows[0], 0);
+    put(*pooled, 0, rows[0].columns, rows[1], 0);
+    return text;
+}
+
+/* ---- denoisers ---- */
+
+/* Pairs of each head's values are turned by the row's number. */
+static void rotate(struct matrix m) {
+    int head = m.columns / SYNTHETIC_HEADS;
+    for (int i = 0; i < m.rows; i++)
+        for (int k = 0; k < m.columns; k += 2) {
+            double angle = i * pow(100, -(double)(k % head) / head), *v = m.at + i * m.columns + k;
+            double a = v[0] * cos(angle) - v[1] * sin(angle), b = v[0] * sin(angle) + v[1] * cos(angle);
+            v[0] = a;
+            v[1] = b;
+        }
+}
+
+static struct matrix attention(struct matrix q, struct matrix k, struct matrix v) {
+    int head = q.columns / SYNTHETIC_HEADS;
+    struct matrix out = zeros(q.rows, q.columns), score = zeros(1, k.rows);
+    for (int i = 0; i < q.rows * SYNTHETIC_HEADS; i++) {
+        const double *query = q.at + i * head;
+        int h = i % SYNTHETIC_HEADS * head;
+        double sum = 0;
+        for (int s = 0; s < k.rows; s++) {
+            double dot = 0;
+            for (int d = 0; d < head; d++) dot += query[d] * k.at[s * k.columns + h + d];
+            score.at[s] = exp(dot / sqrt(head));
+            sum += score.at[s];
+        }
+        for (int s = 0; s < k.rows; s++)
+            for (int d = 0; d < head; d++)
+                out.at[i * head + d] += score.at[s] / sum * v.at[s * v.columns + h + d];
+    }
+    return out;
+}
+
+static bool leaves_out(const struct sluice_request *r, int layer) {
+    int i = 0;
+    while (i < r->n_slg_layers && r->slg_layers[i] != layer) i++;
+    return i < r->n_slg_layers;
+}
+
+/* The noise that a denoiser finds in z [F Y X, C], told a timestep. skips: NULL, or whose layers it leaves
+ * out. */
+static struct matrix mix(const struct component *c, struct matrix z, const int32_t *dim, struct matrix text,
+                         struct matrix pooled, double told, const struct sluice_request *skips) {
+    struct matrix positions = weight(c, "synthetic_denoiser.positions.weight", 0), f = zeros(1, 16);
+    struct matrix x = product(z, weight(c, "synthetic_denoiser.in.weight", 0), weight(c, "synthetic_denoiser.in.bias", 0).at);
+    for (int i = 0; i < x.rows; i++) {
+        int frame = i / dim[2] / dim[1], row = i / dim[2] % dim[1], column = i % dim[2];
+        const double *at = positions.at + ((frame * SYNTHETIC_SIDE + row) * SYNTHETIC_SIDE + column) * x.columns;
+        for (int k = 0; k < x.columns; k++) x.at[i * x.columns + k] += at[k];
+    }
+    text = product(text, weight(c, "synthetic_denoiser.context.weight", 0), weight(c, "synthetic_denoiser.context.bias", 0).at);
+    for (int i = 0; i < 8; i++) {
+        f.at[i] = cos(told * pow(10000, -i / 8.0));
+        f.at[8 + i] = sin(told * pow(10000, -i / 8.0));
+    }
+    struct matrix condition = product(f, weight(c, "synthetic_denoiser.time.weight", 0), NULL);
+    add(condition,
+        product(pooled, weight(c, "synthetic_denoiser.pooled.weight", 0), weight(c, "synthetic_denoiser.pooled.bias", 0).at));
+    for (int k = 0; k < condition.columns; k++) condition.at[k] /= 1 + exp(-condition.at[k]);
+    for (int i = 0; i < 4; i++) {
+        if (skips && leaves_out(skips, i)) continue;
+        struct matrix m = product(condition, weight(c, "synthetic_denoiser.layers.%d.modulation.weight", i),
+                                  weight(c, "synthetic_denoiser.layers.%d.modulation.bias", i).at);
+        struct matrix n = layer_norm(x, m.at, m.at + x.columns);
+        struct matrix keys = product(text, weight(c, "synthetic_denoiser.layers.%d.k.weight", i), NULL);
+        rotate(keys);
+        struct matrix seen = attention(product(n, weight(c, "synthetic_denoiser.layers.%d.q.weight", i), NULL), keys,
+                                       product(text, weight(c, "synthetic_denoiser.layers.%d.v.weight", i), NULL));
+        add(x, product(seen, weight(c, "synthetic_denoiser.layers.%d.out.weight", i), NULL));
+        n = layer_norm(x, m.at, m.at + x.columns);
+        struct matrix up = product(n, weight(c, "synthetic_denoiser.layers.%d.up.weight", i), NULL);
+        gelu(up);
+        add(x, product(up, weight(c, "synthetic_denoiser.layers.%d.down.weight", i), NULL));
+    }
+    return product(layer_norm(x, NULL, NULL), weight(c, "synthetic_denoiser.out.weight", 0),
+                   weight(c, "synthetic_denoiser.out.bias", 0).at);
+}
+
+/* What the picture would be without the noise: z is of the size that both denoisers know, whatever sigma. */
+static struct matrix denoised(const struct synthetic_input *in, const double *x, const int32_t *dim, double sigma,
+                              double told, bool second, int step, const struct matrix *text,
+                              const struct matrix *pooled) {
+    const struct sluice_request *r = in->request;
+    const struct component *c = &in->model->component[second ? SYNTHETIC_DENOISER_2 : SYNTHETIC_DENOISER];
+    int n = dim[0] * dim[1] * dim[2];
+    struct matrix z = zeros(n, SYNTHETIC_CHANNELS), out = zeros(1, n * SYNTHETIC_CHANNELS);
+    for (int i = 0; i < n * SYNTHETIC_CHANNELS; i++)
+        z.at[i % n * SYNTHETIC_CHANNELS + i / n] = x[i] / sqrt(sigma * sigma + 1);
+    struct matrix noise = mix(c, z, dim, text[0], pooled[0], told, NULL), without = noise, skipped = noise;
+    double low = r->cfg_scale_low, scale = second && low != 0 ? low : r->cfg_scale;
+    bool skips =
+        r->n_slg_layers && scale != 1 && step > r->steps * r->slg_start && step < r->steps * r->slg_end;
+    if (scale != 1) without = mix(c, z, dim, text[1], pooled[1], told, NULL);
+    if (skips) skipped = mix(c, z, dim, text[0], pooled[0], told, r);
+    for (int i = 0; i < n * SYNTHETIC_CHANNELS; i++) {
+        int at = i % n * SYNTHETIC_CHANNELS + i / n;
+        out.at[i] = x[i] - sigma * (without.at[at] + scale * (noise.at[at] - without.at[at]) +
+                                    r->slg_scale * (noise.at[at] - skipped.at[at]));
+    }
+    return out;
+}
+
+/* ---- the video decoder ---- */
+
+/* All frames of the latent at once: [frames, 3, 2 Y, 2 X]. */
+static void develop(const struct synthetic_input *in, const double *latent, const int32_t *dim, double *frames) {
+    const struct component *c = &in->model->component[SYNTHETIC_VIDEO_VAE];
+    const struct latent_format *format = &c->latent_format;
+    int pixels = dim[1] * dim[2], n = dim[0] * pixels;
+    struct matrix z = zeros(n, SYNTHETIC_CHANNELS);
+    for (int i = 0; i < n * SYNTHETIC_CHANNELS; i++)
+        z.at[i % n * SYNTHETIC_CHANNELS + i / n] =
+            latent[i] / (double)format->scale[i / n] + (double)format->shift[i / n];
+    struct matrix x = product(z, weight(c, "synthetic_video_vae.in.weight", 0), weight(c, "synthetic_video_vae.in.bias", 0).at);
+    gelu(x);
+    for (int layer = 0; layer < 3; layer++) {
+        struct matrix more = product(x, weight(c, "synthetic_video_vae.time.%d.weight", layer), NULL);
+        for (int i = pixels * x.columns; i < n * x.columns; i++) x.at[i] += more.at[i - pixels * x.columns];
+    }
+    struct matrix split = weight(c, "synthetic_video_vae.split.weight", 0);
+    for (int frame = 0; frame < 2 * dim[0] - 1; frame++) {
+        int of = (frame + 1) / 2, half = frame && frame % 2 == 0;
+        struct matrix from = {pixels, x.columns, x.at + of * pixels * x.columns};
+        struct matrix w = {x.columns, x.columns, split.at + half * x.columns * x.columns};
+        struct matrix picture =
+            convolution(product(from, w, NULL), dim[2], weight(c, "synthetic_video_vae.out.weight", 0),
+                        weight(c, "synthetic_video_vae.out.bias", 0), false);
+        for (int i = 0; i < picture.rows * 3; i++)
+            frames[(frame * 3 + i % 3) * picture.rows + i / 3] = picture.at[i];
+    }
+}
+
+/* ---- all ---- */
+
+static void draw_normals(struct generator *g, double *to, int n) {
+    float *values = malloc((size_t)n * sizeof *values);
+    if (!values) abort();
+    generator_normals(g, values, n);
+    for (int i = 0; i < n; i++) to[i] = (double)values[i];
+    free(values);
+}
+
+static void sample(const struct synthetic_input *in, const struct matrix *text, const struct matrix *pooled,
+                   const int32_t *dim, double *x) {
+    struct generator g;
+    int n = SYNTHETIC_CHANNELS * dim[0] * dim[1] * dim[2], steps = in->request->steps;
+    struct matrix past = zeros(1, n), noise = zeros(1, n);
+    generator_seed(&g, in->request->seed);
+    draw_normals(&g, x, n);
+    for (int i = 0; i < n; i++) x[i] *= 8;
+    for (int step = 0; step < steps; step++) {
+        double sigma = exp2(3 - 4.0 * step / steps), time = 1000 - 900.0 * step / steps;
+        bool last = step + 1 == steps, second = time < 1000 * SYNTHETIC_BOUNDARY;
+        double next = last ? 0 : exp2(3 - 4.0 * (step + 1) / steps), middle = sqrt(sigma * next);
+        struct matrix now = denoised(in, x, dim, sigma, time, second, step, text, pooled);
+        for (int i = 0; i < n; i++) {
+            double towards = step ? 1.25 * now.at[i] - 0.25 * past.at[i] : now.at[i];
+            x[i] = middle / sigma * x[i] + (1 - middle / sigma) * towards;
+        }
+        past = now;
+        if (last) break;
+        time += (1000 - 900.0 * (step + 1) / steps - time) * (sigma - middle) / (sigma - next);
+        now = denoised(in, x, dim, middle, time, second, step, text, pooled);
+        draw_normals(&g, noise.at, n);
+        for (int i = 0; i < n; i++)
+            x[i] = next / middle * x[i] + (1 - next / middle) * (now.at[i] + past.at[i]) / 2 +
+                   sigma / 8 * noise.at[i];
+        past = now;
+    }
+}
+
+void synthetic_reference_open(struct synthetic_reference *truth, const struct synthetic_input *in) {
+    const struct sluice_request *r = in->request;
+    int32_t dim[3] = {(r->frames - 1) / 2 + 1, r->height / 2, r->width / 2};
+    int n = SYNTHETIC_CHANNELS * dim[0] * dim[1] * dim[2];
+    struct matrix text[2], pooled[2];
+    for (int prompt = 0;
+         prompt < (r->cfg_scale == 1 && (r->cfg_scale_low == 0 || r->cfg_scale_low == 1) ? 1 : 2); prompt++)
+        text[prompt] = condition(in, prompt, &pooled[prompt]);
+    *truth = (struct synthetic_reference){text->rows, text->columns,  text->at,
+                                pooled->at, zeros(1, n).at, zeros(r->frames, 3 * r->height * r->width).at};
+    sample(in, text, pooled, dim, truth->latent);
+    develop(in, truth->latent, dim, truth->frames);
+}
+
+void synthetic_reference_close(struct synthetic_reference *truth) {
+    while (n_allocations) free(allocations[--n_allocations]);
+    *truth = (struct synthetic_reference){0};
+}

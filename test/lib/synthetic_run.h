@@ -1,0 +1,64 @@
+/* A run of the synthetic family in two stages, once through the executor and once as a plain loop over its blocks.
+ */
+#ifndef SLUICE_TEST_SYNTHETIC_RUN_H
+#define SLUICE_TEST_SYNTHETIC_RUN_H
+
+#include "engine/run/executor.h"
+#include "test/lib/arithmetic_device.h"
+#include "test/lib/assert_ok.h"
+#include "test/lib/seeded.h"
+#include "test/lib/synthetic_family.h"
+#include "test/lib/memory_checker.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { SYNTHETIC_STAGES = 2, SYNTHETIC_LANES = 3, SYNTHETIC_ROWS = 5, SYNTHETIC_COLUMNS = 48, EVENTS = 64, SYNTHETIC_BLOCKS = 16 };
+
+extern const int32_t synthetic_dims[SYNTHETIC_STAGES][4];
+extern const int synthetic_lanes[SYNTHETIC_STAGES], synthetic_evaluations[SYNTHETIC_STAGES];
+
+extern struct synthetic {
+    struct synthetic_files files[SYNTHETIC_STAGES];
+    struct component components[SYNTHETIC_STAGES];
+    const struct block *list[SYNTHETIC_STAGES][SYNTHETIC_BLOCKS];
+    struct stage stages[SYNTHETIC_STAGES];
+    struct lane lanes[SYNTHETIC_STAGES][SYNTHETIC_LANES];
+    float latent[SYNTHETIC_STAGES][SYNTHETIC_LANES][SYNTHETIC_ROWS * SYNTHETIC_COLUMNS],
+        prediction[SYNTHETIC_STAGES][SYNTHETIC_LANES][SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
+    struct visit_list visits;
+    struct arithmetic device;
+    struct run run;
+    struct run_need need;
+    struct plan plan;
+    struct residents residents;
+    struct store_counters counters;
+    long ticks, cancel_at; /* 0: never */
+    double done;
+    int events[EVENTS], n_events; /* a visit's place; or -1 - stage */
+    /* In the plain loop: changes the weights of a visit, before it is computed. NULL: as they are. */
+    void (*change_weights)(const struct visit *visit, void *weights);
+} synthetic;
+
+/* The run's hooks. */
+enum status synthetic_evaluation_ended(void *user, const struct visit *visit, struct error *e);
+enum status synthetic_stage_ended(void *user, int stage, struct error *e);
+
+/* Lanes as at the start of a run; a NaN among them on request. */
+void synthetic_reset(bool nan);
+
+void synthetic_make(void);
+/* Of the stages as they are: what a run needs. */
+void synthetic_measure(void);
+void synthetic_remove(void);
+
+/* The run through the executor, with synthetic.plan; counts from here on. */
+void synthetic_execute(struct error *e);
+
+/* The run as a plain loop over blocks, without store, plan or executor. */
+void plain_run(void);
+
+/* All pages that the plan has lines for, at the worst moment. */
+int64_t planned_pages(void);
+
+#endif

@@ -1,0 +1,245 @@
+#include "test/lib/tensor_set.h"
+
+struct item *tensor_set_add(struct tensor_set *p, const char *prefix, const char *name, const char *type, int rank,
+                      const int32_t *dim, const void *data, size_t bytes) {
+    if (p->n == TENSOR_SET_MAX) abort();
+    struct item *item = &p->item[p->n++];
+    *item = (struct item){.type = type, .rank = rank, .data = malloc(bytes + 1), .bytes = bytes};
+    if (!item->data) abort();
+    if (snprintf(item->name, sizeof item->name, "%s%s", prefix, name) >= TENSOR_SET_NAME) abort();
+    for (int i = 0; i < rank; i++) item->dim[i] = dim[i];
+    if (data) memcpy(item->data, data, bytes);
+    return item;
+}
+
+void tensor_set_free(struct tensor_set *p) {
+    for (int i = 0; i < p->n; i++) free(p->item[i].data);
+    free(p->config);
+    free(p);
+}
+
+struct item *tensor_set_find(struct tensor_set *p, const char *name) {
+    for (int i = 0; i < p->n; i++)
+        if (!strcmp(p->item[i].name, name)) return &p->item[i];
+    return NULL;
+}
+
+char *read_whole_file(const char *path) {
+    FILE *f = fopen(path, "rb");
+    char *text = calloc(1, 1 << 16);
+    if (!f || !text || !fread(text, 1, (1 << 16) - 1, f)) abort();
+    fclose(f);
+    return text;
+}
+
+struct tensor_set *tensor_set_from_file(const char *path) {
+    struct sys sys;
+    struct tensor_index index;
+    struct error e = {0};
+    struct tensor_set *p = calloc(1, sizeof *p);
+    sys_init_machine(&sys);
+    if (!p || component_open(&sys, path, &index, &e) != OK) abort();
+    for (int i = 0; i < index.n_entries; i++) {
+        const struct index_entry *t = &index.entries[i];
+        struct item *item = tensor_set_add(p, "", t->name, dtype_name(t->dtype), t->rank, t->dim, NULL, t->bytes);
+        if (source_read(&index.sources[t->source], item->data, t->bytes, t->offset, &e) != OK) abort();
+    }
+    index_destroy(&index);
+    return p;
+}
+
+struct tensor_set *tensor_set_from_component(const char *model, const char *component) {
+    char path[TENSOR_SET_PATH];
+    snprintf(path, sizeof path, "%s/%s", model, component);
+    struct tensor_set *p = tensor_set_from_file(path);
+    snprintf(path, sizeof path, "%s/%s/config.json", model, component);
+    p->config = read_whole_file(path);
+    return p;
+}
+
+void tensor_set_append(struct tensor_set *p, const struct tensor_set *from, const char *prefix) {
+    for (int i = 0; i < from->n; i++) {
+        const struct item *t = &from->item[i];
+        tensor_set_add(p, prefix, t->name, t->type, t->rank, t->dim, t->data, t->bytes);
+    }
+}
+
+struct tensor_set *tensor_set_copy(const struct tensor_set *from, const char *prefix) {
+    struct tensor_set *p = calloc(1, sizeof *p);
+    if (!p) abort();
+    tensor_set_append(p, from, prefix);
+    if (from->config) p->config = strdup(from->config);
+    return p;
+}
+
+void rename_part(struct item *item, const char *from, const char *to) {
+    char *at = strstr(item->name, from), tail[TENSOR_SET_NAME];
+    if (!at) return;
+    snprintf(tail, sizeof tail, "%s", at + strlen(from));
+    snprintf(at, sizeof item->name - (size_t)(at - item->name), "%s%s", to, tail);
+}
+
+void join_rows(struct tensor_set *p, struct item *to, const char *name) {
+    struct item *t = tensor_set_find(p, name);
+    if (!t) abort();
+    to->data = realloc(to->data, to->bytes + t->bytes);
+    if (!to->data) abort();
+    memcpy(to->data + to->bytes, t->data, t->bytes);
+    to->bytes += t->bytes;
+    to->dim[0] += t->dim[0];
+    snprintf(t->name, sizeof t->name, "-");
+}
+
+/* Of q, k and v one tensor of three times the rows is left. */
+static void fuse(struct tensor_set *p, struct item *q) {
+    for (int i = 0; i < 2; i++) {
+        char name[TENSOR_SET_NAME];
+        snprintf(name, sizeof name, "%s", q->name);
+        memcpy(strstr(name, "to_q"), i ? "to_v" : "to_k", 4);
+        join_rows(p, q, name);
+    }
+    rename_part(q, "to_q", "qkv");
+}
+
+void join_named(struct tensor_set *p, struct item *to, const char *from, const char *other) {
+    char name[TENSOR_SET_NAME];
+    snprintf(name, sizeof name, "%s", to->name);
+    char *at = strstr(name, from), tail[TENSOR_SET_NAME];
+    snprintf(tail, sizeof tail, "%s", at + strlen(from));
+    snprintf(at, sizeof name - (size_t)(at - name), "%s%s", other, tail);
+    join_rows(p, to, name);
+}
+
+void swap_halves(struct item *item) {
+    size_t half = item->bytes / 2;
+    unsigned char *first = malloc(half);
+    if (!first) abort();
+    memcpy(first, item->data, half);
+    memmove(item->data, item->data + half, half);
+    memcpy(item->data + half, first, half);
+    free(first);
+}
+
+void tensor_set_drop(struct tensor_set *p, const char *prefix) {
+    int kept = 0;
+    for (int i = 0; i < p->n; i++)
+        if (strncmp(p->item[i].name, prefix, strlen(prefix)))
+            p->item[kept++] = p->item[i];
+        else
+            free(p->item[i].data);
+    p->n = kept;
+}
+
+void rename_zimage_to_checkpoint(struct tensor_set *p, int split) {
+    static const char *const parts[][2] = {{"all_final_layer.2-1.", "final_layer."},
+                                           {"all_x_embedder.2-1.", "x_embedder."},
+                                           {".attention.to_out.0.", ".attention.out."},
+                                           {".attention.norm_k.", ".attention.k_norm."},
+                                           {".attention.norm_q.", ".attention.q_norm."}};
+    char kept[32];
+    snprintf(kept, sizeof kept, "layers.%d.", split);
+    for (int i = 0; i < p->n; i++) {
+        for (size_t k = 0; k < sizeof parts / sizeof *parts; k++)
+            rename_part(&p->item[i], parts[k][0], parts[k][1]);
+        if (strstr(p->item[i].name, ".attention.to_q.") && strncmp(p->item[i].name, kept, strlen(kept)))
+            fuse(p, &p->item[i]);
+    }
+    tensor_set_drop(p, "-");
+}
+
+void rename_vae_to_checkpoint(struct tensor_set *p) {
+    static const char *const parts[][2] = {{".mid_block.resnets.0.", ".mid.block_1."},
+                                           {".mid_block.resnets.1.", ".mid.block_2."},
+                                           {".mid_block.attentions.0.", ".mid.attn_1."},
+                                           {"attn_1.group_norm.", "attn_1.norm."},
+                                           {"attn_1.to_out.0.", "attn_1.proj_out."},
+                                           {"attn_1.to_q.", "attn_1.q."},
+                                           {"attn_1.to_k.", "attn_1.k."},
+                                           {"attn_1.to_v.", "attn_1.v."},
+                                           {"conv_norm_out.", "norm_out."},
+                                           {"encoder.down_blocks.", "encoder.down."},
+                                           {".downsamplers.0.conv.", ".downsample.conv."},
+                                           {".resnets.", ".block."},
+                                           {".conv_shortcut.", ".nin_shortcut."},
+                                           {".upsamplers.0.conv.", ".upsample.conv."}};
+    int last = 0;
+    for (int i = 0; i < p->n; i++) {
+        const char *at = strstr(p->item[i].name, "up_blocks.");
+        if (at && at[10] - '0' > last) last = at[10] - '0';
+    }
+    for (int i = 0; i < p->n; i++) {
+        struct item *t = &p->item[i];
+        char *at = strstr(t->name, "up_blocks.");
+        if (at) at[10] = (char)('0' + last - (at[10] - '0'));
+        rename_part(t, "up_blocks.", "up.");
+        for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) rename_part(t, parts[k][0], parts[k][1]);
+        if (t->rank != 2) continue;
+        t->rank = 4;
+        t->dim[2] = t->dim[3] = 1;
+    }
+}
+
+/* ---- files ---- */
+
+const char *temporary_path(const char *name) {
+    static char paths[16][TENSOR_SET_PATH];
+    static int next;
+    char *path = paths[next++ % 16];
+    snprintf(path, TENSOR_SET_PATH, "%s/%s", temporary, name);
+    return path;
+}
+
+void write_tensors(const struct tensor_set *p, int first, int n, const char *path, const char *key,
+                 const char *metadata) {
+    json_t *header = json_object();
+    json_int_t at = 0;
+    if (metadata) json_object_set_new(header, "__metadata__", json_pack("{s:s}", key, metadata));
+    for (int i = first; i < first + n; i++) {
+        const struct item *t = &p->item[i];
+        json_t *shape = json_array();
+        for (int k = 0; k < t->rank; k++) json_array_append_new(shape, json_integer(t->dim[k]));
+        json_int_t end = at + (json_int_t)t->bytes;
+        json_object_set_new(
+            header, t->name,
+            json_pack("{s:s, s:o, s:[I,I]}", "dtype", t->type, "shape", shape, "data_offsets", at, end));
+        at = end;
+    }
+    char *text = json_dumps(header, JSON_COMPACT);
+    uint64_t length = strlen(text);
+    FILE *f = fopen(path, "wb");
+    if (!f) abort();
+    fwrite(&length, 8, 1, f);
+    fwrite(text, 1, length, f);
+    for (int i = first; i < first + n; i++) fwrite(p->item[i].data, 1, p->item[i].bytes, f);
+    fclose(f);
+    free(text);
+    json_decref(header);
+}
+
+void write_tensor_set(const struct tensor_set *p, const char *path, const char *config) {
+    write_tensors(p, 0, p->n, path, "config", config);
+}
+
+void write_sharded(const struct tensor_set *p, const char *folder, const char *config) {
+    static const char *const names[] = {"model-00001-of-00002.safetensors",
+                                        "model-00002-of-00002.safetensors"};
+    json_t *map = json_object();
+    char path[2 * TENSOR_SET_PATH];
+    int half = p->n / 2;
+    mkdir(folder, 0777);
+    for (int i = 0; i < p->n; i++) json_object_set_new(map, p->item[i].name, json_string(names[i >= half]));
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        write_tensors(p, i * half, i ? p->n - half : half, path, "config", config);
+    }
+    json_t *root = json_pack("{s:o}", "weight_map", map);
+    snprintf(path, sizeof path, "%s/model.safetensors.index.json", folder);
+    json_dump_file(root, path, 0);
+    json_decref(root);
+}
+
+void write_file(const char *path, const char *bytes, size_t n) {
+    FILE *f = fopen(path, "wb");
+    if (!f || fwrite(bytes, 1, n, f) != n) abort();
+    fclose(f);
+}

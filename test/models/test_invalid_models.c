@@ -1,0 +1,38 @@
+/* Models that are nearly ones of a family: relatives with the same names that compute something else, and
+ * sizes that do not fit together. Each is refused by name when it is opened, or planned. For each fixture
+ * that has misfits: test/lib/misfits_FAMILY.c. */
+#include "test/lib/layouts.h"
+
+static void set_config(struct tensor_set *p, const char *key, const char *value) {
+    json_t *root = json_loads(p->config, 0, NULL);
+    json_object_set_new(root, key, json_loads(value, JSON_DECODE_ANY, NULL));
+    free(p->config);
+    p->config = json_dumps(root, 0);
+    json_decref(root);
+}
+
+static void test_misfit(const struct invalid_model *m) {
+    struct tensor_set *p = tensor_set_copy(layouts_part(m->component), "");
+    if (m->key) set_config(p, m->key, m->value);
+    if (m->tensor && m->n) layouts_resize(p, m->tensor, m->dimension, m->n);
+    if (m->tensor && !m->n) tensor_set_drop(p, m->tensor);
+    if (m->change) m->change(p);
+    expect_refused(layouts_replace_part(m->component, p), m->code,
+               m->what  ? m->what
+               : m->key ? m->key
+                        : m->tensor,
+               m->words);
+}
+
+int main(int argc, char **argv) {
+    temporary_make();
+    for (int i = 0; i < n_fixtures; i++) {
+        const struct invalid_models *m = fixtures[i].invalid_models;
+        if (!m || !fixture_is_selected(&fixtures[i], argv + (argc > 0))) continue;
+        layouts_load(m->family, fixture_model(&fixtures[i]));
+        for (int k = 0; k < m->n_rows; k++) test_misfit(&m->rows[k]);
+        for (int k = 0; m->own[k]; k++) m->own[k]();
+        layouts_free();
+    }
+    return finish();
+}

@@ -1,0 +1,414 @@
+/* A pipeline of which the product knows nothing but its rows: bound by folders, flags and prefixes, planned,
+ * hoisted, short of memory, reported and inspected; and the same computed once more in plain loops
+ * (test/lib/synthetic_reference.c). That no plan and no batch changes its bits test_residency says, as of every
+ * fixture.
+ */
+#include "kernels/ops.h"
+#include "loaders/loaders.h"
+#include "test/lib/gates.h"
+#include "test/lib/random_models.h"
+#include "test/lib/residency.h"
+#include "test/lib/failing_operators.h"
+#include "test/lib/rig.h"
+#include "test/lib/synthetic_pipeline.h"
+#include "test/lib/synthetic_reference.h"
+
+#include <math.h>
+#include <sys/stat.h>
+
+/* ---- against the truth ---- */
+
+/* A tensor that a run left in its folder. Freed by the caller. */
+static void *read_dumped(const char *folder, const char *name, int *n) {
+    char path[192];
+    struct sys sys;
+    struct error e = {0};
+    struct tensor_index index;
+    sys_init_machine(&sys);
+    snprintf(path, sizeof path, "%s/%s.safetensors", folder, name);
+    void *values = NULL;
+    if (!check(safetensors_open(&sys, path, &index, &e) == OK, "%s: %s", path, e.what)) exit(finish());
+    const struct index_entry *entry = index_find(&index, name);
+    if (!check(entry, "%s: no tensor", path) || !(values = malloc(entry->bytes))) exit(finish());
+    check(source_read(&index.sources[0], values, entry->bytes, entry->offset, &e) == OK, "%s", e.what);
+    *n = (int)(entry->bytes / 4);
+    index_destroy(&index);
+    return values;
+}
+
+/* Measured on the committed synthetic, AVX-512 and AVX2; `most` is about three times that. */
+static void compare(const char *folder, const char *name, const double *truth, int n, double most) {
+    int found;
+    double difference = 0, size = 0;
+    float *values = read_dumped(folder, name, &found);
+    check(found == n, "%s: %d values instead of %d", name, found, n);
+    for (int i = 0; i < n && found == n; i++) {
+        difference += ((double)values[i] - truth[i]) * ((double)values[i] - truth[i]);
+        size += truth[i] * truth[i];
+    }
+    double error = sqrt(difference / size);
+    check(error <= most, "%s: error %.2e, at most %.0e", name, error, most);
+    printf("%-24s error %.2e, at most %.0e\n", name, error, most);
+    free(values);
+}
+
+static void against_truth(struct rig *rig, struct sluice_request request) {
+    static int n_runs;
+    static const char *const tokens[3][2] = {
+        {"tokens", "tokens_uncond"}, {"tokens_2", "tokens_2_uncond"}, {"tokens_3", "tokens_3_uncond"}};
+    char folder[128], name[48];
+    struct synthetic_input input = {.model = rig->model, .request = &request};
+    struct synthetic_reference truth;
+    snprintf(folder, sizeof folder, "%s/dump_%d", temporary, n_runs++);
+    snprintf(name, sizeof name, "latent_%03d", request.steps);
+    request.batch = 1;
+    request.dump = folder;
+    check(!mkdir(folder, 0700), "%s is there", folder);
+    struct result r = run(rig, &request);
+    if (!check(r.code == SLUICE_OK, "truth: %s (%s) %s", r.error.what, r.error.where, r.error.found)) return;
+    int n_prompts = request.cfg_scale_low == 1 && request.cfg_scale == 1 ? 1 : 2;
+    for (int i = 0; i < 6; i++)
+        if (i % 2 < n_prompts)
+            input.tokens[i / 2][i % 2].ids =
+                read_dumped(folder, tokens[i / 2][i % 2], &input.tokens[i / 2][i % 2].n);
+    synthetic_reference_open(&truth, &input);
+    compare(folder, "cond", truth.text, truth.rows * truth.columns, 8e-7);
+    compare(folder, "pooled", truth.pooled, truth.columns, 8e-7);
+    int pixels = request.width * request.height;
+    compare(folder, name, truth.latent, SYNTHETIC_CHANNELS * ((request.frames - 1) / 2 + 1) * pixels / 4, 6e-6);
+    for (int i = 0; i < request.frames; i++) {
+        snprintf(name, sizeof name, "decoded_frame_%04d", i);
+        compare(folder, name, truth.frames + i * 3 * pixels, 3 * pixels, 1.2e-5);
+    }
+    synthetic_reference_close(&truth);
+    for (int i = 0; i < 6; i++) free((void *)(uintptr_t)input.tokens[i / 2][i % 2].ids);
+    result_free(&r);
+}
+
+/* Each denoiser has its own guidance; one that has none has no second lane, and none that skips layers. */
+static void guided_apart(struct rig *rig, struct sluice_request request, const struct result *want) {
+    static const struct {
+        double high, low;
+        int lanes, lanes_low;
+    } scales[] = {{2.5, 0, 3, 3}, {2.5, 2.5, 3, 3}, {2.5, 4, 3, 3},
+                  {2.5, 1, 3, 1}, {1, 4, 1, 3},     {1, 1, 1, 1}};
+    for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) {
+        request.cfg_scale = scales[i].high;
+        request.cfg_scale_low = scales[i].low;
+        if (i >= 2) against_truth(rig, request);
+        struct result r = run(rig, &request);
+        const char *latent = r.n_latents ? r.latent[0] : "";
+        check(!strcmp(latent, want->latent[0]) == (i < 2), "guided by %g and %g: %s", scales[i].high,
+              scales[i].low, r.error.what);
+        check(number(stage_of(r.plan, "denoise"), "lanes") == scales[i].lanes * request.batch &&
+                  number(stage_of(r.plan, "denoise_2"), "lanes") == scales[i].lanes_low * request.batch,
+              "guided by %g and %g: other lanes", scales[i].high, scales[i].low);
+        result_free(&r);
+    }
+}
+
+/* ---- slots ---- */
+
+/* The latent that these parts give. */
+static struct result run_parts(const struct sluice_model_options *from, struct sluice_request request,
+                               const char *what) {
+    struct rig rig = {0};
+    struct error e = {0};
+    struct result r = {0};
+    struct sluice_session_options options = {.threads = 1};
+    fault_sys_init(&rig.fault_sys, 5);
+    if (check(model_open(&rig.fault_sys.sys, from, &rig.model, &e) == OK, "%s: %s (%s) %s", what, e.what, e.where,
+              e.found) &&
+        rig_open_session(&rig, &options))
+        r = run(&rig, &request);
+    rig_close(&rig);
+    return r;
+}
+
+/* Each part by its flag, as told apart by nothing else; the denoisers changed places draw something else. */
+static void by_flags(const char *folder, struct sluice_request request, const struct result *want) {
+    static char paths[SYNTHETIC_VIDEO_VAE + 1][160];
+    struct sluice_part parts[SYNTHETIC_VIDEO_VAE + 1];
+    struct sluice_model_options from = {
+        .struct_size = sizeof from, .parts = parts, .n_parts = SYNTHETIC_VIDEO_VAE + 1, .tokenizer = folder};
+    for (int i = 0; i <= SYNTHETIC_VIDEO_VAE; i++) {
+        const struct slot *slot = &recipe_synthetic.slot[i];
+        snprintf(paths[i], sizeof paths[i], "%s/%s", folder, slot->folder);
+        parts[i] = (struct sluice_part){slot->flag, paths[i]};
+    }
+    struct result r = run_parts(&from, request, "by flags");
+    same(want, &r, "by flags");
+    result_free(&r);
+    parts[SYNTHETIC_DENOISER].path = paths[SYNTHETIC_DENOISER_2];
+    parts[SYNTHETIC_DENOISER_2].path = paths[SYNTHETIC_DENOISER];
+    r = run_parts(&from, request, "denoisers changed places");
+    check(r.n_latents && strcmp(want->latent[0], r.latent[0]), "denoisers changed places: the same latent");
+    result_free(&r);
+    parts[SYNTHETIC_TEXT].path = paths[SYNTHETIC_TEXT_2];
+    struct sluice_model *model = NULL;
+    struct sluice_error e;
+    check(sluice_model_open(&from, &model, &e) && e.exit_code == 3, "the wrong encoder of two: %s", e.what);
+    sluice_model_close(model);
+}
+
+/* All weights in one file, each slot's behind its prefix. */
+static void by_prefixes(struct rig *rig, const char *folder, struct sluice_request request,
+                        const struct result *want) {
+    enum { TENSORS_MOST = 512 };
+    static struct named_tensor tensors[TENSORS_MOST];
+    static char path[160];
+    struct error e = {0};
+    int n = 0;
+    for (int slot = 0; slot <= SYNTHETIC_VIDEO_VAE; slot++) {
+        const struct tensor_index *index = &rig->model->component[slot].index;
+        const char *prefix = recipe_synthetic.slot[slot].prefixes[1];
+        for (int i = 0; i < index->n_entries && n < TENSORS_MOST; i++, n++) {
+            const struct index_entry *entry = &index->entries[i];
+            size_t bytes = strlen(prefix) + strlen(entry->name) + 1;
+            char *name = malloc(bytes), *data = malloc(entry->bytes);
+            if (!name || !data) abort();
+            snprintf(name, bytes, "%s%s", prefix, entry->name);
+            source_read(&index->sources[entry->source], data, entry->bytes, entry->offset, &e);
+            tensors[n] =
+                (struct named_tensor){name, tensor_make(data, entry->dtype, entry->rank, entry->dim)};
+        }
+    }
+    snprintf(path, sizeof path, "%s/all.safetensors", folder); /* beside the tokenizers */
+    check(n < TENSORS_MOST && safetensors_write(rig->model->sys, path, tensors, n, &e) == OK, "%s: %s", path,
+          e.what);
+    while (n--) {
+        free((char *)(uintptr_t)tensors[n].name);
+        free(tensors[n].tensor.data);
+    }
+    struct sluice_model_options from = {.struct_size = sizeof from, .model = path};
+    struct result r = run_parts(&from, request, "by prefixes");
+    same(want, &r, "by prefixes");
+    result_free(&r);
+}
+
+/* ---- the run ---- */
+
+static void hoisted_or_plain(struct rig *rig, struct sluice_request request, const struct result *want) {
+    json_int_t least, all;
+    rig->model->no_hoist = true;
+    bounds(rig, request, &least, &all);
+    request.max_ram_bytes = least;
+    struct result r = run(rig, &request);
+    same(want, &r, "plain");
+    check(!strstr(json_string_value(json_object_get(
+                      json_array_get(json_object_get(stage_of(r.plan, "hoist"), "blocks"), 0), "name")),
+                  "modulation"),
+          "plain: modulations are hoisted");
+    size_t plain = json_array_size(json_object_get(stage_of(r.plan, "hoist"), "blocks"));
+    size_t hoisted = json_array_size(json_object_get(stage_of(want->plan, "hoist"), "blocks"));
+    check(plain == 1 && hoisted == 6, "%zu blocks before the calls, hoisted %zu", plain, hoisted);
+    result_free(&r);
+    rig->model->no_hoist = false;
+}
+
+/* As many positions, but others: what the session keeps of the request before is not this one's. */
+static void turned(struct rig *rig, const char *folder, struct sluice_request request) {
+    int width = request.width;
+    struct result before = run(rig, &request);
+    check(json_is_true(json_object_get(before.plan, "keep")), "nothing is kept");
+    request.width = request.height;
+    request.height = width;
+    struct result want = fresh(folder, 1, request), r = run(rig, &request);
+    same(&want, &r, "turned");
+    result_free(&before);
+    result_free(&want);
+    result_free(&r);
+}
+
+/* The video from its saved latent. */
+static void decoded(struct rig *rig, struct sluice_request request, const struct result *want) {
+    char path[128];
+    snprintf(path, sizeof path, "%s/latent.safetensors", temporary);
+    request.save_latent = path;
+    request.no_decode = true;
+    struct result r = run(rig, &request);
+    check(r.code == SLUICE_OK && !r.n_images, "saved: %s", r.error.what);
+    result_free(&r);
+    struct sluice_request plain = {.struct_size = sizeof plain, .max_ram_bytes = plenty};
+    r = run_or_decode(rig, &plain, path);
+    same_from(want, 0, &r, "decoded");
+    check(r.n_images == request.batch, "decoded: %d videos", r.n_images);
+    result_free(&r);
+}
+
+static void refused(struct rig *rig, struct sluice_request request) {
+    struct sluice_request odd = request, large = request;
+    odd.frames = 8;
+    large.width = 2 * SYNTHETIC_SIDE + 2;
+    struct result r = run(rig, &odd);
+    check(r.code == SLUICE_USAGE && strstr(r.error.what, "frames"), "8 frames: %s", r.error.what);
+    result_free(&r);
+    r = run(rig, &large);
+    check(r.code == SLUICE_SHAPE, "no positions: %s", r.error.what);
+    result_free(&r);
+}
+
+/* ---- memory ---- */
+
+static int evicted(struct rig *rig) {
+    json_t *report = rig_report(rig);
+    int n = (int)json_array_size(json_object_get(report, "replanned"));
+    json_decref(report);
+    return n;
+}
+
+/* Another program takes what there is, between evaluations. */
+static void under_pressure(struct rig *rig, struct sluice_request request, const struct result *want) {
+    int n = 0;
+    for (int i = 0; i < 4; i++) {
+        rig->fault_sys.free_percent = i % 2 ? 30 : 100;
+        rig->fault_sys.free_bytes = i < 2 ? 1 : 200 << 20;
+        fault_sys_restart(&rig->fault_sys);
+        struct result r = run(rig, &request);
+        same(want, &r, "under pressure");
+        check(rig->fault_sys.sys.use.peak_bytes[LINE_STORE] <= planned_store(r.plan), "pressure: above the plan");
+        n += evicted(rig);
+        result_free(&r);
+    }
+    rig->fault_sys.free_percent = 0;
+    check(n >= 4, "residents were given up %d times", n);
+}
+
+/* An operator finds no memory: its evaluation is computed again, in the decoder from what the chunk before
+ * left. The last operators of a chunk turn its frames to bytes, after the visits: there is no second try. */
+static void operators_fail(struct rig *rig, struct sluice_request request, const struct result *want) {
+    enum { TRIES = 24 };
+    int again = 0;
+    operators_begin(rig);
+    struct result first = run(rig, &request);
+    long n = operators_counted();
+    for (int i = 0; i < TRIES; i++) {
+        /* half of them in the last tenth, where the videos are */
+        operators_fail_at(i % 2 ? 1 + n * i / TRIES : n - 2 - n / 10 * i / TRIES);
+        struct result r = run(rig, &request);
+        if (r.code == SLUICE_OK) same(want, &r, "an operator fails");
+        check(r.code == SLUICE_OK || r.code == SLUICE_MEMORY, "an operator fails: %s", r.error.what);
+        again += r.code == SLUICE_OK;
+        result_free(&r);
+    }
+    check(again >= TRIES / 2, "only %d of %d runs went on", again, TRIES);
+    printf("operators: %d of %d runs went on\n", again, TRIES);
+    operators_end(rig);
+    result_free(&first);
+}
+
+/* ---- what is said of it ---- */
+
+static void reported(struct rig *rig, const struct sluice_request *request, const struct result *r) {
+    static const char *const stages[] = {"text",    "text_2",  "text_3",    "vision", "hoist",
+                                         "denoise", "hoist_2", "denoise_2", "decode"};
+    size_t n = sizeof stages / sizeof *stages;
+    json_t *planned = json_object_get(r->plan, "stages");
+    check(json_array_size(planned) == n, "%zu stages", json_array_size(planned));
+    for (size_t i = 0; i < n; i++)
+        check(!strcmp(json_string_value(json_object_get(json_array_get(planned, i), "name")), stages[i]),
+              "stage %zu is not %s", i, stages[i]);
+    /* Two steps of two calls; one of two, and the last of one. */
+    check(number(stage_of(r->plan, "denoise"), "evaluations") == 4 &&
+              number(stage_of(r->plan, "denoise_2"), "evaluations") == 3 &&
+              number(stage_of(r->plan, "decode"), "evaluations") == 3 * request->batch &&
+              number(stage_of(r->plan, "vision"), "evaluations") == request->n_references,
+          "evaluations");
+    json_t *report = rig_report(rig);
+    check(json_array_size(json_object_get(report, "steps")) == (size_t)request->steps &&
+              json_array_size(json_object_get(report, "stages")) == n,
+          "the report has other steps or stages");
+    json_decref(report);
+}
+
+static void inspected(const char *folder) {
+    struct sluice_model_options from = {.struct_size = sizeof from, .model = folder};
+    struct sluice_error e;
+    char *text = NULL;
+    check(!sluice_inspect(&from, false, &text, &e), "inspect: %s", e.what);
+    json_t *json = text ? json_loads(text, 0, NULL) : NULL;
+    json_t *components = json_object_get(json, "components");
+    const char *recipe = json_string_value(json_object_get(json, "recipe"));
+    check(recipe && !strcmp(recipe, "synthetic"), "inspect: %s", recipe);
+    check(json_array_size(components) == SYNTHETIC_VIDEO_VAE + 1, "inspect: %zu parts", json_array_size(components));
+    for (int i = 0; i <= SYNTHETIC_VIDEO_VAE; i++) {
+        const json_t *c = json_array_get(components, (size_t)i);
+        check(!strcmp(json_string_value(json_object_get(c, "family")), recipe_synthetic.slot[i].family->name) &&
+                  !strcmp(json_string_value(json_object_get(c, "name")), recipe_synthetic.slot[i].folder),
+              "inspect: part %d", i);
+    }
+    check(!json_array_size(json_object_get(json, "missing")) &&
+              !json_array_size(json_object_get(json, "unknown")),
+          "inspect: %s", text);
+    json_decref(json);
+    sluice_free(text);
+}
+
+/* ---- how pictures are prepared ---- */
+
+/* The side at which pictures are read, or 0 and what is wrong. */
+static int side_read(const char *folder, const char *file, const char *text, struct error *e) {
+    char path[192];
+    struct sluice_model_options from = {.struct_size = sizeof from, .model = folder};
+    struct sluice_model *model = NULL;
+    snprintf(path, sizeof path, "%s/%s", folder, file);
+    FILE *f = fopen(path, "w");
+    if (!check(f && fputs(text, f) >= 0 && !fclose(f), "%s cannot be written", path)) return 0;
+    *e = (struct error){0};
+    int side = 0;
+    if (model_open(NULL, &from, &model, e) == OK)
+        side = family_synthetic_vision.vision_grid(&model->component[SYNTHETIC_VISION], 9, 7).height;
+    model_close(model);
+    remove(path);
+    return side;
+}
+
+static void prepared(const char *folder) {
+    static const char nested[] = "{\"image_processor\": {\"size\": {\"shortest_edge\": 6}, \"resample\": 3}}";
+    static const char *const refused[] = {"{\"do_resize\": false}", "{\"resample\": 1}", "{\"side\": 1}", "{",
+                                          "{\"rescale_factor\": 1}"};
+    static const enum status codes[] = {UNSUPPORTED, META, META, JSON, META};
+    struct error e;
+    char path[192];
+    snprintf(path, sizeof path, "%s/processor", folder);
+    check(!mkdir(path, 0700), "%s is there", path);
+    check(side_read(folder, "vae/preprocessor_config.json", "{\"side\": 8}", &e) == 4, "the decoder's");
+    check(side_read(folder, "image_encoder/preprocessor_config.json", "{\"side\": 8}", &e) == 8, "beside");
+    check(side_read(folder, "processor/preprocessor_config.json",
+                    "{\"side\": 8, \"size\": {\"shortest_edge\": 6}}", &e) == 8,
+          "both keys");
+    check(side_read(folder, "processor/processor_config.json", nested, &e) == 6, "nested: %s", e.what);
+    check(side_read(folder, "processor/processor_config.json", "{\"side\": 8}", &e) == 4, "of nothing");
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        check(!side_read(folder, "processor/preprocessor_config.json", refused[i], &e) &&
+                  e.code == codes[i] && strstr(e.where, "processor_config.json"),
+              "%s: %s (%s)", refused[i], e.what, e.where);
+}
+
+int main(void) {
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    temporary_make();
+    gates_begin();
+    struct rig rig;
+    const char *folder = synthetic_checkpoint();
+    const struct sluice_request *request = &gate_synthetic.request;
+    if (!rig_open(&rig, folder, 1, 3)) return finish();
+    against_truth(&rig, *request);
+    struct result want = run(&rig, request);
+    check(want.n_images == request->batch, "%s %s", want.error.what, want.error.found);
+    reported(&rig, request, &want);
+    inspected(folder);
+    guided_apart(&rig, *request, &want);
+    hoisted_or_plain(&rig, *request, &want);
+    turned(&rig, folder, *request);
+    decoded(&rig, *request, &want);
+    refused(&rig, *request);
+    under_pressure(&rig, *request, &want);
+    operators_fail(&rig, *request, &want);
+    by_flags(folder, *request, &want);
+    by_prefixes(&rig, folder, *request, &want);
+    prepared(folder);
+    result_free(&want);
+    rig_close(&rig);
+    return finish();
+}
